@@ -1,0 +1,1 @@
+"""Policies: adapters that give domain rules and learned models one shape, and the fallback order among them."""

@@ -1,0 +1,1 @@
+"""The dry run: the real loop against a fake cloud with real input, told as a story."""

@@ -1,0 +1,144 @@
+"""What the loop remembers between minutes, per fleet, and what operators have switched; both live in the ledger and survive a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from domain.decisions import Direction
+
+Memory = Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cooldown:
+    """No further change of the group in this direction until `until`; `length_s` bounds what is left if the clock was set back."""
+
+    group: str
+    direction: Direction
+    until: float
+    length_s: float
+
+    def remaining_s(self, now: float) -> float:
+        """Return the seconds left, never more than the whole length."""
+        return min(self.length_s, max(0.0, self.until - now))
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityMark:
+    """AWS had no VM of this type in this zone; it is not asked again before `until` ("" = zone not named: all of them)."""
+
+    vm_type: str
+    zone: str
+    until: float
+    length_s: float
+
+    def active(self, now: float) -> bool:
+        """Return whether the mark still holds; a clock set back cannot prolong it beyond its length."""
+        return 0.0 < self.until - now <= self.length_s
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """A group's circuit breaker: failures in a row, and until when it is open (0.0 = closed); half-open once `open_until` has passed."""
+
+    group: str
+    failures: int = 0
+    open_until: float = 0.0
+    length_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One accepted change of a group, for the reversal budget."""
+
+    group: str
+    direction: Direction
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """Dollars spent since midnight UTC of the day that starts at `day_start`, accounted up to `at`."""
+
+    day_start: float = 0.0
+    dollars: float = 0.0
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopState:
+    """One fleet's memory.
+
+    decisions: how many were made (their number is the decision's id). in_streak: per group key, minutes in a row in which
+    scale-in was proposed. warm: VM ids that have reported at least once. first_seen: when each VM was first seen.
+    seen_interruptions: VM ids whose interruption was already acted on, with the time. known_desired: what we last
+    asked or adopted per group, to tell drift. memory, shadow_memory: the policies' own state. last_busy_at: when something last ran or waited.
+    """
+
+    decisions: int = 0
+    cooldowns: tuple[Cooldown, ...] = ()
+    in_streak: Mapping[str, int] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+    capacity: tuple[CapacityMark, ...] = ()
+    breakers: tuple[Breaker, ...] = ()
+    spend: Spend = Spend()
+    stale_bins: int = 0
+    first_seen: Mapping[str, float] = field(default_factory=dict)
+    warm: tuple[str, ...] = ()
+    idle_since: Mapping[str, float] = field(default_factory=dict)
+    seen_interruptions: Mapping[str, float] = field(default_factory=dict)
+    known_desired: Mapping[str, int] = field(default_factory=dict)
+    submitted_seen: float | None = None
+    last_busy_at: float | None = None
+    last_bin_end: float | None = None
+    memory: Memory = field(default_factory=dict)
+    shadow_memory: Memory = field(default_factory=dict)
+    policy: str = ""
+
+
+class PauseScope(StrEnum):
+    """Which direction a pause holds."""
+
+    ALL = "all"
+    IN = "in"
+    OUT = "out"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """An operator's hold on one direction or both; `until` None means until resumed."""
+
+    scope: PauseScope
+    owner: str
+    reason: str
+    since: float
+    until: float | None = None
+
+    def active(self, now: float) -> bool:
+        """Return whether it holds at `now`."""
+        return self.until is None or now < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """An operator's fixed size: desired capacity per group key, always with an end."""
+
+    desired: Mapping[str, int]
+    owner: str
+    reason: str
+    since: float
+    until: float
+
+    def active(self, now: float) -> bool:
+        """Return whether it holds at `now`."""
+        return now < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What operators have switched for one fleet."""
+
+    pauses: tuple[Pause, ...] = ()
+    pin: Pin | None = None

@@ -1,0 +1,117 @@
+"""Clocks: wall, scaled and virtual time behind one protocol, and the detector that tells a clock step from the passing of time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Tells the time and waits; everything that needs either takes one of these."""
+
+    def now(self) -> float:
+        """Return the time as seconds since the epoch; may step when the operator or NTP sets the clock."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds on a scale that never steps (same rate as `now`), for measuring durations."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for `seconds` of this clock's time; a value of zero or less returns at once."""
+        ...
+
+
+class WallClock:
+    """The machine's own clock."""
+
+    def now(self) -> float:
+        """Return the system time in seconds since the epoch."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return the system's monotonic time in seconds."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for `seconds`."""
+        if seconds > 0.0:
+            time.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledClock:
+    """A clock that runs `speed` times as fast as the wall, from `origin` (simulated epoch seconds) at wall time `wall_origin`.
+
+    Two processes given the same three numbers agree on the time to within the machine's own clock reading.
+    """
+
+    origin: float
+    wall_origin: float
+    speed: float
+
+    def __post_init__(self) -> None:
+        if not self.speed > 0.0:
+            raise ValueError(f"speed is {self.speed}: give a number above 0 (60 runs an hour in a minute)")
+
+    def now(self) -> float:
+        """Return simulated seconds since the epoch."""
+        return self.origin + (time.time() - self.wall_origin) * self.speed
+
+    def monotonic(self) -> float:
+        """Return simulated seconds on a scale that never steps."""
+        return time.monotonic() * self.speed
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for `seconds` of simulated time."""
+        if seconds > 0.0:
+            time.sleep(seconds / self.speed)
+
+
+class VirtualClock:
+    """A clock that moves only when told to; `step` sets the wall reading without any time passing, as a clock correction does."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+        self._monotonic = 0.0
+
+    def now(self) -> float:
+        """Return the virtual time in seconds since the epoch."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Return the virtual seconds that have passed since creation."""
+        return self._monotonic
+
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass at once."""
+        if seconds > 0.0:
+            self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` (>= 0) pass."""
+        if seconds < 0.0:
+            raise ValueError(f"cannot advance by {seconds} s: time passes forward; use step() for a clock correction")
+        self._now += seconds
+        self._monotonic += seconds
+
+    def step(self, seconds: float) -> None:
+        """Set the clock forward or back by `seconds` without any time passing."""
+        self._now += seconds
+
+
+class JumpDetector:
+    """Compares wall with monotonic time between calls and reports the difference when it exceeds the tolerance."""
+
+    def __init__(self, tolerance_s: float = 5.0) -> None:
+        self._tolerance_s = tolerance_s
+        self._last: tuple[float, float] | None = None
+
+    def observe(self, now: float, monotonic: float) -> float:
+        """Return by how many seconds the wall clock stepped since the last call (0.0 for the first call and within tolerance)."""
+        last, self._last = self._last, (now, monotonic)
+        if last is None:
+            return 0.0
+        step = (now - last[0]) - (monotonic - last[1])
+        return step if abs(step) > self._tolerance_s else 0.0

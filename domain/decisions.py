@@ -1,0 +1,236 @@
+"""The record of deciding: proposal, rail effects, intents, outcomes, and the one list of reasons used in log, metric, ledger, page and docs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.errors import FailureClass
+
+
+class Mode(StrEnum):
+    """observe: decide and record, no mutating call leaves the process. act: do it."""
+
+    OBSERVE = "observe"
+    ACT = "act"
+
+
+class Reason(StrEnum):
+    """Why something was proposed, changed, held, done or not done."""
+
+    # what a policy saw
+    LOAD_HIGH = "load_high"
+    LOAD_LOW = "load_low"
+    LOAD_IN_BAND = "load_in_band"
+    QUEUE_GREW = "queue_grew"
+    IDLE_CAPACITY = "idle_capacity"
+    QUEUE_COVERED = "queue_covered"
+    LEARNED = "learned"
+    # why inputs or policies could not be used
+    NOT_FINITE = "not_finite"
+    SCHEMA_MISMATCH = "schema_mismatch"
+    STALE_INPUT = "stale_input"
+    SAFE_FLOOR = "safe_floor"
+    LOW_COVERAGE = "low_coverage"
+    FLEET_SICK = "fleet_sick"
+    CLOUD_UNREADABLE = "cloud_unreadable"
+    POLICY_FAILED = "policy_failed"
+    INTERNAL_ERROR = "internal_error"
+    # operator
+    PAUSED = "paused"
+    PINNED = "pinned"
+    # rails
+    BELOW_MINIMUM = "below_minimum"
+    ABOVE_MAXIMUM = "above_maximum"
+    STEP_LIMIT = "step_limit"
+    COOLING_DOWN = "cooling_down"
+    WARMING_UP = "warming_up"
+    NOT_YET_STABLE = "not_yet_stable"
+    TOO_YOUNG = "too_young"
+    REVERSAL_BUDGET = "reversal_budget"
+    OVER_BUDGET = "over_budget"
+    NO_CAPACITY = "no_capacity"
+    CAPACITY_FALLBACK = "capacity_fallback"
+    CIRCUIT_OPEN = "circuit_open"
+    NOT_LEADER = "not_leader"
+    OBSERVE_MODE = "observe_mode"
+    IN_FLIGHT = "in_flight"
+    NOTHING_TO_DO = "nothing_to_do"
+    BUSY = "busy"
+    # what the cloud did
+    DONE = "done"
+    ACCEPTED = "accepted"
+    THROTTLED = "throttled"
+    CREDENTIALS = "credentials"
+    PERMANENT_FAILURE = "permanent_failure"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    UNAVAILABLE = "unavailable"
+    PARTIAL = "partial"
+    OVERDUE = "overdue"
+    LAUNCH_SUSPENDED = "launch_suspended"
+    TERMINATE_SUSPENDED = "terminate_suspended"
+    REFRESH_IN_PROGRESS = "refresh_in_progress"
+    VICTIM_GONE = "victim_gone"
+    LEDGER_UNAVAILABLE = "ledger_unavailable"
+    SUPERSEDED = "superseded"
+    # what happened around us
+    SPOT_INTERRUPTION = "spot_interruption"
+    REBALANCE_HINT = "rebalance_hint"
+    DRIFT_ADOPTED = "drift_adopted"
+    DRIFT_REPORTED = "drift_reported"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    DRAIN_TIMED_OUT = "drain_timed_out"
+    PROTECTED = "protected"
+    CLOCK_JUMP = "clock_jump"
+    METRICS_LOST = "metrics_lost"
+    METRICS_RETURNED = "metrics_returned"
+    CAPACITY_LOST = "capacity_lost"
+    CAPACITY_RETURNED = "capacity_returned"
+    STARTED = "started"
+    STOPPED = "stopped"
+    SETTINGS_CHANGED = "settings_changed"
+    OPERATOR = "operator"
+
+
+class Origin(StrEnum):
+    """Who asked: a policy, an operator's pin, or the safe floor. Pins and floors are not held by cool-down, warm-up or the flap guard."""
+
+    POLICY = "policy"
+    PIN = "pin"
+    FLOOR = "floor"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What somebody wants: absolute desired capacity per group, and why.
+
+    counts_pending says that the proposer already counted booting VMs (the queue rule does, a CPU threshold does not); when False the
+    warm-up rail takes them off the increase once.
+    """
+
+    fleet: str
+    policy: str
+    desired: tuple[int, ...]
+    reason: Reason
+    detail: str = ""
+    counts_pending: bool = True
+    origin: Origin = Origin.POLICY
+
+
+class Verdict(StrEnum):
+    """What a rail did to a proposal."""
+
+    PASSED = "passed"
+    SHRUNK = "shrunk"
+    VETOED = "vetoed"
+    RAISED = "raised"
+    MOVED = "moved"
+
+
+@dataclass(frozen=True, slots=True)
+class RailEffect:
+    """One rail's word on a proposal: desired before and after, and a sentence for people when it changed anything."""
+
+    rail: str
+    verdict: Verdict
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    reason: Reason | None = None
+    detail: str = ""
+
+
+class Direction(StrEnum):
+    """out: more VMs. in: fewer. replace: the same number, but not these VMs."""
+
+    OUT = "out"
+    IN = "in"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What will be done to one group, written to the ledger before it is done.
+
+    `target` is the absolute desired capacity afterwards; `victims` are the VM ids that a scale-in or replacement removes.
+    `deadline_at` is when it is given up if the cloud has not followed.
+    """
+
+    intent_id: str
+    decision_id: str
+    fleet: str
+    group: str
+    direction: Direction
+    before: int
+    target: int
+    victims: tuple[str, ...]
+    epoch: int
+    created_at: float
+    deadline_at: float
+
+
+class Status(StrEnum):
+    """Where an intent stands; all but IN_PROGRESS and UNKNOWN are final."""
+
+    DONE = "done"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    IN_PROGRESS = "in_progress"
+    UNKNOWN = "unknown"
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more will happen to the intent."""
+        return self not in (Status.IN_PROGRESS, Status.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityShortage:
+    """AWS had no VM of this type in this zone ("" = zone not named)."""
+
+    vm_type: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an intent: `achieved` of `asked` VMs, why, and what AWS said."""
+
+    intent_id: str
+    status: Status
+    reason: Reason
+    asked: int
+    achieved: int
+    at: float
+    detail: str = ""
+    failure: FailureClass | None = None
+    shortages: tuple[CapacityShortage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a fleet outside a decision, with a sentence for people."""
+
+    fleet: str
+    at: float
+    reason: Reason
+    detail: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One fleet's minute: what was proposed, what the rails did, what is to be done."""
+
+    decision_id: str
+    fleet: str
+    at: float
+    mode: Mode
+    proposal: Proposal
+    effects: tuple[RailEffect, ...]
+    desired: tuple[int, ...]
+    reason: Reason
+    sentence: str
+    intents: tuple[Intent, ...] = ()
+    shadow: Proposal | None = None

@@ -1,0 +1,128 @@
+"""The error tree: every error Trimtab raises on purpose, and what the caller may do about it.
+
+TrimtabError
+├── BadInput                 a value somebody gave is wrong: names the field, the value and the remedy
+│   ├── SampleRejected       one metric line or point is unusable; counted by reason, never fatal
+│   ├── TraceError           a job trace or log file is unusable
+│   └── ConfigurationError   one or more settings are wrong; lists every mistake at once
+├── LedgerError              the ledger cannot do what was asked
+│   ├── LedgerUnavailable    it cannot be read or written now: nothing may be executed
+│   └── IntentConflict       the group already has an open intent
+├── Fenced                   this process holds an old leader epoch: it must not act
+├── PolicyFailure            a policy raised, overran its deadline or returned nonsense
+└── CloudError               a call to the cloud did not succeed; carries its FailureClass
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TrimtabError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class BadInput(TrimtabError):
+    """A value is wrong; the message names the field, the value and the remedy."""
+
+    def __init__(self, field: str, value: object, remedy: str) -> None:
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+        shown = repr(value)
+        super().__init__(f"{field} is {shown if len(shown) <= 120 else shown[:117] + '...'}: {remedy}")
+
+
+class RejectReason(StrEnum):
+    """Why a metric line or point was refused; the label of the counter."""
+
+    TOO_LONG = "too_long"
+    NOT_TEXT = "not_text"
+    MALFORMED = "malformed"
+    FOREIGN_PATH = "foreign_path"
+    BAD_VALUE = "bad_value"
+    NOT_FINITE = "not_finite"
+    OUT_OF_RANGE = "out_of_range"
+    FUTURE = "future"
+    TOO_OLD = "too_old"
+    LATE = "late"
+    TOO_MANY_SERIES = "too_many_series"
+
+
+class SampleRejected(BadInput):
+    """One metric line or point is unusable."""
+
+    def __init__(self, reason: RejectReason, field: str, value: object, remedy: str) -> None:
+        self.reason = reason
+        super().__init__(field, value, remedy)
+
+
+class TraceError(BadInput):
+    """A job trace or log file is unusable; `field` names file, line and column where known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One wrong setting: the environment variable's name, the value as shown (secrets masked), and what to do."""
+
+    name: str
+    value: str
+    remedy: str
+
+
+class ConfigurationError(TrimtabError):
+    """One or more settings are wrong; the message lists all of them."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        lines = "\n".join(f"  {m.name}={m.value}: {m.remedy}" for m in self.mistakes)
+        super().__init__(f"{len(self.mistakes)} setting(s) are wrong:\n{lines}")
+
+
+class LedgerError(TrimtabError):
+    """The ledger cannot do what was asked."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The ledger cannot be read or written now; nothing may be executed."""
+
+
+class IntentConflict(LedgerError):
+    """The group already has an open intent."""
+
+
+class Fenced(TrimtabError):
+    """This process holds an old leader epoch and must not act."""
+
+
+class PolicyFailure(TrimtabError):
+    """A policy raised, overran its deadline or returned something unusable."""
+
+
+class FailureClass(StrEnum):
+    """What kind of failure a cloud call met, which decides what may be done next."""
+
+    THROTTLE = "throttle"
+    CAPACITY = "capacity"
+    CREDENTIALS = "credentials"
+    PERMANENT = "permanent"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    UNAVAILABLE = "unavailable"
+    READ_ONLY = "read_only"
+
+
+class CloudError(TrimtabError):
+    """A call to the cloud did not succeed.
+
+    `failure` says what may be done next: THROTTLE and UNAVAILABLE (the request was not executed) may be tried at the next tick;
+    UNKNOWN_OUTCOME must be read back first; CAPACITY means another type or zone; CREDENTIALS and PERMANENT need a person;
+    READ_ONLY means this process runs in observe mode and the call never left it.
+    """
+
+    def __init__(self, operation: str, failure: FailureClass, code: str, message: str) -> None:
+        self.operation = operation
+        self.failure = failure
+        self.code = code
+        super().__init__(f"{operation}: {code}: {message}")

@@ -1,0 +1,130 @@
+"""What is measured: a sample, and the grammar of the Graphite paths and lines that carry one.
+
+A VM's series is `trimtab.<fleet>.<group>.<vm>.<metric>`, a queue's `trimtab.<fleet>.queue.<metric>`; the tagged forms are
+`trimtab.<metric>;fleet=..;group=..;vm=..` and `trimtab.<metric>;fleet=..;queue=yes`. Values of `*_percent` are 0..100.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.errors import RejectReason, SampleRejected
+
+PREFIX = "trimtab"
+QUEUE_SEGMENT = "queue"
+MAX_LINE_BYTES = 1024
+MAX_MAGNITUDE = 1e15
+
+
+class VmMetric(StrEnum):
+    """What one VM reports."""
+
+    CPU_PERCENT = "cpu_percent"
+    RAM_PERCENT = "ram_percent"
+    BUSY_CORES = "busy_cores"
+    WORK_CORE_SECONDS = "work_core_seconds"
+
+
+class QueueMetric(StrEnum):
+    """What the job source reports; `submitted_total` and `finished_total` only ever grow, except when their counter restarts."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUBMITTED_TOTAL = "submitted_total"
+    FINISHED_TOTAL = "finished_total"
+    OLDEST_WAIT_SECONDS = "oldest_wait_seconds"
+    JOB_CORE_SECONDS = "job_core_seconds"
+
+
+VM_METRICS = {metric.value: metric for metric in VmMetric}
+QUEUE_METRICS = {metric.value: metric for metric in QueueMetric}
+
+
+@dataclass(frozen=True, slots=True)
+class VmSeries:
+    """The series of one metric of one VM."""
+
+    fleet: str
+    group: str
+    vm: str
+    metric: VmMetric
+
+    @property
+    def path(self) -> str:
+        """The dotted Graphite path."""
+        return f"{PREFIX}.{self.fleet}.{self.group}.{self.vm}.{self.metric}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSeries:
+    """The series of one metric of one fleet's queue."""
+
+    fleet: str
+    metric: QueueMetric
+
+    @property
+    def path(self) -> str:
+        """The dotted Graphite path."""
+        return f"{PREFIX}.{self.fleet}.{QUEUE_SEGMENT}.{self.metric}"
+
+
+Series = VmSeries | QueueSeries
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One reading: its series, a finite value, and the time it was taken in seconds since the epoch."""
+
+    series: Series
+    value: float
+    at: float
+
+
+def parse_path(path: str) -> Series:
+    """Return the series that a dotted or tagged Graphite path names; SampleRejected(FOREIGN_PATH) when it names none of ours."""
+    name, _, tags = path.partition(";")
+    parts = name.split(".")
+    if parts[0] == PREFIX and all(parts):
+        if tags:
+            return _parse_tagged(path, parts, tags)
+        if len(parts) == 5 and parts[4] in VM_METRICS:
+            return VmSeries(parts[1], parts[2], parts[3], VM_METRICS[parts[4]])
+        if len(parts) == 4 and parts[2] == QUEUE_SEGMENT and parts[3] in QUEUE_METRICS:
+            return QueueSeries(parts[1], QUEUE_METRICS[parts[3]])
+    raise _foreign(path)
+
+
+def _parse_tagged(path: str, parts: list[str], text: str) -> Series:
+    tags = dict(pair.split("=", 1) for pair in text.split(";") if "=" in pair)
+    fleet, group, vm = tags.get("fleet"), tags.get("group"), tags.get("vm")
+    if len(parts) == 2 and fleet:
+        if group and vm and parts[1] in VM_METRICS:
+            return VmSeries(fleet, group, vm, VM_METRICS[parts[1]])
+        if QUEUE_SEGMENT in tags and parts[1] in QUEUE_METRICS:
+            return QueueSeries(fleet, QUEUE_METRICS[parts[1]])
+    raise _foreign(path)
+
+
+def _foreign(path: str) -> SampleRejected:
+    remedy = f"use {PREFIX}.<fleet>.<group>.<vm>.<{'|'.join(VmMetric)}> or {PREFIX}.<fleet>.queue.<{'|'.join(QueueMetric)}>"
+    return SampleRejected(RejectReason.FOREIGN_PATH, "metric path", path, remedy)
+
+
+def parse_number(text: str, field: str) -> float:
+    """Return a finite number of plausible size; SampleRejected(BAD_VALUE | NOT_FINITE | OUT_OF_RANGE) otherwise."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise SampleRejected(RejectReason.BAD_VALUE, field, text, "send a decimal number") from None
+    if not math.isfinite(value):
+        raise SampleRejected(RejectReason.NOT_FINITE, field, text, "send nothing rather than nan or inf")
+    if abs(value) > MAX_MAGNITUDE:
+        raise SampleRejected(RejectReason.OUT_OF_RANGE, field, text, f"send a value within +-{MAX_MAGNITUDE:g}")
+    return value
+
+
+def format_line(sample: Sample) -> str:
+    """Return the plaintext line (with its newline) that carries the sample without loss."""
+    return f"{sample.series.path} {sample.value!r} {sample.at!r}\n"

@@ -1,0 +1,96 @@
+"""What a decision is made on: one minute of one fleet, folded to counts, ratios and observation vectors. None means absent, never zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSnapshot:
+    """One group at the end of the minute.
+
+    requested: desired capacity that AWS holds. in_service: instances AWS counts as in service. warm: those of them that have reported
+    at least once. booting: requested or launching and not yet warm, within the boot deadline. overdue: the same beyond the deadline.
+    draining: leaving, no longer capacity. silent: warm but without enough samples this minute. idle_long: warm and without a
+    busy core for the idle period. mature: warm and older than the minimum lifetime. minimum, maximum, suspended: as AWS holds them.
+    removable: VMs that may be removed, least work lost first. cpu_mean, ram_mean: 0..1 over reporting warm VMs; busy_cores: their sum.
+    cooldown_out_s, cooldown_in_s: seconds left per direction.
+    """
+
+    key: str
+    requested: int
+    in_service: int
+    warm: int
+    booting: int
+    overdue: int
+    draining: int
+    silent: int
+    unhealthy: int
+    idle_long: int
+    mature: int
+    minimum: int
+    maximum: int
+    suspended: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+    refreshing: bool = False
+    removable: tuple[str, ...] = ()
+    cpu_mean: float | None = None
+    ram_mean: float | None = None
+    busy_cores: float | None = None
+    cooldown_out_s: float = 0.0
+    cooldown_in_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSnapshot:
+    """The job queue: jobs waiting and running, submitted in all and in this minute, age of the oldest, mean core-seconds of a job."""
+
+    waiting: int
+    running: int
+    submitted: int
+    submitted_recent: int
+    oldest_wait_s: float | None = None
+    job_core_s: float | None = None
+    submitted_is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One fleet over the minute that ended at `bin_end` (epoch seconds), taken at `taken_at`.
+
+    coverage: share of in-service warm VMs with enough samples (1.0 for an empty fleet). age_s: seconds since the newest sample, None
+    when there never was one. stale_bins: consecutive minutes, this one included, in which a needed input was absent. absent: the names
+    of absent inputs. cpu_mean..ram_p90: 0..1 over the fleet's reporting VMs. obs7, obs_v2: observation vectors (domain.observations.autoscale),
+    None when an input they need is absent.
+    """
+
+    fleet: str
+    bin_end: float
+    taken_at: float
+    groups: tuple[GroupSnapshot, ...]
+    queue: QueueSnapshot | None
+    coverage: float
+    age_s: float | None
+    stale_bins: int = 0
+    absent: tuple[str, ...] = ()
+    cpu_mean: float | None = None
+    cpu_p90: float | None = None
+    ram_mean: float | None = None
+    ram_p90: float | None = None
+    obs7: tuple[float, ...] | None = None
+    obs_v2: tuple[float, ...] | None = None
+
+    @property
+    def requested(self) -> tuple[int, ...]:
+        """Desired capacity per group."""
+        return tuple(group.requested for group in self.groups)
+
+    @property
+    def warm(self) -> tuple[int, ...]:
+        """Warm VMs per group."""
+        return tuple(group.warm for group in self.groups)
+
+    @property
+    def booting(self) -> tuple[int, ...]:
+        """Booting VMs per group."""
+        return tuple(group.booting for group in self.groups)

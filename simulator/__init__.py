@@ -1,0 +1,1 @@
+"""Worlds in which policies are trained and tried; knows no policy."""

@@ -1,0 +1,1 @@
+"""Learns, tunes, evaluates, exports and promotes policies offline."""

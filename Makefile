@@ -1,0 +1,97 @@
+# Two commands matter: `make dry-run` runs the main job, `make test` passes the tests. Both set up .venv by themselves.
+#   make dry-run ARGS="--headless --json"     make test ARGS="tests/domain -k threshold"     make PYTHON=python3.13 test
+
+VENV := .venv
+BIN := $(VENV)/bin
+PRODUCT := domain simulator collectors actuators agent trainer
+ARGS ?=
+WORKERS ?= 2
+
+# The first interpreter that is new enough; PYTHON=... on the command line or in the environment overrides it.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+ifeq ($(PYTHON),)
+PYTHON := python3
+endif
+endif
+PYTHON_VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo none)
+
+# A stamp says what is installed, so that a second run installs nothing. It is older than its inputs when they change.
+MADE := $(VENV)/.made-with-python-$(PYTHON_VERSION)
+DRY_RUN_READY := $(VENV)/.ready-for-dry-run
+TEST_READY := $(VENV)/.ready-for-test
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup dry-run test check format bench lock clean
+
+help:
+	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
+	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests'
+	@echo 'make check                               lint, types and import rules only'
+	@echo 'make format                              sort imports and format the code'
+	@echo 'make bench   [ARGS="tick --json"]        run one benchmark, or list them'
+	@echo 'make lock    [ARGS=--upgrade]            resolve constraints.txt again'
+	@echo 'make clean                               remove .venv, caches and build output'
+
+$(MADE):
+	@case "$(PYTHON_VERSION)" in \
+	none) echo "error: '$(PYTHON)' is not a Python that runs; name one of 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1;; \
+	2.*|3.?|3.10) echo "error: '$(PYTHON)' is Python $(PYTHON_VERSION), Trimtab needs 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1;; \
+	esac
+	@if [ -x $(BIN)/python ]; then \
+		found=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])' || echo broken); \
+		if [ "$$found" != "$(PYTHON_VERSION)" ]; then \
+			echo "error: $(VENV) holds Python $$found, asked for is $(PYTHON_VERSION): run 'make clean' first" >&2; exit 1; \
+		fi; \
+	fi
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV) with Python $(PYTHON_VERSION)"; "$(PYTHON)" -m venv $(VENV); }
+	@touch $@
+
+$(DRY_RUN_READY): pyproject.toml constraints.txt | $(MADE)
+	@echo "installing trimtab[dry-run] into $(VENV) (only when its requirements have changed)"
+	@$(PIP_INSTALL) --editable '.[dry-run]'
+	@touch $@
+
+$(TEST_READY): pyproject.toml constraints.txt | $(MADE)
+	@echo "installing trimtab[dry-run,dev] into $(VENV) (only when its requirements have changed)"
+	@$(PIP_INSTALL) --editable '.[dry-run,dev]'
+	@touch $(DRY_RUN_READY) $@
+
+setup: $(TEST_READY)
+
+dry-run: $(DRY_RUN_READY)
+	@$(BIN)/trimtab dry-run $(ARGS)
+
+check: $(TEST_READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+format: $(TEST_READY)
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+bench: $(DRY_RUN_READY)
+	@if [ -n "$(ARGS)" ]; then $(BIN)/python -m benchmarks.$(ARGS); else \
+		echo 'name one, for example: make bench ARGS="tick --json". There are:'; \
+		ls benchmarks | sed -n 's/^\([a-z][a-z_]*\)\.py$$/  \1/p'; \
+	fi
+
+# One resolution for every Python from 3.11 on and every platform. torch pins its own CUDA packages exactly, so
+# they are left out: the lock then fits its CPU build as well.
+lock: $(MADE)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --annotation-style line \
+		--custom-compile-command 'make lock' --output-file constraints.txt $(ARGS) pyproject.toml
+	@grep -vE '^(nvidia|cuda|triton)' constraints.txt > constraints.txt.new && mv constraints.txt.new constraints.txt
+	@echo "constraints.txt: $$(grep -c '==' constraints.txt) packages"
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(PRODUCT) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -72,9 +72,10 @@ class LoopState:
     """One fleet's memory.
 
     decisions: how many were made (their number is the decision's id). in_streak: per group key, minutes in a row in which
-    scale-in was proposed. warm: VM ids that have reported at least once. first_seen: when each VM was first seen.
-    seen_interruptions: VM ids whose interruption was already acted on, with the time. known_desired: what we last
-    asked or adopted per group, to tell drift. memory, shadow_memory: the policies' own state. last_busy_at: when something last ran or waited.
+    scale-in was proposed. seen_interruptions: VM ids whose interruption was already acted on, with the time.
+    known_desired: per group key what we last asked or adopted, to tell drift. memory, shadow_memory: the policies' own
+    state. last_busy_at: when something last ran or waited. What is known per VM (first seen, warm, idle since) is kept by the
+    aggregator and is rebuilt from what the VMs report.
     """
 
     decisions: int = 0
@@ -85,9 +86,6 @@ class LoopState:
     breakers: tuple[Breaker, ...] = ()
     spend: Spend = Spend()
     stale_bins: int = 0
-    first_seen: Mapping[str, float] = field(default_factory=dict)
-    warm: tuple[str, ...] = ()
-    idle_since: Mapping[str, float] = field(default_factory=dict)
     seen_interruptions: Mapping[str, float] = field(default_factory=dict)
     known_desired: Mapping[str, int] = field(default_factory=dict)
     submitted_seen: float | None = None

@@ -1,4 +1,4 @@
-"""A pytest plugin: tests whose system program is missing are skipped and listed; where the real thing is required, fail.
+"""A pytest plugin: tests whose system program is missing are skipped and listed, or fail where it is required.
 
 `.ci/run` sets TRIMTAB_REQUIRE_REAL=1. Every other skip is a failure there too: what is skipped is not tested.
 """

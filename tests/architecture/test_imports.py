@@ -1,0 +1,103 @@
+"""Imports run one way, domain needs numpy alone, and what the daemon loads is light."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.product import MODULES, ROOT, dotted
+
+HEAVY = {"numba", "torch", "moto", "simulator", "gymnasium", "onnx", "matplotlib", "ray"}
+DAEMON_PACKAGES = ("domain", "collectors", "actuators", "agent")
+
+
+def in_subprocess(code: str) -> str:
+    """Run code in a fresh interpreter at the root and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded_by(*modules: str) -> set[str]:
+    """The top-level names in sys.modules after the given modules were imported."""
+    code = (
+        "import importlib, json, sys\n"
+        f"for name in {list(modules)!r}: importlib.import_module(name)\n"
+        "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    )
+    return set(json.loads(in_subprocess(code).splitlines()[-1]))
+
+
+def is_rehearsal(module: Path) -> bool:
+    return module.parts[:2] == ("agent", "rehearsal")
+
+
+def imported_by(nodes: Iterable[ast.AST]) -> set[str]:
+    """The dotted names of the modules that these import statements name."""
+    names = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def syntax_tree(module: Path) -> ast.Module:
+    return ast.parse((ROOT / module).read_text("utf-8"))
+
+
+def test_the_contracts_of_import_linter_are_kept() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command; lint_imports_command()",
+            "--no-cache",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.parts[0] == "domain"], ids=Path.as_posix)
+def test_domain_imports_the_standard_library_numpy_and_itself(module: Path) -> None:
+    imported = {name.partition(".")[0] for name in imported_by(ast.walk(syntax_tree(module)))}
+    assert imported <= sys.stdlib_module_names | {"numpy", "domain"}
+
+
+def test_loading_every_module_of_the_daemon_loads_nothing_heavy() -> None:
+    modules = [dotted(m) for m in MODULES if m.parts[0] in DAEMON_PACKAGES and not is_rehearsal(m)]
+    modules = [name for name in modules if not name.startswith("agent.ledger.migrations")]
+    assert loaded_by(*modules) & HEAVY == set()
+
+
+def test_loading_the_command_line_does_not_load_the_rehearsal() -> None:
+    code = "import sys, agent.commands.main; print([n for n in sys.modules if n.startswith('agent.rehearsal')])"
+    assert in_subprocess(code).strip() == "[]"
+    assert loaded_by("agent.commands.main") & HEAVY == set()
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.parts[:2] == ("agent", "commands")], ids=Path.as_posix)
+def test_commands_import_the_rehearsal_inside_functions(module: Path) -> None:
+    at_the_top = imported_by(syntax_tree(module).body)
+    assert not [name for name in at_the_top if name.startswith("agent.rehearsal")]

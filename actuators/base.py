@@ -25,10 +25,15 @@ class Actuator(Protocol):
         ...
 
     def follow(self, intent: Intent, observed: Observed, now: float) -> Outcome:
-        """Settle an open intent from what AWS shows now: scaling activities since the intent, instances, deadline; retry only what is still undone."""
+        """Settle an open intent from what AWS shows now.
+
+        Scaling activities since the intent, instances, deadline; retry only what is still undone.
+        """
         ...
 
-    def tend(self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float) -> tuple[Event, ...]:
+    def tend(
+        self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float
+    ) -> tuple[Event, ...]:
         """Care for VMs between decisions: heartbeat or complete drains, protect busy VMs and unprotect idle ones.
 
         busy_cores: per VM id, busy cores as last reported (None = no fresh report).

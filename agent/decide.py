@@ -16,7 +16,8 @@ from domain.snapshot import Snapshot
 class DecisionInputs:
     """Everything one decision depends on; stored with it, so that replaying gives the same decision byte for byte.
 
-    `cloud_failure` says why the fleet's groups could not be read this minute (then `snapshot` is None and nothing is decided).
+    `cloud_failure` says why the fleet's groups could not be read this minute (then `snapshot` is None and nothing is
+    decided).
     """
 
     decision_id: str

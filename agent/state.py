@@ -1,4 +1,7 @@
-"""What the loop remembers between minutes, per fleet, and what operators have switched; both live in the ledger and survive a restart."""
+"""What the loop remembers between minutes, per fleet, and what operators have switched.
+
+Both live in the ledger and survive a restart.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ Memory = Mapping[str, tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Cooldown:
-    """No further change of the group in this direction until `until`; `length_s` bounds what is left if the clock was set back."""
+    """No further change of the group in this direction until `until`.
+
+    `length_s` bounds what is left if the clock was set back.
+    """
 
     group: str
     direction: Direction
@@ -27,7 +33,10 @@ class Cooldown:
 
 @dataclass(frozen=True, slots=True)
 class CapacityMark:
-    """AWS had no VM of this type in this zone; it is not asked again before `until` ("" = zone not named: all of them)."""
+    """AWS had no VM of this type in this zone; it is not asked again before `until` ("" = zone not named.
+
+    All of them).
+    """
 
     vm_type: str
     zone: str
@@ -41,7 +50,10 @@ class CapacityMark:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """A group's circuit breaker: failures in a row, and until when it is open (0.0 = closed); half-open once `open_until` has passed."""
+    """A group's circuit breaker: failures in a row, and until when it is open (0.0 = closed).
+
+    Half-open once `open_until` has passed.
+    """
 
     group: str
     failures: int = 0
@@ -71,11 +83,11 @@ class Spend:
 class LoopState:
     """One fleet's memory.
 
-    decisions: how many were made (their number is the decision's id). in_streak: per group key, minutes in a row in which
-    scale-in was proposed. seen_interruptions: VM ids whose interruption was already acted on, with the time.
+    decisions: how many were made (their number is the decision's id). in_streak: per group key, minutes in a row in
+    which scale-in was proposed. seen_interruptions: VM ids whose interruption was already acted on, with the time.
     known_desired: per group key what we last asked or adopted, to tell drift. memory, shadow_memory: the policies' own
-    state. last_busy_at: when something last ran or waited. What is known per VM (first seen, warm, idle since) is kept by the
-    aggregator and is rebuilt from what the VMs report.
+    state. last_busy_at: when something last ran or waited. What is known per VM (first seen, warm, idle since) is kept
+    by the aggregator and is rebuilt from what the VMs report.
     """
 
     decisions: int = 0

@@ -1,4 +1,7 @@
-"""Clocks: wall, scaled and virtual time behind one protocol, and the detector that tells a clock step from the passing of time."""
+"""Clocks.
+
+Wall, scaled and virtual time behind one protocol, and the detector that tells a clock step from the passing of time.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,9 @@ class WallClock:
 
 @dataclass(frozen=True, slots=True)
 class ScaledClock:
-    """A clock that runs `speed` times as fast as the wall, from `origin` (simulated epoch seconds) at wall time `wall_origin`.
+    """A clock that runs `speed` times as fast as the wall.
 
-    Two processes given the same three numbers agree on the time to within the machine's own clock reading.
+    It shows `origin` (simulated epoch seconds) at wall time `wall_origin`. Two processes given the same three numbers agree on the time to within the machine's own clock reading.
     """
 
     origin: float
@@ -70,7 +73,10 @@ class ScaledClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told to; `step` sets the wall reading without any time passing, as a clock correction does."""
+    """A clock that moves only when told to.
+
+    `step` sets the wall reading without any time passing, as a clock correction does.
+    """
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now
@@ -109,7 +115,11 @@ class JumpDetector:
         self._last: tuple[float, float] | None = None
 
     def observe(self, now: float, monotonic: float) -> float:
-        """Return by how many seconds the wall clock stepped since the last call (0.0 for the first call and within tolerance)."""
+        """.
+
+        Return by how many seconds the wall clock stepped since the last call (0.0 for the first call and within
+        tolerance).
+        """
         last, self._last = self._last, (now, monotonic)
         if last is None:
             return 0.0

@@ -1,4 +1,7 @@
-"""The record of deciding: proposal, rail effects, intents, outcomes, and the one list of reasons used in log, metric, ledger, page and docs."""
+"""The record of deciding.
+
+Proposal, rail effects, intents, outcomes, and the one list of reasons used in log, metric, ledger, page and docs.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,10 @@ class Reason(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who asked: a policy, an operator's pin, or the safe floor. Pins and floors are not held by cool-down, warm-up or the flap guard."""
+    """Who asked: a policy, an operator's pin, or the safe floor.
+
+    Pins and floors are not held by cool-down, warm-up or the flap guard.
+    """
 
     POLICY = "policy"
     PIN = "pin"
@@ -105,8 +111,8 @@ class Origin(StrEnum):
 class Proposal:
     """What somebody wants: absolute desired capacity per group, and why.
 
-    counts_pending says that the proposer already counted booting VMs (the queue rule does, a CPU threshold does not); when False the
-    warm-up rail takes them off the increase once.
+    counts_pending says that the proposer already counted booting VMs (the queue rule does, a CPU threshold does not);
+    when False the warm-up rail takes them off the increase once.
     """
 
     fleet: str
@@ -152,8 +158,8 @@ class Direction(StrEnum):
 class Intent:
     """What will be done to one group, written to the ledger before it is done.
 
-    `target` is the absolute desired capacity afterwards; `victims` are the VM ids that a scale-in or replacement removes.
-    `deadline_at` is when it is given up if the cloud has not followed.
+    `target` is the absolute desired capacity afterwards; `victims` are the VM ids that a scale-in or replacement
+    removes. `deadline_at` is when it is given up if the cloud has not followed.
     """
 
     intent_id: str

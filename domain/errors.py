@@ -116,9 +116,9 @@ class FailureClass(StrEnum):
 class CloudError(TrimtabError):
     """A call to the cloud did not succeed.
 
-    `failure` says what may be done next: THROTTLE and UNAVAILABLE (the request was not executed) may be tried at the next tick;
-    UNKNOWN_OUTCOME must be read back first; CAPACITY means another type or zone; CREDENTIALS and PERMANENT need a person;
-    READ_ONLY means this process runs in observe mode and the call never left it.
+    `failure` says what may be done next: THROTTLE and UNAVAILABLE (the request was not executed) may be tried at the
+    next tick; UNKNOWN_OUTCOME must be read back first; CAPACITY means another type or zone; CREDENTIALS and PERMANENT
+    need a person; READ_ONLY means this process runs in observe mode and the call never left it.
     """
 
     def __init__(self, operation: str, failure: FailureClass, code: str, message: str) -> None:

@@ -20,12 +20,17 @@ class VmType:
         if self.cores < 1:
             raise BadInput(f"VM type {self.name}: cores", self.cores, "give a whole number of at least 1")
         if not self.price_per_hour >= 0.0:
-            raise BadInput(f"VM type {self.name}: price_per_hour", self.price_per_hour, "give dollars per hour, 0 or more")
+            raise BadInput(
+                f"VM type {self.name}: price_per_hour", self.price_per_hour, "give dollars per hour, 0 or more"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """An Auto Scaling group of one VM type: `key` is its short name in settings and metric paths, `name` is AWS's name for it."""
+    """An Auto Scaling group of one VM type.
+
+    `key` is its short name in settings and metric paths, `name` is AWS's name for it.
+    """
 
     key: str
     name: str
@@ -35,7 +40,9 @@ class Group:
 
     def __post_init__(self) -> None:
         if not 0 <= self.minimum <= self.maximum:
-            raise BadInput(f"group {self.key}: minimum..maximum", (self.minimum, self.maximum), "give 0 <= minimum <= maximum")
+            raise BadInput(
+                f"group {self.key}: minimum..maximum", (self.minimum, self.maximum), "give 0 <= minimum <= maximum"
+            )
 
 
 @dataclass(frozen=True, slots=True)

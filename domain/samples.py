@@ -1,7 +1,8 @@
 """What is measured: a sample, and the grammar of the Graphite paths and lines that carry one.
 
-A VM's series is `trimtab.<fleet>.<group>.<vm>.<metric>`, a queue's `trimtab.<fleet>.queue.<metric>`; the tagged forms are
-`trimtab.<metric>;fleet=..;group=..;vm=..` and `trimtab.<metric>;fleet=..;queue=yes`. Values of `*_percent` are 0..100.
+A VM's series is `trimtab.<fleet>.<group>.<vm>.<metric>`, a queue's `trimtab.<fleet>.queue.<metric>`; the tagged forms
+are `trimtab.<metric>;fleet=..;group=..;vm=..` and `trimtab.<metric>;fleet=..;queue=yes`. Values of `*_percent` are
+0..100.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class VmMetric(StrEnum):
 
 
 class QueueMetric(StrEnum):
-    """What the job source reports; `submitted_total` and `finished_total` only ever grow, except when their counter restarts."""
+    """What the job source reports.
+
+    `submitted_total` and `finished_total` only ever grow, except when their counter restarts.
+    """
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -83,7 +87,10 @@ class Sample:
 
 
 def parse_path(path: str) -> Series:
-    """Return the series that a dotted or tagged Graphite path names; SampleRejected(FOREIGN_PATH) when it names none of ours."""
+    """Return the series that a dotted or tagged Graphite path names.
+
+    SampleRejected(FOREIGN_PATH) when it names none of ours.
+    """
     name, _, tags = path.partition(";")
     parts = name.split(".")
     if parts[0] == PREFIX and all(parts):
@@ -108,7 +115,9 @@ def _parse_tagged(path: str, parts: list[str], text: str) -> Series:
 
 
 def _foreign(path: str) -> SampleRejected:
-    remedy = f"use {PREFIX}.<fleet>.<group>.<vm>.<{'|'.join(VmMetric)}> or {PREFIX}.<fleet>.queue.<{'|'.join(QueueMetric)}>"
+    remedy = (
+        f"use {PREFIX}.<fleet>.<group>.<vm>.<{'|'.join(VmMetric)}> or {PREFIX}.<fleet>.queue.<{'|'.join(QueueMetric)}>"
+    )
     return SampleRejected(RejectReason.FOREIGN_PATH, "metric path", path, remedy)
 
 

@@ -1,4 +1,7 @@
-"""What a decision is made on: one minute of one fleet, folded to counts, ratios and observation vectors. None means absent, never zero."""
+"""What a decision is made on: one minute of one fleet, folded to counts, ratios and observation vectors.
+
+None means absent, never zero.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,13 @@ from dataclasses import dataclass
 class GroupSnapshot:
     """One group at the end of the minute.
 
-    requested: desired capacity that AWS holds. in_service: instances AWS counts as in service. warm: those of them that have reported
-    at least once. booting: requested or launching and not yet warm, within the boot deadline. overdue: the same beyond the deadline.
-    draining: leaving, no longer capacity. silent: warm but without enough samples this minute. idle_long: warm and without a
-    busy core for the idle period. mature: warm and older than the minimum lifetime. minimum, maximum, suspended: as AWS holds them.
-    removable: VMs that may be removed, least work lost first. cpu_mean, ram_mean: 0..1 over reporting warm VMs; busy_cores: their sum.
-    cooldown_out_s, cooldown_in_s: seconds left per direction.
+    requested: desired capacity that AWS holds. in_service: instances AWS counts as in service. warm: those of them that
+    have reported at least once. booting: requested or launching and not yet warm, within the boot deadline. overdue:
+    the same beyond the deadline. draining: leaving, no longer capacity. silent: warm but without enough samples this
+    minute. idle_long: warm and without a busy core for the idle period. mature: warm and older than the minimum
+    lifetime. minimum, maximum, suspended: as AWS holds them. removable: VMs that may be removed, least work lost first.
+    cpu_mean, ram_mean: 0..1 over reporting warm VMs; busy_cores: their sum. cooldown_out_s, cooldown_in_s: seconds left
+    per direction.
     """
 
     key: str
@@ -43,7 +47,10 @@ class GroupSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class QueueSnapshot:
-    """The job queue: jobs waiting and running, submitted in all and in this minute, age of the oldest, mean core-seconds of a job."""
+    """The job queue.
+
+    Jobs waiting and running, submitted in all and in this minute, age of the oldest, mean core-seconds of a job.
+    """
 
     waiting: int
     running: int
@@ -58,10 +65,11 @@ class QueueSnapshot:
 class Snapshot:
     """One fleet over the minute that ended at `bin_end` (epoch seconds), taken at `taken_at`.
 
-    coverage: share of in-service warm VMs with enough samples (1.0 for an empty fleet). age_s: seconds since the newest sample, None
-    when there never was one. stale_bins: consecutive minutes, this one included, in which a needed input was absent. absent: the names
-    of absent inputs. cpu_mean..ram_p90: 0..1 over the fleet's reporting VMs. obs7, obs_v2: observation vectors (domain.observations.autoscale),
-    None when an input they need is absent.
+    coverage: share of in-service warm VMs with enough samples (1.0 for an empty fleet). age_s: seconds since the newest
+    sample, None when there never was one. stale_bins: consecutive minutes, this one included, in which a needed input
+    was absent. absent: the names of absent inputs. cpu_mean..ram_p90: 0..1 over the fleet's reporting VMs;
+    cpu_mean_warmed_up: the same over those older than the warm-up (equal to cpu_mean where none is). obs7, obs_v2:
+    observation vectors (domain.observations.autoscale), None when an input they need is absent.
     """
 
     fleet: str
@@ -74,6 +82,7 @@ class Snapshot:
     stale_bins: int = 0
     absent: tuple[str, ...] = ()
     cpu_mean: float | None = None
+    cpu_mean_warmed_up: float | None = None
     cpu_p90: float | None = None
     ram_mean: float | None = None
     ram_p90: float | None = None

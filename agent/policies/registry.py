@@ -1,0 +1,53 @@
+"""From a policy's name and parameters, as settings, ledger and command line write them, to the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent.policies.base import Policy
+from agent.policies.fixed import ConstantPolicy, HoldPolicy
+from agent.policies.queue_rule import QueueRulePolicy
+from agent.policies.target_tracking import TargetTrackingPolicy
+from agent.policies.threshold import ThresholdPolicy
+from domain.errors import BadInput
+
+RULES: Mapping[str, type[QueueRulePolicy | ThresholdPolicy | TargetTrackingPolicy | HoldPolicy]] = {
+    "queue-rule": QueueRulePolicy,
+    "threshold": ThresholdPolicy,
+    "target-tracking": TargetTrackingPolicy,
+    "hold": HoldPolicy,
+}
+
+
+def policy_from_name(text: str) -> Policy:
+    """Return the policy that `NAME` or `NAME:parameter=value,...` describes; `constant:2,0,1` is a constant fleet.
+
+    Raises BadInput naming the policies, the parameters or the kind of value there are.
+    """
+    name, _, rest = text.partition(":")
+    if name == "constant":
+        return ConstantPolicy(tuple(_whole(part) for part in rest.split(",")))
+    rule = RULES.get(name)
+    if rule is None:
+        raise BadInput("policy", name, f"choose one of: {', '.join(RULES)}, constant:N,N,...")
+    names = [field.name for field in fields(rule)]
+    values: dict[str, str] = {}
+    for pair in filter(None, rest.split(",")):
+        parameter, _, value = pair.partition("=")
+        if parameter not in names:
+            raise BadInput(f"policy {name}: parameter", parameter, f"choose from: {', '.join(names) or 'none'}")
+        values[parameter] = value
+    try:
+        return TypeAdapter(rule).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadInput(f"policy {name}: {first['loc'][0]}", first["input"], first["msg"].lower()) from None
+
+
+def _whole(text: str) -> int:
+    if not text.strip().isdigit():
+        raise BadInput("policy constant: size", text, "give one whole number per group, for example constant:2,0,1")
+    return int(text)

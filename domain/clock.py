@@ -47,7 +47,8 @@ class WallClock:
 class ScaledClock:
     """A clock that runs `speed` times as fast as the wall.
 
-    It shows `origin` (simulated epoch seconds) at wall time `wall_origin`. Two processes given the same three numbers agree on the time to within the machine's own clock reading.
+    It shows `origin` (simulated epoch seconds) at wall time `wall_origin`. Two processes given the same three numbers
+    agree on the time to within the machine's own clock reading.
     """
 
     origin: float

@@ -1,11 +1,11 @@
-"""The fallback order: the fleet's own policy within its deadline, then the queue rule, then the threshold, then hold."""
+"""The fallback order: the fleet's own policy within its deadline, then queue rule, threshold and hold."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as DeadlinePassed
 from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from threading import Thread
 
 from agent.policies.base import InputAbsent, Policy, hold
 from agent.policies.fixed import HoldPolicy
@@ -26,7 +26,7 @@ Evaluate = Callable[[Policy, Fleet, Snapshot, Memory], tuple[Proposal, Memory]]
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """What was proposed in the end, the live policy's next memory, and a sentence for each policy that failed on the way."""
+    """What was proposed in the end, the live policy's next memory, and a sentence for each policy that failed."""
 
     proposal: Proposal
     memory: Memory
@@ -85,31 +85,33 @@ def _check(policy: Policy, fleet: Fleet, proposal: Proposal) -> None:
     if len(desired) != len(fleet.groups):
         raise PolicyFailure(f"{policy.name} proposed {len(desired)} sizes for {len(fleet.groups)} groups")
     for size in desired:
-        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        if type(size) is not int or size < 0:
             raise PolicyFailure(f"{policy.name} proposed {desired}: sizes must be whole numbers of at least 0")
 
 
-class DeadlineEvaluator:
-    """Runs policies in a worker thread and gives up on one that overruns; a thread that hangs is left behind, not waited for."""
+def evaluate_within(deadline_s: float) -> Evaluate:
+    """Return an evaluator that gives up on a policy after `deadline_s` of wall time.
 
-    def __init__(self, deadline_s: float = 1.0) -> None:
-        self._deadline_s = deadline_s
-        self._pool = self._fresh_pool()
+    The policy runs in a daemon thread of its own: one that hangs is left behind and keeps neither the loop nor the
+    process from ending.
+    """
 
-    @staticmethod
-    def _fresh_pool() -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="policy")
+    def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+        answers: SimpleQueue[tuple[Proposal, Memory] | PolicyFailure] = SimpleQueue()
 
-    def __call__(self, policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
-        """Run the policy; PolicyFailure when it fails or overruns the deadline."""
-        future = self._pool.submit(evaluate_directly, policy, fleet, snapshot, memory)
+        def run() -> None:
+            try:
+                answers.put(evaluate_directly(policy, fleet, snapshot, memory))
+            except PolicyFailure as failure:
+                answers.put(failure)
+
+        Thread(target=run, name=f"policy {policy.name}", daemon=True).start()
         try:
-            return future.result(timeout=self._deadline_s)
-        except DeadlinePassed:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = self._fresh_pool()
-            raise PolicyFailure(f"{policy.name} did not answer within {self._deadline_s:g} s") from None
+            answer = answers.get(timeout=deadline_s)
+        except Empty:
+            raise PolicyFailure(f"{policy.name} did not answer within {deadline_s:g} s") from None
+        if isinstance(answer, PolicyFailure):
+            raise answer
+        return answer
 
-    def close(self) -> None:
-        """Let the worker thread go."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    return evaluate

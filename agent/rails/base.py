@@ -20,7 +20,9 @@ class RailLimits:
     input before the safe floor applies. safe_floor: desired per group then (max(current, floor)). sick_share, sick_count: no scale-in when
     more than this share, and at least this many VMs, are unhealthy, silent or overdue. max_step_out/in and *_percent: VMs of one
     group per decision, absolute and as a percentage of the current size (the larger of the two allows; 0 % = only the absolute one counts).
-    cooldown_out_s, cooldown_in_s: per group and direction. boot_deadline_s: a VM that has not reported by then is overdue. in_periods: proposals
+    cooldown_out_s, cooldown_in_s: per group and direction. boot_deadline_s: a VM that has not reported by then is overdue.
+    stop_deadline_s: a removal that AWS has not begun by then is given up. max_replacements: interrupted VMs replaced per group and
+    minute. in_periods: proposals
     in a row before scale-in. min_lifetime_s: younger VMs are not removed. max_reversals: changes of direction allowed per group in an hour.
     budget_per_hour, budget_per_day: dollars, None = no limit. capacity_memory_s: how long a (type, zone) shortage is remembered. breaker_failures:
     failures in a row that open the breaker; breaker_open_s: for how long at first, doubling to breaker_max_s.
@@ -39,6 +41,8 @@ class RailLimits:
     cooldown_out_s: float = 300.0
     cooldown_in_s: float = 300.0
     boot_deadline_s: float = 300.0
+    stop_deadline_s: float = 180.0
+    max_replacements: int = 3
     in_periods: int = 3
     min_lifetime_s: float = 300.0
     max_reversals: int = 4

@@ -108,7 +108,9 @@ class Trace:
     def _check_stages(self) -> None:
         released = self.release_after != NO_STAGE
         self._refuse("stage", self.stage < 0, "number stages from 0")
-        self._refuse("arrival_s", released & (self.arrival_s != 0), "a released job arrives pause_s after its release: give 0")
+        self._refuse(
+            "arrival_s", released & (self.arrival_s != 0), "a released job arrives pause_s after its release: give 0"
+        )
         known = np.isin(self.release_after, self.stage)
         wrong = released & ~(known & (self.release_after < self.stage))
         self._refuse("release_after", wrong, "name an earlier stage that has jobs, or -1")

@@ -1,5 +1,7 @@
 """Where the product's code stands, for the tests that read it as text."""
 
+import ast
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -16,3 +18,24 @@ def dotted(module: Path) -> str:
     """The import name of a module given by its path from the root."""
     parts = module.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def syntax_tree(module: Path) -> ast.Module:
+    """The module, given by its path from the root, parsed."""
+    return ast.parse((ROOT / module).read_text("utf-8"))
+
+
+def imported_by(nodes: Iterable[ast.AST]) -> set[str]:
+    """The dotted names of the modules that these import statements name."""
+    names = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def imported_anywhere(module: Path) -> set[str]:
+    """The top-level names of everything that a module imports, inside functions too."""
+    return {name.partition(".")[0] for name in imported_by(ast.walk(syntax_tree(module)))}

@@ -1,16 +1,14 @@
 """Imports run one way, domain needs numpy alone, and what the daemon loads is light."""
 
-import ast
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.product import MODULES, ROOT, dotted
+from tests.architecture.product import MODULES, ROOT, dotted, imported_anywhere, imported_by, syntax_tree
 
 HEAVY = {"numba", "torch", "moto", "simulator", "gymnasium", "onnx", "matplotlib", "ray"}
 DAEMON_PACKAGES = ("domain", "collectors", "actuators", "agent")
@@ -45,21 +43,6 @@ def is_rehearsal(module: Path) -> bool:
     return module.parts[:2] == ("agent", "rehearsal")
 
 
-def imported_by(nodes: Iterable[ast.AST]) -> set[str]:
-    """The dotted names of the modules that these import statements name."""
-    names = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
-
-
-def syntax_tree(module: Path) -> ast.Module:
-    return ast.parse((ROOT / module).read_text("utf-8"))
-
-
 def test_the_contracts_of_import_linter_are_kept() -> None:
     done = subprocess.run(
         [
@@ -81,8 +64,7 @@ def test_the_contracts_of_import_linter_are_kept() -> None:
 
 @pytest.mark.parametrize("module", [m for m in MODULES if m.parts[0] == "domain"], ids=Path.as_posix)
 def test_domain_imports_the_standard_library_numpy_and_itself(module: Path) -> None:
-    imported = {name.partition(".")[0] for name in imported_by(ast.walk(syntax_tree(module)))}
-    assert imported <= sys.stdlib_module_names | {"numpy", "domain"}
+    assert imported_anywhere(module) <= sys.stdlib_module_names | {"numpy", "domain"}
 
 
 def test_loading_every_module_of_the_daemon_loads_nothing_heavy() -> None:

@@ -1,9 +1,14 @@
 """What is installed, from where, and what must not be in it."""
 
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
-from tests.architecture.product import PACKAGES, ROOT
+import pytest
+
+from tests.architecture.product import MODULES, PACKAGES, ROOT, imported_anywhere
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 LOCK = [
@@ -48,3 +53,27 @@ def test_the_package_list_is_the_house() -> None:
         "include"
     ]
     assert {name for name in include if not name.endswith(".*")} == set(PACKAGES)
+
+
+def extras_that_may_be_needed(module: Path) -> tuple[str, ...]:
+    """The extras beyond the base requirements that a module may import."""
+    if module.parts[0] == "trainer":
+        return ("dry-run", "train", "distributed")
+    if module.parts[:2] == ("simulator", "aws") or module.parts[:2] == ("agent", "rehearsal"):
+        return ("dry-run",)
+    if module.parts[0] == "simulator":
+        return ("train",)
+    return ("postgres", "deferral")
+
+
+@pytest.mark.parametrize("module", MODULES, ids=Path.as_posix)
+def test_a_module_imports_only_what_its_requirements_name(module: Path) -> None:
+    extras = PROJECT["optional-dependencies"]
+    declared = names_of(PROJECT["dependencies"])
+    declared |= names_of([name for extra in extras_that_may_be_needed(module) for name in extras[extra]])
+    distributions = packages_distributions()
+    foreign = imported_anywhere(module) - sys.stdlib_module_names - set(PACKAGES) - {"_typeshed"}
+    undeclared = {
+        name for name in foreign if not {found.lower() for found in distributions.get(name, [name])} & declared
+    }
+    assert undeclared == set()

@@ -1,1 +1,1 @@
-"""The daemon: the loop, the policies it evaluates, the rails, the ledger and the command line. Neither torch nor numba."""
+"""The daemon: the loop, the policies it evaluates, the rails, the ledger and the command line."""

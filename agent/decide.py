@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agent.rails.base import RailLimits
+from agent.intents import plan_intents, state_after_intents
+from agent.policies.fallback import Proposed, Proposer
+from agent.rails.base import RailContext, RailLimits
+from agent.rails.flap_guard import next_in_streak
+from agent.rails.order import apply_rails
+from agent.spending import account
 from agent.state import Controls, LoopState
-from domain.decisions import Decision, Mode
+from domain.decisions import Decision, Mode, Proposal, RailEffect, Reason, Verdict
 from domain.fleet import Fleet
 from domain.observed import ReadFailure
 from domain.snapshot import Snapshot
@@ -16,8 +21,8 @@ from domain.snapshot import Snapshot
 class DecisionInputs:
     """Everything one decision depends on; stored with it, so that replaying gives the same decision byte for byte.
 
-    `cloud_failure` says why the fleet's groups could not be read this minute (then `snapshot` is None and nothing is
-    decided).
+    `interrupted` holds (group key, VM) of VMs in service with a spot notice. `cloud_failure` says why the fleet's
+    groups could not be read this minute (then `snapshot` is None and nothing is decided).
     """
 
     decision_id: str
@@ -33,6 +38,7 @@ class DecisionInputs:
     policy: str
     shadow: str | None = None
     in_flight: tuple[str, ...] = ()
+    interrupted: tuple[tuple[str, str], ...] = ()
     cloud_failure: ReadFailure | None = None
 
 
@@ -42,3 +48,117 @@ class Decided:
 
     decision: Decision
     state: LoopState
+
+
+def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
+    """Return the fleet's decision for this minute and the state that follows; pure but for the proposer's deadline.
+
+    Order: account for the money spent, ask the policy (and its shadow), count the scale-in streak, apply the rails,
+    plan intents. A fleet whose groups could not be read is held as it is, whatever the policies might say.
+    """
+    snapshot = inputs.snapshot
+    state = replace(inputs.state, decisions=inputs.state.decisions + 1, policy=inputs.policy)
+    if snapshot is None:
+        return Decided(_unreadable(inputs), state)
+    proposed = proposer.propose(inputs.policy, inputs.fleet, snapshot, state.memory)
+    shadow = _shadow(inputs, snapshot, proposer)
+    state = replace(
+        state,
+        spend=account(state.spend, inputs.fleet, snapshot, inputs.now),
+        in_streak=next_in_streak(state, proposed.proposal, snapshot),
+        memory=proposed.memory,
+        shadow_memory=shadow.memory if shadow else state.shadow_memory,
+    )
+    context = RailContext(
+        inputs.now,
+        inputs.fleet,
+        snapshot,
+        state,
+        inputs.controls,
+        inputs.limits,
+        inputs.mode,
+        inputs.leader,
+        inputs.in_flight,
+    )
+    final, effects = apply_rails(proposed.proposal, context)
+    may_act = inputs.leader and inputs.mode is Mode.ACT
+    intents = plan_intents(
+        inputs.decision_id,
+        inputs.fleet,
+        snapshot,
+        final.desired,
+        inputs.interrupted if may_act else (),
+        inputs.limits,
+        inputs.in_flight,
+        inputs.epoch,
+        inputs.now,
+    )
+    reason = _reason(proposed.proposal, final, effects, snapshot)
+    decision = Decision(
+        decision_id=inputs.decision_id,
+        fleet=inputs.fleet.name,
+        at=inputs.now,
+        mode=inputs.mode,
+        proposal=proposed.proposal,
+        effects=effects,
+        desired=final.desired,
+        reason=reason,
+        sentence=_sentence(inputs.fleet, snapshot, proposed.proposal, final, effects, reason),
+        intents=intents,
+        shadow=shadow.proposal if shadow else None,
+        policy_failures=proposed.failures,
+    )
+    return Decided(decision, state_after_intents(state, intents, inputs.limits, inputs.now))
+
+
+def _unreadable(inputs: DecisionInputs) -> Decision:
+    failure = inputs.cloud_failure
+    detail = f"{failure.failure}: {failure.detail}" if failure else "no reading of the fleet's groups"
+    proposal = Proposal(inputs.fleet.name, inputs.policy, (), Reason.CLOUD_UNREADABLE, detail)
+    sentence = f"held: AWS could not be read ({detail})"
+    return Decision(
+        inputs.decision_id,
+        inputs.fleet.name,
+        inputs.now,
+        inputs.mode,
+        proposal,
+        (),
+        (),
+        Reason.CLOUD_UNREADABLE,
+        sentence,
+    )
+
+
+def _shadow(inputs: DecisionInputs, snapshot: Snapshot, proposer: Proposer) -> Proposed | None:
+    if inputs.shadow is None:
+        return None
+    return proposer.propose(inputs.shadow, inputs.fleet, snapshot, inputs.state.shadow_memory)
+
+
+def _reason(proposal: Proposal, final: Proposal, effects: tuple[RailEffect, ...], snapshot: Snapshot) -> Reason:
+    """The last rail that changed something speaks for a decision that differs from the proposal.
+
+    Otherwise the policy does.
+    """
+    if final.desired == proposal.desired:
+        return proposal.reason
+    spoke = [e.reason for e in effects if e.verdict is not Verdict.PASSED and e.reason is not None]
+    return spoke[-1] if spoke else proposal.reason
+
+
+def _sentence(
+    fleet: Fleet,
+    snapshot: Snapshot,
+    proposal: Proposal,
+    final: Proposal,
+    effects: tuple[RailEffect, ...],
+    reason: Reason,
+) -> str:
+    moved = [
+        f"{group.key} {now} -> {then}"
+        for group, now, then in zip(fleet.groups, snapshot.requested, final.desired, strict=True)
+        if now != then
+    ]
+    rails = [e.detail for e in effects if e.verdict is not Verdict.PASSED and e.detail]
+    head = ", ".join(moved) if moved else "no change"
+    return "; ".join([f"{head} ({reason}): {proposal.detail}", *rails])

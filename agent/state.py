@@ -84,7 +84,8 @@ class LoopState:
     """One fleet's memory.
 
     decisions: how many were made (their number is the decision's id). in_streak: per group key, minutes in a row in
-    which scale-in was proposed. seen_interruptions: VM ids whose interruption was already acted on, with the time.
+    which scale-in was proposed. interrupted: VM ids with a spot notice not yet
+    acted on, with its time. seen_interruptions: VM ids whose interruption was already acted on, with the time.
     known_desired: per group key what we last asked or adopted, to tell drift. memory, shadow_memory: the policies' own
     state. last_busy_at: when something last ran or waited. What is known per VM (first seen, warm, idle since) is kept
     by the aggregator and is rebuilt from what the VMs report.
@@ -98,6 +99,7 @@ class LoopState:
     breakers: tuple[Breaker, ...] = ()
     spend: Spend = Spend()
     stale_bins: int = 0
+    interrupted: Mapping[str, float] = field(default_factory=dict)
     seen_interruptions: Mapping[str, float] = field(default_factory=dict)
     known_desired: Mapping[str, int] = field(default_factory=dict)
     submitted_seen: float | None = None

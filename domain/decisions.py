@@ -240,3 +240,4 @@ class Decision:
     sentence: str
     intents: tuple[Intent, ...] = ()
     shadow: Proposal | None = None
+    policy_failures: tuple[str, ...] = ()

@@ -1,0 +1,34 @@
+"""Turns the difference between two minutes of loop state into events people want to read."""
+
+from __future__ import annotations
+
+from agent.state import LoopState
+from domain.decisions import Event, Reason
+from domain.snapshot import Snapshot
+
+
+def happenings(
+    fleet: str, before: LoopState, after: LoopState, snapshot: Snapshot | None, now: float
+) -> tuple[Event, ...]:
+    """Return an event for each input lost or back, and for each capacity mark set or over.
+
+    Marks that are over have left `after.capacity` (see `agent.intents.state_after_intents`).
+    """
+    events = []
+    if snapshot is not None and before.stale_bins == 0 and after.stale_bins > 0:
+        what = ", ".join(snapshot.absent) or f"coverage {snapshot.coverage:.0%}"
+        events.append(Event(fleet, now, Reason.METRICS_LOST, f"input lost: {what}; holding", what))
+    if before.stale_bins > 0 and after.stale_bins == 0:
+        events.append(Event(fleet, now, Reason.METRICS_RETURNED, f"input back after {before.stale_bins} min"))
+    old = {(mark.vm_type, mark.zone): mark for mark in before.capacity}
+    new = {(mark.vm_type, mark.zone): mark for mark in after.capacity}
+    for (vm_type, zone), mark in new.items():
+        if (vm_type, zone) not in old:
+            place = f"{vm_type} in {zone or 'any zone'}"
+            detail = f"AWS has no {place}; not asked for again within {mark.length_s:.0f} s"
+            events.append(Event(fleet, now, Reason.CAPACITY_LOST, detail, place))
+    for vm_type, zone in old:
+        if (vm_type, zone) not in new:
+            place = f"{vm_type} in {zone or 'any zone'}"
+            events.append(Event(fleet, now, Reason.CAPACITY_RETURNED, f"{place} may be asked for again", place))
+    return tuple(events)

@@ -1,0 +1,102 @@
+"""From a decided size to what will be done: at most one intent per group, and what accepting it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.rails.base import RailLimits
+from agent.state import Change, Cooldown, LoopState
+from domain.decisions import Direction, Intent, Outcome, Status
+from domain.fleet import Fleet
+from domain.snapshot import Snapshot
+
+HOUR_S = 3600.0
+
+
+def plan_intents(
+    decision_id: str,
+    fleet: Fleet,
+    snapshot: Snapshot,
+    desired: tuple[int, ...],
+    interrupted: Sequence[tuple[str, str]],
+    limits: RailLimits,
+    in_flight: tuple[str, ...],
+    epoch: int,
+    now: float,
+) -> tuple[Intent, ...]:
+    """Return what to do to reach `desired`: replacements of interrupted VMs first, then one change of size per group.
+
+    `interrupted` holds (group key, VM) of VMs still in service. A group with an open intent gets none. Scale-in takes
+    the VMs of `removable` in order, so that the least work is lost.
+    """
+    intents = []
+    for group, seen, size in zip(fleet.groups, snapshot.groups, desired, strict=True):
+        if group.key in in_flight:
+            continue
+        victims = tuple(vm for key, vm in interrupted if key == group.key)[: limits.max_replacements]
+        direction, target, deadline_s = Direction.REPLACE, seen.requested, limits.stop_deadline_s
+        if not victims and size > seen.requested:
+            direction, target, deadline_s = Direction.OUT, size, limits.boot_deadline_s
+        elif not victims and size < seen.requested:
+            victims = seen.removable[: seen.requested - size]
+            direction, target = Direction.IN, seen.requested - len(victims)
+        if victims or direction is Direction.OUT:
+            intents.append(
+                Intent(
+                    intent_id=f"{decision_id}.{group.key}",
+                    decision_id=decision_id,
+                    fleet=fleet.name,
+                    group=group.key,
+                    direction=direction,
+                    before=seen.requested,
+                    target=target,
+                    victims=victims,
+                    epoch=epoch,
+                    created_at=now,
+                    deadline_at=now + deadline_s,
+                )
+            )
+    return tuple(intents)
+
+
+def state_after_intents(state: LoopState, intents: tuple[Intent, ...], limits: RailLimits, now: float) -> LoopState:
+    """Return the state with cool-downs and changes begun, interruptions marked as acted on, and what is over forgotten."""
+    cooldowns = [c for c in state.cooldowns if c.remaining_s(now) > 0.0]
+    changes = [c for c in state.changes if now - HOUR_S < c.at <= now]
+    waiting, seen, known = dict(state.interrupted), dict(state.seen_interruptions), dict(state.known_desired)
+    for intent in intents:
+        known[intent.group] = intent.target
+        if intent.direction is Direction.REPLACE:
+            for vm in intent.victims:
+                seen[vm] = waiting.pop(vm, now)
+            continue
+        length_s = limits.cooldown_out_s if intent.direction is Direction.OUT else limits.cooldown_in_s
+        cooldowns = [c for c in cooldowns if (c.group, c.direction) != (intent.group, intent.direction)]
+        cooldowns.append(Cooldown(intent.group, intent.direction, now + length_s, length_s))
+        changes.append(Change(intent.group, intent.direction, now))
+    return replace(
+        state,
+        cooldowns=tuple(cooldowns),
+        changes=tuple(changes),
+        capacity=tuple(mark for mark in state.capacity if mark.active(now)),
+        interrupted=waiting,
+        seen_interruptions={vm: at for vm, at in seen.items() if now - at < HOUR_S},
+        known_desired=known,
+    )
+
+
+def state_after_nothing_done(state: LoopState, intent: Intent, outcome: Outcome) -> LoopState:
+    """Return the state without the cool-down and change that the intent began, when it turned out to change nothing."""
+    if outcome.achieved or outcome.status not in (Status.SKIPPED, Status.FAILED):
+        return state
+    return replace(
+        state,
+        cooldowns=tuple(c for c in state.cooldowns if (c.group, c.direction) != (intent.group, intent.direction)),
+        changes=tuple(
+            c
+            for c in state.changes
+            if (c.group, c.direction, c.at) != (intent.group, intent.direction, intent.created_at)
+        ),
+        known_desired={**state.known_desired, intent.group: intent.before},
+    )

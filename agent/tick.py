@@ -1,0 +1,308 @@
+"""One turn of the loop: observe, settle, aggregate, propose, rail, record, act, record. Runs on any clock, against any cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import structlog
+
+from actuators.base import Actuator
+from actuators.drift import DriftRule, drift
+from agent.aggregate import AggregationSettings, Aggregator
+from agent.clock_jump import shifted
+from agent.consequences import state_after_outcome
+from agent.decide import Decided, DecisionInputs, decide
+from agent.happenings import happenings
+from agent.ledger import Ledger
+from agent.policies.fallback import Proposer
+from agent.rails.base import RailLimits
+from agent.state import LoopState
+from collectors.interruptions import Interruption, InterruptionKind
+from domain.clock import JumpDetector
+from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason, Status
+from domain.errors import Fenced, LedgerUnavailable
+from domain.fleet import Fleet
+from domain.observed import Lifecycle, Observed, ReadFailure
+
+log = structlog.get_logger(__name__)
+
+
+class InterruptionSource(Protocol):
+    """Where notices of VMs about to be taken away come from."""
+
+    def receive(self, now: float) -> Sequence[Interruption]:
+        """Return the notices waiting now, without blocking the tick; never raises."""
+        ...
+
+    def acknowledge(self, notices: Sequence[Interruption]) -> None:
+        """Forget notices that are safely recorded; never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedFleet:
+    """A fleet with everything its decisions depend on but the measurements."""
+
+    fleet: Fleet
+    limits: RailLimits
+    policy: str
+    shadow: str | None = None
+    aggregation: AggregationSettings = field(default_factory=AggregationSettings)
+    drift: DriftRule = DriftRule.ADOPT
+
+
+@dataclass(slots=True)
+class Ports:
+    """What a tick talks to. `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader."""
+
+    fleets: tuple[ManagedFleet, ...]
+    ledger: Ledger
+    actuator: Actuator
+    aggregator: Aggregator
+    proposer: Proposer
+    monotonic: Callable[[], float]
+    mode: Mode
+    epoch: int
+    interruptions: InterruptionSource | None = None
+    jumps: JumpDetector = field(default_factory=JumpDetector)
+
+
+@dataclass(frozen=True, slots=True)
+class TickReport:
+    """What one tick did; `failure` says why nothing was executed, when the ledger could not be used."""
+
+    at: float
+    decisions: tuple[Decision, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    events: tuple[Event, ...] = ()
+    failure: str | None = None
+
+
+def run_tick(now: float, ports: Ports) -> TickReport:
+    """Turn the loop once for every fleet.
+
+    One fleet's trouble never stops another's decision. When the ledger cannot be read or written nothing is executed
+    and the report says so; measuring goes on and the next tick tries again.
+    """
+    try:
+        return _turn(now, ports)
+    except LedgerUnavailable as error:
+        log.error("ledger_unavailable", reason=Reason.LEDGER_UNAVAILABLE, detail=str(error))
+        return TickReport(now, failure=str(error))
+
+
+def _turn(now: float, ports: Ports) -> TickReport:
+    leader = _leads(ports)
+    states = {managed.fleet.name: ports.ledger.loop_state(managed.fleet.name) for managed in ports.fleets}
+    events = list(_carry_over_clock_step(now, ports, states))
+    fleets = [managed.fleet for managed in ports.fleets]
+    observed = ports.actuator.observe(fleets, now)
+    settled = _settle(now, ports, states, observed, leader) if leader else ()
+    if any(outcome.status is not Status.IN_PROGRESS for outcome in settled):
+        observed = ports.actuator.observe(fleets, now)
+    notices = _read_interruptions(now, ports, states, observed, events) if leader else ()
+
+    records: list[tuple[DecisionInputs, Decided]] = []
+    open_groups = {(intent.fleet, intent.group) for intent in ports.ledger.open_intents()}
+    for managed in ports.fleets:
+        try:
+            decided = _decide_fleet(now, ports, managed, states, observed, leader, open_groups, events)
+        except LedgerUnavailable:
+            raise
+        except Exception as error:
+            log.exception("fleet_failed", fleet=managed.fleet.name)
+            detail = f"this minute was skipped: {type(error).__name__}: {error}"
+            events.append(Event(managed.fleet.name, now, Reason.INTERNAL_ERROR, detail))
+            continue
+        records.append(decided)
+    undecided = {name: state for name, state in states.items() if name not in {i.fleet.name for i, _ in records}}
+    ports.ledger.record(records, events=events, states=undecided)
+    states.update({inputs.fleet.name: decided.state for inputs, decided in records})
+    if ports.interruptions is not None and notices:
+        ports.interruptions.acknowledge(notices)
+
+    outcomes = list(settled)
+    for _, decided in records:
+        _log(decided.decision)
+        for intent in decided.decision.intents:
+            outcomes.append(_execute(now, ports, states, intent, observed))
+    if leader and ports.mode is Mode.ACT:
+        events.extend(_tend(now, ports, observed))
+    return TickReport(now, tuple(decided.decision for _, decided in records), tuple(outcomes), tuple(events))
+
+
+def _leads(ports: Ports) -> bool:
+    try:
+        ports.ledger.check_epoch(ports.epoch)
+    except Fenced:
+        return False
+    return True
+
+
+def _carry_over_clock_step(now: float, ports: Ports, states: dict[str, LoopState]) -> tuple[Event, ...]:
+    step_s = ports.jumps.observe(now, ports.monotonic())
+    if not step_s:
+        return ()
+    for name, state in states.items():
+        states[name] = shifted(state, step_s)
+    detail = (
+        f"the clock was set {'forward' if step_s > 0 else 'back'} by {abs(step_s):.0f} s; stored times moved with it"
+    )
+    return tuple(Event(name, now, Reason.CLOCK_JUMP, detail) for name in states)
+
+
+def _settle(
+    now: float, ports: Ports, states: dict[str, LoopState], observed: Observed, leader: bool
+) -> tuple[Outcome, ...]:
+    """Follow every open intent and record what became of it."""
+    limits = {managed.fleet.name: managed.limits for managed in ports.fleets}
+    outcomes = []
+    for intent in ports.ledger.open_intents():
+        if intent.fleet not in limits:
+            outcome = _closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now)
+        elif ports.mode is Mode.OBSERVE:
+            outcome = _closed(intent, Reason.OBSERVE_MODE, "this process only observes", now)
+        else:
+            outcome = ports.actuator.follow(intent, observed, now)
+        changed: dict[str, LoopState] = {}
+        if intent.fleet in limits:
+            after = state_after_outcome(states[intent.fleet], intent, outcome, limits[intent.fleet], now)
+            states[intent.fleet] = changed[intent.fleet] = after
+        ports.ledger.record_outcomes([(intent, outcome)], states=changed)
+        outcomes.append(outcome)
+    return tuple(outcomes)
+
+
+def _closed(intent: Intent, reason: Reason, detail: str, now: float) -> Outcome:
+    asked = abs(intent.target - intent.before) or len(intent.victims)
+    return Outcome(intent.intent_id, Status.SKIPPED, reason, asked, 0, now, detail)
+
+
+def _read_interruptions(
+    now: float, ports: Ports, states: dict[str, LoopState], observed: Observed, events: list[Event]
+) -> Sequence[Interruption]:
+    """Put new notices into the states of the fleets whose VMs they name; each VM counts once."""
+    if ports.interruptions is None or ports.mode is not Mode.ACT:
+        return ()
+    notices = ports.interruptions.receive(now)
+    homes = {
+        instance.vm: managed.fleet
+        for managed in ports.fleets
+        for group in managed.fleet.groups
+        if group.name in observed.groups
+        for instance in observed.groups[group.name].instances
+    }
+    for notice in notices:
+        fleet = homes.get(notice.vm)
+        if fleet is None:
+            continue
+        state = states[fleet.name]
+        if notice.vm in state.interrupted or notice.vm in state.seen_interruptions:
+            continue
+        if notice.kind is InterruptionKind.REBALANCE:
+            detail = f"AWS hints that {notice.vm} is at risk; it is not replaced before its notice comes"
+            events.append(Event(fleet.name, now, Reason.REBALANCE_HINT, detail, notice.vm))
+            continue
+        if notice.kind is not InterruptionKind.SPOT:
+            continue
+        states[fleet.name] = replace(state, interrupted={**state.interrupted, notice.vm: now})
+        detail = f"AWS takes {notice.vm} back within two minutes: draining it and asking for another"
+        events.append(Event(fleet.name, now, Reason.SPOT_INTERRUPTION, detail, notice.vm))
+    return notices
+
+
+def _decide_fleet(
+    now: float,
+    ports: Ports,
+    managed: ManagedFleet,
+    states: dict[str, LoopState],
+    observed: Observed,
+    leader: bool,
+    open_groups: set[tuple[str, str]],
+    events: list[Event],
+) -> tuple[DecisionInputs, Decided]:
+    fleet, before = managed.fleet, states[managed.fleet.name]
+    failure = _unreadable(fleet, observed)
+    in_flight = tuple(group.key for group in fleet.groups if (fleet.name, group.key) in open_groups)
+    snapshot, state = None, before
+    if failure is None:
+        drifts, known = drift(fleet, before.known_desired, observed, in_flight, managed.drift, now)
+        events.extend(drifts)
+        state = replace(before, known_desired=known)
+        snapshot, state = ports.aggregator.snapshot(fleet, observed, state, managed.aggregation, now)
+    inputs = DecisionInputs(
+        decision_id=f"{fleet.name}-{state.decisions + 1}",
+        now=now,
+        fleet=fleet,
+        snapshot=snapshot,
+        state=state,
+        controls=ports.ledger.controls(fleet.name),
+        limits=managed.limits,
+        mode=ports.mode,
+        leader=leader,
+        epoch=ports.epoch,
+        policy=managed.policy,
+        shadow=managed.shadow,
+        in_flight=in_flight,
+        interrupted=_interrupted(fleet, state, observed),
+        cloud_failure=failure,
+    )
+    decided = decide(inputs, ports.proposer)
+    events.extend(happenings(fleet.name, before, decided.state, snapshot, now))
+    events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in decided.decision.policy_failures)
+    return inputs, decided
+
+
+def _unreadable(fleet: Fleet, observed: Observed) -> ReadFailure | None:
+    return next((observed.failures[g.name] for g in fleet.groups if g.name in observed.failures), None)
+
+
+def _interrupted(fleet: Fleet, state: LoopState, observed: Observed) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (group.key, instance.vm)
+        for group in fleet.groups
+        if group.name in observed.groups
+        for instance in observed.groups[group.name].instances
+        if instance.vm in state.interrupted and instance.lifecycle is Lifecycle.IN_SERVICE
+    )
+
+
+def _execute(now: float, ports: Ports, states: dict[str, LoopState], intent: Intent, observed: Observed) -> Outcome:
+    """Act on one recorded intent and record its outcome."""
+    limits = next(managed.limits for managed in ports.fleets if managed.fleet.name == intent.fleet)
+    outcome = ports.actuator.apply(intent, observed, now)
+    states[intent.fleet] = state_after_outcome(states[intent.fleet], intent, outcome, limits, now)
+    ports.ledger.record_outcomes([(intent, outcome)], states={intent.fleet: states[intent.fleet]})
+    log.info(
+        "outcome",
+        decision_id=intent.decision_id,
+        fleet=intent.fleet,
+        group=intent.group,
+        status=outcome.status,
+        reason=outcome.reason,
+        detail=outcome.detail,
+    )
+    return outcome
+
+
+def _tend(now: float, ports: Ports, observed: Observed) -> list[Event]:
+    events: list[Event] = []
+    for managed in ports.fleets:
+        busy = ports.aggregator.busy_cores(managed.fleet, now)
+        events.extend(ports.actuator.tend(managed.fleet, observed, busy, now))
+    if events:
+        ports.ledger.record((), events=events)
+    return events
+
+
+def _log(decision: Decision) -> None:
+    log.info(
+        "decision",
+        decision_id=decision.decision_id,
+        fleet=decision.fleet,
+        reason=decision.reason,
+        desired=decision.desired,
+        sentence=decision.sentence,
+    )

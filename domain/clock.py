@@ -1,7 +1,4 @@
-"""Clocks.
-
-Wall, scaled and virtual time behind one protocol, and the detector that tells a clock step from the passing of time.
-"""
+"""Wall, scaled and virtual time behind one protocol, and the detector that tells a clock step from time passing."""
 
 from __future__ import annotations
 

@@ -40,11 +40,11 @@ class Job:
 class Trace:
     """Jobs in columns of one length, sorted by (stage, arrival, id); build one with `make_trace`.
 
-    job_id, arrival_s, service_s, width, ram_gb: as in `Job`. stage: number of the stage a job belongs to. release_after:
-    the stage whose last job's end releases this job, or NO_STAGE; a released job arrives pause_s later and its
-    arrival_s is 0. serial_fraction: share of a whole-VM job that runs on one core whatever the VM has. digest: SHA-256
-    over all columns and serial_fraction, not over the name. Raises TraceError, which names trace, column, job and
-    remedy.
+    job_id, arrival_s, service_s, width, ram_gb: as in `Job`. stage: number of the stage a job belongs to.
+    release_after: the stage whose last job's end releases this job, or NO_STAGE; a released job arrives pause_s later
+    and its arrival_s is 0. serial_fraction: share of a whole-VM job that runs on one core whatever the VM has. digest:
+    SHA-256 over all columns and serial_fraction, not over the name. Raises TraceError, which names trace, column, job
+    and remedy.
     """
 
     name: str

@@ -1,0 +1,24 @@
+"""The reference autoscaling simulator in plain Python and numpy: start at `simulation.Simulation`."""
+
+from simulator.reference.actions import MULTI_CHANGES, Order
+from simulator.reference.configuration import PRESETS, PRICES, SimulationConfig, preset
+from simulator.reference.measures import Measures
+from simulator.reference.simulation import EpisodeOver, SavedState, Simulation
+from simulator.reference.view import FleetView, QueueView, StepInfo, StepResult
+
+__all__ = [
+    "MULTI_CHANGES",
+    "PRESETS",
+    "PRICES",
+    "EpisodeOver",
+    "FleetView",
+    "Measures",
+    "Order",
+    "QueueView",
+    "SavedState",
+    "Simulation",
+    "SimulationConfig",
+    "StepInfo",
+    "StepResult",
+    "preset",
+]

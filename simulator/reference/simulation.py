@@ -1,0 +1,220 @@
+"""The reference autoscaling simulator: exact, event by event, in plain Python and numpy (autoscaler specification §2-§6).
+
+It is the slow twin that faster kernels are held to, and the counterfactual of the dry run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.errors import TrimtabError
+from domain.observations.autoscale import next_removal_share, obs7, obs_v2, waiting_recent_fifo
+from domain.workload import Trace
+from simulator.reference.accounting import Account, dollars
+from simulator.reference.actions import (
+    Cooldowns,
+    Order,
+    Outcome,
+    apply_orders,
+    mask_index,
+    mask_multi,
+    orders_of_index,
+    orders_of_vector,
+)
+from simulator.reference.configuration import SimulationConfig, WaitRecent
+from simulator.reference.jobs import JobColumns
+from simulator.reference.measures import Measures, Tally
+from simulator.reference.streams import Streams
+from simulator.reference.view import FleetView, StepInfo, StepResult, fleet_view, step_info
+from simulator.reference.world import World
+
+
+class EpisodeOver(TrimtabError):
+    """A step was asked for after the last job had finished, or after truncation."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """A snapshot of an episode; restores into any simulation of the same configuration, trace and seed."""
+
+    steps: int
+    submitted_before: int
+    world: World
+    cooldowns: Cooldowns
+    account: Account
+    tally: Tally
+    identity: tuple[SimulationConfig, str, int]
+
+
+class Simulation:
+    """One episode at a time over one trace. The same configuration, trace, seed and actions give the same bits."""
+
+    def __init__(self, config: SimulationConfig, trace: Trace, seed: int = 0) -> None:
+        """Check the trace against the configuration and reset; TraceError when a job is wider than every VM type."""
+        self.config = config
+        self.trace = trace
+        self.seed = seed
+        self._jobs = JobColumns(trace, config)
+        self.reset()
+
+    def reset(self, seed: int | None = None) -> NDArray[np.float32]:
+        """Begin a new episode (with another seed, if given) and return the first observation, obs-7."""
+        self.seed = self.seed if seed is None else seed
+        self._world = World(self.config, self._jobs, Streams(self.seed))
+        self._cooldowns = Cooldowns.none(len(self.config.types))
+        self._account = Account()
+        self._tally = Tally()
+        self._steps = 0
+        self._submitted_before = 0
+        return self.observe()
+
+    @property
+    def steps(self) -> int:
+        """Steps done in this episode."""
+        return self._steps
+
+    @property
+    def finished(self) -> bool:
+        """Whether every job has finished; true from the start for an empty trace."""
+        return self._world.finished == self._jobs.jobs
+
+    @property
+    def truncated(self) -> bool:
+        """Whether max_steps was reached with jobs left."""
+        return self._steps >= self.config.max_steps and not self.finished
+
+    @property
+    def _step_start(self) -> float:
+        return max(self._steps - 1, 0) * self.config.step_s
+
+    def step(self, action: int | np.integer | Sequence[int] | NDArray[np.int64]) -> StepResult:
+        """Apply an act-7 index, or a change per type (any size), and run one control step.
+
+        Raises EpisodeOver after the end, BadInput for an action that does not exist.
+        """
+        if isinstance(action, int | np.integer):
+            return self.step_orders(orders_of_index(int(action), len(self.config.types)))
+        return self.step_orders(orders_of_vector(action, self.config.cores))
+
+    def step_orders(self, orders: Sequence[Order]) -> StepResult:
+        """Apply orders in the order given, and run one control step."""
+        if self.finished or self.truncated:
+            raise EpisodeOver(f"the episode ended after {self._steps} steps: call reset() first")
+        world = self._world
+        self._submitted_before = world.submitted
+        waited_before = world.waiting_job_s
+        world.begin_step()
+        outcome = apply_orders(world, self._cooldowns, orders)
+        world.dispatch()
+        self._account.charge_step_start(self.config, world.machines)
+        self._steps += 1
+        world.run_until(self._steps * self.config.step_s)
+        self._account.charge_step_end(
+            self.config,
+            world.machines,
+            world.departed,
+            world.now,
+            len(world.queue),
+            world.waiting_job_s - waited_before,
+        )
+        info = step_info(world, self._steps, outcome)
+        self._tally.add(info, self.config)
+        return StepResult(
+            obs=self.observe(),
+            rent=dollars(self._account.step_rent),
+            penalty=dollars(self._account.step_penalty),
+            done=self.finished,
+            truncated=self.truncated,
+            info=info,
+        )
+
+    def observe(self) -> NDArray[np.float32]:
+        """Return obs-7 at this instant."""
+        world = self._world
+        if self._steps == 0:
+            cpu = ram = np.empty(0, dtype=np.float64)
+        else:
+            pairs = [machine.measured(self.config, self._step_start, world.now) for machine in world.ready]
+            both = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+            both = both[np.isfinite(both[:, 0])]
+            cpu, ram = both[:, 0], both[:, 1]
+        waiting, recent = len(world.queue), world.submitted - self._submitted_before
+        if self.config.wait_recent is WaitRecent.EXACT:
+            first_step = self._steps == 1
+            waiting_recent = sum(entry[0] > self._step_start or first_step for entry in world.queue)
+        else:
+            waiting_recent = waiting_recent_fifo(waiting, recent)
+        max_cores = self.config.max_cores
+        return obs7(world.ready_cores, max_cores, cpu, ram, waiting, world.submitted, waiting_recent, recent)
+
+    def observe_v2(self) -> NDArray[np.float32]:
+        """Return obs-v2 at this instant."""
+        world, view = self._world, self.fleet_view()
+        victims = [world.victim(kind) for kind in range(len(self.config.types))]
+        busy = np.array([0.0 if m is None else float(m.cores - m.free) for m in victims])
+        return obs_v2(
+            self.observe(),
+            view.ready,
+            view.booting,
+            view.maximum,
+            np.maximum(view.cooldown_out_s, view.cooldown_in_s),
+            self.config.cooldown_s,
+            view.queue.waiting,
+            view.queue.queued_core_s,
+            self.config.max_cores,
+            view.queue.oldest_wait_s,
+            next_removal_share(view.cores, view.ready, view.minimum, busy, float(world.busy_cores)),
+        )
+
+    def fleet_view(self) -> FleetView:
+        """Return what an outside policy may decide on."""
+        return fleet_view(self._world, self._cooldowns, self._step_start, self._submitted_before)
+
+    def info(self) -> StepInfo:
+        """Return the counts at this instant, with no outcome."""
+        none = (0,) * len(self.config.types)
+        return step_info(self._world, self._steps, Outcome(none, none, none))
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Return which act-7 indices would have an effect now, shape (1 + 2 N,)."""
+        return mask_index(self._world, self._cooldowns)
+
+    def mask_multi(self) -> NDArray[np.bool_]:
+        """Return which changes of `actions.MULTI_CHANGES` would have an effect now, shape (N, 7)."""
+        return mask_multi(self._world, self._cooldowns)
+
+    def measures(self) -> Measures:
+        """Return the measures of the episode so far (§11)."""
+        return self._tally.measures(self._world, self._account, self._steps, self.config)
+
+    def state(self) -> SavedState:
+        """Return a snapshot that later steps leave untouched."""
+        return SavedState(
+            self._steps,
+            self._submitted_before,
+            self._world.copy(),
+            copy.deepcopy(self._cooldowns),
+            copy.copy(self._account),
+            copy.deepcopy(self._tally),
+            (self.config, self.trace.digest, self.seed),
+        )
+
+    def restore(self, saved: SavedState) -> None:
+        """Go on from a snapshot; TrimtabError when it belongs to another configuration or trace."""
+        config, digest, seed = saved.identity
+        if config != self.config or digest != self.trace.digest:
+            raise TrimtabError(
+                "the snapshot belongs to another configuration or trace: build the simulation it came from"
+            )
+        self.seed = seed
+        self._steps = saved.steps
+        self._submitted_before = saved.submitted_before
+        self._world = saved.world.copy()
+        self._cooldowns = copy.deepcopy(saved.cooldowns)
+        self._account = copy.copy(saved.account)
+        self._tally = copy.deepcopy(saved.tally)

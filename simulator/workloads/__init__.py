@@ -1,0 +1,1 @@
+"""Job traces: generators, readers of recorded logs, and a small recorded day that ships with the program."""

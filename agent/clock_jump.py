@@ -8,7 +8,7 @@ from agent.state import LoopState
 
 
 def shifted(state: LoopState, step_s: float) -> LoopState:
-    """Return the state with every stored time moved by `step_s`, the seconds by which the wall clock was set forward or back."""
+    """Return the state with every stored time moved by `step_s`, the seconds by which the wall clock was set."""
     return replace(
         state,
         cooldowns=tuple(replace(c, until=c.until + step_s) for c in state.cooldowns),

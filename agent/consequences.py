@@ -9,7 +9,7 @@ from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import record_shortage
 from agent.rails.circuit_breaker import after_outcome
 from agent.state import Breaker, LoopState
-from domain.decisions import Intent, Outcome
+from domain.decisions import Direction, Intent, Outcome, Status
 
 
 def state_after_outcome(
@@ -19,6 +19,9 @@ def state_after_outcome(
     if not outcome.status.final:
         return state
     state = state_after_nothing_done(state, intent, outcome)
+    if outcome.status in (Status.PARTIAL, Status.FAILED) and outcome.achieved:
+        reached = intent.before + (outcome.achieved if intent.direction is Direction.OUT else -outcome.achieved)
+        state = replace(state, known_desired={**state.known_desired, intent.group: reached})
     if outcome.shortages:
         state = replace(state, capacity=record_shortage(state.capacity, outcome.shortages, now, limits))
     breakers = {breaker.group: breaker for breaker in state.breakers}

@@ -12,6 +12,8 @@ from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 
 HOUR_S = 3600.0
+NOTICE_S = 600.0
+"""A notice older than this names a VM that is long gone: the cloud takes it two minutes after the notice."""
 
 
 def plan_intents(
@@ -61,7 +63,7 @@ def plan_intents(
 
 
 def state_after_intents(state: LoopState, intents: tuple[Intent, ...], limits: RailLimits, now: float) -> LoopState:
-    """Return the state with cool-downs and changes begun, interruptions marked as acted on, and what is over forgotten."""
+    """Return the state with cool-downs and changes begun, interruptions acted on, and what is over forgotten."""
     cooldowns = [c for c in state.cooldowns if c.remaining_s(now) > 0.0]
     changes = [c for c in state.changes if now - HOUR_S < c.at <= now]
     waiting, seen, known = dict(state.interrupted), dict(state.seen_interruptions), dict(state.known_desired)
@@ -80,7 +82,7 @@ def state_after_intents(state: LoopState, intents: tuple[Intent, ...], limits: R
         cooldowns=tuple(cooldowns),
         changes=tuple(changes),
         capacity=tuple(mark for mark in state.capacity if mark.active(now)),
-        interrupted=waiting,
+        interrupted={vm: at for vm, at in waiting.items() if now - at < NOTICE_S},
         seen_interruptions={vm: at for vm, at in seen.items() if now - at < HOUR_S},
         known_desired=known,
     )

@@ -1,4 +1,4 @@
-"""One turn of the loop: observe, settle, aggregate, propose, rail, record, act, record. Runs on any clock, against any cloud."""
+"""One turn of the loop, on any clock and any cloud: observe, settle, aggregate, decide, record, act, record."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
+from actuators.drift import DriftRule, drift
+from collectors.interruptions import Interruption, InterruptionKind
 
 from actuators.base import Actuator
-from actuators.drift import DriftRule, drift
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.clock_jump import shifted
 from agent.consequences import state_after_outcome
@@ -19,7 +20,6 @@ from agent.ledger import Ledger
 from agent.policies.fallback import Proposer
 from agent.rails.base import RailLimits
 from agent.state import LoopState
-from collectors.interruptions import Interruption, InterruptionKind
 from domain.clock import JumpDetector
 from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason, Status
 from domain.errors import Fenced, LedgerUnavailable
@@ -55,7 +55,10 @@ class ManagedFleet:
 
 @dataclass(slots=True)
 class Ports:
-    """What a tick talks to. `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader."""
+    """What a tick talks to.
+
+    `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader.
+    """
 
     fleets: tuple[ManagedFleet, ...]
     ledger: Ledger
@@ -126,8 +129,7 @@ def _turn(now: float, ports: Ports) -> TickReport:
     outcomes = list(settled)
     for _, decided in records:
         _log(decided.decision)
-        for intent in decided.decision.intents:
-            outcomes.append(_execute(now, ports, states, intent, observed))
+        outcomes.extend(_execute(now, ports, states, intent, observed) for intent in decided.decision.intents)
     if leader and ports.mode is Mode.ACT:
         events.extend(_tend(now, ports, observed))
     return TickReport(now, tuple(decided.decision for _, decided in records), tuple(outcomes), tuple(events))

@@ -19,7 +19,8 @@ def state_after_outcome(
     if not outcome.status.final:
         return state
     state = state_after_nothing_done(state, intent, outcome)
-    if outcome.status in (Status.PARTIAL, Status.FAILED) and outcome.achieved:
+    resized = intent.direction is not Direction.REPLACE
+    if resized and outcome.status in (Status.PARTIAL, Status.FAILED) and outcome.achieved:
         reached = intent.before + (outcome.achieved if intent.direction is Direction.OUT else -outcome.achieved)
         state = replace(state, known_desired={**state.known_desired, intent.group: reached})
     if outcome.shortages:

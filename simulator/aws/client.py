@@ -1,0 +1,98 @@
+"""A client for the control endpoint: what a test or the dry run says to the simulated cloud behind the agent's back."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+
+class ControlError(Exception):
+    """The control endpoint refused; the message says why and what to do instead."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class CloudControl:
+    """Speaks to `/_trimtab/` of one endpoint (such as "http://127.0.0.1:5000")."""
+
+    def __init__(self, endpoint: str, timeout_s: float = 10.0) -> None:
+        self.endpoint = endpoint.rstrip("/")
+        self.timeout_s = timeout_s
+
+    def now(self) -> float:
+        """Return the cloud's time in epoch seconds."""
+        return float(self._ask("GET", "clock")["now"])
+
+    def advance(self, seconds: float) -> float:
+        """Let time pass on a virtual clock; return the new time."""
+        return float(self._ask("POST", "clock", {"advance": seconds})["now"])
+
+    def ready_now(self, group: str | None = None) -> list[str]:
+        """Put machines on their way in (of one group or all) into service at once; return their ids."""
+        return list(self._ask("POST", "ready", {"group": group})["instance_ids"])
+
+    def add_fault(self, kind: str, **about: Any) -> dict[str, Any]:
+        """Make a fault rule: see `simulator.aws.faults.KINDS`; kind "capacity" takes instance_type, zone and duration_s."""
+        return dict(self._ask("POST", "faults", {"kind": kind, **about}))
+
+    def faults(self) -> dict[str, Any]:
+        """Return the fault rules and shortages in force."""
+        return dict(self._ask("GET", "faults"))
+
+    def clear_faults(self, fault_id: int | None = None) -> None:
+        """Drop one fault rule, or all of them and all shortages."""
+        self._ask("DELETE", "faults" + ("" if fault_id is None else f"?id={fault_id}"))
+
+    def spot_notice(self, instance_ids: list[str] | None = None, **about: Any) -> dict[str, Any]:
+        """Interrupt spot machines; fields as in `simulator.aws.spot.notify`."""
+        return dict(self._ask("POST", "spot-notice", {"instance_ids": instance_ids, **about}))
+
+    def calls(self, since: int = 0, **wanted: str | bool) -> list[dict[str, Any]]:
+        """Return logged calls numbered above `since`, filtered by field (service, operation, plane, mutating, access_key, fault)."""
+        query = urllib.parse.urlencode({"since": since, **wanted})
+        return list(self._ask("GET", f"calls?{query}")["calls"])
+
+    def mutations(self, since: int = 0, **wanted: str | bool) -> list[dict[str, Any]]:
+        """Return the control-plane calls that could change something."""
+        return self.calls(since, mutating=True, plane="control", **wanted)
+
+    def imds(self, instance_id: str, path: str) -> str | None:
+        """Return an item of the instance's metadata (a path under latest/meta-data/), None where it has none."""
+        try:
+            return self._fetch("GET", f"imds/{instance_id}/latest/meta-data/{path}").decode()
+        except ControlError as problem:
+            if problem.status == 404:
+                return None
+            raise
+
+    def price_per_hour(self, instance_type: str, region: str = "us-east-1") -> float:
+        """Return the on-demand price in US dollars per hour from the bundled table."""
+        query = urllib.parse.urlencode({"instance_type": instance_type, "region": region})
+        return float(self._ask("GET", f"prices?{query}")["price_per_hour"])
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        return json.loads(self._fetch(method, path, body))
+
+    def _fetch(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"{self.endpoint}/_trimtab/{path}", data, {"Content-Type": "application/json"}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as problem:
+            with problem:
+                raise ControlError(problem.code, _reason(problem.read())) from None
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError):
+        return body.decode("utf-8", "replace")

@@ -1,0 +1,143 @@
+"""Starting and stopping the cloud: in a thread of this process for tests, or as a process of its own that dies with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from moto.core.base_backend import BackendDict
+from moto.core.model_instances import reset_model_data
+from moto.moto_api._internal import mock_random
+from moto.moto_server.werkzeug_app import MotoRequestHandler
+from werkzeug.serving import BaseWSGIServer, make_server
+
+from domain.clock import Clock
+from simulator.aws import moto_time
+from simulator.aws.cloud import Cloud
+from simulator.aws.lifecycle import Delays
+from simulator.aws.server import Endpoint
+
+_running = threading.Lock()
+_PARENT_DEATH_SIGNAL = 1
+
+
+class QuietHandler(MotoRequestHandler):
+    """Serves without a line per request, without the pause Nagle's algorithm adds, and closes where a fault says so."""
+
+    disable_nagle_algorithm = True
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Log nothing: the call log has it."""
+
+    def connection_dropped(self, error: BaseException, environ: dict[str, Any] | None = None) -> None:
+        """Close the connection, which HTTP/1.1 would otherwise keep for the next request."""
+        self.close_connection = True
+
+
+@dataclass(slots=True)
+class RunningCloud:
+    """A cloud served from a thread of this process."""
+
+    endpoint: str
+    cloud: Cloud
+    _server: BaseWSGIServer
+    _application: Endpoint
+    _thread: threading.Thread
+    _give_time_back: Any
+
+    def stop(self) -> None:
+        """Stop serving and forget everything; a second call does nothing."""
+        if not self._thread.is_alive():
+            return
+        self._application.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        self._give_time_back()
+        _running.release()
+
+
+def start_in_thread(
+    clock: Clock,
+    *,
+    seed: int = 0,
+    port: int = 0,
+    delays: Delays | None = None,
+    zone_rebalance: bool = False,
+) -> RunningCloud:
+    """Serve a fresh cloud on loopback from a thread and return when it answers.
+
+    Raises: RuntimeError when this process already runs one: moto's state and its time are process-wide.
+    """
+    if not _running.acquire(blocking=False):
+        raise RuntimeError("this process already runs a cloud: stop() it first, or use start_process for a second one")
+    reset_model_data()
+    BackendDict.reset()
+    mock_random.seed(seed)
+    give_time_back = moto_time.follow(clock)
+    cloud = Cloud(clock, seed, delays if delays is not None else Delays(), zone_rebalance)
+    application = Endpoint(cloud)
+    server = make_server("127.0.0.1", port, application, threaded=True, request_handler=QuietHandler)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, name="simulated-cloud", daemon=True
+    )
+    thread.start()
+    return RunningCloud(f"http://127.0.0.1:{server.server_port}", cloud, server, application, thread, give_time_back)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudProcess:
+    """A cloud served by a process of its own."""
+
+    endpoint: str
+    popen: subprocess.Popen[str]
+
+
+@contextmanager
+def start_process(arguments: Sequence[str] = (), *, ready_timeout_s: float = 30.0) -> Iterator[CloudProcess]:
+    """Run `python -m simulator.aws` with `arguments` until the block ends, however it ends; on Linux it also dies with this process.
+
+    Raises: RuntimeError when it does not say that it is ready within `ready_timeout_s`.
+    """
+    command = [sys.executable, "-m", "simulator.aws", "--port", "0", *arguments]
+    popen = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=_die_with_parent, start_new_session=True
+    )
+    watchdog = threading.Timer(ready_timeout_s, popen.kill)
+    watchdog.start()
+    try:
+        line = popen.stdout.readline() if popen.stdout is not None else ""
+        watchdog.cancel()
+        if not line:
+            raise RuntimeError(
+                f"the simulated cloud did not start (exit {popen.wait()}): run {' '.join(command)} to see why"
+            )
+        yield CloudProcess(json.loads(line)["endpoint"], popen)
+    finally:
+        watchdog.cancel()
+        popen.terminate()
+        try:
+            popen.wait(5.0)
+        except subprocess.TimeoutExpired:
+            popen.kill()
+            popen.wait()
+        if popen.stdout is not None:
+            popen.stdout.close()
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to end this child when its parent ends, so that a killed dry run leaves nothing behind."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)

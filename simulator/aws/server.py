@@ -1,0 +1,158 @@
+"""The endpoint: a WSGI application in front of moto that logs every call, lets faults strike, and answers Auto Scaling itself."""
+
+from __future__ import annotations
+
+import io
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+from simulator.aws import autoscaling, control
+from simulator.aws.capacity import insufficient_capacity
+from simulator.aws.cloud import Cloud
+from simulator.aws.errors import AwsError, Response, render
+from simulator.aws.faults import Fault, error_for
+from simulator.aws.requests import AwsRequest, read_request
+
+StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+Environ = dict[str, Any]
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+
+
+class NoAnswer(ConnectionError):
+    """Raised to close the caller's connection without a word."""
+
+
+class Endpoint:
+    """The WSGI application. `closing` is set when the server stops, so that held connections let go."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.closing = threading.Event()
+        self._moto = DomainDispatcherApplication(create_backend_app)
+        self._tokens: dict[tuple[str, str], tuple[bytes, Response]] = {}
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one HTTP request."""
+        if environ.get("PATH_INFO", "").startswith(control.PREFIX):
+            status, headers, body = control.answer(self.cloud, environ)
+        else:
+            status, headers, body = self._aws(environ)
+        phrase = _PHRASES.get(status, "Unknown")
+        start_response(f"{status} {phrase}", [*headers, ("Content-Length", str(len(body)))])
+        return [body]
+
+    def _aws(self, environ: Environ) -> Response:
+        request = read_request(environ)
+        now = self.cloud.settle()
+        fault = self.cloud.faults.meet(request, now)
+        status, name = 0, fault.kind if fault is not None else None
+        try:
+            response = self._answer(request, environ, now, fault)
+            status = response[0]
+            return response
+        finally:
+            self.cloud.calls.record(request, now, status, name)
+
+    def _answer(self, request: AwsRequest, environ: Environ, now: float, fault: Fault | None) -> Response:
+        request_id = str(uuid.uuid4())
+        if fault is not None and fault.kind == "timeout_before":
+            self._drop(fault)
+        try:
+            error = error_for(fault.kind, request) if fault is not None else None
+            if error is not None:
+                raise error
+            if fault is not None and fault.kind == "lost_completion":
+                response = self._without_effect(request, request_id)
+            elif fault is not None and fault.kind == "late_heartbeat":
+                later = now + fault.delay_s
+                self.cloud.agenda.schedule(later, lambda due: self._quietly(request, due))
+                response = self._without_effect(request, request_id)
+            else:
+                response = self._carry_out(request, environ, now, request_id)
+        except AwsError as refusal:
+            response = render(refusal, request.protocol, request_id)
+        if fault is not None and fault.kind == "timeout_after":
+            self._drop(fault)
+        return response
+
+    def _carry_out(self, request: AwsRequest, environ: Environ, now: float, request_id: str) -> Response:
+        def forward(body: bytes) -> Response:
+            environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(body), str(len(body))
+            return self._ask_moto(environ)
+
+        if request.service == "sqs":
+            return self.cloud.queues.call(request, forward, self.closing)
+        with self.cloud.lock:
+            region = self.cloud.region(request.region)
+            if request.service == "autoscaling" and request.operation not in autoscaling.MOTO_OPERATIONS:
+                return autoscaling.answer(region, request.operation, request.form, now, request_id)
+            if request.service == "ec2":
+                if request.operation == "RunInstances":
+                    return self._run_instances(request, forward, now)
+                response = forward(request.body)
+                if request.mutating:
+                    region.notice_machines(now)
+                return response
+        return forward(request.body)
+
+    def _run_instances(self, request: AwsRequest, forward: Callable[[bytes], Response], now: float) -> Response:
+        """Answer a repeated ClientToken as the first time, and refuse what there is no capacity for."""
+        token = request.form.get("ClientToken", "")
+        known = self._tokens.get((request.region, token))
+        if token and known is not None:
+            if known[0] != request.body:
+                raise AwsError(
+                    "IdempotentParameterMismatch", f"Arguments on this idempotent request are inconsistent with {token}"
+                )
+            return known[1]
+        kind, zone = request.form.get("InstanceType", ""), request.form.get("Placement.AvailabilityZone", "")
+        if self.cloud.region(request.region).scaling.is_short(kind, zone, now):
+            raise AwsError("InsufficientInstanceCapacity", insufficient_capacity(kind, zone, []), 500)
+        response = forward(request.body)
+        if token and response[0] == 200:
+            self._tokens[request.region, token] = (request.body, response)
+        return response
+
+    def _without_effect(self, request: AwsRequest, request_id: str) -> Response:
+        body = (
+            f'<{request.operation}Response xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/"><{request.operation}Result/>'
+            f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{request.operation}Response>"
+        )
+        return 200, [("Content-Type", "text/xml")], body.encode()
+
+    def _quietly(self, request: AwsRequest, at: float) -> None:
+        """Carry out a delayed request whose caller has long been answered; a refusal has nobody to go to."""
+        try:
+            autoscaling.answer(self.cloud.region(request.region), request.operation, request.form, at, "late")
+        except AwsError:
+            return
+
+    def _drop(self, fault: Fault) -> None:
+        self.closing.wait(fault.hold_s)
+        raise NoAnswer
+
+    def _ask_moto(self, environ: Environ) -> Response:
+        head: list[Any] = []
+
+        def start_response(
+            status: str, headers: list[tuple[str, str]], exc_info: Any = None
+        ) -> Callable[[bytes], None]:
+            head[:] = [int(status.split(" ", 1)[0]), headers]
+            return lambda data: None
+
+        chunks = self._moto(environ, start_response)
+        try:
+            body = b"".join(chunks)
+        finally:
+            close = getattr(chunks, "close", None)
+            if close is not None:
+                close()
+        headers = [
+            (key, value) for key, value in head[1] if key.lower() not in ("content-length", "connection", "server")
+        ]
+        return int(head[0]), headers, body

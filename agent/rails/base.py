@@ -1,4 +1,7 @@
-"""The contract of a rail: a pure function from proposal and context to proposal and effect, in one fixed documented order."""
+"""The contract of a rail.
+
+A pure function from proposal and context to proposal and effect, in one fixed documented order.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,17 @@ from domain.snapshot import Snapshot
 class RailLimits:
     """One fleet's limits, from its settings.
 
-    min_coverage: share of warm VMs that must report. max_age_s: oldest usable newest sample. hold_bins: minutes held on absent
-    input before the safe floor applies. safe_floor: desired per group then (max(current, floor)). sick_share, sick_count: no scale-in when
-    more than this share, and at least this many VMs, are unhealthy, silent or overdue. max_step_out/in and *_percent: VMs of one
-    group per decision, absolute and as a percentage of the current size (the larger of the two allows; 0 % = only the absolute one counts).
-    cooldown_out_s, cooldown_in_s: per group and direction. boot_deadline_s: a VM that has not reported by then is overdue.
-    stop_deadline_s: a removal that AWS has not begun by then is given up. max_replacements: interrupted VMs replaced per group and
-    minute. in_periods: proposals
-    in a row before scale-in. min_lifetime_s: younger VMs are not removed. max_reversals: changes of direction allowed per group in an hour.
-    budget_per_hour, budget_per_day: dollars, None = no limit. capacity_memory_s: how long a (type, zone) shortage is remembered. breaker_failures:
-    failures in a row that open the breaker; breaker_open_s: for how long at first, doubling to breaker_max_s.
+    min_coverage: share of warm VMs that must report. max_age_s: oldest usable newest sample. hold_bins: minutes held on
+    absent input before the safe floor applies. safe_floor: desired per group then (max(current, floor)). sick_share,
+    sick_count: no scale-in when more than this share, and at least this many VMs, are unhealthy, silent or overdue.
+    max_step_out/in and *_percent: VMs of one group per decision, absolute and as a percentage of the current size (the
+    larger of the two allows; 0 % = only the absolute one counts). cooldown_out_s, cooldown_in_s: per group and
+    direction. boot_deadline_s: a VM that has not reported by then is overdue. stop_deadline_s: a removal that AWS has
+    not begun by then is given up. max_replacements: interrupted VMs replaced per group and minute. in_periods:
+    proposals in a row before scale-in. min_lifetime_s: younger VMs are not removed. max_reversals: changes of direction
+    allowed per group in an hour. budget_per_hour, budget_per_day: dollars, None = no limit. capacity_memory_s: how long
+    a (type, zone) shortage is remembered. breaker_failures: failures in a row that open the breaker; breaker_open_s:
+    for how long at first, doubling to breaker_max_s.
     """
 
     min_coverage: float = 0.5
@@ -56,7 +60,10 @@ class RailLimits:
 
 @dataclass(frozen=True, slots=True)
 class RailContext:
-    """Everything a rail may look at. `in_flight` are the keys of groups with an open intent; `leader` whether this process holds the epoch."""
+    """Everything a rail may look at. `in_flight` are the keys of groups with an open intent.
+
+    `leader` whether this process holds the epoch.
+    """
 
     now: float
     fleet: Fleet
@@ -70,7 +77,10 @@ class RailContext:
 
 
 class Power(StrEnum):
-    """What a rail may do: only refuse (an admission is all or nothing), also shrink a change, or also set another size."""
+    """What a rail may do.
+
+    Only refuse (an admission is all or nothing), also shrink a change, or also set another size.
+    """
 
     VETO = "veto"
     SHRINK = "shrink"

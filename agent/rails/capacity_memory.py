@@ -1,0 +1,115 @@
+"""Rail 11: a VM type that AWS just did not have in any zone of the group is not asked for again; the next type is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.rails.base import Power, Rail, RailContext, RailLimits
+from agent.rails.bounds import bounds_of
+from agent.rails.pause_and_pin import active_pin
+from agent.rails.words import Word, changing, conclude, held, utc
+from agent.state import CapacityMark
+from domain.decisions import CapacityShortage, Proposal, RailEffect, Reason, Verdict
+
+NAME = "capacity_memory"
+
+
+def record_shortage(
+    marks: Sequence[CapacityMark], shortages: Sequence[CapacityShortage], now: float, limits: RailLimits
+) -> tuple[CapacityMark, ...]:
+    """Return the marks that still hold, with each shortage marked for `capacity_memory_s` from now."""
+    fresh = {(s.vm_type, s.zone) for s in shortages}
+    kept = (mark for mark in marks if mark.active(now) and (mark.vm_type, mark.zone) not in fresh)
+    until, length_s = now + limits.capacity_memory_s, limits.capacity_memory_s
+    return (*kept, *(CapacityMark(vm_type, zone, until, length_s) for vm_type, zone in sorted(fresh)))
+
+
+def shortage_until(context: RailContext, index: int) -> float | None:
+    """Return when the group's type may be asked for again; None means now, for some zone of the group is not marked."""
+    vm_type = context.fleet.groups[index].vm_type.name
+    until: dict[str, float] = {}
+    for mark in context.state.capacity:
+        if mark.vm_type == vm_type and mark.active(context.now):
+            until[mark.zone] = max(mark.until, until.get(mark.zone, 0.0))
+    everywhere = until.get("")
+    zones = context.snapshot.groups[index].zones
+    if not zones:
+        return everywhere
+    per_zone = [max(until.get(zone, 0.0), everywhere or 0.0) for zone in zones]
+    return min(per_zone) if min(per_zone) > 0.0 else None
+
+
+def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffect]:
+    """Move the increase of the first group without capacity to the next type; hold increases that no type can take.
+
+    The cheapest type per core comes next, among equals the one nearest in cores; as many VMs as give the same cores,
+    rounded up. Moved increases pass the rails from the bounds on once more, which is why one call moves one group. A
+    pinned group is held instead of moved, and takes nothing from others: its size was given by a person.
+    """
+    words: list[Word] = []
+    moved = False
+    for index, current, asked in changing(proposal, context):
+        until = shortage_until(context, index) if asked > current else None
+        if until is None:
+            continue
+        place = f"no {context.fleet.groups[index].vm_type.name} in {_zones(context, index)}"
+        following = None if _is_pinned(context, index) else _next_type(proposal, context, index)
+        if following is None:
+            why = f"{place}; no other type can take it; next attempt {utc(until)}"
+            words.append(held(context, index, asked, Reason.NO_CAPACITY, why))
+        elif not moved:
+            moved = True
+            words += _move(proposal, context, index, following, f"{place}; trying ", f"; next attempt {utc(until)}")
+    return conclude(NAME, proposal, words)
+
+
+def _move(
+    proposal: Proposal, context: RailContext, source: int, target: int, before: str, after: str
+) -> tuple[Word, Word]:
+    groups = context.fleet.groups
+    current, asked = context.snapshot.groups[source].requested, proposal.desired[source]
+    own, other = proposal.desired[target], groups[target].vm_type
+    cores = (asked - current) * groups[source].vm_type.cores
+    size = min(own + -(-cores // other.cores), bounds_of(context, target)[1])
+    numbers = f"{groups[source].key} {asked} -> {current}, {groups[target].key} {own} -> {size}"
+    why = f"{before}{other.name}{after} ({numbers})"
+    return (
+        Word(source, current, Verdict.MOVED, Reason.CAPACITY_FALLBACK, "", why),
+        Word(target, size, Verdict.MOVED, Reason.CAPACITY_FALLBACK, "", why),
+    )
+
+
+def _next_type(proposal: Proposal, context: RailContext, source: int) -> int | None:
+    """Return the group to try instead: itself not short, with room, able to launch, no open intent, not pinned."""
+    groups = context.fleet.groups
+    cores = groups[source].vm_type.cores
+    best: tuple[float, int, bool, int] | None = None
+    for index, group in enumerate(groups):
+        state = context.snapshot.groups[index]
+        usable = (
+            index != source
+            and group.vm_type.name != groups[source].vm_type.name
+            and shortage_until(context, index) is None
+            and proposal.desired[index] < bounds_of(context, index)[1]
+            and "Launch" not in state.suspended
+            and state.key not in context.in_flight
+            and not _is_pinned(context, index)
+        )
+        if usable:
+            vm = group.vm_type
+            # Rounded, so that types of one family whose price grows with the cores count as equal.
+            rank = (round(vm.price_per_hour / vm.cores, 9), abs(vm.cores - cores), vm.cores < cores, index)
+            best = rank if best is None else min(best, rank)
+    return None if best is None else best[-1]
+
+
+def _is_pinned(context: RailContext, index: int) -> bool:
+    pin = active_pin(context)
+    return pin is not None and context.fleet.groups[index].key in pin.desired
+
+
+def _zones(context: RailContext, index: int) -> str:
+    return ", ".join(context.snapshot.groups[index].zones) or "any zone"
+
+
+RAIL = Rail(NAME, Power.REPLACE, apply)

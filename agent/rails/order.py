@@ -1,0 +1,91 @@
+"""The rails in their one fixed order, and the pass of a proposal through all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.rails import (
+    bounds,
+    budget,
+    capacity_memory,
+    circuit_breaker,
+    cooldown,
+    finite_and_schema,
+    flap_guard,
+    group_state,
+    leader_epoch,
+    mode,
+    pause_and_pin,
+    sickness,
+    staleness_and_coverage,
+    step_limit,
+    warmup,
+)
+from agent.rails.base import Rail, RailContext
+from domain.decisions import Proposal, RailEffect, Verdict
+
+_BEFORE_BOUNDS: tuple[Rail, ...] = (
+    finite_and_schema.RAIL,
+    staleness_and_coverage.RAIL,
+    sickness.RAIL,
+    pause_and_pin.RAIL,
+)
+# What a move to another VM type must pass once more.
+_SIZING: tuple[Rail, ...] = (
+    bounds.RAIL,
+    step_limit.RAIL,
+    cooldown.RAIL,
+    warmup.RAIL,
+    flap_guard.RAIL,
+    budget.RAIL,
+    capacity_memory.RAIL,
+)
+_ADMISSION: tuple[Rail, ...] = (group_state.RAIL, circuit_breaker.RAIL, leader_epoch.RAIL, mode.RAIL)
+
+RAILS: tuple[Rail, ...] = (*_BEFORE_BOUNDS, *_SIZING, *_ADMISSION)
+
+
+def apply_rails(proposal: Proposal, context: RailContext) -> tuple[Proposal, tuple[RailEffect, ...]]:
+    """Return what remains of the proposal, and every rail's effect in the order in which they were asked.
+
+    Each effect's `before` is the `after` of the one before it. A move to another VM type starts over at the bounds,
+    once per move and at most once per group; changing effects of such a pass say "after the move". When the snapshot is
+    of other groups than the fleet's, no rail but the first is asked and the sizes of the snapshot are held.
+    """
+    current, first = finite_and_schema.apply(proposal, context)
+    effects = [first]
+    if not finite_and_schema.snapshot_fits(context):
+        return current, tuple(effects)
+    current, told = _run(_BEFORE_BOUNDS[1:], current, context)
+    effects += told
+    counts_pending, sizing = current.counts_pending, context
+    for repeat in range(len(context.fleet.groups) + 1):
+        current, told = _run(_SIZING, current, sizing)
+        effects += told if repeat == 0 else [_after_move(effect) for effect in told]
+        if told[-1].verdict is not Verdict.MOVED:
+            break
+        sizing = _with_counted(sizing, told[-1])
+        current = replace(current, counts_pending=counts_pending)
+    current, told = _run(_ADMISSION, replace(current, counts_pending=True), context)
+    return current, (*effects, *told)
+
+
+def _run(rails: tuple[Rail, ...], proposal: Proposal, context: RailContext) -> tuple[Proposal, list[RailEffect]]:
+    effects = []
+    for rail in rails:
+        proposal, effect = rail.apply(proposal, context)
+        effects.append(effect)
+    return proposal, effects
+
+
+def _after_move(effect: RailEffect) -> RailEffect:
+    return replace(effect, detail=f"after the move: {effect.detail}") if effect.detail else effect
+
+
+def _with_counted(context: RailContext, move: RailEffect) -> RailContext:
+    """Return the context without the booting VMs of groups that grew before the move: they were taken off already."""
+    groups = tuple(
+        replace(group, booting=0) if asked > group.requested else group
+        for group, asked in zip(context.snapshot.groups, move.before, strict=True)
+    )
+    return replace(context, snapshot=replace(context.snapshot, groups=groups))

@@ -1,0 +1,71 @@
+"""Rail 4: operators' words. A pin sets the size of its groups; a pause holds a direction, also against a pin.
+
+A pause is the stop switch: whatever else is set, no matter in which order, a paused direction does not move. The pin is
+followed as soon as the pause ends, and the effect says so. A pin outranks stale input, sickness and the safe floor,
+which come before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.rails.base import Power, Rail, RailContext
+from agent.rails.words import Word, conclude, held, replaced, utc
+from agent.state import Pause, PauseScope, Pin
+from domain.decisions import Direction, Origin, Proposal, RailEffect, Reason
+
+NAME = "pause_and_pin"
+
+_HOLDS = {
+    PauseScope.ALL: (Direction.OUT, Direction.IN),
+    PauseScope.OUT: (Direction.OUT,),
+    PauseScope.IN: (Direction.IN,),
+}
+
+
+def pause_of(context: RailContext, direction: Direction) -> Pause | None:
+    """Return the active pause that holds the direction, the one that lasts longest if there are several."""
+    holding = [p for p in context.controls.pauses if p.active(context.now) and direction in _HOLDS[p.scope]]
+    return max(holding, key=lambda p: float("inf") if p.until is None else p.until, default=None)
+
+
+def active_pin(context: RailContext) -> Pin | None:
+    """Return the pin in force, if any."""
+    pin = context.controls.pin
+    return pin if pin is not None and pin.active(context.now) else None
+
+
+def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffect]:
+    """Set pinned groups to their pin, then hold every change in a paused direction."""
+    pin = active_pin(context)
+    words: list[Word] = []
+    for index, (group, asked) in enumerate(zip(context.fleet.groups, proposal.desired, strict=True)):
+        pinned = None if pin is None else pin.desired.get(group.key)
+        wanted = asked if pinned is None else max(0, pinned)
+        current = context.snapshot.groups[index].requested
+        pause = None if wanted == current else pause_of(context, Direction.OUT if wanted > current else Direction.IN)
+        if pause is not None:
+            word = held(context, index, wanted, Reason.PAUSED, _pause_sentence(pause, context.now, pinned is not None))
+            words.append(word)
+        elif wanted != asked and pin is not None:
+            words.append(replaced(context, index, asked, wanted, Reason.PINNED, _pin_sentence(pin, context.now)))
+    after, effect = conclude(NAME, proposal, [word for word in words if word.desired != proposal.desired[word.index]])
+    if pin is None or not any(group.key in pin.desired for group in context.fleet.groups):
+        return after, effect
+    # A pin of some groups leaves the safe floor in force for the others; both are exempt from the same rails.
+    origin = Origin.FLOOR if proposal.origin is Origin.FLOOR else Origin.PIN
+    return replace(after, origin=origin, reason=Reason.PINNED, detail=_pin_sentence(pin, context.now)), effect
+
+
+def _pause_sentence(pause: Pause, now: float, pinned: bool) -> str:
+    what = "scaling" if pause.scope is PauseScope.ALL else f"scale-{pause.scope}"
+    end = "until resumed" if pause.until is None else f"until {utc(pause.until, now)}"
+    after = "; the pin is followed when the pause ends" if pinned else ""
+    return f"{what} paused by {pause.owner} since {utc(pause.since, now)} {end} ({pause.reason}){after}"
+
+
+def _pin_sentence(pin: Pin, now: float) -> str:
+    return f"pinned by {pin.owner} since {utc(pin.since, now)} until {utc(pin.until, now)} ({pin.reason})"
+
+
+RAIL = Rail(NAME, Power.REPLACE, apply)

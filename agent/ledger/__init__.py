@@ -1,1 +1,16 @@
 """The durable record: journal of decisions, intents, outcomes and events, and the loop's state, in one database."""
+
+from agent.ledger.ledger import Ledger
+from agent.ledger.lock import lock_directory
+from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, IntentRecord, JournalEntry, Kind
+
+__all__ = [
+    "Compacted",
+    "DecisionRecord",
+    "DecisionRow",
+    "IntentRecord",
+    "JournalEntry",
+    "Kind",
+    "Ledger",
+    "lock_directory",
+]

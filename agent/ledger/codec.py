@@ -1,0 +1,148 @@
+"""Canonical JSON for what the ledger keeps: the same value always gives the same bytes, and these give the value back.
+
+Dataclass fields stand in declared order, mapping keys sorted, floats in their shortest exact form; nan and infinities
+are refused. A field added later with a default leaves older bytes readable.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from types import GenericAlias, UnionType
+from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from domain.errors import BadInput, LedgerError
+
+T = TypeVar("T")
+
+PACK_FROM_BYTES: Final = 512
+"""Shorter bodies are stored as they are: compressing them would save less than a row's overhead."""
+
+_PACK_LEVEL: Final = 1
+_MAX_UNPACKED_BYTES: Final = 64 * 2**20
+_JSON_OPENING: Final = b"{"
+
+_Sorter = Callable[[Any], Any]
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[list[Any]]:
+    # A dataclass takes no configuration from outside, a list around it does.
+    listed: Any = GenericAlias(list, (kind,))
+    return TypeAdapter(listed, config=ConfigDict(ser_json_inf_nan="constants", allow_inf_nan=False))
+
+
+def _sorted_mapping(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    keys = list(value)
+    ordered = sorted(keys)
+    return value if keys == ordered else {key: value[key] for key in ordered}
+
+
+@cache
+def _sorter(hint: Any) -> _Sorter | None:
+    """Return what sorts the mappings inside a value of this type, or None when there can be none."""
+    origin = get_origin(hint)
+    if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
+        return _sorted_mapping
+    if origin in (Union, UnionType):
+        inside = [sorter for part in get_args(hint) if (sorter := _sorter(part)) is not None]
+        return (lambda value: None if value is None else inside[0](value)) if inside else None
+    if isinstance(hint, type) and is_dataclass(hint):
+        hints = get_type_hints(hint)
+        named = [(f.name, sorter) for f in fields(hint) if (sorter := _sorter(hints[f.name])) is not None]
+        return (lambda value: _with_sorted_fields(value, named)) if named else None
+    return None
+
+
+def _with_sorted_fields(value: Any, named: list[tuple[str, _Sorter]]) -> Any:
+    changed = {}
+    for name, sorter in named:
+        before = getattr(value, name)
+        after = sorter(before)
+        if after is not before:
+            changed[name] = after
+    return replace(value, **changed) if changed else value
+
+
+def encode(value: Any) -> bytes:
+    """Return the canonical JSON of a frozen dataclass, in UTF-8.
+
+    BadInput when it holds nan, an infinity, a value of another type than its field's, or text that is not Unicode.
+    """
+    kind: Any = type(value)
+    sorter = _sorter(kind)
+    try:
+        text = _adapter(kind).dump_json([sorter(value) if sorter else value], warnings="error")[1:-1]
+    except (PydanticSerializationError, UnicodeError) as error:
+        remedy = f"store only plain values of the declared types ({error})"
+        raise BadInput(f"{kind.__name__} for the ledger", value, remedy) from error
+    if b"NaN" in text or b"Infinity" in text:
+        _refuse_constants(text, kind.__name__)
+    return text
+
+
+def _refuse_constants(text: bytes, what: str) -> None:
+    def refuse(constant: str) -> None:
+        raise BadInput(
+            f"{what} for the ledger", constant, "say None where a number is absent; only finite numbers are stored"
+        )
+
+    # Only a bare NaN or Infinity reaches parse_constant; the same letters inside a sentence are text.
+    json.loads(text, parse_constant=refuse)
+
+
+def decode(kind: type[T], text: bytes) -> T:
+    """Return the value that `encode` was given; LedgerError when the bytes are not one of these."""
+    adapter = _adapter(cast("Any", kind))
+    try:
+        return cast("T", adapter.validate_json(b"[" + text + b"]")[0])
+    except (ValidationError, BadInput, IndexError) as error:
+        raise LedgerError(
+            f"a stored {kind.__name__} cannot be read ({error}): it was written by another version or damaged"
+        ) from error
+
+
+def encode_mapping(body: Mapping[str, Any]) -> bytes:
+    """Return the canonical JSON of a plain mapping, keys sorted at every depth.
+
+    BadInput when it holds nan, an infinity or what JSON does not know.
+    """
+    try:
+        text = json.dumps(dict(body), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode()
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            "body for the ledger", body, f"store only finite numbers, text, lists and mappings ({error})"
+        ) from error
+
+
+def decode_mapping(text: bytes) -> Mapping[str, Any]:
+    """Return a stored JSON object as a dictionary; LedgerError when it is not one."""
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise LedgerError(f"a stored body is not JSON ({error}): it is damaged") from error
+    if not isinstance(body, dict):
+        raise LedgerError("a stored body is not a JSON object: it is damaged")
+    return cast("dict[str, Any]", body)
+
+
+def pack(text: bytes) -> bytes:
+    """Return what is stored for canonical JSON: itself when short, else compressed. The first byte tells which."""
+    return text if len(text) < PACK_FROM_BYTES else zlib.compress(text, _PACK_LEVEL)
+
+
+def unpack(stored: bytes) -> bytes:
+    """Return the canonical JSON of what `pack` gave; LedgerError when it is damaged."""
+    if stored.startswith(_JSON_OPENING):
+        return stored
+    try:
+        return zlib.decompressobj().decompress(stored, _MAX_UNPACKED_BYTES)
+    except zlib.error as error:
+        raise LedgerError(f"a stored body cannot be unpacked ({error}): it is damaged") from error

@@ -1,0 +1,268 @@
+"""The ledger's database: opening it, transactions that are on disk when they end, and its errors in words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, inspect, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+
+from agent.ledger import migrations
+from agent.ledger.schema import REVISIONS
+from domain.errors import LedgerError, LedgerUnavailable
+
+_WRITES: Final = "trimtab_writes"
+_MIGRATION_LOCK: Final = 7_214_511
+_WAL_KEPT_BYTES: Final = 16 * 2**20
+
+# By the beginning of SQLite's own error name.
+_REMEDIES: Final = {
+    "SQLITE_FULL": "the disk (or the file's size limit) is full: free some space, or keep less history",
+    "SQLITE_READONLY": "it may not be written: check its owner and mode, its directory's, and the disk's",
+    "SQLITE_CANTOPEN": "it cannot be opened: check that its directory exists and that this user may write there",
+    "SQLITE_PERM": "it cannot be opened: check that its directory exists and that this user may write there",
+    "SQLITE_BUSY": "another process holds it for too long: see who has the file open (fuser) and end what should not",
+    "SQLITE_LOCKED": "another process holds it for too long: see who has the file open (fuser) and end what should not",
+    "SQLITE_CORRUPT": "the file is damaged: move it aside and start again, or put back a copy",
+    "SQLITE_NOTADB": "the file is not a ledger: move it aside and start again, or name another path",
+    "SQLITE_IOERR": "the disk does not answer reads or writes: look at the system log",
+}
+
+
+class Clash(LedgerError):
+    """What was to be written contradicts what stands there; `names` is the database's word on which constraint."""
+
+    def __init__(self, place: str, names: str) -> None:
+        self.names = names
+        super().__init__(
+            f"ledger {place} refused a row that contradicts one it has ({names}); nothing of it was written"
+        )
+
+
+class Database:
+    """One ledger database. Threads may share it; every transaction takes its own pooled connection.
+
+    After any failure the pool is emptied, so that the next transaction starts on a fresh connection and works as soon
+    as the cause is gone.
+    """
+
+    def __init__(self, url: str, *, read_only: bool, busy_timeout_s: float) -> None:
+        self._read_only = read_only
+        self._busy_timeout_s = busy_timeout_s
+        self._identity: tuple[int, int] | None = None
+        self._url = _parsed(url)
+        self.path = _sqlite_path(self._url)
+        self.place = str(self.path) if self.path else self._url.render_as_string(hide_password=True)
+        self._engine = self._new_engine()
+        try:
+            self._prepare(create=not read_only)
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    def close(self) -> None:
+        """Close every pooled connection; the last one out folds SQLite's write-ahead log into the file."""
+        self._engine.dispose()
+
+    @property
+    def sqlite(self) -> bool:
+        """Whether the ledger is a SQLite file."""
+        return self.path is not None
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Open a transaction that sees one unchanging state; LedgerUnavailable when it cannot be read."""
+        with self._translated():
+            self._follow_file()
+            with self._engine.connect() as connection, connection.begin():
+                yield connection
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Open a transaction that is on disk when the block has ended, or has not happened at all.
+
+        LedgerUnavailable when it cannot be written now, Clash when a row contradicts a constraint.
+        """
+        if self._read_only:
+            raise LedgerUnavailable(f"ledger {self.place} was opened for reading only: open it for writing")
+        with self._translated():
+            self._follow_file()
+            with self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+                yield connection
+
+    @contextlib.contextmanager
+    def bare(self) -> Iterator[Connection]:
+        """Open a connection outside any transaction, for maintenance statements; LedgerUnavailable as for `write`."""
+        with self._translated():
+            self._follow_file()
+            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                yield connection
+
+    def _new_engine(self) -> Engine:
+        if self.path is None:
+            try:
+                return create_engine(self._url, pool_pre_ping=True)
+            except (SQLAlchemyError, ImportError) as error:
+                raise LedgerUnavailable(
+                    f"ledger {self.place}: {error}; give sqlite:////path/to/file, "
+                    "or postgresql://host/name with trimtab[postgres] installed"
+                ) from error
+        engine = create_engine("sqlite+pysqlite://", creator=self._connect_sqlite, poolclass=QueuePool)
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    def _connect_sqlite(self) -> sqlite3.Connection:
+        assert self.path is not None
+        uri = self.path.as_uri()
+        if self._read_only:
+            return _connect_read_only(self.path, uri, self._busy_timeout_s)
+        # Only the first opening creates the file: one that vanishes later must be noticed, not silently begun anew.
+        connection = _connected(f"{uri}?mode={'rw' if self._identity else 'rwc'}", self._busy_timeout_s)
+        try:
+            # auto_vacuum must come first: it cannot be switched on once the file has its first page.
+            for pragma in (
+                "auto_vacuum=INCREMENTAL",
+                "journal_mode=WAL",
+                "synchronous=FULL",
+                "foreign_keys=ON",
+                f"journal_size_limit={_WAL_KEPT_BYTES}",
+            ):
+                connection.execute(f"PRAGMA {pragma}").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, *, create: bool) -> None:
+        if self.path and create:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise LedgerUnavailable(
+                    f"ledger {self.place}: its directory cannot be made ({error}): make it, or name another path"
+                ) from error
+        if self.path and not create and not self.path.exists():
+            raise LedgerUnavailable(f"ledger {self.place} is not there: start the agent once, or name the path it uses")
+        with self._translated():
+            with self._engine.connect() as connection, connection.begin():
+                current = _revision(connection)
+            if self.path:
+                self._identity = _identity(self.path)
+        if current == REVISIONS[-1]:
+            return
+        if current is not None and current not in REVISIONS:
+            raise LedgerError(
+                f"ledger {self.place} has schema {current}, newer than the {REVISIONS[-1]} that this Trimtab "
+                "knows: install the version that wrote it, or a newer one"
+            )
+        if self._read_only:
+            have = f"has schema {current}" if current else "holds no ledger yet"
+            raise LedgerUnavailable(
+                f"ledger {self.place} {have}: start the agent once, it brings it to schema {REVISIONS[-1]}"
+            )
+        with self.write() as connection:
+            if not self.sqlite:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+            # Somebody else may have upgraded it while we waited for the lock.
+            if _revision(connection) != REVISIONS[-1]:
+                migrations.upgrade(connection)
+
+    def _follow_file(self) -> None:
+        """Notice that the file was removed or replaced.
+
+        A connection would go on writing to the file that nobody sees any more.
+        """
+        if self.path is None:
+            return
+        there = _identity(self.path)
+        if there == self._identity:
+            return
+        self._engine.dispose()
+        if there is None:
+            raise LedgerUnavailable(
+                f"ledger {self.place} is gone: put it back, or restart the agent to begin a new one"
+            )
+        self._prepare(create=False)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError as error:
+            raise Clash(self.place, str(error.orig)) from error
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            self._engine.dispose()
+            raise LedgerUnavailable(f"ledger {self.place} cannot be used now: {_in_words(error)}") from error
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise LedgerUnavailable(
+            f"ledger URL {url!r} is none: give sqlite:////path/to/file or postgresql://host/name"
+        ) from error
+    # A plain postgresql:// means the driver that the `postgres` extra installs.
+    return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
+
+
+def _sqlite_path(url: URL) -> Path | None:
+    if url.get_backend_name() != "sqlite":
+        return None
+    if not url.database or url.database == ":memory:":
+        raise LedgerUnavailable("a ledger in memory would not survive: give sqlite:////path/to/file")
+    return Path(url.database).absolute()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _connected(uri: str, busy_timeout_s: float) -> sqlite3.Connection:
+    # isolation_level None: the driver begins no transaction by itself, `_begin` does.
+    return sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
+
+
+def _connect_read_only(path: Path, uri: str, busy_timeout_s: float) -> sqlite3.Connection:
+    connection = _connected(f"{uri}?mode=ro", busy_timeout_s)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    except sqlite3.OperationalError:
+        connection.close()
+        log = path.with_name(path.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        # Where nothing may be created SQLite cannot share memory with a writer; without a log there is no writer.
+        return _connected(f"{uri}?immutable=1", busy_timeout_s)
+    return connection
+
+
+def _begin(connection: Connection) -> None:
+    # A writer takes the lock at once: upgrading a reader's transaction later can fail without waiting.
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found: Any = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return None if found is None else str(found)
+
+
+def _in_words(error: BaseException) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    name = getattr(cause, "sqlite_errorname", "") or ""
+    remedy = next((words for start, words in _REMEDIES.items() if name.startswith(start)), None)
+    said = str(cause).strip() or type(cause).__name__
+    return f"{said} — {remedy}" if remedy else f"{said} — check that the database runs and can be reached"

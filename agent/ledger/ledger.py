@@ -1,0 +1,239 @@
+"""The ledger as the rest of the agent uses it: one object over one database, safe to share between threads."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+from agent.decide import Decided, DecisionInputs
+from agent.ledger import journal, operators, read, retention, state
+from agent.ledger.database import Clash, Database
+from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry
+from agent.state import Controls, LoopState, Pause, PauseScope, Pin
+from domain.decisions import Decision, Event, Intent, Outcome
+from domain.errors import IntentConflict, LedgerUnavailable
+
+BUSY_TIMEOUT_S: Final = 5.0
+"""How long a transaction waits for another process's before it gives up."""
+
+_EPOCH_TRIES: Final = 10
+_NO_STATES: Final[Mapping[str, LoopState]] = {}
+
+
+class Ledger:
+    """The durable record of one agent.
+
+    Every method raises LedgerUnavailable, with the place and what to do, when the database cannot be used now; it works
+    again by itself once the cause is gone. What a method writes is on disk when it returns, none of it when it raises.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @staticmethod
+    def open(url: str, *, read_only: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Ledger:
+        """Open `sqlite:////path` or `postgresql://host/name`, creating or upgrading it unless read_only.
+
+        LedgerUnavailable when it cannot be opened; LedgerError when a newer version of Trimtab wrote it.
+        """
+        return Ledger(Database(url, read_only=read_only, busy_timeout_s=busy_timeout_s))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._database.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # The loop
+
+    def loop_state(self, fleet: str) -> LoopState:
+        """Return the loop's memory of a fleet, an empty one when there is none."""
+        with self._database.read() as connection:
+            return state.loop_state(connection, fleet)
+
+    def controls(self, fleet: str) -> Controls:
+        """Return what operators have switched for a fleet, expired switches included."""
+        with self._database.read() as connection:
+            return state.controls(connection, fleet)
+
+    def record(
+        self,
+        decisions: Sequence[tuple[DecisionInputs, Decided]],
+        events: Sequence[Event] = (),
+        states: Mapping[str, LoopState] = _NO_STATES,
+    ) -> None:
+        """Write decisions with their inputs, open intents and the loop states that follow, and events: all or nothing.
+
+        A state in `states` takes the place of the one that its fleet's decision gave. IntentConflict when a group has
+        an open intent, Fenced when an intent's epoch is over, LedgerError when a decision has the id of another.
+        """
+        batch = journal.Batch(decisions, events)
+        with self._intent_conflicts(batch.opened), self._database.write() as connection:
+            batch.write(connection)
+            state.put_loop_states(connection, journal.states_after(decisions, states))
+
+    @contextlib.contextmanager
+    def _intent_conflicts(self, opened: Sequence[Intent]) -> Iterator[None]:
+        try:
+            yield
+        except Clash as clash:
+            # Where writers run side by side the index speaks, after the look that found the group free.
+            if "one_open_intent_per_group" in clash.names or "intents.group_key" in clash.names:
+                groups = ", ".join(f"{intent.fleet}/{intent.group}" for intent in opened)
+                raise IntentConflict(
+                    f"one of the groups {groups} already has an open intent: follow it to its end first"
+                ) from clash
+            raise
+
+    def record_outcomes(
+        self,
+        outcomes: Sequence[tuple[Intent, Outcome]],
+        states: Mapping[str, LoopState] = _NO_STATES,
+        events: Sequence[Event] = (),
+    ) -> None:
+        """Write what came of intents, loop states and events: all or nothing.
+
+        A final status closes its intent. An outcome that says the same as the last one adds no journal row.
+        """
+        rows = [journal.event_row(event) for event in events]
+        with self._database.write() as connection:
+            journal.add_outcomes(connection, outcomes)
+            journal.add(connection, rows)
+            state.put_loop_states(connection, states)
+
+    def open_intents(self, fleet: str | None = None) -> tuple[Intent, ...]:
+        """Return the open intents, of one fleet or of all, oldest first."""
+        with self._database.read() as connection:
+            return journal.open_intents(connection, fleet)
+
+    def last_outcome(self, intent_id: str) -> Outcome | None:
+        """Return the newest outcome of an intent, None while there is none."""
+        with self._database.read() as connection:
+            return journal.last_outcome(connection, intent_id)
+
+    def record_settings(self, at: float, body: Mapping[str, Any]) -> None:
+        """Write the settings in force, unless they are the last ones written."""
+        with self._database.write() as connection:
+            changed = state.settings_body(connection, body)
+            if changed is not None:
+                journal.add_settings(connection, at, changed)
+
+    # Operators, from any process
+
+    def pause(self, fleet: str, pause: Pause) -> None:
+        """Hold a fleet's changes in the pause's direction, in place of an earlier pause of the same scope."""
+        with self._database.write() as connection:
+            operators.pause(connection, fleet, pause)
+
+    def resume(self, fleet: str, scope: PauseScope, *, at: float, owner: str) -> bool:
+        """Lift the pause of this scope (ALL: every pause) and say whether there was one."""
+        with self._database.write() as connection:
+            return operators.resume(connection, fleet, scope, at=at, owner=owner)
+
+    def pin(self, fleet: str, pin: Pin) -> None:
+        """Fix a fleet's size, in place of an earlier pin."""
+        with self._database.write() as connection:
+            operators.pin(connection, fleet, pin)
+
+    def unpin(self, fleet: str, *, at: float, owner: str) -> bool:
+        """Lift the pin and say whether there was one."""
+        with self._database.write() as connection:
+            return operators.unpin(connection, fleet, at=at, owner=owner)
+
+    # Leadership
+
+    def take_epoch(self, owner: str, at: float) -> int:
+        """Become the leader and return the epoch, one above the last; every older epoch is fenced from here on."""
+        for attempt in range(_EPOCH_TRIES):
+            try:
+                with self._database.write() as connection:
+                    return state.add_epoch(connection, owner, at)
+            except Clash:
+                # On PostgreSQL two can read the same last epoch; the second to write tries again above it.
+                if attempt == _EPOCH_TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def epoch(self) -> int:
+        """Return the newest leader's epoch, 0 before the first."""
+        with self._database.read() as connection:
+            return state.newest_epoch(connection)
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raise Fenced when a newer leader exists."""
+        with self._database.read() as connection:
+            state.check_epoch(connection, epoch)
+
+    # Reading
+
+    def decision(self, decision_id: str) -> DecisionRecord:
+        """Return everything about one decision; BadInput names the ids around one that is not there."""
+        with self._database.read() as connection:
+            return read.decision(connection, decision_id)
+
+    def decisions(
+        self,
+        fleet: str | None = None,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int = 50,
+        newest_first: bool = True,
+        changed_only: bool = False,
+    ) -> list[DecisionRow]:
+        """Return decisions with since <= at < until by time, without inputs; changed_only: those with intents."""
+        with self._database.read() as connection:
+            return read.listing(
+                connection,
+                fleet,
+                since=since,
+                until=until,
+                limit=limit,
+                newest_first=newest_first,
+                changed_only=changed_only,
+            )
+
+    def inputs(
+        self, fleet: str, since: float | None = None, until: float | None = None
+    ) -> Iterator[tuple[DecisionInputs, Decision]]:
+        """Yield inputs and decisions with since <= at < until in the order in which they were made, for replay."""
+        return read.inputs(self._database, fleet, since, until)
+
+    def journal(self, since_seq: int = 0, *, fleet: str | None = None, limit: int = 1000) -> list[JournalEntry]:
+        """Return journal rows after `since_seq` in order, of one fleet or of all."""
+        with self._database.read() as connection:
+            return read.entries(connection, since_seq, fleet=fleet, limit=limit)
+
+    def fleets(self) -> tuple[str, ...]:
+        """Return the fleets for which anything was ever decided, by name."""
+        with self._database.read() as connection:
+            return state.fleets(connection)
+
+    # Upkeep
+
+    def writable(self) -> bool:
+        """Return whether a transaction reaches the disk now, by making one."""
+        try:
+            with self._database.write() as connection:
+                state.put(connection, [(state.AGENT, state.PROBE, b"{}")])
+        except LedgerUnavailable:
+            return False
+        return True
+
+    def compact(
+        self, now: float, keep_s: float, *, batch: int = retention.BATCH, batches: int | None = None
+    ) -> Compacted:
+        """Remove journal rows older than `keep_s`, and give their space back to the disk.
+
+        Open intents and their decisions are kept at any age. Works in short transactions of `batch` rows, at most
+        `batches` of them (None: until nothing is due), so that decisions are recorded in between.
+        """
+        return retention.compact(self._database, now, keep_s, batch=batch, batches=batches)

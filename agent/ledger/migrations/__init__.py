@@ -1,0 +1,20 @@
+"""Brings a ledger's schema to the revision that this code works with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+
+def upgrade(connection: Connection) -> None:
+    """Apply every missing revision inside the caller's transaction."""
+    # Loading alembic takes a good part of a second; a ledger that is up to date never needs it.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

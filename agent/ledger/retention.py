@@ -1,0 +1,68 @@
+"""Forgetting: removes what is older than the agent keeps, in short transactions, and gives back the space."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, delete, exists, func, select
+
+from agent.ledger.database import Database
+from agent.ledger.journal import CLOSED
+from agent.ledger.records import Compacted, Kind
+from agent.ledger.schema import decisions, intents, journal
+from domain.errors import BadInput
+
+BATCH: Final = 1000
+
+
+def compact(database: Database, now: float, keep_s: float, *, batch: int, batches: int | None) -> Compacted:
+    """Remove rows older than `keep_s` seconds before `now`, oldest first; see Ledger.compact."""
+    if not keep_s > 0.0:
+        raise BadInput("keep_s", keep_s, "give how many seconds of history to keep, more than 0")
+    if batch < 1:
+        raise BadInput("batch", batch, "give how many rows to remove at a time, at least 1")
+    size_before = _size(database)
+    removed = done = 0
+    finished = False
+    while not finished and (batches is None or done < batches):
+        with database.write() as connection:
+            rows = _forget(connection, now - keep_s, batch)
+        removed += rows
+        done += 1
+        finished = rows < batch
+    if removed:
+        _give_back(database)
+    return Compacted(removed, max(0, size_before - _size(database)), finished)
+
+
+def _forget(connection: Connection, before: float, batch: int) -> int:
+    # Closed intents go first: what is then still referred to by an intent stays, however old.
+    connection.execute(delete(intents).where(intents.c.state == CLOSED, intents.c.closed_at < before))
+    last_settings = select(func.max(journal.c.seq)).where(journal.c.kind == Kind.SETTINGS.value).scalar_subquery()
+    held = exists().where((intents.c.intent_id == journal.c.ref) | (intents.c.decision_id == journal.c.ref))
+    due = connection.execute(
+        select(journal.c.seq, journal.c.kind, journal.c.ref)
+        .where(journal.c.at < before, ~held, func.coalesce(last_settings, 0) != journal.c.seq)
+        .order_by(journal.c.at)
+        .limit(batch)
+    ).all()
+    if due:
+        gone = [row.ref for row in due if row.kind == Kind.DECISION]
+        connection.execute(delete(decisions).where(decisions.c.decision_id.in_(gone)))
+        connection.execute(delete(journal).where(journal.c.seq.in_([row.seq for row in due])))
+    return len(due)
+
+
+def _give_back(database: Database) -> None:
+    # PostgreSQL reuses the space by itself.
+    if database.sqlite:
+        with database.bare() as connection:
+            connection.exec_driver_sql("PRAGMA incremental_vacuum").all()
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
+
+
+def _size(database: Database) -> int:
+    if database.path is None:
+        return 0
+    files = (database.path, database.path.with_name(database.path.name + "-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())

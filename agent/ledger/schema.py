@@ -1,0 +1,100 @@
+"""The ledger's tables, as the newest migration leaves them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    text,
+)
+
+REVISIONS: Final = ("0001",)
+"""Every schema revision this code knows, oldest first; the last is the one it works with."""
+
+metadata = MetaData()
+
+Seq = BigInteger().with_variant(Integer, "sqlite")
+
+# Append-only. `seq` is the global order for readers to resume by, never used twice. `ref`: a decision's or intent's id.
+journal = Table(
+    "journal",
+    metadata,
+    Column("seq", Seq, primary_key=True, autoincrement=True),
+    Column("at", Double, nullable=False),
+    Column("fleet", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("ref", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("journal_by_ref", "ref"),
+    Index("journal_by_fleet", "fleet", "seq"),
+    Index("journal_by_time", "at"),
+    sqlite_autoincrement=True,
+)
+
+# One row per decision beside its journal row: listing reads this, and only replay and explain read the inputs.
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("decision_id", String, primary_key=True),
+    Column("fleet", String, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("changed", SmallInteger, nullable=False),
+    Column("inputs", LargeBinary, nullable=False),
+    Index("decisions_by_fleet", "fleet", "at"),
+    Index("decisions_by_time", "at"),
+    Index("decisions_that_changed", "at", sqlite_where=text("changed = 1"), postgresql_where=text("changed = 1")),
+)
+
+# The present state of each intent; what it went through stands in the journal.
+intents = Table(
+    "intents",
+    metadata,
+    Column("intent_id", String, primary_key=True),
+    Column("decision_id", String, ForeignKey("decisions.decision_id"), nullable=False),
+    Column("fleet", String, nullable=False),
+    Column("group_key", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("closed_at", Double),
+    Column("intent", LargeBinary, nullable=False),
+    Column("outcome", LargeBinary),
+    Index("intents_of_decision", "decision_id"),
+    Index(
+        "one_open_intent_per_group",
+        "fleet",
+        "group_key",
+        unique=True,
+        sqlite_where=text("state = 'open'"),
+        postgresql_where=text("state = 'open'"),
+    ),
+)
+
+# What is overwritten. The daemon writes the key "loop", operators "pause.*" and "pin": neither can undo the other.
+state = Table(
+    "state",
+    metadata,
+    Column("fleet", String, primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+# One row per leader there ever was; the highest epoch leads.
+leader = Table(
+    "leader",
+    metadata,
+    Column("epoch", Seq, primary_key=True, autoincrement=False),
+    Column("owner", String, nullable=False),
+    Column("since", Double, nullable=False),
+)

@@ -1,0 +1,110 @@
+"""What the ledger overwrites: the loop's memory, the operators' switches, and who leads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, Insert, Table, delete, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from agent.ledger import codec
+from agent.ledger.schema import leader, state
+from agent.state import Controls, LoopState, Pause, PauseScope, Pin
+from domain.errors import Fenced
+
+T = TypeVar("T")
+
+LOOP: Final = "loop"
+PIN: Final = "pin"
+SETTINGS: Final = "settings"
+PROBE: Final = "probe"
+
+AGENT: Final = ""
+"""The fleet under which the agent's own state stands."""
+
+
+def pause_key(scope: PauseScope) -> str:
+    """Return the state key of a pause."""
+    return f"pause.{scope}"
+
+
+def _insert_or_update(connection: Connection, table: Table, keys: Sequence[str], changed: Sequence[str]) -> Insert:
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(table)
+    update = {name: statement.excluded[name] for name in changed}
+    upsert: Insert = statement.on_conflict_do_update(index_elements=list(keys), set_=update)
+    return upsert
+
+
+def put(connection: Connection, rows: Sequence[tuple[str, str, bytes]]) -> None:
+    """Write (fleet, key, canonical JSON) rows over whatever stood there."""
+    if rows:
+        statement = _insert_or_update(connection, state, ("fleet", "key"), ("body",))
+        connection.execute(statement, [{"fleet": f, "key": k, "body": codec.pack(body)} for f, k, body in rows])
+
+
+def get(connection: Connection, fleet: str, key: str) -> bytes | None:
+    """Return the canonical JSON under a key, None when there is none."""
+    found = connection.execute(select(state.c.body).where(state.c.fleet == fleet, state.c.key == key)).scalar()
+    return None if found is None else codec.unpack(found)
+
+
+def remove(connection: Connection, fleet: str, key: str) -> bool:
+    """Remove a key and say whether it was there."""
+    return connection.execute(delete(state).where(state.c.fleet == fleet, state.c.key == key)).rowcount > 0
+
+
+def put_loop_states(connection: Connection, states: Mapping[str, LoopState]) -> None:
+    """Write the loop's memory of each fleet."""
+    put(connection, [(fleet, LOOP, codec.encode(memory)) for fleet, memory in states.items()])
+
+
+def loop_state(connection: Connection, fleet: str) -> LoopState:
+    """Return the loop's memory of a fleet, an empty one when there is none."""
+    return _decoded(LoopState, get(connection, fleet, LOOP)) or LoopState()
+
+
+def controls(connection: Connection, fleet: str) -> Controls:
+    """Return what operators have switched for a fleet, expired switches included."""
+    pauses = (_decoded(Pause, get(connection, fleet, pause_key(scope))) for scope in PauseScope)
+    return Controls(tuple(p for p in pauses if p is not None), _decoded(Pin, get(connection, fleet, PIN)))
+
+
+def _decoded(kind: type[T], body: bytes | None) -> T | None:
+    return None if body is None else codec.decode(kind, body)
+
+
+def fleets(connection: Connection) -> tuple[str, ...]:
+    """Return the fleets for which anything was ever decided, by name."""
+    return tuple(connection.execute(select(state.c.fleet).where(state.c.key == LOOP).order_by(state.c.fleet)).scalars())
+
+
+def newest_epoch(connection: Connection) -> int:
+    """Return the newest leader's epoch, 0 before the first."""
+    return connection.execute(select(func.max(leader.c.epoch))).scalar() or 0
+
+
+def add_epoch(connection: Connection, owner: str, at: float) -> int:
+    """Make `owner` the leader and return its epoch, one above the last."""
+    epoch = newest_epoch(connection) + 1
+    connection.execute(insert(leader), [{"epoch": epoch, "owner": owner, "since": at}])
+    return epoch
+
+
+def check_epoch(connection: Connection, epoch: int) -> None:
+    """Raise Fenced when a newer leader exists."""
+    newest = connection.execute(select(leader.c.epoch, leader.c.owner).order_by(leader.c.epoch.desc()).limit(1)).first()
+    if newest is not None and newest.epoch > epoch:
+        raise Fenced(
+            f"leader epoch {epoch} is over: {newest.owner} leads since epoch {newest.epoch}; this process must not act"
+        )
+
+
+def settings_body(connection: Connection, body: Mapping[str, Any]) -> bytes | None:
+    """Return the canonical JSON of settings after remembering them, None when they are the same as the last."""
+    text = codec.encode_mapping(body)
+    if get(connection, AGENT, SETTINGS) == text:
+        return None
+    put(connection, [(AGENT, SETTINGS, text)])
+    return text

@@ -1,0 +1,87 @@
+"""`trimtab config`: check the settings, and write their reference page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.commands.options import JsonOption, print_json
+
+config = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+PAGE = Path("docs/configuration.md")
+
+
+@config.callback()
+def about() -> None:
+    """Check the settings, and write their reference page."""
+
+
+@config.command()
+def check(as_json: JsonOption = False) -> None:
+    r"""Print every effective setting and where it came from; list all mistakes at once and exit 1 if there is any.
+
+    \b
+    Examples:
+      trimtab config check
+      TRIMTAB_MODE=act trimtab config check --json
+    """
+    from agent.settings.effective import plain, values
+    from agent.settings.load import Source, read_settings
+    from agent.settings.names import name_of
+    from domain.errors import ConfigurationError
+
+    try:
+        loaded = read_settings(os.environ)
+    except ConfigurationError as error:
+        if as_json:
+            mistakes = [{"name": m.name, "value": m.value, "remedy": m.remedy} for m in error.mistakes]
+            print_json({"mistakes": mistakes})
+        else:
+            typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    rows = []
+    for path, value in values(loaded.settings):
+        given = loaded.origin(path)
+        source = Source.DEFAULT if given is None else given.source
+        rows.append({"name": given.name if given else name_of(path), "value": plain(value), "source": source.value})
+    if as_json:
+        print_json({"settings": rows, "mistakes": []})
+        return
+    widths = [max(len(row[column]) for row in rows) for column in ("name", "value")]
+    for row in rows:
+        typer.echo(f"{row['name']:<{widths[0]}}  {row['value']:<{widths[1]}}  {row['source']}".rstrip())
+    typer.echo(f"\n{len(rows)} settings, no mistakes; the ledger is {plain(loaded.settings.ledger_url)}")
+
+
+@config.command()
+def docs(
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; - prints the page.")] = PAGE,
+    is_check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 when the file is stale.")] = False,
+) -> None:
+    r"""Write the reference page of all settings from their definitions.
+
+    \b
+    Examples:
+      trimtab config docs
+      trimtab config docs --check
+    """
+    from agent.settings.reference import page
+
+    text = page()
+    if str(output) == "-":
+        typer.echo(text, nl=False)
+    elif is_check:
+        if not output.is_file() or output.read_text("utf-8") != text:
+            typer.echo(f"{output} is stale: run `trimtab config docs` and commit it", err=True)
+            raise typer.Exit(1)
+    else:
+        output.write_text(text, "utf-8")
+        typer.echo(f"wrote {output}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the program."""
+    app.add_typer(config, name="config")

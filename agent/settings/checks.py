@@ -1,0 +1,115 @@
+"""What must hold between settings; one setting's own bounds stand with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent.settings.fleet import FleetSettings, GroupSettings, PolicyName
+from agent.settings.model import Settings
+from agent.settings.names import SettingPath
+from domain.decisions import Mode
+from domain.samples import QUEUE_SEGMENT
+
+ZERO_SAFE = (PolicyName.QUEUE_RULE,)
+"""Policies that see work when no VM is there to report a load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A setting that does not fit others: whose value is shown, which others it depends on, and what to do."""
+
+    path: SettingPath
+    depends_on: tuple[SettingPath, ...]
+    remedy: str
+
+
+def conflicts(settings: Settings) -> Iterator[Conflict]:
+    """Return everything in which the settings contradict each other."""
+    if settings.mode is Mode.ACT and not settings.fleets:
+        yield Conflict(
+            ("mode",), (("fleets",),), "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or set observe"
+        )
+    if settings.grace_s >= settings.tick_interval_s:
+        remedy = f"give less than TRIMTAB_TICK_INTERVAL_S={settings.tick_interval_s:g}"
+        yield Conflict(("grace_s",), (("tick_interval_s",),), remedy)
+    if settings.sample_interval_s > settings.tick_interval_s:
+        remedy = f"give at most TRIMTAB_TICK_INTERVAL_S={settings.tick_interval_s:g}, so that every minute has a sample"
+        yield Conflict(("sample_interval_s",), (("tick_interval_s",),), remedy)
+    yield from _shared(settings)
+    for name, fleet in settings.fleets.items():
+        yield from _of_fleet(("fleets", name), fleet)
+
+
+def _shared(settings: Settings) -> Iterator[Conflict]:
+    names: dict[SettingPath, str] = {
+        ("fleets", fleet, "groups", key, "name"): group.name or key
+        for fleet, item in settings.fleets.items()
+        for key, group in item.groups.items()
+    }
+    queues: dict[SettingPath, str] = {
+        ("fleets", name, "queue_url"): item.queue_url for name, item in settings.fleets.items() if item.queue_url
+    }
+    for what, values in (("Auto Scaling group", names), ("queue", queues)):
+        times = Counter(values.values())
+        for path, value in values.items():
+            if times[value] > 1:
+                others = tuple(other for other in values if other != path and values[other] == value)
+                where = " and ".join(".".join(other[1:-1]) for other in others)
+                yield Conflict(path, others, f"give each {what} to one place only; {where} has it too")
+
+
+def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
+    for key, group in fleet.groups.items():
+        yield from _of_group((*path, "groups", key), key, group)
+    minima = tuple((*path, "groups", key, "min") for key in fleet.groups)
+    if not fleet.groups:
+        yield Conflict(
+            (*path, "groups"), (), "describe at least one group, by ...__GROUPS__<key>__VM_TYPE, CORES, MAX and so on"
+        )
+    elif (
+        fleet.policy not in ZERO_SAFE
+        and fleet.policy is not PolicyName.HOLD
+        and not any(g.min for g in fleet.groups.values())
+    ):
+        remedy = (
+            f"give at least one group a MIN of 1 or more, or use the policy {ZERO_SAFE[0]}: "
+            f"with no VM there is no CPU to measure, and {fleet.policy} would never start one again"
+        )
+        yield Conflict((*path, "policy"), minima, remedy)
+    if fleet.shadow is fleet.policy:
+        yield Conflict(
+            (*path, "shadow"), ((*path, "policy"),), f"name another policy than {fleet.policy}, or leave it out"
+        )
+    if fleet.threshold.low > fleet.threshold.high:
+        remedy = f"give at most THRESHOLD__HIGH={fleet.threshold.high:g}"
+        yield Conflict((*path, "threshold", "low"), ((*path, "threshold", "high"),), remedy)
+    if fleet.rails.breaker_max_s < fleet.rails.breaker_open_s:
+        remedy = f"give at least RAILS__BREAKER_OPEN_S={fleet.rails.breaker_open_s:g}"
+        yield Conflict((*path, "rails", "breaker_max_s"), ((*path, "rails", "breaker_open_s"),), remedy)
+    yield from _budget(path, fleet, minima)
+
+
+def _of_group(path: SettingPath, key: str, group: GroupSettings) -> Iterator[Conflict]:
+    low, high = (*path, "min"), (*path, "max")
+    if key == QUEUE_SEGMENT:
+        yield Conflict(path, (), f"choose another key: {QUEUE_SEGMENT} is the queue's segment in metric paths")
+    if group.min > group.max:
+        yield Conflict(low, (high,), f"give at most MAX={group.max}")
+    elif group.safe_floor is not None and not group.min <= group.safe_floor <= group.max:
+        yield Conflict(
+            (*path, "safe_floor"), (low, high), f"give a whole number from MIN={group.min} to MAX={group.max}"
+        )
+
+
+def _budget(path: SettingPath, fleet: FleetSettings, minima: tuple[SettingPath, ...]) -> Iterator[Conflict]:
+    prices = tuple((*path, "groups", key, "price_per_hour") for key in fleet.groups)
+    least = sum(group.min * group.price_per_hour for group in fleet.groups.values())
+    for name, budget, hours in (
+        ("budget_per_hour", fleet.rails.budget_per_hour, 1),
+        ("budget_per_day", fleet.rails.budget_per_day, 24),
+    ):
+        if budget is not None and budget < least * hours:
+            remedy = f"give at least {least * hours:g}, what the groups cost at their MIN, or lower a MIN"
+            yield Conflict((*path, "rails", name), (*minima, *prices), remedy)

@@ -1,0 +1,58 @@
+"""Where the ledger is, from the environment alone: a fleet can be paused although some other setting is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from domain.errors import BadInput
+
+PREFIX = "TRIMTAB_"
+CREDENTIALS = "CREDENTIALS_DIRECTORY"
+DEFAULT_STATE_DIRECTORY = Path("/var/lib/trimtab")
+LARGEST_CREDENTIAL_BYTES = 1_000_000
+
+
+def sqlite_url(state_directory: Path) -> str:
+    """Return the URL of the ledger in a state directory."""
+    return f"sqlite:///{(state_directory / 'ledger.db').absolute()}"
+
+
+def ledger_location(environ: Mapping[str, str]) -> str:
+    """Return the ledger's URL: that of the environment or the credentials, else SQLite in the state directory.
+
+    Raises BadInput when the credentials cannot be read.
+    """
+    found = {name.lower(): value for name, value in {**credentials(environ), **environ}.items() if value}
+    state_directory = Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY))
+    return found.get("trimtab_ledger__url") or sqlite_url(state_directory)
+
+
+def credentials(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what lies in $CREDENTIALS_DIRECTORY, as systemd's LoadCredential leaves it, under names of settings.
+
+    Raises BadInput, without any of the contents, when a file cannot be read.
+    """
+    directory = environ.get(CREDENTIALS)
+    if not directory:
+        return {}
+    found = {}
+    path = Path(directory)
+    try:
+        for entry in sorted(path.iterdir()):
+            path = entry
+            if path.name.upper().startswith(PREFIX) and path.is_file():
+                if path.stat().st_size > LARGEST_CREDENTIAL_BYTES:
+                    raise BadInput(CREDENTIALS, str(path), f"keep a credential below {LARGEST_CREDENTIAL_BYTES} bytes")
+                found[path.name] = path.read_text("utf-8").strip()
+    except OSError as error:
+        raise BadInput(CREDENTIALS, str(path), f"make it readable for this user ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise BadInput(CREDENTIALS, str(path), "write the credential as UTF-8 text") from None
+    return found
+
+
+def without_password(url: str) -> str:
+    """Return the URL with its password, if any, replaced by ***."""
+    return re.sub(r"(://[^:/@\s]*):[^\s]*@", r"\1:***@", url)

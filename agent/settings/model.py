@@ -1,0 +1,140 @@
+"""Every setting: its type, bounds, default and meaning, and what the settings of a fleet become."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from agent.rails.base import RailLimits
+from agent.settings.fleet import FleetSettings
+from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Region, Section, Url
+from agent.settings.location import DEFAULT_STATE_DIRECTORY, sqlite_url
+from domain.decisions import Mode
+from domain.errors import BadInput
+from domain.fleet import Fleet
+
+
+class DriftHandling(StrEnum):
+    """What to do when a group's desired capacity was changed by somebody else."""
+
+    ADOPT = "adopt"
+    REPORT = "report"
+
+
+class LedgerSettings(Section):
+    """The ledger: where decisions, intents and outcomes are recorded."""
+
+    url: LedgerUrl | None = Field(
+        None,
+        description="SQLAlchemy URL of the ledger. Not set: SQLite, `ledger.db` in the state directory. "
+        "With a password, give it as the credential `trimtab_ledger__url`.",
+        examples=["sqlite:////var/lib/trimtab/ledger.db"],
+    )
+    retention_days: int = Field(
+        90,
+        ge=1,
+        le=3650,
+        description="Decisions and their inputs older than this are removed; what the loop needs stays.",
+    )
+
+
+class ListenerSettings(Section):
+    """The Graphite plaintext listener that VMs and job sources send their measurements to."""
+
+    host: Host = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for every interface.")
+    port: int = Field(2003, ge=0, le=65535, description="TCP port to listen on; 0 takes any free one.")
+
+
+class AwsSettings(Section):
+    """How AWS is called. Credentials come from the AWS chain (instance profile, environment, shared files)."""
+
+    region: Region | None = Field(
+        None, description="AWS region. Not set: as the AWS chain finds it.", examples=["eu-west-1"]
+    )
+    endpoint_url: Url | None = Field(
+        None,
+        description="Endpoint for every service, for a look-alike such as moto. Not set: AWS itself.",
+        examples=["http://127.0.0.1:5000"],
+    )
+    connect_timeout_s: float = Field(3.0, gt=0, le=60, description="Longest wait for a connection to AWS.")
+    read_timeout_s: float = Field(10.0, gt=0, le=60, description="Longest wait for an answer from AWS.")
+    calls_per_minute: int = Field(
+        120, ge=1, le=10_000, description="Budget of AWS calls; what exceeds it waits for the next minute."
+    )
+
+
+class Settings(BaseSettings):
+    """The agent's settings. Making one reads nothing: `load_settings` reads environment and credentials."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        allow_inf_nan=False,
+        frozen=True,
+        env_prefix="TRIMTAB_",
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+    )
+
+    mode: Mode = Field(
+        Mode.OBSERVE, description="`observe` decides and records and changes nothing; `act` also does what was decided."
+    )
+    state_directory: Directory = Field(
+        DEFAULT_STATE_DIRECTORY, description="Directory of the ledger and of whatever else must survive a restart."
+    )
+    tick_interval_s: float = Field(60.0, ge=10, le=600, description="A decision is made once in this time.")
+    sample_interval_s: float = Field(
+        10.0, ge=1, le=60, description="How often a VM reports; sets how many samples a minute needs."
+    )
+    grace_s: float = Field(5.0, ge=0, le=30, description="How long after the minute late samples are still taken.")
+    drift: DriftHandling = Field(
+        DriftHandling.ADOPT,
+        description="When somebody else changed a group: `adopt` takes the new size as the start of the next decision, "
+        "`report` also sets off an alarm and leaves that group alone until it is back.",
+    )
+    protect_busy: bool = Field(
+        True, description="Set scale-in protection on VMs that run a job, so that AWS does not take them."
+    )
+    interruption_queue_url: Url | None = Field(
+        None,
+        description="SQS queue that receives spot and rebalance notices from EventBridge. Not set: none are read.",
+        examples=["https://sqs.eu-west-1.amazonaws.com/123456789012/trimtab-interruptions"],
+    )
+    ledger: LedgerSettings = LedgerSettings()
+    listener: ListenerSettings = ListenerSettings()
+    aws: AwsSettings = AwsSettings()
+    fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what the caller gives and nothing else."""
+        return (init_settings,)
+
+    @property
+    def ledger_url(self) -> SecretStr:
+        """Where the ledger is, the default filled in."""
+        return self.ledger.url or SecretStr(sqlite_url(self.state_directory))
+
+    def fleet(self, name: str) -> Fleet:
+        """Return the fleet of that key; BadInput names the fleets there are."""
+        return self._of(name).fleet(name)
+
+    def limits(self, name: str) -> RailLimits:
+        """Return the rails' limits of the fleet of that key, its safe floor in the order of the fleet's groups."""
+        return self._of(name).limits()
+
+    def _of(self, name: str) -> FleetSettings:
+        try:
+            return self.fleets[name]
+        except KeyError:
+            raise BadInput(
+                "fleet", name, f"choose one of: {', '.join(sorted(self.fleets)) or '(none is set)'}"
+            ) from None

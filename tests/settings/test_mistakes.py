@@ -1,0 +1,194 @@
+"""Every mistake in the settings is told at once, by the name that was used, with its value and what to do."""
+
+import pytest
+
+from agent.settings import load_settings
+from agent.settings.kinds import expected
+from agent.settings.names import leaf, name_of, paths
+from domain.errors import ConfigurationError
+
+WRONG = "no:sense!"
+
+
+def group(fleet: str = "web", key: str = "s", **changes: str) -> dict[str, str]:
+    values = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MAX": "10", **changes}
+    return {f"TRIMTAB_FLEETS__{fleet}__GROUPS__{key}__{name}": value for name, value in values.items()}
+
+
+def mistakes(environ: dict[str, str]) -> dict[str, tuple[str, str]]:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(environ)
+    found = {mistake.name: (mistake.value, mistake.remedy) for mistake in caught.value.mistakes}
+    assert len(found) == len(caught.value.mistakes), "no name is told twice"
+    for name, (value, remedy) in found.items():
+        assert f"  {name}={value}: {remedy}" in str(caught.value).splitlines()
+    return found
+
+
+def test_every_setting_wrong_at_once_gives_one_message_that_lists_all() -> None:
+    wrong = list(paths("web", "workers_s"))
+    assert len(wrong) > 60
+    found = mistakes({name_of(path): WRONG for path in wrong})
+    assert set(found) == {name_of(path) for path in wrong}
+    for path in wrong:
+        node = leaf(path)
+        assert node is not None
+        assert node.field is not None
+        assert found[name_of(path)] == (WRONG, f"give {expected(path[-1], node.field)}")
+
+
+def test_remedies_speak_of_the_setting_and_not_of_its_parser() -> None:
+    found = mistakes(
+        {
+            "TRIMTAB_MODE": "on",
+            "TRIMTAB_LISTENER__PORT": "70000",
+            "TRIMTAB_AWS__READ_TIMEOUT_S": "nan",
+            "TRIMTAB_PROTECT_BUSY": "maybe",
+            "TRIMTAB_LEDGER": "here",
+            "TRIMTAB_FLEETS__web__POLICY": "learned",
+            "TRIMTAB_FLEETS__web__RAILS__BUDGET_PER_HOUR": "0",
+            "TRIMTAB_FLEETS__web__GROUPS__s__MAX": "ten",
+        }
+    )
+    required = "required: give"
+    below = "TRIMTAB_FLEETS__web__GROUPS__s"
+    assert found == {
+        "TRIMTAB_MODE": ("on", "give one of observe, act"),
+        "TRIMTAB_LISTENER__PORT": ("70000", "give a whole number from 0 to 65535"),
+        "TRIMTAB_AWS__READ_TIMEOUT_S": ("nan", "give a number of seconds above 0 and at most 60"),
+        "TRIMTAB_PROTECT_BUSY": ("maybe", "give true or false"),
+        "TRIMTAB_LEDGER": ("here", "give its parts one by one, as TRIMTAB_LEDGER__<name>..., or one JSON object"),
+        "TRIMTAB_FLEETS__web__POLICY": ("learned", "give one of queue-rule, threshold, target-tracking, hold"),
+        "TRIMTAB_FLEETS__web__RAILS__BUDGET_PER_HOUR": (
+            "0",
+            "give a number of dollars per hour above 0 and at most 1000000",
+        ),
+        f"{below}__MAX": ("ten", "give a whole number from 0 to 10000"),
+        f"{below}__VM_TYPE": ("(not set)", f"{required} an EC2 instance type such as m5a.large"),
+        f"{below}__CORES": ("(not set)", f"{required} a whole number from 1 to 1024"),
+        f"{below}__MEMORY_GB": ("(not set)", f"{required} a number of GB above 0 and at most 65536"),
+        f"{below}__PRICE_PER_HOUR": ("(not set)", f"{required} a number of dollars per hour from 0 to 1000"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("TRIMTAB_MOD", "TRIMTAB_MODE"),
+        ("TRIMTAB_AWS__REGON", "TRIMTAB_AWS__REGION"),
+        ("TRIMTAB_AWS_REGION", "TRIMTAB_AWS__REGION"),
+        ("TRIMTAB_LEDGER_RETENTION_DAYS", "TRIMTAB_LEDGER__RETENTION_DAYS"),
+        ("TRIMTAB_FLEET__web__POLICY", "TRIMTAB_FLEETS__web__POLICY"),
+        ("TRIMTAB_FLEETS__web__RAIL__COOLDOWN_IN", "TRIMTAB_FLEETS__web__RAILS__COOLDOWN_IN_S"),
+        ("TRIMTAB_FLEETS__web__GROUPS__s__MAXIMUM", "TRIMTAB_FLEETS__web__GROUPS__s__MAX"),
+        ("TRIMTAB_FLEETS__web__TRESHOLD__HIGH", "TRIMTAB_FLEETS__web__THRESHOLD__HIGH"),
+    ],
+)
+def test_a_misspelled_name_is_reported_at_every_level_with_what_was_meant(name: str, meant: str) -> None:
+    assert mistakes({name: "1"})[name] == ("1", f"there is no such setting; did you mean {meant}?")
+
+
+def test_a_name_like_no_other_points_to_the_reference_page() -> None:
+    assert mistakes({"TRIMTAB_XYZZY__QQ": "1"}) == {
+        "TRIMTAB_XYZZY__QQ": ("1", "there is no such setting; see docs/configuration.md")
+    }
+
+
+def test_two_spellings_of_one_key_are_told_apart_by_nothing_and_so_refused() -> None:
+    environ = {**group(key="s"), "TRIMTAB_FLEETS__web__GROUPS__S__MAX": "12"}
+    value, remedy = mistakes(environ)["TRIMTAB_FLEETS__web__GROUPS__S__MAX"]
+    assert value == "12"
+    assert remedy == (
+        "keep one of TRIMTAB_FLEETS__web__GROUPS__s__MAX and TRIMTAB_FLEETS__web__GROUPS__S__MAX: "
+        "names, keys of fleets and groups too, are read in lower case"
+    )
+
+
+def test_a_key_that_no_metric_path_can_hold_is_refused() -> None:
+    found = mistakes({f"TRIMTAB_FLEETS__w.b{name[len('TRIMTAB_FLEETS__web') :]}": v for name, v in group().items()})
+    assert found["TRIMTAB_FLEETS__w.b"][1].startswith("choose a key of lower-case letters, digits, - and _")
+
+
+def test_a_password_is_not_shown_in_a_mistake() -> None:
+    for name, value in (
+        ("TRIMTAB_LEDGER__URL", "postgres://trimtab:geheim@db/ledger"),
+        ("TRIMTAB_LEDGER__ULR", "postgresql+psycopg://trimtab:geheim@db/ledger"),
+        ("TRIMTAB_LEDGER", '{"url": "postgresql+psycopg://trimtab:geheim@db/l"'),
+    ):
+        (shown, _), *_ = mistakes({name: value}).values()
+        assert "geheim" not in shown
+        assert "***" in shown
+
+
+class TestWhatMustHoldBetweenSettings:
+    def test_minimum_above_maximum(self) -> None:
+        found = mistakes(group(MIN="11"))
+        assert found == {"TRIMTAB_FLEETS__web__GROUPS__s__MIN": ("11", "give at most MAX=10")}
+
+    def test_a_safe_floor_outside_the_bounds(self) -> None:
+        found = mistakes(group(MIN="2", SAFE_FLOOR="1"))
+        assert found == {
+            "TRIMTAB_FLEETS__web__GROUPS__s__SAFE_FLOOR": ("1", "give a whole number from MIN=2 to MAX=10")
+        }
+
+    @pytest.mark.parametrize("policy", ["threshold", "target-tracking"])
+    def test_a_fleet_that_could_go_to_zero_and_never_come_back(self, policy: str) -> None:
+        environ = {**group(), "TRIMTAB_FLEETS__web__POLICY": policy}
+        value, remedy = mistakes(environ)["TRIMTAB_FLEETS__web__POLICY"]
+        assert value == policy
+        assert remedy == (
+            "give at least one group a MIN of 1 or more, or use the policy queue-rule: "
+            f"with no VM there is no CPU to measure, and {policy} would never start one again"
+        )
+
+    def test_a_queue_policy_may_go_to_zero(self) -> None:
+        assert load_settings(group()).fleet("web").groups[0].minimum == 0
+
+    def test_the_low_threshold_above_the_high_one(self) -> None:
+        environ = {**group(), "TRIMTAB_FLEETS__web__THRESHOLD__HIGH": "0.6"}
+        assert mistakes(environ) == {
+            "TRIMTAB_FLEETS__web__THRESHOLD__LOW": ("0.75", "give at most THRESHOLD__HIGH=0.6")
+        }
+
+    def test_two_fleets_that_would_manage_the_same_group(self) -> None:
+        found = mistakes({**group("web", "a", NAME="workers"), **group("batch", "b", NAME="workers")})
+        assert found == {
+            "TRIMTAB_FLEETS__web__GROUPS__a__NAME": (
+                "workers",
+                "give each Auto Scaling group to one place only; batch.groups.b has it too",
+            ),
+            "TRIMTAB_FLEETS__batch__GROUPS__b__NAME": (
+                "workers",
+                "give each Auto Scaling group to one place only; web.groups.a has it too",
+            ),
+        }
+
+    def test_a_budget_that_the_smallest_fleet_already_exceeds(self) -> None:
+        environ = {**group(MIN="3"), "TRIMTAB_FLEETS__web__RAILS__BUDGET_PER_DAY": "7"}
+        value, remedy = mistakes(environ)["TRIMTAB_FLEETS__web__RAILS__BUDGET_PER_DAY"]
+        assert value == "7"
+        assert remedy == "give at least 7.2, what the groups cost at their MIN, or lower a MIN"
+
+    def test_a_shadow_that_is_the_live_policy(self) -> None:
+        environ = {**group(), "TRIMTAB_FLEETS__web__SHADOW": "queue-rule"}
+        assert mistakes(environ) == {
+            "TRIMTAB_FLEETS__web__SHADOW": ("queue-rule", "name another policy than queue-rule, or leave it out")
+        }
+
+    def test_acting_on_nothing(self) -> None:
+        assert mistakes({"TRIMTAB_MODE": "act"}) == {
+            "TRIMTAB_MODE": ("act", "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or set observe")
+        }
+
+    def test_a_group_called_queue(self) -> None:
+        found = mistakes(group(key="queue"))
+        remedy = "choose another key: queue is the queue's segment in metric paths"
+        assert found["TRIMTAB_FLEETS__web__GROUPS__queue"][1] == remedy
+
+    def test_they_are_told_together_with_the_wrong_values_beside_them(self) -> None:
+        found = mistakes({**group(MIN="11"), "TRIMTAB_MODE": "on", "TRIMTAB_GRACE_S": "-1"})
+        assert set(found) == {"TRIMTAB_FLEETS__web__GROUPS__s__MIN", "TRIMTAB_MODE", "TRIMTAB_GRACE_S"}
+
+    def test_nothing_is_said_about_a_value_that_could_not_be_read(self) -> None:
+        found = mistakes(group(MIN="11", MAX="ten"))
+        assert found == {"TRIMTAB_FLEETS__web__GROUPS__s__MAX": ("ten", "give a whole number from 0 to 10000")}

@@ -20,21 +20,25 @@ def queue_rule_multi(
     minimum: Ints,
     maximum: Ints,
     free_cores: float,
+    busy_cores: float = 0.0,
 ) -> Ints:
     """Return the desired number of VMs per type, int64 of shape (N,), any number of VMs at once.
 
-    waiting_core_s: core-seconds of the jobs that wait. horizon_s: time in which they should be taken up. cores: cores
+    waiting_core_s: core-seconds of the jobs that wait. horizon_s: time in which they should be worked off. cores: cores
     of one VM per type. requested: VMs per type that exist or are under way. booting: those of them not yet ready.
-    idle_long: ready VMs without a busy core for the idle period. minimum, maximum: limits per type. free_cores: idle
-    cores of ready VMs.
+    idle_long: ready VMs without a busy core for the idle period that a removal would take first. minimum, maximum:
+    limits per type. free_cores: idle cores of ready VMs. busy_cores: busy cores that count as cover, because they take
+    up waiting jobs as theirs end.
 
-    The need is ceil(waiting_core_s / horizon_s) cores less those booting and free. Largest VMs first; a remainder
-    smaller than every VM with room gets the smallest VM that covers it, so the overshoot stays below one smallest VM
-    with room. When nothing waits, VMs idle for long are given back down to the minimum.
+    The need is ceil(waiting_core_s / horizon_s) cores less those booting, free and busy. With busy_cores = 0 this is
+    the specification's text; with all busy cores it is the stronger form, which does not order a second fleet for a
+    queue that the first one is about to take up. Largest VMs first; a remainder smaller than every VM with room gets
+    the smallest VM that covers it, so the overshoot stays below one smallest VM with room. When nothing waits, VMs idle
+    for long are given back down to the minimum.
     """
     desired = requested.copy()
     if waiting_core_s > 0.0:
-        need = max(math.ceil(waiting_core_s / horizon_s - 1e-9), 1) - free_cores
+        need = max(math.ceil(waiting_core_s / horizon_s - 1e-9), 1) - free_cores - busy_cores
         for k in range(cores.size):
             need -= booting[k] * cores[k]
         while need > 0:
@@ -69,6 +73,7 @@ def queue_rule_single(
     minimum: Ints,
     maximum: Ints,
     free_cores: float,
+    busy_cores: float = 0.0,
 ) -> int:
     """Return one act-7 action index: 0 nothing, 2k + 1 add one VM of type k, 2k + 2 remove one.
 
@@ -79,7 +84,7 @@ def queue_rule_single(
     """
     best = -1
     if waiting_core_s > 0.0:
-        need = max(math.ceil(waiting_core_s / horizon_s - 1e-9), 1) - free_cores
+        need = max(math.ceil(waiting_core_s / horizon_s - 1e-9), 1) - free_cores - busy_cores
         for k in range(cores.size):
             need -= booting[k] * cores[k]
         if need <= 0:

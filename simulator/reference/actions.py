@@ -1,4 +1,4 @@
-"""What a policy may ask for: act-7 indices, vectors of changes and ordered lists, and which of them are accepted (§4)."""
+"""What a policy may ask for (an index, a vector, an ordered list) and what of it is accepted (§4)."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def may_add(world: World, kind: int) -> bool:
 
 
 def may_remove(world: World, kind: int) -> bool:
-    """Whether a VM of a type may go: one is ready and the minimum stays ready (with cancel_booting: stays under way)."""
+    """Whether a VM of a type may go: the minimum must stay ready (with cancel_booting: ready or booting)."""
     minimum = world.config.minimum[kind]
     booting = world.booting_count(kind) if world.config.cancel_booting else 0
     return world.ready_count[kind] + booting > minimum

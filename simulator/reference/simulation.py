@@ -1,4 +1,4 @@
-"""The reference autoscaling simulator: exact, event by event, in plain Python and numpy (autoscaler specification §2-§6).
+"""The reference autoscaling simulator: exact, event by event, in plain Python (autoscaler specification §2-§6).
 
 It is the slow twin that faster kernels are held to, and the counterfactual of the dry run.
 """

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.reference.actions import IN, OUT, Cooldowns, Outcome
+from simulator.reference.configuration import RemovalChoice
 from simulator.reference.machine import BOOTING, DRAINING
 from simulator.reference.world import World
 
@@ -99,6 +100,8 @@ class FleetView:
     cooldown_out_s: Floats
     cooldown_in_s: Floats
     free_cores: int
+    busy_cores: int
+    removes_newest: bool
     vm_type: Ints
     vm_cpu: Floats
     vm_ram: Floats
@@ -107,11 +110,19 @@ class FleetView:
     queue: QueueView
 
     def idle_long(self, idle_s: float) -> Ints:
-        """Return, per type, how many ready VMs have had no busy core for at least `idle_s` seconds."""
-        return np.bincount(self.vm_type[self.vm_idle_s >= idle_s], minlength=self.cores.size).astype(np.int64)
+        """Return, per type, how many VMs could be removed before one that is busy or idle for less than `idle_s`.
+
+        Where removals take the newest VM, an idle one behind a newer busy one does not count.
+        """
+        idle = (self.vm_idle_s > 0.0) & (self.vm_idle_s >= idle_s)
+        found = np.zeros(self.cores.size, dtype=np.int64)
+        for kind in range(self.cores.size):
+            newest_first = idle[self.vm_type == kind][::-1]
+            found[kind] = np.cumprod(newest_first).sum() if self.removes_newest else newest_first.sum()
+        return found
 
     def cpu_mean(self, kind: int | None = None, warmup_s: float = 0.0) -> float:
-        """Return the mean CPU of the VMs (of one type) that are ready for `warmup_s` or longer; nan when there is none."""
+        """Return the mean CPU of the VMs (of one type) ready for `warmup_s` or longer; nan when there is none."""
         counted = np.isfinite(self.vm_cpu) & (self.vm_ready_s >= warmup_s)
         if kind is not None:
             counted &= self.vm_type == kind
@@ -166,6 +177,8 @@ def fleet_view(world: World, cooldowns: Cooldowns, step_start: float, submitted_
         cooldown_out_s=np.array([cooldowns.remaining_s(config, k, OUT, now) for k in kinds]),
         cooldown_in_s=np.array([cooldowns.remaining_s(config, k, IN, now) for k in kinds]),
         free_cores=world.free_cores,
+        busy_cores=world.busy_cores,
+        removes_newest=config.removal_choice is RemovalChoice.NEWEST,
         vm_type=np.array([machine.kind for machine in world.ready], dtype=np.int64),
         vm_cpu=np.array([cpu for cpu, _ in measured], dtype=np.float64),
         vm_ram=np.array([ram for _, ram in measured], dtype=np.float64),

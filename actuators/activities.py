@@ -1,0 +1,136 @@
+"""A group's scaling activities since a moment: what AWS started, what failed, and what it had no capacity for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from collectors.aws import AwsSession
+from domain.decisions import CapacityShortage
+
+_ENDED = frozenset({"Successful", "Failed", "Cancelled"})
+_VM = re.compile(r"\bi-[0-9a-f]{8,17}\b")
+_DESIRED_TO = re.compile(r"changing the desired capacity from \d+ to (\d+)")
+_NO_CAPACITY = re.compile(
+    r"do(?:es)? not have (?:sufficient|enough) .*capacity|Insufficient\w*Capacity|UnfulfillableCapacity"
+    r"|no Spot capacity available|MaxSpotInstanceCountExceeded|SpotMaxPriceTooLow|InsufficientFreeAddressesInSubnet"
+    r"|VcpuLimitExceeded|vCPU (?:capacity than|limit)|InstanceLimitExceeded"
+    r"|instance type .*not supported in your requested Availability Zone",
+    re.IGNORECASE | re.DOTALL,
+)
+_TYPE = re.compile(r"\b([a-z][a-z0-9-]*\.(?:\d+x|metal|nano|micro|small|medium|large|x)[a-z0-9-]*)\b")
+_ZONE = re.compile(r"Availability Zone (?:you requested )?\(([a-z0-9-]+)\)")
+
+
+class Kind(StrEnum):
+    """What an activity is about."""
+
+    LAUNCH = "launch"
+    TERMINATE = "terminate"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """One scaling activity; `desired_to` is the desired capacity whose setting caused it, where the cause names one."""
+
+    kind: Kind
+    started_at: float
+    status: str
+    message: str = ""
+    vm: str | None = None
+    zone: str = ""
+    desired_to: int | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether AWS gave it up."""
+        return self.status == "Failed"
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.status not in _ENDED
+
+    @property
+    def no_capacity(self) -> bool:
+        """Whether it failed for want of machines or quota: another type or zone may still work."""
+        return self.failed and _NO_CAPACITY.search(self.message) is not None
+
+
+def read_activities(
+    session: AwsSession, group_name: str, since: float, *, most_pages: int = 10
+) -> tuple[Activity, ...]:
+    """Return the group's activities started at or after `since` (epoch seconds), newest first; raises CloudError.
+
+    AWS lists them newest first, so reading stops at the first older one.
+    """
+    found: list[Activity] = []
+    pages = session.pages("autoscaling", "DescribeScalingActivities", AutoScalingGroupName=group_name, MaxRecords=100)
+    for number, page in enumerate(pages, start=1):
+        for described in page["Activities"]:
+            activity = parse_activity(described)
+            if activity.started_at < since:
+                return tuple(found)
+            found.append(activity)
+        if number == most_pages:
+            break
+    return tuple(found)
+
+
+def parse_activity(described: dict[str, Any]) -> Activity:
+    """Return one activity of DescribeScalingActivities in our words."""
+    description = str(described.get("Description", ""))
+    kind = Kind.OTHER
+    if description.startswith("Launching"):
+        kind = Kind.LAUNCH
+    elif description.startswith("Terminating"):
+        kind = Kind.TERMINATE
+    vm = _VM.search(description)
+    desired = _DESIRED_TO.search(str(described.get("Cause", "")))
+    return Activity(
+        kind=kind,
+        started_at=described["StartTime"].timestamp(),
+        status=str(described["StatusCode"]),
+        message=str(described.get("StatusMessage") or description),
+        vm=vm.group() if vm else None,
+        zone=_zone_of(described),
+        desired_to=int(desired.group(1)) if desired else None,
+    )
+
+
+def shortages(activities: Sequence[Activity], vm_type: str) -> tuple[CapacityShortage, ...]:
+    """Return each (type, zone) that launches failed for, newest first; `vm_type` where AWS names no type."""
+    found: dict[CapacityShortage, None] = {}
+    for activity in activities:
+        if activity.kind is Kind.LAUNCH and activity.no_capacity:
+            named_type, named_zone = _TYPE.search(activity.message), _ZONE.search(activity.message)
+            found[
+                CapacityShortage(
+                    named_type.group(1) if named_type else vm_type,
+                    named_zone.group(1) if named_zone else activity.zone,
+                )
+            ] = None
+    return tuple(found)
+
+
+def failed_launches(activities: Sequence[Activity]) -> tuple[Activity, ...]:
+    """Return the launches that AWS gave up, newest first."""
+    return tuple(a for a in activities if a.kind is Kind.LAUNCH and a.failed)
+
+
+def still_launching(activities: Sequence[Activity], present: Collection[str]) -> bool:
+    """Return whether a launch runs whose VM is not yet among those `present` in the group."""
+    return any(a.kind is Kind.LAUNCH and a.running and a.vm not in present for a in activities)
+
+
+def _zone_of(described: dict[str, Any]) -> str:
+    try:
+        details = json.loads(described.get("Details") or "{}")
+    except ValueError:
+        return ""
+    return str(details.get("Availability Zone", "")) if isinstance(details, dict) else ""

@@ -1,0 +1,140 @@
+"""Drains: VMs that a lifecycle hook holds in Terminating:Wait are kept while they work and let go when they are idle.
+
+Nothing here starts a drain; terminating through the group does, and the worker stops pulling jobs when its instance
+metadata says Terminated. A busy VM's hook is kept alive by heartbeats up to the drain deadline or the hook's own limit,
+whichever is earlier. A VM that reports no busy core is let go, but not before it has had time to see that it drains:
+a report from before then says nothing about the job it may have pulled in between. A VM that does not report is neither
+kept nor let go: its hook runs out by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from actuators.activities import Kind, read_activities
+from collectors.aws import AwsSession
+from domain.decisions import Event, Reason
+from domain.errors import CloudError, FailureClass, Fenced
+from domain.observed import DrainHook, GroupObserved, Lifecycle
+
+
+@dataclass(frozen=True, slots=True)
+class DrainSettings:
+    """deadline_s: longest drain. notice_s: how long a worker may take to see that it drains and to report again."""
+
+    deadline_s: float = 3600.0
+    notice_s: float = 30.0
+
+
+@dataclass(slots=True)
+class _Drain:
+    started_at: float
+    heartbeat_at: float | None = None
+    completed_at: float | None = None
+    ticks_since_completion: int = 0
+
+
+class Drains:
+    """Remembers the drains under way; what is lost in a restart is read again from the scaling activities."""
+
+    def __init__(self, session: AwsSession, settings: DrainSettings) -> None:
+        self._session, self._settings = session, settings
+        self._drains: dict[str, dict[str, _Drain]] = {}
+
+    def tend(self, fleet: str, group: GroupObserved, busy_cores: Mapping[str, float | None], now: float) -> list[Event]:
+        """Take each held VM of the group one step further; returns what happened."""
+        hook = group.drain_hook
+        held = [instance.vm for instance in group.instances if instance.lifecycle is Lifecycle.DRAINING]
+        known = self._drains.setdefault(group.name, {})
+        for vm in set(known) - set(held):
+            del known[vm]
+        if hook is None or not held:
+            return []
+        events = [self._begin(fleet, group, hook, vm, busy_cores.get(vm), now) for vm in self._begun(group, held, now)]
+        for vm in held:
+            try:
+                events += self._step(fleet, group.name, hook, vm, busy_cores.get(vm), now)
+            except Fenced:
+                break
+            except CloudError as error:
+                if error.failure in (FailureClass.CREDENTIALS, FailureClass.PERMANENT):
+                    reason = (
+                        Reason.CREDENTIALS if error.failure is FailureClass.CREDENTIALS else Reason.PERMANENT_FAILURE
+                    )
+                    events.append(Event(fleet, now, reason, f"drain of {vm} in {group.name}: {error}", vm))
+                if error.failure is not FailureClass.PERMANENT:
+                    break  # the next VM would meet the same; the next tick tries again
+        return events
+
+    def _begun(self, group: GroupObserved, held: list[str], now: float) -> list[str]:
+        """Note VMs held since the last tick, from when AWS says they are; return their ids."""
+        known = self._drains[group.name]
+        new = [vm for vm in held if vm not in known]
+        if not new:
+            return []
+        started: dict[str, float] = {}
+        try:
+            # Before any restart of ours: as far back as a drain may last.
+            for activity in read_activities(self._session, group.name, now - self._settings.deadline_s, most_pages=3):
+                if activity.kind is Kind.TERMINATE and activity.vm is not None and activity.running:
+                    started[activity.vm] = min(now, activity.started_at)
+        except CloudError:
+            started.clear()
+        known.update({vm: _Drain(started.get(vm, now)) for vm in new})
+        return new
+
+    def _begin(
+        self, fleet: str, group: GroupObserved, hook: DrainHook, vm: str, busy: float | None, now: float
+    ) -> Event:
+        drain = self._drains[group.name][vm]
+        state = "does not report" if busy is None else f"has {busy:g} busy cores"
+        left_s = max(0.0, self._deadline(drain, hook) - now)
+        detail = f"{vm} of {group.name} drains: it {state}; at the latest in {left_s:.0f} s it is let go"
+        return Event(fleet, now, Reason.DRAINING, detail, vm)
+
+    def _step(self, fleet: str, group: str, hook: DrainHook, vm: str, busy: float | None, now: float) -> list[Event]:
+        drain = self._drains[group][vm]
+        if drain.completed_at is not None:
+            drain.ticks_since_completion += 1
+            if drain.ticks_since_completion >= 2:
+                self._complete(group, hook, vm, now)
+            return []
+        waited_s = now - drain.started_at
+        if now >= self._deadline(drain, hook):
+            self._complete(group, hook, vm, now)
+            state = "not reporting" if busy is None else f"with {busy:g} cores still busy"
+            detail = f"{vm} of {group} was let go after {waited_s:.0f} s, {state}: the drain's time was up"
+            return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
+        if busy is None:
+            return []
+        if busy > 0.0 or waited_s < self._settings.notice_s:
+            if drain.heartbeat_at is None or now - drain.heartbeat_at >= hook.heartbeat_s / 2.0:
+                self._call("RecordLifecycleActionHeartbeat", group, hook, vm)
+                drain.heartbeat_at = now
+            return []
+        self._complete(group, hook, vm, now)
+        return [Event(fleet, now, Reason.DRAINED, f"{vm} of {group} is idle after {waited_s:.0f} s and was let go", vm)]
+
+    def _deadline(self, drain: _Drain, hook: DrainHook) -> float:
+        return drain.started_at + min(self._settings.deadline_s, hook.limit_s)
+
+    def _complete(self, group: str, hook: DrainHook, vm: str, now: float) -> None:
+        self._call("CompleteLifecycleAction", group, hook, vm, LifecycleActionResult="CONTINUE")
+        drain = self._drains[group][vm]
+        drain.completed_at, drain.ticks_since_completion = now, 0
+
+    def _call(self, operation: str, group: str, hook: DrainHook, vm: str, **more: str) -> None:
+        try:
+            self._session.mutate(
+                "autoscaling",
+                operation,
+                AutoScalingGroupName=group,
+                LifecycleHookName=hook.name,
+                InstanceId=vm,
+                **more,
+            )
+        except CloudError as error:
+            # The hook ran out, or an answer to an earlier call got lost: the VM goes, which is what was wanted.
+            if "No active Lifecycle Action" not in str(error):
+                raise

@@ -1,0 +1,88 @@
+"""Scale-in protection: busy VMs are kept from AWS's own scale-in and zone rebalancing, idle ones are given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from collectors.aws import AwsSession
+from domain.decisions import Event, Reason
+from domain.errors import CloudError, FailureClass, Fenced
+from domain.observed import GroupObserved, Lifecycle
+
+IDS_PER_CALL = 50
+CALLS_PER_TICK = 2
+
+
+class Protection:
+    """Sets protection where it differs from what is needed: at most two calls of 50 VMs per group and tick.
+
+    `ours` holds the VMs this agent protects. A protected VM found busy counts as ours, because we would protect it; one
+    found idle that is not ours was protected by somebody and stays so, busy or not.
+    """
+
+    def __init__(self, session: AwsSession, ours: Iterable[str] = ()) -> None:
+        self._session = session
+        self.ours: set[str] = set(ours)
+        self._foreign: set[str] = set()
+        self._members: dict[str, set[str]] = {}
+
+    def tend(self, fleet: str, group: GroupObserved, busy_cores: Mapping[str, float | None], now: float) -> list[Event]:
+        """Protect the group's busy VMs and unprotect our idle ones; a VM without a fresh report stays as it is."""
+        self._forget_gone(group)
+        protect, unprotect = [], []
+        for instance in group.instances:
+            busy = busy_cores.get(instance.vm)
+            if not instance.protected:
+                self._foreign.discard(instance.vm)
+            if instance.lifecycle is not Lifecycle.IN_SERVICE or busy is None or instance.vm in self._foreign:
+                continue
+            if busy > 0.0 and instance.protected:
+                self.ours.add(instance.vm)
+            elif busy > 0.0:
+                protect.append(instance.vm)
+            elif not instance.protected:
+                self.ours.discard(instance.vm)
+            elif instance.vm in self.ours:
+                unprotect.append(instance.vm)
+            else:
+                self._foreign.add(instance.vm)
+        calls = [(True, chunk) for chunk in _chunks(protect)] + [(False, chunk) for chunk in _chunks(unprotect)]
+        events: list[Event] = []
+        for wanted, vms in calls[:CALLS_PER_TICK]:
+            try:
+                self._set(group.name, vms, wanted)
+            except Fenced:
+                break
+            except CloudError as error:
+                if error.failure is FailureClass.CREDENTIALS:
+                    detail = f"scale-in protection in {group.name} cannot be set: {error}"
+                    events.append(Event(fleet, now, Reason.CREDENTIALS, detail, group.name))
+                break  # differences are found anew at the next tick
+            verb = "protected from scale-in" if wanted else "idle again, protection taken off"
+            events.append(Event(fleet, now, Reason.PROTECTED, f"{group.name}: {', '.join(vms)} {verb}", group.name))
+        return events
+
+    def _forget_gone(self, group: GroupObserved) -> None:
+        present = {instance.vm for instance in group.instances}
+        gone = self._members.get(group.name, set()) - present
+        self.ours -= gone
+        self._foreign -= gone
+        self._members[group.name] = present
+
+    def _set(self, group_name: str, vms: list[str], protected: bool) -> None:
+        if protected:
+            # Noted before the call: should its answer get lost, the VMs are still ours to unprotect.
+            self.ours.update(vms)
+        self._session.mutate(
+            "autoscaling",
+            "SetInstanceProtection",
+            AutoScalingGroupName=group_name,
+            InstanceIds=vms,
+            ProtectedFromScaleIn=protected,
+        )
+        if not protected:
+            self.ours.difference_update(vms)
+
+
+def _chunks(vms: list[str]) -> list[list[str]]:
+    return [vms[start : start + IDS_PER_CALL] for start in range(0, len(vms), IDS_PER_CALL)]

@@ -1,0 +1,249 @@
+"""Sizes of Auto Scaling groups: absolute desired capacity out, by id in, and every open intent settled by reading back.
+
+Nothing about an intent is kept in this process. Each step reads the group, sees what of the intent is already there and
+sends only what is missing, so that a process killed at any instruction and started again ends with the same fleet:
+
+| killed                                | what `follow` finds                       | and does                       |
+|---------------------------------------|-------------------------------------------|--------------------------------|
+| before the call                       | group as before the intent                | checks and sends it            |
+| after the call, before its outcome    | desired at target; victims out of service | no call                        |
+| after lowering what AWS cannot launch | failed launches, desired below target     | no call: reports the shortage  |
+
+Out of capacity: when launches since the intent failed and none is under way, the unfulfilled part of the desired
+capacity is given back, so that AWS does not go on trying this type for hours while another type takes the load. It
+takes no VM away: the group is read again right before, and the new value is never below the VMs that are there, the
+size before the intent, or the minimum. A launch that succeeds in between could cost one VM, and a busy one is
+protected. A group that somebody else has resized since is left as it is. The same is done at an intent's deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from actuators.activities import Activity, failed_launches, read_activities, shortages, still_launching
+from actuators.outcomes import Report, achieved
+from actuators.preflight import Clearance, Refusal, check, describe_left
+from collectors.aws import AwsSession
+from collectors.inventory import Inventory
+from domain.decisions import Direction, Intent, Outcome, Reason
+from domain.errors import CloudError, FailureClass, Fenced
+from domain.fleet import Group
+from domain.observed import GroupObserved, Observed
+
+# Host clock against AWS's: an activity that AWS dates this much before the intent still belongs to it.
+CLOCK_SKEW_S = 2.0
+# A failure this fresh may be followed by AWS's own attempt in another zone: leave it that long.
+QUIET_S = 5.0
+# How long AWS may show a terminated VM as still in service after its desired capacity has fallen.
+LAG_S = 120.0
+
+
+class GroupSizes:
+    """Applies and follows intents on Auto Scaling groups; `ours`: VMs whose scale-in protection Trimtab set."""
+
+    def __init__(self, session: AwsSession, inventory: Inventory, ours: Collection[str] = ()) -> None:
+        self._session, self._inventory, self._ours = session, inventory, ours
+
+    def apply(self, intent: Intent, group: Group, now: float) -> Outcome:
+        """Do what the intent says, once, after checking the group as it is right now."""
+        return self._send(intent, group, now, first=True)
+
+    def follow(self, intent: Intent, group: Group, observed: Observed, now: float) -> Outcome:
+        """Settle an open intent from this tick's reading; a call is made only for what is still undone."""
+        seen = observed.groups.get(group.name)
+        if seen is None:
+            return self._unread(intent, group, observed, now)
+        if intent.direction is Direction.OUT:
+            return self._follow_out(intent, group, seen, now)
+        return self._follow_victims(intent, group, seen, now)
+
+    def _unread(self, intent: Intent, group: Group, observed: Observed, now: float) -> Outcome:
+        report = Report(intent, now)
+        failed = observed.failures.get(group.name)
+        failure, detail = (failed.failure, failed.detail) if failed else (None, "the group was not read in this tick")
+        if failure is FailureClass.PERMANENT:
+            return report.ended(Reason.PERMANENT_FAILURE, 0, detail, failure)
+        if now >= intent.deadline_at:
+            return report.ended(Reason.OVERDUE, 0, f"what was achieved cannot be read: {detail}", failure)
+        return report.waiting(Reason.CLOUD_UNREADABLE, 0, detail, failure)
+
+    def _follow_out(self, intent: Intent, group: Group, seen: GroupObserved, now: float) -> Outcome:
+        report, done = Report(intent, now), achieved(intent, seen)
+        if len(seen.serving) >= intent.target:
+            return report.done(f"{group.name} holds {len(seen.serving)} VMs")
+        try:
+            since = min(intent.created_at, now) - CLOCK_SKEW_S
+            activities = read_activities(self._session, group.name, since)
+        except CloudError as error:
+            if error.failure is not FailureClass.CREDENTIALS and now < intent.deadline_at:
+                return report.after(error, done, group.vm_type.name)
+            activities = ()
+        failed = failed_launches(activities)
+        if seen.desired < intent.target:
+            return self._below_target(intent, group, seen, activities, now)
+        present = {instance.vm for instance in seen.instances}
+        quiet = failed and now - failed[0].started_at >= QUIET_S and not still_launching(activities, present)
+        if quiet or now >= intent.deadline_at:
+            return self._give_up(intent, group, activities, now)
+        return report.waiting(
+            Reason.ACCEPTED, done, f"AWS is at it: {len(seen.serving)} of {intent.target} VMs in {group.name}"
+        )
+
+    def _below_target(
+        self, intent: Intent, group: Group, seen: GroupObserved, activities: Sequence[Activity], now: float
+    ) -> Outcome:
+        """Settle a scale-out whose target the group does not show: not yet sent, given back, or undone by somebody."""
+        report, done = Report(intent, now), achieved(intent, seen)
+        if failed_launches(activities):
+            return self._not_launched(intent, group, activities, done, now, f"desired capacity is {seen.desired}")
+        if any(activity.desired_to == intent.target for activity in activities):
+            return report.ended(
+                Reason.SUPERSEDED,
+                done,
+                f"somebody set {group.name} to {seen.desired} after it had been {intent.target}",
+            )
+        if now >= intent.deadline_at:
+            return report.ended(Reason.OVERDUE, done, f"AWS never took the change of {group.name} to {intent.target}")
+        return self._send(intent, group, now, first=False)
+
+    def _give_up(self, intent: Intent, group: Group, activities: Sequence[Activity], now: float) -> Outcome:
+        """Give back what AWS has not launched, then settle."""
+        report = Report(intent, now)
+        try:
+            fresh = self._inventory.fresh(group.name, now)
+            if len(fresh.serving) >= intent.target:
+                return report.done(f"{group.name} holds {len(fresh.serving)} VMs")
+            done = achieved(intent, fresh)
+            keep = max(intent.before, fresh.minimum, len(fresh.serving))
+            note = f"desired capacity stays at {fresh.desired}"
+            if fresh.desired == intent.target and keep < fresh.desired:
+                note = f"desired capacity lowered from {fresh.desired} to {keep}, which removes no VM"
+                self._set_desired(group, keep)
+        except Fenced as error:
+            return report.waiting(Reason.NOT_LEADER, 0, str(error))
+        except CloudError as error:
+            if error.failure in (FailureClass.CREDENTIALS, FailureClass.PERMANENT, FailureClass.READ_ONLY):
+                return self._not_launched(intent, group, activities, 0, now, f"desired capacity not lowered: {error}")
+            return report.waiting(
+                Reason.NO_CAPACITY if failed_launches(activities) else Reason.OVERDUE,
+                0,
+                f"giving up, the desired capacity could not be lowered yet: {error}",
+                error.failure,
+                shortages(activities, group.vm_type.name),
+            )
+        return self._not_launched(intent, group, activities, done, now, note)
+
+    def _not_launched(
+        self, intent: Intent, group: Group, activities: Sequence[Activity], done: int, now: float, note: str
+    ) -> Outcome:
+        report, failed = Report(intent, now), failed_launches(activities)
+        if not failed:
+            detail = f"only {done} of {intent.target - intent.before} VMs came to {group.name} in time; {note}"
+            return report.ended(Reason.OVERDUE, done, detail)
+        short = shortages(activities, group.vm_type.name)
+        if short:
+            places = ", ".join(f"{one.vm_type} in {one.zone or 'any zone'}" for one in short)
+            return report.ended(Reason.NO_CAPACITY, done, f"no {places}; {note}", FailureClass.CAPACITY, short)
+        detail = f"launches in {group.name} fail: {failed[0].message}; {note}"
+        return report.ended(Reason.PERMANENT_FAILURE, done, detail, FailureClass.PERMANENT)
+
+    def _follow_victims(self, intent: Intent, group: Group, seen: GroupObserved, now: float) -> Outcome:
+        report, gone = Report(intent, now), achieved(intent, seen)
+        serving = {instance.vm for instance in seen.serving}
+        left = [vm for vm in intent.victims if vm in serving]
+        if not left:
+            return report.done(f"out of service in {group.name}: {', '.join(intent.victims)}")
+        if now >= intent.deadline_at:
+            return report.ended(Reason.OVERDUE, gone, f"still in service in {group.name}: {', '.join(left)}")
+        if intent.direction is Direction.IN and seen.desired < intent.before - gone:
+            # The size has fallen by more than the VMs that left: a termination of ours may not show yet, and repeating
+            # it would take the size down twice.
+            if now - intent.created_at < LAG_S:
+                return report.waiting(
+                    Reason.ACCEPTED, gone, f"desired capacity is {seen.desired}; waiting for {', '.join(left)} to leave"
+                )
+            if seen.desired <= intent.target:
+                detail = f"somebody set {group.name} to {seen.desired}; left in service: {', '.join(left)}"
+                return report.ended(Reason.SUPERSEDED, gone, detail)
+        return self._send(intent, group, now, first=False)
+
+    def _send(self, intent: Intent, group: Group, now: float, *, first: bool) -> Outcome:
+        """Read the group afresh, check, and send what is missing; the one place from which intents reach AWS."""
+        report = Report(intent, now)
+        try:
+            fresh = self._inventory.fresh(group.name, now)
+        except CloudError as error:
+            return report.after(error, 0, group.vm_type.name, f"{group.name} could not be read, nothing was sent")
+        done = achieved(intent, fresh)
+        cleared = check(intent, fresh, self._ours)
+        if isinstance(cleared, Refusal):
+            if first:
+                return report.skipped(cleared.reason, cleared.detail)
+            if cleared.reason in (Reason.NOTHING_TO_DO, Reason.VICTIM_GONE):
+                return report.waiting(Reason.ACCEPTED, done, cleared.detail)
+            return (
+                report.ended(cleared.reason, done, cleared.detail)
+                if done
+                else report.skipped(cleared.reason, cleared.detail)
+            )
+        if intent.direction is not Direction.OUT:
+            return self._terminate(intent, group, cleared, done, now)
+        try:
+            self._set_desired(group, intent.target)
+        except Fenced as error:
+            return report.waiting(Reason.NOT_LEADER, done, str(error))
+        except CloudError as error:
+            return report.after(error, done, group.vm_type.name)
+        return report.waiting(
+            Reason.ACCEPTED, done, f"desired capacity of {group.name}: {fresh.desired} -> {intent.target}"
+        )
+
+    def _set_desired(self, group: Group, size: int) -> None:
+        self._session.mutate(
+            "autoscaling",
+            "SetDesiredCapacity",
+            AutoScalingGroupName=group.name,
+            DesiredCapacity=size,
+            HonorCooldown=False,
+        )
+
+    def _terminate(self, intent: Intent, group: Group, cleared: Clearance, gone: int, now: float) -> Outcome:
+        """Terminate the cleared VMs one by one; stops at the first failure that the next VM would meet as well."""
+        report, done = Report(intent, now), gone
+        refused: dict[str, CloudError] = {}
+        for vm in cleared.victims:
+            try:
+                self._session.mutate(
+                    "autoscaling",
+                    "TerminateInstanceInAutoScalingGroup",
+                    InstanceId=vm,
+                    ShouldDecrementDesiredCapacity=intent.direction is Direction.IN,
+                )
+            except Fenced as error:
+                return report.waiting(Reason.NOT_LEADER, done, str(error))
+            except CloudError as error:
+                if error.failure is not FailureClass.PERMANENT and not _contended(error):
+                    return report.after(error, done, group.vm_type.name, _progress(intent, done, refused))
+                refused[vm] = error
+            else:
+                done += 1
+        left = {vm: why for vm, why in cleared.left.items() if why is Reason.PROTECTED}
+        busy = [vm for vm, error in refused.items() if _contended(error)]
+        note = "; ".join(part for part in (_progress(intent, done, refused), describe_left(cleared.left)) if part)
+        if busy:
+            return report.waiting(Reason.UNAVAILABLE, done, note, FailureClass.UNAVAILABLE)
+        if refused:
+            return report.ended(Reason.PERMANENT_FAILURE, done, note, FailureClass.PERMANENT)
+        if left:
+            return report.ended(Reason.PROTECTED, done, note)
+        return report.done(note) if done >= len(intent.victims) else report.ended(Reason.SUPERSEDED, done, note)
+
+
+def _contended(error: CloudError) -> bool:
+    """Whether AWS put this one VM off because another activity is at it; other VMs may well go."""
+    return error.failure is FailureClass.UNAVAILABLE and error.code == "ScalingActivityInProgress"
+
+
+def _progress(intent: Intent, done: int, refused: dict[str, CloudError]) -> str:
+    said = "".join(f"; {vm}: {error}" for vm, error in refused.items())
+    return f"{done} of {len(intent.victims)} terminated{said}"

@@ -1,0 +1,146 @@
+"""The AWS session: the one place where calls are made, budgeted, fenced, classified and, in observe mode, stopped.
+
+Retries: calls that read go through botocore's `standard` mode with a few attempts. Calls that change something are
+sent ONCE. botocore repeats a request whose answer did not arrive, and a repeated TerminateInstanceInAutoScalingGroup
+with decrement could shrink a group twice; an absolute SetDesiredCapacity could be repeated safely, but then a deposed
+leader might send it late. Repeating is the actuator's business: at the next tick, after reading back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.model import OperationModel
+
+from collectors.aws_budget import CallBudget
+from collectors.aws_failures import classify, is_read
+from domain.clock import Clock
+from domain.errors import CloudError, FailureClass, Fenced
+
+
+@dataclass(frozen=True, slots=True)
+class AwsOptions:
+    """How AWS is reached. The key pair is for look-alikes only; with AWS, credentials come from its own chain."""
+
+    region: str | None = None
+    endpoint_url: str | None = None
+    connect_timeout_s: float = 3.0
+    read_timeout_s: float = 10.0
+    read_attempts: int = 3
+    calls_per_minute: int = 120
+    access_key_id: str | None = None
+    secret_access_key: str | None = field(default=None, repr=False)
+
+
+class AwsSession:
+    """Calls AWS by service and operation name, as in `session.read("autoscaling", "DescribeAutoScalingGroups", ...)`.
+
+    read_only: every call that could change anything raises CloudError(READ_ONLY) from inside botocore before a request
+    is built, whichever client of this session makes it (`is_read` decides; unknown verbs are refused).
+    fence: called right before each request that changes something is built, each attempt anew; raises Fenced.
+    Clients are made on first use and may be shared by threads.
+    """
+
+    def __init__(
+        self, options: AwsOptions, clock: Clock, *, read_only: bool, fence: Callable[[], None] | None = None
+    ) -> None:
+        self.options = options
+        self.read_only = read_only
+        self.budget = CallBudget(options.calls_per_minute, clock)
+        self._fence = fence
+        self._clients: dict[tuple[str, int], Any] = {}
+        self._lock = threading.Lock()
+        core = botocore.session.get_session()
+        # Before any client exists: every client copies the session's handlers when it is made.
+        core.register("before-call", self._refuse_changes)
+        core.register("request-created", self._check_fence)
+        self._boto = boto3.session.Session(
+            aws_access_key_id=options.access_key_id,
+            aws_secret_access_key=options.secret_access_key,
+            region_name=options.region,
+            botocore_session=core,
+        )
+
+    @property
+    def region(self) -> str | None:
+        """The region in use: as given, or as the AWS chain finds it."""
+        return self._boto.region_name
+
+    def read(self, service: str, operation: str, /, **parameters: Any) -> dict[str, Any]:
+        """Make a call that reads; raises CloudError with the failure class."""
+        return self._call(service, operation, self.options.read_attempts, parameters)
+
+    def pages(self, service: str, operation: str, /, **parameters: Any) -> Iterator[dict[str, Any]]:
+        """Yield the pages of a call that reads and pages by NextToken; raises CloudError with the failure class."""
+        page = self.read(service, operation, **parameters)
+        yield page
+        while page.get("NextToken"):
+            page = self.read(service, operation, **{**parameters, "NextToken": page["NextToken"]})
+            yield page
+
+    def mutate(self, service: str, operation: str, /, **parameters: Any) -> dict[str, Any]:
+        """Make a call that changes something, one attempt only.
+
+        Raises:
+            CloudError: with the failure class; READ_ONLY in observe mode, where the call never leaves the process.
+            Fenced: this process may no longer act; the call was not sent.
+        """
+        return self._call(service, operation, 1, parameters)
+
+    def client(self, service: str, attempts: int = 1) -> Any:
+        """Return the boto3 client of a service, trying a call `attempts` times; this session's guards hold for it."""
+        with self._lock:
+            if (service, attempts) not in self._clients:
+                config = Config(
+                    connect_timeout=self.options.connect_timeout_s,
+                    read_timeout=self.options.read_timeout_s,
+                    retries={"mode": "standard", "total_max_attempts": attempts},
+                    user_agent_extra="trimtab",
+                )
+                make: Callable[..., Any] = self._boto.client
+                self._clients[service, attempts] = make(service, endpoint_url=self.options.endpoint_url, config=config)
+            return self._clients[service, attempts]
+
+    def _call(self, service: str, operation: str, attempts: int, parameters: dict[str, Any]) -> dict[str, Any]:
+        family = f"{service} {'read' if is_read(service, operation) else 'change'}"
+        refusal = None if self._stopped(service, operation) else self.budget.refusal(family)
+        if refusal is not None:
+            raise CloudError(operation, FailureClass.THROTTLE, "CallBudget", refusal)
+        try:
+            client = self.client(service, attempts)
+            answer: dict[str, Any] = getattr(client, botocore.xform_name(operation))(**parameters)
+        except Fenced:
+            self.budget.settle(family, "fenced")
+            raise
+        except Exception as error:
+            failed = classify(error, operation)
+            self.budget.settle(family, failed.failure, throttled=failed.failure is FailureClass.THROTTLE)
+            if failed is error:
+                raise
+            raise failed from error
+        self.budget.settle(family, "ok")
+        return answer
+
+    def _stopped(self, service: str, operation: str) -> bool:
+        return self.read_only and not is_read(service, operation)
+
+    def _refuse_changes(self, **event: Any) -> None:
+        model: OperationModel = event["model"]
+        if self._stopped(model.service_model.service_name, model.name):
+            raise CloudError(
+                model.name,
+                FailureClass.READ_ONLY,
+                "ReadOnly",
+                "this process runs in observe mode, so the call was not sent; set TRIMTAB_MODE=act to let it act",
+            )
+
+    def _check_fence(self, **event: Any) -> None:
+        _, service, operation = str(event["event_name"]).split(".")
+        if self._fence is not None and not is_read(service, operation):
+            self._fence()

@@ -1,0 +1,190 @@
+"""What is there: every group in one describe per tick, with hooks, refreshes and launch times from caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collectors.aws import AwsSession
+from domain.errors import CloudError, FailureClass
+from domain.observed import DrainHook, GroupObserved, Instance, Lifecycle, Observed, ReadFailure
+
+NAMES_PER_CALL = 100
+IDS_PER_CALL = 200
+TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
+
+_LIFECYCLES = {
+    "Pending": Lifecycle.PENDING,
+    "Pending:Wait": Lifecycle.PENDING,
+    "Pending:Proceed": Lifecycle.PENDING,
+    "InService": Lifecycle.IN_SERVICE,
+    "Terminating:Wait": Lifecycle.DRAINING,
+    "Terminating": Lifecycle.TERMINATING,
+    "Terminating:Proceed": Lifecycle.TERMINATING,
+    "Terminated": Lifecycle.TERMINATING,
+    "Detaching": Lifecycle.TERMINATING,
+    "Detached": Lifecycle.TERMINATING,
+}
+# In all of these the group is being replaced or rolled back by AWS itself.
+_REFRESHING = frozenset({"Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Details:
+    """What changes rarely: the drain hook and whether an instance refresh runs, read at `at`."""
+
+    at: float
+    hook: DrainHook | None
+    refreshing: bool
+
+
+class Inventory:
+    """Reads groups for the loop (`observe`) and single groups afresh for the actuator (`fresh`).
+
+    details_for_s: how long hooks and refreshes are kept; at most `details_per_tick` groups are read again per tick, the
+    oldest first. hook_name: the lifecycle hook that drains; None takes the first terminating hook of the group.
+    """
+
+    def __init__(
+        self,
+        session: AwsSession,
+        *,
+        details_for_s: float = 300.0,
+        details_per_tick: int = 20,
+        hook_name: str | None = None,
+    ) -> None:
+        self._session = session
+        self._details_for_s, self._details_per_tick = details_for_s, details_per_tick
+        self._hook_name = hook_name
+        self._details: dict[str, _Details] = {}
+        self._launched: dict[str, float] = {}
+
+    def observe(self, names: Sequence[str], now: float) -> Observed:
+        """Return every named group, 100 names a call; what could not be read stands in `failures`. Never raises."""
+        described: dict[str, dict[str, Any]] = {}
+        failures: dict[str, ReadFailure] = {}
+        for chunk in _chunks(list(dict.fromkeys(names)), NAMES_PER_CALL):
+            try:
+                for group in self._describe(chunk):
+                    described[group["AutoScalingGroupName"]] = group
+            except CloudError as error:
+                failed = ReadFailure(error.failure, str(error))
+                failures.update({name: failed for name in chunk if name not in described})
+            else:
+                failures.update({name: self._missing(name) for name in chunk if name not in described})
+        self._details = {name: details for name, details in self._details.items() if name in names}
+        self._refresh_details(described, now)
+        self._learn_launch_times(described, complete=len(described) == len(set(names)))
+        groups = {name: self._group(described[name]) for name in names if name in described}
+        return Observed(now, groups, failures)
+
+    def fresh(self, name: str, now: float) -> GroupObserved:
+        """Read one group, its instance refreshes included, right now; for the check before a side effect.
+
+        Raises CloudError; a group that does not exist is PERMANENT. That refreshes may not be read is tolerated.
+        """
+        for group in self._describe([name]):
+            known = self._details.get(name)
+            hook = known.hook if known else self._hook(name)
+            self._details[name] = _Details(known.at if known else now, hook, self._refreshing(name))
+            return self._group(group)
+        missing = self._missing(name)
+        raise CloudError("DescribeAutoScalingGroups", missing.failure, "NoSuchGroup", missing.detail)
+
+    def _describe(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        for page in self._session.pages(
+            "autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=list(names), MaxRecords=100
+        ):
+            yield from page["AutoScalingGroups"]
+
+    def _missing(self, name: str) -> ReadFailure:
+        return ReadFailure(
+            FailureClass.PERMANENT,
+            f"no Auto Scaling group is named {name} in {self._session.region}: check its name and TRIMTAB_AWS__REGION",
+        )
+
+    def _refresh_details(self, described: dict[str, dict[str, Any]], now: float) -> None:
+        stale = [name for name in described if not 0.0 <= now - self._read_at(name) < self._details_for_s]
+        # A VM that is held by a hook nobody knows yet comes first: its heartbeat is running.
+        stale.sort(key=lambda name: (not _holds_vms(described[name]) or name in self._details, self._read_at(name)))
+        for name in stale[: self._details_per_tick]:
+            self._details[name] = _Details(now, self._hook(name), self._refreshing(name))
+
+    def _read_at(self, name: str) -> float:
+        return self._details[name].at if name in self._details else float("-inf")
+
+    def _hook(self, name: str) -> DrainHook | None:
+        """Return the group's drain hook; what was known before when it cannot be read now."""
+        try:
+            hooks = self._session.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=name)
+        except CloudError:
+            return self._details[name].hook if name in self._details else None
+        for hook in hooks["LifecycleHooks"]:
+            if hook["LifecycleTransition"] == TERMINATING and self._hook_name in (None, hook["LifecycleHookName"]):
+                return DrainHook(
+                    hook["LifecycleHookName"],
+                    float(hook.get("HeartbeatTimeout", 3600)),
+                    float(hook.get("GlobalTimeout", 172_800)),
+                )
+        return None
+
+    def _refreshing(self, name: str) -> bool:
+        """Return whether AWS replaces the group's VMs now; the permission to ask is optional, without it: no."""
+        try:
+            answer = self._session.read(
+                "autoscaling", "DescribeInstanceRefreshes", AutoScalingGroupName=name, MaxRecords=1
+            )
+        except CloudError:
+            return False
+        return any(refresh["Status"] in _REFRESHING for refresh in answer["InstanceRefreshes"])
+
+    def _learn_launch_times(self, described: dict[str, dict[str, Any]], *, complete: bool) -> None:
+        there = [one["InstanceId"] for group in described.values() for one in group["Instances"]]
+        if complete:
+            self._launched = {vm: self._launched[vm] for vm in there if vm in self._launched}
+        for chunk in _chunks([vm for vm in there if vm not in self._launched], IDS_PER_CALL):
+            # A filter, not InstanceIds: one id that is gone would fail the whole call.
+            wanted = [{"Name": "instance-id", "Values": chunk}]
+            try:
+                for page in self._session.pages("ec2", "DescribeInstances", Filters=wanted, MaxResults=1000):
+                    for reservation in page["Reservations"]:
+                        for one in reservation["Instances"]:
+                            self._launched[one["InstanceId"]] = one["LaunchTime"].timestamp()
+            except CloudError:
+                return  # unknown launch times are allowed; the next tick asks again
+
+    def _group(self, described: dict[str, Any]) -> GroupObserved:
+        name = described["AutoScalingGroupName"]
+        details = self._details.get(name)
+        return GroupObserved(
+            name=name,
+            desired=int(described["DesiredCapacity"]),
+            minimum=int(described["MinSize"]),
+            maximum=int(described["MaxSize"]),
+            instances=tuple(self._instance(one) for one in described["Instances"]),
+            zones=tuple(described.get("AvailabilityZones", ())),
+            suspended=tuple(sorted(one["ProcessName"] for one in described.get("SuspendedProcesses", ()))),
+            drain_hook=details.hook if details else None,
+            refreshing=details.refreshing if details else False,
+        )
+
+    def _instance(self, one: dict[str, Any]) -> Instance:
+        return Instance(
+            vm=one["InstanceId"],
+            zone=one["AvailabilityZone"],
+            # Standby, warm-pool and states we do not know are no capacity, and nothing of ours to touch.
+            lifecycle=_LIFECYCLES.get(one["LifecycleState"], Lifecycle.STANDBY),
+            healthy=one.get("HealthStatus", "Healthy").lower() == "healthy",
+            protected=bool(one.get("ProtectedFromScaleIn", False)),
+            launched_at=self._launched.get(one["InstanceId"]),
+        )
+
+
+def _holds_vms(described: dict[str, Any]) -> bool:
+    return any(one["LifecycleState"] == "Terminating:Wait" for one in described["Instances"])
+
+
+def _chunks(items: list[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

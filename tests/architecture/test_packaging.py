@@ -11,6 +11,7 @@ import pytest
 from tests.architecture.product import MODULES, PACKAGES, ROOT, imported_anywhere
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+INSTALLED = packages_distributions()
 LOCK = [
     line
     for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
@@ -18,8 +19,13 @@ LOCK = [
 ]
 
 
+def normal(name: str) -> str:
+    """A distribution's name as the packaging rules compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def names_of(requirements: list[str]) -> set[str]:
-    return {re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0].lower() for requirement in requirements}
+    return {normal(re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0]) for requirement in requirements}
 
 
 def test_neither_readme_command_installs_torch_or_numba() -> None:
@@ -66,14 +72,27 @@ def extras_that_may_be_needed(module: Path) -> tuple[str, ...]:
     return ("postgres", "deferral")
 
 
+def distributions_imported_by(module: Path) -> dict[str, set[str]]:
+    """For each foreign top-level name that a module imports, the distributions that could bring it."""
+    foreign = imported_anywhere(module) - sys.stdlib_module_names - set(PACKAGES) - {"_typeshed"}
+    return {name: {normal(found) for found in INSTALLED.get(name, [name])} for name in foreign}
+
+
 @pytest.mark.parametrize("module", MODULES, ids=Path.as_posix)
 def test_a_module_imports_only_what_its_requirements_name(module: Path) -> None:
     extras = PROJECT["optional-dependencies"]
     declared = names_of(PROJECT["dependencies"])
     declared |= names_of([name for extra in extras_that_may_be_needed(module) for name in extras[extra]])
-    distributions = packages_distributions()
-    foreign = imported_anywhere(module) - sys.stdlib_module_names - set(PACKAGES) - {"_typeshed"}
-    undeclared = {
-        name for name in foreign if not {found.lower() for found in distributions.get(name, [name])} & declared
-    }
+    undeclared = {name for name, found in distributions_imported_by(module).items() if not found & declared}
     assert undeclared == set()
+
+
+def test_the_base_requirements_are_what_the_agent_imports() -> None:
+    used = {
+        distribution
+        for module in MODULES
+        if module.parts[0] in {"domain", "collectors", "actuators", "agent"}
+        for found in distributions_imported_by(module).values()
+        for distribution in found
+    }
+    assert names_of(PROJECT["dependencies"]) - used == set()

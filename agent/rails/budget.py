@@ -41,7 +41,8 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
         price = fleet.prices_per_hour[index]
         if excess <= 0.0 or price <= 0.0:
             break
-        dropped = min(asked - current[index], math.ceil(excess / price))
+        increase = asked - current[index]
+        dropped = increase if excess >= price * increase else math.ceil(excess / price)
         desired[index] -= dropped
         why = _sentence(context, asked_rate)
         words.append(shrunk(context, index, asked, asked - dropped, Reason.OVER_BUDGET, why))

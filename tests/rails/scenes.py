@@ -1,4 +1,4 @@
-"""Scenes for the rails' tests: the three-group fleet of the dry run at noon, healthy and calm, with what a test wants otherwise."""
+"""Scenes for the rails' tests: three groups at noon, healthy and calm, with what a test wants otherwise."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.rails.base import Rail, RailContext, RailLimits
 from agent.state import Controls, LoopState, Pause, PauseScope, Pin
-from domain.decisions import Mode, Origin, Proposal, RailEffect, Reason, Verdict
+from domain.decisions import Mode, Proposal, RailEffect, Reason, Verdict
 from domain.fleet import Fleet, Group, VmType
 from domain.snapshot import GroupSnapshot, Snapshot
 
@@ -111,7 +111,3 @@ def ask(rail: Rail, wanted: Proposal, context: RailContext) -> RailEffect:
 def passes(rail: Rail, wanted: Proposal, context: RailContext) -> bool:
     """Whether the rail leaves the proposal's sizes alone."""
     return ask(rail, wanted, context).verdict is Verdict.PASSED
-
-
-FLOOR = Origin.FLOOR
-PIN = Origin.PIN

@@ -1,4 +1,4 @@
-"""Rail 5 keeps sizes within ours and AWS's bounds, and corrects a fleet that lies outside unless that direction is held."""
+"""Rail 5 keeps sizes within ours and AWS's bounds; it corrects a fleet outside them unless that direction is held."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rail 9 makes scale-in wait, spares young and busy VMs, and stops a group that keeps turning round; it never holds scale-out."""
+"""Rail 9 makes scale-in wait, spares young and busy VMs, stops a group that keeps turning; never holds scale-out."""
 
 import math
 

@@ -87,7 +87,8 @@ class LoopState:
     which scale-in was proposed. interrupted: VM ids with a spot notice not yet
     acted on, with its time. seen_interruptions: VM ids whose interruption was already acted on, with the time.
     known_desired: per group key what we last asked or adopted, to tell drift. memory, shadow_memory: the policies' own
-    state. last_busy_at: when something last ran or waited. What is known per VM (first seen, warm, idle since) is kept
+    state. submitted_seen: the job source's counter as last read. submitted_in_episode: jobs submitted since the live
+    episode began. last_busy_at: when something last ran or waited. What is known per VM (first seen, warm, idle since) is kept
     by the aggregator and is rebuilt from what the VMs report.
     """
 
@@ -103,6 +104,7 @@ class LoopState:
     seen_interruptions: Mapping[str, float] = field(default_factory=dict)
     known_desired: Mapping[str, int] = field(default_factory=dict)
     submitted_seen: float | None = None
+    submitted_in_episode: float = 0.0
     last_busy_at: float | None = None
     last_bin_end: float | None = None
     memory: Memory = field(default_factory=dict)

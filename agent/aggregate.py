@@ -1,0 +1,238 @@
+"""Folds a minute of readings and the cloud's view into a fleet's coverage-checked snapshot and observations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from agent.group_fold import GroupFold, fold_group
+from agent.queue_fold import begins_episode, queue_snapshot
+from agent.rails.base import RailLimits
+from agent.roster import GroupRoster
+from agent.series import ABSENT_ROW, VM_COLUMNS, SeriesStore
+from agent.state import LoopState
+from domain.errors import BadInput
+from domain.fleet import Fleet
+from domain.observations.autoscale import Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
+from domain.observed import GroupObserved, Observed
+from domain.samples import QueueMetric, VmMetric
+from domain.snapshot import QueueSnapshot, Snapshot
+
+BIN_S = 60.0
+MIN_SAMPLE_SHARE = 0.5
+"""A VM with less than this share of the samples due in a minute is left out (autoscaler specification §13: 3 of 6)."""
+
+FRESH_BUSY_S = 60.0
+_BUSY = VM_COLUMNS.index(VmMetric.BUSY_CORES)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationSettings:
+    """How one fleet's readings are folded.
+
+    sample_interval_s: how often a VM reports. grace_s: a minute is closed so long after its end. idle_s: a VM without
+    a busy core for so long is idle for long. limits: coverage, boot deadline, minimum lifetime and cool-down lengths
+    are the rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue").
+    """
+
+    limits: RailLimits = field(default_factory=RailLimits)
+    sample_interval_s: float = 10.0
+    grace_s: float = 5.0
+    idle_s: float = 300.0
+    needed: tuple[str, ...] = ("cpu", "queue")
+
+    @property
+    def min_samples(self) -> int:
+        """Fewest samples of a VM in a minute that count."""
+        return max(1, math.ceil(MIN_SAMPLE_SHARE * BIN_S / self.sample_interval_s))
+
+    def bin_end(self, now: float) -> float:
+        """Return the end of the last minute that is closed at `now`."""
+        return math.floor((now - self.grace_s) / BIN_S) * BIN_S
+
+
+class Aggregator:
+    """Keeps a roster of VMs per fleet and group over the store of readings; one thread (the loop's) calls it."""
+
+    def __init__(self, store: SeriesStore) -> None:
+        self._store = store
+        self._rosters: dict[tuple[str, str], GroupRoster] = {}
+
+    def snapshot(
+        self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, now: float
+    ) -> tuple[Snapshot, LoopState]:
+        """Return the fleet's snapshot over the last closed minute (60 (n-1), 60 n], and the loop state after it.
+
+        The state's stale_bins, submitted_seen, submitted_in_episode, last_busy_at and last_bin_end are brought up to
+        the minute; when a new live episode begins the policies' memory is cleared too. Asked twice for one minute it
+        counts nothing twice. BadInput when a group of the fleet is not among the observed ones.
+        """
+        end = settings.bin_end(now)
+        start = end - BIN_S
+        fold = self._store.close_bin(start, end, now)
+        folds = tuple(
+            fold_group(
+                group,
+                fleet.name,
+                _observed_group(fleet, group.name, observed),
+                self._store,
+                self._rosters.setdefault((fleet.name, group.key), GroupRoster()),
+                fold,
+                state.cooldowns,
+                settings.limits,
+                settings.min_samples,
+                settings.idle_s,
+                now,
+            )
+            for group in fleet.groups
+        )
+        queue, state = self._queue(fleet, folds, state, start, end)
+        snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
+        stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
+        if state.last_bin_end != end:
+            state = replace(state, stale_bins=state.stale_bins + 1 if stale else 0, last_bin_end=end)
+        return replace(snapshot, stale_bins=state.stale_bins), state
+
+    def busy_cores(self, fleet: Fleet, now: float) -> Mapping[str, float | None]:
+        """Return per VM its busy cores as last reported, None when that is older than a minute or was never."""
+        found: dict[str, float | None] = {}
+        for group in fleet.groups:
+            roster = self._rosters.get((fleet.name, group.key))
+            if roster is None:
+                continue
+            rows_of = self._store.vm_rows(fleet.name, group.key)
+            vms = roster.vms
+            rows = np.array([rows_of[vm][_BUSY] if vm in rows_of else ABSENT_ROW for vm in vms], dtype=np.int64)
+            at, busy = self._store.latest(rows, now)
+            fresh = now - at <= FRESH_BUSY_S
+            found.update(
+                (vm, cores if recent else None)
+                for vm, cores, recent in zip(vms, busy.tolist(), fresh.tolist(), strict=True)
+            )
+        return found
+
+    def _queue(
+        self, fleet: Fleet, folds: tuple[GroupFold, ...], state: LoopState, start: float, end: float
+    ) -> tuple[QueueSnapshot | None, LoopState]:
+        """Return the queue over the minute and the state with the episode's counters brought up to it."""
+        groups = [fold.snapshot for fold in folds]
+        at_minimum = all(
+            seen.requested <= max(group.minimum, seen.minimum) for seen, group in zip(groups, fleet.groups, strict=True)
+        )
+        queue, submitted = queue_snapshot(self._store, fleet.name, start, end, state, state.submitted_in_episode)
+        busy = queue is not None and queue.waiting + queue.running > 0
+        if queue is None:
+            busy = any((group.busy_cores or 0.0) > 0.0 for group in groups)
+        if state.last_bin_end != end and begins_episode(state, start, end, busy, at_minimum):
+            queue, submitted = queue_snapshot(self._store, fleet.name, start, end, state, 0.0)
+            state = replace(state, memory={}, shadow_memory={})
+        return queue, replace(
+            state,
+            submitted_seen=submitted.seen,
+            submitted_in_episode=submitted.in_episode,
+            last_busy_at=end if busy else state.last_busy_at,
+        )
+
+    def _fold_fleet(
+        self,
+        fleet: Fleet,
+        folds: tuple[GroupFold, ...],
+        queue: QueueSnapshot | None,
+        settings: AggregationSettings,
+        end: float,
+        now: float,
+    ) -> Snapshot:
+        groups = tuple(fold.snapshot for fold in folds)
+        cpu = np.concatenate([fold.cpu for fold in folds])
+        ram = np.concatenate([fold.ram for fold in folds])
+        exists = any(group.warm for group in groups) or any(fold.unheard for fold in folds)
+        cpu_known, ram_known = cpu.size > 0 or not exists, ram.size > 0 or not exists
+        allocated = sum(group.warm * cores for group, cores in zip(groups, fleet.cores, strict=True))
+        waiting = queue.waiting if queue else 0
+        recent = queue.submitted_recent if queue else 0
+        seven = obs7(
+            allocated,
+            fleet.max_cores,
+            cpu,
+            ram,
+            waiting,
+            queue.submitted if queue else 0,
+            waiting_recent_fifo(waiting, recent),
+            recent,
+        )
+        complete = cpu_known and ram_known and queue is not None
+        absent = [name for name, known in (("cpu", cpu_known), ("ram", ram_known), ("queue", queue)) if not known]
+        # The vector holds 32 bits: seven decimals are what they tell, and 0.8 then reads (and compares) as 0.8.
+        cpu_mean, cpu_p90, ram_mean, ram_p90 = (round(float(value), 7) for value in seven[1:5])
+        return Snapshot(
+            fleet=fleet.name,
+            bin_end=end,
+            taken_at=now,
+            groups=groups,
+            queue=queue,
+            coverage=_coverage(folds),
+            age_s=self._age_s(fleet, folds, now),
+            absent=tuple(absent),
+            cpu_mean=cpu_mean if cpu_known else None,
+            cpu_p90=cpu_p90 if cpu_known else None,
+            ram_mean=ram_mean if ram_known else None,
+            ram_p90=ram_p90 if ram_known else None,
+            obs7=tuple(seven.tolist()) if complete else None,
+            obs_v2=_extended(fleet, folds, queue, settings.limits, seven) if complete and queue else None,
+        )
+
+    def _age_s(self, fleet: Fleet, folds: tuple[GroupFold, ...], now: float) -> float | None:
+        queue_rows = np.array([self._store.queue_row(fleet.name, metric) for metric in QueueMetric], dtype=np.int64)
+        newest = max(self._store.newest(queue_rows), *(fold.newest_sample_at for fold in folds))
+        return max(0.0, now - newest) if math.isfinite(newest) else None
+
+
+def _observed_group(fleet: Fleet, name: str, observed: Observed) -> GroupObserved:
+    group = observed.groups.get(name)
+    if group is None:
+        raise BadInput(f"fleet {fleet.name}: group", name, "it was not read this minute: leave the fleet as it is")
+    return group
+
+
+def _coverage(folds: tuple[GroupFold, ...]) -> float:
+    expected = sum(fold.expected for fold in folds)
+    if expected:
+        return sum(fold.reporting for fold in folds) / expected
+    return 0.0 if any(fold.unheard for fold in folds) else 1.0
+
+
+def _extended(
+    fleet: Fleet, folds: tuple[GroupFold, ...], queue: QueueSnapshot, limits: RailLimits, seven: Vector
+) -> tuple[float, ...] | None:
+    """Return obs-v2; None while jobs wait whose size or age nobody reports."""
+    if queue.waiting and (queue.job_core_s is None or queue.oldest_wait_s is None):
+        return None
+    groups = [fold.snapshot for fold in folds]
+    if any(group.busy_cores is None for group in groups):
+        return None
+    cores = np.array(fleet.cores, dtype=np.int64)
+    warm = np.array([group.warm for group in groups], dtype=np.int64)
+    lost = next_removal_share(
+        cores,
+        warm,
+        np.array([group.minimum for group in fleet.groups], dtype=np.int64),
+        np.array([fold.victim_busy_cores for fold in folds]),
+        sum(group.busy_cores or 0.0 for group in groups),
+    )
+    vector = obs_v2(
+        seven,
+        warm,
+        np.array([group.booting for group in groups], dtype=np.int64),
+        np.array([group.maximum for group in fleet.groups], dtype=np.int64),
+        np.array([max(group.cooldown_out_s, group.cooldown_in_s) for group in groups]),
+        max(limits.cooldown_out_s, limits.cooldown_in_s),
+        queue.waiting,
+        queue.waiting * (queue.job_core_s or 0.0),
+        fleet.max_cores,
+        (queue.oldest_wait_s or 0.0) if queue.waiting else 0.0,
+        lost,
+    )
+    return tuple(vector.tolist())

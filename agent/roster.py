@@ -1,0 +1,93 @@
+"""What is remembered per VM between minutes: first seen, first reported, and since when it has been idle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_FIRST_SEATS = 16
+
+
+class GroupRoster:
+    """One group's VMs, each in a seat of parallel arrays; a VM that the cloud no longer shows loses its seat.
+
+    It lives in memory only: after a restart it is rebuilt from the cloud's launch times and from what the VMs report.
+    Times are seconds since the epoch, nan where unknown.
+    """
+
+    def __init__(self) -> None:
+        self._seats: dict[str, int] = {}
+        self._free: list[int] = []
+        self._first_seen = np.full(_FIRST_SEATS, np.nan)
+        self._warm_since = np.full(_FIRST_SEATS, np.nan)
+        self._idle_since = np.full(_FIRST_SEATS, np.nan)
+        self._missing_since: list[float] = []
+
+    @property
+    def vms(self) -> tuple[str, ...]:
+        """The VMs seen at the last call of `seat`."""
+        return tuple(self._seats)
+
+    def seat(self, vms: Sequence[str], now: float) -> Ints:
+        """Return the seats of these VMs; new ones are first seen now, those not named are forgotten."""
+        seats = [self._seats.get(vm, -1) for vm in vms]
+        for position, seat in enumerate(seats):
+            if seat < 0:
+                seats[position] = self._take_seat(vms[position], now)
+        if len(self._seats) > len(seats):
+            for vm in self._seats.keys() - set(vms):
+                self._free.append(self._seats.pop(vm))
+        return np.array(seats, dtype=np.int64)
+
+    def _take_seat(self, vm: str, now: float) -> int:
+        known = self._seats.get(vm)
+        if known is not None:
+            return known
+        if not self._free and len(self._seats) == self._first_seen.size:
+            more = np.full(self._first_seen.size, np.nan)
+            self._first_seen = np.concatenate([self._first_seen, more])
+            self._warm_since = np.concatenate([self._warm_since, more])
+            self._idle_since = np.concatenate([self._idle_since, more])
+        seat = self._free.pop() if self._free else len(self._seats)
+        self._seats[vm] = seat
+        self._first_seen[seat], self._warm_since[seat], self._idle_since[seat] = now, np.nan, np.nan
+        return seat
+
+    def first_seen(self, seats: Ints) -> Floats:
+        """When each VM was first seen."""
+        return self._first_seen[seats]
+
+    def warm_since(self, seats: Ints) -> Floats:
+        """When each VM first reported, nan while it has not."""
+        return self._warm_since[seats]
+
+    def warmed(self, seats: Ints, at: Floats) -> None:
+        """Note when these VMs first reported."""
+        self._warm_since[seats] = at
+
+    def idle_since(self, seats: Ints, busy: Mask, idle: Mask, start: float) -> Floats:
+        """Note which VMs were busy and which idle over the bin that began at `start`; return since when each is idle.
+
+        A VM that is neither is one whose busy cores are not known: it does not count as idle, and starts anew when it
+        is seen again.
+        """
+        since = self._idle_since[seats]
+        since = np.where(idle & ~busy, np.where(np.isnan(since), start, np.minimum(since, start)), np.nan)
+        self._idle_since[seats] = since
+        return since
+
+    def missing_since(self, missing: int, now: float) -> Floats:
+        """Note how many VMs the group wants and does not have; return since when each of them is missing.
+
+        When some arrive, those missing longest are taken to be the ones.
+        """
+        still = self._missing_since[-missing:] if missing > 0 else []
+        known = [min(since, now) for since in still]
+        self._missing_since = known + [now] * (missing - len(known))
+        return np.array(self._missing_since, dtype=np.float64)

@@ -1,0 +1,76 @@
+"""What a collector is, where its samples go, and how its health is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from domain.errors import RejectReason
+from domain.samples import Sample
+
+
+class Refusal(NamedTuple):
+    """A reading that was not taken: its position in the batch, and why."""
+
+    position: int
+    reason: RejectReason
+
+
+class SampleSink(Protocol):
+    """Takes readings from any thread; what it refuses it names, and it never raises for a bad reading."""
+
+    def append(
+        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float
+    ) -> Sequence[Refusal]:
+        """Take readings by Graphite path, value and time (epoch seconds), sequences of one length."""
+        ...
+
+    def append_samples(self, samples: Sequence[Sample], now: float) -> Sequence[Refusal]:
+        """Take readings whose series is already known to be well formed."""
+        ...
+
+
+class Collector(Protocol):
+    """Something that is asked for samples once in `interval_s`; entry point group `trimtab.collectors`.
+
+    `collect` may block for as long as its own timeouts allow (`timeout_s` in all) and may raise: a collector that hangs
+    or fails delays and stops nobody else.
+    """
+
+    @property
+    def name(self) -> str:
+        """A short name, unique among the collectors, used in counters and logs."""
+        ...
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds from the start of one collection to the start of the next."""
+        ...
+
+    @property
+    def timeout_s(self) -> float:
+        """After so many seconds a running collection counts as overrun."""
+        ...
+
+    def collect(self, now: float) -> Iterable[Sample]:
+        """Return what can be measured now, stamped `now` or earlier (seconds since the epoch)."""
+        ...
+
+
+@dataclass(slots=True)
+class CollectorHealth:
+    """How a collector has fared: counts, the last success, the last duration in seconds, the last error's text.
+
+    overruns: collections that lasted beyond the timeout. skipped: turns left out because the one before still ran.
+    refused: samples that the sink did not take.
+    """
+
+    successes: int = 0
+    failures: int = 0
+    overruns: int = 0
+    skipped: int = 0
+    refused: int = 0
+    last_success_at: float | None = None
+    last_duration_s: float | None = None
+    last_error: str = ""

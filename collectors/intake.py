@@ -1,0 +1,85 @@
+"""Which readings are believable, and the counters of those that were not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from domain.errors import RejectReason
+from domain.samples import MAX_MAGNITUDE, QueueMetric, VmMetric
+
+PERCENT_METRICS = frozenset({VmMetric.CPU_PERCENT, VmMetric.RAM_PERCENT})
+MAX_PERCENT = 105.0
+"""Samplers overshoot 100 a little (counter against clock); such a reading is taken as 100. More is refused: it is a
+reporter that adds up its cores, and taking 400 % as 100 % would scale a fleet out for a mistake in a script."""
+
+EXAMPLE_CHARACTERS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeLimits:
+    """Seconds that a reading's time may lie ahead of our clock, and behind it."""
+
+    max_ahead_s: float = 60.0
+    max_age_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """Values of one metric: 0..`limit` are believable, those above `full` are taken as `full`."""
+
+    full: float
+    limit: float
+
+
+_PERCENT = ValueRange(100.0, MAX_PERCENT)
+_COUNT = ValueRange(MAX_MAGNITUDE, MAX_MAGNITUDE)
+
+
+def value_range(metric: VmMetric | QueueMetric) -> ValueRange:
+    """Return the believable range of a metric; none of ours is ever below 0."""
+    return _PERCENT if metric in PERCENT_METRICS else _COUNT
+
+
+@dataclass(slots=True)
+class IntakeCounters:
+    """What was taken and refused since the start, and the last refused line of each reason.
+
+    One thread writes (the listener's); any thread may read: the mappings never change size.
+    """
+
+    accepted: int = 0
+    connections_open: int = 0
+    connections_total: int = 0
+    connections_refused: int = 0
+    connections_idled_out: int = 0
+    _rejected: dict[RejectReason, int] = field(default_factory=lambda: dict.fromkeys(RejectReason, 0))
+    _examples: dict[RejectReason, str] = field(default_factory=lambda: dict.fromkeys(RejectReason, ""))
+
+    @property
+    def rejected(self) -> Mapping[RejectReason, int]:
+        """Refused lines by reason."""
+        return MappingProxyType(self._rejected)
+
+    @property
+    def examples(self) -> Mapping[RejectReason, str]:
+        """The last refused line of each reason, printable and cut to size; empty where there was none."""
+        return MappingProxyType(self._examples)
+
+    @property
+    def rejected_total(self) -> int:
+        """Refused lines in all."""
+        return sum(self._rejected.values())
+
+    def refuse(self, reason: RejectReason, line: bytes) -> None:
+        """Count a refused line and keep it as its reason's example."""
+        self._rejected[reason] += 1
+        self._examples[reason] = printable(line)
+
+
+def printable(line: bytes) -> str:
+    """Return the start of a line with everything replaced that a terminal or a log might act on."""
+    text = line[:EXAMPLE_CHARACTERS].decode("utf-8", "replace")
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return shown + "…" if len(line) > EXAMPLE_CHARACTERS else shown

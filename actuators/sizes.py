@@ -82,7 +82,7 @@ class GroupSizes:
         if seen.desired < intent.target:
             return self._below_target(intent, group, seen, activities, now)
         present = {instance.vm for instance in seen.instances}
-        quiet = failed and now - failed[0].started_at >= QUIET_S and not still_launching(activities, present)
+        quiet = failed and now - failed[-1].started_at >= QUIET_S and not still_launching(activities, present)
         if quiet or now >= intent.deadline_at:
             return self._give_up(intent, group, activities, now)
         return report.waiting(
@@ -108,7 +108,7 @@ class GroupSizes:
 
     def _give_up(self, intent: Intent, group: Group, activities: Sequence[Activity], now: float) -> Outcome:
         """Give back what AWS has not launched, then settle."""
-        report = Report(intent, now)
+        report, done = Report(intent, now), 0
         try:
             fresh = self._inventory.fresh(group.name, now)
             if len(fresh.serving) >= intent.target:
@@ -120,13 +120,15 @@ class GroupSizes:
                 note = f"desired capacity lowered from {fresh.desired} to {keep}, which removes no VM"
                 self._set_desired(group, keep)
         except Fenced as error:
-            return report.waiting(Reason.NOT_LEADER, 0, str(error))
+            return report.waiting(Reason.NOT_LEADER, done, str(error))
         except CloudError as error:
             if error.failure in (FailureClass.CREDENTIALS, FailureClass.PERMANENT, FailureClass.READ_ONLY):
-                return self._not_launched(intent, group, activities, 0, now, f"desired capacity not lowered: {error}")
+                return self._not_launched(
+                    intent, group, activities, done, now, f"desired capacity not lowered: {error}"
+                )
             return report.waiting(
                 Reason.NO_CAPACITY if failed_launches(activities) else Reason.OVERDUE,
-                0,
+                done,
                 f"giving up, the desired capacity could not be lowered yet: {error}",
                 error.failure,
                 shortages(activities, group.vm_type.name),

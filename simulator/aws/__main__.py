@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,9 @@ from pathlib import Path
 from domain.clock import Clock, ScaledClock, VirtualClock, WallClock
 from simulator.aws.lifecycle import Delays
 from simulator.aws.process import start_in_thread
+
+
+PARENT_CHECK_S = 0.25
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--retry-delay", type=float, default=60.0, help="seconds until a refused launch is tried again")
     parser.add_argument("--zone-rebalance", action="store_true", help="let groups even out their zones by themselves")
     parser.add_argument("--ready-file", type=Path, help="also write the ready line here")
+    parser.add_argument("--parent", type=int, metavar="PID", help="stop when this process, which started us, has ended")
     given = parser.parse_args(arguments)
     delays = Delays(
         launch_s=given.launch_delay,
@@ -52,8 +57,11 @@ def main(arguments: list[str] | None = None) -> int:
     ready = json.dumps({"endpoint": running.endpoint, "pid": os.getpid()})
     if given.ready_file is not None:
         given.ready_file.write_text(ready + "\n", encoding="utf-8")
-    print(ready, flush=True)
-    stopping.wait()
+    sys.stdout.write(ready + "\n")
+    sys.stdout.flush()
+    while not stopping.wait(PARENT_CHECK_S):
+        if given.parent is not None and os.getppid() != given.parent:
+            break
     running.stop()
     return 0
 

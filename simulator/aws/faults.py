@@ -41,6 +41,8 @@ _CODES: dict[str, dict[str, tuple[str, int]]] = {
     },
     "internal_error": {"ec2": ("InternalError", 500), "query": ("InternalFailure", 500), "": ("InternalFailure", 500)},
 }
+_QUERY_CODED = frozenset({"sqs", "cloudwatch"})
+"""Services that speak JSON or CBOR by now and keep the error codes of their query days."""
 _MESSAGES = {
     "throttle": "Rate exceeded",
     "access_denied": "User: arn:aws:iam::123456789012:user/simulated is not authorized to perform: {service}:{operation}",
@@ -78,14 +80,13 @@ class Fault:
             and (not self.services or request.service in self.services)
             and (not self.access_keys or request.access_key in self.access_keys)
             and request.operation == _ONLY.get(self.kind, request.operation)
-            and (not self.instance_ids or not self.instance_ids_missed_by(request))
+            and (not self.instance_ids or self.names_instance_of(request))
         )
 
-    def instance_ids_missed_by(self, request: AwsRequest) -> bool:
-        """Return whether the request names none of the rule's instances."""
-        return not any(
-            value in self.instance_ids for key, value in request.form.items() if key.startswith("InstanceId")
-        )
+    def names_instance_of(self, request: AwsRequest) -> bool:
+        """Return whether the request names one of the rule's instances."""
+        named = (value for key, value in request.form.items() if key.startswith("InstanceId"))
+        return any(value in self.instance_ids for value in named)
 
 
 class Faults:
@@ -156,5 +157,6 @@ def error_for(kind: str, request: AwsRequest) -> AwsError | None:
         return AwsError("ScalingActivityInProgress", "Scaling activity is in progress and blocks this action")
     if kind not in _CODES:
         return None
-    code, status = _CODES[kind].get(request.protocol, _CODES[kind][""])
+    spoken = "query" if request.service in _QUERY_CODED else request.protocol
+    code, status = _CODES[kind].get(spoken, _CODES[kind][""])
     return AwsError(code, _MESSAGES[kind].format(service=request.service, operation=request.operation), status)

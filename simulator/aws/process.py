@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -27,7 +25,6 @@ from simulator.aws.lifecycle import Delays
 from simulator.aws.server import Endpoint
 
 _running = threading.Lock()
-_PARENT_DEATH_SIGNAL = 1
 
 
 class QuietHandler(MotoRequestHandler):
@@ -108,10 +105,8 @@ def start_process(arguments: Sequence[str] = (), *, ready_timeout_s: float = 30.
 
     Raises: RuntimeError when it does not say that it is ready within `ready_timeout_s`.
     """
-    command = [sys.executable, "-m", "simulator.aws", "--port", "0", *arguments]
-    popen = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, preexec_fn=_die_with_parent, start_new_session=True
-    )
+    command = [sys.executable, "-m", "simulator.aws", "--port", "0", "--parent", str(os.getpid()), *arguments]
+    popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     watchdog = threading.Timer(ready_timeout_s, popen.kill)
     watchdog.start()
     try:
@@ -132,12 +127,3 @@ def start_process(arguments: Sequence[str] = (), *, ready_timeout_s: float = 30.
             popen.wait()
         if popen.stdout is not None:
             popen.stdout.close()
-
-
-def _die_with_parent() -> None:
-    """Ask the kernel to end this child when its parent ends, so that a killed dry run leaves nothing behind."""
-    if sys.platform == "linux":
-        parent = os.getppid()
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)

@@ -16,6 +16,7 @@ from simulator.aws.capacity import insufficient_capacity
 from simulator.aws.cloud import Cloud
 from simulator.aws.errors import AwsError, Response, render
 from simulator.aws.faults import Fault, error_for
+from simulator.aws.prices import priced
 from simulator.aws.requests import AwsRequest, read_request
 
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
@@ -97,6 +98,8 @@ class Endpoint:
                 response = forward(request.body)
                 if request.mutating:
                     region.notice_machines(now)
+                if request.operation == "DescribeSpotPriceHistory":
+                    return response[0], response[1], priced(response[2])
                 return response
         return forward(request.body)
 

@@ -122,7 +122,9 @@ def test_an_abandoned_launch_is_terminated_and_replaced(world: World) -> None:
     (first,) = world.ids()
     complete(world, first, "ABANDON")
     assert world.states() == ["Pending", "Terminating"]
-    launch = [one for one in world.activities() if one["Description"].startswith(f"Launching a new EC2 instance: {first}")]
+    launch = [
+        one for one in world.activities() if one["Description"].startswith(f"Launching a new EC2 instance: {first}")
+    ]
     assert [one["StatusCode"] for one in launch] == ["Cancelled"]
 
 
@@ -164,7 +166,11 @@ def test_the_hook_tells_its_queue_and_its_token_completes_the_action(world: Worl
     sqs = world.client("sqs")
     url = sqs.create_queue(QueueName="hooks")["QueueUrl"]
     (instance_id,) = world.ready_group(size=(0, 1, 5))
-    hook(world, NotificationTargetARN="arn:aws:sqs:us-east-1:123456789012:hooks", RoleARN="arn:aws:iam::123456789012:role/x")
+    hook(
+        world,
+        NotificationTargetARN="arn:aws:sqs:us-east-1:123456789012:hooks",
+        RoleARN="arn:aws:iam::123456789012:role/x",
+    )
     world.desire(0)
     (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
     told = json.loads(message["Body"])

@@ -92,7 +92,11 @@ def test_a_refresh_runs_can_be_cancelled_and_ends(world: World) -> None:
         world.groups.start_instance_refresh(AutoScalingGroupName="web")
     world.control.advance(150.0)
     (running,) = world.groups.describe_instance_refreshes(AutoScalingGroupName="web")["InstanceRefreshes"]
-    assert (running["InstanceRefreshId"], running["Status"], running["PercentageComplete"]) == (refresh, "InProgress", 50)
+    assert (running["InstanceRefreshId"], running["Status"], running["PercentageComplete"]) == (
+        refresh,
+        "InProgress",
+        50,
+    )
     world.groups.cancel_instance_refresh(AutoScalingGroupName="web")
     with pytest.raises(ClientError, match="ActiveInstanceRefreshNotFound"):
         world.groups.cancel_instance_refresh(AutoScalingGroupName="web")

@@ -109,9 +109,7 @@ def test_the_termination_policy_of_the_group_is_honoured(world: World) -> None:
 
 def test_standby_leaves_the_count_and_comes_back(world: World) -> None:
     first, second = world.ready_group(size=(0, 2, 5))
-    world.groups.enter_standby(
-        AutoScalingGroupName="web", InstanceIds=[first], ShouldDecrementDesiredCapacity=True
-    )
+    world.groups.enter_standby(AutoScalingGroupName="web", InstanceIds=[first], ShouldDecrementDesiredCapacity=True)
     assert world.show()["DesiredCapacity"] == 1
     assert world.states() == ["InService", "Standby"]
     world.groups.exit_standby(AutoScalingGroupName="web", InstanceIds=[first])

@@ -73,13 +73,6 @@ class Billing(StrEnum):
     HOUR = "hour"
 
 
-class WaitRecent(StrEnum):
-    """How wait_recent is counted: from two counters, as a live agent does, or job by job."""
-
-    FIFO = "fifo"
-    EXACT = "exact"
-
-
 @dataclass(frozen=True, slots=True)
 class SimulationConfig:
     """One setting of the world; tuples are per VM type in the order of `types`.
@@ -117,7 +110,6 @@ class SimulationConfig:
     billing: Billing = Billing.STEP
     bill_from_ready: bool = False
     integral_penalty: bool = False
-    wait_recent: WaitRecent = WaitRecent.FIFO
     max_steps: int = 20_000
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from simulator.reference.actions import (
     orders_of_index,
     orders_of_vector,
 )
-from simulator.reference.configuration import SimulationConfig, WaitRecent
+from simulator.reference.configuration import SimulationConfig
 from simulator.reference.jobs import JobColumns
 from simulator.reference.measures import Measures, Tally
 from simulator.reference.streams import Streams
@@ -144,13 +144,10 @@ class Simulation:
             both = both[np.isfinite(both[:, 0])]
             cpu, ram = both[:, 0], both[:, 1]
         waiting, recent = len(world.queue), world.submitted - self._submitted_before
-        if self.config.wait_recent is WaitRecent.EXACT:
-            first_step = self._steps == 1
-            waiting_recent = sum(entry[0] > self._step_start or first_step for entry in world.queue)
-        else:
-            waiting_recent = waiting_recent_fifo(waiting, recent)
         max_cores = self.config.max_cores
-        return obs7(world.ready_cores, max_cores, cpu, ram, waiting, world.submitted, waiting_recent, recent)
+        # Jobs interrupted at the step's start stand before its arrivals, so two counters tell exactly who is recent.
+        still = waiting_recent_fifo(waiting, recent)
+        return obs7(world.ready_cores, max_cores, cpu, ram, waiting, world.submitted, still, recent)
 
     def observe_v2(self) -> NDArray[np.float32]:
         """Return obs-v2 at this instant."""

@@ -88,8 +88,8 @@ class LoopState:
     acted on, with its time. seen_interruptions: VM ids whose interruption was already acted on, with the time.
     known_desired: per group key what we last asked or adopted, to tell drift. memory, shadow_memory: the policies' own
     state. submitted_seen: the job source's counter as last read. submitted_in_episode: jobs submitted since the live
-    episode began. last_busy_at: when something last ran or waited. What is known per VM (first seen, warm, idle since) is kept
-    by the aggregator and is rebuilt from what the VMs report.
+    episode began. last_busy_at: when something last ran or waited. What is known per VM (first seen, warm, idle since)
+    is kept by the aggregator and is rebuilt from what the VMs report.
     """
 
     decisions: int = 0

@@ -25,6 +25,7 @@ from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason, Sta
 from domain.errors import Fenced, LedgerUnavailable
 from domain.fleet import Fleet
 from domain.observed import Lifecycle, Observed, ReadFailure
+from domain.snapshot import Snapshot
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +78,7 @@ class TickReport:
     """What one tick did; `failure` says why nothing was executed, when the ledger could not be used."""
 
     at: float
+    snapshots: tuple[Snapshot, ...] = ()
     decisions: tuple[Decision, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     events: tuple[Event, ...] = ()
@@ -132,7 +134,13 @@ def _turn(now: float, ports: Ports) -> TickReport:
         outcomes.extend(_execute(now, ports, states, intent, observed) for intent in decided.decision.intents)
     if leader and ports.mode is Mode.ACT:
         events.extend(_tend(now, ports, observed))
-    return TickReport(now, tuple(decided.decision for _, decided in records), tuple(outcomes), tuple(events))
+    return TickReport(
+        now,
+        tuple(inputs.snapshot for inputs, _ in records if inputs.snapshot is not None),
+        tuple(decided.decision for _, decided in records),
+        tuple(outcomes),
+        tuple(events),
+    )
 
 
 def _leads(ports: Ports) -> bool:

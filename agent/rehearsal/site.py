@@ -53,7 +53,8 @@ class SiteSpec:
 
 def aws_client(service: str, spec: SiteSpec) -> Any:
     """Return a boto3 client for the dry run's endpoint, signed as the workers."""
-    return boto3.client(
+    make: Callable[..., Any] = boto3.client
+    return make(
         service,
         endpoint_url=spec.endpoint,
         region_name=spec.region,

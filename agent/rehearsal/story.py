@@ -148,5 +148,10 @@ class Teller:
 
 def missing(required: Sequence[Reason], told: Sequence[Reason]) -> tuple[Reason, ...]:
     """Return the required reasons that the ledger does not show in their order."""
-    rest = iter(told)
-    return tuple(reason for reason in required if reason not in rest)
+    absent, position = [], 0
+    for reason in required:
+        try:
+            position = told.index(reason, position) + 1
+        except ValueError:
+            absent.append(reason)
+    return tuple(absent)

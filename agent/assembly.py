@@ -1,0 +1,132 @@
+"""Puts an agent together from its settings: ledger, inputs, cloud and policies, started and stopped as one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from actuators.aws import AwsActuator
+
+from actuators.drift import DriftRule
+from agent.aggregate import AggregationSettings, Aggregator
+from agent.ledger import Ledger, lock_directory
+from agent.policies.fallback import Proposer, evaluate_within
+from agent.series import SeriesStore
+from agent.settings import Settings
+from agent.tick import ManagedFleet, Ports, TickReport, run_tick
+from collectors.aws import AwsOptions, AwsSession
+from collectors.base import Collector
+from collectors.interruptions import InterruptionQueue
+from collectors.inventory import Inventory
+from collectors.listener import GraphiteListener
+from collectors.polling import Poller
+from collectors.queue import QueueDepthCollector
+from domain.clock import Clock
+from domain.decisions import Mode
+
+POLICY_DEADLINE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AwsKeys:
+    """A key pair for a look-alike; with AWS itself, credentials come from its own chain."""
+
+    access_key_id: str
+    secret_access_key: str
+
+
+@dataclass(slots=True)
+class Agent:
+    """A running agent, but for the schedule that calls `turn`."""
+
+    ports: Ports
+    store: SeriesStore
+    listener: GraphiteListener
+    poller: Poller
+    session: AwsSession
+    clock: Clock
+
+    def turn(self) -> TickReport:
+        """Turn the loop once, now."""
+        return run_tick(self.clock.now(), self.ports)
+
+
+@contextmanager
+def assembled(settings: Settings, clock: Clock, keys: AwsKeys | None = None) -> Iterator[Agent]:
+    """Start everything an agent needs and stop it when the block ends.
+
+    Raises LedgerError when the ledger or the state directory cannot be used, OSError when the listener cannot bind.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(lock_directory(Path(settings.state_directory)))
+        ledger = stack.enter_context(Ledger.open(settings.ledger_url.get_secret_value()))
+        epoch = ledger.take_epoch(f"{socket.gethostname()}:{os.getpid()}", clock.now())
+        session = aws_session(settings, clock, keys, lambda: ledger.check_epoch(epoch))
+        fleets = managed_fleets(settings)
+        store = SeriesStore(watched=[managed.fleet for managed in fleets])
+        listener = GraphiteListener(store, clock.now, settings.listener.host, settings.listener.port)
+        listener.start()
+        stack.callback(listener.stop)
+        poller = Poller(queue_collectors(fleets, session), store, clock)
+        poller.start()
+        stack.callback(poller.stop)
+        ports = Ports(
+            fleets=fleets,
+            ledger=ledger,
+            actuator=AwsActuator(session, Inventory(session), protect_busy=settings.protect_busy),
+            aggregator=Aggregator(store),
+            proposer=Proposer(evaluate_within(POLICY_DEADLINE_S)),
+            monotonic=clock.monotonic,
+            mode=settings.mode,
+            epoch=epoch,
+            interruptions=interruption_source(settings, session),
+        )
+        yield Agent(ports, store, listener, poller, session, clock)
+
+
+def managed_fleets(settings: Settings) -> tuple[ManagedFleet, ...]:
+    """Return every configured fleet with what its decisions depend on."""
+    fleets = []
+    for name, fleet in settings.fleets.items():
+        limits = settings.limits(name)
+        aggregation = AggregationSettings(
+            limits=limits,
+            sample_interval_s=settings.sample_interval_s,
+            grace_s=settings.grace_s,
+            idle_s=fleet.idle_s,
+        )
+        drift = DriftRule(settings.drift.value)
+        fleets.append(
+            ManagedFleet(settings.fleet(name), limits, fleet.policy_text, fleet.shadow_text, aggregation, drift)
+        )
+    return tuple(fleets)
+
+
+def aws_session(settings: Settings, clock: Clock, keys: AwsKeys | None, fence: Callable[[], None]) -> AwsSession:
+    """Return the session through which every AWS call goes; in observe mode it refuses whatever changes something."""
+    options = AwsOptions(
+        region=settings.aws.region,
+        endpoint_url=settings.aws.endpoint_url,
+        connect_timeout_s=settings.aws.connect_timeout_s,
+        read_timeout_s=settings.aws.read_timeout_s,
+        calls_per_minute=settings.aws.calls_per_minute,
+        access_key_id=keys.access_key_id if keys else None,
+        secret_access_key=keys.secret_access_key if keys else None,
+    )
+    return AwsSession(options, clock, read_only=settings.mode is Mode.OBSERVE, fence=fence)
+
+
+def queue_collectors(fleets: tuple[ManagedFleet, ...], session: AwsSession) -> list[Collector]:
+    """Return a depth collector for each fleet with an SQS queue."""
+    return [QueueDepthCollector(managed.fleet, session.client("sqs")) for managed in fleets if managed.fleet.queue_url]
+
+
+def interruption_source(settings: Settings, session: AwsSession) -> InterruptionQueue | None:
+    """Return the reader of spot notices; None when none is set, or in observe mode, where reading hides notices."""
+    if settings.interruption_queue_url is None or settings.mode is Mode.OBSERVE:
+        return None
+    return InterruptionQueue(session, settings.interruption_queue_url)

@@ -1,0 +1,139 @@
+"""The dry run's cloud.
+
+The fake AWS in its own process, with the fleet's groups, hook and queues made through its API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+
+from domain.clock import ScaledClock
+from domain.fleet import Fleet, Group
+from simulator.aws.client import CloudControl
+from simulator.aws.process import start_process
+
+REGION = "us-east-1"
+ZONES = ("us-east-1a", "us-east-1b")
+OWNER_KEY = "owner"
+AGENT_KEY = "agent"
+SECRET = "dry-run"
+DRAIN_HOOK = "trimtab-drain"
+HEARTBEAT_S = 180
+VISIBILITY_S = 900
+"""How long a job whose VM vanished stays invisible: longer than any job of the trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunCloud:
+    """A running fake AWS with the fleet in it."""
+
+    endpoint: str
+    control: CloudControl
+    job_queue_url: str
+    interruption_queue_url: str
+
+
+@contextmanager
+def fake_aws(
+    fleet_groups: Sequence[Group], initial: Sequence[int], clock: ScaledClock, seed: int
+) -> Iterator[DryRunCloud]:
+    """Run the fake AWS and set up `fleet_groups` at their `initial` sizes, all VMs in service.
+
+    Gone when the block ends.
+    """
+    arguments = ["--origin", repr(clock.origin), "--wall-origin", repr(clock.wall_origin), "--speed", repr(clock.speed)]
+    with start_process([*arguments, "--seed", str(seed)]) as process:
+        control = CloudControl(process.endpoint)
+        groups = _client("autoscaling", process.endpoint)
+        machines = _client("ec2", process.endpoint)
+        queues = _client("sqs", process.endpoint)
+        attributes = {"VisibilityTimeout": str(VISIBILITY_S)}
+        jobs = queues.create_queue(QueueName="web-jobs", Attributes=attributes)["QueueUrl"]
+        notices = queues.create_queue(QueueName="trimtab-interruptions")["QueueUrl"]
+        for group, size in zip(fleet_groups, initial, strict=True):
+            _make_group(groups, machines, group, size)
+        control.ready_now()
+        yield DryRunCloud(process.endpoint, control, jobs, notices)
+
+
+def _make_group(client: Any, machines: Any, group: Group, size: int) -> None:
+    machines.create_launch_template(
+        LaunchTemplateName=group.name,
+        LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": group.vm_type.name},
+    )
+    client.create_auto_scaling_group(
+        AutoScalingGroupName=group.name,
+        LaunchTemplate={"LaunchTemplateName": group.name, "Version": "$Latest"},
+        MinSize=group.minimum,
+        MaxSize=group.maximum,
+        DesiredCapacity=size,
+        AvailabilityZones=list(ZONES),
+        Tags=[{"Key": "trimtab:fleet", "Value": "web", "PropagateAtLaunch": True}],
+    )
+    client.put_lifecycle_hook(
+        LifecycleHookName=DRAIN_HOOK,
+        AutoScalingGroupName=group.name,
+        LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING",
+        HeartbeatTimeout=HEARTBEAT_S,
+        DefaultResult="CONTINUE",
+    )
+
+
+def _client(service: str, endpoint: str) -> Any:
+    make: Callable[..., Any] = boto3.client
+    return make(
+        service,
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=OWNER_KEY,
+        aws_secret_access_key=SECRET,
+    )
+
+
+class CloudStage:
+    """What a story does to the fake AWS and to the site's metrics (see `agent.rehearsal.story.Stage`)."""
+
+    def __init__(
+        self,
+        cloud: DryRunCloud,
+        fleet: Fleet,
+        order: Callable[[dict[str, Any]], None],
+        busiest: Callable[[], str | None],
+    ) -> None:
+        self._cloud, self._fleet, self._order, self._busiest = cloud, fleet, order, busiest
+
+    def shortage(self, vm_type: str, duration_s: float) -> None:
+        """AWS has no VM of this type in any zone."""
+        self._cloud.control.add_fault("capacity", instance_type=vm_type, duration_s=duration_s)
+
+    def metric_gap(self, duration_s: float) -> None:
+        """The site loses every sample."""
+        self._order({"gap_s": duration_s})
+
+    def spot_notice(self) -> bool:
+        """Give the busiest VM its notice; False while none is busy."""
+        vm = self._busiest()
+        if vm is None:
+            return False
+        self._cloud.control.spot_notice([vm], queue=self._cloud.interruption_queue_url)
+        return True
+
+    def throttle(self, rate: float, duration_s: float) -> None:
+        """The agent's Auto Scaling calls are throttled; the workers' calls are not."""
+        self._cloud.control.add_fault(
+            "throttle", rate=rate, duration_s=duration_s, services=["autoscaling"], access_keys=[AGENT_KEY]
+        )
+
+    def timeouts(self, count: int) -> None:
+        """The answers to the agent's next changes of a group are lost after they took effect."""
+        self._cloud.control.add_fault(
+            "timeout_after",
+            count=count,
+            operations=["SetDesiredCapacity"],
+            access_keys=[AGENT_KEY],
+        )

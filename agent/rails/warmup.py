@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.rails.base import Power, Rail, RailContext
+from agent.rails.bounds import bounds_of
 from agent.rails.words import Word, changing, conclude, held, shrunk, unhurried, vms
 from domain.decisions import Proposal, RailEffect, Reason
 
@@ -20,6 +21,7 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
 
     Afterwards the proposal says that pending capacity is counted, so that a second pass takes nothing off again. The
     open intent also holds pins and the safe floor (a group has one open intent at most); the counting does not.
+    The minimum is not reduced: it is a size that includes booting VMs.
     """
     words: list[Word] = []
     for index, current, asked in changing(proposal, context):
@@ -33,9 +35,10 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
             and not proposal.counts_pending
             and unhurried(proposal, context, index)
         ):
-            allowed = max(current, asked - group.booting)
-            why = f"{vms(group.booting)} booting already"
-            words.append(shrunk(context, index, asked, allowed, Reason.WARMING_UP, why))
+            allowed = max(current, asked - group.booting, min(asked, bounds_of(context, index)[0]))
+            if allowed != asked:
+                why = f"{vms(group.booting)} booting already"
+                words.append(shrunk(context, index, asked, allowed, Reason.WARMING_UP, why))
     after, effect = conclude(NAME, proposal, words)
     return replace(after, counts_pending=True), effect
 

@@ -1,4 +1,4 @@
-"""Rail 10 holds scale-out to dollars per hour and per UTC day; it never forces a scale-in and never holds a falling bill."""
+"""Rail 10 holds scale-out to dollars per hour and UTC day; it forces no scale-in and holds no falling bill."""
 
 import pytest
 

@@ -4,7 +4,7 @@ import pytest
 
 from agent.rails.warmup import RAIL
 from domain.decisions import Origin, Reason, Verdict
-from tests.rails.scenes import ask, passes, pinned, proposal, scene
+from tests.rails.scenes import ask, fleet, passes, pinned, proposal, scene
 
 
 def test_booting_vms_are_taken_off_an_increase_that_had_not_counted_them():
@@ -16,6 +16,12 @@ def test_booting_vms_are_taken_off_an_increase_that_had_not_counted_them():
 def test_an_increase_is_never_shrunk_below_the_current_size():
     effect = ask(RAIL, proposal(5, 4, 4, counts_pending=False), scene(groups={"workers_m": {"booting": 3}}))
     assert (effect.verdict, effect.after) == (Verdict.VETOED, (4, 4, 4))
+
+
+def test_the_minimum_includes_booting_vms_and_is_not_reduced():
+    context = scene((1, 4, 4), {"workers_m": {"booting": 2}}, fleet=fleet(minimum=3))
+    assert passes(RAIL, proposal(3, 4, 4, counts_pending=False), context)
+    assert ask(RAIL, proposal(4, 4, 4, counts_pending=False), context).after == (3, 4, 4)
 
 
 def test_a_proposer_that_counts_pending_capacity_is_not_corrected():

@@ -14,7 +14,7 @@ from functools import cache
 from types import GenericAlias, UnionType
 from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError
 
 from domain.errors import BadInput, LedgerError
@@ -101,11 +101,12 @@ def decode(kind: type[T], text: bytes) -> T:
     """Return the value that `encode` was given; LedgerError when the bytes are not one of these."""
     adapter = _adapter(cast("Any", kind))
     try:
-        return cast("T", adapter.validate_json(b"[" + text + b"]")[0])
-    except (ValidationError, BadInput, IndexError) as error:
+        (value,) = adapter.validate_json(b"[" + text + b"]")
+    except (ValueError, BadInput) as error:
         raise LedgerError(
             f"a stored {kind.__name__} cannot be read ({error}): it was written by another version or damaged"
         ) from error
+    return cast("T", value)
 
 
 def encode_mapping(body: Mapping[str, Any]) -> bytes:
@@ -143,6 +144,10 @@ def unpack(stored: bytes) -> bytes:
     if stored.startswith(_JSON_OPENING):
         return stored
     try:
-        return zlib.decompressobj().decompress(stored, _MAX_UNPACKED_BYTES)
+        inflater = zlib.decompressobj()
+        text = inflater.decompress(stored, _MAX_UNPACKED_BYTES)
     except zlib.error as error:
         raise LedgerError(f"a stored body cannot be unpacked ({error}): it is damaged") from error
+    if not inflater.eof:
+        raise LedgerError("a stored body ends too early: it is damaged")
+    return text

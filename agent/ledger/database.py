@@ -20,6 +20,12 @@ from domain.errors import LedgerError, LedgerUnavailable
 _WRITES: Final = "trimtab_writes"
 _MIGRATION_LOCK: Final = 7_214_511
 _WAL_KEPT_BYTES: Final = 16 * 2**20
+_PRAGMAS: Final = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    f"journal_size_limit={_WAL_KEPT_BYTES}",
+)
 
 # By the beginning of SQLite's own error name.
 _REMEDIES: Final = {
@@ -96,13 +102,18 @@ class Database:
             with self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
                 yield connection
 
-    @contextlib.contextmanager
-    def bare(self) -> Iterator[Connection]:
-        """Open a connection outside any transaction, for maintenance statements; LedgerUnavailable as for `write`."""
+    def pragma(self, words: str) -> list[tuple[Any, ...]]:
+        """Run one of SQLite's maintenance pragmas to its end, outside transactions; LedgerUnavailable as `write`."""
         with self._translated():
             self._follow_file()
-            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                yield connection
+            connection = self._engine.raw_connection()
+            try:
+                cursor = connection.cursor()
+                cursor.execute(f"PRAGMA {words}")
+                # Some do their work row by row, so that one fetched not at all is left half done.
+                return list(cursor.fetchall())
+            finally:
+                connection.close()
 
     def _new_engine(self) -> Engine:
         if self.path is None:
@@ -125,14 +136,10 @@ class Database:
         # Only the first opening creates the file: one that vanishes later must be noticed, not silently begun anew.
         connection = _connected(f"{uri}?mode={'rw' if self._identity else 'rwc'}", self._busy_timeout_s)
         try:
-            # auto_vacuum must come first: it cannot be switched on once the file has its first page.
-            for pragma in (
-                "auto_vacuum=INCREMENTAL",
-                "journal_mode=WAL",
-                "synchronous=FULL",
-                "foreign_keys=ON",
-                f"journal_size_limit={_WAL_KEPT_BYTES}",
-            ):
+            # Must come before the file's first page, and only then: on any other file it waits for the writers' lock.
+            if connection.execute("PRAGMA page_count").fetchone() == (0,):
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}").fetchall()
         except BaseException:
             connection.close()

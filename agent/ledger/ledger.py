@@ -220,10 +220,12 @@ class Ledger:
     # Upkeep
 
     def writable(self) -> bool:
-        """Return whether a transaction reaches the disk now, by making one."""
+        """Return whether there is room for decisions and writing works, by writing something and removing it."""
         try:
             with self._database.write() as connection:
-                state.put(connection, [(state.AGENT, state.PROBE, b"{}")])
+                state.put_probe(connection)
+            with self._database.write() as connection:
+                state.remove(connection, state.AGENT, state.PROBE)
         except LedgerUnavailable:
             return False
         return True

@@ -13,6 +13,7 @@ from agent.ledger.schema import decisions, intents, journal
 from domain.errors import BadInput
 
 BATCH: Final = 1000
+_PAGES_AT_ONCE: Final = 2000
 
 
 def compact(database: Database, now: float, keep_s: float, *, batch: int, batches: int | None) -> Compacted:
@@ -56,9 +57,10 @@ def _forget(connection: Connection, before: float, batch: int) -> int:
 def _give_back(database: Database) -> None:
     # PostgreSQL reuses the space by itself.
     if database.sqlite:
-        with database.bare() as connection:
-            connection.exec_driver_sql("PRAGMA incremental_vacuum").all()
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").all()
+        while database.pragma("freelist_count") > [(0,)]:
+            database.pragma(f"incremental_vacuum({_PAGES_AT_ONCE})")
+            # Folds the write-ahead log back each time: otherwise it would grow by as much as the file shrinks.
+            database.pragma("wal_checkpoint(TRUNCATE)")
 
 
 def _size(database: Database) -> int:

@@ -19,6 +19,7 @@ LOOP: Final = "loop"
 PIN: Final = "pin"
 SETTINGS: Final = "settings"
 PROBE: Final = "probe"
+_PROBE_BYTES: Final = 2**16
 
 AGENT: Final = ""
 """The fleet under which the agent's own state stands."""
@@ -55,6 +56,12 @@ def remove(connection: Connection, fleet: str, key: str) -> bool:
     return connection.execute(delete(state).where(state.c.fleet == fleet, state.c.key == key)).rowcount > 0
 
 
+def put_probe(connection: Connection) -> None:
+    """Write something larger than a minute's decisions, to see whether it goes."""
+    statement = _insert_or_update(connection, state, ("fleet", "key"), ("body",))
+    connection.execute(statement, [{"fleet": AGENT, "key": PROBE, "body": b"{" + bytes(_PROBE_BYTES)}])
+
+
 def put_loop_states(connection: Connection, states: Mapping[str, LoopState]) -> None:
     """Write the loop's memory of each fleet."""
     put(connection, [(fleet, LOOP, codec.encode(memory)) for fleet, memory in states.items()])
@@ -67,8 +74,10 @@ def loop_state(connection: Connection, fleet: str) -> LoopState:
 
 def controls(connection: Connection, fleet: str) -> Controls:
     """Return what operators have switched for a fleet, expired switches included."""
-    pauses = (_decoded(Pause, get(connection, fleet, pause_key(scope))) for scope in PauseScope)
-    return Controls(tuple(p for p in pauses if p is not None), _decoded(Pin, get(connection, fleet, PIN)))
+    query = select(state.c.key, state.c.body).where(state.c.fleet == fleet, state.c.key != LOOP)
+    switched = {row.key: codec.unpack(row.body) for row in connection.execute(query)}
+    pauses = (_decoded(Pause, switched.get(pause_key(scope))) for scope in PauseScope)
+    return Controls(tuple(p for p in pauses if p is not None), _decoded(Pin, switched.get(PIN)))
 
 
 def _decoded(kind: type[T], body: bytes | None) -> T | None:

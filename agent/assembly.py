@@ -9,8 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from actuators.aws import AwsActuator
-
+from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.ledger import Ledger, lock_directory
@@ -77,13 +76,20 @@ def assembled(settings: Settings, clock: Clock, keys: AwsKeys | None = None) -> 
         ports = Ports(
             fleets=fleets,
             ledger=ledger,
-            actuator=AwsActuator(session, Inventory(session), protect_busy=settings.protect_busy),
+            actuator=AutoScalingActuator(
+                session,
+                Inventory(session),
+                [managed.fleet for managed in fleets],
+                protect_busy=settings.protect_busy,
+                owned_protection={vm for m in fleets for vm in ledger.loop_state(m.fleet.name).protected},
+            ),
             aggregator=Aggregator(store),
             proposer=Proposer(evaluate_within(POLICY_DEADLINE_S)),
             monotonic=clock.monotonic,
             mode=settings.mode,
             epoch=epoch,
-            interruptions=interruption_source(settings, session),
+            protect_busy=settings.protect_busy,
+            interruptions=interruption_source(settings, session, clock),
         )
         yield Agent(ports, store, listener, poller, session, clock)
 
@@ -125,8 +131,8 @@ def queue_collectors(fleets: tuple[ManagedFleet, ...], session: AwsSession) -> l
     return [QueueDepthCollector(managed.fleet, session.client("sqs")) for managed in fleets if managed.fleet.queue_url]
 
 
-def interruption_source(settings: Settings, session: AwsSession) -> InterruptionQueue | None:
+def interruption_source(settings: Settings, session: AwsSession, clock: Clock) -> InterruptionQueue | None:
     """Return the reader of spot notices; None when none is set, or in observe mode, where reading hides notices."""
     if settings.interruption_queue_url is None or settings.mode is Mode.OBSERVE:
         return None
-    return InterruptionQueue(session, settings.interruption_queue_url)
+    return InterruptionQueue(session, settings.interruption_queue_url, clock)

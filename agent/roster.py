@@ -28,6 +28,7 @@ class GroupRoster:
         self._warm_since = np.full(_FIRST_SEATS, np.nan)
         self._idle_since = np.full(_FIRST_SEATS, np.nan)
         self._missing_since: list[float] = []
+        self._arrived = 0
 
     @property
     def vms(self) -> tuple[str, ...]:
@@ -37,6 +38,7 @@ class GroupRoster:
     def seat(self, vms: Sequence[str], now: float) -> Ints:
         """Return the seats of these VMs; new ones are first seen now, those not named are forgotten."""
         seats = [self._seats.get(vm, -1) for vm in vms]
+        self._arrived = seats.count(-1)
         for position, seat in enumerate(seats):
             if seat < 0:
                 seats[position] = self._take_seat(vms[position], now)
@@ -85,9 +87,10 @@ class GroupRoster:
     def missing_since(self, missing: int, now: float) -> Floats:
         """Note how many VMs the group wants and does not have; return since when each of them is missing.
 
-        When some arrive, those missing longest are taken to be the ones.
+        Those missing longest are taken to be the ones that arrived with the last `seat`.
         """
-        still = self._missing_since[-missing:] if missing > 0 else []
-        known = [min(since, now) for since in still]
-        self._missing_since = known + [now] * (missing - len(known))
+        still = self._missing_since[self._arrived :]
+        still = still[-missing:] if missing > 0 else []
+        self._arrived = 0
+        self._missing_since = [min(since, now) for since in still] + [now] * (missing - len(still))
         return np.array(self._missing_since, dtype=np.float64)

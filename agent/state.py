@@ -87,9 +87,10 @@ class LoopState:
     which scale-in was proposed. interrupted: VM ids with a spot notice not yet
     acted on, with its time. seen_interruptions: VM ids whose interruption was already acted on, with the time.
     known_desired: per group key what we last asked or adopted, to tell drift. memory, shadow_memory: the policies' own
-    state. submitted_seen: the job source's counter as last read. submitted_in_episode: jobs submitted since the live
-    episode began. last_busy_at: when something last ran or waited. What is known per VM (first seen, warm, idle since)
-    is kept by the aggregator and is rebuilt from what the VMs report.
+    state. protected: VM ids whose scale-in protection is, or is about to be, ours. submitted_seen: the job source's
+    counter as last read. submitted_in_episode: jobs submitted since the live episode began. last_busy_at: when
+    something last ran or waited. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
+    rebuilt from what the VMs report.
     """
 
     decisions: int = 0
@@ -103,6 +104,7 @@ class LoopState:
     interrupted: Mapping[str, float] = field(default_factory=dict)
     seen_interruptions: Mapping[str, float] = field(default_factory=dict)
     known_desired: Mapping[str, int] = field(default_factory=dict)
+    protected: tuple[str, ...] = ()
     submitted_seen: float | None = None
     submitted_in_episode: float = 0.0
     last_busy_at: float | None = None

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
-from actuators.drift import DriftRule, drift
-from collectors.interruptions import Interruption, InterruptionKind
 
 from actuators.base import Actuator
+from actuators.drift import DriftRule, drift
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.clock_jump import shifted
 from agent.consequences import state_after_outcome
@@ -20,9 +19,10 @@ from agent.ledger import Ledger
 from agent.policies.fallback import Proposer
 from agent.rails.base import RailLimits
 from agent.state import LoopState
+from collectors.interruptions import Interruption, InterruptionKind
 from domain.clock import JumpDetector
 from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason, Status
-from domain.errors import Fenced, LedgerUnavailable
+from domain.errors import Fenced, LedgerError
 from domain.fleet import Fleet
 from domain.observed import Lifecycle, Observed, ReadFailure
 from domain.snapshot import Snapshot
@@ -58,7 +58,8 @@ class ManagedFleet:
 class Ports:
     """What a tick talks to.
 
-    `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader.
+    `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader; `protect_busy` says that
+    the actuator keeps scale-in protection on busy VMs.
     """
 
     fleets: tuple[ManagedFleet, ...]
@@ -69,6 +70,7 @@ class Ports:
     monotonic: Callable[[], float]
     mode: Mode
     epoch: int
+    protect_busy: bool = True
     interruptions: InterruptionSource | None = None
     jumps: JumpDetector = field(default_factory=JumpDetector)
 
@@ -93,8 +95,8 @@ def run_tick(now: float, ports: Ports) -> TickReport:
     """
     try:
         return _turn(now, ports)
-    except LedgerUnavailable as error:
-        log.error("ledger_unavailable", reason=Reason.LEDGER_UNAVAILABLE, detail=str(error))
+    except (LedgerError, Fenced) as error:
+        log.error("nothing_executed", reason=Reason.LEDGER_UNAVAILABLE, detail=str(error))
         return TickReport(now, failure=str(error))
 
 
@@ -113,15 +115,15 @@ def _turn(now: float, ports: Ports) -> TickReport:
     open_groups = {(intent.fleet, intent.group) for intent in ports.ledger.open_intents()}
     for managed in ports.fleets:
         try:
-            decided = _decide_fleet(now, ports, managed, states, observed, leader, open_groups, events)
-        except LedgerUnavailable:
+            record = _decide_fleet(now, ports, managed, states, observed, leader, open_groups, events)
+        except LedgerError:
             raise
         except Exception as error:
             log.exception("fleet_failed", fleet=managed.fleet.name)
             detail = f"this minute was skipped: {type(error).__name__}: {error}"
             events.append(Event(managed.fleet.name, now, Reason.INTERNAL_ERROR, detail))
             continue
-        records.append(decided)
+        records.append(record)
     undecided = {name: state for name, state in states.items() if name not in {i.fleet.name for i, _ in records}}
     ports.ledger.record(records, events=events, states=undecided)
     states.update({inputs.fleet.name: decided.state for inputs, decided in records})
@@ -247,7 +249,7 @@ def _decide_fleet(
         now=now,
         fleet=fleet,
         snapshot=snapshot,
-        state=state,
+        state=replace(state, protected=()),
         controls=ports.ledger.controls(fleet.name),
         limits=managed.limits,
         mode=ports.mode,
@@ -260,6 +262,11 @@ def _decide_fleet(
         cloud_failure=failure,
     )
     decided = decide(inputs, ports.proposer)
+    if ports.protect_busy and leader and ports.mode is Mode.ACT:
+        # Written before the actuator protects them, so that a restart knows whose protection it is.
+        busy = ports.aggregator.busy_cores(fleet, now)
+        mine = {vm for vm, cores in busy.items() if cores} | (busy.keys() & set(before.protected))
+        decided = replace(decided, state=replace(decided.state, protected=tuple(sorted(mine))))
     events.extend(happenings(fleet.name, before, decided.state, snapshot, now))
     events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in decided.decision.policy_failures)
     return inputs, decided

@@ -99,8 +99,8 @@ def _print_summary(console: Console, summary: Summary) -> None:
     lived = summary.lived
     console.print()
     console.print(
-        f"{summary.decisions} decisions, {summary.changes} changed the fleet; {lived.finished} of {lived.submitted} jobs "
-        f"done, {lived.interrupted} interrupted; ${lived.rent:.3f} of rent",
+        f"{summary.decisions} decisions, {summary.changes} changed the fleet; {lived.finished} of {lived.submitted} "
+        f"jobs done, {lived.interrupted} interrupted; ${lived.rent:.3f} of rent",
         highlight=False,
     )
     console.print(summary.table())

@@ -219,8 +219,8 @@ def _extended(
         cores,
         warm,
         np.array([group.minimum for group in fleet.groups], dtype=np.int64),
-        np.array([fold.victim_busy_cores for fold in folds]),
-        sum(group.busy_cores or 0.0 for group in groups),
+        np.array([fold.victim_busy_at_end for fold in folds]),
+        sum(fold.busy_at_end for fold in folds),
     )
     vector = obs_v2(
         seven,

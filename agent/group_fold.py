@@ -38,8 +38,8 @@ class GroupFold:
     """A group's snapshot and what the fleet's figures need of it.
 
     cpu, ram: 0..1 of each VM with enough samples, any order. expected: warm VMs that should have reported enough;
-    reporting: those that did. unheard: VMs in service that should have reported by now and never did.
-    victim_busy_cores: of the first removable VM.
+    reporting: those that did. unheard: VMs in service that should have reported by now and never did. busy_at_end,
+    victim_busy_at_end: busy cores at the last reading of the minute, of all warm VMs and of the first removable one.
     """
 
     snapshot: GroupSnapshot
@@ -48,7 +48,8 @@ class GroupFold:
     expected: int
     reporting: int
     unheard: int
-    victim_busy_cores: float
+    busy_at_end: float
+    victim_busy_at_end: float
     newest_sample_at: float
 
 
@@ -97,6 +98,7 @@ def fold_group(
     cpu_counts, cpu = fold.at(vms.rows[:, _CPU])
     ram_counts, ram = fold.at(vms.rows[:, _RAM])
     busy_counts, busy = fold.at(vms.rows[:, _BUSY])
+    _, busy_at_end = store.latest(vms.rows[:, _BUSY], fold.end)
     _, busy_now = store.latest(vms.rows[:, _BUSY], now)
     reporting = warm & (cpu_counts >= min_samples)
     silent = warm & ~reporting & ~newly
@@ -145,7 +147,8 @@ def fold_group(
         expected=int((warm & (reporting | ~newly)).sum()),
         reporting=int(reporting.sum()),
         unheard=int((late & vms.in_service).sum()),
-        victim_busy_cores=float(np.nan_to_num(busy_now[victims[0]])) if victims else 0.0,
+        busy_at_end=float(busy_at_end[warm & known].sum()),
+        victim_busy_at_end=float(np.nan_to_num(busy_at_end[victims[0]])) if victims else 0.0,
         newest_sample_at=store.newest(vms.rows),
     )
 

@@ -68,7 +68,7 @@ class Scene:
         queue: Mapping[str, float] | None = None,
         **metrics: float,
     ) -> Snapshot:
-        """Let a minute pass: the VMs named report six times, the queue once; then fold it, five seconds after its end."""
+        """Let a minute pass: the VMs named report six times, the queue once; then fold it, five seconds later."""
         start, self.now = self.now, self.now + 60.0
         for vm, percent in (cpu or {}).items():
             key = next(g.key for g in self.fleet.groups if any(i.vm == vm for i in self.groups[g.name].instances))

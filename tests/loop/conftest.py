@@ -1,0 +1,40 @@
+"""Worlds for the loop's specifications, closed when the test is over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.loop.world import Plan, World
+
+
+@pytest.fixture(autouse=True)
+def _no_account_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Return a maker of worlds: fields of `Plan` by name."""
+    made: list[World] = []
+
+    def make(**plan: object) -> World:
+        world = World(tmp_path, Plan(**plan))  # type: ignore[arg-type]
+        made.append(world)
+        return world
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    """A world with limits that hold nothing back."""
+    return make_world()

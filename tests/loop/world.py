@@ -1,4 +1,4 @@
-"""A small world for the loop: the simulated cloud over HTTP on a virtual clock, VMs that report, and the real agent in between.
+"""A small world for the loop: the simulated cloud on a virtual clock, VMs that report, the real agent between.
 
 world.submit(40); world.tick(); assert world.last.reason is Reason.QUEUE_GREW; assert world.mutations == [...]
 """

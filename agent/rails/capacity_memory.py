@@ -9,7 +9,7 @@ from agent.rails.bounds import bounds_of
 from agent.rails.pause_and_pin import active_pin
 from agent.rails.words import Word, changing, conclude, held, utc
 from agent.state import CapacityMark
-from domain.decisions import CapacityShortage, Proposal, RailEffect, Reason, Verdict
+from domain.decisions import CapacityShortage, Origin, Proposal, RailEffect, Reason, Verdict
 
 NAME = "capacity_memory"
 
@@ -43,8 +43,9 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
     """Move the increase of the first group without capacity to the next type; hold increases that no type can take.
 
     The cheapest type per core comes next, among equals the one nearest in cores; as many VMs as give the same cores,
-    rounded up. Moved increases pass the rails from the bounds on once more, which is why one call moves one group. A
-    pinned group is held instead of moved, and takes nothing from others: its size was given by a person.
+    rounded up. Moved increases pass the rails from the bounds on once more, which is why one call moves one group. What
+    was asked of this very group is held instead of moved, or it would be moved again every minute: a pin, the minimum,
+    and a safe floor whose cores the fleet has already.
     """
     words: list[Word] = []
     moved = False
@@ -53,26 +54,43 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
         if until is None:
             continue
         place = f"no {context.fleet.groups[index].vm_type.name} in {_zones(context, index)}"
-        following = None if _is_pinned(context, index) else _next_type(proposal, context, index)
+        next_attempt = f"next attempt {utc(until)}"
+        cores, obstacle = _movable_cores(proposal, context, index)
+        following = _next_type(proposal, context, index) if cores > 0 else None
         if following is None:
-            why = f"{place}; no other type can take it; next attempt {utc(until)}"
+            why = f"{place}; {obstacle if cores <= 0 else 'no other type can take it'}; {next_attempt}"
             words.append(held(context, index, asked, Reason.NO_CAPACITY, why))
         elif not moved:
             moved = True
-            words += _move(proposal, context, index, following, f"{place}; trying ", f"; next attempt {utc(until)}")
+            sentence = f"{place}; trying {context.fleet.groups[following].vm_type.name}; {next_attempt}"
+            words += _move(proposal, context, index, following, cores, sentence)
     return conclude(NAME, proposal, words)
 
 
+def _movable_cores(proposal: Proposal, context: RailContext, index: int) -> tuple[int, str]:
+    """Return how many cores of the group's increase another type may give instead; if none, why not."""
+    current, asked, of = context.snapshot.requested, proposal.desired[index], context.fleet.cores
+    if _is_pinned(context, index):
+        return 0, "the pin asks for this type"
+    increase = (asked - max(current[index], bounds_of(context, index)[0])) * of[index]
+    if increase <= 0:
+        return 0, "the minimum asks for this type"
+    if proposal.origin is not Origin.FLOOR:
+        return increase, ""
+    without = (*proposal.desired[:index], current[index], *proposal.desired[index + 1 :])
+    lack = sum(n * cores for n, cores in zip(context.limits.safe_floor, of, strict=False))
+    lack -= sum(n * cores for n, cores in zip(without, of, strict=True))
+    return min(increase, max(0, lack)), "the fleet has the cores of the safe floor"
+
+
 def _move(
-    proposal: Proposal, context: RailContext, source: int, target: int, before: str, after: str
+    proposal: Proposal, context: RailContext, source: int, target: int, cores: int, sentence: str
 ) -> tuple[Word, Word]:
     groups = context.fleet.groups
     current, asked = context.snapshot.groups[source].requested, proposal.desired[source]
-    own, other = proposal.desired[target], groups[target].vm_type
-    cores = (asked - current) * groups[source].vm_type.cores
-    size = min(own + -(-cores // other.cores), bounds_of(context, target)[1])
-    numbers = f"{groups[source].key} {asked} -> {current}, {groups[target].key} {own} -> {size}"
-    why = f"{before}{other.name}{after} ({numbers})"
+    own = proposal.desired[target]
+    size = min(own - (-cores // groups[target].vm_type.cores), bounds_of(context, target)[1])
+    why = f"{sentence} ({groups[source].key} {asked} -> {current}, {groups[target].key} {own} -> {size})"
     return (
         Word(source, current, Verdict.MOVED, Reason.CAPACITY_FALLBACK, "", why),
         Word(target, size, Verdict.MOVED, Reason.CAPACITY_FALLBACK, "", why),

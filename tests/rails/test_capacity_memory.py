@@ -5,9 +5,9 @@ import pytest
 from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import RAIL, record_shortage
 from agent.state import CapacityMark
-from domain.decisions import CapacityShortage, Reason, Verdict
+from domain.decisions import CapacityShortage, Origin, Reason, Verdict
 from domain.fleet import Fleet, Group, VmType
-from tests.rails.scenes import NOON, TYPES, ask, passes, pinned, proposal, scene
+from tests.rails.scenes import NOON, TYPES, ask, fleet, passes, pinned, proposal, scene
 
 ONE_ZONE = {"zones": ("us-east-1b",)}
 
@@ -98,6 +98,25 @@ def test_a_pinned_size_is_held_and_not_moved():
     context = scene(state=short(("m5a.large", "")), controls=pinned({"workers_m": 7}))
     effect = ask(RAIL, proposal(7, 4, 4), context)
     assert (effect.reason, effect.after) == (Reason.NO_CAPACITY, (4, 4, 4))
+
+
+def test_what_only_the_minimum_asks_for_is_held_lest_another_type_grow_every_minute():
+    context = scene((0, 4, 4), state=short(("m5a.large", "")), fleet=fleet(minimum=2))
+    effect = ask(RAIL, proposal(2, 4, 4), context)
+    assert (effect.reason, effect.after) == (Reason.NO_CAPACITY, (0, 4, 4))
+    assert "the minimum asks for this type" in effect.detail
+    # Of four VMs two are for the minimum; the other two are one m5a.xlarge.
+    assert ask(RAIL, proposal(4, 4, 4), context).after == (0, 5, 4)
+
+
+def test_a_safe_floor_moves_only_while_the_fleet_lacks_its_cores():
+    floor = {"safe_floor": (4, 1, 0)}  # 12 cores
+    lacking = scene((0, 1, 0), state=short(("m5a.large", "")), limits=floor)
+    assert ask(RAIL, proposal(4, 1, 0, origin=Origin.FLOOR), lacking).after == (0, 3, 0)
+    covered = scene((0, 3, 0), state=short(("m5a.large", "")), limits=floor)
+    effect = ask(RAIL, proposal(4, 3, 0, origin=Origin.FLOOR), covered)
+    assert (effect.reason, effect.after) == (Reason.NO_CAPACITY, (0, 3, 0))
+    assert "the fleet has the cores of the safe floor" in effect.detail
 
 
 def test_scale_in_of_a_short_type_passes():

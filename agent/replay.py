@@ -60,7 +60,7 @@ class Alternative:
     def sizes(self, decision: Decision) -> tuple[int, ...]:
         """Return what was decided; what was there, when nothing could be decided."""
         known = self.inputs.state.known_desired
-        return decision.desired or tuple(known.get(group.key, 0) for group in self.inputs.fleet.groups)
+        return decision.desired or tuple(known.get(group.key, group.minimum) for group in self.inputs.fleet.groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from agent.commands.options import JsonOption, print_json
+from agent.commands.options import JsonOption, examples, print_json
 
 config = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 PAGE = Path("docs/configuration.md")
@@ -19,15 +19,9 @@ def about() -> None:
     """Check the settings, and write their reference page."""
 
 
-@config.command()
+@config.command(epilog=examples("trimtab config check", "TRIMTAB_MODE=act trimtab config check --json"))
 def check(as_json: JsonOption = False) -> None:
-    r"""Print every effective setting and where it came from; list all mistakes at once and exit 1 if there is any.
-
-    \b
-    Examples:
-      trimtab config check
-      TRIMTAB_MODE=act trimtab config check --json
-    """
+    """Print every effective setting and where it came from; list all mistakes at once and exit 1 if there is any."""
     from agent.settings.effective import plain, values
     from agent.settings.load import Source, read_settings
     from agent.settings.names import name_of
@@ -56,18 +50,12 @@ def check(as_json: JsonOption = False) -> None:
     typer.echo(f"\n{len(rows)} settings, no mistakes; the ledger is {plain(loaded.settings.ledger_url)}")
 
 
-@config.command()
+@config.command(epilog=examples("trimtab config docs", "trimtab config docs --check"))
 def docs(
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write; - prints the page.")] = PAGE,
     is_check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 when the file is stale.")] = False,
 ) -> None:
-    r"""Write the reference page of all settings from their definitions.
-
-    \b
-    Examples:
-      trimtab config docs
-      trimtab config docs --check
-    """
+    """Write the reference page of all settings from their definitions."""
     from agent.settings.reference import page
 
     text = page()

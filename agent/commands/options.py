@@ -1,4 +1,4 @@
-"""What the verbs share on the command line: durations, the ledger, the fleet, who asks, and how data is printed."""
+"""What the verbs share on the command line: options, durations and times, who asks, and how data is printed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import getpass
 import json
 import os
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +26,8 @@ OwnerOption = Annotated[
     str | None,
     typer.Option("--owner", help="Who asks; else $SUDO_USER or $USER.", show_default=False),
 ]
+
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it stands in status and in every decision.")]
 
 DURATION_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 LONGEST_DURATION_S = 366 * 86_400.0
@@ -54,31 +55,36 @@ def duration_text(seconds: float) -> str:
     return " ".join(f"{count} {name}" for count, name in parts[first : first + 2] if count)
 
 
-def ledger_url(option: str | None) -> str:
-    """Return the ledger's URL from `--ledger` (a URL or the path of a SQLite file), else from the settings."""
-    from agent.settings.location import ledger_location
-
-    if option is None:
-        return ledger_location(os.environ)
-    return option if "://" in option else f"sqlite:///{Path(option).absolute()}"
+def examples(*lines: str) -> str:
+    """Return the end of a verb's help: two examples, one to a line."""
+    # The backspace keeps the help from being wrapped.
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-def owner(option: str | None) -> str:
+def moment(option: str, text: str, now: float) -> float:
+    """Return the epoch seconds of `2026-03-01T12:00` (UTC unless it says otherwise), or of `2h`: so long ago."""
+    if re.fullmatch(r"[\d.]+[a-z]", text.strip()):
+        return now - duration_s(option, text)
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise BadInput(
+            option, text, "give a time such as 2026-03-01T12:00 (UTC), or how long ago: 90s, 2h, 1d"
+        ) from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def time_text(at: float) -> str:
+    """Return a time as 2026-03-01 12:04:05 UTC."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, OSError, ValueError):
+        return "a time beyond the calendar"
+
+
+def owner_of(option: str | None) -> str:
     """Return who asks: `--owner`, else the user behind sudo, else the user."""
     return option or os.environ.get("SUDO_USER") or os.environ.get("USER") or getpass.getuser()
-
-
-def one_fleet(option: str | None, names: Sequence[str]) -> str:
-    """Return the fleet meant: `--fleet`, or the only one there is; BadInput names those there are."""
-    listed = ", ".join(sorted(names)) or "(none)"
-    if option is not None:
-        if option not in names:
-            raise BadInput("--fleet", option, f"choose one of: {listed}")
-        return option
-    if len(names) != 1:
-        remedy = f"name one of: {listed}" if names else "the ledger holds no fleet yet; start the agent first"
-        raise BadInput("--fleet", None, remedy)
-    return names[0]
 
 
 def print_json(data: Any) -> None:

@@ -19,7 +19,10 @@ LAST = "last"
 
 def explain(
     decision: Annotated[
-        str, typer.Argument(metavar="ID", help="Decision: web-17, 17, an intent's id, or `last`; w-17 if one fits.")
+        str,
+        typer.Argument(
+            metavar="ID", help="Decision: web-17, w-17, 17, an intent's id, `last`, or a fleet for its last."
+        ),
     ] = LAST,
     fleet: FleetOption = None,
     ledger: LedgerOption = None,
@@ -45,6 +48,8 @@ def found(ledger: Ledger, wanted: str, fleet: str | None) -> DecisionRecord:
     from domain.errors import BadInput
 
     names = ledger.fleets()
+    if wanted in names:
+        fleet, wanted = wanted, LAST
     if wanted == LAST:
         rows = ledger.decisions(one_fleet(fleet, names) if fleet else None, limit=1)
         if not rows:
@@ -52,11 +57,12 @@ def found(ledger: Ledger, wanted: str, fleet: str | None) -> DecisionRecord:
         return ledger.decision(rows[0].decision.decision_id)
     if wanted.isdigit():
         return ledger.decision(f"{one_fleet(fleet, names)}-{wanted}")
-    name, _, number = wanted.partition(".")[0].rpartition("-")
-    meant = [known for known in names if known.startswith(name)]
-    if name in names or len(meant) != 1:
-        return ledger.decision(wanted.partition(".")[0])
-    return ledger.decision(f"{meant[0]}-{number}")
+    decision_id = wanted.partition(".")[0]
+    name, _, number = decision_id.rpartition("-")
+    meant = [known for known in names if name and known.startswith(name)]
+    if name not in names and len(meant) == 1 and number.isdigit():
+        decision_id = f"{meant[0]}-{number}"
+    return ledger.decision(decision_id)
 
 
 def text(told: Explanation, record: DecisionRecord) -> list[str]:

@@ -90,8 +90,8 @@ class Settings(BaseSettings):
     grace_s: float = Field(5.0, ge=0, le=30, description="How long after the minute late samples are still taken.")
     drift: DriftHandling = Field(
         DriftHandling.ADOPT,
-        description="When somebody else changed a group: `adopt` takes the new size as the start of the next decision, "
-        "`report` also sets off an alarm and leaves that group alone until it is back.",
+        description="When somebody else changed a size: `adopt` takes the new one as ours, `report` announces it "
+        "as something to look into. Either way the next decision starts from it.",
     )
     protect_busy: bool = Field(
         True, description="Set scale-in protection on VMs that run a job, so that AWS does not take them."

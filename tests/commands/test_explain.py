@@ -57,7 +57,7 @@ def test_a_minute_in_which_aws_could_not_be_read_is_explained(trimtab: Trimtab, 
     assert lines[lines.index("Rails") + 1] == "  none was asked"
 
 
-@pytest.mark.parametrize("wanted", ["last", "web-4", "4", "web-4.workers_s", "w-4"])
+@pytest.mark.parametrize("wanted", ["last", "web", "web-4", "4", "web-4.workers_s", "w-4"])
 def test_a_decision_may_be_named_in_several_ways(trimtab: Trimtab, ledger: str, wanted: str) -> None:
     result = trimtab("explain", wanted)
     assert result.stdout.startswith("web-4  2026-03-01 12:03:00 UTC")
@@ -69,6 +69,7 @@ def test_a_decision_that_is_not_there_is_answered_with_those_near_it(trimtab: Tr
     assert result.exit_code == 2
     assert result.stderr.startswith("error: decision is 'web-9': no such decision is recorded")
     assert "web-3, web-4" in result.stderr
+    assert trimtab("explain", "nonsense").stderr.startswith("error: decision is 'nonsense': no such decision")
 
 
 def test_with_two_fleets_a_number_alone_is_not_enough(trimtab: Trimtab, ledger: str) -> None:

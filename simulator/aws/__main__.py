@@ -1,4 +1,4 @@
-"""`python -m simulator.aws`: serve the simulated cloud until told to stop; prints one line of JSON with the endpoint when it answers."""
+"""`python -m simulator.aws`: serve the simulated cloud until told to stop; prints one line of JSON when it answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from domain.clock import Clock, ScaledClock, VirtualClock, WallClock
 from simulator.aws.lifecycle import Delays
 from simulator.aws.process import start_in_thread
-
 
 PARENT_CHECK_S = 0.25
 

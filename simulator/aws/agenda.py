@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 
 class Agenda:
-    """A queue of (time, action); `settle` runs everything due, each action at its own time, so no background thread is needed."""
+    """A queue of (time, action); `settle` runs each action due at its own time, so no background thread is needed."""
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = itertools.count()
 
     def schedule(self, at: float, action: Callable[[float], None]) -> None:
-        """Run `action(at)` at the first `settle` whose time is `at` or later; equal times run in the order they were scheduled."""
+        """Run `action(at)` at the first `settle` for `at` or later; equal times run in the order scheduled."""
         heapq.heappush(self._due, (at, next(self._order), action))
 
     def settle(self, now: float) -> None:
-        """Run what is due by `now`, earliest first, including what the actions themselves schedule for no later than `now`."""
+        """Run what is due by `now`, earliest first, including what the actions themselves schedule by then."""
         while self._due and self._due[0][0] <= now:
             at, _, action = heapq.heappop(self._due)
             action(at)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import uuid
-from typing import Any, TypeVar
 
-from simulator.aws.activities import instant, stamp
+from simulator.aws.activities import stamp
+from simulator.aws.descriptions import Params, described_group, has_tag, page
 from simulator.aws.errors import AwsError, validation_error
-from simulator.aws.group import PROCESSES, Group, Member
+from simulator.aws.group import PROCESSES, Group
 from simulator.aws.machines import ACCOUNT_ID
 from simulator.aws.region import Region
-
-Params = dict[str, Any]
-T = TypeVar("T")
 
 STORED = (
     "LaunchConfigurationName",
@@ -59,8 +55,8 @@ def create_group(region: Region, params: Params, at: float) -> Params:
         )
     if sum(1 for source in SOURCES if params.get(source)) != 1:
         raise validation_error(
-            "Valid requests must contain either LaunchTemplate, LaunchConfigurationName, InstanceId or MixedInstancesPolicy "
-            "parameter."
+            "Valid requests must contain either LaunchTemplate, LaunchConfigurationName, InstanceId or "
+            "MixedInstancesPolicy parameter."
         )
     low, high = int(params["MinSize"]), int(params["MaxSize"])
     desired = int(params.get("DesiredCapacity", low))
@@ -79,13 +75,16 @@ def create_group(region: Region, params: Params, at: float) -> Params:
     region.scaling.blueprint(group)
     region.groups[name] = group
     _put_tags(group, params.get("Tags", []))
-    because = f"At {stamp(at)} a user request created an AutoScalingGroup changing the desired capacity from 0 to {desired}.  "
+    because = (
+        f"At {stamp(at)} a user request created an AutoScalingGroup "
+        f"changing the desired capacity from 0 to {desired}.  "
+    )
     region.set_desired(group, desired, at, because)
     return {}
 
 
 def update_group(region: Region, params: Params, at: float) -> Params:
-    """UpdateAutoScalingGroup: a size the bounds no longer admit moves to the nearer bound unless a desired capacity is given."""
+    """UpdateAutoScalingGroup: a size the bounds no longer admit moves to the nearer bound unless one is given."""
     group = region.group(params["AutoScalingGroupName"])
     low, high = int(params.get("MinSize", group.min_size)), int(params.get("MaxSize", group.max_size))
     desired = int(params["DesiredCapacity"]) if "DesiredCapacity" in params else min(max(group.desired, low), high)
@@ -107,8 +106,8 @@ def update_group(region: Region, params: Params, at: float) -> Params:
     group.source, group.min_size, group.max_size = trial.source, low, high
     if desired != group.desired:
         because = (
-            f"At {stamp(at)} a user request update of AutoScalingGroup constraints to min: {low}, max: {high}, desired: "
-            f"{desired} changing the desired capacity from {group.desired} to {desired}.  "
+            f"At {stamp(at)} a user request update of AutoScalingGroup constraints to min: {low}, max: {high}, "
+            f"desired: {desired} changing the desired capacity from {group.desired} to {desired}.  "
         )
         region.set_desired(group, desired, at, because)
     return {}
@@ -150,9 +149,9 @@ def describe_groups(region: Region, params: Params, at: float) -> Params:
         raise validation_error("The number of Auto Scaling group names that can be passed in is limited to 100")
     groups = [group for group in region.groups.values() if not names or group.name in names]
     for wanted in params.get("Filters", []):
-        groups = [group for group in groups if _has_tag(group, wanted["Name"], wanted.get("Values", []))]
+        groups = [group for group in groups if has_tag(group, wanted["Name"], wanted.get("Values", []))]
     shown, token = page(sorted(groups, key=lambda group: group.name), params, default=50)
-    return {"AutoScalingGroups": [_described(region, group) for group in shown], **token}
+    return {"AutoScalingGroups": [described_group(region, group) for group in shown], **token}
 
 
 def suspend_processes(region: Region, params: Params, at: float) -> Params:
@@ -209,70 +208,6 @@ def enable_metrics_collection(region: Region, params: Params, at: float) -> Para
     return {}
 
 
-def page(items: list[T], params: Params, *, default: int) -> tuple[list[T], Params]:
-    """Return one page of `items` and, where more follow, the NextToken that leads to them.
-
-    Raises: AwsError (ValidationError, InvalidNextToken) for more than 100 records a page or a token we did not give.
-    """
-    size = int(params.get("MaxRecords", default))
-    if not 1 <= size <= 100:
-        raise validation_error(f"MaxRecords is {size}: it must be between 1 and 100")
-    try:
-        start = int(base64.b64decode(params["NextToken"])) if params.get("NextToken") else 0
-    except ValueError as problem:
-        raise AwsError("InvalidNextToken", "The NextToken value is not valid.") from problem
-    more = start + size < len(items)
-    token = {"NextToken": base64.b64encode(str(start + size).encode()).decode()} if more else {}
-    return items[start : start + size], token
-
-
-def instance_fields(member: Member) -> Params:
-    """Return what the API shows of a member, in a group or on its own."""
-    fields: Params = {
-        "InstanceId": member.instance_id,
-        "InstanceType": member.instance_type,
-        "AvailabilityZone": member.zone,
-        "LifecycleState": member.state,
-        "HealthStatus": "Unhealthy" if member.health == "Unhealthy" else "Healthy",
-        "ProtectedFromScaleIn": member.protected,
-    }
-    if member.template is not None:
-        fields["LaunchTemplate"] = member.template
-    if member.launch_configuration is not None:
-        fields["LaunchConfigurationName"] = member.launch_configuration
-    if member.weight != 1:
-        fields["WeightedCapacity"] = str(member.weight)
-    return fields
-
-
-def _described(region: Region, group: Group) -> Params:
-    result: Params = {
-        "AutoScalingGroupName": group.name,
-        "AutoScalingGroupARN": group.arn,
-        "MinSize": group.min_size,
-        "MaxSize": group.max_size,
-        "DesiredCapacity": group.desired,
-        "AvailabilityZones": group.zones,
-        "CreatedTime": instant(group.created_at),
-        "Instances": [instance_fields(member) for member in group.members.values()],
-        "SuspendedProcesses": [{"ProcessName": name, "SuspensionReason": why} for name, why in group.suspended.items()],
-        "EnabledMetrics": [{"Metric": name, "Granularity": "1Minute"} for name in group.metrics],
-        "Tags": list(group.tags.values()),
-        "ServiceLinkedRoleARN": f"arn:aws:iam::{ACCOUNT_ID}:role/aws-service-role/autoscaling.amazonaws.com/"
-        "AWSServiceRoleForAutoScaling",
-        **group.source,
-    }
-    if "LaunchTemplate" in group.source:
-        shown = region.scaling.blueprint(group).template or {}
-        version = group.source["LaunchTemplate"].get("Version")
-        result["LaunchTemplate"] = (
-            {**shown, "Version": version} if version else {k: shown[k] for k in shown if k != "Version"}
-        )
-    if group.deleting:
-        result["Status"] = "Delete in progress"
-    return result
-
-
 def _check_bounds(low: int, high: int, desired: int) -> None:
     if low > high:
         raise validation_error(f"Max bound, {high}, must be greater than or equal to min bound, {low}")
@@ -283,7 +218,7 @@ def _check_bounds(low: int, high: int, desired: int) -> None:
 
 
 def _check_cooldown(region: Region, group: Group, at: float) -> None:
-    running = [activity for activity in region.diary.running(group.name)]
+    running = region.diary.running(group.name)
     ended = group.last_scaling_end
     cooling = ended is not None and at < ended + float(group.source["DefaultCooldown"])
     if running or cooling:
@@ -316,19 +251,6 @@ def _put_tags(group: Group, tags: list[Params]) -> None:
             "Value": tag.get("Value", ""),
             "PropagateAtLaunch": bool(tag.get("PropagateAtLaunch", False)),
         }
-
-
-def _has_tag(group: Group, filter_name: str, values: list[str]) -> bool:
-    if filter_name == "tag-key":
-        return any(key in values for key in group.tags)
-    if filter_name == "tag-value":
-        return any(tag["Value"] in values for tag in group.tags.values())
-    if filter_name.startswith("tag:"):
-        tag = group.tags.get(filter_name.removeprefix("tag:"))
-        return tag is not None and tag["Value"] in values
-    raise validation_error(
-        f"Filter type {filter_name} is not correct. Allowed Filter types are: tag-key, tag-value, tag:<key>"
-    )
 
 
 def _processes(params: Params) -> list[str]:

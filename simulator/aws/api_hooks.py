@@ -1,7 +1,7 @@
 """The API of lifecycle hooks and instance refreshes.
 
-A refresh is recorded and takes its time: it is InProgress for `Delays.refresh_s`, then Successful, unless cancelled. It replaces no
-instances; what it shows is that one is running, which is what an agent must respect.
+A refresh is recorded and takes its time: it is InProgress for `Delays.refresh_s`, then Successful, unless cancelled. It
+replaces no instances; what it shows is that one is running, which is what an agent must respect.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.aws.activities import instant
-from simulator.aws.api_groups import Params, page
+from simulator.aws.descriptions import Params, page
 from simulator.aws.errors import AwsError, validation_error
 from simulator.aws.group import LAUNCHING_TRANSITION, TERMINATING_TRANSITION, Group, Hook, LifecycleAction, Member
 from simulator.aws.lifecycle import waiting_action

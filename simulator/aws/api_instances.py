@@ -1,4 +1,4 @@
-"""The API of instances and activities: terminate, protect, standby, attach, detach, health, and what a group has been doing."""
+"""The API of instances and activities: terminate, protect, standby, attach, detach, health, and the diary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime
 from typing import Any
 
 from simulator.aws.activities import Activity, stamp
-from simulator.aws.api_groups import Params, instance_fields, page
+from simulator.aws.descriptions import Params, instance_fields, page
 from simulator.aws.errors import AwsError, validation_error
 from simulator.aws.group import COUNTED, IN_SERVICE, LEAVING, STANDBY, Group, Member
 from simulator.aws.machines import GONE
@@ -43,10 +43,11 @@ def describe_activities(region: Region, params: Params, at: float) -> Params:
 
 
 def terminate_instance(region: Region, params: Params, at: float) -> Params:
-    """TerminateInstanceInAutoScalingGroup: protection from scale-in does not stop it; the group's minimum stops a decrement.
+    """TerminateInstanceInAutoScalingGroup: protection does not stop it; the group's minimum stops a decrement.
 
-    With the Terminate process suspended a machine in service stays until the process resumes (the request and any decrement stand);
-    AWS documents that suspension holds for machines in service only, not what the call answers, so that part is our reading.
+    With the Terminate process suspended a machine in service stays until the process resumes (the request and any
+    decrement stand); AWS documents that suspension holds for machines in service only, not what the call answers, so
+    that part is our reading.
     """
     group, member = region.member(params["InstanceId"])
     if member.state in LEAVING:
@@ -57,8 +58,9 @@ def terminate_instance(region: Region, params: Params, at: float) -> Params:
     decrement = bool(params.get("ShouldDecrementDesiredCapacity"))
     if decrement and group.desired - member.weight < group.min_size:
         raise validation_error(
-            f"Currently, desiredSize equals minSize ({group.min_size}). Terminating instance without replacement will violate "
-            "group's min size constraint. Either set shouldDecrementDesiredCapacity flag to false or lower group's min size."
+            f"Currently, desiredSize equals minSize ({group.min_size}). Terminating instance without replacement will "
+            "violate group's min size constraint. Either set shouldDecrementDesiredCapacity flag to false or lower "
+            "group's min size."
         )
     before = group.desired
     cause = f"At {stamp(at)} instance {member.instance_id} was taken out of service in response to a user request"
@@ -150,7 +152,8 @@ def attach_instances(region: Region, params: Params, at: float) -> Params:
     if group.desired + len(ids) > group.max_size:
         raise validation_error(
             f"AutoScalingGroup {group.name} has min-size={group.min_size}, max-size={group.max_size}, and desired-size="
-            f"{group.desired}. To attach {len(ids)} more instance, please update the AutoScalingGroup sizes appropriately."
+            f"{group.desired}. To attach {len(ids)} more instance, please update the AutoScalingGroup sizes "
+            "appropriately."
         )
     for instance_id in ids:
         machine = region.machines.find(instance_id)
@@ -177,7 +180,7 @@ def _take_out(region: Region, params: Params, at: float, title: str, verb: str, 
         if params.get("ShouldDecrementDesiredCapacity") and member.state in COUNTED:
             if group.desired - member.weight < group.min_size:
                 raise validation_error(
-                    f"AutoScalingGroup {group.name} has min-size={group.min_size}: the desired capacity cannot shrink below it."
+                    f"AutoScalingGroup {group.name} has min-size={group.min_size}: desired cannot shrink below it."
                 )
             group.desired -= member.weight
         shrinking = f", shrinking the capacity from {before} to {group.desired}" if group.desired < before else ""

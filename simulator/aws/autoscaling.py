@@ -1,4 +1,4 @@
-"""The Auto Scaling endpoint: which operation is answered by whom, parsed and serialized by the service model boto3 itself uses."""
+"""The Auto Scaling endpoint: who answers which operation, parsed and serialized by the service model boto3 uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moto.core.serialize import SERIALIZERS, SerializationContext
 from moto.core.utils import get_service_model
 
 from simulator.aws import api_groups, api_hooks, api_instances
-from simulator.aws.errors import AwsError, Response
+from simulator.aws.errors import AwsError, Response, validation_error
 from simulator.aws.region import Region
 
 Operation = Callable[[Region, dict[str, Any], float], dict[str, Any]]
@@ -61,7 +61,7 @@ MOTO_OPERATIONS = frozenset(
         "BatchDeleteScheduledAction",
     }
 )
-"""What moto may keep answering: it stores these and they touch no group. (Policies and schedules are stored, never acted on.)"""
+"""What moto may keep answering: it stores these and never acts on them, so they touch no group."""
 
 
 def answer(region: Region, operation: str, form: Mapping[str, str], at: float, request_id: str) -> Response:
@@ -80,6 +80,9 @@ def answer(region: Region, operation: str, form: Mapping[str, str], at: float, r
         Any, {"values": form, "headers": {}, "body": b"", "method": "POST", "url_path": "/", "url_params": {}}
     )
     params: dict[str, Any] = PROTOCOL_PARSERS["query"](model).parse(request)
+    for name in model.input_shape.required_members if model.input_shape is not None else ():
+        if name not in params:
+            raise validation_error(f"1 validation error detected: Value null at '{name}' must not be null")
     result = handler(region, params, at)
     context = SerializationContext(request_id)
     rendered = SERIALIZERS["query"](model, context=context).serialize(result)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """No `instance_type` (None: of any type) in `zone` (None: in any zone) before `until` (epoch seconds; None: until cleared)."""
+    """No `instance_type` (None: any) in `zone` (None: any) before `until` (epoch seconds; None: until cleared)."""
 
     instance_type: str | None
     zone: str | None
@@ -26,8 +26,8 @@ class Shortage:
 def insufficient_capacity(instance_type: str, zone: str, other_zones: Sequence[str]) -> str:
     """Return the status message of a launch refused for want of machines; `other_zones` still have some."""
     message = (
-        f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested ({zone}). "
-        "Our system will be working on provisioning additional capacity. "
+        f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested "
+        f"({zone}). Our system will be working on provisioning additional capacity. "
     )
     if other_zones:
         message += (

@@ -37,7 +37,7 @@ class CloudControl:
         return list(self._ask("POST", "ready", {"group": group})["instance_ids"])
 
     def add_fault(self, kind: str, **about: Any) -> dict[str, Any]:
-        """Make a fault rule: see `simulator.aws.faults.KINDS`; kind "capacity" takes instance_type, zone and duration_s."""
+        """Make a fault rule of `simulator.aws.faults.KINDS`; kind "capacity" takes instance_type, zone, duration_s."""
         return dict(self._ask("POST", "faults", {"kind": kind, **about}))
 
     def faults(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class CloudControl:
         return dict(self._ask("POST", "spot-notice", {"instance_ids": instance_ids, **about}))
 
     def calls(self, since: int = 0, **wanted: str | bool) -> list[dict[str, Any]]:
-        """Return logged calls numbered above `since`, filtered by field (service, operation, plane, mutating, access_key, fault)."""
+        """Return logged calls numbered above `since` whose fields (service, operation, plane, ...) equal `wanted`."""
         query = urllib.parse.urlencode({"since": since, **wanted})
         return list(self._ask("GET", f"calls?{query}")["calls"])
 

@@ -1,4 +1,4 @@
-"""The whole cloud: one clock, one agenda, the regions' Auto Scaling, shortages, faults, spot notices and the call log."""
+"""The whole cloud: one clock, one agenda, the regions' Auto Scaling, shortages, faults, spot notices, call log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from simulator.aws.region import Region
 class Cloud:
     """Everything the endpoint knows beyond moto. Hold `lock` while touching regions; `settle` first.
 
-    `seed` decides launch delays, fault dice and which machines a spot notice names. With `zone_rebalance` a group that terminations left
-    lopsided evens its zones out by itself, as AWS's AZRebalance does; it is off by default because it acts unasked.
+    `seed` decides launch delays, fault dice and which machines a spot notice names. With `zone_rebalance` a group that
+    terminations left lopsided evens its zones out by itself, as AWS's AZRebalance does; it is off by default because it
+    acts unasked.
     """
 
     clock: Clock

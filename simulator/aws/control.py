@@ -1,4 +1,4 @@
-"""The control endpoint under `/_trimtab/`: clock, readiness, faults, capacity, spot notices, instance metadata, the call log, prices.
+"""The control endpoint under `/_trimtab/`: clock, readiness, faults, spot notices, metadata, call log, prices.
 
 | method and path | does |
 |---|---|

@@ -18,7 +18,7 @@ KINDS = {
     "internal_error": "answers InternalFailure, status 500",
     "timeout_before": "does nothing, holds the connection `hold_s` wall seconds and closes it without an answer",
     "timeout_after": "carries the request out, then holds and closes the connection without an answer",
-    "fail_terminate": "refuses TerminateInstanceInAutoScalingGroup (for `instance_ids`, or any) with ScalingActivityInProgress",
+    "fail_terminate": "refuses TerminateInstanceInAutoScalingGroup (of `instance_ids`): ScalingActivityInProgress",
     "lost_completion": "answers CompleteLifecycleAction 200 without effect",
     "late_heartbeat": "answers RecordLifecycleActionHeartbeat 200 and lets it take effect `delay_s` later",
 }
@@ -45,7 +45,7 @@ _QUERY_CODED = frozenset({"sqs", "cloudwatch"})
 """Services that speak JSON or CBOR by now and keep the error codes of their query days."""
 _MESSAGES = {
     "throttle": "Rate exceeded",
-    "access_denied": "User: arn:aws:iam::123456789012:user/simulated is not authorized to perform: {service}:{operation}",
+    "access_denied": "User: arn:aws:iam::123456789012:user/agent is not authorized to perform: {service}:{operation}",
     "expired_token": "The security token included in the request is expired",
     "internal_error": "An internal error has occurred",
 }
@@ -101,7 +101,7 @@ class Faults:
     def add(
         self, now: float, *, kind: str, duration_s: float | None = None, count: int | None = None, **about: Any
     ) -> Fault:
-        """Make a rule, for `duration_s` of the cloud's time and for `count` requests at most (None: without such a limit).
+        """Make a rule for `duration_s` of the cloud's time and `count` requests at most (None: without that limit).
 
         Raises: ValueError for an unknown kind or field, or a rate outside 0..1.
         """

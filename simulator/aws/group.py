@@ -1,4 +1,4 @@
-"""The words of Auto Scaling: a group, its members and their lifecycle states, hooks and the actions that wait on them."""
+"""The words of Auto Scaling: a group, its members and their states, hooks and the actions that wait on them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROCESSES = (
 
 @dataclass(slots=True)
 class Hook:
-    """A lifecycle hook: machines in `transition` wait `heartbeat_s`, then `default_result` ("CONTINUE" or "ABANDON") happens."""
+    """A lifecycle hook: machines in `transition` wait `heartbeat_s`, then CONTINUE or ABANDON by `default_result`."""
 
     name: str
     transition: str
@@ -43,7 +43,7 @@ class Hook:
 
     @property
     def global_timeout_s(self) -> float:
-        """Return how long heartbeats may keep a machine waiting: 48 hours or a hundred heartbeats, whichever is less."""
+        """Return how long heartbeats may keep a machine waiting: 48 hours or a hundred periods, whichever is less."""
         return min(172_800.0, 100.0 * self.heartbeat_s)
 
 
@@ -70,11 +70,12 @@ class Member:
     weight: int = 1
     state: str = PENDING
     health: str = "Healthy"
+    missed: bool = False
+    """Its machine is gone and a health check is on its way to find that out."""
     protected: bool = False
     template: dict[str, str] | None = None
     launch_configuration: str | None = None
     in_service_at: float | None = None
-    abandoned: bool = False
     standing_order: bool = False
     """A termination asked for while the Terminate process was suspended; carried out when it resumes."""
     activity: Activity | None = None

@@ -1,7 +1,8 @@
 """One machine's way through a group: Pending, the hooks, InService, Terminating, gone; and what the diary says of it.
 
-The order of states is AWS's: Pending -> (Pending:Wait) -> InService -> (Terminating:Wait) -> Terminating -> removed. A machine stays
-Pending for the launch delay, then waits on its launching hooks; it is shutting down for the terminate delay after its terminating hooks.
+The order of states is AWS's: Pending -> (Pending:Wait) -> InService -> (Terminating:Wait) -> Terminating -> removed. A
+machine stays Pending for the launch delay, then waits on its launching hooks; it is shutting down for the terminate
+delay after its terminating hooks.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Delays:
 
 
 class Lifecycle:
-    """Moves members through their states; `changed(group, at)` is called when a member has left and the group may want another."""
+    """Moves members through their states; `changed(group, at)` is called when a group may want another member."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Lifecycle:
         self.agenda.schedule(at + delay_s, lambda due: self.booted(group, member, due))
 
     def booted(self, group: Group, member: Member, at: float) -> None:
-        """Let the machine run its launching hooks, or straight into service; nothing happens to one that is no longer Pending."""
+        """Let a Pending machine run its launching hooks, or go straight into service; others are left alone."""
         if member.state != PENDING or self.machines.state(member.instance_id) != "pending":
             return
         self.machines.set_state(member.instance_id, "running")
@@ -96,7 +97,7 @@ class Lifecycle:
         self._close(group, member, "Successful", at)
 
     def leave(self, group: Group, member: Member, cause: str, at: float, *, hooks: bool = True) -> Activity:
-        """Take the member out of service for good, through its terminating hooks unless `hooks` is False; return the activity."""
+        """Take the member out for good, through its terminating hooks unless `hooks` is False; return the activity."""
         if member.activity is not None and member.activity.end is None:
             member.activity.close("Cancelled", at)
         activity = self.diary_entry(group, f"Terminating EC2 instance: {member.instance_id}", cause, at, member.zone)
@@ -113,7 +114,6 @@ class Lifecycle:
         if member.state == PENDING_WAIT:
             if result == "ABANDON":
                 cause = f"At {stamp(at)} an instance was taken out of service in response to a launch failure."
-                member.abandoned = True
                 self._close(group, member, "Cancelled", at, f"Lifecycle action {action.hook.name} was abandoned.")
                 self.leave(group, member, cause, at, hooks=False)
                 self.changed(group, at)

@@ -21,7 +21,7 @@ GONE = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """What a launch template (or launch configuration) resolves to; `template` is what the API shows for an instance."""
+    """What a launch template (or configuration) resolves to; `template` is what the API shows for an instance."""
 
     image_id: str
     instance_type: str | None
@@ -44,7 +44,7 @@ class Machines:
         return ec2_backends[ACCOUNT_ID][self.region]
 
     def blueprint(self, specification: dict[str, Any]) -> Blueprint:
-        """Resolve a LaunchTemplate specification ("$Latest", "$Default" or a number) against moto's launch templates."""
+        """Resolve a LaunchTemplate specification (version "$Latest", "$Default" or a number) against moto's."""
         identifier, name = specification.get("LaunchTemplateId"), specification.get("LaunchTemplateName")
         if bool(identifier) == bool(name):
             raise validation_error("Valid requests must contain either launchTemplateId or LaunchTemplateName")

@@ -10,9 +10,9 @@ from simulator.aws.errors import AwsError
 
 
 def read(cloud: Cloud, instance_id: str, path: str) -> str:
-    """Return the value under `latest/meta-data/`; reads settle the cloud first, so a machine learns its fate without delay.
+    """Return the value under `latest/meta-data/`; the cloud settles first, so a machine learns its fate at once.
 
-    Raises: LookupError where the real service answers 404: an unknown item, no spot action, no Auto Scaling group, no such machine.
+    Raises: LookupError where the real service answers 404: an unknown item or machine, no spot action, no group.
     """
     now = cloud.settle()
     with cloud.lock:

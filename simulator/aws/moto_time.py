@@ -1,9 +1,9 @@
 """Moto's time follows our clock: one second of an SQS visibility timeout is one second of the simulated cloud.
 
-Moto reads the time through `moto.core.utils.utcnow`, which most of its modules import by name. `follow` loads the services we serve and
-replaces that one function wherever moto holds it; `moto.core.utils.unix_time`, which SQS uses for visibility, delay and retention, calls
-it, so it follows too. This is process-wide: one clock at a time, and `follow` returns the call that undoes it.
-Long polls do not go through this: `queues.receive` waits outside moto, on the clock.
+Moto reads the time through `moto.core.utils.utcnow`, which most of its modules import by name. `follow` loads the
+services we serve and replaces that one function wherever moto holds it; `moto.core.utils.unix_time`, which SQS uses for
+visibility, delay and retention, calls it, so it follows too. This is process-wide: one clock at a time, and `follow`
+returns the call that undoes it. Long polls do not go through this: `queues.receive` waits outside moto, on the clock.
 """
 
 from __future__ import annotations

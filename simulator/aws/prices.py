@@ -31,7 +31,7 @@ def spot_price_per_hour(instance_type: str, zone: str) -> float:
 
 
 def priced(spot_price_history: bytes) -> bytes:
-    """Return moto's answer to DescribeSpotPriceHistory with our prices for the types we know, in place of its constant."""
+    """Return moto's answer to DescribeSpotPriceHistory with our prices, for the types we know, for its constant."""
     return _ITEM.sub(_priced_item, spot_price_history.decode()).encode()
 
 

@@ -1,4 +1,4 @@
-"""Starting and stopping the cloud: in a thread of this process for tests, or as a process of its own that dies with its parent."""
+"""Starting and stopping the cloud: in a thread for tests, or as a process of its own that ends with its parent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,8 @@ from simulator.aws.lifecycle import Delays
 from simulator.aws.server import Endpoint
 
 _running = threading.Lock()
+_AMIS = "MOTO_EC2_LOAD_DEFAULT_AMIS"
+"""Moto invents 1300 machine images per region unless told not to, longer work than most tests; ours start without."""
 
 
 class QuietHandler(MotoRequestHandler):
@@ -32,7 +34,7 @@ class QuietHandler(MotoRequestHandler):
 
     disable_nagle_algorithm = True
 
-    def log(self, type: str, message: str, *args: Any) -> None:
+    def log(self, *about: Any) -> None:
         """Log nothing: the call log has it."""
 
     def connection_dropped(self, error: BaseException, environ: dict[str, Any] | None = None) -> None:
@@ -49,7 +51,7 @@ class RunningCloud:
     _server: BaseWSGIServer
     _application: Endpoint
     _thread: threading.Thread
-    _give_time_back: Any
+    _restore: Callable[[], None]
 
     def stop(self) -> None:
         """Stop serving and forget everything; a second call does nothing."""
@@ -59,7 +61,7 @@ class RunningCloud:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        self._give_time_back()
+        self._restore()
         _running.release()
 
 
@@ -77,6 +79,8 @@ def start_in_thread(
     """
     if not _running.acquire(blocking=False):
         raise RuntimeError("this process already runs a cloud: stop() it first, or use start_process for a second one")
+    amis = os.environ.get(_AMIS)
+    os.environ[_AMIS] = "false"
     reset_model_data()
     BackendDict.reset()
     mock_random.seed(seed)
@@ -88,7 +92,15 @@ def start_in_thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.02}, name="simulated-cloud", daemon=True
     )
     thread.start()
-    return RunningCloud(f"http://127.0.0.1:{server.server_port}", cloud, server, application, thread, give_time_back)
+
+    def restore() -> None:
+        give_time_back()
+        if amis is None:
+            del os.environ[_AMIS]
+        else:
+            os.environ[_AMIS] = amis
+
+    return RunningCloud(f"http://127.0.0.1:{server.server_port}", cloud, server, application, thread, restore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,7 @@ class CloudProcess:
 
 @contextmanager
 def start_process(arguments: Sequence[str] = (), *, ready_timeout_s: float = 30.0) -> Iterator[CloudProcess]:
-    """Run `python -m simulator.aws` with `arguments` until the block ends, however it ends; on Linux it also dies with this process.
+    """Run `python -m simulator.aws` with `arguments` until the block ends; it also ends when this process does.
 
     Raises: RuntimeError when it does not say that it is ready within `ready_timeout_s`.
     """

@@ -1,4 +1,4 @@
-"""The Auto Scaling service of one region: its groups, and what happens to them by itself (health checks, refreshes, rebalancing)."""
+"""The Auto Scaling service of one region: its groups, and what happens to them by itself."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ class Region:
         self.scaling.reconcile(group, at, because)
 
     def notice_machines(self, at: float) -> None:
-        """See which members' machines were stopped or terminated behind the group's back; the health check finds out later."""
+        """See whose machines were stopped or terminated behind the group's back; the health check finds out later."""
         for group in self.groups.values():
             for member in group.members.values():
-                if member.state in COUNTED and member.health == "Healthy" and self._is_gone(member):
+                if member.state in COUNTED and not member.missed and self._is_gone(member):
                     self._check_health_later(group, member, at)
 
     def unhealthy(self, group: Group, member: Member, at: float, why: str) -> None:
@@ -105,19 +105,23 @@ class Region:
         """Catch up with what was held back while processes were suspended."""
         for member in list(group.members.values()):
             if member.standing_order and "Terminate" not in group.suspended and member.state == IN_SERVICE:
-                cause = f"At {stamp(at)} instance {member.instance_id} was taken out of service in response to a user request."
+                cause = (
+                    f"At {stamp(at)} instance {member.instance_id} was taken out of service in response to a user "
+                    "request."
+                )
                 self.lifecycle.leave(group, member, cause, at)
             elif member.health == "Unhealthy":
                 self.unhealthy(group, member, at, "an EC2 health check indicating it has been terminated or stopped")
+        self.notice_machines(at)
         self.scaling.reconcile(group, at)
 
     def delete(self, group: Group, at: float, *, force: bool) -> None:
-        """Delete the group, or with `force` terminate what it has first, without hooks; it goes when the last member has gone."""
+        """Delete the group; `force` terminates what it has first, without hooks, and it goes with the last member."""
         if group.members and not force:
             raise AwsError(
                 "ResourceInUse",
-                "You cannot delete an AutoScalingGroup while there are instances or pending Spot instance request(s) still in "
-                "the group.",
+                "You cannot delete an AutoScalingGroup while there are instances or pending Spot instance request(s) "
+                "still in the group.",
             )
         group.deleting, group.desired, group.min_size = True, 0, 0
         for member in list(group.members.values()):
@@ -130,14 +134,13 @@ class Region:
             del self.groups[group.name]
 
     def _check_health_later(self, group: Group, member: Member, at: float) -> None:
-        member.health = "Unknown"
+        member.missed = True
 
         def check(due: float) -> None:
             if member.instance_id not in group.members or member.state in LEAVING:
                 return
-            if "HealthCheck" in group.suspended:
-                member.health = "Healthy"
-            elif self._is_gone(member):
+            member.missed = "HealthCheck" not in group.suspended and self._is_gone(member)
+            if member.missed:
                 self.unhealthy(group, member, due, "an EC2 health check indicating it has been terminated or stopped")
 
         self.agenda.schedule(at + self.delays.health_check_s, check)
@@ -164,7 +167,7 @@ class Region:
         return max(counts) - min(counts)
 
     def _rebalance(self, group: Group, at: float) -> None:
-        """Launch in the emptiest zone first and terminate in the fullest when the new machine serves, as AZRebalance does."""
+        """Launch in the emptiest zone, and terminate in the fullest once that serves, as AZRebalance does."""
         if (
             group.name not in self.groups
             or group.suspended.keys() & {"AZRebalance", "Launch"}
@@ -175,8 +178,8 @@ class Region:
         empty = min(group.zones, key=lambda zone: (counts[zone], zone))
         full = max(group.zones, key=lambda zone: (counts[zone], zone))
         because = (
-            f"At {stamp(at)} instances were launched to balance instances in zones {empty} with other zones resulting in more "
-            f"than desired number of instances in the group.  "
+            f"At {stamp(at)} instances were launched to balance instances in zones {empty} with other zones resulting "
+            f"in more than desired number of instances in the group.  "
         )
         fresh = self.scaling.grow(group, at, because, group.capacity + 1, only_zone=empty)
 

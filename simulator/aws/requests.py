@@ -1,4 +1,4 @@
-"""Whose request this is and what it asks: service, region, operation, protocol and access key, read as AWS's front door reads them."""
+"""Whose request this is and what it asks, read from the wire: service, region, operation, protocol, access key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _DATA_PLANE = frozenset(
 )
 _LOGGED = re.compile(
     r"AutoScalingGroupName|DesiredCapacity|MinSize|MaxSize|ShouldDecrement|HonorCooldown|InstanceId|LifecycleHookName|"
-    r"LifecycleActionResult|ScalingProcesses|ProtectedFromScaleIn|QueueUrl|QueueName|^Names?$|Namespace|HealthStatus|ResourceId"
+    r"LifecycleActionResult|ScalingProcesses|ProtectedFromScaleIn|QueueUrl|QueueName|^Names?$|Namespace|"
+    r"HealthStatus|ResourceId"
 )
 
 
@@ -52,15 +53,16 @@ class AwsRequest:
     def mutating(self) -> bool:
         """Return whether the request can change anything.
 
-        The rule: everything does, except operations named Describe*, Get*, List*, Head* or BatchGet*, the STS calls that only hand
-        out or explain credentials, and EC2 requests with DryRun. Receiving from a queue hides messages, so it counts as mutating.
+        The rule: everything does, except operations named Describe*, Get*, List*, Head* or BatchGet*, the STS calls
+        that only hand out or explain credentials, and EC2 requests with DryRun. Receiving from a queue hides messages,
+        so it counts as mutating.
         """
         dry_run = self.form.get("DryRun", "").lower() == "true"
         return not (self.operation.startswith(_READ_ONLY) or self.operation in _READ_ONLY_TOO or dry_run)
 
     @property
     def plane(self) -> str:
-        """Return "data" for traffic through queues, topics and metrics, "control" for everything that changes or shows resources."""
+        """Return "data" for traffic through queues, topics and metrics, "control" for everything else."""
         return "data" if (self.service, self.operation) in _DATA_PLANE else "control"
 
     @property

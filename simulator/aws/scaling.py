@@ -1,8 +1,9 @@
-"""How many, where and whom: brings a group's machines to its desired capacity, as far as AWS has them and the group allows.
+"""How many, where and whom: brings a group to its desired capacity, as far as AWS has machines.
 
-A launch tries the group's zones from the emptiest on and, in a mixed group, the overrides in their order of priority within a zone. A
-zone without machines leaves a Failed activity; with every zone short the group tries again after 60 s, then after twice as long each
-time, up to 15 minutes. Scale-in follows the group's termination policies and never takes a protected member.
+A launch tries the group's zones from the emptiest on and, in a mixed group, the overrides in their order of priority
+within a zone. A zone without machines leaves a Failed activity; with every zone short the group tries again after 60 s,
+then after twice as long each time, up to 15 minutes. Scale-in follows the group's termination policies and never takes
+a protected member.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class Scaling:
         self.zone_fallback = True
 
     def reconcile(self, group: Group, at: float, because: str = "") -> None:
-        """Launch or terminate until the group's capacity is what it desires; `because` opens the cause of each activity."""
+        """Launch or terminate until the capacity is what the group desires; `because` opens each activity's cause."""
         if group.capacity < group.desired and "Launch" not in group.suspended and not group.deleting:
             self.grow(group, at, because, group.desired)
         elif group.capacity > group.desired and "Terminate" not in group.suspended:
             self._shrink(group, at, because)
 
     def grow(self, group: Group, at: float, because: str, target: int, only_zone: str | None = None) -> list[Member]:
-        """Launch up to `target` capacity; return the new members. What could not be launched now is tried again later."""
+        """Launch up to `target` capacity and return the new members; what is refused now is tried again later."""
         launched: list[Member] = []
         short: set[str] = set()
         group.retry_round += 1
@@ -46,8 +47,8 @@ class Scaling:
                 return launched
             before = group.capacity
             cause = (
-                f"{because}At {stamp(at)} an instance was started in response to a difference between desired and actual "
-                f"capacity, increasing the capacity from {before} to {target}."
+                f"{because}At {stamp(at)} an instance was started in response to a difference between desired and "
+                f"actual capacity, increasing the capacity from {before} to {target}."
             )
             try:
                 member = self._launch(group, zone, at)
@@ -99,9 +100,9 @@ class Scaling:
         chosen = self.victims(group, excess)
         for member in chosen:
             cause = (
-                f"{because}At {stamp(at)} an instance was taken out of service in response to a difference between desired "
-                f"and actual capacity, shrinking the capacity from {before} to {group.desired}.  At {stamp(at)} instance "
-                f"{member.instance_id} was selected for termination."
+                f"{because}At {stamp(at)} an instance was taken out of service in response to a difference between "
+                f"desired and actual capacity, shrinking the capacity from {before} to {group.desired}.  At "
+                f"{stamp(at)} instance {member.instance_id} was selected for termination."
             )
             self.lifecycle.leave(group, member, cause, at)
         if because and any(member.protected for member in group.counted) and group.capacity > group.desired:

@@ -1,8 +1,9 @@
-"""The endpoint: a WSGI application in front of moto that logs every call, lets faults strike, and answers Auto Scaling itself."""
+"""The endpoint: a WSGI application before moto that logs every call, lets faults strike and answers Auto Scaling."""
 
 from __future__ import annotations
 
 import io
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable
@@ -24,6 +25,9 @@ Environ = dict[str, Any]
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
+_log = logging.getLogger(__name__)
+
+
 class NoAnswer(ConnectionError):
     """Raised to close the caller's connection without a word."""
 
@@ -38,7 +42,9 @@ class Endpoint:
         self._tokens: dict[tuple[str, str], tuple[bytes, Response]] = {}
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one HTTP request."""
+        """Answer one HTTP request; a connection kept open beyond the cloud's end gets no answer."""
+        if self.closing.is_set():
+            raise NoAnswer
         if environ.get("PATH_INFO", "").startswith(control.PREFIX):
             status, headers, body = control.answer(self.cloud, environ)
         else:
@@ -71,12 +77,17 @@ class Endpoint:
                 response = self._without_effect(request, request_id)
             elif fault is not None and fault.kind == "late_heartbeat":
                 later = now + fault.delay_s
-                self.cloud.agenda.schedule(later, lambda due: self._quietly(request, due))
+                with self.cloud.lock:
+                    self.cloud.agenda.schedule(later, lambda due: self._quietly(request, due))
                 response = self._without_effect(request, request_id)
             else:
                 response = self._carry_out(request, environ, now, request_id)
         except AwsError as refusal:
             response = render(refusal, request.protocol, request_id)
+        except Exception as mistake:
+            _log.exception("%s %s met a mistake of ours", request.service, request.operation)
+            own = AwsError("InternalFailure", f"the simulated cloud failed: {mistake!r}", 500)
+            response = render(own, request.protocol, request_id)
         if fault is not None and fault.kind == "timeout_after":
             self._drop(fault)
         return response
@@ -123,8 +134,8 @@ class Endpoint:
 
     def _without_effect(self, request: AwsRequest, request_id: str) -> Response:
         body = (
-            f'<{request.operation}Response xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/"><{request.operation}Result/>'
-            f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{request.operation}Response>"
+            f'<{request.operation}Response xmlns="http://autoscaling.amazonaws.com/doc/2011-01-01/">'
+            f"<{request.operation}Result/><ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{request.operation}Response>"
         )
         return 200, [("Content-Type", "text/xml")], body.encode()
 

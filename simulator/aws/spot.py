@@ -33,9 +33,10 @@ def notify(
 ) -> dict[str, Any]:
     """Give notice to the named machines, or to `count` chosen by the seeded dice among the groups' machines.
 
-    Each gets an EventBridge-shaped message on `queue` (a name or URL; default: the last one given), `duplicates` more copies of it, in
-    random order with `shuffled`. An interruption also shows in the instance metadata and takes the machine `NOTICE_S` later; the group
-    finds out by its health check. A rebalance recommendation is a message only. Any machine may be named, bought on the spot market or not.
+    Each gets an EventBridge-shaped message on `queue` (a name or URL; default: the last one given), `duplicates` more
+    copies of it, in random order with `shuffled`. An interruption also shows in the instance metadata and takes the
+    machine `NOTICE_S` later; the group finds out by its health check. A rebalance recommendation is a message only. Any
+    machine may be named, bought on the spot market or not.
 
     Raises: ValueError for an unknown kind, queue or machine.
     """

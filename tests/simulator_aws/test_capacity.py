@@ -1,4 +1,4 @@
-"""AWS has no machines: launches fail in the diary, other zones and types are tried, and the group tries again by itself."""
+"""AWS has no machines: launches fail in the diary, other zones and types are tried, and the group tries again."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_a_short_zone_fails_in_the_diary_and_another_zone_of_the_group_serves(wo
     (refused,) = failed(world)
     assert refused["StatusMessage"] == (
         "We currently do not have sufficient m5a.large capacity in the Availability Zone you requested (us-east-1a). "
-        "Our system will be working on provisioning additional capacity. You can currently get m5a.large capacity by not "
-        "specifying an Availability Zone in your request or choosing us-east-1b. Launching EC2 instance failed."
+        "Our system will be working on provisioning additional capacity. You can currently get m5a.large capacity by "
+        "not specifying an Availability Zone in your request or choosing us-east-1b. Launching EC2 instance failed."
     )
     assert refused["Progress"] == 100
 

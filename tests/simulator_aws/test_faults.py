@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
@@ -13,7 +17,7 @@ from simulator.aws.process import start_in_thread
 from tests.simulator_aws.world import START, World
 
 
-def code_of(call, **about) -> str:
+def code_of(call: Callable[..., object], **about: object) -> str:
     with pytest.raises(ClientError) as refusal:
         call(**about)
     return str(refusal.value.response["Error"]["Code"])
@@ -192,6 +196,20 @@ def test_rules_are_listed_with_how_often_they_struck_and_dropped_one_by_one(worl
         ),
     ],
 )
-def test_a_mistaken_rule_is_refused_with_the_remedy(world: World, about: dict[str, object], message: str) -> None:
+def test_a_mistaken_rule_is_refused_with_the_remedy(world: World, about: dict[str, Any], message: str) -> None:
     with pytest.raises(ControlError, match=message):
         world.control.add_fault(**about)
+
+
+def test_a_request_without_what_it_needs_is_refused_not_dropped(world: World) -> None:
+    scope = "AKIATRIMTABAGENT0001/20261120/us-east-1/autoscaling/aws4_request"
+    request = urllib.request.Request(
+        world.running.endpoint,
+        b"Action=SetDesiredCapacity&AutoScalingGroupName=web",
+        {"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"},
+    )
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        urllib.request.urlopen(request, timeout=5)
+    with refusal.value as answer:
+        assert answer.code == 400
+        assert b"Value null at &#x27;DesiredCapacity&#x27; must not be null" in answer.read()

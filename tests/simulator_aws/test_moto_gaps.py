@@ -1,11 +1,11 @@
 """Where plain moto is not AWS: each gap measured on moto itself and, with the same calls, closed by our cloud.
 
-The left side of each pair says what moto does today; when a moto release closes a gap, its test fails here and our part may go.
+The left side of each pair says what moto does today; when a release closes a gap, its test fails here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
@@ -192,12 +192,14 @@ GAPS: list[tuple[Callable[[Side], object], object, object]] = [
 
 
 @pytest.fixture
-def plain_moto(monkeypatch: pytest.MonkeyPatch):
+def plain_moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[Side]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATRIMTABAGENT0001")
+    monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "simulated")
     once = Config(retries={"total_max_attempts": 1})
     with mock_aws():
-        yield Side(lambda service: boto3.client(service, region_name="us-east-1", config=once), lambda seconds: None)
+        connect: Any = boto3.client
+        yield Side(lambda service: connect(service, region_name="us-east-1", config=once), lambda seconds: None)
 
 
 @pytest.mark.parametrize(("measure", "moto", "aws"), GAPS, ids=[gap[0].__name__ for gap in GAPS])

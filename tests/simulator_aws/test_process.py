@@ -40,7 +40,8 @@ def test_the_process_dies_with_its_parent() -> None:
         "    sys.stdin.read()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None and parent.stdin is not None
+    assert parent.stdout is not None
+    assert parent.stdin is not None
     child = int(parent.stdout.readline())
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()

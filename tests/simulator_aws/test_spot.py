@@ -1,4 +1,4 @@
-"""Spot interruptions: a notice on the queue and in the metadata, two minutes, then the machine is gone and later replaced."""
+"""Spot interruptions: a notice on the queue and in the metadata, two minutes, then the machine is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances leave: by id, by a lower desired capacity, never when protected from scale-in, never below the minimum by decrement."""
+"""Instances leave: by id or by a lower desired capacity, the protected only by id, nobody below the minimum."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ class World:
     def client(self, service: str, *, access_key: str = "AKIATRIMTABAGENT0001", timeout_s: float = 10.0) -> Any:
         key = f"{service}/{access_key}/{timeout_s}"
         if key not in self._clients:
-            self._clients[key] = boto3.client(
+            connect: Any = boto3.client
+            self._clients[key] = connect(
                 service,
                 endpoint_url=self.running.endpoint,
                 region_name="us-east-1",

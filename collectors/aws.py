@@ -107,6 +107,12 @@ class AwsSession:
                 self._clients[service, attempts] = make(service, endpoint_url=self.options.endpoint_url, config=config)
             return self._clients[service, attempts]
 
+    def close(self) -> None:
+        """Close the connections; the session may still be used and opens new ones."""
+        with self._lock:
+            for client in self._clients.values():
+                client.close()
+
     def _call(self, service: str, operation: str, attempts: int, parameters: dict[str, Any]) -> dict[str, Any]:
         family = f"{service} {'read' if is_read(service, operation) else 'change'}"
         refusal = None if self._stopped(service, operation) else self.budget.refusal(family)

@@ -1,0 +1,129 @@
+"""Drains: kept while work runs, let go when idle, never stuck past the deadline."""
+
+from __future__ import annotations
+
+from domain.decisions import Direction
+from tests.actuators.shift import Shift
+
+HEARTBEAT, COMPLETE = "RecordLifecycleActionHeartbeat", "CompleteLifecycleAction"
+TERMINATE = "TerminateInstanceInAutoScalingGroup"
+
+
+def begin_drain(shift: Shift, *, heartbeat_s: int = 300, **about: object) -> str:
+    """Put a drain hook on the group, terminate a VM by the actuator, and return its id."""
+    shift.world.groups.put_lifecycle_hook(
+        AutoScalingGroupName="web-s",
+        LifecycleHookName="drain",
+        LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING",
+        HeartbeatTimeout=heartbeat_s,
+    )
+    shift.start_agent(**about)
+    victim = shift.serving()[0]
+    shift.apply(shift.intent(Direction.IN, victims=[victim]))
+    return victim
+
+
+def state(shift: Shift, vm: str) -> str:
+    return next(
+        (one["LifecycleState"] for one in shift.world.show("web-s")["Instances"] if one["InstanceId"] == vm), "gone"
+    )
+
+
+def after_termination(shift: Shift) -> list[tuple[str, str]]:
+    return [one for one in shift.mutations if one[0] not in (TERMINATE, "SetInstanceProtection")]
+
+
+def test_a_busy_vm_is_kept_by_heartbeats_and_let_go_when_it_is_idle(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    assert shift.tend({vm: 2.0}) == [("draining", vm)]
+    for _ in range(11):
+        assert shift.tend({vm: 2.0}) == []
+    assert state(shift, vm) == "Terminating:Wait"  # 12 minutes with a hook of 5
+    assert after_termination(shift) == [(HEARTBEAT, vm)] * 4  # once per half heartbeat, not per tick
+    assert shift.tend({vm: 0.0}) == [("drained", vm)]
+    assert after_termination(shift)[-1] == (COMPLETE, vm)
+    shift.control.advance(60.0)
+    assert state(shift, vm) == "gone"
+
+
+def test_a_report_from_before_the_worker_could_know_does_not_let_it_go(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    assert shift.tend({vm: 0.0}, seconds=10.0) == [("draining", vm)]
+    assert after_termination(shift) == [(HEARTBEAT, vm)]
+    assert shift.tend({vm: 0.0}, seconds=30.0) == [("drained", vm)]
+
+
+def test_a_silent_vm_is_left_to_its_hook(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    assert shift.tend({vm: None}) == [("draining", vm)]
+    shift.tend({})
+    assert after_termination(shift) == []
+    shift.control.advance(300.0)
+    assert state(shift, vm) == "gone"
+
+
+def test_a_drain_past_its_deadline_is_ended_and_told(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    happened = [event for _ in range(15) for event in shift.tend({vm: 2.0})]
+    assert happened == [("draining", vm), ("drain_timed_out", vm)]
+    assert shift.now - shift.world.activities("web-s")[0]["StartTime"].timestamp() == 900.0
+    assert after_termination(shift)[-1] == (COMPLETE, vm)
+    assert COMPLETE not in [operation for operation, _ in after_termination(shift)[:-1]]
+
+
+def test_a_lost_completion_is_given_again(shift: Shift) -> None:
+    vm = begin_drain(shift, heartbeat_s=3600)
+    shift.control.add_fault("lost_completion", count=1)
+    assert shift.tend({vm: 0.0}) == [("draining", vm), ("drained", vm)]
+    assert shift.tend({vm: 0.0}) == []
+    assert state(shift, vm) == "Terminating:Wait"
+    assert shift.tend({vm: 0.0}) == []
+    assert after_termination(shift) == [(COMPLETE, vm)] * 2
+    shift.control.advance(60.0)
+    assert state(shift, vm) == "gone"
+
+
+def test_a_late_heartbeat_does_not_cost_the_job(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    shift.control.add_fault("late_heartbeat", delay_s=60.0)
+    for _ in range(10):
+        shift.tend({vm: 2.0})
+    assert state(shift, vm) == "Terminating:Wait"
+
+
+def test_a_throttled_heartbeat_is_given_at_the_next_tick(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    shift.control.add_fault("throttle", operations=[HEARTBEAT], count=1)
+    shift.tend({vm: 2.0})
+    shift.tend({vm: 2.0})
+    assert after_termination(shift) == [(HEARTBEAT, vm)] * 2
+
+
+def test_a_restart_gives_a_drain_no_new_time(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    for _ in range(8):
+        shift.tend({vm: 2.0})
+    shift.start_agent()
+    happened = [event for _ in range(7) for event in shift.tend({vm: 2.0})]
+    assert happened == [("draining", vm), ("drain_timed_out", vm)]
+    assert shift.now - shift.world.activities("web-s")[0]["StartTime"].timestamp() == 900.0
+
+
+def test_a_denied_heartbeat_is_told_and_the_rest_of_the_fleet_goes_on(shift: Shift) -> None:
+    vm, other = begin_drain(shift), shift.serving("m")[0]
+    shift.control.add_fault("access_denied", operations=[HEARTBEAT])
+    assert shift.tend({vm: 2.0, other: 3.0}) == [("draining", vm), ("credentials", vm), ("protected", "web-m")]
+
+
+def test_a_hook_that_is_not_there_leaves_nothing_to_do(shift: Shift) -> None:
+    victim = shift.serving()[0]
+    shift.apply(shift.intent(Direction.IN, victims=[victim]))
+    assert shift.tend({victim: 1.0}) == []
+    assert after_termination(shift) == []
+
+
+def test_in_observe_mode_drains_are_left_alone(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    shift.start_agent(read_only=True)
+    assert shift.tend({vm: 2.0}) == []
+    assert after_termination(shift) == []

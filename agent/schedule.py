@@ -50,7 +50,7 @@ class TickSchedule:
         """Begin; the first turn comes at the next aligned time."""
         trigger = IntervalTrigger(seconds=self._interval_s, start_date=_utc(self._first_at), timezone=UTC)
         self._scheduler.add_job(self._run, trigger, id=JOB)
-        self._last_started = time.monotonic()
+        self._last_started = time.monotonic() + max(0.0, self._first_at - time.time())
         self._scheduler.start()
         self._watchdog.start()
 
@@ -84,7 +84,10 @@ class TickSchedule:
             self.rescued += 1
             self._last_started = time.monotonic()
             log.warning("tick_rescheduled", detail="no turn for one and a half intervals: the clock was probably set")
-            trigger = IntervalTrigger(seconds=self._interval_s, start_date=_utc(time.time()), timezone=UTC)
+            # One turn now, the next ones on the old beat of the clock as it now reads.
+            beats = (time.time() - self._first_at) // self._interval_s
+            aligned = _utc(self._first_at + beats * self._interval_s)
+            trigger = IntervalTrigger(seconds=self._interval_s, start_date=aligned, timezone=UTC)
             self._scheduler.reschedule_job(JOB, trigger=trigger)
             self._scheduler.modify_job(JOB, next_run_time=_utc(time.time()))
 

@@ -104,6 +104,7 @@ def _turn(now: float, ports: Ports) -> TickReport:
     leader = _leads(ports)
     states = {managed.fleet.name: ports.ledger.loop_state(managed.fleet.name) for managed in ports.fleets}
     events = list(_carry_over_clock_step(now, ports, states))
+    before = dict(states)
     fleets = [managed.fleet for managed in ports.fleets]
     observed = ports.actuator.observe(fleets, now)
     settled = _settle(now, ports, states, observed, leader) if leader else ()
@@ -116,6 +117,8 @@ def _turn(now: float, ports: Ports) -> TickReport:
     for managed in ports.fleets:
         try:
             record = _decide_fleet(now, ports, managed, states, observed, leader, open_groups, events)
+            name, snapshot = managed.fleet.name, record[0].snapshot
+            events.extend(happenings(name, before[name], record[1].state, snapshot, now))
         except LedgerError:
             raise
         except Exception as error:
@@ -267,7 +270,6 @@ def _decide_fleet(
         busy = ports.aggregator.busy_cores(fleet, now)
         mine = {vm for vm, cores in busy.items() if cores} | (busy.keys() & set(before.protected))
         decided = replace(decided, state=replace(decided.state, protected=tuple(sorted(mine))))
-    events.extend(happenings(fleet.name, before, decided.state, snapshot, now))
     events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in decided.decision.policy_failures)
     return inputs, decided
 

@@ -55,8 +55,7 @@ def recorded_trace(workload: str, seed: int) -> Scenario:
     """Return the jobs of the named workload; BadInput lists the names."""
     if workload != "nasa":
         raise BadInput("--workload", workload, "choose nasa, a recorded day of the NASA iPSC/860 in an hour")
-    hour = nasa_hour(max_cores=MAX_CORES, seed=seed)
-    return Scenario(hour.trace, hour.description)
+    return Scenario(*nasa_hour(max_cores=MAX_CORES, seed=seed))
 
 
 def environment(
@@ -78,6 +77,8 @@ def environment(
         "TRIMTAB_INTERRUPTION_QUEUE_URL": interruption_queue_url,
         f"TRIMTAB_FLEETS__{FLEET}__QUEUE_URL": job_queue_url,
         f"TRIMTAB_FLEETS__{FLEET}__SHADOW": "threshold",
+        f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__HORIZON_S": "300",
+        f"TRIMTAB_FLEETS__{FLEET}__IDLE_S": "120",
     }
     for group in GROUPS:
         prefix = f"TRIMTAB_FLEETS__{FLEET}__GROUPS__{group.key}__"

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.tick import TickReport
-from domain.decisions import Decision, Verdict
+from domain.decisions import Decision, Reason, Verdict
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 
@@ -61,7 +61,11 @@ def clock_text(at: float) -> str:
 
 def lines_of(report: TickReport) -> list[tuple[str, str]]:
     """Return (style, line) for what is worth a line in this tick: events, changes and what became of them."""
-    lines = [("yellow", f"{clock_text(e.at)} {e.fleet} {e.reason}: {e.detail}") for e in report.events]
+    lines = [
+        ("yellow", f"{clock_text(e.at)} {e.fleet} {e.reason}: {e.detail}")
+        for e in report.events
+        if e.reason is not Reason.PROTECTED
+    ]
     snapshots = {snapshot.fleet: snapshot for snapshot in report.snapshots}
     for decision in report.decisions:
         if changing(decision, snapshots.get(decision.fleet)):

@@ -9,9 +9,9 @@ from domain.workload import Trace
 from simulator.workloads.swf import SwfOptions, read_swf
 
 NASA_DAY = Path(__file__).parent / "data" / "nasa_ipsc_1993_day.swf.gz"
-NASA_DAY_NAME = "Monday 25 October 1993"
-NASA_DAY_START_S = 24 * 86_400.0
-"""Midnight of that day on the log's clock."""
+NASA_DAY_NAME = "Friday 26 November 1993"
+NASA_DAY_START_S = 56 * 86_400.0
+"""Midnight of that day on the clock of the log, whose first day is Friday 1 October 1993."""
 SQUEEZE = 24.0
 """Hours of the recording in one hour of the trace."""
 
@@ -32,7 +32,7 @@ def nasa_hour(load: float = 0.45, max_cores: int = 42, seed: int = 1993) -> tupl
     if thin > 1.0:
         most = int(whole.work_core_s / 3600.0 / load)
         raise BadInput("max_cores", max_cores, f"the recorded day fills at most {most} cores to {load:.0%}")
-    trace, report = read_swf(NASA_DAY, _options(thin=thin, seed=seed), name="nasa-ipsc-1993-10-25")
+    trace, report = read_swf(NASA_DAY, _options(thin=thin, seed=seed), name="nasa-ipsc-1993-11-26")
     offered = trace.work_core_s / 3600.0 / max_cores
     description = (
         f"Recorded jobs: NASA Ames iPSC/860 log, {NASA_DAY_NAME} (Parallel Workloads Archive; log supplied by Bill "

@@ -1,6 +1,7 @@
 """Logs in the Standard Workload Format are read with counts and errors (autoscaler specification §7.3)."""
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadInput, TraceError
+from simulator.reference import preset
 from simulator.workloads.recorded import nasa_hour
 from simulator.workloads.swf import Dropped, SwfOptions, WidthRule, read_swf
+from tests.simulator.baseline_runs import nothing, queue_policy, run_policy, threshold_policy
 
 
 def line(
@@ -142,22 +145,33 @@ def test_wrong_options_name_field_and_remedy(wrong: dict[str, float]) -> None:
 
 def test_the_recorded_hour_is_fixed_and_says_how_it_was_scaled() -> None:
     trace, description = nasa_hour()
-    assert trace.digest == "378bf1fa066d465246765e1ec42d59953726b900d97b090a21aacf031769cc50"
-    assert trace.jobs == 627
+    assert trace.digest == "be86faf35e6d313b5b140c34495d2ff20ae081b3248c0bc54597ffa36f490035"
+    assert trace.jobs == 446
     assert trace.arrival_s[0] >= 0.0
     assert trace.arrival_s[-1] < 3600.0
     assert trace.work_core_s / (42 * 3600) == pytest.approx(0.45, abs=0.02)
-    assert "Monday 25 October 1993" in description
-    assert "627 jobs of 107 s" in description
+    assert "Friday 26 November 1993" in description
+    assert "446 jobs of 148 s" in description
     assert "44% of what 42 cores" in description
 
 
 def test_the_recorded_hour_has_bursts_with_a_lull_between() -> None:
     trace, _ = nasa_hour()
     per_two_minutes = [int(((trace.arrival_s >= 120 * i) & (trace.arrival_s < 120 * (i + 1))).sum()) for i in range(30)]
-    assert per_two_minutes[1] >= 20
-    assert per_two_minutes[5:8] == [0, 0, 0]
+    assert per_two_minutes[0] >= 30
+    assert per_two_minutes[1:4] == per_two_minutes[5:8] == [0, 0, 0]
     assert max(per_two_minutes[8:]) >= 60
+    assert float((trace.arrival_s + trace.service_s).max()) < 3660.0
+
+
+def test_on_the_recorded_hour_a_tuned_queue_rule_beats_the_best_constant_fleet_and_the_threshold() -> None:
+    trace, _ = nasa_hour()
+    config = preset("live-like", limits=(3, 3, 3))
+    queue = run_policy(config, trace, queue_policy(300.0, 2, multi=True)).cost
+    threshold = run_policy(config, trace, threshold_policy(0.75, 0.75, 1)).cost
+    fleets = [(s, m, large) for s in range(1, 4) for m in range(4) for large in range(4)]
+    constant = min(run_policy(replace(config, initial=fleet), trace, nothing).cost for fleet in fleets)
+    assert queue < constant < threshold
 
 
 def test_the_recorded_hour_serves_other_fleets_within_reason() -> None:

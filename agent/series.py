@@ -100,14 +100,16 @@ class SeriesStore:
             for position, path in enumerate(paths):
                 row, value, at = row_of(path), values[position], times[position]
                 if row is None:
-                    admitted = self._admit_path(path, now)
+                    admitted = self._admit_path(path, value, at, now)
                     if isinstance(admitted, RejectReason):
                         refused.append(Refusal(position, admitted))
                         continue
                     row = admitted
                     kept_times, kept_values, newest = self._times, self._values, self._newest
                 if not (0.0 <= value <= full[row] and after < at <= until):
-                    reason = self._refusal(row, value, at, now)
+                    series = self._series[row]
+                    assert series is not None, "a path leads to a row that is in use"
+                    reason = self._refusal(series.metric, value, at, now)
                     if reason is not None:
                         refused.append(Refusal(position, reason))
                         continue
@@ -125,15 +127,14 @@ class SeriesStore:
 
     def append_samples(self, samples: Sequence[Sample], now: float) -> list[Refusal]:
         """Store samples; return those refused."""
-        paths = [sample.series.path.encode() for sample in samples]
+        paths = [sample.series.path.encode("utf-8", "replace") for sample in samples]
         return self.append(paths, [sample.value for sample in samples], [sample.at for sample in samples], now)
 
-    def _refusal(self, row: int, value: float, at: float, now: float) -> RejectReason | None:
-        """Return why a reading is not taken, or None for one that is taken as its metric's full value."""
-        series = self._series[row]
+    def _refusal(self, metric: VmMetric | QueueMetric, value: float, at: float, now: float) -> RejectReason | None:
+        """Return why a reading is not taken; one that is and lies above its metric's full value counts as that."""
         if not (math.isfinite(value) and math.isfinite(at)):
             return RejectReason.NOT_FINITE
-        if series is None or not 0.0 <= value <= value_range(series.metric).limit:
+        if not 0.0 <= value <= value_range(metric).limit:
             return RejectReason.OUT_OF_RANGE
         if at > now + self._limits.max_ahead_s:
             return RejectReason.FUTURE
@@ -156,8 +157,8 @@ class SeriesStore:
         slot += 1
         self._next_slot[row] = slot if slot % DEPTH else slot - DEPTH
 
-    def _admit_path(self, path: bytes, now: float) -> int | RejectReason:
-        """Return the row of a path not seen before, or why it gets none."""
+    def _admit_path(self, path: bytes, value: float, at: float, now: float) -> int | RejectReason:
+        """Return the row of a path not seen before, or why it gets none; a reading that is refused makes no series."""
         try:
             text = path.decode("utf-8")
         except UnicodeDecodeError:
@@ -172,6 +173,9 @@ class SeriesStore:
             return RejectReason.FOREIGN_PATH
         row = self._row(series)
         if row == ABSENT_ROW:
+            reason = self._refusal(series.metric, value, at, now)
+            if reason is not None:
+                return reason
             if not self._free and len(self._series) >= self.capacity and not self._reclaim(now):
                 return RejectReason.TOO_MANY_SERIES
             columns, column = self._columns(series)
@@ -311,7 +315,7 @@ class SeriesStore:
 
     def _drop(self, row: int) -> None:
         series = self._series[row]
-        assert series is not None
+        assert series is not None, "only a row in use is dropped"
         columns, column = self._columns(series)
         columns[column] = ABSENT_ROW
         if isinstance(series, VmSeries) and all(other == ABSENT_ROW for other in columns):

@@ -56,8 +56,15 @@ class GraphiteListener:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
 
+    @property
+    def running(self) -> bool:
+        """Whether it is serving."""
+        return self._thread is not None and self._thread.is_alive()
+
     def start(self) -> None:
-        """Bind and serve; returns once the port is open. OSError when it cannot be bound."""
+        """Bind and serve; returns once the port is open, at once when it is. OSError when it cannot be bound."""
+        if self.running:
+            return
         ready: SimpleQueue[OSError | None] = SimpleQueue()
         self._thread = Thread(target=self._run, args=(ready,), name="graphite-listener", daemon=True)
         self._thread.start()

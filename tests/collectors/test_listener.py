@@ -1,0 +1,200 @@
+"""The listener over real sockets: it takes lines, bounds its senders, and outlives whatever they send."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.series import SeriesStore
+from collectors.intake import IntakeCounters
+from collectors.listener import GraphiteListener, ListenerLimits
+from domain.errors import RejectReason
+
+T0 = 1_795_209_000.0
+GOOD = b"trimtab.web.s.i-1.cpu_percent 71 1795209000\n"
+
+
+def serve(limits: ListenerLimits | None = None) -> GraphiteListener:
+    listener = GraphiteListener(SeriesStore(capacity=500), lambda: T0, port=0, limits=limits)
+    listener.start()
+    return listener
+
+
+@pytest.fixture
+def listener() -> Iterator[GraphiteListener]:
+    running = serve()
+    yield running
+    running.stop()
+
+
+def connect(listener: GraphiteListener) -> socket.socket:
+    return socket.create_connection((listener.host, listener.port), timeout=5.0)
+
+
+def send(listener: GraphiteListener, *chunks: bytes) -> None:
+    with connect(listener) as sender:
+        for chunk in chunks:
+            sender.sendall(chunk)
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 5.0
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+def settled(counters: IntakeCounters) -> bool:
+    return until(lambda: counters.connections_open == 0)
+
+
+def closed_by_listener(sender: socket.socket) -> bool:
+    try:
+        return sender.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_lines_from_two_senders_are_taken(listener: GraphiteListener) -> None:
+    with connect(listener) as one, connect(listener) as other:
+        one.sendall(GOOD[:20])
+        other.sendall(GOOD.replace(b"i-1", b"i-2"))
+        one.sendall(GOOD[20:])
+        assert until(lambda: listener.counters.accepted == 2)
+        assert listener.counters.connections_open == 2
+    assert settled(listener.counters)
+    assert (listener.counters.connections_total, listener.counters.rejected_total) == (2, 0)
+
+
+def test_a_half_line_at_the_end_of_a_connection_is_counted_not_taken(listener: GraphiteListener) -> None:
+    send(listener, GOOD, GOOD[:-3])
+    assert until(lambda: listener.counters.rejected[RejectReason.MALFORMED] == 1)
+    assert listener.counters.accepted == 1
+
+
+def test_a_megabyte_line_is_refused_once_and_the_next_one_taken(listener: GraphiteListener) -> None:
+    send(listener, b"x" * 2**20, b"\n", GOOD)
+    assert until(lambda: listener.counters.accepted == 1)
+    assert listener.counters.rejected[RejectReason.TOO_LONG] == 1
+    assert listener.counters.rejected_total == 1
+
+
+def test_a_burst_of_fifty_thousand_lines_is_taken_whole(listener: GraphiteListener) -> None:
+    lines = b"".join(b"trimtab.web.s.i-%d.cpu_percent %d 1795209000\n" % (n % 400, n % 100) for n in range(50_000))
+    send(listener, lines)
+    assert until(lambda: listener.counters.accepted == 50_000)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(st.binary(max_size=3000), st.just(GOOD), st.just(b"\n")), max_size=6))
+def test_any_bytes_leave_the_listener_alive_and_every_line_counted(
+    listener: GraphiteListener, chunks: list[bytes]
+) -> None:
+    counters = listener.counters
+    before = counters.accepted + counters.rejected_total
+    total = counters.connections_total
+    send(listener, *chunks)
+    assert until(lambda: counters.connections_total == total + 1 and counters.connections_open == 0)
+    stream = b"".join(chunks)
+    lines = stream.count(b"\n") + (stream != b"" and not stream.endswith(b"\n"))
+    assert counters.accepted + counters.rejected_total - before == lines
+    taken = counters.accepted
+    send(listener, GOOD)
+    assert until(lambda: counters.accepted == taken + 1)
+
+
+def test_connections_beyond_the_cap_are_closed_and_counted() -> None:
+    listener = serve(ListenerLimits(max_connections=2))
+    try:
+        with connect(listener) as one, connect(listener) as two:
+            one.sendall(GOOD)
+            two.sendall(GOOD)
+            assert until(lambda: listener.counters.accepted == 2)
+            with connect(listener) as three:
+                assert closed_by_listener(three)
+            assert listener.counters.connections_refused == 1
+        assert settled(listener.counters)
+        send(listener, GOOD)
+        assert until(lambda: listener.counters.accepted == 3)
+    finally:
+        listener.stop()
+
+
+def test_a_connection_that_says_nothing_is_closed_after_the_idle_time() -> None:
+    listener = serve(ListenerLimits(idle_timeout_s=0.1))
+    try:
+        with connect(listener) as sender:
+            sender.sendall(b"trimtab.half")
+            assert closed_by_listener(sender)
+        assert listener.counters.connections_idled_out == 1
+        assert settled(listener.counters)
+    finally:
+        listener.stop()
+
+
+def test_refusals_are_reported_in_one_line_per_period() -> None:
+    with structlog.testing.capture_logs() as logged:
+        listener = serve(ListenerLimits(report_every_s=0.05))
+        try:
+            send(listener, b"bad\n" * 500)
+            assert until(lambda: any(entry["event"] == "lines_refused" for entry in logged))
+            time.sleep(0.2)
+        finally:
+            listener.stop()
+    reports = [entry for entry in logged if entry["event"] == "lines_refused"]
+    assert len(reports) <= 2
+    assert sum(entry["new"] for entry in reports) == 500
+    assert reports[-1]["last"] == {"malformed": "bad"}
+
+
+def test_stopping_closes_connections_and_frees_the_port() -> None:
+    listener = serve()
+    with connect(listener) as sender:
+        sender.sendall(GOOD)
+        assert until(lambda: listener.counters.accepted == 1)
+        listener.stop()
+        assert closed_by_listener(sender)
+    again = GraphiteListener(SeriesStore(), lambda: T0, port=listener.port)
+    again.start()
+    again.start()
+    assert again.running
+    again.stop()
+    again.stop()
+    assert not again.running
+
+
+def test_a_sink_that_fails_costs_one_connection_not_the_listener(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(SeriesStore):
+        failing = True
+
+        def append(self, *batch):
+            if self.failing:
+                raise MemoryError("no room")
+            return super().append(*batch)
+
+    store = Failing()
+    listener = GraphiteListener(store, lambda: T0, port=0)
+    listener.start()
+    try:
+        with connect(listener) as sender:
+            sender.sendall(GOOD)
+            assert closed_by_listener(sender)
+        assert "data_received() call failed" in caplog.text
+        store.failing = False
+        send(listener, GOOD)
+        assert until(lambda: listener.counters.accepted == 1)
+    finally:
+        listener.stop()
+
+
+def test_a_port_in_use_is_an_error_at_the_start(listener: GraphiteListener) -> None:
+    second = GraphiteListener(SeriesStore(), lambda: T0, port=listener.port)
+    with pytest.raises(OSError, match="address already in use"):
+        second.start()
+    second.stop()

@@ -56,11 +56,19 @@ def _forget(connection: Connection, before: float, batch: int) -> int:
 
 def _give_back(database: Database) -> None:
     # PostgreSQL reuses the space by itself.
-    if database.sqlite:
-        while database.pragma("freelist_count") > [(0,)]:
-            database.pragma(f"incremental_vacuum({_PAGES_AT_ONCE})")
-            # Folds the write-ahead log back each time: otherwise it would grow by as much as the file shrinks.
-            database.pragma("wal_checkpoint(TRUNCATE)")
+    if not database.sqlite:
+        return
+    free, free_before = _free_pages(database), None
+    # A file that was not made by us may not shrink: it reuses its free pages, and asking again would never end.
+    while free and (free_before is None or free < free_before):
+        database.pragma(f"incremental_vacuum({_PAGES_AT_ONCE})")
+        # Folds the write-ahead log back each time: otherwise it would grow by as much as the file shrinks.
+        database.pragma("wal_checkpoint(TRUNCATE)")
+        free, free_before = _free_pages(database), free
+
+
+def _free_pages(database: Database) -> int:
+    return int(database.pragma("freelist_count")[0][0])
 
 
 def _size(database: Database) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Insert, Table, delete, func, insert, select
+from sqlalchemy import Connection, Insert, delete, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from agent.ledger import codec
@@ -30,18 +31,19 @@ def pause_key(scope: PauseScope) -> str:
     return f"pause.{scope}"
 
 
-def _insert_or_update(connection: Connection, table: Table, keys: Sequence[str], changed: Sequence[str]) -> Insert:
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(table)
-    update = {name: statement.excluded[name] for name in changed}
-    upsert: Insert = statement.on_conflict_do_update(index_elements=list(keys), set_=update)
+@cache
+def _insert_or_update(dialect: str) -> Insert:
+    statement = (postgresql if dialect == "postgresql" else sqlite).insert(state)
+    upsert: Insert = statement.on_conflict_do_update(
+        index_elements=["fleet", "key"], set_={"body": statement.excluded["body"]}
+    )
     return upsert
 
 
 def put(connection: Connection, rows: Sequence[tuple[str, str, bytes]]) -> None:
     """Write (fleet, key, canonical JSON) rows over whatever stood there."""
     if rows:
-        statement = _insert_or_update(connection, state, ("fleet", "key"), ("body",))
+        statement = _insert_or_update(connection.dialect.name)
         connection.execute(statement, [{"fleet": f, "key": k, "body": codec.pack(body)} for f, k, body in rows])
 
 
@@ -58,7 +60,7 @@ def remove(connection: Connection, fleet: str, key: str) -> bool:
 
 def put_probe(connection: Connection) -> None:
     """Write something larger than a minute's decisions, to see whether it goes."""
-    statement = _insert_or_update(connection, state, ("fleet", "key"), ("body",))
+    statement = _insert_or_update(connection.dialect.name)
     connection.execute(statement, [{"fleet": AGENT, "key": PROBE, "body": b"{" + bytes(_PROBE_BYTES)}])
 
 

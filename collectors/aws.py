@@ -58,6 +58,8 @@ class AwsSession:
         self._lock = threading.Lock()
         core = botocore.session.get_session()
         # Before any client exists: every client copies the session's handlers when it is made.
+        # Twice: botocore's own handlers stand between the two events, and the second is the last before the wire.
+        core.register("provide-client-params", self._refuse_changes)
         core.register("before-call", self._refuse_changes)
         core.register("request-created", self._check_fence)
         self._boto = boto3.session.Session(

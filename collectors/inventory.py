@@ -73,9 +73,10 @@ class Inventory:
                 failures.update({name: failed for name in chunk if name not in described})
             else:
                 failures.update({name: self._missing(name) for name in chunk if name not in described})
-        self._details = {name: details for name, details in self._details.items() if name in names}
+        wanted = frozenset(names)
+        self._details = {name: details for name, details in self._details.items() if name in wanted}
         self._refresh_details(described, now)
-        self._learn_launch_times(described, complete=len(described) == len(set(names)))
+        self._learn_launch_times(described, complete=len(described) == len(wanted))
         groups = {name: self._group(described[name]) for name in names if name in described}
         return Observed(now, groups, failures)
 

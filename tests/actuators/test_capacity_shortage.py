@@ -63,6 +63,14 @@ def test_one_short_zone_of_two_is_aws_s_own_affair(shift: Shift) -> None:
     assert shift.mutations == [("SetDesiredCapacity", "4")]
 
 
+def test_aws_gets_a_moment_to_try_another_zone_by_itself(shift: Shift) -> None:
+    shift.control.add_fault("capacity", instance_type="m5a.large")
+    intent = shift.intent(Direction.OUT, target=4)
+    shift.apply(intent)
+    assert shift.tick(intent, 3.0).reason is Reason.ACCEPTED
+    assert shift.tick(intent, 3.0).reason is Reason.NO_CAPACITY
+
+
 def test_a_size_that_somebody_raised_further_is_not_lowered(shift: Shift) -> None:
     shift.control.add_fault("capacity", instance_type="m5a.large")
     intent = shift.intent(Direction.OUT, target=4)

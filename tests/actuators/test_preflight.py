@@ -1,0 +1,78 @@
+"""The check before the first side effect, over every group that could be there."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actuators.preflight import Clearance, Refusal, check
+from domain.decisions import Direction, Intent, Reason
+from domain.observed import GroupObserved, Instance, Lifecycle
+
+VMS = tuple(f"i-0000000{number}" for number in range(6))
+instances = st.builds(
+    Instance,
+    vm=st.sampled_from(VMS),
+    zone=st.just("us-east-1a"),
+    lifecycle=st.sampled_from(Lifecycle),
+    protected=st.booleans(),
+)
+groups = st.builds(
+    GroupObserved,
+    name=st.just("web-s"),
+    desired=st.integers(0, 8),
+    minimum=st.integers(0, 4),
+    maximum=st.integers(4, 8),
+    instances=st.lists(instances, unique_by=lambda one: one.vm).map(tuple),
+    suspended=st.lists(st.sampled_from(["Launch", "Terminate", "AZRebalance"]), unique=True).map(tuple),
+    refreshing=st.booleans(),
+)
+
+
+@st.composite
+def intents(draw: st.DrawFn) -> Intent:
+    direction = draw(st.sampled_from(Direction))
+    before = draw(st.integers(0, 8))
+    victims = () if direction is Direction.OUT else tuple(draw(st.lists(st.sampled_from(VMS), unique=True, min_size=1)))
+    target = {Direction.OUT: before + 1, Direction.IN: max(0, before - len(victims)), Direction.REPLACE: before}[
+        direction
+    ]
+    return Intent("i1", "d1", "web", "s", direction, before, target, victims, 1, 0.0, 600.0)
+
+
+@given(intents(), groups, st.frozensets(st.sampled_from(VMS)))
+def test_what_is_cleared_is_always_allowed(intent: Intent, group: GroupObserved, ours: frozenset[str]) -> None:
+    cleared = check(intent, group, ours)
+    if isinstance(cleared, Refusal):
+        assert cleared.detail
+        return
+    serving = {one.vm: one for one in group.serving}
+    assert all(vm in serving and vm in intent.victims for vm in cleared.victims)
+    assert all(not serving[vm].protected or vm in ours for vm in cleared.victims)
+    if intent.direction is Direction.OUT:
+        assert group.desired < intent.target <= group.maximum
+        assert "Launch" not in group.suspended
+        assert not group.refreshing
+        assert cleared == Clearance()
+    else:
+        assert "Terminate" not in group.suspended
+        assert cleared.victims
+    if intent.direction is Direction.IN:
+        assert group.desired - len(cleared.victims) >= max(intent.target, group.minimum)
+        assert not group.refreshing
+
+
+def test_a_replacement_goes_on_while_launches_are_suspended_or_a_refresh_runs() -> None:
+    """The VM is lost anyway: draining it saves its work."""
+    vm = Instance(VMS[0], "us-east-1a", Lifecycle.IN_SERVICE)
+    group = GroupObserved("web-s", 2, 0, 8, (vm,), suspended=("Launch",), refreshing=True)
+    intent = Intent("i1", "d1", "web", "s", Direction.REPLACE, 2, 2, (VMS[0],), 1, 0.0, 600.0)
+    assert check(intent, group, ()) == Clearance((VMS[0],))
+
+
+def test_a_refusal_names_the_group_and_what_would_help() -> None:
+    group = GroupObserved("web-s", 2, 0, 8, suspended=("Launch",))
+    intent = Intent("i1", "d1", "web", "s", Direction.OUT, 2, 3, (), 1, 0.0, 600.0)
+    assert check(intent, group, ()) == Refusal(
+        Reason.LAUNCH_SUSPENDED, "the process Launch of web-s is suspended; resume it to let the group follow"
+    )

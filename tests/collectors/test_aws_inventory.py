@@ -1,0 +1,182 @@
+"""The inventory: every group in one describe per tick, what is missing said per group, and nothing asked twice."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from collectors.aws import AwsOptions, AwsSession
+from collectors.inventory import Inventory
+from domain.errors import CloudError, FailureClass
+from domain.observed import DrainHook, Lifecycle
+from tests.actuators.shift import AGENT, Shift, running_shift
+from tests.simulator_aws.world import START
+
+NAMES = ["web-s", "web-m", "web-l"]
+
+
+@pytest.fixture
+def shift(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shift]:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with running_shift() as made:
+        yield made
+
+
+def put_hook(shift: Shift, name: str, transition: str = "autoscaling:EC2_INSTANCE_TERMINATING") -> None:
+    shift.world.groups.put_lifecycle_hook(
+        AutoScalingGroupName="web-s", LifecycleHookName=name, LifecycleTransition=transition, HeartbeatTimeout=120
+    )
+
+
+def calls_of(shift: Shift, inventory: Inventory, names: list[str]) -> Counter[str]:
+    """Observe once and count the calls it took."""
+    before = shift.control.calls()[-1]["seq"]
+    inventory.observe(names, shift.now)
+    return Counter(call["operation"] for call in shift.control.calls(before, access_key=AGENT))
+
+
+def test_a_group_is_shown_with_its_bounds_zones_processes_and_vms(shift: Shift) -> None:
+    shift.world.groups.suspend_processes(AutoScalingGroupName="web-s", ScalingProcesses=["AZRebalance"])
+    observed = shift.inventory.observe(NAMES, shift.now)
+    group = observed.groups["web-s"]
+    assert (group.desired, group.minimum, group.maximum, group.zones, group.suspended) == (
+        2,
+        0,
+        10,
+        ("us-east-1a", "us-east-1b"),
+        ("AZRebalance",),
+    )
+    assert [(one.lifecycle, one.healthy, one.protected, one.launched_at) for one in group.instances] == [
+        (Lifecycle.IN_SERVICE, True, False, START)
+    ] * 2
+    assert observed.failures == {}
+    assert observed.at == shift.now
+
+
+def test_one_describe_a_tick_and_the_rest_from_memory(shift: Shift) -> None:
+    inventory = Inventory(shift.session)
+    assert calls_of(shift, inventory, NAMES) == {
+        "DescribeAutoScalingGroups": 1,
+        "DescribeLifecycleHooks": 3,
+        "DescribeInstanceRefreshes": 3,
+        "DescribeInstances": 1,
+    }
+    assert calls_of(shift, inventory, NAMES) == {"DescribeAutoScalingGroups": 1}
+    shift.world.desire(3, "web-s")
+    assert calls_of(shift, inventory, NAMES) == {"DescribeAutoScalingGroups": 1, "DescribeInstances": 1}
+    shift.clock.advance(301.0)
+    assert calls_of(shift, inventory, NAMES) == {
+        "DescribeAutoScalingGroups": 1,
+        "DescribeLifecycleHooks": 3,
+        "DescribeInstanceRefreshes": 3,
+    }
+
+
+def test_a_hundred_names_a_call_and_hooks_a_few_groups_a_tick(shift: Shift) -> None:
+    for number in range(105):
+        shift.world.group(f"many-{number}", size=(0, 0, 1), LaunchTemplate={"LaunchTemplateName": "web-s"})
+    names = [f"many-{number}" for number in range(105)]
+    inventory = Inventory(shift.session)
+    assert calls_of(shift, inventory, names) == {
+        "DescribeAutoScalingGroups": 2,
+        "DescribeLifecycleHooks": 20,
+        "DescribeInstanceRefreshes": 20,
+    }
+    assert set(inventory.observe(names, shift.now).groups) == set(names)
+
+
+def test_states_are_folded_to_what_decisions_depend_on(shift: Shift) -> None:
+    put_hook(shift, "drain")
+    leaving, standing = shift.serving()
+    shift.world.desire(3, "web-s")
+    shift.world.groups.terminate_instance_in_auto_scaling_group(InstanceId=leaving, ShouldDecrementDesiredCapacity=True)
+    shift.world.groups.enter_standby(
+        AutoScalingGroupName="web-s", InstanceIds=[standing], ShouldDecrementDesiredCapacity=True
+    )
+    group = shift.inventory.observe(NAMES, shift.now).groups["web-s"]
+    states = {one.vm: one.lifecycle for one in group.instances}
+    assert states.pop(leaving) is Lifecycle.DRAINING
+    assert states.pop(standing) is Lifecycle.STANDBY
+    assert list(states.values()) == [Lifecycle.PENDING]
+    shift.world.groups.complete_lifecycle_action(
+        AutoScalingGroupName="web-s",
+        LifecycleHookName="drain",
+        InstanceId=leaving,
+        LifecycleActionResult="CONTINUE",
+    )
+    group = shift.inventory.observe(NAMES, shift.now).groups["web-s"]
+    assert {one.vm: one.lifecycle for one in group.instances}[leaving] is Lifecycle.TERMINATING
+
+
+def test_the_drain_hook_is_the_terminating_one_or_the_one_named(shift: Shift) -> None:
+    put_hook(shift, "boot", "autoscaling:EC2_INSTANCE_LAUNCHING")
+    put_hook(shift, "drain-a")
+    put_hook(shift, "drain-b")
+    first = Inventory(shift.session).observe(NAMES, shift.now)
+    named = Inventory(shift.session, hook_name="drain-b").observe(NAMES, shift.now)
+    absent = Inventory(shift.session, hook_name="other").observe(NAMES, shift.now)
+    assert first.groups["web-s"].drain_hook == DrainHook("drain-a", 120.0, 12_000.0)
+    assert named.groups["web-s"].drain_hook == DrainHook("drain-b", 120.0, 12_000.0)
+    assert absent.groups["web-s"].drain_hook is None
+    assert first.groups["web-m"].drain_hook is None
+
+
+def test_a_refresh_is_seen_and_may_be_forbidden_to_ask_about(shift: Shift) -> None:
+    shift.world.groups.start_instance_refresh(AutoScalingGroupName="web-s")
+    assert Inventory(shift.session).observe(NAMES, shift.now).groups["web-s"].refreshing
+    shift.control.add_fault("access_denied", operations=["DescribeInstanceRefreshes"])
+    observed = Inventory(shift.session).observe(NAMES, shift.now)
+    assert not observed.groups["web-s"].refreshing
+    assert observed.failures == {}
+
+
+def test_a_group_that_does_not_exist_is_a_failure_of_its_own(shift: Shift) -> None:
+    observed = shift.inventory.observe([*NAMES, "gone"], shift.now)
+    assert set(observed.groups) == set(NAMES)
+    assert (observed.failures["gone"].failure, observed.failures["gone"].detail) == (
+        FailureClass.PERMANENT,
+        "no Auto Scaling group is named gone in us-east-1: check its name and TRIMTAB_AWS__REGION",
+    )
+    with pytest.raises(CloudError, match="no Auto Scaling group is named gone"):
+        shift.inventory.fresh("gone", shift.now)
+
+
+@pytest.mark.parametrize(
+    ("fault", "failure"),
+    [
+        ("throttle", FailureClass.THROTTLE),
+        ("expired_token", FailureClass.CREDENTIALS),
+        ("internal_error", FailureClass.UNAVAILABLE),
+        ("timeout_after", FailureClass.UNAVAILABLE),
+    ],
+)
+def test_a_describe_that_fails_is_told_for_its_groups_and_forgets_nothing(
+    shift: Shift, fault: str, failure: FailureClass
+) -> None:
+    inventory = Inventory(shift.session)
+    inventory.observe(NAMES, shift.now)
+    shift.control.add_fault(fault, operations=["DescribeAutoScalingGroups"], count=1)
+    observed = inventory.observe(NAMES, shift.now)
+    assert observed.groups == {}
+    assert {name: why.failure for name, why in observed.failures.items()} == dict.fromkeys(NAMES, failure)
+    shift.control.advance(60.0)
+    assert calls_of(shift, inventory, NAMES) == {"DescribeAutoScalingGroups": 1}
+
+
+def test_unknown_launch_times_are_allowed_and_asked_for_again(shift: Shift) -> None:
+    inventory = Inventory(shift.session)
+    shift.control.add_fault("access_denied", operations=["DescribeInstances"], count=1)
+    group = inventory.observe(NAMES, shift.now).groups["web-s"]
+    assert [one.launched_at for one in group.instances] == [None, None]
+    group = inventory.observe(NAMES, shift.now).groups["web-s"]
+    assert [one.launched_at for one in group.instances] == [START, START]
+
+
+def test_an_endpoint_that_is_down_is_told_and_never_raised(shift: Shift) -> None:
+    options = AwsOptions("us-east-1", "http://127.0.0.1:1", read_attempts=1, access_key_id="A", secret_access_key="s")
+    observed = Inventory(AwsSession(options, shift.clock, read_only=True)).observe(NAMES, shift.now)
+    assert {why.failure for why in observed.failures.values()} == {FailureClass.UNAVAILABLE}

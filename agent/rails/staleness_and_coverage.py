@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from agent.rails.base import Power, Rail, RailContext, RailLimits
 from agent.rails.words import Word, conclude, held, replaced
-from agent.state import LoopState
 from domain.decisions import Origin, Proposal, RailEffect, Reason
 from domain.snapshot import Snapshot
 
@@ -16,9 +15,10 @@ NAME = "staleness_and_coverage"
 def input_fault(snapshot: Snapshot, limits: RailLimits) -> tuple[Reason, str] | None:
     """Return why the snapshot cannot carry a decision (STALE_INPUT or LOW_COVERAGE, and a sentence), else None.
 
-    Age counts only while a warm VM exists: a fleet at zero has nobody who could report.
+    An input that is absent counts only if it is needed, which is what `stale_bins` counts. Age counts only while a warm
+    VM exists: a fleet at zero has nobody who could report.
     """
-    if snapshot.absent:
+    if snapshot.stale_bins > 0 and snapshot.absent:
         return Reason.STALE_INPUT, f"absent: {', '.join(snapshot.absent)}"
     if sum(snapshot.warm) > 0:
         if snapshot.age_s is None:
@@ -33,28 +33,19 @@ def input_fault(snapshot: Snapshot, limits: RailLimits) -> tuple[Reason, str] | 
             Reason.LOW_COVERAGE,
             f"{snapshot.coverage:.0%} of the warm VMs report, at least {limits.min_coverage:.0%} must",
         )
+    if snapshot.stale_bins > 0:
+        return Reason.STALE_INPUT, "a needed input is absent"
     return None
 
 
-def next_stale_bins(state: LoopState, snapshot: Snapshot, limits: RailLimits) -> int:
-    """Return the consecutive minutes, this one included, whose input was absent, too old or too thinly covered."""
-    if input_fault(snapshot, limits) is None:
-        return 0
-    return max(snapshot.stale_bins, state.stale_bins + 1)
-
-
 def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffect]:
-    """Hold the current sizes; after more than `hold_bins` minutes of that, max(current, safe floor).
-
-    The minutes are the larger of the snapshot's count and the loop's (`next_stale_bins`, which also counts low
-    coverage).
-    """
+    """Hold the current sizes; after more than `hold_bins` minutes of that, max(current, safe floor)."""
     limits = context.limits
     fault = input_fault(context.snapshot, limits)
     if fault is None:
         return conclude(NAME, proposal, ())
     reason, why = fault
-    bins = max(context.snapshot.stale_bins, context.state.stale_bins)
+    bins = context.snapshot.stale_bins
     floored = bins > limits.hold_bins
     words: list[Word] = []
     for index, (current, asked) in enumerate(zip(context.snapshot.requested, proposal.desired, strict=True)):

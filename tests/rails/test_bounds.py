@@ -43,7 +43,7 @@ def test_a_fleet_outside_its_bounds_moves_towards_them():
 
 def test_a_correction_downwards_is_not_made_on_stale_input_on_a_sick_fleet_or_while_paused():
     of = fleet(maximum=10)
-    assert passes(RAIL, proposal(12, 4, 4), scene((12, 4, 4), fleet=of, snapshot={"absent": ("cpu",)}))
+    assert passes(RAIL, proposal(12, 4, 4), scene((12, 4, 4), fleet=of, snapshot={"stale_bins": 1}))
     assert passes(RAIL, proposal(12, 4, 4), scene((12, 4, 4), {"workers_m": {"silent": 12}}, fleet=of))
     assert passes(RAIL, proposal(12, 4, 4), scene((12, 4, 4), fleet=of, controls=paused(PauseScope.IN)))
     assert not passes(RAIL, proposal(12, 4, 4), scene((12, 4, 4), fleet=of, controls=paused(PauseScope.OUT)))
@@ -60,5 +60,5 @@ def test_a_correction_upwards_is_not_made_while_scale_out_is_paused():
 
 
 def test_an_empty_fleet_with_a_minimum_is_raised_even_on_stale_input():
-    context = scene((0, 0, 0), fleet=fleet(minimum=1), snapshot={"absent": ("queue",)})
+    context = scene((0, 0, 0), fleet=fleet(minimum=1), snapshot={"stale_bins": 9})
     assert ask(RAIL, proposal(0, 0, 0), context).after == (1, 1, 1)

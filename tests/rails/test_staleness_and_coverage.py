@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from agent.rails.staleness_and_coverage import RAIL, next_stale_bins
-from agent.state import LoopState
+from agent.rails.staleness_and_coverage import RAIL
 from domain.decisions import Origin, Reason, Verdict
 from tests.rails.scenes import ask, passes, proposal, scene
 
@@ -62,19 +61,19 @@ def test_the_safe_floor_works_from_zero_and_marks_its_origin():
     assert after.counts_pending
 
 
-def test_low_coverage_counts_towards_the_floor_by_the_loops_own_minutes():
-    context = scene(limits={"safe_floor": (6, 6, 6)}, snapshot={"coverage": 0.1}, state={"stale_bins": 4})
+def test_minutes_of_low_coverage_lead_to_the_floor_too():
+    context = scene(limits={"safe_floor": (6, 6, 6)}, snapshot={"coverage": 0.1, "stale_bins": 4})
     assert ask(RAIL, proposal(4, 4, 4), context).after == (6, 6, 6)
+
+
+def test_an_absent_input_that_is_not_needed_holds_nothing():
+    assert passes(RAIL, proposal(9, 0, 4), scene(snapshot={"absent": ("ram",), "stale_bins": 0}))
+
+
+def test_a_minute_counted_stale_is_held_even_if_nothing_is_named():
+    assert ask(RAIL, proposal(9, 0, 4), scene(snapshot={"stale_bins": 1})).reason is Reason.STALE_INPUT
 
 
 def test_without_a_floor_the_current_sizes_stay():
     context = scene(snapshot={"absent": ("cpu",), "stale_bins": 9})
     assert ask(RAIL, proposal(0, 9, 4), context).after == (4, 4, 4)
-
-
-def test_stale_minutes_are_counted_in_a_row_and_reset_by_good_input():
-    context = scene(snapshot={"coverage": 0.1})
-    assert next_stale_bins(LoopState(stale_bins=2), context.snapshot, context.limits) == 3
-    assert next_stale_bins(LoopState(stale_bins=2), scene().snapshot, context.limits) == 0
-    ahead = scene(snapshot={"absent": ("cpu",), "stale_bins": 8})
-    assert next_stale_bins(LoopState(stale_bins=2), ahead.snapshot, ahead.limits) == 8

@@ -22,7 +22,7 @@ from agent.state import LoopState
 from collectors.interruptions import Interruption, InterruptionKind
 from domain.clock import JumpDetector
 from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason, Status
-from domain.errors import Fenced, LedgerError
+from domain.errors import Fenced, LedgerError, LedgerUnavailable, TrimtabError
 from domain.fleet import Fleet
 from domain.observed import Lifecycle, Observed, ReadFailure
 from domain.snapshot import Snapshot
@@ -90,8 +90,8 @@ class TickReport:
 def run_tick(now: float, ports: Ports) -> TickReport:
     """Turn the loop once for every fleet.
 
-    One fleet's trouble never stops another's decision. When the ledger cannot be read or written nothing is executed
-    and the report says so; measuring goes on and the next tick tries again.
+    One fleet's trouble never stops another's decision. When the ledger cannot be read or written, or a newer leader has
+    taken over, nothing is executed and the report says so; measuring goes on and the next tick tries again.
     """
     try:
         return _turn(now, ports)
@@ -101,22 +101,22 @@ def run_tick(now: float, ports: Ports) -> TickReport:
 
 
 def _turn(now: float, ports: Ports) -> TickReport:
-    leader = _leads(ports)
+    ports.ledger.check_epoch(ports.epoch)
     states = {managed.fleet.name: ports.ledger.loop_state(managed.fleet.name) for managed in ports.fleets}
     events = list(_carry_over_clock_step(now, ports, states))
     before = dict(states)
     fleets = [managed.fleet for managed in ports.fleets]
     observed = ports.actuator.observe(fleets, now)
-    settled = _settle(now, ports, states, observed, leader) if leader else ()
+    settled = _settle(now, ports, states, observed)
     if any(outcome.status is not Status.IN_PROGRESS for outcome in settled):
         observed = ports.actuator.observe(fleets, now)
-    notices = _read_interruptions(now, ports, states, observed, events) if leader else ()
+    notices = _read_interruptions(now, ports, states, observed, events)
 
     records: list[tuple[DecisionInputs, Decided]] = []
     open_groups = {(intent.fleet, intent.group) for intent in ports.ledger.open_intents()}
     for managed in ports.fleets:
         try:
-            record = _decide_fleet(now, ports, managed, states, observed, leader, open_groups, events)
+            record = _decide_fleet(now, ports, managed, states, observed, open_groups, events)
             name, snapshot = managed.fleet.name, record[0].snapshot
             events.extend(happenings(name, before[name], record[1].state, snapshot, now))
         except LedgerError:
@@ -128,7 +128,7 @@ def _turn(now: float, ports: Ports) -> TickReport:
             continue
         records.append(record)
     undecided = {name: state for name, state in states.items() if name not in {i.fleet.name for i, _ in records}}
-    ports.ledger.record(records, events=events, states=undecided)
+    records = _record(now, ports, records, events, undecided)
     states.update({inputs.fleet.name: decided.state for inputs, decided in records})
     if ports.interruptions is not None and notices:
         ports.interruptions.acknowledge(notices)
@@ -137,7 +137,7 @@ def _turn(now: float, ports: Ports) -> TickReport:
     for _, decided in records:
         _log(decided.decision)
         outcomes.extend(_execute(now, ports, states, intent, observed) for intent in decided.decision.intents)
-    if leader and ports.mode is Mode.ACT:
+    if ports.mode is Mode.ACT:
         events.extend(_tend(now, ports, observed))
     return TickReport(
         now,
@@ -148,12 +148,35 @@ def _turn(now: float, ports: Ports) -> TickReport:
     )
 
 
-def _leads(ports: Ports) -> bool:
+def _record(
+    now: float,
+    ports: Ports,
+    records: list[tuple[DecisionInputs, Decided]],
+    events: list[Event],
+    undecided: dict[str, LoopState],
+) -> list[tuple[DecisionInputs, Decided]]:
+    """Write all decisions at once, or fleet by fleet when one of them cannot be stored; return those written."""
     try:
-        ports.ledger.check_epoch(ports.epoch)
-    except Fenced:
-        return False
-    return True
+        ports.ledger.record(records, events=events, states=undecided)
+    except (LedgerUnavailable, Fenced):
+        raise
+    except TrimtabError:
+        log.exception("record_failed")
+    else:
+        return records
+    written = []
+    for inputs, decided in records:
+        try:
+            ports.ledger.record([(inputs, decided)])
+        except (LedgerUnavailable, Fenced):
+            raise
+        except TrimtabError as error:
+            detail = f"the decision could not be recorded, so it is not executed: {error}"
+            events.append(Event(inputs.fleet.name, now, Reason.INTERNAL_ERROR, detail))
+        else:
+            written.append((inputs, decided))
+    ports.ledger.record((), events=events, states=undecided)
+    return written
 
 
 def _carry_over_clock_step(now: float, ports: Ports, states: dict[str, LoopState]) -> tuple[Event, ...]:
@@ -168,9 +191,7 @@ def _carry_over_clock_step(now: float, ports: Ports, states: dict[str, LoopState
     return tuple(Event(name, now, Reason.CLOCK_JUMP, detail) for name in states)
 
 
-def _settle(
-    now: float, ports: Ports, states: dict[str, LoopState], observed: Observed, leader: bool
-) -> tuple[Outcome, ...]:
+def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Observed) -> tuple[Outcome, ...]:
     """Follow every open intent and record what became of it."""
     limits = {managed.fleet.name: managed.limits for managed in ports.fleets}
     outcomes = []
@@ -234,7 +255,6 @@ def _decide_fleet(
     managed: ManagedFleet,
     states: dict[str, LoopState],
     observed: Observed,
-    leader: bool,
     open_groups: set[tuple[str, str]],
     events: list[Event],
 ) -> tuple[DecisionInputs, Decided]:
@@ -256,7 +276,7 @@ def _decide_fleet(
         controls=ports.ledger.controls(fleet.name),
         limits=managed.limits,
         mode=ports.mode,
-        leader=leader,
+        leader=True,
         epoch=ports.epoch,
         policy=managed.policy,
         shadow=managed.shadow,
@@ -265,7 +285,7 @@ def _decide_fleet(
         cloud_failure=failure,
     )
     decided = decide(inputs, ports.proposer)
-    if ports.protect_busy and leader and ports.mode is Mode.ACT:
+    if ports.protect_busy and ports.mode is Mode.ACT:
         # Written before the actuator protects them, so that a restart knows whose protection it is.
         busy = ports.aggregator.busy_cores(fleet, now)
         mine = {vm for vm, cores in busy.items() if cores} | (busy.keys() & set(before.protected))

@@ -30,7 +30,7 @@ def dry_run(
     ] = "story",
     speed: Annotated[float, typer.Option(min=1.0, max=120.0, help="Simulated seconds per second.")] = 60.0,
     minutes: Annotated[int, typer.Option(min=5, max=240, help="Simulated minutes to live.")] = 60,
-    seed: Annotated[int, typer.Option(help="Seed of jobs, boot times and faults.")] = 7,
+    seed: Annotated[int, typer.Option(help="Seed of jobs, boot times and faults.")] = 1993,
     workload: Annotated[str, typer.Option(help="Recorded jobs to replay.")] = "nasa",
     mode: Annotated[str, typer.Option(help="act, or observe: decide and record, change nothing.")] = "act",
     setting: Annotated[

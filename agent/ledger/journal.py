@@ -54,6 +54,7 @@ class Batch:
         self._journal: list[_Values] = []
         self._decisions: list[_Values] = []
         self._intents: list[_Values] = []
+        self._epochs: list[int] = []
         for inputs, decided in made:
             self._add_decision(inputs, decided.decision)
         self._journal.extend(event_row(event) for event in events)
@@ -63,6 +64,7 @@ class Batch:
             raise BadInput(
                 "decision_id", decision.decision_id, f"record it with its own inputs, not those of {inputs.decision_id}"
             )
+        self._epochs.append(inputs.epoch)
         self._journal.append(
             _row(
                 Kind.DECISION,
@@ -102,13 +104,14 @@ class Batch:
     def write(self, connection: Connection) -> None:
         """Append everything.
 
-        Fenced when an intent is of an older epoch, IntentConflict when its group has an open one.
+        Fenced when a decision is of an older epoch, IntentConflict when an intent's group has an open one.
         """
+        if self._epochs:
+            state.check_epoch(connection, min(self._epochs))
         add(connection, self._journal)
         if self._decisions:
             connection.execute(insert(decisions), self._decisions)
         if self._intents:
-            state.check_epoch(connection, min(intent.epoch for intent in self.opened))
             self._refuse_second_intents(connection)
             connection.execute(insert(intents), self._intents)
 

@@ -16,13 +16,13 @@ from domain.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class QueueRulePolicy:
-    """Autoscaler specification §9.4. It already counts booting VMs, so pending capacity counts once.
+    """Autoscaler specification §9.4, in its stronger form: busy cores count as cover, since they take up what waits.
 
-    horizon_s: time in which waiting work should be taken up. job_core_s: core-seconds of a job where the job source
+    It already counts booting VMs, so pending capacity counts once. horizon_s: time in which waiting work should be taken up. job_core_s: core-seconds of a job where the job source
     reports none. single: change at most one VM a minute (act-7) instead of as many as needed.
     """
 
-    horizon_s: float = 120.0
+    horizon_s: float = 150.0
     job_core_s: float = 120.0
     single: bool = False
 
@@ -40,12 +40,10 @@ class QueueRulePolicy:
         cores = np.array(fleet.cores, dtype=np.int64)
         requested = np.array(snapshot.requested, dtype=np.int64)
         idle = np.array([g.idle_long for g in snapshot.groups], dtype=np.int64)
-        # A warm VM without a report counts as busy: capacity that cannot be seen is not free.
-        free_cores = sum(
-            g.warm * c - g.busy_cores
-            for g, c in zip(snapshot.groups, fleet.cores, strict=True)
-            if g.busy_cores is not None
-        )
+        # A group that cannot be seen covers nothing: neither its free cores nor its busy ones count.
+        seen = [(g.warm * c, g.busy_cores) for g, c in zip(snapshot.groups, fleet.cores, strict=True)]
+        busy_cores = sum(busy for _, busy in seen if busy is not None)
+        free_cores = sum(max(0.0, total - busy) for total, busy in seen if busy is not None)
         arguments = (
             queue.waiting * job_core_s,
             self.horizon_s,
@@ -55,7 +53,8 @@ class QueueRulePolicy:
             idle,
             np.array([g.minimum for g in fleet.groups], dtype=np.int64),
             np.array([g.maximum for g in fleet.groups], dtype=np.int64),
-            max(0.0, free_cores),
+            free_cores,
+            busy_cores,
         )
         if self.single:
             action = queue_rule_single(*arguments)
@@ -65,10 +64,10 @@ class QueueRulePolicy:
         else:
             desired = [int(n) for n in queue_rule_multi(*arguments)]
         booting_cores = sum(b * c for b, c in zip(snapshot.booting, fleet.cores, strict=True))
-        seen = (
-            f"{queue.waiting} jobs of {job_core_s:.0f} core-s wait, {free_cores:.0f} cores free, "
+        sentence = (
+            f"{queue.waiting} jobs of {job_core_s:.0f} core-s wait, {busy_cores:.0f} cores busy, {free_cores:.0f} free, "
             f"{booting_cores} booting, {int(idle.sum())} VMs idle for long"
         )
         change = sum(desired) - sum(snapshot.requested)
         reason = Reason.QUEUE_GREW if change > 0 else Reason.IDLE_CAPACITY if change < 0 else Reason.QUEUE_COVERED
-        return Proposal(fleet.name, self.name, tuple(desired), reason, seen), memory
+        return Proposal(fleet.name, self.name, tuple(desired), reason, sentence), memory

@@ -40,7 +40,7 @@ class DryRunOptions:
 
     story: Story
     speed: float = 60.0
-    seed: int = 7
+    seed: int = 1993
     minutes: int = 60
     workload: str = "nasa"
     mode: str = "act"

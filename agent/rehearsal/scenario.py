@@ -35,8 +35,8 @@ class GroupPlan:
 
 
 GROUPS = (
-    GroupPlan("workers_s", "m5a.large", 2, 8.0, 1, 6, 1),
-    GroupPlan("workers_m", "m5a.xlarge", 4, 16.0, 0, 4, 0),
+    GroupPlan("workers_s", "m5a.large", 2, 8.0, 1, 3, 1),
+    GroupPlan("workers_m", "m5a.xlarge", 4, 16.0, 0, 3, 0),
     GroupPlan("workers_l", "m5a.2xlarge", 8, 32.0, 0, 3, 0),
 )
 INITIAL = tuple(group.initial for group in GROUPS)
@@ -77,8 +77,6 @@ def environment(
         "TRIMTAB_INTERRUPTION_QUEUE_URL": interruption_queue_url,
         f"TRIMTAB_FLEETS__{FLEET}__QUEUE_URL": job_queue_url,
         f"TRIMTAB_FLEETS__{FLEET}__SHADOW": "threshold",
-        f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__HORIZON_S": "300",
-        f"TRIMTAB_FLEETS__{FLEET}__IDLE_S": "120",
     }
     for group in GROUPS:
         prefix = f"TRIMTAB_FLEETS__{FLEET}__GROUPS__{group.key}__"

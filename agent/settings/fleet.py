@@ -23,7 +23,7 @@ class PolicyName(StrEnum):
 class QueueRuleSettings(Section):
     """Parameters of the policy `queue-rule`: enough cores to take up what waits, idle VMs given back."""
 
-    horizon_s: float = Field(120.0, ge=1, le=86_400, description="Time in which the waiting work should be taken up.")
+    horizon_s: float = Field(150.0, ge=1, le=86_400, description="Time in which the waiting work should be worked off.")
     job_core_s: float = Field(
         120.0, gt=0, le=1e7, description="Work of one job where the job source does not report it."
     )
@@ -151,7 +151,7 @@ class FleetSettings(Section):
     shadow: PolicyName | None = Field(
         None, description="A second policy whose proposals are recorded beside, never done.", examples=["threshold"]
     )
-    idle_s: float = Field(300.0, ge=0, le=86_400, description="A VM without a busy core for this long counts as idle.")
+    idle_s: float = Field(120.0, ge=0, le=86_400, description="A VM without a busy core for this long counts as idle.")
     queue_rule: QueueRuleSettings = QueueRuleSettings()
     threshold: ThresholdSettings = ThresholdSettings()
     target_tracking: TargetTrackingSettings = TargetTrackingSettings()

@@ -19,7 +19,7 @@ from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot
 
 START = 1_772_366_400.0
 """2026-03-01 12:00:00 UTC."""
-POLICY = policy_from_name("queue-rule").name
+POLICY = policy_from_name("queue-rule:horizon_s=120").name
 SHADOW = policy_from_name("threshold:low=0.5").name
 
 

@@ -16,7 +16,7 @@ from agent.series import ABSENT_ROW, VM_COLUMNS, SeriesStore
 from agent.state import LoopState
 from domain.errors import BadInput
 from domain.fleet import Fleet
-from domain.observations.autoscale import Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
+from domain.observations.autoscale import Floats, Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
 from domain.observed import GroupObserved, Observed
 from domain.samples import QueueMetric, VmMetric
 from domain.snapshot import QueueSnapshot, Snapshot
@@ -26,6 +26,7 @@ MIN_SAMPLE_SHARE = 0.5
 """A VM with less than this share of the samples due in a minute is left out (autoscaler specification §13: 3 of 6)."""
 
 FRESH_BUSY_S = 60.0
+MEAN_DECIMALS = 7
 _BUSY = VM_COLUMNS.index(VmMetric.BUSY_CORES)
 
 
@@ -33,15 +34,17 @@ _BUSY = VM_COLUMNS.index(VmMetric.BUSY_CORES)
 class AggregationSettings:
     """How one fleet's readings are folded.
 
-    sample_interval_s: how often a VM reports. grace_s: a minute is closed so long after its end. idle_s: a VM without
-    a busy core for so long is idle for long. limits: coverage, boot deadline, minimum lifetime and cool-down lengths
-    are the rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue").
+    sample_interval_s: how often a VM reports. grace_s: a minute is closed so long after its end; one value for every
+    fleet of a store. idle_s: a VM without a busy core for so long is idle for long. warm_up_s: a VM has warmed up so
+    long after its first report. limits: coverage, boot deadline, minimum lifetime and cool-down lengths are the
+    rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue").
     """
 
     limits: RailLimits = field(default_factory=RailLimits)
     sample_interval_s: float = 10.0
     grace_s: float = 5.0
     idle_s: float = 300.0
+    warm_up_s: float = 300.0
     needed: tuple[str, ...] = ("cpu", "queue")
 
     @property
@@ -85,6 +88,7 @@ class Aggregator:
                 settings.limits,
                 settings.min_samples,
                 settings.idle_s,
+                settings.warm_up_s,
                 now,
             )
             for group in fleet.groups
@@ -147,6 +151,7 @@ class Aggregator:
     ) -> Snapshot:
         groups = tuple(fold.snapshot for fold in folds)
         cpu = np.concatenate([fold.cpu for fold in folds])
+        warmed_up = np.concatenate([fold.cpu_warmed_up for fold in folds])
         ram = np.concatenate([fold.ram for fold in folds])
         exists = any(group.warm for group in groups) or any(fold.unheard for fold in folds)
         cpu_known, ram_known = cpu.size > 0 or not exists, ram.size > 0 or not exists
@@ -166,7 +171,7 @@ class Aggregator:
         complete = cpu_known and ram_known and queue is not None
         absent = [name for name, known in (("cpu", cpu_known), ("ram", ram_known), ("queue", queue)) if not known]
         # The vector holds 32 bits: seven decimals are what they tell, and 0.8 then reads (and compares) as 0.8.
-        cpu_mean, cpu_p90, ram_mean, ram_p90 = (round(float(value), 7) for value in seven[1:5])
+        cpu_mean, cpu_p90, ram_mean, ram_p90 = (round(float(value), MEAN_DECIMALS) for value in seven[1:5])
         return Snapshot(
             fleet=fleet.name,
             bin_end=end,
@@ -177,6 +182,7 @@ class Aggregator:
             age_s=self._age_s(fleet, folds, now),
             absent=tuple(absent),
             cpu_mean=cpu_mean if cpu_known else None,
+            cpu_mean_warmed_up=_warmed_up_mean(warmed_up, cpu_mean) if cpu_known else None,
             cpu_p90=cpu_p90 if cpu_known else None,
             ram_mean=ram_mean if ram_known else None,
             ram_p90=ram_p90 if ram_known else None,
@@ -195,6 +201,10 @@ def _observed_group(fleet: Fleet, name: str, observed: Observed) -> GroupObserve
     if group is None:
         raise BadInput(f"fleet {fleet.name}: group", name, "it was not read this minute: leave the fleet as it is")
     return group
+
+
+def _warmed_up_mean(warmed_up: Floats, otherwise: float) -> float:
+    return round(min(float(warmed_up.mean()), 1.0), MEAN_DECIMALS) if warmed_up.size else otherwise
 
 
 def _coverage(folds: tuple[GroupFold, ...]) -> float:

@@ -37,13 +37,15 @@ _NO_ROWS = (ABSENT_ROW,) * len(VM_COLUMNS)
 class GroupFold:
     """A group's snapshot and what the fleet's figures need of it.
 
-    cpu, ram: 0..1 of each VM with enough samples, any order. expected: warm VMs that should have reported enough;
-    reporting: those that did. unheard: VMs in service that should have reported by now and never did. busy_at_end,
-    victim_busy_at_end: busy cores at the last reading of the minute, of all warm VMs and of the first removable one.
+    cpu, ram: 0..1 of each VM with enough samples, any order. cpu_warmed_up: of those older than the warm-up.
+    expected: warm VMs that should have reported enough; reporting: those that did. unheard: VMs in service that
+    should have reported by now and never did. busy_at_end, victim_busy_at_end: busy cores at the last reading of the
+    minute, of all warm VMs and of the first removable one.
     """
 
     snapshot: GroupSnapshot
     cpu: Floats
+    cpu_warmed_up: Floats
     ram: Floats
     expected: int
     reporting: int
@@ -76,6 +78,7 @@ def fold_group(
     limits: RailLimits,
     min_samples: int,
     idle_s: float,
+    warm_up_s: float,
     now: float,
 ) -> GroupFold:
     """Fold one group; the terms are those of `GroupSnapshot`.
@@ -115,6 +118,8 @@ def fold_group(
 
     mature = warm & (age >= limits.min_lifetime_s)
     victims = _removable(vms, store, mature & vms.healthy, idle, since, observed.drain_hook is not None, now)
+    # After a restart of ours no report is old, but a VM launched so long ago has warmed up all the same.
+    warmed_up = (fold.end - warm_since >= warm_up_s) | (age >= warm_up_s + limits.boot_deadline_s)
     ram_usable = reporting & (ram_counts >= min_samples)
     snapshot = GroupSnapshot(
         key=group.key,
@@ -136,13 +141,14 @@ def fold_group(
         removable=tuple(vms.names[victim] for victim in victims),
         cpu_mean=_mean(cpu[reporting] / 100.0, bool(warm.any())),
         ram_mean=_mean(ram[ram_usable] / 100.0, bool(warm.any())),
-        busy_cores=_busy_cores(busy, warm & known, warm & ~known & ~silent, bool(warm.any())),
+        busy_cores=_busy_cores(busy, warm & known & ~silent, warm & ~known & ~silent, bool(warm.any())),
         cooldown_out_s=_cooling(cooldowns, group.key, Direction.OUT, now),
         cooldown_in_s=_cooling(cooldowns, group.key, Direction.IN, now),
     )
     return GroupFold(
         snapshot=snapshot,
         cpu=cpu[reporting] / 100.0,
+        cpu_warmed_up=cpu[reporting & warmed_up] / 100.0,
         ram=ram[ram_usable] / 100.0,
         expected=int((warm & (reporting | ~newly)).sum()),
         reporting=int(reporting.sum()),
@@ -212,7 +218,7 @@ def _mean(shares: Floats, exists: bool) -> float | None:
 
 
 def _busy_cores(busy: Floats, known: Mask, unknown: Mask, exists: bool) -> float | None:
-    """Return the busy cores of the VMs heard; None when one that reported does not say, or none was heard."""
+    """Return the busy cores of the VMs that are not silent; None when one of them does not say, or all are silent."""
     if unknown.any() or (exists and not known.any()):
         return None
     return float(busy[known].sum())

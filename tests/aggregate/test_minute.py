@@ -180,6 +180,22 @@ def test_a_clock_set_back_by_an_hour_starts_the_bins_over() -> None:
     assert (snapshot.bin_end, snapshot.cpu_mean, snapshot.age_s) == (T0 + 60, 0.2, 5.0)
 
 
+def test_the_warmed_up_mean_leaves_out_vms_that_reported_first_less_than_the_warm_up_ago() -> None:
+    scene = Scene()
+    scene.settings = replace(scene.settings, warm_up_s=120.0)
+    scene.place("s", running("i-1"), running("i-2", launched_at=T0))
+    means = [scene.minute({"i-1": 20.0, "i-2": 80.0}, QUEUE).cpu_mean_warmed_up for _ in range(3)]
+    assert means == [0.2, 0.2, 0.5]
+
+
+def test_without_a_warmed_up_vm_the_warmed_up_mean_is_the_mean() -> None:
+    scene = Scene()
+    assert scene.minute(queue=QUEUE).cpu_mean_warmed_up == 0.0
+    scene.place("s", running("i-1", launched_at=scene.now))
+    assert scene.minute({"i-1": 30.0}, QUEUE).cpu_mean_warmed_up == 0.3
+    assert scene.minute(queue=QUEUE).cpu_mean_warmed_up is None
+
+
 def test_pending_vms_are_not_part_of_the_means() -> None:
     scene = Scene()
     scene.place("s", running("i-1"), Instance("i-2", "a", Lifecycle.PENDING, launched_at=T0))

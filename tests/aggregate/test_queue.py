@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.queue_fold import growth
 from tests.aggregate.scene import Scene, running
@@ -86,6 +88,29 @@ def test_folding_one_minute_twice_counts_its_jobs_once() -> None:
     first = scene.minute(queue={"waiting": 1, "running": 1, "submitted_total": 10}).queue
     scene.now += 6
     assert scene.fold().queue == first
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=9))
+def test_submitted_survives_restarts_of_the_counter_and_of_the_agent_and_lost_minutes(
+    minutes: list[tuple[int, bool, bool, bool]],
+) -> None:
+    scene = Scene()
+    total = counter = 0
+    lost_before = False
+    scene.report_queue(scene.now, submitted_total=0)
+    for jobs, counter_restarts, agent_restarts, lost in minutes:
+        if agent_restarts:
+            scene = Scene(now=scene.now, state=scene.state)
+        # What a counter counted after its last reading and before it restarted, nobody can know.
+        if counter_restarts and not lost and not lost_before:
+            counter = 0
+            scene.report_queue(scene.now + 1.0, submitted_total=0)
+        total, counter = total + jobs, counter + jobs
+        snapshot = scene.minute(queue=None if lost else {"waiting": 1, "running": 1, "submitted_total": counter})
+        if not lost:
+            assert snapshot.queue is not None
+            assert snapshot.queue.submitted == total
+        lost_before = lost
 
 
 def test_with_the_depth_alone_growth_is_a_lower_bound_marked_late() -> None:

@@ -165,6 +165,16 @@ def test_a_vm_that_does_not_say_how_busy_it_is_leaves_the_groups_busy_cores_abse
     assert (found.busy_cores, found.cpu_mean, found.removable) == (None, 0.5, ())
 
 
+def test_busy_cores_leave_silent_vms_out_and_are_absent_when_all_are_silent() -> None:
+    scene = Scene()
+    scene.place("s", running("i-1"), running("i-2"))
+    scene.minute({"i-1": 50.0, "i-2": 50.0}, QUEUE, busy_cores=2.0)
+    scene.report("s", "i-2", [scene.now + 50.0], cpu_percent=50.0, busy_cores=2.0)
+    half = group(scene.minute({"i-1": 50.0}, QUEUE, busy_cores=1.0), "s")
+    assert (half.warm, half.silent, half.busy_cores) == (2, 1, 1.0)
+    assert group(scene.minute(queue=QUEUE), "s").busy_cores is None
+
+
 def test_the_clouds_bounds_suspensions_and_cooldowns_are_passed_on() -> None:
     scene = Scene()
     scene.place("s", running("i-1"), minimum=2, maximum=7, suspended=("Terminate",), zones=("a", "b"), refreshing=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.series import SeriesStore
@@ -38,10 +39,10 @@ class Scene:
         for group in self.fleet.groups:
             self.groups.setdefault(group.name, GroupObserved(group.name, 0, group.minimum, group.maximum))
 
-    def place(self, key: str, *instances: Instance, desired: int | None = None, **more: object) -> None:
+    def place(self, key: str, *instances: Instance, desired: int | None = None, **more: Any) -> None:
         group = self.fleet.groups[self.fleet.index(key)]
         count = sum(i.serving for i in instances) if desired is None else desired
-        changed = replace(self.groups[group.name], instances=instances, desired=count, **more)  # type: ignore[arg-type]
+        changed = replace(self.groups[group.name], instances=instances, desired=count, **more)
         self.groups[group.name] = changed
 
     def send(self, *lines: str) -> None:
@@ -82,8 +83,8 @@ class Scene:
         return snapshot
 
 
-def running(vm: str, launched_at: float | None = T0 - 3600.0, **more: object) -> Instance:
-    return Instance(vm, "a", Lifecycle.IN_SERVICE, launched_at=launched_at, **more)  # type: ignore[arg-type]
+def running(vm: str, launched_at: float | None = T0 - 3600.0, **more: Any) -> Instance:
+    return Instance(vm, "a", Lifecycle.IN_SERVICE, launched_at=launched_at, **more)
 
 
 def group(snapshot: Snapshot, key: str) -> GroupSnapshot:

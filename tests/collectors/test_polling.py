@@ -1,9 +1,11 @@
 """The poller asks each collector in its interval; one that fails or hangs is counted and delays nobody."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from agent.series import SeriesStore
@@ -128,8 +130,6 @@ def test_samples_that_the_sink_refuses_are_counted() -> None:
 
 
 def test_a_started_poller_runs_by_itself_on_a_fast_clock_and_stops_with_one_hanging(release: threading.Event) -> None:
-    import time
-
     clock = ScaledClock(T0, time.time(), 600.0)
     enough = threading.Event()
     counted = Scripted("counted", 10.0)
@@ -150,7 +150,5 @@ def test_a_started_poller_runs_by_itself_on_a_fast_clock_and_stops_with_one_hang
     assert len(counted.asked) == asked
 
 
-def _row(store: SeriesStore):
-    import numpy as np
-
+def _row(store: SeriesStore) -> np.ndarray:
     return np.array([store.queue_row("web", QueueMetric.WAITING)])

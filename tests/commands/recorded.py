@@ -115,14 +115,14 @@ class Recorder:
 def story(path: Path, name: str = "web") -> str:
     """Record four minutes and return the ledger's URL.
 
-    1: 32 jobs wait and two large VMs are asked for; one comes, for the other AWS has no capacity. 2: more jobs wait and
+    1: 36 jobs wait and two large VMs are asked for; one comes, for the other AWS has no capacity. 2: more jobs wait and
     the cool-down holds the large group. 3: AWS cannot be read. 4: a small VM is asked for and still under way.
     """
     url = f"sqlite:///{path}"
     with Ledger.open(url) as ledger:
         recorder = Recorder(ledger, fleet(name))
         recorder.epoch = ledger.take_epoch("test", START)
-        first = recorder.minute(START, snapshot(recorder.fleet, (1, 0), 32, START))
+        first = recorder.minute(START, snapshot(recorder.fleet, (1, 0), 36, START))
         (large,) = first.decision.intents
         recorder.outcome(large, Outcome(large.intent_id, Status.IN_PROGRESS, Reason.ACCEPTED, 2, 0, START + 1))
         shortage = (CapacityShortage("m5a.2xlarge", "us-east-1b"),)
@@ -142,7 +142,7 @@ def story(path: Path, name: str = "web") -> str:
         recorder.minute(START + 60, snapshot(recorder.fleet, (4, 1), 60, START + 60))
         unread = ReadFailure(FailureClass.THROTTLE, "Rate exceeded")
         recorder.minute(START + 120, None, cloud_failure=unread)
-        last = recorder.minute(START + 180, snapshot(recorder.fleet, (1, 1), 14, START + 180))
+        last = recorder.minute(START + 180, snapshot(recorder.fleet, (1, 1), 22, START + 180))
         (small,) = last.decision.intents
         recorder.outcome(small, Outcome(small.intent_id, Status.IN_PROGRESS, Reason.ACCEPTED, 1, 0, START + 181))
     return url

@@ -15,7 +15,7 @@ def test_it_goes_from_the_inputs_through_every_rail_to_what_aws_did(trimtab: Tri
     lines = result.stdout.splitlines()
     assert lines[:2] == [
         "web-1  2026-03-01 12:00:00 UTC  act",
-        "  workers_l 0 -> 2 (queue_grew): 32 jobs of 60 core-s wait, 0 cores free, 0 booting, 0 VMs idle for long",
+        "  workers_l 0 -> 2 (queue_grew): 36 jobs of 60 core-s wait, 2 cores busy, 0 free, 0 booting, 0 VMs idle for long",
     ]
     seen = lines[lines.index("Seen") + 1 : lines.index("Proposed") - 1]
     assert seen == [
@@ -24,10 +24,10 @@ def test_it_goes_from_the_inputs_through_every_rail_to_what_aws_did(trimtab: Tri
         "  workers_l  m5a.2xlarge          0           0     0        0     0  absent",
         "  100% of the warm VMs reported, newest sample 3 s old",
         "  CPU 90.0% in the mean, 90th percentile 90.0%",
-        "  32 jobs wait, the oldest for 30 s; 2 run; 5 came this minute",
+        "  36 jobs wait, the oldest for 30 s; 2 run; 5 came this minute",
     ]
     proposed = lines[lines.index("Proposed") + 1 : lines.index("Rails") - 1]
-    assert proposed[0].startswith(f"  {POLICY}: workers_l 0 -> 2 (queue_grew): 32 jobs")
+    assert proposed[0].startswith(f"  {POLICY}: workers_l 0 -> 2 (queue_grew): 36 jobs")
     assert proposed[1].startswith(
         f"  (shadow, not done) {SHADOW}: workers_s 1 -> 2, workers_l 0 -> 1 (load_high): mean"
     )
@@ -88,7 +88,7 @@ def test_with_two_fleets_a_number_alone_is_not_enough(trimtab: Trimtab, ledger: 
 
 def test_as_data_it_holds_inputs_decision_and_outcomes(trimtab: Trimtab, ledger: str) -> None:
     data = json.loads(trimtab("explain", "web-1", "--json").stdout)
-    assert data["inputs"]["snapshot"]["queue"]["waiting"] == 32
+    assert data["inputs"]["snapshot"]["queue"]["waiting"] == 36
     assert data["decision"]["desired"] == [1, 2]
     assert [outcome["status"] for outcome in data["intents"][0]["outcomes"]] == ["in_progress", "partial"]
     assert data["intents"][0]["open"] is False

@@ -26,10 +26,10 @@ def test_it_tells_sizes_queue_cost_decision_and_what_is_under_way(trimtab: Trimt
         "  group      type         requested  observed  warm  bounds  decided",
         "  workers_s  m5a.large            1         1     1  1..4    -> 2",
         "  workers_l  m5a.2xlarge          1         1     1  0..3",
-        "  queue: 14 wait, the oldest for 30 s; 2 run",
+        "  queue: 22 wait, the oldest for 30 s; 2 run",
         "  cost: $0.430 an hour, $0.03 today (UTC)",
         "  web-4: workers_s 1 -> 2 (queue_grew): "
-        "14 jobs of 60 core-s wait, 6 cores free, 0 booting, 0 VMs idle for long",
+        "22 jobs of 60 core-s wait, 4 cores busy, 6 free, 0 booting, 0 VMs idle for long",
         "  paused (in) by ada for 15 min more: load test",
         "  pinned at workers_s 3 by bob for 2 h more: launch",
         "  under way: web-4.workers_s: workers_s 1 -> 2 (out), for 20 s",

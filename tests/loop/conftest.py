@@ -25,7 +25,9 @@ def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
     def make(**plan: object) -> World:
-        world = World(tmp_path, Plan(**plan))  # type: ignore[arg-type]
+        directory = tmp_path / f"world-{len(made)}"
+        directory.mkdir()
+        world = World(directory, Plan(**plan))  # type: ignore[arg-type]
         made.append(world)
         return world
 

@@ -5,7 +5,7 @@ world.submit(40); world.tick(); assert world.last.reason is Reason.QUEUE_GREW; a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.ledger import Ledger
-from agent.ledger.records import JournalEntry
+from agent.ledger.records import JournalEntry, Kind
 from agent.policies.base import Policy
 from agent.policies.fallback import Proposer, evaluate_within
 from agent.rails.base import RailLimits
@@ -29,7 +29,7 @@ from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
 from collectors.lines import LineReader
 from domain.clock import VirtualClock
-from domain.decisions import Decision, Mode, Outcome, Reason
+from domain.decisions import Decision, Event, Mode, Outcome, Reason
 from domain.fleet import Fleet, Group, VmType
 from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries, format_line
 from domain.snapshot import Snapshot
@@ -61,12 +61,37 @@ QUICK = RailLimits(
 """Limits that hold nothing back, for tests about something else."""
 
 
+class AgentClock:
+    """The clock of the agent's host: the world's true time, plus what the host is wrong by."""
+
+    def __init__(self, true: VirtualClock) -> None:
+        self._true = true
+        self.error_s = 0.0
+
+    def now(self) -> float:
+        """What the host takes for the time."""
+        return self._true.now() + self.error_s
+
+    def monotonic(self) -> float:
+        """Seconds that have passed, whatever the host takes for the time."""
+        return self._true.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for all the world."""
+        self._true.sleep(seconds)
+
+    def step(self, seconds: float) -> None:
+        """Set the host's clock, as an operator or NTP does."""
+        self.error_s += seconds
+
+
 @dataclass
 class Plan:
-    """What a world is made of."""
+    """What a world is made of; `batch` are the groups of a second fleet of that name, at their minimum."""
 
     groups: tuple[Group, ...] = (SMALL, MEDIUM, LARGE)
     sizes: tuple[int, ...] = (1, 0, 0)
+    batch: tuple[Group, ...] = ()
     limits: RailLimits = QUICK
     policy: str = QUEUE_RULE
     known: Mapping[str, Policy] = field(default_factory=dict)
@@ -77,6 +102,7 @@ class Plan:
     idle_s: float = 120.0
     deadline_s: float = 5.0
     read_timeout_s: float = 1.0
+    read_attempts: int = 1
     interruptions: bool = True
 
 
@@ -86,19 +112,24 @@ class World:
     def __init__(self, directory: Path, plan: Plan) -> None:
         self.plan = plan
         self.clock = VirtualClock(START)
-        self.agent_clock: VirtualClock = self.clock
+        self.agent_clock = AgentClock(self.clock)
         self.running: RunningCloud = start_in_thread(self.clock, seed=7, delays=Delays(launch_s=(50.0, 50.0)))
         self.control = CloudControl(self.running.endpoint)
         self.owner = self._client("autoscaling")
         self.sqs = self._client("sqs")
         self.notices = self.sqs.create_queue(QueueName="interruptions")["QueueUrl"]
         self.fleet = Fleet("web", plan.groups)
+        self.fleets = (self.fleet, Fleet("batch", plan.batch)) if plan.batch else (self.fleet,)
         self._make_groups()
         self._ledger_url = f"sqlite:///{directory / 'ledger.db'}"
         self.cpu: float | None = 0.5
         self.busy: dict[str, float] = {}
         self.silent: set[str] = set()
+        self.silent_seconds: frozenset[int] = frozenset()
+        self.vm_clock_error_s = 0.0
         self.queue_reports = True
+        self.noise: Callable[[float], bytes] = _no_noise
+        self.batch_waiting = 0
         self.waiting = 0
         self.running_jobs = 0
         self.submitted = 0
@@ -118,17 +149,21 @@ class World:
         """Let minutes pass, VMs reporting, and turn the loop after each."""
         for _ in range(minutes):
             self.pass_minute()
-            self.reports.append(run_tick(self.clock.now(), self.ports))
+            self.reports.append(run_tick(self.agent_clock.now(), self.ports))
         return self.reports[-1]
 
     def pass_minute(self) -> None:
-        """Let one minute pass: VMs in service report six times, the queue too; then the grace."""
-        start = (self.clock.now() - GRACE_S) // 60.0 * 60.0 if self.reports or self._passed else self.clock.now()
+        """Let one minute of the agent's clock pass: VMs in service report six times, the queue too; then the grace."""
+        now = self.agent_clock.now()
+        start = (now - GRACE_S) // 60.0 * 60.0 if self.reports or self._passed else now
         self._passed = True
         vms = [(key, vm) for key, vm, state in self.vms() if state in ("InService", "Terminating:Wait")]
-        self.clock.advance(start + 60.0 + GRACE_S - self.clock.now())
+        self.clock.advance(start + 60.0 + GRACE_S - now)
+        true_start = start - self.agent_clock.error_s
         for second in range(10, 61, 10):
-            self._report(vms, start + second)
+            if second not in self.silent_seconds:
+                self._report(vms, true_start + second + self.vm_clock_error_s)
+            self._reader.feed(self.noise(true_start + second))
 
     def restart(self, mode: Mode | None = None) -> None:
         """End the agent's process and start another on the same ledger."""
@@ -152,8 +187,26 @@ class World:
 
     @property
     def last(self) -> Decision:
-        """The last tick's decision."""
-        return self.reports[-1].decisions[-1]
+        """The last tick's decision for the fleet `web`."""
+        return self.decision("web")
+
+    def decision(self, fleet: str) -> Decision:
+        """A fleet's decision in the last tick."""
+        return next(decision for decision in self.reports[-1].decisions if decision.fleet == fleet)
+
+    @property
+    def events(self) -> list[Event]:
+        """Every event in the ledger, in order."""
+        return [
+            Event(entry.fleet, entry.at, Reason(entry.reason), str(entry.body["detail"]), entry.ref)
+            for entry in self.journal
+            if entry.kind is Kind.EVENT
+        ]
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """Every call of the agent, reading or changing, as AWS saw it."""
+        return self.control.calls(access_key=AGENT_KEY)
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -162,8 +215,8 @@ class World:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The last tick's snapshot."""
-        return self.reports[-1].snapshots[-1]
+        """The last tick's snapshot of the fleet `web`."""
+        return next(snapshot for snapshot in self.reports[-1].snapshots if snapshot.fleet == "web")
 
     @property
     def mutations(self) -> list[tuple[str, str]]:
@@ -214,7 +267,7 @@ class World:
     _passed = False
 
     def _described(self) -> list[tuple[str, dict[str, Any]]]:
-        names = {group.name: group.key for group in self.fleet.groups}
+        names = {group.name: group.key for fleet in self.fleets for group in fleet.groups}
         groups = self.owner.describe_auto_scaling_groups(AutoScalingGroupNames=list(names))["AutoScalingGroups"]
         return [(names[group["AutoScalingGroupName"]], group) for group in groups]
 
@@ -230,7 +283,8 @@ class World:
 
     def _make_groups(self) -> None:
         machines = self._client("ec2")
-        for group, size in zip(self.plan.groups, self.plan.sizes, strict=True):
+        sizes = (*self.plan.sizes, *(group.minimum for group in self.plan.batch))
+        for group, size in zip((*self.plan.groups, *self.plan.batch), sizes, strict=True):
             machines.create_launch_template(
                 LaunchTemplateName=group.name,
                 LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": group.vm_type.name},
@@ -256,39 +310,42 @@ class World:
 
     def _start_agent(self) -> None:
         self.ledger = Ledger.open(self._ledger_url)
-        epoch = self.ledger.take_epoch("test", self.clock.now())
+        epoch = self.ledger.take_epoch("test", self.agent_clock.now())
         options = AwsOptions(
             region="us-east-1",
             endpoint_url=self.running.endpoint,
             connect_timeout_s=1.0,
             read_timeout_s=self.plan.read_timeout_s,
-            read_attempts=1,
+            read_attempts=self.plan.read_attempts,
             calls_per_minute=10_000,
             access_key_id=AGENT_KEY,
             secret_access_key="simulated",
         )
         session = AwsSession(
-            options, self.clock, read_only=self.mode is Mode.OBSERVE, fence=lambda: self.ledger.check_epoch(epoch)
+            options, self.agent_clock, read_only=self.mode is Mode.OBSERVE, fence=lambda: self.ledger.check_epoch(epoch)
         )
-        self.store = SeriesStore(watched=[self.fleet])
+        self.store = SeriesStore(watched=self.fleets)
         self.intake = IntakeCounters()
-        self._reader = LineReader(self.store, self.intake, self.clock.now)
+        self._reader = LineReader(self.store, self.intake, self.agent_clock.now)
         aggregation = AggregationSettings(limits=self.plan.limits, grace_s=GRACE_S, idle_s=self.plan.idle_s)
-        managed = ManagedFleet(self.fleet, self.plan.limits, self.plan.policy, None, aggregation, self.plan.drift)
-        interruptions = InterruptionQueue(session, self.notices, self.clock) if self.plan.interruptions else None
+        managed = tuple(
+            ManagedFleet(fleet, self.plan.limits, self.plan.policy, None, aggregation, self.plan.drift)
+            for fleet in self.fleets
+        )
+        interruptions = InterruptionQueue(session, self.notices, self.agent_clock) if self.plan.interruptions else None
         self.ports = Ports(
-            fleets=(managed,),
+            fleets=managed,
             ledger=self.ledger,
             actuator=AutoScalingActuator(
                 session,
                 Inventory(session),
-                [self.fleet],
+                self.fleets,
                 protect_busy=self.plan.protect_busy,
-                owned_protection=self.ledger.loop_state("web").protected,
+                owned_protection={vm for f in self.fleets for vm in self.ledger.loop_state(f.name).protected},
             ),
             aggregator=Aggregator(self.store),
             proposer=Proposer(evaluate_within(self.plan.deadline_s), self.plan.known),
-            monotonic=self.clock.monotonic,
+            monotonic=self.agent_clock.monotonic,
             mode=self.mode,
             epoch=epoch,
             protect_busy=self.plan.protect_busy,
@@ -297,6 +354,7 @@ class World:
 
     def _report(self, vms: Sequence[tuple[str, str]], at: float) -> None:
         lines = []
+        fleets = {group.key: fleet.name for fleet in self.fleets for group in fleet.groups}
         if self.cpu is not None:
             for key, vm in vms:
                 if vm in self.silent:
@@ -308,7 +366,7 @@ class World:
                     VmMetric.BUSY_CORES: busy,
                     VmMetric.WORK_CORE_SECONDS: 60.0 * busy,
                 }
-                lines += [format_line(Sample(VmSeries("web", key, vm, m), v, at)) for m, v in readings.items()]
+                lines += [format_line(Sample(VmSeries(fleets[key], key, vm, m), v, at)) for m, v in readings.items()]
         if self.queue_reports:
             counts = {
                 QueueMetric.WAITING: self.waiting,
@@ -316,7 +374,14 @@ class World:
                 QueueMetric.SUBMITTED_TOTAL: self.submitted,
             }
             lines += [format_line(Sample(QueueSeries("web", m), float(v), at)) for m, v in counts.items()]
+        if self.queue_reports and self.plan.batch:
+            counts = {QueueMetric.WAITING: self.batch_waiting, QueueMetric.RUNNING: 0}
+            lines += [format_line(Sample(QueueSeries("batch", m), float(v), at)) for m, v in counts.items()]
         self._reader.feed("".join(lines).encode())
+
+
+def _no_noise(at: float) -> bytes:
+    return b""
 
 
 def final_reasons(world: World) -> list[Reason]:

@@ -21,7 +21,7 @@ from botocore.model import OperationModel
 from collectors.aws_budget import CallBudget
 from collectors.aws_failures import classify, is_read
 from domain.clock import Clock
-from domain.errors import CloudError, FailureClass, Fenced
+from domain.errors import CloudError, FailureClass, TrimtabError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class AwsSession:
 
     read_only: every call that could change anything raises CloudError(READ_ONLY) from inside botocore before a request
     is built, whichever client of this session makes it (`is_read` decides; unknown verbs are refused).
-    fence: called right before each request that changes something is built, each attempt anew; raises Fenced.
+    fence: called right before each request that changes something is built, each attempt anew; what it raises (Fenced,
+    LedgerUnavailable) comes through unchanged and the request is not sent.
     Clients are made on first use and may be shared by threads.
     """
 
@@ -123,14 +124,16 @@ class AwsSession:
         try:
             client = self.client(service, attempts)
             answer: dict[str, Any] = getattr(client, botocore.xform_name(operation))(**parameters)
-        except Fenced:
+        except CloudError as error:
+            self.budget.settle(family, error.failure)
+            raise
+        except TrimtabError:
+            # The fence said no, or could not be asked: nothing was sent, and that is not AWS's doing.
             self.budget.settle(family, "fenced")
             raise
         except Exception as error:
             failed = classify(error, operation)
             self.budget.settle(family, failed.failure, throttled=failed.failure is FailureClass.THROTTLE)
-            if failed is error:
-                raise
             raise failed from error
         self.budget.settle(family, "ok")
         return answer

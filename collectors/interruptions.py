@@ -18,7 +18,7 @@ from typing import Any
 
 from collectors.aws import AwsSession
 from domain.clock import Clock
-from domain.errors import BadInput, CloudError, Fenced
+from domain.errors import BadInput, TrimtabError
 
 MESSAGES_PER_CALL = 10
 _VM = re.compile(r"i-[0-9a-f]{8,17}")
@@ -150,7 +150,7 @@ class InterruptionQueue:
     def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         try:
             return self._session.mutate("sqs", operation, QueueUrl=self._queue_url, **parameters)
-        except (CloudError, Fenced) as error:
+        except TrimtabError as error:
             self.counts["failed_calls"] += 1
             self.last_problem = str(error)
             return {}

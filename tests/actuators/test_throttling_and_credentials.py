@@ -3,7 +3,7 @@
 import pytest
 
 from domain.decisions import Direction, Reason, Status
-from domain.errors import CloudError, FailureClass, Fenced
+from domain.errors import CloudError, FailureClass, Fenced, LedgerUnavailable
 from tests.actuators.shift import AGENT, Shift
 
 
@@ -98,6 +98,21 @@ def test_a_fence_that_closes_leaves_the_intent_to_the_new_leader(shift: Shift) -
     outcome = shift.apply(intent)
     assert (outcome.status, outcome.reason, outcome.achieved) == (Status.IN_PROGRESS, Reason.NOT_LEADER, 1)
     assert [vm for _, vm in shift.mutations] == victims[:1]
+
+
+def test_a_ledger_that_cannot_be_asked_stops_everything_and_the_intent_is_taken_up_again(shift: Shift) -> None:
+    def fence() -> None:
+        raise LedgerUnavailable("the disk is full")
+
+    victim = shift.serving()[0]
+    intent = shift.intent(Direction.IN, victims=[victim])
+    shift.start_agent(fence=fence)
+    with pytest.raises(LedgerUnavailable, match="the disk is full"):
+        shift.apply(intent)
+    assert shift.mutations == []
+    shift.start_agent()
+    assert shift.tick(intent).status is Status.DONE
+    assert [vm for _, vm in shift.mutations] == [victim]
 
 
 def test_in_observe_mode_no_change_leaves_the_process(shift: Shift) -> None:

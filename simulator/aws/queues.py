@@ -1,8 +1,9 @@
 """SQS as workers need it under load and any clock: one call at a time inside moto, long polls waiting outside it.
 
-Moto's queues are not safe against two receives at once (both may get one message) and its long poll waits in wall
-seconds while holding a thread; so each call runs alone, and a wait is repeated short receives until the cloud's clock
-says the wait is over. On a virtual clock, where nothing happens while one waits, a long poll answers at once.
+Moto's queues are not safe against two receives at once: sixteen receivers on one queue soon get messages twice and
+errors ("Set changed size during iteration"). Its long poll waits in wall seconds while holding a thread. So each call
+runs alone, and a wait is repeated short receives until the cloud's clock says the wait is over. On a virtual clock,
+where nothing happens while one waits, a long poll answers at once.
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from botocore.exceptions import ClientError
 
 from tests.simulator_aws.world import START, World
 
 
-def failed(world: World) -> list[dict[str, object]]:
+def failed(world: World) -> list[dict[str, Any]]:
     return [one for one in world.activities() if one["StatusCode"] == "Failed"]
 
 
@@ -30,7 +32,7 @@ def test_with_no_zone_left_the_group_tries_again_less_and_less_often(world: Worl
     world.control.add_fault("capacity", instance_type="m5a.large")
     world.group(size=(0, 1, 5))
     world.control.advance(500.0)
-    moments = sorted(one["StartTime"].timestamp() - START for one in failed(world))  # type: ignore[attr-defined]
+    moments = sorted(one["StartTime"].timestamp() - START for one in failed(world))
     assert moments == [0.0, 60.0, 180.0, 420.0]
     assert world.show()["DesiredCapacity"] == 1
     assert world.ids() == []
@@ -45,6 +47,16 @@ def test_a_retry_succeeds_when_the_shortage_is_over(world: World) -> None:
     newest = world.activities()[0]
     assert newest["StatusCode"] == "InProgress"
     assert "increasing the capacity from 1 to 2" in newest["Cause"]
+
+
+def test_a_new_request_starts_the_retries_afresh(world: World) -> None:
+    world.control.add_fault("capacity", instance_type="m5a.large")
+    world.group(size=(0, 1, 5))
+    world.control.advance(30.0)
+    world.desire(2)
+    world.control.advance(270.0)
+    moments = sorted(one["StartTime"].timestamp() - START for one in failed(world))
+    assert moments == [0.0, 30.0, 90.0, 210.0]
 
 
 def test_lowering_desired_ends_the_retries(world: World) -> None:

@@ -106,22 +106,29 @@ def test_a_refresh_runs_can_be_cancelled_and_ends(world: World) -> None:
     assert [one["Status"] for one in shown] == ["Successful", "Cancelled"]
 
 
-def test_a_lopsided_group_evens_out_its_zones_unless_that_is_suspended() -> None:
-    for suspended, zones in ((False, ["us-east-1a", "us-east-1b"]), (True, ["us-east-1a", "us-east-1a"])):
-        running = start_in_thread(VirtualClock(START), seed=3, zone_rebalance=True)
-        world = World(running, CloudControl(running.endpoint))
-        try:
-            world.ready_group(size=(0, 4, 5), AvailabilityZones=["us-east-1a", "us-east-1b"])
-            if suspended:
-                suspend(world, "AZRebalance")
-            for instance in world.show()["Instances"]:
-                if instance["AvailabilityZone"] == "us-east-1b":
-                    world.groups.terminate_instance_in_auto_scaling_group(
-                        InstanceId=instance["InstanceId"], ShouldDecrementDesiredCapacity=True
-                    )
-            world.control.advance(30.0)
-            assert {one["AvailabilityZone"] for one in world.show()["Instances"]} == {"us-east-1a"}
-            world.control.advance(600.0)
-            assert sorted(one["AvailabilityZone"] for one in world.show()["Instances"]) == zones
-        finally:
-            world.close()
+@pytest.mark.parametrize(
+    ("asked", "suspended", "zones"),
+    [
+        (True, False, ["us-east-1a", "us-east-1b"]),
+        (True, True, ["us-east-1a", "us-east-1a"]),
+        (False, False, ["us-east-1a", "us-east-1a"]),
+    ],
+)
+def test_a_lopsided_group_evens_out_its_zones_only_where_asked(asked: bool, suspended: bool, zones: list[str]) -> None:
+    running = start_in_thread(VirtualClock(START), seed=3, zone_rebalance=asked)
+    world = World(running, CloudControl(running.endpoint))
+    try:
+        world.ready_group(size=(0, 4, 5), AvailabilityZones=["us-east-1a", "us-east-1b"])
+        if suspended:
+            suspend(world, "AZRebalance")
+        for instance in world.show()["Instances"]:
+            if instance["AvailabilityZone"] == "us-east-1b":
+                world.groups.terminate_instance_in_auto_scaling_group(
+                    InstanceId=instance["InstanceId"], ShouldDecrementDesiredCapacity=True
+                )
+        world.control.advance(30.0)
+        assert {one["AvailabilityZone"] for one in world.show()["Instances"]} == {"us-east-1a"}
+        world.control.advance(600.0)
+        assert sorted(one["AvailabilityZone"] for one in world.show()["Instances"]) == zones
+    finally:
+        world.close()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections.abc import Iterator
+
+import pytest
 
 from domain.clock import ScaledClock
 from simulator.aws.client import CloudControl
@@ -55,10 +59,20 @@ def test_a_long_poll_on_a_fast_clock_waits_that_much_less_and_ends_with_the_mess
         world.close()
 
 
+@pytest.fixture
+def hurried_threads() -> Iterator[None]:
+    """Switch threads so often that what is not protected breaks."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("hurried_threads")
 def test_receivers_side_by_side_share_the_messages_out(world: World) -> None:
     sqs = world.client("sqs")
     url = sqs.create_queue(QueueName="jobs")["QueueUrl"]
-    for first in range(0, 60, 10):
+    for first in range(0, 150, 10):
         entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(first, first + 10)]
         sqs.send_message_batch(QueueUrl=url, Entries=entries)
     bodies: list[str] = []
@@ -67,9 +81,9 @@ def test_receivers_side_by_side_share_the_messages_out(world: World) -> None:
         while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=3).get("Messages"):
             bodies.extend(message["Body"] for message in messages)
 
-    workers = [threading.Thread(target=work) for _ in range(4)]
+    workers = [threading.Thread(target=work) for _ in range(12)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert sorted(bodies, key=int) == [str(n) for n in range(60)]
+    assert sorted(bodies, key=int) == [str(n) for n in range(150)]

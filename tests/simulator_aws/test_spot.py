@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from simulator.aws.client import ControlError
 from tests.simulator_aws.world import World
 
 
-def notices(world: World, url: str) -> list[dict[str, object]]:
+def notices(world: World, url: str) -> list[dict[str, Any]]:
     sqs, bodies = world.client("sqs"), []
     while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
         for message in messages:
@@ -53,10 +54,21 @@ def test_a_storm_is_chosen_by_the_seed_and_may_come_twice_and_out_of_order(world
     assert set(told["instance_ids"]) < set(ids)
     events = notices(world, url)
     assert len({event["id"] for event in events}) == 3
-    named = [event["detail"]["instance-id"] for event in events]  # type: ignore[index]
+    named = [event["detail"]["instance-id"] for event in events]
     assert sorted(named) == sorted(2 * told["instance_ids"])
     world.control.advance(120.0)
     assert [world.machine_state(one) for one in told["instance_ids"]] == ["terminated"] * 3
+
+
+def test_a_second_notice_neither_prolongs_nor_shortens_the_two_minutes(world: World) -> None:
+    (first,) = world.ready_group(size=(0, 1, 5))
+    queue(world)
+    world.control.spot_notice([first], queue="interruptions")
+    world.control.advance(60.0)
+    world.control.spot_notice([first])
+    assert world.control.imds(first, "spot/termination-time") == "2026-11-20T21:12:00Z"
+    world.control.advance(60.0)
+    assert world.machine_state(first) == "terminated"
 
 
 def test_a_rebalance_recommendation_takes_nothing(world: World) -> None:

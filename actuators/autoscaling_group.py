@@ -21,7 +21,8 @@ class AutoScalingActuator:
 
     A failed call never raises: it is an outcome or stands in the observation's failures. A fence that closes between
     two calls (this process is no longer leader) leaves the intent open with reason NOT_LEADER for the new leader; a
-    fence that cannot be asked (LedgerUnavailable) comes through, and the intent stays open as well. In observe mode `tend` does nothing and an intent that would need a call ends as SKIPPED, OBSERVE_MODE.
+    fence that cannot be asked (LedgerUnavailable) comes through, and the intent stays open as well. In observe mode
+    `tend` does nothing and an intent that would need a call ends as SKIPPED, OBSERVE_MODE.
 
     fleets: what intents refer to; `observe` brings it up to date. protect_busy: keep scale-in protection on busy VMs.
     owned_protection: VMs this agent protected before a restart (from its PROTECTED events), so that it may unprotect

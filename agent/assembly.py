@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from agent.ledger import Ledger, lock_directory
 from agent.policies.fallback import Proposer, evaluate_within
 from agent.series import SeriesStore
 from agent.settings import Settings
+from agent.settings.fleet import PolicyName
 from agent.tick import ManagedFleet, Ports, TickReport, run_tick
 from collectors.aws import AwsOptions, AwsSession
 from collectors.base import Collector
@@ -28,6 +29,13 @@ from domain.clock import Clock
 from domain.decisions import Mode
 
 POLICY_DEADLINE_S = 1.0
+NEEDED: Mapping[PolicyName, tuple[str, ...]] = {
+    PolicyName.QUEUE_RULE: ("cpu", "queue"),
+    PolicyName.THRESHOLD: ("cpu",),
+    PolicyName.TARGET_TRACKING: ("cpu",),
+    PolicyName.HOLD: (),
+}
+"""The inputs without which a policy's minute counts as stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,7 @@ def managed_fleets(settings: Settings) -> tuple[ManagedFleet, ...]:
             sample_interval_s=settings.sample_interval_s,
             grace_s=settings.grace_s,
             idle_s=fleet.idle_s,
+            needed=NEEDED[fleet.policy],
         )
         drift = DriftRule(settings.drift.value)
         fleets.append(

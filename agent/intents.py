@@ -65,7 +65,7 @@ def plan_intents(
 def state_after_intents(state: LoopState, intents: tuple[Intent, ...], limits: RailLimits, now: float) -> LoopState:
     """Return the state with cool-downs and changes begun, interruptions acted on, and what is over forgotten."""
     cooldowns = [c for c in state.cooldowns if c.remaining_s(now) > 0.0]
-    changes = [c for c in state.changes if now - HOUR_S < c.at <= now]
+    changes = [c for c in state.changes if abs(now - c.at) < HOUR_S]
     waiting, seen, known = dict(state.interrupted), dict(state.seen_interruptions), dict(state.known_desired)
     for intent in intents:
         known[intent.group] = intent.target

@@ -40,8 +40,8 @@ class QueueRulePolicy:
         cores = np.array(fleet.cores, dtype=np.int64)
         requested = np.array(snapshot.requested, dtype=np.int64)
         idle = np.array([g.idle_long for g in snapshot.groups], dtype=np.int64)
-        # A group that cannot be seen covers nothing: neither its free cores nor its busy ones count.
-        seen = [(g.warm * c, g.busy_cores) for g, c in zip(snapshot.groups, fleet.cores, strict=True)]
+        # What cannot be seen covers nothing: neither a silent VM's free cores nor an unseen group's busy ones count.
+        seen = [((g.warm - g.silent) * c, g.busy_cores) for g, c in zip(snapshot.groups, fleet.cores, strict=True)]
         busy_cores = sum(busy for _, busy in seen if busy is not None)
         free_cores = sum(max(0.0, total - busy) for total, busy in seen if busy is not None)
         arguments = (

@@ -113,14 +113,14 @@ def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
 def run_policy(
     policy: Policy, fleet: Fleet, trace: Trace, initial: tuple[int, ...], horizon_s: float, idle_s: float, seed: int
 ) -> Counterfactual:
-    """Run the jobs to their end under the policy; rent counts up to the horizon, the last size held to its end."""
+    """Run the jobs under the policy for `horizon_s`; when they end earlier, the last size is paid to its end."""
     world = world_of(fleet, initial)
     simulation = Simulation(world, trace, seed)
     simulation.reset()
     memory: Memory = {}
     rent, steps = 0.0, round(horizon_s / world.step_s)
     last = 0.0
-    while not (simulation.finished or simulation.truncated):
+    while simulation.steps < steps and not simulation.finished:
         view = simulation.fleet_view()
         try:
             proposal, memory = policy.decide(fleet, snapshot_of(fleet, view, idle_s), memory)
@@ -128,9 +128,8 @@ def run_policy(
         except InputAbsent:
             change = np.zeros(len(fleet.groups), dtype=np.int64)
         last = simulation.step(change).rent
-        if simulation.steps <= steps:
-            rent += last
-    rent += last * max(0, steps - simulation.steps)
+        rent += last
+    rent += last * (steps - simulation.steps)
     measures = simulation.measures()
     return Counterfactual(
         policy.name, rent, measures.penalty, measures.mean_wait_s, measures.p95_wait_s, measures.jobs_finished

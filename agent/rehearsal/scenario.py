@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.workloads.recorded import nasa_hour
-
 from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.aws.prices import price_per_hour
+from simulator.workloads.recorded import nasa_hour
 
 FLEET = "web"
 REGION = "us-east-1"

@@ -23,7 +23,7 @@ from pydantic.dataclasses import dataclass
 from agent.rehearsal.job_source import JobSource
 from agent.rehearsal.reporting import Reporter
 from agent.rehearsal.scenario import recorded_trace
-from agent.rehearsal.worker import Machine, Worker
+from agent.rehearsal.worker import Machine, MachineGone, Worker
 from domain.clock import ScaledClock
 
 ACCESS_KEY = "workers"
@@ -99,7 +99,11 @@ class SqsJobs:
 
 
 def stopping_probe(endpoint: str, vm: str) -> Callable[[], bool]:
-    """Return a function that asks the VM's instance metadata whether the VM is to be terminated."""
+    """Return a function that asks the VM's instance metadata whether the VM is to be terminated.
+
+    It raises MachineGone when there is no such VM. A VM that AWS takes back after a spot notice stays in its group until
+    the health check or the end of its lifecycle hook, so the group does not tell.
+    """
     address = urlsplit(endpoint)
     path = f"/_trimtab/imds/{vm}/latest/meta-data/autoscaling/target-lifecycle-state"
     connection = HTTPConnection(address.hostname or "127.0.0.1", address.port, timeout=5)
@@ -112,6 +116,8 @@ def stopping_probe(endpoint: str, vm: str) -> Callable[[], bool]:
         except (OSError, HTTPException):
             connection.close()
             return False
+        if answer.status == 404:
+            raise MachineGone(vm)
         return answer.status == 200 and text.strip() == "Terminated"
 
     return stopping

@@ -86,7 +86,7 @@ STORIES: tuple[Story, ...] = (
     Story(
         "story",
         "a capacity error with fallback, a metric gap that is held, a spot notice that is drained",
-        (_shortage(LARGEST, 18.0, 0.0), _gap(3.0, 26.0), SPOT),
+        (_shortage(LARGEST, 8.0, 0.0), _gap(3.0, 26.0), SPOT),
         (
             Reason.CAPACITY_LOST,
             Reason.CAPACITY_FALLBACK,

@@ -70,11 +70,15 @@ class Running:
     receipt: str
 
 
+class MachineGone(Exception):
+    """The VM under the worker is no more: AWS took it back, whatever its group still shows."""
+
+
 class Worker(Thread):
     """The VM's worker process, as a thread.
 
-    stopping: returns True once the VM's metadata says that it is to be terminated. report: takes samples. done: takes
-    finished jobs.
+    stopping: returns True once the VM's metadata says that it is to be terminated, raises MachineGone when there is no
+    VM any more. report: takes samples. done: takes finished jobs.
     """
 
     def __init__(
@@ -119,7 +123,10 @@ class Worker(Thread):
             now = self._clock.now()
             self._finish(now)
             if now >= next_look:
-                self.draining = self.draining or self._stopping()
+                try:
+                    self.draining = self._stopping() or self.draining
+                except MachineGone:
+                    break
                 next_look = now + LOOK_EVERY_S
             if now >= next_poll:
                 got = self._pull(now)

@@ -149,6 +149,7 @@ class Site:
         self._ended.set()
         self.source.stop()
         self._roster.join(timeout=5)
+        self.interrupted += sum(worker.interrupted for worker in self._workers.values() if not worker.is_alive())
         for worker in self._workers.values():
             worker.kill()
         self.reporter.close()

@@ -35,8 +35,9 @@ def notify(
 
     Each gets an EventBridge-shaped message on `queue` (a name or URL; default: the last one given), `duplicates` more
     copies of it, in random order with `shuffled`. An interruption also shows in the instance metadata and takes the
-    machine `NOTICE_S` later; the group finds out by its health check. A rebalance recommendation is a message only. Any
-    machine may be named, bought on the spot market or not.
+    machine `NOTICE_S` later, whether it drains by then or not; the group finds out by its health check, and one in
+    Terminating:Wait stays listed until its hook ends, as it does at AWS. A rebalance recommendation is a message only.
+    Any machine may be named, bought on the spot market or not.
 
     Raises: ValueError for an unknown kind, queue or machine.
     """

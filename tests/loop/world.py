@@ -355,9 +355,10 @@ class World:
     def _report(self, vms: Sequence[tuple[str, str]], at: float) -> None:
         lines = []
         fleets = {group.key: fleet.name for fleet in self.fleets for group in fleet.groups}
+        taken_at = self.running.cloud.spot_actions
         if self.cpu is not None:
             for key, vm in vms:
-                if vm in self.silent:
+                if vm in self.silent or at >= taken_at.get(vm, float("inf")):
                     continue
                 busy = self.busy.get(vm, 0.0)
                 readings = {

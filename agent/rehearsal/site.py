@@ -101,7 +101,7 @@ class SqsJobs:
 def stopping_probe(endpoint: str, vm: str) -> Callable[[], bool]:
     """Return a function that asks the VM's instance metadata whether the VM is to be terminated.
 
-    It raises MachineGone when there is no such VM. A VM that AWS takes back after a spot notice stays in its group until
+    It raises MachineGone when there is no such VM. One that AWS takes back after a spot notice stays in its group until
     the health check or the end of its lifecycle hook, so the group does not tell.
     """
     address = urlsplit(endpoint)

@@ -1,9 +1,12 @@
 """AWS has no VM of a type: seen in the activities, reported with type and zone, and not left trying for hours."""
 
+from dataclasses import replace
+
 import pytest
 
 from domain.decisions import CapacityShortage, Direction, Reason, Status
 from domain.errors import FailureClass
+from domain.observed import Observed
 from tests.actuators.shift import AGENT, Shift
 
 SHORT = tuple(CapacityShortage("m5a.large", zone) for zone in ("us-east-1b", "us-east-1a"))
@@ -55,6 +58,29 @@ def test_what_did_come_is_kept(shift: Shift) -> None:
     assert set(shift.serving()) == vms - set(lost)
 
 
+def test_giving_up_never_goes_below_the_size_before_the_intent(shift: Shift) -> None:
+    """A VM that died meanwhile is AWS's to replace, not ours to write off."""
+    shift.control.add_fault("capacity", instance_type="m5a.large")
+    intent = shift.intent(Direction.OUT, target=4)
+    shift.apply(intent)
+    shift.world.client("ec2").terminate_instances(InstanceIds=shift.serving()[:1])
+    shift.control.advance(70.0)
+    assert len(shift.serving()) == 1
+    assert shift.follow(intent).reason is Reason.NO_CAPACITY
+    assert shift.group().desired == 2
+
+
+def test_without_the_right_to_read_activities_a_shortage_ends_at_the_deadline(shift: Shift) -> None:
+    shift.control.add_fault("capacity", instance_type="m5a.large")
+    shift.control.add_fault("access_denied", operations=["DescribeScalingActivities"])
+    intent = shift.intent(Direction.OUT, target=4, deadline_s=180.0)
+    outcome = shift.settle(intent, shift.apply(intent))
+    assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.OVERDUE)
+    assert outcome.detail == (
+        "only 0 of 2 VMs came to web-s in time; desired capacity lowered from 4 to 2, which removes no VM"
+    )
+
+
 def test_one_short_zone_of_two_is_aws_s_own_affair(shift: Shift) -> None:
     shift.control.add_fault("capacity", instance_type="m5a.large", zone="us-east-1a")
     intent = shift.intent(Direction.OUT, target=4)
@@ -69,6 +95,16 @@ def test_aws_gets_a_moment_to_try_another_zone_by_itself(shift: Shift) -> None:
     shift.apply(intent)
     assert shift.tick(intent, 3.0).reason is Reason.ACCEPTED
     assert shift.tick(intent, 3.0).reason is Reason.NO_CAPACITY
+
+
+def test_a_launch_under_way_elsewhere_is_waited_for(shift: Shift) -> None:
+    shift.control.add_fault("capacity", instance_type="m5a.large", zone="us-east-1a")
+    intent = shift.intent(Direction.OUT, target=4)
+    before = shift.observe().groups["web-s"]
+    shift.apply(intent)
+    shift.control.advance(20.0)
+    not_shown_yet = Observed(shift.now, {"web-s": replace(before, desired=4)})
+    assert shift.actuator.follow(intent, not_shown_yet, shift.now).reason is Reason.ACCEPTED
 
 
 def test_a_size_that_somebody_raised_further_is_not_lowered(shift: Shift) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from domain.decisions import Direction
-from tests.actuators.shift import Shift
+from domain.observed import DrainHook, Observed
+from tests.actuators.shift import FLEET, Shift
 
 HEARTBEAT, COMPLETE = "RecordLifecycleActionHeartbeat", "CompleteLifecycleAction"
 TERMINATE = "TerminateInstanceInAutoScalingGroup"
 
 
-def begin_drain(shift: Shift, *, heartbeat_s: int = 300, **about: object) -> str:
+def begin_drain(shift: Shift, *, heartbeat_s: int = 300, **about: Any) -> str:
     """Put a drain hook on the group, terminate a VM by the actuator, and return its id."""
     shift.world.groups.put_lifecycle_hook(
         AutoScalingGroupName="web-s",
@@ -81,6 +85,30 @@ def test_a_lost_completion_is_given_again(shift: Shift) -> None:
     assert after_termination(shift) == [(COMPLETE, vm)] * 2
     shift.control.advance(60.0)
     assert state(shift, vm) == "gone"
+
+
+def test_a_hook_that_ran_out_in_the_meantime_is_no_trouble(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    shift.tend({vm: 2.0})
+    observed = shift.observe()
+    shift.world.groups.complete_lifecycle_action(
+        AutoScalingGroupName="web-s", LifecycleHookName="drain", InstanceId=vm, LifecycleActionResult="ABANDON"
+    )
+    shift.clock.advance(200.0)
+    assert shift.actuator.tend(FLEET, observed, {vm: 2.0}, shift.now) == ()
+    assert after_termination(shift) == [(HEARTBEAT, vm)] * 2
+
+
+def test_the_hook_s_own_limit_ends_a_drain_before_ours(shift: Shift) -> None:
+    vm = begin_drain(shift)
+    happened = []
+    for _ in range(7):
+        shift.control.advance(60.0)
+        observed = shift.observe()
+        short = replace(observed.groups["web-s"], drain_hook=DrainHook("drain", 300.0, 400.0))
+        events = shift.actuator.tend(FLEET, Observed(shift.now, {"web-s": short}), {vm: 2.0}, shift.now)
+        happened.append([event.reason.value for event in events])
+    assert happened == [["draining"], [], [], [], [], [], ["drain_timed_out"]]
 
 
 def test_a_late_heartbeat_does_not_cost_the_job(shift: Shift) -> None:

@@ -61,6 +61,14 @@ def test_a_victim_that_we_protected_ourselves_may_still_be_chosen(shift: Shift) 
     assert shift.apply(shift.intent(Direction.IN, victims=[first])).status is Status.DONE
 
 
+def test_protection_whose_answer_got_lost_is_still_ours_to_take_off(shift: Shift) -> None:
+    first = shift.serving()[0]
+    shift.control.add_fault("timeout_after", operations=[PROTECT], count=1)
+    assert shift.tend({first: 2.0}) == []
+    shift.tend({first: 0.0})
+    assert protected(shift) == set()
+
+
 def test_calls_are_bounded_and_the_rest_follows_at_the_next_tick(shift: Shift) -> None:
     shift.world.groups.update_auto_scaling_group(AutoScalingGroupName="web-s", MaxSize=120, DesiredCapacity=120)
     shift.control.ready_now()

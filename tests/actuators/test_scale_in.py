@@ -90,6 +90,21 @@ def test_three_of_five_leave_and_only_the_other_two_are_tried_again(shift: Shift
     assert shift.group().desired == 1
 
 
+def test_a_vm_that_aws_refuses_for_good_is_named_and_the_others_leave(shift: Shift) -> None:
+    victims = shift.serving()
+
+    def detach_the_first() -> None:
+        if shift.mutations == []:
+            shift.world.groups.detach_instances(
+                AutoScalingGroupName="web-s", InstanceIds=victims[:1], ShouldDecrementDesiredCapacity=False
+            )
+
+    shift.start_agent(fence=detach_the_first)
+    outcome = shift.apply(shift.intent(Direction.IN, victims=victims))
+    assert (outcome.status, outcome.reason, outcome.achieved) == (Status.PARTIAL, Reason.PERMANENT_FAILURE, 1)
+    assert outcome.detail.startswith(f"1 of 2 terminated; {victims[0]}: TerminateInstanceInAutoScalingGroup: ")
+
+
 def test_two_that_never_leave_make_it_partial_at_the_deadline(shift: Shift) -> None:
     shift.world.desire(6, "web-s")
     shift.control.ready_now()

@@ -98,3 +98,16 @@ def test_an_intent_of_a_fleet_that_the_settings_dropped_is_closed(shift: Shift) 
     ):
         assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.PERMANENT_FAILURE)
     assert shift.mutations == []
+
+
+def test_a_group_that_cannot_be_read_keeps_its_intent_until_the_deadline(shift: Shift) -> None:
+    intent = shift.intent(Direction.OUT, target=4, deadline_s=180.0)
+    shift.apply(intent)
+    shift.control.add_fault("access_denied", operations=["DescribeAutoScalingGroups"])
+    for _ in range(2):
+        outcome = shift.tick(intent)
+        assert (outcome.status, outcome.reason) == (Status.IN_PROGRESS, Reason.CLOUD_UNREADABLE)
+    outcome = shift.tick(intent)
+    assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.OVERDUE)
+    assert outcome.detail.startswith("what was achieved cannot be read: DescribeAutoScalingGroups: AccessDenied")
+    assert shift.mutations == [("SetDesiredCapacity", "4")]

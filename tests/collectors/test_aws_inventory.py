@@ -125,6 +125,25 @@ def test_the_drain_hook_is_the_terminating_one_or_the_one_named(shift: Shift) ->
     assert first.groups["web-m"].drain_hook is None
 
 
+def test_a_hook_that_cannot_be_read_again_stays_as_known(shift: Shift) -> None:
+    put_hook(shift, "drain")
+    inventory = Inventory(shift.session)
+    inventory.observe(NAMES, shift.now)
+    shift.clock.advance(400.0)
+    shift.control.add_fault("access_denied", operations=["DescribeLifecycleHooks"])
+    assert inventory.observe(NAMES, shift.now).groups["web-s"].drain_hook == DrainHook("drain", 120.0, 12_000.0)
+
+
+def test_a_group_that_holds_a_draining_vm_has_its_hook_read_first(shift: Shift) -> None:
+    put_hook(shift, "drain")
+    shift.world.groups.terminate_instance_in_auto_scaling_group(
+        InstanceId=shift.serving()[0], ShouldDecrementDesiredCapacity=True
+    )
+    inventory = Inventory(shift.session, details_per_tick=1)
+    observed = inventory.observe(["web-l", "web-m", "web-s"], shift.now)
+    assert observed.groups["web-s"].drain_hook == DrainHook("drain", 120.0, 12_000.0)
+
+
 def test_a_refresh_is_seen_and_may_be_forbidden_to_ask_about(shift: Shift) -> None:
     shift.world.groups.start_instance_refresh(AutoScalingGroupName="web-s")
     assert Inventory(shift.session).observe(NAMES, shift.now).groups["web-s"].refreshing

@@ -1,7 +1,8 @@
-"""What the outcome of an intent changes in the loop's state: capacity marks, circuit breaker, cool-down taken back."""
+"""What the outcome of an intent changes in the loop's state: capacity marks, circuit breaker, cool-down, known size."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from agent.intents import state_after_nothing_done
@@ -9,7 +10,7 @@ from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import record_shortage
 from agent.rails.circuit_breaker import after_outcome
 from agent.state import Breaker, LoopState
-from domain.decisions import Direction, Intent, Outcome, Status
+from domain.decisions import Direction, Intent, Outcome, Reason, Status
 
 
 def state_after_outcome(
@@ -18,14 +19,41 @@ def state_after_outcome(
     """Return the state after the outcome; an outcome that is not final changes nothing yet."""
     if not outcome.status.final:
         return state
-    state = state_after_nothing_done(state, intent, outcome)
-    resized = intent.direction is not Direction.REPLACE
-    if resized and outcome.status in (Status.PARTIAL, Status.FAILED) and outcome.achieved:
-        reached = intent.before + (outcome.achieved if intent.direction is Direction.OUT else -outcome.achieved)
-        state = replace(state, known_desired={**state.known_desired, intent.group: reached})
+    state = replace(
+        state_after_nothing_done(state, intent, outcome),
+        known_desired=_known_desired(state.known_desired, intent, outcome),
+    )
     if outcome.shortages:
         state = replace(state, capacity=record_shortage(state.capacity, outcome.shortages, now, limits))
     breakers = {breaker.group: breaker for breaker in state.breakers}
     breakers[intent.group] = after_outcome(breakers.get(intent.group, Breaker(intent.group)), outcome, limits, now)
     kept = tuple(breaker for breaker in breakers.values() if breaker.failures)
     return replace(state, breakers=kept)
+
+
+def with_cause(outcome: Outcome, before: Outcome | None) -> Outcome:
+    """Return an overdue outcome with what stood in the way: the failure that the intent's last outcome `before` met.
+
+    A change that AWS throttled up to its deadline is no sign of a broken group, and must not count as one.
+    """
+    if outcome.reason is not Reason.OVERDUE or outcome.failure is not None or before is None or before.failure is None:
+        return outcome
+    return replace(outcome, failure=before.failure, detail=f"{outcome.detail}; last: {before.detail}")
+
+
+def _known_desired(known: Mapping[str, int], intent: Intent, outcome: Outcome) -> dict[str, int]:
+    """Return the sizes that are ours, by which the next reading tells what somebody else has changed.
+
+    An intent that did not come off as asked leaves its group's size open: a call whose answer got lost may have set it,
+    and what AWS could not launch may or may not have been given back. The next reading is taken as it is then. Where
+    somebody else is known to have changed it, or nothing was sent, ours is what was achieved.
+    """
+    after = dict(known)
+    if intent.direction is Direction.REPLACE or outcome.status is Status.DONE:
+        return after
+    if outcome.status is Status.SKIPPED or outcome.reason is Reason.SUPERSEDED:
+        achieved = outcome.achieved if intent.direction is Direction.OUT else -outcome.achieved
+        after[intent.group] = intent.before + achieved
+    else:
+        after.pop(intent.group, None)
+    return after

@@ -100,5 +100,4 @@ def state_after_nothing_done(state: LoopState, intent: Intent, outcome: Outcome)
             for c in state.changes
             if (c.group, c.direction, c.at) != (intent.group, intent.direction, intent.created_at)
         ),
-        known_desired={**state.known_desired, intent.group: intent.before},
     )

@@ -12,7 +12,7 @@ from actuators.base import Actuator
 from actuators.drift import DriftRule, drift
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.clock_jump import shifted
-from agent.consequences import state_after_outcome
+from agent.consequences import state_after_outcome, with_cause
 from agent.decide import Decided, DecisionInputs, decide
 from agent.happenings import happenings
 from agent.ledger import Ledger
@@ -202,6 +202,8 @@ def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Ob
             outcome = _closed(intent, Reason.OBSERVE_MODE, "this process only observes", now)
         else:
             outcome = ports.actuator.follow(intent, observed, now)
+            if outcome.reason is Reason.OVERDUE:
+                outcome = with_cause(outcome, ports.ledger.last_outcome(intent.intent_id))
         changed: dict[str, LoopState] = {}
         if intent.fleet in limits:
             after = state_after_outcome(states[intent.fleet], intent, outcome, limits[intent.fleet], now)

@@ -75,7 +75,8 @@ def assembled(settings: Settings, clock: Clock, keys: AwsKeys | None = None) -> 
         session = aws_session(settings, clock, keys, lambda: ledger.check_epoch(epoch))
         fleets = managed_fleets(settings)
         store = SeriesStore(watched=[managed.fleet for managed in fleets])
-        listener = GraphiteListener(store, clock.now, settings.listener.host, settings.listener.port)
+        listens = settings.listener
+        listener = GraphiteListener(store, clock.now, listens.host, listens.port, tcp=listens.tcp, udp=listens.udp)
         listener.start()
         stack.callback(listener.stop)
         poller = Poller(queue_collectors(fleets, session), store, clock)

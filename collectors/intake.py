@@ -54,6 +54,7 @@ class IntakeCounters:
     connections_total: int = 0
     connections_refused: int = 0
     connections_idled_out: int = 0
+    datagrams: int = 0
     _rejected: dict[RejectReason, int] = field(default_factory=lambda: dict.fromkeys(RejectReason, 0))
     _examples: dict[RejectReason, str] = field(default_factory=lambda: dict.fromkeys(RejectReason, ""))
 

@@ -55,6 +55,12 @@ class LineReader:
         if self._tail:
             self._counters.refuse(RejectReason.MALFORMED, self._tail)
             self._tail = b""
+        self._skipping = False
+
+    def whole(self, message: bytes) -> None:
+        """Take a message that is complete by itself, such as a datagram: its last line needs no newline."""
+        self.feed(message if message.endswith(b"\n") else message + b"\n")
+        self.close()
 
     def _take(self, lines: list[bytes]) -> None:
         now = self._now()

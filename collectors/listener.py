@@ -1,8 +1,9 @@
-"""The Graphite plaintext listener: a TCP server in a thread of its own that bounds whatever a sender may do."""
+"""The Graphite plaintext listener: a TCP and UDP server in its own thread that bounds whatever a sender may do."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -16,6 +17,8 @@ from collectors.lines import LineReader
 
 log = structlog.get_logger(__name__)
 
+UDP_BUFFER_BYTES = 4 * 2**20
+"""Asked of the kernel, which may grant less: what of a burst fits is read, the rest it drops uncounted."""
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
 
@@ -30,11 +33,11 @@ class ListenerLimits:
 
 
 class GraphiteListener:
-    """Receives `path value timestamp` lines and hands them to the sink.
+    """Receives `path value timestamp` lines over TCP, UDP or both and hands them to the sink.
 
-    `port` 0 takes any free port; after `start` the one in use is in `port`. `now` gives the time in seconds since the
-    epoch (a scaled clock in the dry run); idle connections are timed by the machine's own clock. Whatever a sender
-    does, the listener keeps running and holds at most one unfinished line per connection.
+    `port` 0 takes any free port; after `start` the one in use, the same for both, is in `port`. `now` gives the time in
+    seconds since the epoch (a scaled clock in the dry run); idle connections are timed by the machine's own clock.
+    Whatever a sender does, the listener keeps running and holds at most one unfinished line per connection.
     """
 
     def __init__(
@@ -44,10 +47,14 @@ class GraphiteListener:
         host: str = "127.0.0.1",
         port: int = 2003,
         limits: ListenerLimits | None = None,
+        *,
+        tcp: bool = True,
+        udp: bool = False,
     ) -> None:
         self.counters = IntakeCounters()
         self.host = host
         self.port = port
+        self._tcp, self._udp = tcp, udp
         self._sink = sink
         self._now = now
         self._limits = limits or ListenerLimits()
@@ -94,20 +101,42 @@ class GraphiteListener:
 
     async def _serve(self, ready: SimpleQueue[OSError | None]) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        server = await self._loop.create_server(lambda: _Connection(self), self.host, self.port)
-        self.port = server.sockets[0].getsockname()[1]
-        log.info("listening", host=self.host, port=self.port)
+        server: asyncio.Server | None = None
+        datagrams: asyncio.DatagramTransport | None = None
+        if self._tcp:
+            server = await self._loop.create_server(lambda: _Connection(self), self.host, self.port)
+            self.port = server.sockets[0].getsockname()[1]
+        try:
+            if self._udp:
+                datagrams = await self._open_datagrams()
+        except OSError:
+            if server is not None:
+                server.close()
+            raise
+        log.info("listening", host=self.host, port=self.port, tcp=self._tcp, udp=self._udp)
         ready.put(None)
         sweeper = asyncio.create_task(self._sweep())
         try:
             await self._stopping.wait()
         finally:
             sweeper.cancel()
-            server.close()
+            if server is not None:
+                server.close()
+            if datagrams is not None:
+                datagrams.abort()
             for connection in tuple(self._connections):
                 connection.abort()
             # One more turn lets the transports close their sockets.
             await asyncio.sleep(0)
+
+    async def _open_datagrams(self) -> asyncio.DatagramTransport:
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: _Datagrams(self), local_addr=(self.host, self.port)
+        )
+        opened: socket.socket = transport.get_extra_info("socket")
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UDP_BUFFER_BYTES)
+        self.port = opened.getsockname()[1]
+        return transport
 
     async def _sweep(self) -> None:
         """Close connections that have been idle for too long, and report refusals, at most once per period."""
@@ -167,3 +196,15 @@ class _Connection(asyncio.Protocol):
         """Close at once, dropping whatever is under way."""
         if isinstance(self._transport, asyncio.WriteTransport):
             self._transport.abort()
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    """Whoever sends datagrams; each holds whole lines, so nothing is kept from one to the next."""
+
+    def __init__(self, listener: GraphiteListener) -> None:
+        self._counters = listener.counters
+        self._reader = LineReader(listener._sink, listener.counters, listener._now)
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self._counters.datagrams += 1
+        self._reader.whole(data)

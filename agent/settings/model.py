@@ -44,7 +44,13 @@ class ListenerSettings(Section):
     """The Graphite plaintext listener that VMs and job sources send their measurements to."""
 
     host: Host = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for every interface.")
-    port: int = Field(2003, ge=0, le=65535, description="TCP port to listen on; 0 takes any free one.")
+    port: int = Field(2003, ge=0, le=65535, description="Port to listen on, for TCP and UDP; 0 takes any free one.")
+    tcp: bool = Field(True, description="Listen on TCP.")
+    udp: bool = Field(
+        False,
+        description="Listen on UDP too. A sender's address is easily forged there, and what the network drops is not "
+        "counted: only for a network that is yours.",
+    )
 
 
 class AwsSettings(Section):

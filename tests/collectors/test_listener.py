@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.series import SeriesStore
 from collectors.intake import IntakeCounters
+from collectors.lines import LineReader
 from collectors.listener import GraphiteListener, ListenerLimits
 from domain.errors import RejectReason
 
@@ -52,6 +53,18 @@ def until(condition: Callable[[], bool]) -> bool:
 
 def settled(counters: IntakeCounters) -> bool:
     return until(lambda: counters.connections_open == 0)
+
+
+def serve_udp(*, tcp: bool = True) -> GraphiteListener:
+    listener = GraphiteListener(SeriesStore(capacity=500), lambda: T0, port=0, tcp=tcp, udp=True)
+    listener.start()
+    return listener
+
+
+def throw(listener: GraphiteListener, *datagrams: bytes) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for datagram in datagrams:
+            sender.sendto(datagram, (listener.host, listener.port))
 
 
 def closed_by_listener(sender: socket.socket) -> bool:
@@ -198,3 +211,85 @@ def test_a_port_in_use_is_an_error_at_the_start(listener: GraphiteListener) -> N
     with pytest.raises(OSError, match="address already in use"):
         second.start()
     second.stop()
+
+
+def test_datagrams_and_connections_are_taken_on_one_port() -> None:
+    listener = serve_udp()
+    try:
+        throw(listener, GOOD + GOOD.replace(b"i-1", b"i-2"))
+        send(listener, GOOD.replace(b"i-1", b"i-3"))
+        assert until(lambda: listener.counters.accepted == 3)
+        assert (listener.counters.datagrams, listener.counters.connections_total) == (1, 1)
+    finally:
+        listener.stop()
+
+
+def test_the_last_line_of_a_datagram_needs_no_newline() -> None:
+    listener = serve_udp(tcp=False)
+    try:
+        throw(listener, GOOD.rstrip(b"\n"), GOOD[:20], GOOD[20:])
+        assert until(lambda: listener.counters.datagrams == 3)
+        assert (listener.counters.accepted, listener.counters.rejected_total) == (1, 2)
+    finally:
+        listener.stop()
+
+
+def test_what_one_datagram_leaves_open_does_not_reach_the_next() -> None:
+    listener = serve_udp(tcp=False)
+    try:
+        throw(listener, b"x" * 5000, GOOD)
+        assert until(lambda: listener.counters.datagrams == 2)
+        assert (listener.counters.accepted, listener.counters.rejected[RejectReason.TOO_LONG]) == (1, 1)
+    finally:
+        listener.stop()
+
+
+@settings(max_examples=40)
+@given(st.lists(st.one_of(st.binary(max_size=3000), st.just(GOOD), st.just(b"\n")), min_size=1, max_size=6))
+def test_any_datagrams_leave_the_listener_alive_and_every_line_counted(datagrams: list[bytes]) -> None:
+    counters = IntakeCounters()
+    reader = LineReader(SeriesStore(capacity=500), counters, lambda: T0)
+    for datagram in datagrams:
+        reader.whole(datagram)
+    lines = sum(datagram.count(b"\n") + (not datagram.endswith(b"\n")) for datagram in datagrams)
+    assert counters.accepted + counters.rejected_total == lines
+    assert reader.held_bytes == 0
+
+
+def test_a_sink_that_fails_costs_one_datagram(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(SeriesStore):
+        failing = True
+
+        def append(self, *batch):
+            if self.failing:
+                self.failing = False
+                raise MemoryError("no room")
+            return super().append(*batch)
+
+    listener = GraphiteListener(Failing(), lambda: T0, port=0, tcp=False, udp=True)
+    listener.start()
+    try:
+        throw(listener, GOOD, GOOD)
+        assert until(lambda: listener.counters.accepted == 1)
+        assert "no room" in caplog.text
+    finally:
+        listener.stop()
+
+
+def test_a_datagram_port_in_use_is_an_error_at_the_start_and_frees_the_other() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        second = GraphiteListener(SeriesStore(), lambda: T0, port=port, udp=True)
+        with pytest.raises(OSError, match="[Aa]ddress already in use"):
+            second.start()
+    third = GraphiteListener(SeriesStore(), lambda: T0, port=port, udp=True)
+    third.start()
+    third.stop()
+
+
+def test_a_listener_told_to_use_tcp_only_takes_no_datagram(listener: GraphiteListener) -> None:
+    throw(listener, GOOD)
+    send(listener, GOOD)
+    assert until(lambda: listener.counters.accepted == 1)
+    assert listener.counters.datagrams == 0

@@ -62,6 +62,12 @@ def test_what_is_cleared_is_always_allowed(intent: Intent, group: GroupObserved,
         assert not group.refreshing
 
 
+def test_only_as_many_leave_as_somebody_else_has_left_to_take() -> None:
+    vms = tuple(Instance(vm, "us-east-1a", Lifecycle.IN_SERVICE) for vm in VMS)
+    intent = Intent("i1", "d1", "web", "s", Direction.IN, 6, 3, VMS[:3], 1, 0.0, 600.0)
+    assert check(intent, GroupObserved("web-s", 4, 0, 8, vms), ()) == Clearance((VMS[0],))
+
+
 def test_a_replacement_goes_on_while_launches_are_suspended_or_a_refresh_runs() -> None:
     """The VM is lost anyway: draining it saves its work."""
     vm = Instance(VMS[0], "us-east-1a", Lifecycle.IN_SERVICE)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from actuators.protection import Protection
+from collectors.aws import AwsOptions, AwsSession
+from domain.clock import VirtualClock
 from domain.decisions import Direction, Status
+from domain.observed import GroupObserved, Instance, Lifecycle
 from tests.actuators.shift import Shift
 
 PROTECT = "SetInstanceProtection"
@@ -78,6 +82,16 @@ def test_calls_are_bounded_and_the_rest_follows_at_the_next_tick(shift: Shift) -
     shift.tend(busy)
     assert len(protected(shift)) == 120
     assert [operation for operation, _ in shift.mutations] == [PROTECT] * 3
+
+
+def test_vms_that_are_gone_are_forgotten() -> None:
+    options = AwsOptions("us-east-1", "http://127.0.0.1:1", access_key_id="A", secret_access_key="s")
+    protection = Protection(AwsSession(options, VirtualClock(), read_only=True), ours=["i-00000001"])
+    there = Instance("i-00000001", "us-east-1a", Lifecycle.IN_SERVICE, protected=True)
+    protection.tend("web", GroupObserved("web-s", 1, 0, 9, (there,)), {}, 0.0)
+    assert protection.ours == {"i-00000001"}
+    protection.tend("web", GroupObserved("web-s", 0, 0, 9), {}, 60.0)
+    assert protection.ours == set()
 
 
 def test_it_can_be_switched_off(shift: Shift) -> None:

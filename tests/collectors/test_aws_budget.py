@@ -32,8 +32,9 @@ def test_throttling_pauses_a_family_longer_each_time_and_an_answer_ends_it() -> 
     assert budget.refusal("read") is None
     budget.settle("read", "ok")
     assert budget.refusal("read") is None
-    assert budget.counts[("read", "throttle")] == 5
-    assert budget.counts[("read", "ok")] == 1
+    budget.settle("read", "throttle", throttled=True)
+    assert budget.refusal("read") == "AWS throttles read; next call in 5 s"
+    assert budget.counts == {("read", "throttle"): 6, ("read", "ok"): 1, ("read", "refused"): 6}
 
 
 def test_a_clock_set_back_neither_adds_nor_takes() -> None:

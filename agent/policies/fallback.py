@@ -8,9 +8,10 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 
 from agent.policies.base import InputAbsent, Policy, hold
-from agent.policies.fixed import HoldPolicy
+from agent.policies.fixed import ConstantPolicy, HoldPolicy
 from agent.policies.queue_rule import QueueRulePolicy
 from agent.policies.registry import policy_from_name
+from agent.policies.target_tracking import TargetTrackingPolicy
 from agent.policies.threshold import ThresholdPolicy
 from agent.state import Memory
 from domain.decisions import Proposal, Reason
@@ -19,6 +20,9 @@ from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 
 FALLBACKS: tuple[Policy, ...] = (QueueRulePolicy(), ThresholdPolicy(low=0.5, periods=3), HoldPolicy())
+
+ARITHMETIC = (QueueRulePolicy, ThresholdPolicy, TargetTrackingPolicy, ConstantPolicy, HoldPolicy)
+"""Rules that compute a few numbers per group and cannot hang: no thread is started for them."""
 
 Evaluate = Callable[[Policy, Fleet, Snapshot, Memory], tuple[Proposal, Memory]]
 """Runs one policy; raises PolicyFailure when it fails in any way."""
@@ -93,10 +97,13 @@ def evaluate_within(deadline_s: float) -> Evaluate:
     """Return an evaluator that gives up on a policy after `deadline_s` of wall time.
 
     The policy runs in a daemon thread of its own: one that hangs is left behind and keeps neither the loop nor the
-    process from ending.
+    process from ending. Our own rules are pure arithmetic and run in the caller's.
     """
 
     def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+        # The very classes: a subclass may do anything.
+        if type(policy) in ARITHMETIC:
+            return evaluate_directly(policy, fleet, snapshot, memory)
         answers: SimpleQueue[tuple[Proposal, Memory] | PolicyFailure] = SimpleQueue()
 
         def run() -> None:

@@ -18,8 +18,9 @@ from domain.snapshot import Snapshot
 class QueueRulePolicy:
     """Autoscaler specification §9.4, in its stronger form: busy cores count as cover, since they take up what waits.
 
-    It already counts booting VMs, so pending capacity counts once. horizon_s: time in which waiting work should be taken up. job_core_s: core-seconds of a job where the job source
-    reports none. single: change at most one VM a minute (act-7) instead of as many as needed.
+    It already counts booting VMs, so pending capacity counts once. horizon_s: time in which waiting work should be
+    taken up. job_core_s: core-seconds of a job where the job source reports none. single: change at most one VM a
+    minute (act-7) instead of as many as needed.
     """
 
     horizon_s: float = 150.0
@@ -65,8 +66,8 @@ class QueueRulePolicy:
             desired = [int(n) for n in queue_rule_multi(*arguments)]
         booting_cores = sum(b * c for b, c in zip(snapshot.booting, fleet.cores, strict=True))
         sentence = (
-            f"{queue.waiting} jobs of {job_core_s:.0f} core-s wait, {busy_cores:.0f} cores busy, {free_cores:.0f} free, "
-            f"{booting_cores} booting, {int(idle.sum())} VMs idle for long"
+            f"{queue.waiting} jobs of {job_core_s:.0f} core-s wait, {busy_cores:.0f} cores busy, "
+            f"{free_cores:.0f} free, {booting_cores} booting, {int(idle.sum())} VMs idle for long"
         )
         change = sum(desired) - sum(snapshot.requested)
         reason = Reason.QUEUE_GREW if change > 0 else Reason.IDLE_CAPACITY if change < 0 else Reason.QUEUE_COVERED

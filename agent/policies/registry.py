@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,7 +22,11 @@ RULES: Mapping[str, type[QueueRulePolicy | ThresholdPolicy | TargetTrackingPolic
     "hold": HoldPolicy,
 }
 
+NAMES_KEPT = 256
+"""Policies kept by their text: they are frozen, and every fleet names the same one each minute."""
 
+
+@lru_cache(maxsize=NAMES_KEPT)
 def policy_from_name(text: str) -> Policy:
     """Return the policy that `NAME` or `NAME:parameter=value,...` describes; `constant:2,0,1` is a constant fleet.
 

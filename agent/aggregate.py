@@ -100,6 +100,11 @@ class Aggregator:
             state = replace(state, stale_bins=state.stale_bins + 1 if stale else 0, last_bin_end=end)
         return replace(snapshot, stale_bins=state.stale_bins), state
 
+    def vms(self, fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
+        """Return per group key the VMs that the cloud showed in the last minute; any thread may ask."""
+        rosters = {group.key: self._rosters.get((fleet.name, group.key)) for group in fleet.groups}
+        return {key: roster.vms if roster is not None else () for key, roster in rosters.items()}
+
     def busy_cores(self, fleet: Fleet, now: float) -> Mapping[str, float | None]:
         """Return per VM its busy cores as last reported, None when that is older than a minute or was never."""
         found: dict[str, float | None] = {}
@@ -208,10 +213,13 @@ def _warmed_up_mean(warmed_up: Floats, otherwise: float) -> float:
 
 
 def _coverage(folds: tuple[GroupFold, ...]) -> float:
-    expected = sum(fold.expected for fold in folds)
-    if expected:
-        return sum(fold.reporting for fold in folds) / expected
-    return 0.0 if any(fold.unheard for fold in folds) else 1.0
+    """Return the share of VMs that should have reported and did: 1 where none should.
+
+    A VM in service past its boot deadline and never heard counts as missing like a silent one, so that a restart of
+    ours, which forgets who had reported, does not make a half-silent fleet look whole.
+    """
+    expected = sum(fold.expected + fold.unheard for fold in folds)
+    return sum(fold.reporting for fold in folds) / expected if expected else 1.0
 
 
 def _extended(

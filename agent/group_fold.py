@@ -117,7 +117,7 @@ def fold_group(
     missing_late = int((missing_for > limits.boot_deadline_s).sum())
 
     mature = warm & (age >= limits.min_lifetime_s)
-    victims = _removable(vms, store, mature & vms.healthy, idle, since, observed.drain_hook is not None, now)
+    victims = _removable(vms, store, mature & vms.healthy & ~silent, idle, since, observed.drain_hook is not None, now)
     # After a restart of ours no report is old, but a VM launched so long ago has warmed up all the same.
     warmed_up = (fold.end - warm_since >= warm_up_s) | (age >= warm_up_s + limits.boot_deadline_s)
     ram_usable = reporting & (ram_counts >= min_samples)
@@ -191,8 +191,9 @@ def _removable(
 ) -> list[int]:
     """Return positions of VMs that may be removed, the least loss first.
 
-    Idle ones come first; busy ones only where a drain hook lets them finish, by least executed work. Ties go to the
-    newest, then to the highest id. Scale-in protection does not count here: it is ours, and the actuator lifts it
+    Idle ones come first; busy ones only where a drain hook lets them finish, by least executed work. A silent one is
+    none: it may be at work, and a drain that nobody reports on ends with the hook's time, not with the job. Ties go to
+    the newest, then to the highest id. Scale-in protection does not count here: it is ours, and the actuator lifts it
     from a victim.
     """
     candidates = np.flatnonzero(allowed if drains else allowed & idle)

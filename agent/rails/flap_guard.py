@@ -78,7 +78,7 @@ def _allowed(proposal: Proposal, context: RailContext, index: int) -> tuple[int,
             why = f"only {vms(group.mature)} older than {limits.min_lifetime_s:.0f} s"
             allowed, reason = group.requested - group.mature, Reason.TOO_YOUNG
     if group.requested - len(group.removable) > allowed:
-        why = f"only {vms(len(group.removable))} may be removed, the others are busy or protected"
+        why = f"only {vms(len(group.removable))} may be removed, the others are busy, silent or unhealthy"
         allowed, reason = group.requested - len(group.removable), Reason.BUSY
     return min(allowed, group.requested), reason, why
 

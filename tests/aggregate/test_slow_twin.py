@@ -122,9 +122,9 @@ def check_group(shown: GroupSnapshot, account: Account) -> None:
 def check_fleet(shown: Snapshot, accounts: list[Account]) -> None:
     expected = sum(a.expected for a in accounts)
     reporting = sum(len(a.cpu) for a in accounts)
-    unheard = any(a.unheard for a in accounts)
-    assert shown.coverage == (reporting / expected if expected else 0.0 if unheard else 1.0)
-    exists = unheard or any(a.warm for a in accounts)
+    unheard = sum(a.unheard for a in accounts)
+    assert shown.coverage == (reporting / (expected + unheard) if expected + unheard else 1.0)
+    exists = unheard > 0 or any(a.warm for a in accounts)
     pairs = (
         ("cpu", shown.cpu_mean, shown.cpu_p90, [s for a in accounts for s in a.cpu]),
         ("ram", shown.ram_mean, shown.ram_p90, [s for a in accounts for s in a.ram]),

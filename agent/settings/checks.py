@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.settings.fleet import FleetSettings, GroupSettings, PolicyName
+from agent.settings.inputs import MeasuredBy
 from agent.settings.model import Settings
 from agent.settings.names import SettingPath
 from domain.decisions import Mode
@@ -78,6 +79,9 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
             f"with no VM there is no CPU to measure, and {fleet.policy} would never start one again"
         )
         yield Conflict((*path, "policy"), minima, remedy)
+    if fleet.submitted_from is MeasuredBy.CLOUDWATCH and fleet.queue_url is None:
+        remedy = f"give QUEUE_URL, the queue whose messages CloudWatch counts, or {MeasuredBy.REPORTS}"
+        yield Conflict((*path, "submitted_from"), ((*path, "queue_url"),), remedy)
     if fleet.shadow is fleet.policy:
         yield Conflict(
             (*path, "shadow"), ((*path, "policy"),), f"name another policy than {fleet.policy}, or leave it out"

@@ -13,12 +13,13 @@ from agent.settings.names import Node, SettingPath, tree
 
 
 def plain(value: Any) -> str:
-    """Return a value as one would write it into the environment; secrets without their password."""
+    """Return a value as one would write it into the environment; secrets masked, a URL's password left out."""
     match value:
         case None:
             return "(not set)"
         case SecretStr():
-            return without_password(value.get_secret_value())
+            text = value.get_secret_value()
+            return without_password(text) if "://" in text else "***"
         case bool():
             return str(value).lower()
         case float():

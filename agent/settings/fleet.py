@@ -7,6 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from agent.rails.base import RailLimits
+from agent.settings.inputs import MeasuredBy
 from agent.settings.kinds import GroupName, Key, Section, Url, VmTypeName
 from domain.fleet import Fleet, Group, VmType
 
@@ -146,6 +147,16 @@ class FleetSettings(Section):
         None,
         description="SQS queue of the jobs. Not set: the job source reports to the listener.",
         examples=["https://sqs.eu-west-1.amazonaws.com/123456789012/web-jobs"],
+    )
+    submitted_from: MeasuredBy = Field(
+        MeasuredBy.REPORTS,
+        description="Who counts submitted jobs: `reports` is the job source itself; `cloudwatch` takes what SQS tells "
+        "it was sent, minutes late, and marks it so. It needs `QUEUE_URL`.",
+    )
+    cpu_from: MeasuredBy = Field(
+        MeasuredBy.REPORTS,
+        description="Who measures CPU: `reports` is `trimtab collect` on each VM; `cloudwatch` needs nothing on the "
+        "VMs and is minutes late.",
     )
     policy: PolicyName = Field(PolicyName.QUEUE_RULE, description="Who decides the fleet's size.")
     shadow: PolicyName | None = Field(

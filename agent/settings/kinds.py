@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ KEY_PHRASE = "a key of lower-case letters, digits, - and _ that begins with a le
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$"), Expected("a URL that begins with http:// or https://")]
 Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+$"), Expected("an AWS region such as eu-west-1")]
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$"), Expected("a host name or address such as 127.0.0.1")]
+VmId = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_-]{1,128}$"),
+    Expected("an id of letters, digits, - and _ such as i-0abc1234, without dots"),
+]
 VmTypeName = Annotated[
     str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$"), Expected("an EC2 instance type such as m5a.large")
 ]
@@ -42,6 +48,12 @@ GroupName = Annotated[
     Field(pattern=r"^[^\s:][^:]{0,254}$"),
     Expected("the name of an Auto Scaling group, at most 255 characters and none of them a colon"),
 ]
+
+
+def _authorization(value: SecretStr) -> SecretStr:
+    if re.fullmatch(r"[A-Za-z]+ [!-~]+", value.get_secret_value()) is None:
+        raise ValueError
+    return value
 
 
 def _ledger_url(url: SecretStr) -> SecretStr:
@@ -58,6 +70,9 @@ def _absolute(path: Path) -> Path:
 
 Directory = Annotated[Path, AfterValidator(_absolute), Expected("the absolute path of a directory")]
 
+Authorization = Annotated[
+    SecretStr, AfterValidator(_authorization), Expected("a scheme and its credentials, such as Bearer TOKEN")
+]
 LedgerUrl = Annotated[
     SecretStr,
     AfterValidator(_ledger_url),
@@ -69,6 +84,7 @@ UNITS = {
     "per_day": "dollars per day",
     "_per_minute": "calls per minute",
     "_gb": "GB",
+    "_mb": "MB",
     "_days": "days",
     "_core_s": "core-seconds",
     "_s": "seconds",

@@ -215,7 +215,7 @@ def _shown(path: SettingPath, given: Mapping[SettingPath, Given], value: Any = N
     text = given[path].text if path in given else plain(value)
     if node is not None and node.field is not None and "SecretStr" in str(node.field.annotation):
         masked = without_password(text)
-        return masked if masked != text or "@" not in text else "***"
+        return masked if "://" in text and (masked != text or "@" not in text) else "***"
     return without_password(text)
 
 

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from agent.rails.base import RailLimits
 from agent.settings.fleet import FleetSettings
+from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Region, Section, Url
 from agent.settings.location import DEFAULT_STATE_DIRECTORY, sqlite_url
 from domain.decisions import Mode
@@ -91,7 +92,7 @@ class Settings(BaseSettings):
     )
     tick_interval_s: float = Field(60.0, ge=10, le=600, description="A decision is made once in this time.")
     sample_interval_s: float = Field(
-        10.0, ge=1, le=60, description="How often a VM reports; sets how many samples a minute needs."
+        10.0, ge=1, le=60, description="How often a VM reports, and so how many samples a minute needs."
     )
     grace_s: float = Field(5.0, ge=0, le=30, description="How long after the minute late samples are still taken.")
     drift: DriftHandling = Field(
@@ -109,6 +110,9 @@ class Settings(BaseSettings):
     )
     ledger: LedgerSettings = LedgerSettings()
     listener: ListenerSettings = ListenerSettings()
+    render: RenderSettings = RenderSettings()
+    cloudwatch: CloudWatchSettings = CloudWatchSettings()
+    collect: CollectSettings = CollectSettings()
     aws: AwsSettings = AwsSettings()
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
 

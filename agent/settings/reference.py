@@ -13,6 +13,7 @@ from agent.settings.fleet import (
     TargetTrackingSettings,
     ThresholdSettings,
 )
+from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import expected
 from agent.settings.model import AwsSettings, LedgerSettings, ListenerSettings
 from agent.settings.names import NOT_SETTINGS, Node, SettingPath, name_of, tree
@@ -49,6 +50,9 @@ environment sets stands before a credential. Passwords and credentials are never
 TITLES = {
     LedgerSettings: "Ledger",
     ListenerSettings: "Listener",
+    RenderSettings: "Graphite",
+    CloudWatchSettings: "CloudWatch",
+    CollectSettings: "On each VM",
     AwsSettings: "AWS",
     FleetSettings: "A fleet",
     GroupSettings: "A group of a fleet",

@@ -3,6 +3,7 @@
 import pytest
 
 from agent.settings import load_settings
+from agent.settings.effective import plain, values
 from agent.settings.kinds import expected
 from agent.settings.names import leaf, name_of, paths
 from domain.errors import ConfigurationError
@@ -34,7 +35,8 @@ def test_every_setting_wrong_at_once_gives_one_message_that_lists_all() -> None:
         node = leaf(path)
         assert node is not None
         assert node.field is not None
-        assert found[name_of(path)] == (WRONG, f"give {expected(path[-1], node.field)}")
+        shown = "***" if "SecretStr" in str(node.field.annotation) else WRONG
+        assert found[name_of(path)] == (shown, f"give {expected(path[-1], node.field)}")
 
 
 def test_remedies_speak_of_the_setting_and_not_of_its_parser() -> None:
@@ -192,3 +194,17 @@ class TestWhatMustHoldBetweenSettings:
     def test_nothing_is_said_about_a_value_that_could_not_be_read(self) -> None:
         found = mistakes(group(MIN="11", MAX="ten"))
         assert found == {"TRIMTAB_FLEETS__web__GROUPS__s__MAX": ("ten", "give a whole number from 0 to 10000")}
+
+
+def test_a_secret_that_is_no_url_is_never_shown_right_or_wrong() -> None:
+    name = "TRIMTAB_RENDER__AUTHORIZATION"
+    assert mistakes({name: "hunter2"})[name][0] == "***"
+    settings = load_settings({name: "Bearer hunter2"})
+    assert "hunter2" not in repr(settings)
+    assert [plain(value) for path, value in values(settings) if path == ("render", "authorization")] == ["***"]
+
+
+def test_jobs_cannot_be_counted_by_cloudwatch_without_a_queue() -> None:
+    name = "TRIMTAB_FLEETS__web__SUBMITTED_FROM"
+    remedy = "give QUEUE_URL, the queue whose messages CloudWatch counts, or reports"
+    assert mistakes({**group(), name: "cloudwatch"}) == {name: ("cloudwatch", remedy)}

@@ -18,6 +18,9 @@ from domain.decisions import Event, Reason
 from domain.errors import CloudError, FailureClass, Fenced
 from domain.observed import DrainHook, GroupObserved, Lifecycle
 
+# A heartbeat that fails, or takes effect late, must not cost a job: there is time for others before the hook runs out.
+HEARTBEATS_PER_PERIOD = 4.0
+
 
 @dataclass(frozen=True, slots=True)
 class DrainSettings:
@@ -109,7 +112,7 @@ class Drains:
         if busy is None:
             return []
         if busy > 0.0 or waited_s < self._settings.notice_s:
-            if drain.heartbeat_at is None or now - drain.heartbeat_at >= hook.heartbeat_s / 2.0:
+            if drain.heartbeat_at is None or now - drain.heartbeat_at >= hook.heartbeat_s / HEARTBEATS_PER_PERIOD:
                 self._call("RecordLifecycleActionHeartbeat", group, hook, vm)
                 drain.heartbeat_at = now
             return []

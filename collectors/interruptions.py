@@ -81,9 +81,9 @@ class InterruptionQueue:
     """Reads one SQS queue: up to `most_messages` a tick, by calls that do not wait for messages to come.
 
     `timeout_s` bounds the time spent asking; the call under way then is bounded by the session's own timeouts.
-    visibility_s: how long a message that was received and not acknowledged stays hidden. Longer than the asking, so that
-    it does not come twice in one tick, and shorter than a minute, so that it comes again at the next one: two minutes
-    after a notice the VM is gone.
+    visibility_s: how long a message that was received and not acknowledged stays hidden. Longer than the asking, so
+    that it does not come twice in one tick, and shorter than a minute, so that it comes again at the next one: two
+    minutes after a notice the VM is gone.
     `counts` says how many messages were notices, ignored, malformed or could not be deleted; `last_problem` why.
     """
 

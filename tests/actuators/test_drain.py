@@ -43,7 +43,7 @@ def test_a_busy_vm_is_kept_by_heartbeats_and_let_go_when_it_is_idle(shift: Shift
     for _ in range(11):
         assert shift.tend({vm: 2.0}) == []
     assert state(shift, vm) == "Terminating:Wait"  # 12 minutes with a hook of 5
-    assert after_termination(shift) == [(HEARTBEAT, vm)] * 4  # once per half heartbeat, not per tick
+    assert after_termination(shift) == [(HEARTBEAT, vm)] * 6  # once per quarter of the period, not per tick
     assert shift.tend({vm: 0.0}) == [("drained", vm)]
     assert after_termination(shift)[-1] == (COMPLETE, vm)
     shift.control.advance(60.0)

@@ -288,6 +288,13 @@ class SeriesStore:
         held = rows[rows != ABSENT_ROW]
         return float(np.frombuffer(self._newest)[held].max(initial=NEVER))
 
+    def newest_sample(self, fleet: str, group: str, vm: str) -> float | None:
+        """Return the time of a VM's newest reading, None when it has none; any thread may ask."""
+        with self._lock:
+            rows = self._vms.get((fleet, group), _NO_VMS).get(vm, ())
+            times = [self._newest[row] for row in rows if row != ABSENT_ROW]
+        return max((at for at in times if at > NEVER), default=None)
+
     def _rings(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return np.frombuffer(self._times).reshape(-1, DEPTH), np.frombuffer(self._values).reshape(-1, DEPTH)
 

@@ -59,10 +59,19 @@ class Ledger:
         with self._database.read() as connection:
             return state.loop_state(connection, fleet)
 
+    def loop_states(self, fleets: Sequence[str]) -> dict[str, LoopState]:
+        """Return the loop's memory of each of these fleets, an empty one where there is none, all at one moment."""
+        with self._database.read() as connection:
+            return state.loop_states(connection, fleets)
+
     def controls(self, fleet: str) -> Controls:
         """Return what operators have switched for a fleet, expired switches included."""
+        return self.all_controls([fleet])[fleet]
+
+    def all_controls(self, fleets: Sequence[str]) -> dict[str, Controls]:
+        """Return what operators have switched for each of these fleets, expired switches included, at one moment."""
         with self._database.read() as connection:
-            return state.controls(connection, fleet)
+            return state.controls(connection, fleets)
 
     def record(
         self,
@@ -200,6 +209,13 @@ class Ledger:
                 newest_first=newest_first,
                 changed_only=changed_only,
             )
+
+    def decisions_before(
+        self, before_seq: int | None = None, *, fleet: str | None = None, limit: int = 50, changed_only: bool = False
+    ) -> list[DecisionRow]:
+        """Return decisions numbered below `before_seq` (None: all), the newest first, without inputs: for paging."""
+        with self._database.read() as connection:
+            return read.listing_before(connection, before_seq, fleet, limit=limit, changed_only=changed_only)
 
     def inputs(
         self, fleet: str, since: float | None = None, until: float | None = None

@@ -83,6 +83,21 @@ def listing(
     return [DecisionRow(row.seq, _decoded(Decision, row.body)) for row in connection.execute(query.limit(limit))]
 
 
+def listing_before(
+    connection: Connection, before_seq: int | None, fleet: str | None, *, limit: int, changed_only: bool
+) -> list[DecisionRow]:
+    """Return decisions whose journal number is below `before_seq` (None: all), the newest first."""
+    query = select(journal.c.seq, journal.c.body).join(decisions, _OF_DECISION)
+    if fleet is not None:
+        query = query.where(journal.c.fleet == fleet)
+    if before_seq is not None:
+        query = query.where(journal.c.seq < before_seq)
+    if changed_only:
+        query = query.where(_CHANGED)
+    query = query.order_by(journal.c.seq.desc()).limit(limit)
+    return [DecisionRow(row.seq, _decoded(Decision, row.body)) for row in connection.execute(query)]
+
+
 def _span(fleet: str | None, since: float | None, until: float | None) -> list[ColumnElement[bool]]:
     limits: list[ColumnElement[bool]] = []
     if fleet is not None:

@@ -129,6 +129,7 @@ class World:
         self.vm_clock_error_s = 0.0
         self.queue_reports = True
         self.noise: Callable[[float], bytes] = _no_noise
+        self.copies = 1
         self.batch_waiting = 0
         self.waiting = 0
         self.running_jobs = 0
@@ -163,7 +164,7 @@ class World:
         for second in range(10, 61, 10):
             if second not in self.silent_seconds:
                 self._report(vms, true_start + second + self.vm_clock_error_s)
-            self._reader.feed(self.noise(true_start + second))
+            self.stranger.feed(self.noise(true_start + second))
 
     def restart(self, mode: Mode | None = None) -> None:
         """End the agent's process and start another on the same ledger."""
@@ -321,12 +322,13 @@ class World:
             access_key_id=AGENT_KEY,
             secret_access_key="simulated",
         )
-        session = AwsSession(
+        session = self.session = AwsSession(
             options, self.agent_clock, read_only=self.mode is Mode.OBSERVE, fence=lambda: self.ledger.check_epoch(epoch)
         )
         self.store = SeriesStore(watched=self.fleets)
         self.intake = IntakeCounters()
         self._reader = LineReader(self.store, self.intake, self.agent_clock.now)
+        self.stranger = LineReader(self.store, self.intake, self.agent_clock.now)
         aggregation = AggregationSettings(limits=self.plan.limits, grace_s=GRACE_S, idle_s=self.plan.idle_s)
         managed = tuple(
             ManagedFleet(fleet, self.plan.limits, self.plan.policy, None, aggregation, self.plan.drift)
@@ -378,7 +380,7 @@ class World:
         if self.queue_reports and self.plan.batch:
             counts = {QueueMetric.WAITING: self.batch_waiting, QueueMetric.RUNNING: 0}
             lines += [format_line(Sample(QueueSeries("batch", m), float(v), at)) for m, v in counts.items()]
-        self._reader.feed("".join(lines).encode())
+        self._reader.feed("".join(lines).encode() * self.copies)
 
 
 def _no_noise(at: float) -> bytes:

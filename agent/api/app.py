@@ -1,0 +1,48 @@
+"""The HTTP application of the agent: every route, as one app that needs no socket to be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fastapi import APIRouter, FastAPI
+
+from agent.api.control import create_control_router
+from agent.api.errors import add_error_handlers
+from agent.api.health import create_health_router
+from agent.api.reading import create_reading_router
+from agent.api.view import AgentView, installed_version
+
+DESCRIPTION = """\
+What a running Trimtab agent knows and lets its operators switch.
+
+Over the unix socket whoever may open the socket may do everything. Over TCP each request carries a token, as
+`Authorization: Bearer <token>` or as the password of Basic authentication: the reading token opens what is read,
+the operator token also pause, resume, pin and unpin. Times are seconds since the epoch, durations seconds, money
+dollars.
+"""
+
+
+def create_app(
+    view: AgentView, exposition: Callable[[], bytes] = lambda: b"", routers: Sequence[APIRouter] = ()
+) -> FastAPI:
+    """Return the application; `exposition` writes the metrics, `routers` are mounted beside its own routes.
+
+    It guards nothing: `agent.api.server` puts access, limits and headers around it.
+    """
+    app = FastAPI(
+        title="Trimtab agent",
+        version=installed_version(),
+        description=DESCRIPTION,
+        openapi_url="/api/v1/openapi.json",
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    add_error_handlers(app)
+    app.include_router(create_health_router(view, exposition))
+    app.include_router(create_reading_router(view))
+    app.include_router(create_control_router(view))
+    for router in routers:
+        app.include_router(router)
+    return app

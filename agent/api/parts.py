@@ -1,0 +1,69 @@
+"""What of a running agent the HTTP interface and the metrics look at, as functions that any thread may call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.assembly import Agent
+from agent.ledger import Ledger
+from agent.settings import Settings
+from agent.standing import StandingBoard
+from collectors.base import CollectorHealth
+from collectors.intake import IntakeCounters
+from domain.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition of readiness: its name, whether it holds, and a sentence for people."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """A running agent from outside; every function may be called from any thread at any time.
+
+    now: epoch seconds. monotonic: seconds that never step. fleets: those managed now. vms: by fleet, per group key the
+    VMs that the cloud showed last. newest_sample: (fleet, group key, VM) to the time of its newest reading, None when
+    there was none. series: how many series are held. collectors, intake, aws_calls: the counters of collectors,
+    listener and AWS session. checks: further conditions of readiness, such as that of a model.
+    """
+
+    settings: Settings
+    board: StandingBoard
+    ledger: Ledger
+    now: Callable[[], float]
+    monotonic: Callable[[], float]
+    fleets: Callable[[], Sequence[Fleet]]
+    vms: Callable[[Fleet], Mapping[str, Sequence[str]]]
+    newest_sample: Callable[[str, str, str], float | None]
+    series: Callable[[], int]
+    collectors: Callable[[], Mapping[str, CollectorHealth]]
+    intake: Callable[[], IntakeCounters]
+    aws_calls: Callable[[], Mapping[tuple[str, str], int]]
+    checks: tuple[Callable[[], Check], ...] = ()
+
+
+def parts_of(
+    agent: Agent, settings: Settings, board: StandingBoard, checks: tuple[Callable[[], Check], ...] = ()
+) -> AgentParts:
+    """Return the parts of an assembled agent."""
+    return AgentParts(
+        settings=settings,
+        board=board,
+        ledger=agent.ports.ledger,
+        now=agent.clock.now,
+        monotonic=agent.clock.monotonic,
+        fleets=lambda: [managed.fleet for managed in agent.ports.fleets],
+        vms=agent.ports.aggregator.vms,
+        newest_sample=agent.store.newest_sample,
+        series=lambda: len(agent.store),
+        collectors=lambda: agent.poller.health,
+        intake=lambda: agent.listener.counters,
+        aws_calls=lambda: agent.session.budget.counts,
+        checks=checks,
+    )

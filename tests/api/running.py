@@ -1,0 +1,60 @@
+"""A running agent for tests: the world of the loop, the board the daemon writes, and the view and app on top."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+
+from agent.api.app import create_app
+from agent.api.parts import AgentParts, Check
+from agent.api.view import AgentView
+from agent.settings import Settings
+from agent.standing import StandingBoard
+from agent.tick import TickReport
+from collectors.base import CollectorHealth
+from tests.loop.world import World
+
+
+class Running:
+    """An agent in a world: turn its loop with `tick`, look at it through `view` or `app`."""
+
+    def __init__(self, world: World, **settings: Any) -> None:
+        self.world = world
+        self.settings = Settings(**{"mode": world.mode, **settings})
+        self.board = StandingBoard(world.agent_clock.now())
+        self.collectors = {"queue web": CollectorHealth(successes=3, last_success_at=world.agent_clock.now())}
+        self.checks: list[Check] = []
+        self.parts = AgentParts(
+            settings=self.settings,
+            board=self.board,
+            ledger=world.ledger,
+            now=world.agent_clock.now,
+            monotonic=world.agent_clock.monotonic,
+            fleets=lambda: [managed.fleet for managed in world.ports.fleets],
+            vms=lambda fleet: world.ports.aggregator.vms(fleet),
+            newest_sample=lambda fleet, group, vm: world.store.newest_sample(fleet, group, vm),
+            series=lambda: len(world.store),
+            collectors=lambda: self.collectors,
+            intake=lambda: world.intake,
+            aws_calls=lambda: world.session.budget.counts,
+        )
+        self.view = AgentView(self.parts)
+
+    def app(self, *routers: APIRouter) -> FastAPI:
+        """The application, unguarded."""
+        return create_app(self.view, routers=routers)
+
+    def with_checks(self, *checks: Check) -> AgentView:
+        """A view of the same agent with further conditions of readiness."""
+        return AgentView(replace(self.parts, checks=tuple(lambda c=check: c for check in checks)))
+
+    def tick(self, minutes: int = 1) -> TickReport:
+        """Let minutes pass and turn the loop after each, telling the board as the daemon does."""
+        for _ in range(minutes):
+            report = self.world.tick()
+            self.board.change(leader=True, epoch=self.world.ports.epoch)
+            for listener in self.board.turned(report, duration_s=0.25):
+                listener(self.board.read(), report)
+        return report

@@ -9,6 +9,7 @@ TrimtabError
 │   ├── LedgerUnavailable    it cannot be read or written now: nothing may be executed
 │   └── IntentConflict       the group already has an open intent
 ├── Fenced                   this process holds an old leader epoch: it must not act
+├── CollectionFailed         a source of measurements did not answer, or not usably: ask again at its next turn
 ├── PolicyFailure            a policy raised, overran its deadline or returned nonsense
 └── CloudError               a call to the cloud did not succeed; carries its FailureClass
 """
@@ -95,6 +96,10 @@ class IntentConflict(LedgerError):
 
 class Fenced(TrimtabError):
     """This process holds an old leader epoch and must not act."""
+
+
+class CollectionFailed(TrimtabError):
+    """A source of measurements did not answer, or not usably."""
 
 
 class PolicyFailure(TrimtabError):

@@ -281,7 +281,7 @@ def test_a_datagram_port_in_use_is_an_error_at_the_start_and_frees_the_other() -
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
         second = GraphiteListener(SeriesStore(), lambda: T0, port=port, udp=True)
-        with pytest.raises(OSError, match="[Aa]ddress already in use"):
+        with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
             second.start()
     third = GraphiteListener(SeriesStore(), lambda: T0, port=port, udp=True)
     third.start()

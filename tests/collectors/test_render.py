@@ -1,0 +1,251 @@
+"""The render collector over a real HTTP server that can misbehave: it returns each reading once, and fails alone."""
+
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.series import SeriesStore
+from collectors.polling import Poller
+from collectors.render import RenderCollector, RenderOptions, _reading
+from domain.clock import VirtualClock
+from domain.errors import CollectionFailed
+from domain.fleet import Fleet, Group, VmType
+from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries
+
+T0 = 1_795_209_000.0
+SMALL = VmType("m5a.large", 2, 8.0, 0.086)
+FLEET = Fleet("web", (Group("s", "web-s", SMALL, 1, 10), Group("m", "web-m", SMALL, 0, 10)))
+CPU = VmSeries("web", "s", "i-1", VmMetric.CPU_PERCENT)
+WAITING = QueueSeries("web", QueueMetric.WAITING)
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+@dataclass
+class Graphite:
+    """An HTTP server that answers each question as the test says, and keeps what it was asked."""
+
+    url: str
+    answer: Answer = lambda handler: None
+    questions: list[dict[str, list[str]]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+    def gives(self, series: Any, status: int = 200) -> None:
+        self.says(json.dumps(series).encode(), status)
+
+    def says(self, body: bytes, status: int = 200) -> None:
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            handler.send_response(status)
+            handler.send_header("Content-Length", str(len(body)))
+            handler.end_headers()
+            handler.wfile.write(body)
+
+        self.answer = answer
+
+
+@pytest.fixture
+def graphite() -> Iterator[Graphite]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            there.questions.append(parse_qs(self.rfile.read(length).decode()))
+            there.headers.append(dict(self.headers.items()))
+            try:
+                there.answer(self)
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    there = Graphite(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield there
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def reading(graphite: Graphite) -> Iterator[Callable[..., RenderCollector]]:
+    made: list[RenderCollector] = []
+
+    def make(**options: Any) -> RenderCollector:
+        made.append(RenderCollector(FLEET, RenderOptions(graphite.url, **options)))
+        return made[-1]
+
+    yield make
+    for collector in made:
+        collector.close()
+
+
+def series(target: str, *points: tuple[float | None, float]) -> dict[str, Any]:
+    return {"target": target, "datapoints": [list(point) for point in points], "tags": {"name": target}}
+
+
+def test_readings_of_vms_and_of_the_queue_come_back_as_samples(graphite: Graphite, reading: Any) -> None:
+    graphite.gives(
+        [
+            series(CPU.path, (71.5, T0 - 20), (None, T0 - 10)),
+            series("trimtab.waiting;fleet=web;queue=yes", (3, T0 - 10)),
+            series("carbon.agents.x.cpuUsage", (1.0, T0 - 10)),
+        ]
+    )
+    assert reading().collect(T0) == [Sample(CPU, 71.5, T0 - 20), Sample(WAITING, 3.0, T0 - 10)]
+
+
+def test_it_asks_between_explicit_times_and_never_for_averages(graphite: Graphite, reading: Any) -> None:
+    graphite.gives([])
+    reading(lag_s=5.0, window_s=120.0, authorization="Bearer s3cret").collect(T0 + 0.9)
+    (asked,) = graphite.questions
+    assert (asked["from"], asked["until"]) == (["1795208875"], ["1795208995"])
+    assert (asked["format"], asked["noNullPoints"]) == (["json"], ["true"])
+    assert "maxDataPoints" not in asked
+    assert graphite.headers[0]["Authorization"] == "Bearer s3cret"
+    assert asked["target"] == [
+        "trimtab.web.{s,m}.*.{cpu_percent,ram_percent,busy_cores,work_core_seconds}",
+        "trimtab.web.queue.{waiting,running,submitted_total,finished_total,oldest_wait_seconds,job_core_seconds}",
+    ]
+
+
+def test_a_reading_is_returned_once_and_one_that_came_late_still_is(graphite: Graphite, reading: Any) -> None:
+    collector = reading()
+    graphite.gives([series(CPU.path, (1.0, T0 - 30), (2.0, T0 - 20))])
+    assert [sample.value for sample in collector.collect(T0)] == [1.0, 2.0]
+    graphite.gives(
+        [series(CPU.path, (1.0, T0 - 30), (2.0, T0 - 20), (3.0, T0 - 10)), series(WAITING.path, (9, T0 - 60))]
+    )
+    assert [sample.value for sample in collector.collect(T0 + 15)] == [3.0, 9.0]
+    assert collector.collect(T0 + 30) == []
+
+
+def test_after_an_outage_it_reaches_back_to_the_last_answer_and_not_beyond_ten_minutes(
+    graphite: Graphite, reading: Any
+) -> None:
+    collector = reading(lag_s=0.0, window_s=60.0)
+    graphite.gives([])
+    collector.collect(T0)
+    graphite.gives([], status=503)
+    for later in (15.0, 300.0):
+        with pytest.raises(CollectionFailed, match="status 503"):
+            collector.collect(T0 + later)
+    graphite.gives([])
+    collector.collect(T0 + 315)
+    collector.collect(T0 + 5000)
+    reach = [int(asked["until"][0]) - int(asked["from"][0]) for asked in graphite.questions]
+    assert reach == [60, 60, 300, 315, 600]
+
+
+def test_a_clock_set_back_does_not_silence_a_series(graphite: Graphite, reading: Any) -> None:
+    collector = reading()
+    graphite.gives([series(CPU.path, (1.0, T0 + 3590))])
+    assert len(collector.collect(T0 + 3600)) == 1
+    graphite.gives([series(CPU.path, (2.0, T0 - 10))])
+    collector.collect(T0)
+    graphite.gives([series(CPU.path, (3.0, T0 + 5))])
+    assert [sample.value for sample in collector.collect(T0 + 15)] == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"<html>login</html>", "not JSON"),
+        (b"[" * 4000, "not JSON"),
+        (b'{"error": "x"}', "not a list"),
+        (b'[{"target": "x"}]', "no datapoints"),
+        (b"[1]", "no target"),
+        (b"[" + b" " * 5000 + b"]", "longer than 4096 bytes"),
+        (b"\xff\xfe[]", "not JSON"),
+    ],
+)
+def test_an_unusable_answer_fails_in_one_sentence(graphite: Graphite, reading: Any, body: bytes, why: str) -> None:
+    graphite.says(body)
+    with pytest.raises(CollectionFailed, match=why):
+        reading(max_response_bytes=4096).collect(T0)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.none(), st.text(max_size=3), st.integers(), st.lists(st.floats() | st.integers() | st.none(), max_size=3)
+        )
+    )
+)
+def test_any_points_give_finite_readings_or_none(points: list[Any]) -> None:
+    for point in [*points, [10**400, T0], [1.0, -(10**400)], [True, "x"]]:
+        found = _reading(point)
+        assert found is None or all(map(math.isfinite, found))
+
+
+def test_a_refused_connection_and_a_redirect_are_failures_that_name_the_place_and_no_secret(
+    graphite: Graphite, reading: Any
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    collector = RenderCollector(FLEET, RenderOptions(f"http://me:hunter2@127.0.0.1:{port}/graphite"))
+    with pytest.raises(CollectionFailed) as caught:
+        collector.collect(T0)
+    collector.close()
+    assert str(caught.value).startswith(f"graphite-web at http://127.0.0.1:{port}: ConnectError")
+    assert "hunter2" not in str(caught.value)
+    graphite.says(b"", status=302)
+    with pytest.raises(CollectionFailed, match="status 302"):
+        reading().collect(T0)
+
+
+def test_an_answer_that_drips_is_given_up_at_the_timeout(graphite: Graphite, reading: Any) -> None:
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000")
+        handler.end_headers()
+        for _ in range(100):
+            handler.wfile.write(b" ")
+            time.sleep(0.05)
+
+    graphite.answer = drip
+    began = time.monotonic()
+    with pytest.raises(CollectionFailed, match=r"not complete after 0\.3 s"):
+        reading(timeout_s=0.3).collect(T0)
+    assert time.monotonic() - began < 2.0
+
+
+def test_a_graphite_that_accepts_and_never_answers_delays_nobody(graphite: Graphite, reading: Any) -> None:
+    graphite.gives([series(CPU.path, (1.0, T0 - 10))])
+    clock = VirtualClock(T0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        stuck = RenderCollector(
+            Fleet("lost", FLEET.groups), RenderOptions(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.4)
+        )
+        healthy = reading()
+        store = SeriesStore()
+        polling = Poller([stuck, healthy], store, clock)
+        began = time.monotonic()
+        polling.poll()
+        assert time.monotonic() - began < 0.2
+        while not polling.health[healthy.name].successes:
+            assert time.monotonic() - began < 0.4, "the healthy collector waited for the stuck one"
+            time.sleep(0.005)
+        clock.advance(15.0)
+        polling.poll()
+        assert (polling.health[stuck.name].skipped, polling.health[stuck.name].overruns) == (1, 1)
+        polling.poll_and_wait(5.0)
+        assert polling.health[stuck.name].failures == 1
+        assert "ReadTimeout" in polling.health[stuck.name].last_error
+        assert polling.health[healthy.name].successes == 2
+        stuck.close()

@@ -58,8 +58,8 @@ class ManagedFleet:
 class Ports:
     """What a tick talks to.
 
-    `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader; `protect_busy` says that
-    the actuator keeps scale-in protection on busy VMs.
+    `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader; `fence` raises Fenced when
+    nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs.
     """
 
     fleets: tuple[ManagedFleet, ...]
@@ -73,6 +73,7 @@ class Ports:
     protect_busy: bool = True
     interruptions: InterruptionSource | None = None
     jumps: JumpDetector = field(default_factory=JumpDetector)
+    fence: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,8 @@ def _turn(now: float, ports: Ports) -> TickReport:
             events.append(Event(managed.fleet.name, now, Reason.INTERNAL_ERROR, detail))
             continue
         records.append(record)
+    if ports.fence is not None:
+        ports.fence()
     undecided = {name: state for name, state in states.items() if name not in {i.fleet.name for i, _ in records}}
     records = _record(now, ports, records, events, undecided)
     states.update({inputs.fleet.name: decided.state for inputs, decided in records})

@@ -12,6 +12,7 @@ from pathlib import Path
 from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
 from agent.aggregate import AggregationSettings, Aggregator
+from agent.leader import Leadership, SoleLeader
 from agent.ledger import Ledger, lock_directory
 from agent.policies.fallback import Proposer, evaluate_within
 from agent.series import SeriesStore
@@ -27,6 +28,7 @@ from collectors.polling import Poller
 from collectors.queue import QueueDepthCollector
 from domain.clock import Clock
 from domain.decisions import Mode
+from domain.errors import BadInput, ConfigurationError, Mistake
 
 POLICY_DEADLINE_S = 1.0
 NEEDED: Mapping[PolicyName, tuple[str, ...]] = {
@@ -50,12 +52,19 @@ class AwsKeys:
 class Agent:
     """A running agent, but for the schedule that calls `turn`."""
 
+    settings: Settings
     ports: Ports
+    leadership: Leadership
     store: SeriesStore
     listener: GraphiteListener
     poller: Poller
     session: AwsSession
     clock: Clock
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that the loop writes."""
+        return self.ports.ledger
 
     def turn(self) -> TickReport:
         """Turn the loop once, now."""
@@ -66,41 +75,74 @@ class Agent:
 def assembled(settings: Settings, clock: Clock, keys: AwsKeys | None = None) -> Iterator[Agent]:
     """Start everything an agent needs and stop it when the block ends.
 
-    Raises LedgerError when the ledger or the state directory cannot be used, OSError when the listener cannot bind.
+    Raises LedgerError when the ledger or the state directory cannot be used, BadInput when the listener's port cannot
+    be listened on, ConfigurationError when no AWS region is known.
     """
     with ExitStack() as stack:
         stack.enter_context(lock_directory(Path(settings.state_directory)))
         ledger = stack.enter_context(Ledger.open(settings.ledger_url.get_secret_value()))
-        epoch = ledger.take_epoch(f"{socket.gethostname()}:{os.getpid()}", clock.now())
-        session = aws_session(settings, clock, keys, lambda: ledger.check_epoch(epoch))
+        leadership = SoleLeader(ledger, f"{socket.gethostname()}:{os.getpid()}", clock.now())
         fleets = managed_fleets(settings)
+        session = aws_session(settings, clock, keys, lambda: leadership.fence(ports.epoch))
+        stack.callback(session.close)
+        check_region(settings, session)
         store = SeriesStore(watched=[managed.fleet for managed in fleets])
-        listens = settings.listener
-        listener = GraphiteListener(store, clock.now, listens.host, listens.port, tcp=listens.tcp, udp=listens.udp)
-        listener.start()
-        stack.callback(listener.stop)
-        poller = Poller(queue_collectors(fleets, session), store, clock)
-        poller.start()
-        stack.callback(poller.stop)
         ports = Ports(
             fleets=fleets,
             ledger=ledger,
-            actuator=AutoScalingActuator(
-                session,
-                Inventory(session),
-                [managed.fleet for managed in fleets],
-                protect_busy=settings.protect_busy,
-                owned_protection={vm for m in fleets for vm in ledger.loop_state(m.fleet.name).protected},
-            ),
+            actuator=actuator(settings, session, fleets, ledger),
             aggregator=Aggregator(store),
             proposer=Proposer(evaluate_within(POLICY_DEADLINE_S)),
             monotonic=clock.monotonic,
             mode=settings.mode,
-            epoch=epoch,
+            epoch=leadership.epoch() or 0,
             protect_busy=settings.protect_busy,
             interruptions=interruption_source(settings, session, clock),
+            fence=lambda: leadership.fence(ports.epoch),
         )
-        yield Agent(ports, store, listener, poller, session, clock)
+        listener = started_listener(settings, store, clock)
+        stack.callback(listener.stop)
+        poller = Poller(queue_collectors(fleets, session), store, clock)
+        poller.start()
+        stack.callback(poller.stop)
+        leadership.start()
+        stack.callback(leadership.stop)
+        yield Agent(settings, ports, leadership, store, listener, poller, session, clock)
+
+
+def check_region(settings: Settings, session: AwsSession) -> None:
+    """Raise ConfigurationError when there is something to manage and no region to look for it."""
+    if settings.fleets and session.region is None:
+        remedy = "give the AWS region of the fleets, such as eu-west-1; neither it nor the AWS chain names one"
+        raise ConfigurationError([Mistake("TRIMTAB_AWS__REGION", "(not set)", remedy)])
+
+
+def actuator(
+    settings: Settings, session: AwsSession, fleets: tuple[ManagedFleet, ...], ledger: Ledger
+) -> AutoScalingActuator:
+    """Return an actuator for the fleets that knows from the ledger which scale-in protection is ours."""
+    return AutoScalingActuator(
+        session,
+        Inventory(session),
+        [managed.fleet for managed in fleets],
+        protect_busy=settings.protect_busy,
+        owned_protection={vm for managed in fleets for vm in ledger.loop_state(managed.fleet.name).protected},
+    )
+
+
+def started_listener(settings: Settings, store: SeriesStore, clock: Clock) -> GraphiteListener:
+    """Return a listener that listens; BadInput says what to do when the port cannot be had."""
+    listens = settings.listener
+    listener = GraphiteListener(store, clock.now, listens.host, listens.port, tcp=listens.tcp, udp=listens.udp)
+    try:
+        listener.start()
+    except OSError as error:
+        remedy = (
+            f"{listens.host}:{listens.port} cannot be listened on ({error.strerror or error}): end what listens there "
+            f"(`ss -ltnup | grep :{listens.port}` shows it), or choose another host or port"
+        )
+        raise BadInput("TRIMTAB_LISTENER__PORT", listens.port, remedy) from error
+    return listener
 
 
 def managed_fleets(settings: Settings) -> tuple[ManagedFleet, ...]:

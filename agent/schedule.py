@@ -1,11 +1,13 @@
-"""Runs the tick once a minute on APScheduler, with a monotonic watchdog for the day somebody sets the clock."""
+"""Runs jobs in their intervals on APScheduler, with a monotonic watchdog for the day somebody sets the clock."""
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import Event, Thread
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -14,82 +16,187 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 log = structlog.get_logger(__name__)
 
-JOB = "tick"
+TICK = "tick"
+AFTER_BIN_S = 0.25
+"""A turn comes this long after the minute's grace, so that rounding never makes it come before."""
+_CHORE_THREADS = 2
 
 
-class TickSchedule:
-    """Calls `turn` every `interval_s` of wall time, aligned so that one call falls on wall time `first_at`.
+@dataclass(slots=True)
+class Job:
+    """Something called every `interval_s` of wall time, so that one call falls on wall time `first_at`.
 
-    One call at a time: a turn that overruns makes the next one late, never double, and missed ones are not caught up.
-    APScheduler waits for a wall-clock time, so a clock set back an hour would stall it for that hour; the watchdog
-    counts on the monotonic clock and schedules a turn itself when one and a half intervals have passed without any.
+    deadline_s: a call that lasts longer is logged and counted. turns, failures: calls that ended, and that raised.
+    rescued: calls that the watchdog had to schedule. started: monotonic time of the last call.
     """
 
-    def __init__(self, turn: Callable[[], None], interval_s: float, first_at: float | None = None) -> None:
-        self._turn = turn
-        self._interval_s = interval_s
-        self._first_at = first_at if first_at is not None else time.time()
-        self._last_started = time.monotonic()
-        self._running = False
-        self._stopping = Event()
-        self.turns = 0
-        self.failures = 0
-        self.rescued = 0
+    name: str
+    call: Callable[[], None]
+    interval_s: float
+    first_at: float
+    deadline_s: float
+    turns: int = 0
+    failures: int = 0
+    rescued: int = 0
+    overruns: int = 0
+    started: float = 0.0
+    running: bool = False
+    overrun_noted: bool = False
+
+
+class Schedule:
+    """Calls jobs in their intervals, each in one thread at a time and the tick in a thread of its own.
+
+    A call that overruns makes the next one late, never double, and missed ones are not caught up. APScheduler waits for
+    a wall-clock time, so a clock set back an hour would stall it for that hour; the watchdog counts on the monotonic
+    clock and schedules a call itself when one and a half intervals have passed without any.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._stopping = threading.Event()
+        self._idle = threading.Condition()
         self._scheduler = BackgroundScheduler(
             timezone=UTC,
-            executors={"default": ThreadPoolExecutor(1)},
-            job_defaults={
-                "coalesce": True,
-                "max_instances": 1,
-                "misfire_grace_time": max(1, round(2 * interval_s)),
-            },
+            executors={"default": ThreadPoolExecutor(_CHORE_THREADS), TICK: ThreadPoolExecutor(1)},
+            job_defaults={"coalesce": True, "max_instances": 1},
         )
-        self._watchdog = Thread(target=self._watch, name="tick watchdog", daemon=True)
+        self._watchdog = threading.Thread(target=self._watch, name="schedule watchdog", daemon=True)
+
+    def add(
+        self,
+        name: str,
+        call: Callable[[], None],
+        interval_s: float,
+        first_at: float | None = None,
+        deadline_s: float | None = None,
+    ) -> Job:
+        """Take in a job before `start`; without `first_at` it is called at once, without `deadline_s` it has 80 %."""
+        at = time.time() if first_at is None else first_at
+        job = Job(name, call, interval_s, at, 0.8 * interval_s if deadline_s is None else deadline_s)
+        self._jobs[name] = job
+        return job
 
     def start(self) -> None:
-        """Begin; the first turn comes at the next aligned time."""
-        trigger = IntervalTrigger(seconds=self._interval_s, start_date=_utc(self._first_at), timezone=UTC)
-        self._scheduler.add_job(self._run, trigger, id=JOB)
-        self._last_started = time.monotonic() + max(0.0, self._first_at - time.time())
+        """Begin; each job's first call comes at its next aligned time."""
+        for job in self._jobs.values():
+            job.started = time.monotonic() + max(0.0, job.first_at - time.time())
+            self._scheduler.add_job(
+                self._run,
+                self._trigger(job, job.first_at),
+                args=[job],
+                id=job.name,
+                executor=TICK if job.name == TICK else "default",
+                misfire_grace_time=max(1, round(2 * job.interval_s)),
+            )
         self._scheduler.start()
         self._watchdog.start()
 
-    def stop(self, wait: bool = True) -> None:
-        """End; with `wait`, after the turn that is under way."""
+    def stop(self, within_s: float | None = None) -> bool:
+        """End: no call begins any more, and those under way get `within_s` seconds (None: any) to return.
+
+        Return whether all did.
+        """
+        first = not self._stopping.is_set()
         self._stopping.set()
-        self._scheduler.shutdown(wait=wait)
-        self._watchdog.join(timeout=self._interval_s)
+        if first and self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
+        with self._idle:
+            return self._idle.wait_for(lambda: not any(job.running for job in self._jobs.values()), within_s)
+
+    def _run(self, job: Job) -> None:
+        with self._idle:
+            if self._stopping.is_set():
+                return
+            job.started, job.overrun_noted, job.running = time.monotonic(), False, True
+        try:
+            job.call()
+            job.turns += 1
+        except Exception:
+            job.failures += 1
+            log.exception("job_failed", job=job.name)
+        finally:
+            self._note_overrun(job)
+            with self._idle:
+                job.running = False
+                self._idle.notify_all()
+
+    def _watch(self) -> None:
+        pause_s = min((job.interval_s for job in self._jobs.values()), default=1.0) / 4
+        while not self._stopping.wait(pause_s):
+            for job in self._jobs.values():
+                if job.running:
+                    self._note_overrun(job)
+                elif time.monotonic() - job.started >= 1.5 * job.interval_s:
+                    self._rescue(job)
+
+    def _note_overrun(self, job: Job) -> None:
+        lasted = time.monotonic() - job.started
+        if lasted > job.deadline_s and not job.overrun_noted:
+            job.overrun_noted = True
+            job.overruns += 1
+            log.warning("job_overran", job=job.name, deadline_s=job.deadline_s, lasted_s=round(lasted, 3))
+
+    def _rescue(self, job: Job) -> None:
+        if self._scheduler.get_job(job.name) is None:
+            return
+        job.rescued += 1
+        job.started = time.monotonic()
+        detail = "no call for one and a half intervals: the clock was probably set"
+        log.warning("job_rescheduled", job=job.name, detail=detail)
+        # One call now, the next ones on the old beat of the clock as it now reads.
+        beats = (time.time() - job.first_at) // job.interval_s
+        self._scheduler.reschedule_job(job.name, trigger=self._trigger(job, job.first_at + beats * job.interval_s))
+        self._scheduler.modify_job(job.name, next_run_time=_utc(time.time()))
+
+    def _trigger(self, job: Job, start_at: float) -> IntervalTrigger:
+        return IntervalTrigger(seconds=job.interval_s, start_date=_utc(start_at), timezone=UTC)
+
+
+class TickSchedule:
+    """A schedule of one job: calls `turn` every `interval_s` of wall time, so that one call falls on `first_at`."""
+
+    def __init__(self, turn: Callable[[], None], interval_s: float, first_at: float | None = None) -> None:
+        self._schedule = Schedule()
+        self._tick = self._schedule.add(TICK, turn, interval_s, first_at)
+
+    @property
+    def turns(self) -> int:
+        """Turns that ended well."""
+        return self._tick.turns
+
+    @property
+    def failures(self) -> int:
+        """Turns that raised."""
+        return self._tick.failures
+
+    @property
+    def rescued(self) -> int:
+        """Turns that the watchdog had to schedule."""
+        return self._tick.rescued
+
+    def start(self) -> None:
+        """Begin; the first turn comes at the next aligned time."""
+        self._schedule.start()
+
+    def stop(self) -> None:
+        """End, after the turn that is under way."""
+        self._schedule.stop()
 
     def seconds_since_turn(self) -> float:
         """Return how long ago the last turn began, on the monotonic clock: the fact behind liveness."""
-        return time.monotonic() - self._last_started
+        return seconds_since(self._tick)
 
-    def _run(self) -> None:
-        self._last_started = time.monotonic()
-        self._running = True
-        try:
-            self._turn()
-            self.turns += 1
-        except Exception:
-            self.failures += 1
-            log.exception("tick_failed")
-        finally:
-            self._running = False
 
-    def _watch(self) -> None:
-        while not self._stopping.wait(self._interval_s / 4):
-            job = self._scheduler.get_job(JOB)
-            if job is None or self._running or self.seconds_since_turn() < 1.5 * self._interval_s:
-                continue
-            self.rescued += 1
-            self._last_started = time.monotonic()
-            log.warning("tick_rescheduled", detail="no turn for one and a half intervals: the clock was probably set")
-            # One turn now, the next ones on the old beat of the clock as it now reads.
-            beats = (time.time() - self._first_at) // self._interval_s
-            aligned = _utc(self._first_at + beats * self._interval_s)
-            trigger = IntervalTrigger(seconds=self._interval_s, start_date=aligned, timezone=UTC)
-            self._scheduler.reschedule_job(JOB, trigger=trigger)
-            self._scheduler.modify_job(JOB, next_run_time=_utc(time.time()))
+def seconds_since(job: Job) -> float:
+    """Return how long ago a job's last call began, on the monotonic clock; negative before its first is due."""
+    return time.monotonic() - job.started
+
+
+def next_turn_at(now: float, interval_s: float, grace_s: float) -> float:
+    """Return the first time after `now` that lies `grace_s` and a moment after a multiple of `interval_s`."""
+    offset = grace_s + AFTER_BIN_S
+    return (math.floor((now - offset) / interval_s) + 1.0) * interval_s + offset
 
 
 def _utc(at: float) -> datetime:

@@ -24,6 +24,15 @@ class DriftHandling(StrEnum):
     REPORT = "report"
 
 
+class LogLevel(StrEnum):
+    """What is logged: this and whatever is graver."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 class LedgerSettings(Section):
     """The ledger: where decisions, intents and outcomes are recorded."""
 
@@ -95,6 +104,9 @@ class Settings(BaseSettings):
         10.0, ge=1, le=60, description="How often a VM reports, and so how many samples a minute needs."
     )
     grace_s: float = Field(5.0, ge=0, le=30, description="How long after the minute late samples are still taken.")
+    log_level: LogLevel = Field(
+        LogLevel.INFO, description="What is logged, as a line of JSON per event on standard error."
+    )
     drift: DriftHandling = Field(
         DriftHandling.ADOPT,
         description="When somebody else changed a size: `adopt` takes the new one as ours, `report` announces it "

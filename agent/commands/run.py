@@ -1,0 +1,85 @@
+"""`trimtab run`: the daemon, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+
+import typer
+
+from agent.commands.options import examples
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+FORCED_AFTER_S = 13.0
+"""So long after the first signal the process ends, whatever still hangs; systemd and our users expect 15 s at most."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("run", epilog=examples("trimtab run", "TRIMTAB_MODE=act trimtab run"))(run)
+
+
+def run() -> None:
+    """Run the agent in the foreground: measure, decide once a minute, and act in act mode.
+
+    Settings come from the environment (`trimtab config check` lists them). SIGTERM and SIGINT end it within 15 seconds
+    with exit status 0; what it was about to do stays recorded and is followed by the next start. A second signal ends
+    it at once.
+    """
+    from agent import daemon
+    from agent.logs import Scrubber, configure_logs, secrets_of
+    from agent.notify import Notifier
+    from agent.settings import load_settings
+    from domain.clock import WallClock
+
+    settings = load_settings(os.environ)
+    configure_logs(settings.log_level, Scrubber(secrets_of(settings, os.environ)))
+    stop = threading.Event()
+    watch_signals(stop)
+    ended = daemon.run(settings, WallClock(), stop, notifier=Notifier(os.environ))
+    if not ended:
+        leave(0)
+
+
+def watch_signals(stop: threading.Event) -> None:
+    """Set `stop` at SIGTERM or SIGINT; end the process at the second, or when stopping takes too long.
+
+    Must be called in the main thread. Python's handlers do nothing, because one could meet the main thread inside the
+    very lock that setting an event needs; the number of the signal comes through a pipe to a thread of its own.
+    """
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+    for number in STOPPING:
+        signal.signal(number, lambda number, frame: None)
+
+    def next_signal() -> int:
+        while True:
+            (number,) = reading.recv(1)
+            if number in STOPPING:
+                return number
+
+    def wait() -> None:
+        # Held by this thread: a collected socket would be closed, and the signals lost.
+        with reading, writing:
+            next_signal()
+            stop.set()
+            patience = threading.Timer(FORCED_AFTER_S, leave, [0])
+            patience.daemon = True
+            patience.start()
+            leave(128 + next_signal())
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def leave(status: int) -> None:
+    """End the process at once, without waiting for threads: the ledger is safe at any instruction."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue
+    os._exit(status)

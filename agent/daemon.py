@@ -1,0 +1,202 @@
+"""The daemon: starts every part in order, turns the loop in its interval, and ends in time when it is told to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import structlog
+
+from agent import assembly, chores
+from agent.assembly import Agent, AwsKeys
+from agent.notify import Heart, Notifier
+from agent.schedule import TICK, Job, Schedule, next_turn_at, seconds_since
+from agent.settings import Settings
+from agent.standing import Standing, StandingBoard
+from agent.tick import TickReport, run_tick
+from domain.clock import Clock, ScaledClock
+from domain.decisions import Event, Reason
+from domain.errors import TrimtabError
+
+log = structlog.get_logger(__name__)
+
+AGENT = ""
+"""The fleet under which the agent's own events stand."""
+
+TURN_GRACE_S = 7.0
+"""A stop gives the turn under way so long to end by itself; then it may begin no further call that changes anything."""
+CALL_GRACE_S = 2.0
+SILENT_INTERVALS = 2.5
+"""The loop counts as standing still when no turn has begun for so many intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a part started beside the loop can use: settings, the agent, what it knows of itself, and liveness.
+
+    alive: whether the loop turns. stack: where a part registers how it is stopped; the last one started stops first.
+    """
+
+    stack: ExitStack
+    settings: Settings
+    agent: Agent
+    board: StandingBoard
+    alive: Callable[[], bool]
+
+
+def run(
+    settings: Settings,
+    clock: Clock,
+    stop: threading.Event,
+    *,
+    keys: AwsKeys | None = None,
+    notifier: Notifier | None = None,
+    started: Callable[[Parts], None] | None = None,
+) -> bool:
+    """Run the agent until `stop` is set, and end within about ten seconds then.
+
+    Return whether everything came to its end; False when a call that hangs was left behind, so that the caller must
+    end the process by force. Nothing is lost by that: what is open in the ledger is followed by the next start.
+    started: called when everything is up, before the first turn. Raises BadInput, ConfigurationError or LedgerError
+    when the agent cannot start.
+    """
+    notifier = notifier or Notifier({})
+    notifier.status("starting")
+    board = StandingBoard(clock.now())
+    with ExitStack() as stack:
+        agent = stack.enter_context(assembly.assembled(settings, clock, keys))
+        loop = Loop(agent, board)
+        schedule = Schedule()
+        tick = _add_tick(schedule, loop, settings, clock)
+        loop.watch(tick)
+        chores.add(schedule, settings, agent, board)
+        heart = Heart(notifier, loop.alive)
+        parts = Parts(stack, settings, agent, board, loop.alive)
+        _start_parts(parts)
+        chores.record_settings(agent)
+        loop.note(Reason.STARTED, f"{settings.mode} mode, {len(agent.ports.fleets)} fleets")
+        if started is not None:
+            started(parts)
+        schedule.start()
+        heart.start()
+        board.change(ready=True)
+        board.listen(lambda standing, report: notifier.status(summary(standing, agent)))
+        notifier.ready(summary(board.read(), agent))
+        log.info("ready", mode=settings.mode, fleets=[managed.fleet.name for managed in agent.ports.fleets])
+        stop.wait()
+        return _end(agent, loop, schedule, heart, notifier)
+
+
+def _start_parts(parts: Parts) -> None:
+    """Start what stands beside the loop: everything here reads the board and the ledger and stops by the stack."""
+
+
+def _add_tick(schedule: Schedule, loop: Loop, settings: Settings, clock: Clock) -> Job:
+    # On a scaled clock, as in rehearsals and tests, intervals are shorter on the wall.
+    speed = clock.speed if isinstance(clock, ScaledClock) else 1.0
+    now = clock.now()
+    wait_s = (next_turn_at(now, settings.tick_interval_s, settings.grace_s) - now) / speed
+    return schedule.add(TICK, loop.turn, settings.tick_interval_s / speed, time.time() + wait_s)
+
+
+def _end(agent: Agent, loop: Loop, schedule: Schedule, heart: Heart, notifier: Notifier) -> bool:
+    board = loop.board
+    board.change(stopping=True, ready=False)
+    notifier.stopping("stopping: the turn under way ends, no other begins")
+    log.info("stopping")
+    ended = schedule.stop(TURN_GRACE_S)
+    agent.leadership.close()
+    if not ended:
+        log.warning("turn_fenced", detail="the turn under way takes too long: it may begin no further change")
+        ended = schedule.stop(CALL_GRACE_S)
+    heart.stop()
+    if ended:
+        open_intents = _count_open(agent)
+        loop.note(Reason.STOPPED, f"{open_intents} open intents are left to the next start")
+    log.info("stopped", everything_ended=ended)
+    return ended
+
+
+def _count_open(agent: Agent) -> int:
+    try:
+        return len(agent.ledger.open_intents())
+    except TrimtabError:
+        return 0
+
+
+class Loop:
+    """Turns the agent, and tells the board and its listeners; nothing that goes wrong in one turn ends it."""
+
+    def __init__(self, agent: Agent, board: StandingBoard) -> None:
+        self.agent, self.board = agent, board
+        self._tick: Job | None = None
+
+    def watch(self, tick: Job) -> None:
+        """Take liveness and counts from this job."""
+        self._tick = tick
+
+    def alive(self) -> bool:
+        """Return whether the loop turns: its last turn began no longer ago than a few intervals."""
+        tick = self._tick
+        return tick is not None and seconds_since(tick) <= SILENT_INTERVALS * tick.interval_s
+
+    def turn(self) -> None:
+        """Turn once; never raises."""
+        began = time.monotonic()
+        now = self.agent.clock.now()
+        try:
+            report = self._turn(now)
+        except Exception as error:
+            log.exception("turn_failed")
+            report = TickReport(now, failure=f"{type(error).__name__}: {error}")
+        duration_s = time.monotonic() - began
+        epoch = self.agent.leadership.epoch()
+        tick = self._tick
+        self.board.change(
+            leader=epoch is not None,
+            epoch=epoch or 0,
+            rescued_turns=tick.rescued if tick else 0,
+            overran_turns=tick.overruns if tick else 0,
+        )
+        listeners = self.board.turned(report, duration_s)
+        standing = self.board.read()
+        for listener in listeners:
+            try:
+                listener(standing, report)
+            except Exception:
+                log.exception("listener_failed", listener=getattr(listener, "__qualname__", repr(listener)))
+
+    def note(self, reason: Reason, detail: str) -> None:
+        """Record an event of the agent itself; without a ledger it is only logged."""
+        log.info("event", reason=reason, detail=detail)
+        try:
+            self.agent.ledger.record((), events=[Event(AGENT, self.agent.clock.now(), reason, detail)])
+        except TrimtabError as error:
+            log.error("event_not_recorded", reason=reason, detail=str(error))
+
+    def _turn(self, now: float) -> TickReport:
+        epoch = self.agent.leadership.epoch()
+        if epoch is not None:
+            self.agent.ports.epoch = epoch
+        return run_tick(now, self.agent.ports)
+
+
+def summary(standing: Standing, agent: Agent) -> str:
+    """Return the agent's state in one line: mode, lead, fleets and the last decision."""
+    mode = str(agent.settings.mode)
+    if not standing.leader and standing.turns:
+        mode += ", not leading"
+    fleets = len(agent.ports.fleets)
+    counted = f"{fleets} fleet{'' if fleets == 1 else 's'}" if fleets else "no fleet configured"
+    if standing.ledger_failure:
+        return f"{mode}; {counted}; nothing executed: {standing.ledger_failure}"
+    last = max(standing.last_decisions.values(), key=lambda decision: decision.at, default=None)
+    said = "waiting for the first turn" if last is None else f"{_utc(last.at)} {last.fleet}: {last.sentence}"
+    return f"{mode}; {counted}; {said}"
+
+
+def _utc(at: float) -> str:
+    return time.strftime("%H:%M:%S UTC", time.gmtime(at))

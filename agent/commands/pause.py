@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -18,7 +17,7 @@ from agent.commands.options import (
     owner_of,
     time_text,
 )
-from agent.state import Pause, PauseScope
+from agent.state import PauseScope
 
 HELD = {PauseScope.ALL: "every change", PauseScope.IN: "scale-in", PauseScope.OUT: "scale-out"}
 
@@ -34,14 +33,14 @@ def pause(
     owner: OwnerOption = None,
 ) -> None:
     """Hold changes in one direction or both, until resumed or for a time; works while the agent is down, too."""
-    from agent.commands.ledger import fleets, one_fleet, open_ledger
+    from agent.commands.switchboard import switchboard
 
-    now = time.time()
-    until = None if lasting is None else now + duration_s("--for", lasting)
-    with open_ledger(ledger, to_write=True) as book:
-        name = one_fleet(fleet, fleets(book))
-        book.pause(name, Pause(scope, owner_of(owner), reason, now, until))
-    end = "until resumed" if until is None else f"until {time_text(until)} ({duration_text(until - now)})"
+    lasting_s = None if lasting is None else duration_s("--for", lasting)
+    with switchboard(ledger) as board:
+        name, made = board.pause(fleet, scope, owner=owner_of(owner), reason=reason, lasting_s=lasting_s)
+    end = "until resumed"
+    if made.until is not None:
+        end = f"until {time_text(made.until)} ({duration_text(made.until - made.since)})"
     typer.echo(f"{name}: {HELD[scope]} is paused {end}")
 
 
@@ -52,15 +51,12 @@ def resume(
     owner: OwnerOption = None,
 ) -> None:
     """Lift pauses."""
-    from agent.commands.ledger import fleets, one_fleet, open_ledger
+    from agent.commands.switchboard import switchboard
 
-    now = time.time()
-    with open_ledger(ledger, to_write=True) as book:
-        name = one_fleet(fleet, fleets(book))
-        is_lifted = book.resume(name, scope, at=now, owner=owner_of(owner))
-        left = [pause for pause in book.controls(name).pauses if pause.active(now)]
-    said = f"{HELD[scope]} is resumed" if is_lifted else f"there was no pause of {HELD[scope]}"
-    still = [f"{HELD[pause.scope]}, paused by {pause.owner} ({pause.reason})" for pause in left]
+    with switchboard(ledger) as board:
+        name, done = board.resume(fleet, scope, owner=owner_of(owner))
+    said = f"{HELD[scope]} is resumed" if done.lifted else f"there was no pause of {HELD[scope]}"
+    still = [f"{HELD[pause.scope]}, paused by {pause.owner} ({pause.reason})" for pause in done.left]
     typer.echo(f"{name}: {said}{'; still held: ' + '; '.join(still) if still else ''}")
 
 

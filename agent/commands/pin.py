@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,10 +17,6 @@ from agent.commands.options import (
     owner_of,
     time_text,
 )
-from domain.errors import BadInput
-
-if TYPE_CHECKING:
-    from domain.fleet import Fleet
 
 
 def pin(
@@ -39,60 +33,26 @@ def pin(
     N VMs of a fleet are spread from its present sizes: more come from the cheapest type with room, fewer go from the
     most expensive type first.
     """
-    from agent.commands.ledger import fleets, known_fleet, one_fleet, open_ledger
-    from agent.state import Pin
+    from agent.commands.switchboard import switchboard
 
-    now = time.time()
-    until = now + duration_s("--for", lasting)
-    with open_ledger(ledger, to_write=True) as book:
-        name = one_fleet(fleet, fleets(book))
-        known, sizes = known_fleet(book, name)
-        desired = spread(known, sizes, size) if group is None else of_group(known, group, size)
-        before = book.controls(name).pin
-        book.pin(name, Pin(desired, owner_of(owner), reason, now, until))
-    text = ", ".join(f"{key} {count}" for key, count in desired.items())
-    typer.echo(f"{name}: pinned at {text} until {time_text(until)} ({duration_text(until - now)})")
-    if before is not None and before.active(now):
+    lasting_s = duration_s("--for", lasting)
+    with switchboard(ledger) as board:
+        name, done = board.pin(fleet, size, group=group, owner=owner_of(owner), reason=reason, lasting_s=lasting_s)
+    made, before = done.pin, done.before
+    text = ", ".join(f"{key} {count}" for key, count in made.desired.items())
+    typer.echo(f"{name}: pinned at {text} until {time_text(made.until)} ({duration_text(lasting_s)})")
+    if before is not None:
         earlier = ", ".join(f"{key} {count}" for key, count in before.desired.items())
         typer.echo(f"it takes the place of {before.owner}'s pin at {earlier} ({before.reason})")
 
 
 def unpin(fleet: FleetOption = None, ledger: LedgerOption = None, owner: OwnerOption = None) -> None:
     """Lift the pin, so that the policy decides again."""
-    from agent.commands.ledger import fleets, one_fleet, open_ledger
+    from agent.commands.switchboard import switchboard
 
-    with open_ledger(ledger, to_write=True) as book:
-        name = one_fleet(fleet, fleets(book))
-        is_lifted = book.unpin(name, at=time.time(), owner=owner_of(owner))
+    with switchboard(ledger) as board:
+        name, is_lifted = board.unpin(fleet, owner=owner_of(owner))
     typer.echo(f"{name}: {'the pin is lifted' if is_lifted else 'there was no pin'}")
-
-
-def of_group(fleet: Fleet, key: str, size: int) -> dict[str, int]:
-    """Return the pin of one group; BadInput names the groups there are, or the bounds."""
-    group = fleet.groups[fleet.index(key)]
-    if not group.minimum <= size <= group.maximum:
-        raise BadInput("N", size, f"give {group.minimum} to {group.maximum}, the bounds of {key}")
-    return {key: size}
-
-
-def spread(fleet: Fleet, sizes: Sequence[int], total: int) -> dict[str, int]:
-    """Return the size of every group, keys in the fleet's order, that sums up to `total`.
-
-    Starts from `sizes` brought within each group's bounds. VMs to add are of the cheapest type with room; VMs to remove
-    are of the most expensive type above its minimum. BadInput names the fleet's bounds.
-    """
-    low, high = sum(group.minimum for group in fleet.groups), sum(group.maximum for group in fleet.groups)
-    if not low <= total <= high:
-        raise BadInput("N", total, f"give {low} to {high}, the bounds of fleet {fleet.name}")
-    desired = [min(max(size, group.minimum), group.maximum) for group, size in zip(fleet.groups, sizes, strict=True)]
-    cheapest_first = sorted(range(len(desired)), key=lambda k: (fleet.prices_per_hour[k], k))
-    missing = total - sum(desired)
-    for k in cheapest_first if missing > 0 else reversed(cheapest_first):
-        group = fleet.groups[k]
-        step = max(group.minimum - desired[k], min(group.maximum - desired[k], missing))
-        desired[k] += step
-        missing -= step
-    return {group.key: count for group, count in zip(fleet.groups, desired, strict=True)}
 
 
 def register(app: typer.Typer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,9 +18,9 @@ from agent.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from agent.ledger import DecisionRecord, Ledger
+    from agent.fleet_status import FleetStatus
+    from domain.snapshot import QueueSnapshot
 
-DAY_S = 86_400.0
 LATE_S = 180.0
 """Three ticks of the usual length without a decision."""
 
@@ -29,14 +29,16 @@ def status(fleet: FleetOption = None, ledger: LedgerOption = None, as_json: Json
     """Show each fleet: mode and policy, sizes, queue, cost, the last decision, and what holds it."""
     from agent.commands.ledger import fleets, one_fleet, open_ledger
     from agent.commands.output import show
+    from agent.explain import plain
+    from agent.fleet_status import fleet_status
 
     now = time.time()
     with open_ledger(ledger) as book:
         names = fleets(book)
         chosen = (one_fleet(fleet, names),) if fleet else names
-        found = [of_fleet(book, name, now) for name in chosen]
+        found = [fleet_status(book, name, now) for name in chosen]
     if as_json:
-        print_json({"at": now, "fleets": found})
+        print_json({"at": now, "fleets": [plain(item) for item in found]})
         return
     lines: list[str] = []
     for item in found:
@@ -44,122 +46,62 @@ def status(fleet: FleetOption = None, ledger: LedgerOption = None, as_json: Json
     show(lines[:-1] or ["no fleet: nothing was decided yet, and the settings describe none"])
 
 
-def of_fleet(ledger: Ledger, name: str, now: float) -> dict[str, Any]:
-    """Return what the ledger knows of a fleet, as plain data; only its name and switches before the first decision."""
-    from agent.commands.ledger import last_record
-    from agent.explain import plain
-
-    controls, state = ledger.controls(name), ledger.loop_state(name)
-    record = last_record(ledger, name)
-    known: dict[str, Any] = {
-        "fleet": name,
-        "last_tick_at": None if record is None else record.decision.at,
-        "pauses": [plain(pause) for pause in controls.pauses if pause.active(now)],
-        "pin": plain(controls.pin) if controls.pin is not None and controls.pin.active(now) else None,
-        "open_intents": [plain(intent) for intent in ledger.open_intents(name)],
-        "breakers": [plain(breaker) | {"open": breaker.open_until > now} for breaker in state.breakers],
-        "capacity_marks": [plain(mark) for mark in state.capacity if mark.active(now)],
-        "cooldowns": [plain(cooldown) for cooldown in state.cooldowns if cooldown.remaining_s(now) > 0.0],
-        "cost_today": state.spend.dollars if now < state.spend.day_start + DAY_S else 0.0,
-    }
-    return known if record is None else known | _last(record)
-
-
-def _last(record: DecisionRecord) -> dict[str, Any]:
-    from agent.explain import plain
-
-    decision, inputs = record.decision, record.inputs
-    snapshot, prices = inputs.snapshot, inputs.fleet.prices_per_hour
-    groups = []
-    for k, group in enumerate(inputs.fleet.groups):
-        seen = None if snapshot is None else snapshot.groups[k]
-        groups.append(
-            {
-                "key": group.key,
-                "vm_type": group.vm_type.name,
-                "minimum": group.minimum,
-                "maximum": group.maximum,
-                "requested": seen and seen.requested,
-                "observed": seen and seen.in_service,
-                "warm": seen and seen.warm,
-                "desired": decision.desired[k] if decision.desired else None,
-            }
-        )
-    requested = () if snapshot is None else snapshot.requested
-    return {
-        "mode": decision.mode.value,
-        "policy": inputs.policy,
-        "shadow": inputs.shadow,
-        "leader": inputs.leader,
-        "groups": groups,
-        "queue": None if snapshot is None or snapshot.queue is None else plain(snapshot.queue),
-        "cost_per_hour": sum(n * p for n, p in zip(requested, prices, strict=True)) if requested else None,
-        "last_decision": {
-            "id": decision.decision_id,
-            "reason": decision.reason.value,
-            "sentence": decision.sentence,
-            "absent": list(snapshot.absent) if snapshot is not None else [],
-        },
-    }
-
-
-def text(known: dict[str, Any], now: float) -> list[str]:
+def text(known: FleetStatus, now: float) -> list[str]:
     """Return one fleet's status as lines."""
     from agent.commands.output import columns
 
-    if known["last_tick_at"] is None:
-        return [f"{known['fleet']}  never ticked", *_held(known, now)]
-    age_s = now - known["last_tick_at"]
-    ticked = f"last tick {duration_text(age_s)} ago" if age_s >= 0 else f"last tick {time_text(known['last_tick_at'])}"
+    if known.last_tick_at is None or known.last_decision is None:
+        return [f"{known.fleet}  never ticked", *_held(known, now)]
+    age_s = now - known.last_tick_at
+    ticked = f"last tick {duration_text(age_s)} ago" if age_s >= 0 else f"last tick {time_text(known.last_tick_at)}"
     late = ", stale: is the agent running?" if age_s > LATE_S else ""
-    shadow = f", shadow {known['shadow']}" if known["shadow"] else ""
-    lines = [f"{known['fleet']}  {known['mode']}  {ticked}{late}", f"  policy {known['policy']}{shadow}"]
+    shadow = f", shadow {known.shadow}" if known.shadow else ""
+    lines = [f"{known.fleet}  {known.mode}  {ticked}{late}", f"  policy {known.policy}{shadow}"]
     rows: list[tuple[object, ...]] = [("group", "type", "requested", "observed", "warm", "bounds", "decided")]
-    for group in known["groups"]:
-        sizes = [("?" if group[name] is None else group[name]) for name in ("requested", "observed", "warm")]
-        bounds = f"{group['minimum']}..{group['maximum']}"
-        decided = "" if group["desired"] in (None, group["requested"]) else f"-> {group['desired']}"
-        rows.append((group["key"], group["vm_type"], *sizes, bounds, decided))
+    for group in known.groups:
+        sizes = [("?" if size is None else size) for size in (group.requested, group.observed, group.warm)]
+        bounds = f"{group.minimum}..{group.maximum}"
+        decided = "" if group.desired in (None, group.requested) else f"-> {group.desired}"
+        rows.append((group.key, group.vm_type, *sizes, bounds, decided))
     lines += columns(rows)
-    lines.append(f"  queue: {_queue(known['queue'])}")
-    hourly = "?" if known["cost_per_hour"] is None else f"{known['cost_per_hour']:.3f}"
-    lines.append(f"  cost: ${hourly} an hour, ${known['cost_today']:.2f} today (UTC)")
-    last = known["last_decision"]
-    lines.append(f"  {last['id']}: {last['sentence']}")
+    lines.append(f"  queue: {_queue(known.queue)}")
+    hourly = "?" if known.cost_per_hour is None else f"{known.cost_per_hour:.3f}"
+    lines.append(f"  cost: ${hourly} an hour, ${known.cost_today:.2f} today (UTC)")
+    lines.append(f"  {known.last_decision.id}: {known.last_decision.sentence}")
     return lines + _held(known, now)
 
 
-def _queue(queue: dict[str, Any] | None) -> str:
+def _queue(queue: QueueSnapshot | None) -> str:
     if queue is None:
         return "not measured"
-    oldest = "" if queue["oldest_wait_s"] is None else f", the oldest for {queue['oldest_wait_s']:.0f} s"
-    return f"{queue['waiting']} wait{oldest}; {queue['running']} run"
+    oldest = "" if queue.oldest_wait_s is None else f", the oldest for {queue.oldest_wait_s:.0f} s"
+    return f"{queue.waiting} wait{oldest}; {queue.running} run"
 
 
-def _held(known: dict[str, Any], now: float) -> list[str]:
+def _held(known: FleetStatus, now: float) -> list[str]:
     """Return what holds the fleet or is under way."""
     lines = []
-    for pause in known["pauses"]:
-        end = "until resumed" if pause["until"] is None else f"for {duration_text(pause['until'] - now)} more"
-        lines.append(f"  paused ({pause['scope']}) by {pause['owner']} {end}: {pause['reason']}")
-    if (pin := known["pin"]) is not None:
-        sizes = ", ".join(f"{key} {size}" for key, size in pin["desired"].items())
-        more = duration_text(pin["until"] - now)
-        lines.append(f"  pinned at {sizes} by {pin['owner']} for {more} more: {pin['reason']}")
-    for intent in known["open_intents"]:
-        what = f"{intent['group']} {intent['before']} -> {intent['target']}"
-        since = duration_text(now - intent["created_at"])
-        lines.append(f"  under way: {intent['intent_id']}: {what} ({intent['direction']}), for {since}")
-    for breaker in known["breakers"]:
-        end = f"open for {duration_text(breaker['open_until'] - now)} more" if breaker["open"] else "closed"
-        lines.append(f"  circuit breaker of {breaker['group']}: {breaker['failures']} failures in a row, {end}")
-    for mark in known["capacity_marks"]:
-        zone = mark["zone"] or "any zone"
-        more = duration_text(mark["until"] - now)
-        lines.append(f"  no capacity: {mark['vm_type']} in {zone}, not asked again for {more}")
-    for cooldown in known["cooldowns"]:
-        more = duration_text(cooldown["until"] - now)
-        lines.append(f"  cooling down: {cooldown['group']} scale-{cooldown['direction']} for {more} more")
+    for pause in known.pauses:
+        end = "until resumed" if pause.until is None else f"for {duration_text(pause.until - now)} more"
+        lines.append(f"  paused ({pause.scope}) by {pause.owner} {end}: {pause.reason}")
+    if (pin := known.pin) is not None:
+        sizes = ", ".join(f"{key} {size}" for key, size in pin.desired.items())
+        more = duration_text(pin.until - now)
+        lines.append(f"  pinned at {sizes} by {pin.owner} for {more} more: {pin.reason}")
+    for intent in known.open_intents:
+        what = f"{intent.group} {intent.before} -> {intent.target}"
+        since = duration_text(now - intent.created_at)
+        lines.append(f"  under way: {intent.intent_id}: {what} ({intent.direction}), for {since}")
+    for breaker in known.breakers:
+        end = f"open for {duration_text(breaker.open_until - now)} more" if breaker.open else "closed"
+        lines.append(f"  circuit breaker of {breaker.group}: {breaker.failures} failures in a row, {end}")
+    for mark in known.capacity_marks:
+        zone = mark.zone or "any zone"
+        more = duration_text(mark.until - now)
+        lines.append(f"  no capacity: {mark.vm_type} in {zone}, not asked again for {more}")
+    for cooldown in known.cooldowns:
+        more = duration_text(cooldown.until - now)
+        lines.append(f"  cooling down: {cooldown.group} scale-{cooldown.direction} for {more} more")
     return lines
 
 

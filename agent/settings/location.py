@@ -29,6 +29,18 @@ def ledger_location(environ: Mapping[str, str]) -> str:
     return found.get("trimtab_ledger__url") or sqlite_url(state_directory)
 
 
+def socket_of(state_directory: Path) -> Path:
+    """Return where the agent's unix socket is when no setting says so."""
+    return state_directory.absolute() / "trimtab.sock"
+
+
+def socket_location(environ: Mapping[str, str]) -> Path:
+    """Return the agent's unix socket: that of the environment, else the one in the state directory."""
+    found = {name.lower(): value for name, value in environ.items() if value}
+    named = found.get("trimtab_http__socket")
+    return Path(named) if named else socket_of(Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY)))
+
+
 def credentials(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what lies in $CREDENTIALS_DIRECTORY, as systemd's LoadCredential leaves it, under names of settings.
 

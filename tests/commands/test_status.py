@@ -48,11 +48,16 @@ def test_as_data_it_holds_the_same(trimtab: Trimtab, ledger: str) -> None:
     assert web["groups"][0] == {
         "key": "workers_s",
         "vm_type": "m5a.large",
+        "price_per_hour": 0.086,
         "minimum": 1,
         "maximum": 4,
         "requested": 1,
         "observed": 1,
         "warm": 1,
+        "booting": 0,
+        "draining": 0,
+        "silent": 0,
+        "unhealthy": 0,
         "desired": 2,
     }
     assert web["cost_per_hour"] == pytest.approx(0.430)

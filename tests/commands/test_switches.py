@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.commands.pin import spread
+from agent.controls import spread
 from agent.ledger import Ledger
 from agent.state import Controls, Pause, PauseScope, Pin
 from domain.errors import BadInput

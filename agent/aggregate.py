@@ -63,6 +63,7 @@ class Aggregator:
     def __init__(self, store: SeriesStore) -> None:
         self._store = store
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
+        self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
 
     def snapshot(
         self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, now: float
@@ -106,7 +107,13 @@ class Aggregator:
         return {key: roster.vms if roster is not None else () for key, roster in rosters.items()}
 
     def busy_cores(self, fleet: Fleet, now: float) -> Mapping[str, float | None]:
-        """Return per VM its busy cores as last reported, None when that is older than a minute or was never."""
+        """Return per VM its busy cores as last reported, None when that is older than a minute or was never.
+
+        Asked twice at one moment it gives the same answer, so that whom a tick protects is whom it wrote down.
+        """
+        asked_at, found_then = self._busy.get(fleet.name, (None, {}))
+        if asked_at == now:
+            return found_then
         found: dict[str, float | None] = {}
         for group in fleet.groups:
             roster = self._rosters.get((fleet.name, group.key))
@@ -121,6 +128,7 @@ class Aggregator:
                 (vm, cores if recent else None)
                 for vm, cores, recent in zip(vms, busy.tolist(), fresh.tolist(), strict=True)
             )
+        self._busy[fleet.name] = (now, found)
         return found
 
     def _queue(

@@ -74,10 +74,23 @@ def loop_state(connection: Connection, fleet: str) -> LoopState:
     return _decoded(LoopState, get(connection, fleet, LOOP)) or LoopState()
 
 
-def controls(connection: Connection, fleet: str) -> Controls:
-    """Return what operators have switched for a fleet, expired switches included."""
-    query = select(state.c.key, state.c.body).where(state.c.fleet == fleet, state.c.key != LOOP)
-    switched = {row.key: codec.unpack(row.body) for row in connection.execute(query)}
+def loop_states(connection: Connection, fleets: Sequence[str]) -> dict[str, LoopState]:
+    """Return the loop's memory of each of these fleets, an empty one where there is none."""
+    query = select(state.c.fleet, state.c.body).where(state.c.fleet.in_(fleets), state.c.key == LOOP)
+    found = {row.fleet: codec.decode(LoopState, codec.unpack(row.body)) for row in connection.execute(query)}
+    return {fleet: found.get(fleet) or LoopState() for fleet in fleets}
+
+
+def controls(connection: Connection, fleets: Sequence[str]) -> dict[str, Controls]:
+    """Return what operators have switched for each of these fleets, expired switches included."""
+    query = select(state.c.fleet, state.c.key, state.c.body).where(state.c.fleet.in_(fleets), state.c.key != LOOP)
+    switched: dict[str, dict[str, bytes]] = {fleet: {} for fleet in fleets}
+    for row in connection.execute(query):
+        switched[row.fleet][row.key] = codec.unpack(row.body)
+    return {fleet: _controls(bodies) for fleet, bodies in switched.items()}
+
+
+def _controls(switched: Mapping[str, bytes]) -> Controls:
     pauses = (_decoded(Pause, switched.get(pause_key(scope))) for scope in PauseScope)
     return Controls(tuple(p for p in pauses if p is not None), _decoded(Pin, switched.get(PIN)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -18,10 +18,10 @@ from agent.happenings import happenings
 from agent.ledger import Ledger
 from agent.policies.fallback import Proposer
 from agent.rails.base import RailLimits
-from agent.state import LoopState
+from agent.state import Controls, LoopState
 from collectors.interruptions import Interruption, InterruptionKind
 from domain.clock import JumpDetector
-from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason, Status
+from domain.decisions import Decision, Direction, Event, Intent, Mode, Outcome, Reason, Status
 from domain.errors import Fenced, LedgerError, LedgerUnavailable, TrimtabError
 from domain.fleet import Fleet
 from domain.observed import Lifecycle, Observed, ReadFailure
@@ -103,21 +103,23 @@ def run_tick(now: float, ports: Ports) -> TickReport:
 
 def _turn(now: float, ports: Ports) -> TickReport:
     ports.ledger.check_epoch(ports.epoch)
-    states = {managed.fleet.name: ports.ledger.loop_state(managed.fleet.name) for managed in ports.fleets}
+    names = [managed.fleet.name for managed in ports.fleets]
+    states = ports.ledger.loop_states(names)
     events = list(_carry_over_clock_step(now, ports, states))
     before = dict(states)
     fleets = [managed.fleet for managed in ports.fleets]
     observed = ports.actuator.observe(fleets, now)
     settled = _settle(now, ports, states, observed)
-    if any(outcome.status is not Status.IN_PROGRESS for outcome in settled):
+    if any(_may_have_changed(intent, outcome) for intent, outcome in settled):
         observed = ports.actuator.observe(fleets, now)
     notices = _read_interruptions(now, ports, states, observed, events)
 
     records: list[tuple[DecisionInputs, Decided]] = []
     open_groups = {(intent.fleet, intent.group) for intent in ports.ledger.open_intents()}
+    controls = ports.ledger.all_controls(names)
     for managed in ports.fleets:
         try:
-            record = _decide_fleet(now, ports, managed, states, observed, open_groups, events)
+            record = _decide_fleet(now, ports, managed, states, controls, observed, open_groups, events)
             name, snapshot = managed.fleet.name, record[0].snapshot
             events.extend(happenings(name, before[name], record[1].state, snapshot, now))
         except LedgerError:
@@ -136,7 +138,7 @@ def _turn(now: float, ports: Ports) -> TickReport:
     if ports.interruptions is not None and notices:
         ports.interruptions.acknowledge(notices)
 
-    outcomes = list(settled)
+    outcomes = [outcome for _, outcome in settled]
     for _, decided in records:
         _log(decided.decision)
         outcomes.extend(_execute(now, ports, states, intent, observed) for intent in decided.decision.intents)
@@ -194,10 +196,10 @@ def _carry_over_clock_step(now: float, ports: Ports, states: dict[str, LoopState
     return tuple(Event(name, now, Reason.CLOCK_JUMP, detail) for name in states)
 
 
-def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Observed) -> tuple[Outcome, ...]:
+def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Observed) -> list[tuple[Intent, Outcome]]:
     """Follow every open intent and record what became of it."""
     limits = {managed.fleet.name: managed.limits for managed in ports.fleets}
-    outcomes = []
+    settled = []
     for intent in ports.ledger.open_intents():
         if intent.fleet not in limits:
             outcome = _closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now)
@@ -212,8 +214,17 @@ def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Ob
             after = state_after_outcome(states[intent.fleet], intent, outcome, limits[intent.fleet], now)
             states[intent.fleet] = changed[intent.fleet] = after
         ports.ledger.record_outcomes([(intent, outcome)], states=changed)
-        outcomes.append(outcome)
-    return tuple(outcomes)
+        settled.append((intent, outcome))
+    return settled
+
+
+def _may_have_changed(intent: Intent, outcome: Outcome) -> bool:
+    """Return whether settling the intent may have changed its group since it was read.
+
+    A scale-out is done when its VMs are there: then nothing more was sent.
+    """
+    grown = intent.direction is Direction.OUT and outcome.status is Status.DONE
+    return outcome.status is not Status.IN_PROGRESS and not grown
 
 
 def _closed(intent: Intent, reason: Reason, detail: str, now: float) -> Outcome:
@@ -258,7 +269,8 @@ def _decide_fleet(
     now: float,
     ports: Ports,
     managed: ManagedFleet,
-    states: dict[str, LoopState],
+    states: Mapping[str, LoopState],
+    controls: Mapping[str, Controls],
     observed: Observed,
     open_groups: set[tuple[str, str]],
     events: list[Event],
@@ -278,7 +290,7 @@ def _decide_fleet(
         fleet=fleet,
         snapshot=snapshot,
         state=replace(state, protected=()),
-        controls=ports.ledger.controls(fleet.name),
+        controls=controls[fleet.name],
         limits=managed.limits,
         mode=ports.mode,
         leader=True,

@@ -45,6 +45,16 @@ class Drains:
         self._session, self._settings = session, settings
         self._drains: dict[str, dict[str, _Drain]] = {}
 
+    def clock_stepped(self, step_s: float) -> None:
+        """Carry the drains' times over a step of the wall clock: no deadline comes early, no heartbeat late."""
+        for drains in self._drains.values():
+            for drain in drains.values():
+                drain.started_at += step_s
+                if drain.heartbeat_at is not None:
+                    drain.heartbeat_at += step_s
+                if drain.completed_at is not None:
+                    drain.completed_at += step_s
+
     def tend(self, fleet: str, group: GroupObserved, busy_cores: Mapping[str, float | None], now: float) -> list[Event]:
         """Take each held VM of the group one step further; returns what happened."""
         hook = group.drain_hook

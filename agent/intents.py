@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.rails.base import RailLimits
 from agent.state import Change, Cooldown, LoopState
 from domain.decisions import Direction, Intent, Outcome, Status
 from domain.fleet import Fleet
+from domain.observed import Observed
 from domain.snapshot import Snapshot
 
 HOUR_S = 3600.0
 NOTICE_S = 600.0
 """A notice older than this names a VM that is long gone: the cloud takes it two minutes after the notice."""
+
+
+def with_open_targets(fleet: Fleet, observed: Observed, open_intents: Mapping[str, Intent]) -> Observed:
+    """Return the reading with each group that has an open scale-out (by key) desiring what that asks for.
+
+    What is decided is on its way, whether AWS has heard of it yet or not: a throttled call, or an agent started again
+    between the decision and the call, must not make the next minute ask another group for the same capacity.
+    """
+    groups = dict(observed.groups)
+    for group in fleet.groups:
+        intent, seen = open_intents.get(group.key), groups.get(group.name)
+        if intent is not None and seen is not None and intent.direction is Direction.OUT:
+            coming = max(seen.desired, min(intent.target, seen.maximum))
+            groups[group.name] = replace(seen, desired=coming)
+    return replace(observed, groups=groups)
 
 
 def plan_intents(

@@ -15,6 +15,7 @@ from agent.clock_jump import shifted
 from agent.consequences import state_after_outcome, with_cause
 from agent.decide import Decided, DecisionInputs, decide
 from agent.happenings import happenings
+from agent.intents import with_open_targets
 from agent.ledger import Ledger
 from agent.policies.fallback import Proposer
 from agent.rails.base import RailLimits
@@ -115,11 +116,11 @@ def _turn(now: float, ports: Ports) -> TickReport:
     notices = _read_interruptions(now, ports, states, observed, events)
 
     records: list[tuple[DecisionInputs, Decided]] = []
-    open_groups = {(intent.fleet, intent.group) for intent in ports.ledger.open_intents()}
+    open_intents = ports.ledger.open_intents()
     controls = ports.ledger.all_controls(names)
     for managed in ports.fleets:
         try:
-            record = _decide_fleet(now, ports, managed, states, controls, observed, open_groups, events)
+            record = _decide_fleet(now, ports, managed, states, controls, observed, open_intents, events)
             name, snapshot = managed.fleet.name, record[0].snapshot
             events.extend(happenings(name, before[name], record[1].state, snapshot, now))
         except LedgerError:
@@ -235,7 +236,11 @@ def _closed(intent: Intent, reason: Reason, detail: str, now: float) -> Outcome:
 def _read_interruptions(
     now: float, ports: Ports, states: dict[str, LoopState], observed: Observed, events: list[Event]
 ) -> Sequence[Interruption]:
-    """Put new notices into the states of the fleets whose VMs they name; each VM counts once."""
+    """Put new notices into the states of the fleets whose VMs they name; each VM counts once.
+
+    Returns those that may be forgotten once that is recorded. A notice of a VM that no group shows is forgotten too, it
+    is somebody else's, but not while a group cannot be read: the VM may be in there, and the notice comes again.
+    """
     if ports.interruptions is None or ports.mode is not Mode.ACT:
         return ()
     notices = ports.interruptions.receive(now)
@@ -246,8 +251,12 @@ def _read_interruptions(
         if group.name in observed.groups
         for instance in observed.groups[group.name].instances
     }
+    settled = []
     for notice in notices:
         fleet = homes.get(notice.vm)
+        if fleet is None and observed.failures:
+            continue
+        settled.append(notice)
         if fleet is None:
             continue
         state = states[fleet.name]
@@ -262,7 +271,7 @@ def _read_interruptions(
         states[fleet.name] = replace(state, interrupted={**state.interrupted, notice.vm: now})
         detail = f"AWS takes {notice.vm} back within two minutes: draining it and asking for another"
         events.append(Event(fleet.name, now, Reason.SPOT_INTERRUPTION, detail, notice.vm))
-    return notices
+    return settled
 
 
 def _decide_fleet(
@@ -272,18 +281,20 @@ def _decide_fleet(
     states: Mapping[str, LoopState],
     controls: Mapping[str, Controls],
     observed: Observed,
-    open_groups: set[tuple[str, str]],
+    open_intents: Sequence[Intent],
     events: list[Event],
 ) -> tuple[DecisionInputs, Decided]:
     fleet, before = managed.fleet, states[managed.fleet.name]
     failure = _unreadable(fleet, observed)
-    in_flight = tuple(group.key for group in fleet.groups if (fleet.name, group.key) in open_groups)
+    ours = {intent.group: intent for intent in open_intents if intent.fleet == fleet.name}
+    in_flight = tuple(group.key for group in fleet.groups if group.key in ours)
     snapshot, state = None, before
     if failure is None:
         drifts, known = drift(fleet, before.known_desired, observed, in_flight, managed.drift, now)
         events.extend(drifts)
         state = replace(before, known_desired=known)
-        snapshot, state = ports.aggregator.snapshot(fleet, observed, state, managed.aggregation, now)
+        coming = with_open_targets(fleet, observed, ours)
+        snapshot, state = ports.aggregator.snapshot(fleet, coming, state, managed.aggregation, now)
     inputs = DecisionInputs(
         decision_id=f"{fleet.name}-{state.decisions + 1}",
         now=now,

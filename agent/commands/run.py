@@ -7,10 +7,15 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import typer
 
 from agent.commands.options import examples
+
+if TYPE_CHECKING:
+    from domain.clock import Clock
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 FORCED_AFTER_S = 13.0
@@ -29,18 +34,23 @@ def run() -> None:
     with exit status 0; what it was about to do stays recorded and is followed by the next start. A second signal ends
     it at once.
     """
+    from domain.clock import WallClock
+
+    serve(os.environ, WallClock())
+
+
+def serve(environ: Mapping[str, str], clock: Clock) -> None:
+    """Run the agent that these settings describe, on this clock, until a signal ends it."""
     from agent import daemon
     from agent.logs import Scrubber, configure_logs, secrets_of
     from agent.notify import Notifier
     from agent.settings import load_settings
-    from domain.clock import WallClock
 
-    settings = load_settings(os.environ)
-    configure_logs(settings.log_level, Scrubber(secrets_of(settings, os.environ)))
+    settings = load_settings(environ)
+    configure_logs(settings.log_level, Scrubber(secrets_of(settings, environ)))
     stop = threading.Event()
     watch_signals(stop)
-    ended = daemon.run(settings, WallClock(), stop, notifier=Notifier(os.environ))
-    if not ended:
+    if not daemon.run(settings, clock, stop, notifier=Notifier(environ)):
         leave(0)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.settings.fleet import FleetSettings, GroupSettings, PolicyName
+from agent.settings.http import mistakes
 from agent.settings.inputs import MeasuredBy
 from agent.settings.model import Settings
 from agent.settings.names import SettingPath
@@ -38,6 +39,8 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     if settings.sample_interval_s > settings.tick_interval_s:
         remedy = f"give at most TRIMTAB_TICK_INTERVAL_S={settings.tick_interval_s:g}, so that every minute has a sample"
         yield Conflict(("sample_interval_s",), (("tick_interval_s",),), remedy)
+    for name, others, remedy in mistakes(settings.http):
+        yield Conflict(("http", name), tuple(("http", other) for other in others), remedy)
     yield from _shared(settings)
     for name, fleet in settings.fleets.items():
         yield from _of_fleet(("fleets", name), fleet)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from agent.rails.base import RailLimits
 from agent.settings.fleet import FleetSettings
+from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Region, Section, Url
-from agent.settings.location import DEFAULT_STATE_DIRECTORY, sqlite_url
+from agent.settings.location import DEFAULT_STATE_DIRECTORY, socket_of, sqlite_url
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.fleet import Fleet
@@ -126,6 +128,8 @@ class Settings(BaseSettings):
     cloudwatch: CloudWatchSettings = CloudWatchSettings()
     collect: CollectSettings = CollectSettings()
     aws: AwsSettings = AwsSettings()
+    http: HttpSettings = HttpSettings()
+    self_metrics: SelfMetricsSettings = SelfMetricsSettings()
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
 
     @classmethod
@@ -144,6 +148,11 @@ class Settings(BaseSettings):
     def ledger_url(self) -> SecretStr:
         """Where the ledger is, the default filled in."""
         return self.ledger.url or SecretStr(sqlite_url(self.state_directory))
+
+    @property
+    def http_socket(self) -> Path:
+        """Where the unix socket is, the default filled in."""
+        return self.http.socket or socket_of(self.state_directory)
 
     def fleet(self, name: str) -> Fleet:
         """Return the fleet of that key; BadInput names the fleets there are."""

@@ -13,6 +13,7 @@ from agent.settings.fleet import (
     TargetTrackingSettings,
     ThresholdSettings,
 )
+from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import expected
 from agent.settings.model import AwsSettings, LedgerSettings, ListenerSettings
@@ -54,6 +55,8 @@ TITLES = {
     CloudWatchSettings: "CloudWatch",
     CollectSettings: "On each VM",
     AwsSettings: "AWS",
+    HttpSettings: "HTTP",
+    SelfMetricsSettings: "The agent's own metrics",
     FleetSettings: "A fleet",
     GroupSettings: "A group of a fleet",
     QueueRuleSettings: "Policy `queue-rule`",

@@ -7,15 +7,32 @@ from typing import Annotated
 
 import typer
 
+from agent.commands.options import examples
 from domain.errors import BadInput, TrimtabError
 
-EPILOG = """Examples:
-
-  trimtab dry-run
-
-  trimtab dry-run --fault throttle --headless
-
-  trimtab dry-run --set FLEETS__web__POLICY=threshold --fault none"""
+INTERRUPTED = 130
+EPILOG = "\n\n".join(
+    (
+        "\n".join(
+            (
+                "\b",
+                "Faults:",
+                "  story     a capacity error with fallback, a metric gap that is held, a spot notice that is drained",
+                "  none      nothing goes wrong",
+                "  throttle  AWS throttles: every call for three minutes, then every third for ten",
+                "  capacity  AWS runs out of the largest type for half an hour",
+                "  gap       no measurement arrives for six minutes: hold, then the safe floor",
+                "  spot      AWS takes a VM back",
+                "  timeout   changes take effect, but AWS's answers never arrive",
+            )
+        ),
+        examples(
+            "trimtab dry-run",
+            "trimtab dry-run --fault throttle --headless",
+            "trimtab dry-run --fault none --set FLEETS__web__POLICY=threshold",
+        ),
+    )
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -26,31 +43,37 @@ def register(app: typer.Typer) -> None:
 def dry_run(
     fault: Annotated[
         str,
-        typer.Option(help="What goes wrong: story, none, throttle, capacity, gap, spot or timeout."),
+        typer.Option(metavar="NAME", help="What goes wrong, see below: story, none, throttle, capacity, gap, ..."),
     ] = "story",
-    speed: Annotated[float, typer.Option(min=1.0, max=120.0, help="Simulated seconds per second.")] = 60.0,
+    speed: Annotated[
+        float, typer.Option(min=1.0, max=120.0, help="Simulated seconds per second: 60 makes an hour a minute.")
+    ] = 60.0,
     minutes: Annotated[int, typer.Option(min=5, max=240, help="Simulated minutes to live.")] = 60,
-    seed: Annotated[int, typer.Option(help="Seed of jobs, boot times and faults.")] = 1993,
-    workload: Annotated[str, typer.Option(help="Recorded jobs to replay.")] = "nasa",
-    mode: Annotated[str, typer.Option(help="act, or observe: decide and record, change nothing.")] = "act",
+    seed: Annotated[int, typer.Option(help="Seed of the choice of jobs, of boot times and of faults.")] = 1993,
+    workload: Annotated[str, typer.Option(metavar="NAME", help="Recorded jobs to replay.")] = "nasa",
+    mode: Annotated[str, typer.Option(metavar="MODE", help="act, or observe: decide and record only.")] = "act",
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the agent, without TRIMTAB_; repeatable."),
     ] = None,
-    keep: Annotated[Path, typer.Option(help="Directory for the ledger; an earlier run's is replaced.")] = Path(
-        ".trimtab/dry-run"
-    ),
+    keep: Annotated[
+        Path, typer.Option(metavar="DIRECTORY", help="Where ledger and log are kept; an earlier run's are replaced.")
+    ] = Path(".trimtab/dry-run"),
     headless: Annotated[bool, typer.Option("--headless", help="Lines instead of the live view.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The ledger's events as JSON, one a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What happened as JSON, one object a line.")] = False,
 ) -> None:
     """Run the agent for a simulated hour against a fake AWS on this machine, and show what it does and why.
 
-    Needs no account and no network. Exits with status 1 when the ledger lacks an event that the story requires.
+    Needs no account and no network. Jobs arrive as in a recorded day of a real machine, workers pull and run them and
+    report over TCP, faults strike, and the loop of `trimtab run` scales the fleet. At the end: what it cost, and what
+    other fleets would have cost with the same jobs.
+
+    Exits with status 1 when the ledger lacks an event that the story requires, 130 when stopped by Ctrl-C.
     """
-    from agent.rehearsal.program import play
+    from agent.rehearsal.program import Ending, play
 
     overrides = dict(_pair(text) for text in setting or [])
-    complete = play(
+    ending = play(
         fault=fault,
         speed=speed,
         minutes=minutes,
@@ -62,8 +85,10 @@ def dry_run(
         headless=headless,
         as_json=as_json,
     )
-    if not complete:
-        raise TrimtabError("the ledger lacks an event that the story requires (see `missing` above)")
+    if ending is Ending.STOPPED:
+        raise typer.Exit(INTERRUPTED)
+    if ending is Ending.INCOMPLETE:
+        raise TrimtabError("the ledger lacks an event that the story requires (see what is missing above)")
 
 
 def _pair(text: str) -> tuple[str, str]:

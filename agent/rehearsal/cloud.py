@@ -5,16 +5,19 @@ The fake AWS in its own process, with the fleet's groups, hook and queues made t
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import boto3
 
 from domain.clock import ScaledClock
 from domain.fleet import Fleet, Group
-from simulator.aws.client import CloudControl
+from simulator.aws.client import CloudControl, ControlError
 from simulator.aws.process import start_process
 
 REGION = "us-east-1"
@@ -26,6 +29,7 @@ DRAIN_HOOK = "trimtab-drain"
 HEARTBEAT_S = 180
 VISIBILITY_S = 900
 """How long a job whose VM vanished stays invisible: longer than any job of the trace."""
+BILLED_AT_LEAST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class DryRunCloud:
     """A running fake AWS with the fleet in it."""
 
     endpoint: str
+    process: subprocess.Popen[str]
     control: CloudControl
     job_queue_url: str
     interruption_queue_url: str
@@ -42,9 +47,9 @@ class DryRunCloud:
 def fake_aws(
     fleet_groups: Sequence[Group], initial: Sequence[int], clock: ScaledClock, seed: int
 ) -> Iterator[DryRunCloud]:
-    """Run the fake AWS and set up `fleet_groups` at their `initial` sizes, all VMs in service.
+    """Run the fake AWS and set up `fleet_groups` at their `initial` sizes, all VMs in service; gone when the block ends.
 
-    Gone when the block ends.
+    Raises RuntimeError when it does not start.
     """
     arguments = ["--origin", repr(clock.origin), "--wall-origin", repr(clock.wall_origin), "--speed", repr(clock.speed)]
     with start_process([*arguments, "--seed", str(seed)]) as process:
@@ -58,7 +63,7 @@ def fake_aws(
         for group, size in zip(fleet_groups, initial, strict=True):
             _make_group(groups, machines, group, size)
         control.ready_now()
-        yield DryRunCloud(process.endpoint, control, jobs, notices)
+        yield DryRunCloud(process.endpoint, process.popen, control, jobs, notices)
 
 
 def _make_group(client: Any, machines: Any, group: Group, size: int) -> None:
@@ -95,17 +100,43 @@ def _client(service: str, endpoint: str) -> Any:
     )
 
 
+def bill(cloud: DryRunCloud, fleet: Fleet, start: float, end: float) -> float:
+    """Return the dollars of rent between `start` and `end`, from when EC2 says that each VM was launched and terminated.
+
+    By the second from its launch on, 60 s at the least, at the prices of the fleet's settings. VMs of other types cost
+    nothing.
+    """
+    prices = {group.vm_type.name: group.vm_type.price_per_hour for group in fleet.groups}
+    machines = _client("ec2", cloud.endpoint)
+    rent = 0.0
+    for page in machines.get_paginator("describe_instances").paginate():
+        for vm in (vm for reservation in page["Reservations"] for vm in reservation["Instances"]):
+            since = max(start, vm["LaunchTime"].timestamp())
+            until = min(end, _terminated_at(vm, end))
+            if until > since:
+                held_s = max(BILLED_AT_LEAST_S, until - since)
+                rent += prices.get(vm["InstanceType"], 0.0) * held_s / 3600.0
+    return rent
+
+
+def _terminated_at(vm: dict[str, Any], otherwise: float) -> float:
+    """Return when EC2 says that the VM was terminated: it writes it into the reason, and nowhere else."""
+    found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:UTC|GMT)\)", vm.get("StateTransitionReason", ""))
+    if vm["State"]["Name"] != "terminated" or found is None:
+        return otherwise
+    return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+
+
 class CloudStage:
     """What a story does to the fake AWS and to the site's metrics (see `agent.rehearsal.story.Stage`)."""
 
     def __init__(
         self,
         cloud: DryRunCloud,
-        fleet: Fleet,
         order: Callable[[dict[str, Any]], None],
         busiest: Callable[[], str | None],
     ) -> None:
-        self._cloud, self._fleet, self._order, self._busiest = cloud, fleet, order, busiest
+        self._cloud, self._order, self._busiest = cloud, order, busiest
 
     def shortage(self, vm_type: str, duration_s: float) -> None:
         """AWS has no VM of this type in any zone."""
@@ -115,13 +146,16 @@ class CloudStage:
         """The site loses every sample."""
         self._order({"gap_s": duration_s})
 
-    def spot_notice(self) -> bool:
-        """Give the busiest VM its notice; False while none is busy."""
+    def spot_notice(self) -> str | None:
+        """Give the busiest VM its notice and return its id; None while none is busy, or when that one has just left."""
         vm = self._busiest()
         if vm is None:
-            return False
-        self._cloud.control.spot_notice([vm], queue=self._cloud.interruption_queue_url)
-        return True
+            return None
+        try:
+            self._cloud.control.spot_notice([vm], queue=self._cloud.interruption_queue_url)
+        except ControlError:
+            return None
+        return vm
 
     def throttle(self, rate: float, duration_s: float) -> None:
         """The agent's Auto Scaling calls are throttled; the workers' calls are not."""

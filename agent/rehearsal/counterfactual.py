@@ -1,33 +1,35 @@
-"""What the same jobs would have cost under other policies: the reference simulator run with the agent's own policies.
+"""What the same jobs would have cost otherwise: the reference simulator, driven by the agent's own decisions.
 
-The simulated fleet boots, drains and cools down like the live one; only the policies differ. No rail but bounds,
-minimum and cool-down applies, so each row shows the policy itself.
+A policy decides through the same pure function as in the live loop, rails and all; only the fleet and its measurements
+are simulated, and no fault strikes. Rent is by the second from a VM's launch, as EC2 bills it.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from agent.policies.base import InputAbsent, Policy
-from agent.policies.fixed import ConstantPolicy
-from agent.state import Memory
+from agent.decide import DecisionInputs, decide
+from agent.policies.fallback import Proposer, evaluate_directly
+from agent.rails.base import RailLimits
+from agent.state import Controls, LoopState
+from domain.decisions import Mode
 from domain.fleet import Fleet
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot
 from domain.workload import Trace
 from simulator.reference import FleetView, Simulation, SimulationConfig, preset
+from simulator.reference.configuration import Billing
 
 WARM_UP_S = 300.0
+AFTER_THE_END_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Counterfactual:
-    """One policy's run over the jobs.
-
-    Dollars of rent in the horizon, dollars of waiting, seconds waited, jobs finished.
-    """
+    """One run over the jobs: dollars of rent and of waiting, seconds waited per finished job, jobs finished."""
 
     policy: str
     rent: float
@@ -38,29 +40,61 @@ class Counterfactual:
 
     @property
     def cost(self) -> float:
-        """Rent and waiting together."""
+        """Rent and waiting together (J of autoscaler specification §5)."""
         return self.rent + self.waiting_cost
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a fleet's decisions depend on besides measurements: its limits, and when a VM is idle for long."""
+
+    fleet: Fleet
+    limits: RailLimits
+    idle_s: float
+
+
 def world_of(fleet: Fleet, initial: tuple[int, ...]) -> SimulationConfig:
-    """Return the simulated world that behaves like the dry run's cloud for this fleet."""
+    """Return the simulated world that behaves like the dry run's cloud for this fleet.
+
+    It has no cool-down of its own: the agent's rails keep it.
+    """
     return preset(
         "live-like",
         types=tuple(group.vm_type for group in fleet.groups),
         limits=tuple(group.maximum for group in fleet.groups),
         minimum=tuple(group.minimum for group in fleet.groups),
         initial=initial,
+        cooldown_s=0.0,
+        billing=Billing.EXACT,
+        integral_penalty=True,
     )
 
 
-def snapshot_of(fleet: Fleet, view: FleetView, idle_s: float) -> Snapshot:
+def never_ending(trace: Trace, horizon_s: float) -> Trace:
+    """Return the trace with one more job, a day after the horizon: the fleet costs money until then, jobs or not."""
+    last = {
+        "job_id": int(trace.job_id.max(initial=0)) + 1,
+        "arrival_s": max(horizon_s, float(trace.arrival_s.max(initial=0.0))) + AFTER_THE_END_S,
+        "service_s": 1.0,
+        "width": 1,
+        "ram_gb": 0.0,
+        "stage": int(trace.stage.max(initial=0)),
+        "release_after": -1,
+        "pause_s": 0.0,
+    }
+    columns = {name: np.append(getattr(trace, name), value) for name, value in last.items()}
+    return replace(trace, **columns)
+
+
+def snapshot_of(settled: Settled, view: FleetView) -> Snapshot:
     """Return what the agent's aggregation would have seen of the simulated fleet."""
-    idle = view.idle_long(idle_s)
+    fleet = settled.fleet
+    idle = view.idle_long(settled.idle_s)
     reported = np.isfinite(view.vm_cpu)
     groups = []
     for k, group in enumerate(fleet.groups):
         mine = view.vm_type == k
-        busy = float(view.vm_cpu[mine & reported].sum() * group.vm_type.cores)
+        mature = int((mine & (view.vm_ready_s >= settled.limits.min_lifetime_s)).sum())
         groups.append(
             GroupSnapshot(
                 key=group.key,
@@ -73,12 +107,13 @@ def snapshot_of(fleet: Fleet, view: FleetView, idle_s: float) -> Snapshot:
                 silent=0,
                 unhealthy=0,
                 idle_long=int(idle[k]),
-                mature=int((mine & (view.vm_ready_s >= WARM_UP_S)).sum()),
+                mature=mature,
                 minimum=group.minimum,
                 maximum=group.maximum,
+                removable=tuple(f"{group.key}-{n}" for n in range(mature)),
                 cpu_mean=_mean(view.vm_cpu[mine & reported]),
                 ram_mean=_mean(view.vm_ram[mine & reported]),
-                busy_cores=busy,
+                busy_cores=float(view.vm_cpu[mine & reported].sum() * group.vm_type.cores),
                 cooldown_out_s=float(view.cooldown_out_s[k]),
                 cooldown_in_s=float(view.cooldown_in_s[k]),
             )
@@ -110,36 +145,65 @@ def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def run_policy(
-    policy: Policy, fleet: Fleet, trace: Trace, initial: tuple[int, ...], horizon_s: float, idle_s: float, seed: int
+Choose = Callable[[FleetView], tuple[int, ...]]
+"""From what is there to the VMs wanted per group."""
+
+
+def run_agent(
+    policy: str, settled: Settled, trace: Trace, initial: tuple[int, ...], horizon_s: float, seed: int
 ) -> Counterfactual:
-    """Run the jobs under the policy for `horizon_s`; when they end earlier, the last size is paid to its end."""
-    world = world_of(fleet, initial)
-    simulation = Simulation(world, trace, seed)
-    simulation.reset()
-    memory: Memory = {}
-    rent, steps = 0.0, round(horizon_s / world.step_s)
-    last = 0.0
-    while simulation.steps < steps and not simulation.finished:
+    """Run the jobs under the agent with this policy and all its rails for `horizon_s`."""
+    proposer = Proposer(evaluate_directly)
+    state = LoopState()
+
+    def choose(view: FleetView) -> tuple[int, ...]:
+        nonlocal state
+        inputs = DecisionInputs(
+            decision_id=f"{settled.fleet.name}-{state.decisions + 1}",
+            now=view.now_s,
+            fleet=settled.fleet,
+            snapshot=snapshot_of(settled, view),
+            state=state,
+            controls=Controls(),
+            limits=settled.limits,
+            mode=Mode.ACT,
+            leader=True,
+            epoch=1,
+            policy=policy,
+        )
+        decided = decide(inputs, proposer)
+        state = decided.state
+        targets = {intent.group: intent.target for intent in decided.decision.intents}
+        groups = zip(settled.fleet.groups, view.requested, strict=True)
+        return tuple(targets.get(group.key, int(requested)) for group, requested in groups)
+
+    return _run(policy, choose, world_of(settled.fleet, initial), trace, horizon_s, seed)
+
+
+def run_constant(sizes: tuple[int, ...], fleet: Fleet, trace: Trace, horizon_s: float, seed: int) -> Counterfactual:
+    """Run the jobs on a fleet of constant size, up from the start."""
+    name = f"constant:{','.join(map(str, sizes))}"
+    return _run(name, lambda _: sizes, world_of(fleet, sizes), trace, horizon_s, seed)
+
+
+def _run(
+    name: str, choose: Choose, world: SimulationConfig, trace: Trace, horizon_s: float, seed: int
+) -> Counterfactual:
+    simulation = Simulation(world, never_ending(trace, horizon_s), seed)
+    for _ in range(round(horizon_s / world.step_s)):
         view = simulation.fleet_view()
-        try:
-            proposal, memory = policy.decide(fleet, snapshot_of(fleet, view, idle_s), memory)
-            change = np.array(proposal.desired, dtype=np.int64) - view.requested
-        except InputAbsent:
-            change = np.zeros(len(fleet.groups), dtype=np.int64)
-        last = simulation.step(change).rent
-        rent += last
-    rent += last * (steps - simulation.steps)
+        simulation.step(np.array(choose(view), dtype=np.int64) - view.requested)
     measures = simulation.measures()
     return Counterfactual(
-        policy.name, rent, measures.penalty, measures.mean_wait_s, measures.p95_wait_s, measures.jobs_finished
+        name, measures.rent, measures.penalty, measures.mean_wait_s, measures.p95_wait_s, measures.jobs_finished
     )
 
 
 def best_constant(fleet: Fleet, trace: Trace, horizon_s: float, seed: int) -> Counterfactual:
     """Return the run of the constant fleet with the least rent and waiting cost, over every size the limits allow.
 
-    Sizes that cost as much and have as many cores are tried once, the fewest VMs first.
+    It is chosen in hindsight: nobody knows it before the jobs have come. Of sizes that cost as much and have as many
+    cores one is tried, that with the fewest VMs: with jobs of one core they come to the same.
     """
     ranges = [range(group.minimum, group.maximum + 1) for group in fleet.groups]
     by_worth: dict[tuple[float, int], tuple[int, ...]] = {}
@@ -148,8 +212,5 @@ def best_constant(fleet: Fleet, trace: Trace, horizon_s: float, seed: int) -> Co
         price = sum(n * p for n, p in zip(sizes, fleet.prices_per_hour, strict=True))
         if cores:
             by_worth.setdefault((round(price, 9), cores), sizes)
-    runs = (
-        run_policy(ConstantPolicy(sizes), fleet, trace, sizes, horizon_s, WARM_UP_S, seed)
-        for sizes in by_worth.values()
-    )
+    runs = (run_constant(sizes, fleet, trace, horizon_s, seed) for sizes in by_worth.values())
     return min(runs, key=lambda run: run.cost)

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
+from types import FrameType
 
 import structlog
 from rich.console import Console
 
 from agent.ledger import Ledger
-from agent.rehearsal.run import DryRun, DryRunOptions, reasons_of
-from agent.rehearsal.screen import JsonScreen, LineScreen, LiveScreen, Screen
-from agent.rehearsal.story import story_named
+from agent.rehearsal.live_view import LiveScreen
+from agent.rehearsal.run import LEDGER, LOG, DryRun, DryRunOptions, fresh_directory, shown_path, shown_program
+from agent.rehearsal.screen import JsonScreen, LineScreen, Screen
+from agent.rehearsal.story import story_named, told_by
 from agent.rehearsal.summary import Summary
+
+
+class Ending(Enum):
+    """How a dry run ended."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    STOPPED = "stopped"
 
 
 def play(
@@ -29,10 +42,11 @@ def play(
     directory: Path,
     headless: bool,
     as_json: bool,
-) -> bool:
+) -> Ending:
     """Run and print.
 
-    Return whether the ledger holds every event that the story requires (always true in observe mode).
+    Return COMPLETE when the ledger holds every event that the story requires (always so in observe mode), STOPPED after
+    Ctrl-C or SIGTERM.
     """
     story = story_named(fault)
     options = DryRunOptions(story, speed, seed, minutes, workload, mode, directory, overrides)
@@ -41,69 +55,102 @@ def play(
     screen: Screen
     if json_screen is not None:
         screen = json_screen
-    elif headless or not sys.stdout.isatty():
+    elif headless or not console.is_terminal or console.is_dumb_terminal:
         screen = LineScreen()
     else:
-        screen = LiveScreen(console, f"trimtab dry-run – {story.name}: {story.about}")
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "dry-run.log").open("w", encoding="utf-8") as log:
-        _log_to(log)
-        run = DryRun(options, screen)
-        if json_screen is not None:
-            json_screen.say(kind="workload", detail=run.scenario.description)
-        else:
-            console.print(run.scenario.description, style="dim", highlight=False)
-        summary = run.run()
+        screen = LiveScreen(console, story.about)
+    fresh_directory(directory)
+    run = DryRun(options, screen)
+    try:
+        with logging_to(directory / LOG), termination_as_interrupt():
+            summary = run.run()
+    except KeyboardInterrupt:
+        _print_stopped(console, json_screen, run, directory)
+        return Ending.STOPPED
     if json_screen is not None:
         _print_events(json_screen, directory)
         json_screen.say(**summary.as_json())
     else:
         _print_summary(console, summary)
-    return mode != "act" or not summary.missing
+    return Ending.INCOMPLETE if mode == "act" and summary.missing else Ending.COMPLETE
 
 
-def _log_to(stream: object) -> None:
+@contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that what was started is stopped."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
     """Send log events to a file beside the ledger: the screen belongs to the story."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(file=stream),  # type: ignore[arg-type]
-        cache_logger_on_first_use=False,
-    )
-    logging.getLogger("apscheduler").setLevel(logging.ERROR)
+    before = structlog.get_config()
+    quiet = logging.getLogger("apscheduler")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)
+    with path.open("w", encoding="utf-8") as log:
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso"),
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(),
+            ],
+            logger_factory=structlog.WriteLoggerFactory(file=log),
+            cache_logger_on_first_use=False,
+        )
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
+            quiet.setLevel(level)
+
+
+def _print_stopped(console: Console, json_screen: JsonScreen | None, run: DryRun, directory: Path) -> None:
+    if json_screen is not None:
+        json_screen.say(kind="stopped", turns=run.turns, ledger=shown_path(directory / LEDGER))
+        return
+    console.print(f"stopped after {run.turns} turns of the loop; nothing is left running", highlight=False)
+    if run.turns:
+        command = f"{shown_program()} decisions --ledger {shown_path(directory / LEDGER)}"
+        console.print(f"what was decided until then: [cyan]{command}[/cyan]", highlight=False, soft_wrap=True)
 
 
 def _print_events(screen: JsonScreen, directory: Path) -> None:
-    with Ledger.open(f"sqlite:///{(directory / 'ledger.db').resolve()}", read_only=True) as ledger:
-        seen = 0
-        while entries := ledger.journal(seen):
-            for entry in entries:
-                screen.say(
-                    kind=entry.kind,
-                    seq=entry.seq,
-                    at=entry.at,
-                    fleet=entry.fleet,
-                    ref=entry.ref,
-                    reason=entry.reason,
-                    reasons=reasons_of(entry),
-                    detail=entry.body.get("sentence") or entry.body.get("detail", ""),
-                )
-            seen = entries[-1].seq
+    with Ledger.open(f"sqlite:///{(directory / LEDGER).resolve()}", read_only=True) as ledger:
+        journal = []
+        while entries := ledger.journal(journal[-1].seq if journal else 0):
+            journal += entries
+    reasons: dict[int, list[str]] = {}
+    for entry in journal:
+        reasons[entry.seq] = [told.reason for told in told_by([entry])]
+    for entry in journal:
+        screen.say(
+            kind=entry.kind,
+            seq=entry.seq,
+            at=entry.at,
+            fleet=entry.fleet,
+            ref=entry.ref,
+            reason=entry.reason,
+            reasons=reasons[entry.seq],
+            detail=entry.body.get("sentence") or entry.body.get("detail", ""),
+        )
 
 
 def _print_summary(console: Console, summary: Summary) -> None:
-    lived = summary.lived
     console.print()
-    console.print(
-        f"{summary.decisions} decisions, {summary.changes} changed the fleet; {lived.finished} of {lived.submitted} "
-        f"jobs done, {lived.interrupted} interrupted; ${lived.rent:.3f} of rent",
-        highlight=False,
-    )
-    console.print(summary.table())
+    console.print(summary.sentence(), highlight=False)
+    console.print()
+    console.print(summary.table(), highlight=False)
+    console.print()
     if summary.missing:
         console.print(f"missing from the ledger: {', '.join(summary.missing)}", style="bold red")
     console.print("try next:")

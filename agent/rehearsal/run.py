@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import math
+import os
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event
-from typing import Any
+from threading import Event, Thread
+
+import structlog
 
 from agent.assembly import Agent, AwsKeys, assembled
-from agent.ledger.records import JournalEntry, Kind
-from agent.rehearsal.cloud import AGENT_KEY, REGION, SECRET, CloudStage, DryRunCloud, fake_aws
+from agent.ledger import lock_directory
+from agent.ledger.records import DecisionRow
+from agent.rehearsal.cloud import AGENT_KEY, REGION, SECRET, CloudStage, DryRunCloud, bill, fake_aws
+from agent.rehearsal.counterfactual import Settled
 from agent.rehearsal.scenario import FLEET, GRACE_S, INITIAL, ORIGIN, Scenario, environment, recorded_trace
-from agent.rehearsal.screen import Screen
+from agent.rehearsal.screen import Moment, Screen
 from agent.rehearsal.site import SiteSpec
-from agent.rehearsal.story import Story, Teller, missing
+from agent.rehearsal.site_process import SiteProcess, site_process
+from agent.rehearsal.story import Story, Teller, missing, told_by
 from agent.rehearsal.summary import Lived, Summary, compare
-from agent.schedule import TickSchedule
+from agent.schedule import TICK, Schedule
 from agent.settings import Settings, load_settings
-from agent.spending import dollars_per_hour
 from agent.tick import TickReport
 from domain.clock import ScaledClock
-from domain.decisions import Reason
+from domain.decisions import Reason, Verdict
+from domain.errors import BadInput, TrimtabError
 from domain.fleet import Fleet
 
+log = structlog.get_logger(__name__)
+
 TICK_S = 60.0
-START_DELAY_WALL_S = 6.0
-"""The simulated hour begins this long after the start, when every part is up."""
+START_DELAY_WALL_S = 5.0
+"""The simulated hour begins so long after the start, or with the first minute after every part is up."""
+SITE_STARTS_WITHIN_WALL_S = 1.0
+TELL_EVERY_S = 5.0
+LEDGER, LOG = "ledger.db", "dry-run.log"
+EVERYTHING = 1_000_000
+
+
+class PartFailed(TrimtabError):
+    """A part of the dry run ended before it was over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,82 +67,116 @@ class DryRun:
 
     def __init__(self, options: DryRunOptions, screen: Screen) -> None:
         self._options, self._screen = options, screen
-        self._scenario: Scenario = recorded_trace(options.workload, options.seed)
-        self._clock = ScaledClock(ORIGIN, time.time() + START_DELAY_WALL_S, options.speed)
         self._teller = Teller(options.story)
         self._ended = Event()
-        self._dollars = 0.0
-        self._rent = 0.0
+        self._busiest: str | None = None
+        self._turns = 0
+        self._start = ORIGIN
 
     @property
-    def scenario(self) -> Scenario:
-        """The jobs and where they come from."""
-        return self._scenario
+    def turns(self) -> int:
+        """How often the loop has turned."""
+        return self._turns
 
     def run(self) -> Summary:
-        """Live the hour and reckon; everything started is stopped however it ends."""
+        """Live the hour and reckon; everything started is stopped however it ends.
+
+        Raises BadInput or ConfigurationError for options and settings, PartFailed or SiteFailed when a part dies,
+        LedgerUnavailable when the directory is in use, KeyboardInterrupt as it comes.
+        """
         options = self._options
-        directory = fresh_directory(options.directory)
-        groups = load_settings(environment(directory, "http://127.0.0.1:1", "", "", "observe", {})).fleet(FLEET).groups
-        with fake_aws(groups, INITIAL, self._clock, options.seed) as cloud:
-            self._screen.check("fake AWS", cloud.endpoint)
-            values = environment(
-                directory,
-                cloud.endpoint,
-                cloud.job_queue_url,
-                cloud.interruption_queue_url,
-                options.mode,
-                options.overrides,
-            )
-            settings = load_settings(values)
-            with assembled(settings, self._clock, AwsKeys(AGENT_KEY, SECRET)) as agent:
-                self._screen.check("agent", f"{settings.mode} mode, metrics on TCP port {agent.listener.port}")
-                self._screen.check("ledger", str(directory / "ledger.db"))
-                return self._live(agent, settings, cloud, directory)
+        directory = options.directory.resolve()
+        unconnected = environment(directory, "http://127.0.0.1:1", "", "", options.mode, options.overrides)
+        groups = load_settings(unconnected).fleet(FLEET).groups
+        with site_process(options.workload, options.seed) as site:
+            scenario = recorded_trace(options.workload, options.seed)
+            self._screen.workload(scenario.description)
+            self._clock = ScaledClock(ORIGIN, time.time() + START_DELAY_WALL_S, options.speed)
+            with fake_aws(groups, INITIAL, self._clock, options.seed) as cloud:
+                self._screen.check("fake AWS", cloud.endpoint)
+                settings = load_settings(
+                    environment(
+                        directory,
+                        cloud.endpoint,
+                        cloud.job_queue_url,
+                        cloud.interruption_queue_url,
+                        options.mode,
+                        options.overrides,
+                    )
+                )
+                with assembled(settings, self._clock, AwsKeys(AGENT_KEY, SECRET)) as agent:
+                    self._screen.check("agent", f"{settings.mode} mode, metrics on TCP port {agent.listener.port}")
+                    self._screen.check("ledger", shown_path(directory / LEDGER))
+                    lived = self._live(agent, settings, cloud, site, scenario)
+                    return self._reckon(agent, settings, lived, scenario, directory)
 
-    def _live(self, agent: Agent, settings: Settings, cloud: DryRunCloud, directory: Path) -> Summary:
+    def _live(
+        self, agent: Agent, settings: Settings, cloud: DryRunCloud, site: SiteProcess, scenario: Scenario
+    ) -> Lived:
         fleet = settings.fleet(FLEET)
-        with site_process(self._site_spec(fleet, cloud, agent)) as site:
-            self._screen.check("job source and workers", f"{self._scenario.trace.job_id.size} jobs")
-            stage = CloudStage(cloud, fleet, site.order, lambda: busiest(agent, fleet, self._clock.now()))
-            first_at = self._clock.wall_origin + (TICK_S + GRACE_S + 1.0) / self._clock.speed
-            schedule = TickSchedule(lambda: self._turn(agent, fleet, stage), TICK_S / self._clock.speed, first_at)
-            self._teller.advance(0.0, stage)
-            self._screen.begin()
+        clock, horizon_s = self._clock, self._options.minutes * TICK_S
+        self._start = hour_begins(clock)
+        site.begin(self._site_spec(fleet, cloud, agent))
+        self._screen.check("job source and workers", f"{scenario.trace.job_id.size} jobs")
+        stage = CloudStage(cloud, site.order, lambda: self._busiest)
+        schedule = Schedule()
+        first_at = clock.wall_origin + (self._start - ORIGIN + TICK_S + GRACE_S + 1.0) / clock.speed
+        schedule.add(TICK, lambda: self._turn(agent, fleet, cloud), TICK_S / clock.speed, first_at)
+        self._tell(stage)
+        teller = Thread(target=self._keep_telling, args=[stage], name="story teller", daemon=True)
+        managed = agent.ports.fleets[0]
+        with self._screen.living(clock, self._start, self._options.minutes, managed.policy, managed.shadow):
             schedule.start()
+            teller.start()
             try:
-                self._ended.wait()
+                while not self._ended.wait(timeout=0.25):
+                    if not site.alive or cloud.process.poll() is not None:
+                        part = "the fake AWS" if site.alive else "the job source and its workers"
+                        raise PartFailed(f"{part} ended before the hour was over: see {LOG} and what was written above")
             finally:
-                schedule.stop()
-                self._screen.end()
-            books = site.finish()
-        return self._reckon(agent, settings, fleet, books, directory)
+                self._ended.set()
+                schedule.stop(within_s=5.0)
+                teller.join(timeout=5.0)
+        books = site.finish()
+        return Lived(
+            policy=managed.policy,
+            rent=bill(cloud, fleet, self._start, self._start + horizon_s),
+            waiting_job_s=float(books["waiting_job_s"]),
+            submitted=int(books["submitted"]),
+            finished=int(books["finished"]),
+            mean_wait_s=float(books["mean_wait_s"]),
+            p95_wait_s=float(books["p95_wait_s"]),
+            lost=int(books["lost"]),
+            handed_back=int(books["handed_back"]),
+        )
 
-    def _turn(self, agent: Agent, fleet: Fleet, stage: CloudStage) -> None:
-        report = agent.turn()
-        minute = (self._clock.now() - ORIGIN) / 60.0
-        for title in self._teller.advance(minute, stage):
-            self._screen.beat(title, self._clock.now())
-        finished = 0
-        for snapshot in report.snapshots:
-            if snapshot.queue is not None:
-                finished = snapshot.queue.submitted - snapshot.queue.waiting - snapshot.queue.running
-        self._pay(agent, fleet, report)
-        self._screen.show(fleet, report, self._rent, minute, max(0, finished))
-        if minute >= self._options.minutes:
-            self._ended.set()
+    def _minute(self) -> float:
+        return (self._clock.now() - self._start) / TICK_S
 
-    def _pay(self, agent: Agent, fleet: Fleet, report: TickReport) -> None:
-        """Pay for the minute that begins at what is requested after the tick, as the simulator does."""
-        sizes = {snapshot.fleet: list(snapshot.requested) for snapshot in report.snapshots}.get(fleet.name)
-        if sizes is None:
-            self._rent += self._dollars
-            return
-        for decision in report.decisions:
-            for intent in decision.intents:
-                sizes[fleet.index(intent.group)] = intent.target
-        self._dollars = dollars_per_hour(fleet, tuple(sizes)) * TICK_S / 3600.0
-        self._rent += self._dollars
+    def _turn(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud) -> None:
+        try:
+            report = agent.turn()
+            self._turns += 1
+            now = self._clock.now()
+            self._busiest = busiest(agent, fleet, report, now)
+            end = min(now, self._start + self._options.minutes * TICK_S)
+            self._screen.show(Moment(fleet, report, bill(cloud, fleet, self._start, end)))
+        finally:
+            if self._minute() >= self._options.minutes:
+                self._ended.set()
+
+    def _keep_telling(self, stage: CloudStage) -> None:
+        while not self._ended.is_set():
+            self._tell(stage)
+            self._clock.sleep(TELL_EVERY_S)
+
+    def _tell(self, stage: CloudStage) -> None:
+        """Strike what is due; what fails is tried again, and is missing from the ledger if it never works."""
+        try:
+            for struck in self._teller.advance(self._minute(), self._clock.now(), stage):
+                self._screen.beat(struck)
+        except Exception:
+            log.exception("fault_not_struck")
 
     def _site_spec(self, fleet: Fleet, cloud: DryRunCloud, agent: Agent) -> SiteSpec:
         return SiteSpec(
@@ -137,8 +185,8 @@ class DryRun:
             queue_url=cloud.job_queue_url,
             fleet=fleet.name,
             groups={g.name: (g.key, g.vm_type.cores, g.vm_type.memory_gb) for g in fleet.groups},
-            workload=self._options.workload,
-            seed=self._options.seed,
+            start=self._start,
+            end=self._start + self._options.minutes * TICK_S,
             origin=self._clock.origin,
             wall_origin=self._clock.wall_origin,
             speed=self._clock.speed,
@@ -146,107 +194,88 @@ class DryRun:
             listener_port=agent.listener.port,
         )
 
-    def _reckon(
-        self, agent: Agent, settings: Settings, fleet: Fleet, books: Mapping[str, Any], directory: Path
-    ) -> Summary:
-        ledger = agent.ports.ledger
-        told = [reason for entry in ledger.journal(limit=1_000_000) for reason in reasons_of(entry)]
-        decisions = ledger.decisions(FLEET, limit=1_000_000)
-        changed = [row for row in decisions if row.changed]
-        managed = agent.ports.fleets[0]
-        horizon_s = self._options.minutes * 60.0
-        others = compare(
-            fleet, self._scenario.trace, INITIAL, horizon_s, managed.aggregation.idle_s, self._options.seed
-        )
-        lived = Lived(
-            managed.policy,
-            self._rent,
-            int(books["submitted"]),
-            int(books["finished"]),
-            float(books["mean_wait_s"]),
-            float(books["p95_wait_s"]),
-            int(books["interrupted"]),
-        )
-        shown = most_telling(changed or decisions)
+    def _reckon(self, agent: Agent, settings: Settings, lived: Lived, scenario: Scenario, directory: Path) -> Summary:
+        ledger, managed = agent.ports.ledger, agent.ports.fleets[0]
+        journal = ledger.journal(limit=EVERYTHING)
+        decisions = ledger.decisions(FLEET, limit=EVERYTHING)
+        settled = Settled(settings.fleet(FLEET), managed.limits, managed.aggregation.idle_s)
+        horizon_s = self._options.minutes * TICK_S
+        with self._screen.comparing():
+            others = compare(settled, managed.policy, scenario.trace, INITIAL, horizon_s, self._options.seed)
         return Summary(
-            lived,
-            others,
-            len(decisions),
-            len(changed),
-            missing(self._options.story.required, told),
-            str(directory / "ledger.db"),
-            shown,
+            story=self._options.story.name,
+            lived=lived,
+            others=others,
+            decisions=len(decisions),
+            changes=sum(row.changed for row in decisions),
+            held=sum(held_by_rails(row) for row in decisions),
+            missing=missing(self._options.story.required, told_by(journal)),
+            program=shown_program(),
+            ledger=shown_path(directory / LEDGER),
+            explain=most_telling(decisions),
         )
 
 
-def most_telling(rows: list[Any]) -> str:
-    """Return the id of the decision whose rails had the most to say."""
-    return str(max(rows, key=lambda row: sum(bool(e.detail) for e in row.decision.effects)).decision.decision_id)
+def hour_begins(clock: ScaledClock) -> float:
+    """Return when the simulated hour begins: at the origin, or when that has passed, with the next whole minute."""
+    ready = clock.now() + SITE_STARTS_WITHIN_WALL_S * clock.speed
+    return max(ORIGIN, math.ceil(ready / TICK_S) * TICK_S)
 
 
-def reasons_of(entry: JournalEntry) -> list[Reason]:
-    """Return the reasons that a journal row gives, those of a decision's rails included."""
-    reasons = [entry.reason]
-    if entry.kind is Kind.DECISION:
-        reasons = [effect["reason"] for effect in entry.body["effects"] if effect["reason"]] + reasons
-    return [Reason(reason) for reason in reasons if reason in Reason._value2member_map_]
+def held_by_rails(row: DecisionRow) -> bool:
+    """Return whether rails changed what the policy proposed."""
+    return any(effect.verdict is not Verdict.PASSED for effect in row.decision.effects)
 
 
-def busiest(agent: Agent, fleet: Fleet, now: float) -> str | None:
-    """Return the VM with the most busy cores, None while none is busy."""
-    busy = {vm: cores for vm, cores in agent.ports.aggregator.busy_cores(fleet, now).items() if cores}
+def most_telling(rows: Sequence[DecisionRow]) -> str:
+    """Return the id of the decision that has the most to tell.
+
+    One that rails changed and that was carried out tells more than one of either kind, and a fallback more than both.
+    """
+
+    def worth(row: DecisionRow) -> tuple[bool, bool, int]:
+        changed = [effect for effect in row.decision.effects if effect.verdict is not Verdict.PASSED]
+        acted = bool(row.decision.intents)
+        fallback = any(effect.reason is Reason.CAPACITY_FALLBACK for effect in changed)
+        return (acted and fallback, acted and bool(changed), len(changed) + 2 * acted)
+
+    return str(max(rows, key=worth).decision.decision_id) if rows else "last"
+
+
+def busiest(agent: Agent, fleet: Fleet, report: TickReport, now: float) -> str | None:
+    """Return the VM in service with the most busy cores, None while none is busy."""
+    staying = {vm for snapshot in report.snapshots for group in snapshot.groups for vm in group.removable}
+    busy = {vm: n for vm, n in agent.ports.aggregator.busy_cores(fleet, now).items() if n and vm in staying}
     return max(busy, key=lambda vm: (busy[vm], vm)) if busy else None
 
 
 def fresh_directory(directory: Path) -> Path:
-    """Return the directory, absolute, without the ledger of an earlier dry run."""
+    """Return the directory, absolute, without the ledger of an earlier dry run.
+
+    Raises LedgerUnavailable when another process uses it, BadInput when the ledger in it is not a dry run's.
+    """
     directory = directory.resolve()
-    directory.mkdir(parents=True, exist_ok=True)
-    for stale in directory.glob("ledger.db*"):
-        stale.unlink()
+    if (directory / LEDGER).exists() and not (directory / LOG).exists():
+        raise BadInput(
+            "--keep", str(directory), "it holds a ledger that no dry run has written: name another directory"
+        )
+    with lock_directory(directory):
+        for stale in [*directory.glob(f"{LEDGER}*"), *directory.glob(LOG)]:
+            stale.unlink()
+        (directory / LOG).touch()
     return directory
 
 
-class SiteProcess:
-    """The running site: takes orders, and its books at the end."""
-
-    def __init__(self, popen: subprocess.Popen[str]) -> None:
-        self._popen = popen
-
-    def order(self, order: dict[str, Any]) -> None:
-        """Send one order."""
-        if self._popen.stdin is not None:
-            self._popen.stdin.write(json.dumps(order) + "\n")
-            self._popen.stdin.flush()
-
-    def finish(self) -> Mapping[str, Any]:
-        """End it and return its books."""
-        self.order({"stop": True})
-        line = self._popen.stdout.readline() if self._popen.stdout is not None else ""
-        books: dict[str, Any] = json.loads(line)
-        return books
+def shown_path(path: Path) -> str:
+    """Return the path as one would type it here: relative where that is shorter."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
 
 
-@contextmanager
-def site_process(spec: SiteSpec) -> Iterator[SiteProcess]:
-    """Run the site in a process of its own; it ends when its input does, so it cannot outlive this one."""
-    command = [sys.executable, "-m", "agent.rehearsal.site"]
-    popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    site = SiteProcess(popen)
-    try:
-        if popen.stdin is not None:
-            popen.stdin.write(json.dumps(asdict(spec)) + "\n")
-            popen.stdin.flush()
-        if popen.stdout is None or not popen.stdout.readline():
-            raise RuntimeError(f"the site did not start (exit {popen.wait()})")
-        yield site
-    finally:
-        if popen.stdin is not None:
-            popen.stdin.close()
-        try:
-            popen.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            popen.kill()
-            popen.wait()
-        if popen.stdout is not None:
-            popen.stdout.close()
+def shown_program() -> str:
+    """Return how this program was called: by its name where the shell finds that, else by its path."""
+    name = Path(sys.argv[0]).name
+    found = shutil.which(name)
+    if found is not None and Path(found).resolve() == Path(sys.argv[0]).resolve():
+        return name
+    return shown_path(Path(sys.argv[0]).absolute()) if Path(sys.argv[0]).exists() else "trimtab"

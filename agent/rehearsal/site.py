@@ -1,14 +1,17 @@
 """The managed application of the dry run, in a process of its own: job source, queue, one worker per VM in service.
 
-Reads one JSON object (a `SiteSpec`) from standard input, then orders, one JSON object a line: {"gap_s": 300} loses all
-metrics for so long, {"stop": true} ends it. Answers {"ready": true} and, at the end, the job source's summary.
+Started with the name of the workload and a seed, it reads one JSON object (a `SiteSpec`) from standard input, then
+orders, one JSON object a line: {"gap_s": 300} loses all metrics for so long, {"stop": true} ends it. Answers
+{"ready": true} and, at the end, the job source's summary.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from http.client import HTTPConnection, HTTPException
 from threading import Event, Thread
 from typing import Any
@@ -23,8 +26,9 @@ from pydantic.dataclasses import dataclass
 from agent.rehearsal.job_source import JobSource
 from agent.rehearsal.reporting import Reporter
 from agent.rehearsal.scenario import recorded_trace
-from agent.rehearsal.worker import Machine, MachineGone, Worker
+from agent.rehearsal.worker import Fate, Machine, MachineGone, Worker
 from domain.clock import ScaledClock
+from domain.workload import Trace
 
 ACCESS_KEY = "workers"
 ROSTER_EVERY_S = 10.0
@@ -34,7 +38,8 @@ ROSTER_EVERY_S = 10.0
 class SiteSpec:
     """What the process needs to know.
 
-    Endpoint, queue, groups (AWS name -> key, cores, memory in GB), trace, clock, listener.
+    Endpoint, queue, groups (AWS name -> key, cores, memory in GB), when the jobs start and the books end, clock,
+    listener.
     """
 
     endpoint: str
@@ -42,8 +47,8 @@ class SiteSpec:
     queue_url: str
     fleet: str
     groups: dict[str, tuple[str, int, float]]
-    workload: str
-    seed: int
+    start: float
+    end: float
     origin: float
     wall_origin: float
     speed: float
@@ -86,6 +91,13 @@ class SqsJobs:
         except (BotoCoreError, ClientError):
             return
 
+    def hand_back(self, receipt: str) -> None:
+        """Make one message visible again; when that fails it comes back by itself, only later."""
+        try:
+            self._client.change_message_visibility(QueueUrl=self._url, ReceiptHandle=receipt, VisibilityTimeout=0)
+        except (BotoCoreError, ClientError):
+            return
+
     def put(self, bodies: list[str]) -> None:
         """Send at most ten messages, again until SQS has them all."""
         entries = [{"Id": str(k), "MessageBody": body} for k, body in enumerate(bodies)]
@@ -98,46 +110,53 @@ class SqsJobs:
             entries = [entry for entry in entries if entry["Id"] in failed]
 
 
-def stopping_probe(endpoint: str, vm: str) -> Callable[[], bool]:
-    """Return a function that asks the VM's instance metadata whether the VM is to be terminated.
+class Metadata:
+    """A VM's instance metadata, asked over HTTP as a worker on it would."""
 
-    It raises MachineGone when there is no such VM. One that AWS takes back after a spot notice stays in its group until
-    the health check or the end of its lifecycle hook, so the group does not tell.
-    """
-    address = urlsplit(endpoint)
-    path = f"/_trimtab/imds/{vm}/latest/meta-data/autoscaling/target-lifecycle-state"
-    connection = HTTPConnection(address.hostname or "127.0.0.1", address.port, timeout=5)
+    def __init__(self, endpoint: str, vm: str) -> None:
+        address = urlsplit(endpoint)
+        self._vm = vm
+        self._connection = HTTPConnection(address.hostname or "127.0.0.1", address.port, timeout=5)
 
-    def stopping() -> bool:
+    def look(self) -> Fate:
+        """Return what the metadata says of the VM's future; where it does not answer, nothing.
+
+        Raises MachineGone when there is no such VM. One that AWS takes back after a spot notice stays in its group
+        until the health check or the end of its lifecycle hook, so the group does not tell.
+        """
+        status, state = self._get("autoscaling/target-lifecycle-state")
+        if status == 404:
+            raise MachineGone(self._vm)
+        status_of_notice, notice = self._get("spot/instance-action")
+        taken_at = None
+        if status_of_notice == 200:
+            taken_at = datetime.fromisoformat(json.loads(notice)["time"]).timestamp()
+        return Fate(status == 200 and state.strip() == "Terminated", taken_at)
+
+    def _get(self, item: str) -> tuple[int, str]:
         try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            text = answer.read().decode()
+            self._connection.request("GET", f"/_trimtab/imds/{self._vm}/latest/meta-data/{item}")
+            answer = self._connection.getresponse()
+            return answer.status, answer.read().decode()
         except (OSError, HTTPException):
-            connection.close()
-            return False
-        if answer.status == 404:
-            raise MachineGone(vm)
-        return answer.status == 200 and text.strip() == "Terminated"
-
-    return stopping
+            self._connection.close()
+            return 0, ""
 
 
 class Site:
     """Keeps one worker for each VM in service."""
 
-    def __init__(self, spec: SiteSpec) -> None:
+    def __init__(self, spec: SiteSpec, trace: Trace) -> None:
         self.spec = spec
         self.clock = ScaledClock(spec.origin, spec.wall_origin, spec.speed)
         self.reporter = Reporter(spec.listener_host, spec.listener_port, self.clock)
         self._groups = aws_client("autoscaling", spec)
         self._jobs = SqsJobs(aws_client("sqs", spec), spec.queue_url)
-        trace = recorded_trace(spec.workload, spec.seed).trace
-        self.source = JobSource(spec.fleet, trace, spec.origin, self.clock, self._jobs.put, self.reporter)
+        self.source = JobSource(spec.fleet, trace, spec.start, spec.end, self.clock, self._jobs.put, self.reporter)
         self._workers: dict[str, Worker] = {}
         self._ended = Event()
         self._roster = Thread(target=self._keep_roster, name="roster", daemon=True)
-        self.interrupted = 0
+        self._lost = self._handed_back = 0
 
     def start(self) -> None:
         """Begin."""
@@ -145,15 +164,18 @@ class Site:
         self._roster.start()
 
     def stop(self) -> dict[str, Any]:
-        """End everything and return the job source's summary."""
+        """End everything and return the job source's summary, with the jobs lost and handed back by their workers."""
         self._ended.set()
         self.source.stop()
         self._roster.join(timeout=5)
-        self.interrupted += sum(worker.interrupted for worker in self._workers.values() if not worker.is_alive())
+        books = self.source.summary()
         for worker in self._workers.values():
+            if not worker.is_alive():
+                self._lost += worker.lost
+            self._handed_back += worker.handed_back
             worker.kill()
         self.reporter.close()
-        return {**self.source.summary(), "interrupted": self.interrupted}
+        return {**books, "lost": self._lost, "handed_back": self._handed_back}
 
     def _keep_roster(self) -> None:
         while not self._ended.is_set():
@@ -176,13 +198,14 @@ class Site:
             worker = self._workers.pop(vm)
             worker.kill()
             worker.join(timeout=2)
-            self.interrupted += worker.interrupted
+            self._lost += worker.lost
+            self._handed_back += worker.handed_back
         for vm, (group, lifecycle) in alive.items():
             if vm not in self._workers and lifecycle == "InService":
                 key, cores, memory_gb = self.spec.groups[group]
                 machine = Machine(vm, self.spec.fleet, key, cores, memory_gb)
-                probe = stopping_probe(self.spec.endpoint, vm)
-                worker = Worker(machine, self._jobs, self.clock, probe, self.reporter, self.source.job_done)
+                look = Metadata(self.spec.endpoint, vm).look
+                worker = Worker(machine, self._jobs, self.clock, look, self.reporter, self.source)
                 self._workers[vm] = worker
                 worker.start()
 
@@ -195,7 +218,12 @@ def say(answer: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run the site until told to stop or until whoever started it is gone."""
-    site = Site(TypeAdapter(SiteSpec).validate_json(sys.stdin.readline()))
+    workload, seed = sys.argv[1:]
+    trace = recorded_trace(workload, int(seed)).trace
+    first = sys.stdin.readline()
+    if not first:
+        return
+    site = Site(TypeAdapter(SiteSpec).validate_json(first), trace)
     site.start()
     say({"ready": True})
     for line in sys.stdin:
@@ -204,7 +232,9 @@ def main() -> None:
             site.reporter.go_silent(float(order["gap_s"]))
         if order.get("stop"):
             break
-    say(site.stop())
+    books = site.stop()
+    with contextlib.suppress(BrokenPipeError):
+        say(books)
 
 
 if __name__ == "__main__":

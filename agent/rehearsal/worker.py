@@ -1,7 +1,7 @@
 """One synthetic VM: pulls jobs when it has free cores, works them off, and reports what a real one would.
 
-It stops pulling as soon as its instance metadata says that it is to be terminated, finishes what it runs, and reports
-idle.
+It stops pulling as soon as its instance metadata says that it is to be terminated, or that AWS takes it back, finishes
+what it runs, and reports idle. What would not be done when AWS takes the VM goes back to the queue in time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ REPORT_EVERY_S = 10.0
 LOOK_EVERY_S = 15.0
 POLL_AT_FIRST_S = 6.0
 POLL_AT_MOST_S = 30.0
+HAND_BACK_S = 45.0
+"""What still runs so long before AWS takes the VM goes back to the queue: nobody knows how long a job will take."""
 IDLE_CPU_PERCENT = 3.0
 BASE_RAM_GB = 0.5
 JOB_RAM_GB = 0.13
@@ -37,6 +39,14 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
+class Fate:
+    """What a VM's metadata says of its future: whether it is to be terminated, and when AWS takes it back, if it does."""
+
+    terminating: bool = False
+    taken_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobDone:
     """One finished job: its id, when it was submitted, started and finished, and its service time in core-seconds."""
 
@@ -48,7 +58,7 @@ class JobDone:
 
 
 class JobQueue(Protocol):
-    """The two calls a worker makes on the job queue."""
+    """The calls a worker makes on the job queue."""
 
     def receive(self, most: int) -> list[dict[str, Any]]:
         """Return at most `most` messages, each with Body and ReceiptHandle."""
@@ -56,6 +66,26 @@ class JobQueue(Protocol):
 
     def delete(self, receipt: str) -> None:
         """Remove a message whose job is done."""
+        ...
+
+    def hand_back(self, receipt: str) -> None:
+        """Let another worker have the message at once."""
+        ...
+
+
+class Books(Protocol):
+    """Where it is written down what became of the jobs."""
+
+    def job_started(self, job_id: int, at: float) -> None:
+        """A worker has begun the job."""
+        ...
+
+    def job_returned(self, job_id: int, at: float) -> None:
+        """The job's work is lost; it waits again."""
+        ...
+
+    def job_done(self, job: JobDone) -> None:
+        """The job is finished."""
         ...
 
 
@@ -77,8 +107,8 @@ class MachineGone(Exception):
 class Worker(Thread):
     """The VM's worker process, as a thread.
 
-    stopping: returns True once the VM's metadata says that it is to be terminated, raises MachineGone when there is no
-    VM any more. report: takes samples. done: takes finished jobs.
+    look: returns what the VM's metadata says, raises MachineGone when there is no VM any more. report: takes samples.
+    books: hears of every job begun, given up and done.
     """
 
     def __init__(
@@ -86,28 +116,34 @@ class Worker(Thread):
         machine: Machine,
         queue: JobQueue,
         clock: Clock,
-        stopping: Callable[[], bool],
+        look: Callable[[], Fate],
         report: Callable[[Sample], None],
-        done: Callable[[JobDone], None],
+        books: Books,
     ) -> None:
         super().__init__(name=f"worker {machine.vm}", daemon=True)
         self.machine = machine
         self._queue = queue
         self._clock = clock
-        self._stopping = stopping
+        self._look = look
         self._report = report
-        self._done = done
+        self._books = books
         self._killed = Event()
         self._jobs: list[tuple[float, int, Running]] = []
         self._busy_core_s = 0.0
         self._counted_at = clock.now()
-        self.draining = False
-        self.interrupted = 0
+        self.fate = Fate()
+        self.lost = 0
+        self.handed_back = 0
 
     @property
     def busy(self) -> int:
         """Cores at work."""
         return len(self._jobs)
+
+    @property
+    def pulling(self) -> bool:
+        """Whether it still takes jobs."""
+        return not self.fate.terminating and self.fate.taken_at is None
 
     def kill(self) -> None:
         """The VM is gone: whatever ran is lost, its messages come back when their visibility time is over."""
@@ -124,10 +160,12 @@ class Worker(Thread):
             self._finish(now)
             if now >= next_look:
                 try:
-                    self.draining = self._stopping() or self.draining
+                    self._learn(self._look())
                 except MachineGone:
                     break
                 next_look = now + LOOK_EVERY_S
+            if self.fate.taken_at is not None and now >= self.fate.taken_at - HAND_BACK_S:
+                self._hand_back(now)
             if now >= next_poll:
                 got = self._pull(now)
                 pause_s = POLL_AT_FIRST_S if got else min(POLL_AT_MOST_S, 2.0 * pause_s)
@@ -137,11 +175,18 @@ class Worker(Thread):
                 next_report += REPORT_EVERY_S
             wake = min(next_report, next_look, next_poll, *(job[0] for job in self._jobs[:1]))
             self._clock.sleep(max(0.5, wake - self._clock.now()))
-        self.interrupted = len(self._jobs)
+        self.lost = len(self._jobs)
+        for _, _, job in self._jobs:
+            self._books.job_returned(job.job_id, self._clock.now())
+
+    def _learn(self, fate: Fate) -> None:
+        """Neither a termination nor a notice is ever taken back; a look that failed shows neither."""
+        taken_at = fate.taken_at if fate.taken_at is not None else self.fate.taken_at
+        self.fate = Fate(fate.terminating or self.fate.terminating, taken_at)
 
     def _pull(self, now: float) -> bool:
         free = self.machine.cores - self.busy
-        if self.draining or free <= 0:
+        if not self.pulling or free <= 0:
             return True
         messages = self._queue.receive(min(10, free))
         for message in messages:
@@ -149,6 +194,7 @@ class Worker(Thread):
             running = Running(job["job_id"], job["submitted_at"], now, job["service_s"], message["ReceiptHandle"])
             self._count(now)
             heapq.heappush(self._jobs, (now + running.service_s, running.job_id, running))
+            self._books.job_started(running.job_id, now)
         return bool(messages)
 
     def _finish(self, now: float) -> None:
@@ -156,7 +202,15 @@ class Worker(Thread):
             self._count(now)
             at, _, job = heapq.heappop(self._jobs)
             self._queue.delete(job.receipt)
-            self._done(JobDone(job.job_id, job.submitted_at, job.started_at, at, job.service_s))
+            self._books.job_done(JobDone(job.job_id, job.submitted_at, job.started_at, at, job.service_s))
+
+    def _hand_back(self, now: float) -> None:
+        self._count(now)
+        for _, _, job in self._jobs:
+            self._queue.hand_back(job.receipt)
+            self._books.job_returned(job.job_id, now)
+        self.handed_back += len(self._jobs)
+        self._jobs.clear()
 
     def _count(self, now: float) -> None:
         self._busy_core_s += self.busy * (now - self._counted_at)

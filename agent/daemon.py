@@ -12,6 +12,7 @@ import structlog
 
 from agent import assembly, chores
 from agent.assembly import Agent, AwsKeys
+from agent.garbage import collect_between_turns, set_aside_what_stays
 from agent.notify import Heart, Notifier
 from agent.schedule import TICK, Job, Schedule, next_turn_at, seconds_since
 from agent.settings import Settings
@@ -80,6 +81,7 @@ def run(
         loop.note(Reason.STARTED, f"{settings.mode} mode, {len(agent.ports.fleets)} fleets")
         if started is not None:
             started(parts)
+        set_aside_what_stays()
         schedule.start()
         heart.start()
         board.change(ready=True)
@@ -168,6 +170,7 @@ class Loop:
                 listener(standing, report)
             except Exception:
                 log.exception("listener_failed", listener=getattr(listener, "__qualname__", repr(listener)))
+        collect_between_turns()
 
     def note(self, reason: Reason, detail: str) -> None:
         """Record an event of the agent itself; without a ledger it is only logged."""

@@ -34,6 +34,7 @@ TYPES = (
     VmType("m5a.xlarge", 4, 16.0, 0.172),
     VmType("m5a.2xlarge", 8, 32.0, 0.344),
 )
+TEMPLATE = {"LaunchTemplateId": "lt-0a20c965061f64abc", "LaunchTemplateName": "workers", "Version": "1"}
 SHARES = (0.5, 0.3, 0.2)
 _SERVICES = ("autoscaling", "ec2", "sqs")
 
@@ -92,6 +93,10 @@ class LoadedCloud(AwsSession):
         """VMs there are."""
         return len(self._homes)
 
+    def described(self) -> list[Described]:
+        """Every group as AWS describes it now."""
+        return list(self._groups.values())
+
     def pass_minute(self, store: SeriesStore) -> None:
         """Let a minute pass: VMs boot, work and report every ten seconds, the job sources too; then the grace."""
         for group in self._groups.values():
@@ -131,6 +136,8 @@ class LoadedCloud(AwsSession):
                 "LifecycleState": state,
                 "HealthStatus": "Healthy",
                 "ProtectedFromScaleIn": False,
+                "InstanceType": "m5a.xlarge",
+                "LaunchTemplate": TEMPLATE,
             }
         )
         self._homes[vm] = group["AutoScalingGroupName"]

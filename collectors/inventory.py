@@ -59,6 +59,7 @@ class Inventory:
         self._hook_name = hook_name
         self._details: dict[str, _Details] = {}
         self._launched: dict[str, float] = {}
+        self._instances: dict[str, Instance] = {}
 
     def observe(self, names: Sequence[str], now: float) -> Observed:
         """Return every named group, 100 names a call; what could not be read stands in `failures`. Never raises."""
@@ -78,6 +79,7 @@ class Inventory:
         self._refresh_details(described, now)
         self._learn_launch_times(described, complete=len(described) == len(wanted))
         groups = {name: self._group(described[name]) for name in names if name in described}
+        self._instances = {instance.vm: instance for group in groups.values() for instance in group.instances}
         return Observed(now, groups, failures)
 
     def fresh(self, name: str, now: float) -> GroupObserved:
@@ -171,15 +173,23 @@ class Inventory:
         )
 
     def _instance(self, one: dict[str, Any]) -> Instance:
-        return Instance(
-            vm=one["InstanceId"],
-            zone=one["AvailabilityZone"],
-            # Standby, warm-pool and states we do not know are no capacity, and nothing of ours to touch.
-            lifecycle=_LIFECYCLES.get(one["LifecycleState"], Lifecycle.STANDBY),
-            healthy=one.get("HealthStatus", "Healthy").lower() == "healthy",
-            protected=bool(one.get("ProtectedFromScaleIn", False)),
-            launched_at=self._launched.get(one["InstanceId"]),
-        )
+        vm = one["InstanceId"]
+        # Standby, warm-pool and states we do not know are no capacity, and nothing of ours to touch.
+        lifecycle = _LIFECYCLES.get(one["LifecycleState"], Lifecycle.STANDBY)
+        healthy = one.get("HealthStatus", "Healthy").lower() == "healthy"
+        protected = bool(one.get("ProtectedFromScaleIn", False))
+        launched_at = self._launched.get(vm)
+        known = self._instances.get(vm)
+        # Most are as they were a minute ago, and comparing is cheaper than making; a VM never changes its zone.
+        if (
+            known is not None
+            and known.lifecycle is lifecycle
+            and known.healthy is healthy
+            and known.protected is protected
+            and known.launched_at == launched_at
+        ):
+            return known
+        return Instance(vm, one["AvailabilityZone"], lifecycle, healthy, protected, launched_at)
 
 
 def _holds_vms(described: dict[str, Any]) -> bool:

@@ -1,0 +1,54 @@
+"""Every benchmark runs in its smallest form and prints one JSON object with the figures it promises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALLEST = {
+    "tick": "--runs 1 --vms 40 --few 20 --fleets 2 --ticks 3 --warm-up 2",
+    "ledger": "--runs 1 --decisions 40 --rows 4000",
+}
+PROMISED = {
+    "tick": {
+        *("p50_ms", "p99_ms", "p99_ms_quietest_run", "cpu_p50_ms", "cpu_p99_ms", "peak_rss_mb", "growth"),
+        *("aggregate_ms", "decide_ms", "record_ms", "observe_ms", "ratio_vs_bare_write", "aws_parse_ms"),
+        *("ratio_plain_python_vs_aggregate", "vms_per_tick", "intents_per_tick"),
+    },
+    "ledger": {"decisions_per_s", "decisions_per_s_by_20", "ratio_vs_bare_sqlite", "explain_ms", "list_ms", "rows"},
+}
+TARGETS = {"tick": {"p99_ms", "peak_rss_mb"}, "ledger": {"explain_ms"}}
+
+
+def run(name: str, directory: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", *SMALLEST[name].split()]
+    done = subprocess.run(
+        [*command, "--directory", str(directory)], check=False, cwd=ROOT, capture_output=True, text=True, timeout=110
+    )
+    # 1 says that a target was missed, which a busy machine may well do.
+    assert done.returncode in (0, 1), done.stderr
+    (line,) = done.stdout.splitlines()
+    answer: dict[str, Any] = json.loads(line)
+    return answer
+
+
+@pytest.mark.parametrize("name", sorted(SMALLEST))
+def test_a_benchmark_prints_its_figures_as_one_json_object(name: str, tmp_path: Path) -> None:
+    answer = run(name, tmp_path)
+    assert answer["benchmark"] == name
+    assert PROMISED[name] <= answer.keys()
+    assert all(answer[figure] > 0 for figure in PROMISED[name] - {"intents_per_tick"})
+    assert set(answer["targets_met"]) == TARGETS[name]
+    assert {"processor", "cores", "python"} <= answer["machine"].keys()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_benchmark_is_run_here() -> None:
+    with_a_command = {p.stem for p in (ROOT / "benchmarks").glob("*.py") if "def main(" in p.read_text("utf-8")}
+    assert with_a_command == SMALLEST.keys()

@@ -235,13 +235,17 @@ class Ledger:
 
     # Upkeep
 
+    def check_writable(self) -> None:
+        """Raise LedgerUnavailable unless there is room for decisions: write something as large, and remove it."""
+        with self._database.write() as connection:
+            state.put_probe(connection)
+        with self._database.write() as connection:
+            state.remove(connection, state.AGENT, state.PROBE)
+
     def writable(self) -> bool:
-        """Return whether there is room for decisions and writing works, by writing something and removing it."""
+        """Return whether `check_writable` finds nothing wrong."""
         try:
-            with self._database.write() as connection:
-                state.put_probe(connection)
-            with self._database.write() as connection:
-                state.remove(connection, state.AGENT, state.PROBE)
+            self.check_writable()
         except LedgerUnavailable:
             return False
         return True

@@ -12,6 +12,7 @@ from pathlib import Path
 from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
 from agent.aggregate import AggregationSettings, Aggregator
+from agent.inputs import collectors_of
 from agent.leader import Leadership, SoleLeader
 from agent.ledger import Ledger, lock_directory
 from agent.policies.fallback import Proposer, evaluate_within
@@ -20,12 +21,10 @@ from agent.settings import Settings
 from agent.settings.fleet import PolicyName
 from agent.tick import ManagedFleet, Ports, TickReport, run_tick
 from collectors.aws import AwsOptions, AwsSession
-from collectors.base import Collector
 from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
 from collectors.listener import GraphiteListener
 from collectors.polling import Poller
-from collectors.queue import QueueDepthCollector
 from domain.clock import Clock
 from domain.decisions import Mode
 from domain.errors import BadInput, ConfigurationError, Mistake
@@ -102,7 +101,7 @@ def assembled(settings: Settings, clock: Clock, keys: AwsKeys | None = None) -> 
         )
         listener = started_listener(settings, store, clock)
         stack.callback(listener.stop)
-        poller = Poller(queue_collectors(fleets, session), store, clock)
+        poller = Poller(collectors_of(settings, [managed.fleet for managed in fleets], session), store, clock)
         poller.start()
         stack.callback(poller.stop)
         leadership.start()
@@ -176,11 +175,6 @@ def aws_session(settings: Settings, clock: Clock, keys: AwsKeys | None, fence: C
         secret_access_key=keys.secret_access_key if keys else None,
     )
     return AwsSession(options, clock, read_only=settings.mode is Mode.OBSERVE, fence=fence)
-
-
-def queue_collectors(fleets: tuple[ManagedFleet, ...], session: AwsSession) -> list[Collector]:
-    """Return a depth collector for each fleet with an SQS queue."""
-    return [QueueDepthCollector(managed.fleet, session.client("sqs")) for managed in fleets if managed.fleet.queue_url]
 
 
 def interruption_source(settings: Settings, session: AwsSession, clock: Clock) -> InterruptionQueue | None:

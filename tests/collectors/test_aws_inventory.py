@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -199,3 +200,15 @@ def test_an_endpoint_that_is_down_is_told_and_never_raised(shift: Shift) -> None
     options = AwsOptions("us-east-1", "http://127.0.0.1:1", read_attempts=1, access_key_id="A", secret_access_key="s")
     observed = Inventory(AwsSession(options, shift.clock, read_only=True)).observe(NAMES, shift.now)
     assert {why.failure for why in observed.failures.values()} == {FailureClass.UNAVAILABLE}
+
+
+def test_a_vm_that_is_as_it_was_is_the_same_value_and_a_changed_one_is_told_anew(shift: Shift) -> None:
+    inventory = Inventory(shift.session)
+    before = inventory.observe(NAMES, shift.now).groups["web-s"].instances
+    again = inventory.observe(NAMES, shift.now).groups["web-s"].instances
+    assert [one is other for one, other in zip(before, again, strict=True)] == [True, True]
+    shift.world.groups.set_instance_protection(
+        AutoScalingGroupName="web-s", InstanceIds=[before[0].vm], ProtectedFromScaleIn=True
+    )
+    after = {one.vm: one for one in inventory.observe(NAMES, shift.now).groups["web-s"].instances}
+    assert after == {before[0].vm: replace(before[0], protected=True), before[1].vm: before[1]}

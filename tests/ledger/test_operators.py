@@ -36,6 +36,17 @@ def test_the_daemon_never_overwrites_what_operators_switched(ledger: Ledger) -> 
     assert ledger.loop_state("web").decisions == 4
 
 
+def test_memory_and_switches_of_many_fleets_are_read_at_once_and_alike(ledger: Ledger) -> None:
+    ledger.record([made(4)])
+    ledger.pause("web", PAUSE)
+    ledger.pin("api", PIN)
+    names = ["api", "web", "new"]
+    assert ledger.loop_states(names) == {name: ledger.loop_state(name) for name in names}
+    assert ledger.loop_states(["web"])["web"].decisions == 5
+    assert ledger.all_controls(names) == {"api": Controls((), PIN), "web": Controls((PAUSE,)), "new": Controls()}
+    assert (ledger.loop_states([]), ledger.all_controls([])) == ({}, {})
+
+
 def test_every_switch_says_who_threw_it_and_until_when(ledger: Ledger) -> None:
     ledger.pause("web", PAUSE)
     ledger.pause("web", Pause(PauseScope.ALL, "ben", "incident", START))

@@ -22,7 +22,7 @@ from agent.rails import (
     warmup,
 )
 from agent.rails.base import Rail, RailContext
-from domain.decisions import Proposal, RailEffect, Verdict
+from domain.decisions import Direction, Proposal, RailEffect, Verdict
 
 _BEFORE_BOUNDS: tuple[Rail, ...] = (
     finite_and_schema.RAIL,
@@ -49,8 +49,9 @@ def apply_rails(proposal: Proposal, context: RailContext) -> tuple[Proposal, tup
     """Return what remains of the proposal, and every rail's effect in the order in which they were asked.
 
     Each effect's `before` is the `after` of the one before it. A move to another VM type starts over at the bounds,
-    once per move and at most once per group; changing effects of such a pass say "after the move". When the snapshot is
-    of other groups than the fleet's, no rail but the first is asked and the sizes of the snapshot are held.
+    once per move and at most once per group; changing effects of such a pass say "after the move". A group that takes
+    VMs over is not held by a cool-down that began before the shortage: they were decided then, and did not come. When
+    the snapshot is of other groups than the fleet's, no rail but the first is asked and its sizes are held.
     """
     current, first = finite_and_schema.apply(proposal, context)
     effects = [first]
@@ -64,7 +65,7 @@ def apply_rails(proposal: Proposal, context: RailContext) -> tuple[Proposal, tup
         effects += told if repeat == 0 else [_after_move(effect) for effect in told]
         if told[-1].verdict is not Verdict.MOVED:
             break
-        sizing = _with_counted(sizing, told[-1])
+        sizing = _after_shortage(_with_counted(sizing, told[-1]), told[-1])
         current = replace(current, counts_pending=counts_pending)
     current, told = _run(_ADMISSION, replace(current, counts_pending=True), context)
     return current, (*effects, *told)
@@ -89,3 +90,39 @@ def _with_counted(context: RailContext, move: RailEffect) -> RailContext:
         for group, asked in zip(context.snapshot.groups, move.before, strict=True)
     )
     return replace(context, snapshot=replace(context.snapshot, groups=groups))
+
+
+def _after_shortage(context: RailContext, move: RailEffect) -> RailContext:
+    """Return the context without the cool-downs of the groups that the move lets grow, if they began before it.
+
+    One that began with or after the shortage holds: so a shortage excuses one change of a group, not one a minute.
+    """
+    groups = context.fleet.groups
+    short = {group.vm_type.name for k, group in enumerate(groups) if move.after[k] < move.before[k]}
+    short_since = max(
+        (m.until - m.length_s for m in context.state.capacity if m.vm_type in short), default=float("-inf")
+    )
+    grown = {group.key for k, group in enumerate(groups) if move.after[k] > move.before[k]}
+    excused = {
+        cooldown.group
+        for cooldown in context.state.cooldowns
+        if cooldown.group in grown
+        and cooldown.direction is Direction.OUT
+        and cooldown.until - cooldown.length_s < short_since
+    }
+    return replace(
+        context,
+        state=replace(
+            context.state,
+            cooldowns=tuple(
+                c for c in context.state.cooldowns if c.group not in excused or c.direction is not Direction.OUT
+            ),
+        ),
+        snapshot=replace(
+            context.snapshot,
+            groups=tuple(
+                replace(group, cooldown_out_s=0.0) if group.key in excused else group
+                for group in context.snapshot.groups
+            ),
+        ),
+    )

@@ -140,3 +140,26 @@ def test_a_snapshot_of_other_groups_stops_at_the_first_rail():
     assert final.desired == (7,)
     assert told(effects) == [("finite_and_schema", Reason.SCHEMA_MISMATCH)]
     assert len(effects) == 1
+
+
+def test_a_group_that_takes_over_what_aws_did_not_have_waits_for_no_cool_down_from_before_the_shortage():
+    shortage = CapacityMark("m5a.large", "", NOON + 600.0, 600.0)
+    before = Cooldown("workers_l", Direction.OUT, NOON + 240.0, 300.0)
+    final, effects = apply_rails(proposal(6, 4, 4), scene(state={"capacity": (shortage,), "cooldowns": (before,)}))
+    assert final.desired == (4, 5, 4)
+    assert told(effects) == [("capacity_memory", Reason.CAPACITY_FALLBACK)]
+
+
+def test_a_shortage_excuses_one_change_of_a_group_and_not_one_every_minute():
+    shortage = CapacityMark("m5a.large", "", NOON + 540.0, 600.0)
+    since = Cooldown("workers_l", Direction.OUT, NOON + 240.0, 300.0)
+    final, effects = apply_rails(proposal(6, 4, 4), scene(state={"capacity": (shortage,), "cooldowns": (since,)}))
+    assert final.desired == (4, 4, 4)
+    assert told(effects)[-1] == ("cooldown", Reason.COOLING_DOWN)
+
+
+def test_what_the_policy_itself_asks_of_a_cooling_group_is_held_during_a_shortage_too():
+    shortage = CapacityMark("m5a.large", "", NOON + 600.0, 600.0)
+    before = Cooldown("workers_l", Direction.OUT, NOON + 240.0, 300.0)
+    final, _ = apply_rails(proposal(6, 9, 4), scene(state={"capacity": (shortage,), "cooldowns": (before,)}))
+    assert final.desired == (4, 5, 4)

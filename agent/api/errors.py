@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from agent.api.limits import FAILED
 from domain.errors import BadInput, LedgerError
 
 log = structlog.get_logger(__name__)
@@ -48,6 +49,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(BadInput, _bad_input)
     app.add_exception_handler(LedgerError, _ledger)
+    app.add_exception_handler(Exception, _unexpected)
 
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
@@ -78,3 +80,7 @@ async def _bad_input(request: Request, error: Exception) -> JSONResponse:
 async def _ledger(request: Request, error: Exception) -> JSONResponse:
     log.warning("ledger_not_answering", path=request.url.path, detail=str(error))
     return problem(503, "the ledger cannot be used now; the agent's log says why", headers={"Retry-After": "15"})
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    return problem(500, FAILED)

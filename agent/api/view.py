@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from agent.api.answers import (
@@ -21,7 +22,7 @@ from agent.api.answers import (
 from agent.api.parts import AgentParts, Check
 from agent.fleet_status import FleetStatus, fleet_status
 from agent.known_fleets import fleet_names, one_fleet
-from agent.ledger import DecisionRecord, Kind
+from agent.ledger import DecisionRecord, JournalEntry, Kind
 from agent.settings.effective import plain, values
 from agent.settings.names import name_of
 from agent.standing import Standing
@@ -178,12 +179,19 @@ class AgentView:
         A page may hold fewer rows than `limit` although more follow: go on from `next_since_seq` until it stays.
         """
         entries = self.parts.ledger.journal(since_seq, fleet=fleet, limit=limit)
-        rows = tuple(
-            JournalRow(e.seq, e.at, e.fleet, e.kind.value, e.ref, e.reason, e.body)
-            for e in entries
-            if kind in (None, e.kind)
-        )
+        rows = tuple(_journal_row(e) for e in entries if kind in (None, e.kind))
         return JournalPage(rows, entries[-1].seq if entries else since_seq)
+
+    def newest_seq(self) -> int:
+        """Return the number of the journal's newest row, 0 when it has none."""
+        return self.parts.ledger.newest_seq()
+
+    def latest(
+        self, kinds: Sequence[Kind], *, up_to_seq: int, fleets: Sequence[str] | None = None, limit: int = 20
+    ) -> tuple[JournalRow, ...]:
+        """Return the newest journal rows of these kinds up to `up_to_seq`, the newest first; long past ones never."""
+        entries = self.parts.ledger.latest(kinds, up_to_seq=up_to_seq, fleets=fleets, limit=limit)
+        return tuple(_journal_row(entry) for entry in entries)
 
     # Inputs and settings
 
@@ -220,6 +228,10 @@ class AgentView:
     def settings(self) -> tuple[tuple[str, str], ...]:
         """Return every effective setting by the name of its environment variable; secrets are masked."""
         return tuple((name_of(path), plain(value)) for path, value in values(self.parts.settings))
+
+
+def _journal_row(entry: JournalEntry) -> JournalRow:
+    return JournalRow(entry.seq, entry.at, entry.fleet, entry.kind.value, entry.ref, entry.reason, entry.body)
 
 
 def installed_version() -> str:

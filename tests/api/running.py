@@ -8,13 +8,18 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 
 from agent.api.app import create_app
+from agent.api.limits import Count
 from agent.api.parts import AgentParts, Check
+from agent.api.server import HttpServer
 from agent.api.view import AgentView
 from agent.settings import Settings
 from agent.standing import StandingBoard
 from agent.tick import TickReport
 from collectors.base import CollectorHealth
 from tests.loop.world import World
+
+READER = "reading-token-0123456789"
+OPERATOR = "operating-token-9876543210"
 
 
 class Running:
@@ -33,8 +38,8 @@ class Running:
             now=world.agent_clock.now,
             monotonic=world.agent_clock.monotonic,
             fleets=lambda: [managed.fleet for managed in world.ports.fleets],
-            vms=lambda fleet: world.ports.aggregator.vms(fleet),
-            newest_sample=lambda fleet, group, vm: world.store.newest_sample(fleet, group, vm),
+            vms=world.ports.aggregator.vms,
+            newest_sample=world.store.newest_sample,
             series=lambda: len(world.store),
             collectors=lambda: self.collectors,
             intake=lambda: world.intake,
@@ -45,6 +50,11 @@ class Running:
     def app(self, *routers: APIRouter) -> FastAPI:
         """The application, unguarded."""
         return create_app(self.view, routers=routers)
+
+    def server(self, *routers: APIRouter, count: Count = lambda *_: None, **http: Any) -> HttpServer:
+        """Servers of the application on real sockets, not yet started."""
+        settings = Settings(**{**self.settings.model_dump(), "http": http})
+        return HttpServer(self.app(*routers), settings, count)
 
     def with_checks(self, *checks: Check) -> AgentView:
         """A view of the same agent with further conditions of readiness."""

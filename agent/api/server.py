@@ -1,0 +1,229 @@
+"""Serves the application in a thread of its own: on a unix socket, and with a token on TCP too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+
+import anyio.to_thread
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+
+from agent.api.limits import Bounds, Count, Envelope, RequestLimits
+from agent.api.protocol import bounded_protocol
+from agent.api.security import SocketGuard, TokenGuard, Tokens
+from agent.settings import Settings
+from agent.settings.http import HttpSettings
+from domain.errors import ConfigurationError, Mistake
+
+log = structlog.get_logger(__name__)
+
+SOCKET_MODE = 0o660
+WORKERS = 8
+"""Threads that answer requests: the ledger is read in them, not in the server's own."""
+
+BACKLOG = 128
+KEEP_ALIVE_S = 5
+STOP_WITHIN_S = 2
+_START_TIMEOUT_S = 10.0
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn on one open socket, with a deadline for TLS handshakes."""
+
+    def __init__(self, config: uvicorn.Config, opened: socket.socket, tls: ssl.SSLContext | None) -> None:
+        super().__init__(config)
+        self._opened = opened
+        self._tls = tls
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        config, loop = self.config, asyncio.get_running_loop()
+        await self.lifespan.startup()
+
+        def connection() -> asyncio.Protocol:
+            protocol: Callable[..., asyncio.Protocol] = config.http_protocol_class
+            return protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        made = await loop.create_server(
+            connection,
+            sock=self._opened,
+            ssl=self._tls,
+            ssl_handshake_timeout=self._handshake_s(),
+            backlog=BACKLOG,
+        )
+        self.servers = [made]
+        self.started = True
+
+    def _handshake_s(self) -> float | None:
+        return KEEP_ALIVE_S if self._tls is not None else None
+
+
+class HttpServer:
+    """The agent's HTTP servers: the unix socket, whose mode is its guard, and TCP, guarded by tokens.
+
+    They share nothing but the application, so that whoever crowds the TCP port does not lock out the socket.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, count: Count = lambda *_: None) -> None:
+        self._app = app
+        self._count = count
+        self._settings = settings.http
+        self.path = settings.http_socket
+        self.port: int | None = None
+        self._limits = RequestLimits(
+            timeout_s=settings.http.request_timeout_s, connections=settings.http.max_connections
+        )
+        self._servers: list[_Server] = []
+        self._inode: int | None = None
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Serve; returns once connections are accepted.
+
+        ConfigurationError when TCP is asked for without a token or the certificate cannot be used, OSError when a
+        socket cannot be bound.
+        """
+        with contextlib.ExitStack() as undo:
+            unix = undo.enter_context(bound_unix(self.path))
+            self._inode = os.stat(self.path).st_ino
+            self._servers = [self._server(SocketGuard(self._bounded()), unix, None)]
+            if self._settings.port is not None:
+                tcp = undo.enter_context(self._bound_tcp(self._settings.port))
+                self._servers.append(
+                    self._server(TokenGuard(self._bounded(), tokens(self._settings)), tcp, tls(self._settings))
+                )
+                self.port = tcp.getsockname()[1]
+            self._thread = Thread(target=self._run, name="http", daemon=True)
+            self._thread.start()
+            self._await_start()
+            undo.pop_all()
+        log.info("http_serving", socket=str(self.path), port=self.port, tls=self._settings.certificate is not None)
+
+    def stop(self) -> None:
+        """Close every connection, streams after a moment, and remove the socket; does nothing when not running."""
+        thread = self._thread
+        if thread is None:
+            return
+        for server in self._servers:
+            server.should_exit = True
+        thread.join(2 * STOP_WITHIN_S + 1)
+        self._thread = None
+        with contextlib.suppress(OSError):
+            if os.stat(self.path).st_ino == self._inode:
+                self.path.unlink()
+
+    def _bounded(self) -> ASGIApp:
+        return Bounds(self._app, self._limits)
+
+    def _server(self, app: ASGIApp, opened: socket.socket, context: ssl.SSLContext | None) -> _Server:
+        config = uvicorn.Config(
+            Envelope(app, self._count),
+            http=bounded_protocol(self._limits),
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=STOP_WITHIN_S,
+            h11_max_incomplete_event_size=self._limits.head_bytes,
+        )
+        config.load()
+        return _Server(config, opened, context)
+
+    def _bound_tcp(self, port: int) -> socket.socket:
+        host = self._settings.host
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"HTTP cannot listen on {host} port {port} ({error.strerror}): give another TRIMTAB_HTTP__PORT",
+            ) from error
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except Exception:
+            log.exception("http_failed")
+
+    async def _serve(self) -> None:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = WORKERS
+        await asyncio.gather(*(server.serve() for server in self._servers))
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not all(server.started for server in self._servers):
+            if self._thread is None or not self._thread.is_alive() or time.monotonic() > deadline:
+                raise OSError("the HTTP server did not start; the log says why")
+            time.sleep(0.005)
+
+
+def bound_unix(path: Path) -> socket.socket:
+    """Return a socket bound to the path, its mode set before anyone can connect; OSError says what is in the way."""
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path)
+        opened.bind(str(path))
+        path.chmod(SOCKET_MODE)
+    except OSError as error:
+        opened.close()
+        what = error.strerror or str(error)
+        raise OSError(
+            error.errno, f"the HTTP socket {path} cannot be made ({what}): give another TRIMTAB_HTTP__SOCKET"
+        ) from error
+    return opened
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that nobody listens on any more; OSError when somebody does, or when it is no socket."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FileExistsError(0, "a file that is no socket is in its place")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise FileExistsError(0, "another agent listens there")
+
+
+def tokens(http: HttpSettings) -> Tokens:
+    """Return what opens the TCP port; ConfigurationError when there is no token."""
+    if http.token is None:
+        remedy = "a TCP port needs a token: give TRIMTAB_HTTP__TOKEN as a credential"
+        raise ConfigurationError([Mistake("TRIMTAB_HTTP__PORT", str(http.port), remedy)])
+    open_paths = {"/healthz", "/metrics"} if http.open_metrics else {"/healthz"}
+    return Tokens(http.token, http.operator_token, frozenset(open_paths))
+
+
+def tls(http: HttpSettings) -> ssl.SSLContext | None:
+    """Return the TLS context of the certificate, None where none is set; ConfigurationError when it cannot be used."""
+    if http.certificate is None or http.private_key is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        # Without a password to give, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(http.certificate, http.private_key, password=lambda: "")
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+        remedy = f"it cannot be used with its key ({reason}): give readable PEM files of one pair, without passphrase"
+        raise ConfigurationError([Mistake("TRIMTAB_HTTP__CERTIFICATE", str(http.certificate), remedy)]) from error
+    return context

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from collectors.aws import AwsSession
 from domain.decisions import Event, Reason
 from domain.errors import CloudError, FailureClass, Fenced
-from domain.observed import GroupObserved, Lifecycle
+from domain.fleet import Fleet
+from domain.observed import GroupObserved, Lifecycle, Observed
 
 IDS_PER_CALL = 50
 CALLS_PER_TICK = 2
+
+
+def owned_from_now(
+    fleet: Fleet, observed: Observed, owned: Collection[str], busy_cores: Mapping[str, float | None]
+) -> tuple[str, ...]:
+    """Return the VMs whose protection is ours, or will be after this tick: to be recorded before they are protected.
+
+    Those are the busy ones, and those owned before that still are protected, or whose group was not read.
+    """
+    read = {
+        i.vm: i.protected for g in fleet.groups if g.name in observed.groups for i in observed.groups[g.name].instances
+    }
+    kept = {vm for vm in owned if read.get(vm, vm in busy_cores)}
+    return tuple(sorted(kept | {vm for vm, cores in busy_cores.items() if cores}))
 
 
 class Protection:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agent.rails.base import RailLimits
 from agent.state import Change, Cooldown, LoopState
-from domain.decisions import Direction, Intent, Outcome, Status
+from domain.decisions import Direction, Intent, Outcome, Reason, Status
 from domain.fleet import Fleet
 from domain.observed import Observed
 from domain.snapshot import Snapshot
@@ -105,8 +105,14 @@ def state_after_intents(state: LoopState, intents: tuple[Intent, ...], limits: R
 
 
 def state_after_nothing_done(state: LoopState, intent: Intent, outcome: Outcome) -> LoopState:
-    """Return the state without the cool-down and change that the intent began, when it turned out to change nothing."""
+    """Return the state without the cool-down and change that the intent began, when it turned out to change nothing.
+
+    A change that AWS took and somebody else undid was one: its cool-down keeps the two from undoing each other's sizes
+    every minute.
+    """
     if outcome.achieved or outcome.status not in (Status.SKIPPED, Status.FAILED):
+        return state
+    if outcome.status is Status.FAILED and outcome.reason is Reason.SUPERSEDED:
         return state
     return replace(
         state,

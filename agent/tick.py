@@ -10,6 +10,7 @@ import structlog
 
 from actuators.base import Actuator
 from actuators.drift import DriftRule, drift
+from actuators.protection import owned_from_now
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.clock_jump import shifted
 from agent.consequences import state_after_outcome, with_cause
@@ -198,10 +199,13 @@ def _carry_over_clock_step(now: float, ports: Ports, states: dict[str, LoopState
 
 
 def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Observed) -> list[tuple[Intent, Outcome]]:
-    """Follow every open intent and record what became of it."""
+    """Follow every open intent and record what became of it; when that cannot be recorded, none is followed."""
     limits = {managed.fleet.name: managed.limits for managed in ports.fleets}
-    settled = []
-    for intent in ports.ledger.open_intents():
+    settled: list[tuple[Intent, Outcome]] = []
+    open_intents = ports.ledger.open_intents()
+    if open_intents and ports.mode is Mode.ACT:
+        ports.ledger.check_writable()
+    for intent in open_intents:
         if intent.fleet not in limits:
             outcome = _closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now)
         elif ports.mode is Mode.OBSERVE:
@@ -315,9 +319,8 @@ def _decide_fleet(
     decided = decide(inputs, ports.proposer)
     if ports.protect_busy and ports.mode is Mode.ACT:
         # Written before the actuator protects them, so that a restart knows whose protection it is.
-        busy = ports.aggregator.busy_cores(fleet, now)
-        mine = {vm for vm, cores in busy.items() if cores} | (busy.keys() & set(before.protected))
-        decided = replace(decided, state=replace(decided.state, protected=tuple(sorted(mine))))
+        mine = owned_from_now(fleet, observed, before.protected, ports.aggregator.busy_cores(fleet, now))
+        decided = replace(decided, state=replace(decided.state, protected=mine))
     events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in decided.decision.policy_failures)
     return inputs, decided
 

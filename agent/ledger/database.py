@@ -13,12 +13,11 @@ from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, insp
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from agent.ledger import migrations
+from agent.ledger import migrations, postgresql
 from agent.ledger.schema import REVISIONS
 from domain.errors import LedgerError, LedgerUnavailable
 
 _WRITES: Final = "trimtab_writes"
-_MIGRATION_LOCK: Final = 7_214_511
 _WAL_KEPT_BYTES: Final = 16 * 2**20
 _PRAGMAS: Final = (
     "journal_mode=WAL",
@@ -26,6 +25,8 @@ _PRAGMAS: Final = (
     "foreign_keys=ON",
     f"journal_size_limit={_WAL_KEPT_BYTES}",
 )
+# Without it, PostgreSQL shows each statement of a transaction what was committed until then.
+_ONE_STATE: Final = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 # By the beginning of SQLite's own error name.
 _REMEDIES: Final = {
@@ -86,7 +87,8 @@ class Database:
         """Open a transaction that sees one unchanging state; LedgerUnavailable when it cannot be read."""
         with self._translated():
             self._follow_file()
-            with self._engine.connect() as connection, connection.begin():
+            options = {} if self.sqlite else _ONE_STATE
+            with self._engine.connect().execution_options(**options) as connection, connection.begin():
                 yield connection
 
     @contextlib.contextmanager
@@ -100,6 +102,8 @@ class Database:
         with self._translated():
             self._follow_file()
             with self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+                if not self.sqlite:
+                    postgresql.take_turn(connection)
                 yield connection
 
     def pragma(self, words: str) -> list[tuple[Any, ...]]:
@@ -118,7 +122,7 @@ class Database:
     def _new_engine(self) -> Engine:
         if self.path is None:
             try:
-                return create_engine(self._url, pool_pre_ping=True)
+                return postgresql.new_engine(self._url, self._busy_timeout_s)
             except (SQLAlchemyError, ImportError) as error:
                 raise LedgerUnavailable(
                     f"ledger {self.place}: {error}; give sqlite:////path/to/file, "
@@ -175,7 +179,7 @@ class Database:
             )
         with self.write() as connection:
             if not self.sqlite:
-                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+                postgresql.allow_time(connection, postgresql.MIGRATION_TIMEOUT_S)
             # Somebody else may have upgraded it while we waited for the lock.
             if _revision(connection) != REVISIONS[-1]:
                 migrations.upgrade(connection)

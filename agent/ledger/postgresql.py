@@ -1,0 +1,107 @@
+"""A ledger on PostgreSQL: connections on which nothing waits for ever, one writer at a time, and the lease's clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import URL
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S: Final = 3
+MIGRATION_TIMEOUT_S: Final = 600.0
+_WRITERS: Final = 7_214_511
+"""The number of the advisory lock that writers share."""
+_IDLE_TIMEOUT_S: Final = 10.0
+
+
+def new_engine(url: URL, timeout_s: float) -> Engine:
+    """Return an engine on whose connections every wait for an answer ends after `timeout_s`.
+
+    A server that is stopped, or a network that swallows packets, says nothing: without an end of its own the loop would
+    wait for ever. Raises ImportError without the driver.
+    """
+    connection_class = _deadline_connection(timeout_s)
+    engine = create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_timeout=timeout_s,
+        connect_args={} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_TIMEOUT_S},
+    )
+
+    def connect(dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
+        opened = connection_class.connect(*arguments, **parameters)
+        try:
+            # Whoever is cut off in the middle of a transaction must not keep the writers' lock.
+            opened.execute(f"SET idle_in_transaction_session_timeout = {round(_IDLE_TIMEOUT_S * 1000)}")
+            # Shorter than our own patience, so that the database can say what it waited for.
+            opened.execute(f"SET lock_timeout = {round(800 * timeout_s)}")
+            opened.commit()
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    event.listen(engine, "do_connect", connect)
+    return engine
+
+
+def take_turn(connection: Connection) -> None:
+    """Wait until no other transaction writes, and keep the others waiting until this one ends.
+
+    Numbers of journal rows are given out when a row is inserted and seen when its transaction commits: with writers
+    side by side, a reader that resumes after the last number it saw would miss the rows of the slower one.
+    """
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _WRITERS})
+
+
+def allow_time(connection: Connection, seconds: float) -> None:
+    """Let the rest of this transaction's statements take so long: an upgrade may rewrite large tables."""
+    driver = connection.connection.driver_connection
+    if driver is not None:
+        driver.answer_within_s = seconds
+
+
+def database_now(connection: Connection) -> float:
+    """Return the database's own time in epoch seconds: the one clock that all agents share."""
+    return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())::float8")).scalar_one())
+
+
+def _deadline_connection(timeout_s: float) -> Any:
+    import psycopg
+
+    class DeadlineConnection(psycopg.Connection[Any]):
+        """Gives up on an answer, and on the connection with it, that does not come in time."""
+
+        answer_within_s = timeout_s
+
+        def wait(self, gen: Any, *arguments: Any, **parameters: Any) -> Any:
+            return super().wait(self._within(gen), *arguments, **parameters)
+
+        def commit(self) -> None:
+            super().commit()
+            self.answer_within_s = timeout_s
+
+        def rollback(self) -> None:
+            super().rollback()
+            self.answer_within_s = timeout_s
+
+        def _within(self, steps: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+            until = time.monotonic() + self.answer_within_s
+            try:
+                wanted = next(steps)
+                while True:
+                    # The driver comes back a few times a second, whether there is something to read or not.
+                    there = yield wanted
+                    if time.monotonic() > until:
+                        self.close()
+                        raise psycopg.OperationalError(f"the database did not answer within {self.answer_within_s:g} s")
+                    wanted = steps.send(there)
+            except StopIteration as ended:
+                answer: T = ended.value
+                return answer
+
+    return DeadlineConnection

@@ -1,0 +1,193 @@
+"""A real PostgreSQL server in a directory of its own, and a TCP proxy in front of it that can be cut."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+START_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server; every test makes databases of its own in it."""
+
+    port: int
+    directory: Path
+
+    def new_database(self, name: str) -> str:
+        """Make an empty database and return its URL."""
+        with psycopg.connect(f"host=127.0.0.1 port={self.port} user=trimtab dbname=postgres", autocommit=True) as admin:
+            admin.execute(f'CREATE DATABASE "{name}"')
+        return self.url(name, self.port)
+
+    def url(self, name: str, port: int) -> str:
+        """The URL of a database through this port."""
+        return f"postgresql+psycopg://trimtab@127.0.0.1:{port}/{name}"
+
+    def freeze(self) -> None:
+        """Stop every process of the server, as a hung machine does: it takes connections and says nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        postmaster = int((self.directory / "data/postmaster.pid").read_text().splitlines()[0])
+        children = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(postmaster)], capture_output=True, text=True, check=False
+        )
+        for pid in (postmaster, *map(int, children.stdout.split())):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def running_server() -> Iterator[Server]:
+    """Make and run a server until the block ends.
+
+    initdb refuses to run as root: then the server runs as the user `postgres`, or `nobody`.
+    """
+    programs = _programs()
+    user = _unprivileged() if os.geteuid() == 0 else None
+    # Not in pytest's directory: that lets no other user in.
+    directory = Path(tempfile.mkdtemp(prefix="trimtab-pg-"))
+    try:
+        if user is not None:
+            os.chown(directory, user.pw_uid, user.pw_gid)
+        port = _free_port()
+        _run(user, directory, programs / "initdb", "-D", directory / "data", "-U", "trimtab", "-A", "trust", "-N")
+        settings = {
+            "port": port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": directory,
+            # What a crash of the machine would cost is not what these tests are about.
+            "fsync": "off",
+            "max_connections": 60,
+        }
+        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
+        control = programs / "pg_ctl"
+        _run(user, directory, control, "-D", directory / "data", "-w", "-t", START_TIMEOUT_S, "-o", options,
+             "-l", directory / "log", "start")  # fmt: skip
+        try:
+            yield Server(port, directory)
+        finally:
+            _run(user, directory, control, "-D", directory / "data", "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class Proxy:
+    """Forwards connections to a port until it is cut; while cut, it takes bytes and connections and passes on none."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._open = threading.Event()
+        self._open.set()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Pass on nothing any more, silently, as a network that swallows packets."""
+        self._open.clear()
+
+    def reset(self) -> None:
+        """Cut, and end every connection, as a firewall that restarts."""
+        self.cut()
+        self._end_all()
+
+    def mend(self) -> None:
+        """Connect anew from here on; connections that were cut are ended, for what they lost is lost."""
+        self._end_all()
+        self._open.set()
+
+    def close(self) -> None:
+        """End everything."""
+        self._listener.close()
+        self._end_all()
+
+    def _end_all(self) -> None:
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for end in pair:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                return
+            with self._lock:
+                self._pairs.append((client, server))
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                if self._open.is_set():
+                    sink.sendall(data)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+
+def _run(user: pwd.struct_passwd | None, directory: Path, *command: object) -> None:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=directory,
+        user=None if user is None else user.pw_uid,
+        group=None if user is None else user.pw_gid,
+        extra_groups=None if user is None else [],
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(directory)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=2 * START_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))} failed: {done.stderr}")
+
+
+def _programs() -> Path:
+    # Debian keeps the server's own commands out of PATH, one directory per version.
+    found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"), key=lambda path: int(Path(path).parts[4]))
+    initdb = Path(found[-1]) if found else Path(str(shutil.which("initdb")))
+    return initdb.resolve().parent
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam("postgres")
+    except KeyError:
+        return pwd.getpwnam("nobody")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -24,7 +24,7 @@ TEST_READY := $(VENV)/.ready-for-test
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dry-run test check format bench lock clean
+.PHONY: help setup graphite dry-run test check format bench lock clean
 
 help:
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
@@ -33,7 +33,7 @@ help:
 	@echo 'make format                              sort imports and format the code'
 	@echo 'make bench   [ARGS="tick --json"]        run one benchmark, or list them'
 	@echo 'make lock    [ARGS=--upgrade]            resolve constraints.txt again'
-	@echo 'make clean                               remove .venv, caches and build output'
+	@echo 'make clean                               remove both environments, caches and build output'
 
 $(MADE):
 	@case "$(PYTHON_VERSION)" in \
@@ -70,6 +70,10 @@ check: $(TEST_READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# A real Graphite for the tests and `make bench ARGS=ingest`, in an environment of its own; the tests make it too.
+graphite: $(TEST_READY)
+	@$(BIN)/python -m tests.graphite.installation
+
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
@@ -93,5 +97,5 @@ lock: $(MADE)
 	@echo "constraints.txt: $$(grep -c '==' constraints.txt) packages"
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-graphite build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find $(PRODUCT) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -61,6 +61,10 @@ class AutoScalingActuator:
         group = self._group(intent)
         return self._sizes.follow(intent, group, observed, now) if group else self._unknown(intent, now)
 
+    def clock_stepped(self, step_s: float) -> None:
+        """Carry the drains over a step of the wall clock."""
+        self._drains.clock_stepped(step_s)
+
     def tend(
         self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float
     ) -> tuple[Event, ...]:

@@ -31,6 +31,10 @@ class Actuator(Protocol):
         """
         ...
 
+    def clock_stepped(self, step_s: float) -> None:
+        """Carry times kept in memory over a step of the wall clock by `step_s` seconds."""
+        ...
+
     def tend(
         self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float
     ) -> tuple[Event, ...]:

@@ -106,6 +106,11 @@ class Aggregator:
         rosters = {group.key: self._rosters.get((fleet.name, group.key)) for group in fleet.groups}
         return {key: roster.vms if roster is not None else () for key, roster in rosters.items()}
 
+    def clock_stepped(self, step_s: float) -> None:
+        """Carry what is remembered of VMs over a step of the wall clock by `step_s`."""
+        for roster in self._rosters.values():
+            roster.clock_stepped(step_s)
+
     def busy_cores(self, fleet: Fleet, now: float) -> Mapping[str, float | None]:
         """Return per VM its busy cores as last reported, None when that is older than a minute or was never.
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.state import LoopState
+from domain.decisions import Intent
 
 
-def shifted(state: LoopState, step_s: float) -> LoopState:
-    """Return the state with every stored time moved by `step_s`, the seconds by which the wall clock was set."""
+def shifted(state: LoopState, step_s: float, open_intents: Sequence[Intent] = ()) -> LoopState:
+    """Return the state with every stored time moved by `step_s`, the seconds by which the wall clock was set.
+
+    Intents stand in the ledger as they were opened; where the open ones are on the new clock is part of the state.
+    """
+    times = {intent.intent_id: _times(intent, state) for intent in open_intents}
     return replace(
         state,
         cooldowns=tuple(replace(c, until=c.until + step_s) for c in state.cooldowns),
@@ -20,4 +26,42 @@ def shifted(state: LoopState, step_s: float) -> LoopState:
         seen_interruptions={vm: at + step_s for vm, at in state.seen_interruptions.items()},
         last_busy_at=None if state.last_busy_at is None else state.last_busy_at + step_s,
         last_bin_end=None,
+        intent_times={name: (created + step_s, deadline + step_s) for name, (created, deadline) in times.items()},
     )
+
+
+def not_ahead(state: LoopState, open_intents: Sequence[Intent], now: float) -> LoopState:
+    """Return the state with no time further ahead than it can be, as when the clock was set back while no agent ran.
+
+    Then nobody saw the step: what rests begins its rest anew, and what happened counts as having happened now. A step
+    forward in such a time cannot be told from the time passing.
+    """
+    ahead = {
+        intent.intent_id: (now, now + deadline - created)
+        for intent in open_intents
+        for created, deadline in [_times(intent, state)]
+        if created > now
+    }
+    return replace(
+        state,
+        cooldowns=tuple(replace(c, until=min(c.until, now + c.length_s)) for c in state.cooldowns),
+        changes=tuple(replace(c, at=min(c.at, now)) for c in state.changes),
+        capacity=tuple(replace(m, until=min(m.until, now + m.length_s)) for m in state.capacity),
+        breakers=tuple(replace(b, open_until=min(b.open_until, now + b.length_s)) for b in state.breakers),
+        spend=replace(state.spend, at=min(state.spend.at, now)),
+        interrupted={vm: min(at, now) for vm, at in state.interrupted.items()},
+        seen_interruptions={vm: min(at, now) for vm, at in state.seen_interruptions.items()},
+        last_busy_at=None if state.last_busy_at is None else min(state.last_busy_at, now),
+        last_bin_end=None if state.last_bin_end is None or state.last_bin_end > now else state.last_bin_end,
+        intent_times={**state.intent_times, **ahead},
+    )
+
+
+def on_this_clock(intent: Intent, state: LoopState) -> Intent:
+    """Return an open intent with its times as the clock now reads, however often it was set since."""
+    created_at, deadline_at = _times(intent, state)
+    return replace(intent, created_at=created_at, deadline_at=deadline_at)
+
+
+def _times(intent: Intent, state: LoopState) -> tuple[float, float]:
+    return state.intent_times.get(intent.intent_id, (intent.created_at, intent.deadline_at))

@@ -22,6 +22,7 @@ def state_after_outcome(
     state = replace(
         state_after_nothing_done(state, intent, outcome),
         known_desired=_known_desired(state.known_desired, intent, outcome),
+        intent_times={name: times for name, times in state.intent_times.items() if name != intent.intent_id},
     )
     if outcome.shortages:
         state = replace(state, capacity=record_shortage(state.capacity, outcome.shortages, now, limits))
@@ -44,16 +45,15 @@ def with_cause(outcome: Outcome, before: Outcome | None) -> Outcome:
 def _known_desired(known: Mapping[str, int], intent: Intent, outcome: Outcome) -> dict[str, int]:
     """Return the sizes that are ours, by which the next reading tells what somebody else has changed.
 
-    An intent that did not come off as asked leaves its group's size open: a call whose answer got lost may have set it,
-    and what AWS could not launch may or may not have been given back. The next reading is taken as it is then. Where
-    somebody else is known to have changed it, or nothing was sent, ours is what was achieved.
+    An overdue intent leaves its group's size open: what was achieved could not be read, or AWS may or may not have
+    been asked, or what it did not launch was not given back. The next reading is taken as it is then.
     """
     after = dict(known)
     if intent.direction is Direction.REPLACE or outcome.status is Status.DONE:
         return after
-    if outcome.status is Status.SKIPPED or outcome.reason is Reason.SUPERSEDED:
+    if outcome.reason is Reason.OVERDUE:
+        after.pop(intent.group, None)
+    else:
         achieved = outcome.achieved if intent.direction is Direction.OUT else -outcome.achieved
         after[intent.group] = intent.before + achieved
-    else:
-        after.pop(intent.group, None)
     return after

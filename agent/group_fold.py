@@ -64,7 +64,7 @@ class _Vms:
     pending: Mask
     in_service: Mask
     healthy: Mask
-    since: Floats
+    launched: Floats
 
 
 def fold_group(
@@ -90,8 +90,7 @@ def fold_group(
     """
     vms = _vms(fleet, group, observed, store)
     seats = roster.seat(vms.names, now)
-    first_seen = roster.first_seen(seats)
-    since = np.where(np.isnan(vms.since), first_seen, vms.since)
+    since = roster.since(seats, vms.launched)
     age = now - since
 
     warm_since = _warm_since(vms, seats, store, roster, fold.end)
@@ -170,7 +169,7 @@ def _vms(fleet: str, group: Group, observed: GroupObserved, store: SeriesStore) 
         pending=np.array([state is Lifecycle.PENDING for state in states], dtype=np.bool_),
         in_service=np.array([state is Lifecycle.IN_SERVICE for state in states], dtype=np.bool_),
         healthy=np.array([instance.healthy for instance in instances], dtype=np.bool_),
-        since=np.array([math.nan if i.launched_at is None else i.launched_at for i in instances], dtype=np.float64),
+        launched=np.array([math.nan if i.launched_at is None else i.launched_at for i in instances], dtype=np.float64),
     )
 
 

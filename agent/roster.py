@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,6 +30,8 @@ class GroupRoster:
         self._idle_since = np.full(_FIRST_SEATS, np.nan)
         self._missing_since: list[float] = []
         self._arrived = 0
+        self._not_before = np.full(_FIRST_SEATS, np.nan)
+        self._seated_at: float | None = None
 
     @property
     def vms(self) -> tuple[str, ...]:
@@ -37,17 +40,18 @@ class GroupRoster:
 
     def seat(self, vms: Sequence[str], now: float) -> Ints:
         """Return the seats of these VMs; new ones are first seen now, those not named are forgotten."""
+        before, self._seated_at = self._seated_at, now
         seats = [self._seats.get(vm, -1) for vm in vms]
         self._arrived = seats.count(-1)
         for position, seat in enumerate(seats):
             if seat < 0:
-                seats[position] = self._take_seat(vms[position], now)
+                seats[position] = self._take_seat(vms[position], now, math.nan if before is None else before)
         if len(self._seats) > len(seats):
             for vm in self._seats.keys() - set(vms):
                 self._free.append(self._seats.pop(vm))
         return np.array(seats, dtype=np.int64)
 
-    def _take_seat(self, vm: str, now: float) -> int:
+    def _take_seat(self, vm: str, now: float, not_before: float) -> int:
         known = self._seats.get(vm)
         if known is not None:
             return known
@@ -56,14 +60,31 @@ class GroupRoster:
             self._first_seen = np.concatenate([self._first_seen, more])
             self._warm_since = np.concatenate([self._warm_since, more])
             self._idle_since = np.concatenate([self._idle_since, more])
+            self._not_before = np.concatenate([self._not_before, more])
         seat = self._free.pop() if self._free else len(self._seats)
         self._seats[vm] = seat
         self._first_seen[seat], self._warm_since[seat], self._idle_since[seat] = now, np.nan, np.nan
+        self._not_before[seat] = not_before
         return seat
 
-    def first_seen(self, seats: Ints) -> Floats:
-        """When each VM was first seen."""
-        return self._first_seen[seats]
+    def since(self, seats: Ints, launched: Floats) -> Floats:
+        """Return since when each VM exists: as the cloud says, where that agrees with what was seen.
+
+        launched: the cloud's launch times, nan where unknown (first seen counts then). A VM is no younger than when it
+        was first seen, and one that was not there at an earlier call no older than that call: the cloud's clock and
+        ours may differ, and a VM just ordered must not look overdue because ours was set.
+        """
+        first_seen = self._first_seen[seats]
+        known = np.fmin(np.fmax(launched, self._not_before[seats]), first_seen)
+        return np.where(np.isnan(launched), first_seen, known)
+
+    def clock_stepped(self, step_s: float) -> None:
+        """Carry what is remembered over a step of the wall clock."""
+        for times in (self._first_seen, self._warm_since, self._idle_since, self._not_before):
+            times += step_s
+        self._missing_since = [since + step_s for since in self._missing_since]
+        if self._seated_at is not None:
+            self._seated_at += step_s
 
     def warm_since(self, seats: Ints) -> Floats:
         """When each VM first reported, nan while it has not."""

@@ -94,7 +94,7 @@ class SeriesStore:
         with self._lock:
             row_of = self._rows_by_path.get
             full, next_slot = self._full, self._next_slot
-            after = max(now - self._limits.max_age_s, self._closed_until)
+            after = max(now - self._limits.max_age_s, self._closed_before(now))
             until = now + self._limits.max_ahead_s
             kept_times, kept_values, newest = self._times, self._values, self._newest
             for position, path in enumerate(paths):
@@ -140,9 +140,13 @@ class SeriesStore:
             return RejectReason.FUTURE
         if at <= now - self._limits.max_age_s:
             return RejectReason.TOO_OLD
-        if at <= self._closed_until:
+        if at <= self._closed_before(now):
             return RejectReason.LATE
         return None
+
+    def _closed_before(self, now: float) -> float:
+        """Return until when bins are closed; a bin closed ahead of the clock was closed before that was set back."""
+        return self._closed_until if self._closed_until <= now else NEVER
 
     def _place_out_of_order(self, row: int, value: float, at: float) -> None:
         first = row * DEPTH

@@ -89,7 +89,8 @@ class LoopState:
     known_desired: per group key what we last asked or adopted, to tell drift. memory, shadow_memory: the policies' own
     state. protected: VM ids whose scale-in protection is, or is about to be, ours. submitted_seen: the job source's
     counter as last read. submitted_in_episode: jobs submitted since the live episode began. last_busy_at: when
-    something last ran or waited. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
+    something last ran or waited. intent_times: per id of an open intent, when it was made and its deadline, where the
+    clock was set since. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
     rebuilt from what the VMs report.
     """
 
@@ -109,6 +110,7 @@ class LoopState:
     submitted_in_episode: float = 0.0
     last_busy_at: float | None = None
     last_bin_end: float | None = None
+    intent_times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     memory: Memory = field(default_factory=dict)
     shadow_memory: Memory = field(default_factory=dict)
     policy: str = ""

@@ -12,7 +12,7 @@ from actuators.base import Actuator
 from actuators.drift import DriftRule, drift
 from actuators.protection import owned_from_now
 from agent.aggregate import AggregationSettings, Aggregator
-from agent.clock_jump import shifted
+from agent.clock_jump import not_ahead, on_this_clock, shifted
 from agent.consequences import state_after_outcome, with_cause
 from agent.decide import Decided, DecisionInputs, decide
 from agent.happenings import happenings
@@ -61,7 +61,8 @@ class Ports:
     """What a tick talks to.
 
     `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader; `fence` raises Fenced when
-    nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs.
+    nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
+    `clock_step_s` is a step of the clock seen but not recorded yet.
     """
 
     fleets: tuple[ManagedFleet, ...]
@@ -76,6 +77,7 @@ class Ports:
     interruptions: InterruptionSource | None = None
     jumps: JumpDetector = field(default_factory=JumpDetector)
     fence: Callable[[], None] | None = None
+    clock_step_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ def _turn(now: float, ports: Ports) -> TickReport:
     ports.ledger.check_epoch(ports.epoch)
     names = [managed.fleet.name for managed in ports.fleets]
     states = ports.ledger.loop_states(names)
-    events = list(_carry_over_clock_step(now, ports, states))
+    jumps = _carry_over_clock_step(now, ports, states)
+    events: list[Event] = []
     before = dict(states)
     fleets = [managed.fleet for managed in ports.fleets]
     observed = ports.actuator.observe(fleets, now)
@@ -151,7 +154,7 @@ def _turn(now: float, ports: Ports) -> TickReport:
         tuple(inputs.snapshot for inputs, _ in records if inputs.snapshot is not None),
         tuple(decided.decision for _, decided in records),
         tuple(outcomes),
-        tuple(events),
+        (*jumps, *events),
     )
 
 
@@ -187,15 +190,26 @@ def _record(
 
 
 def _carry_over_clock_step(now: float, ports: Ports, states: dict[str, LoopState]) -> tuple[Event, ...]:
-    step_s = ports.jumps.observe(now, ports.monotonic())
+    """Move every remembered time along when the clock was set, and record that before anything else is done."""
+    seen_s = ports.jumps.observe(now, ports.monotonic())
+    if seen_s:
+        ports.aggregator.clock_stepped(seen_s)
+        ports.actuator.clock_stepped(seen_s)
+    # What could not be recorded the last time is still to be carried over.
+    ports.clock_step_s += seen_s
+    step_s = ports.clock_step_s
+    open_intents = ports.ledger.open_intents()
+    for name, state in states.items():
+        ours = [intent for intent in open_intents if intent.fleet == name]
+        states[name] = not_ahead(shifted(state, step_s, ours) if step_s else state, ours, now)
     if not step_s:
         return ()
-    for name, state in states.items():
-        states[name] = shifted(state, step_s)
-    detail = (
-        f"the clock was set {'forward' if step_s > 0 else 'back'} by {abs(step_s):.0f} s; stored times moved with it"
-    )
-    return tuple(Event(name, now, Reason.CLOCK_JUMP, detail) for name in states)
+    direction = "forward" if step_s > 0 else "back"
+    detail = f"the clock was set {direction} by {abs(step_s):.0f} s; stored times moved with it"
+    events = tuple(Event(name, now, Reason.CLOCK_JUMP, detail) for name in states)
+    ports.ledger.record((), events, states)
+    ports.clock_step_s = 0.0
+    return events
 
 
 def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Observed) -> list[tuple[Intent, Outcome]]:
@@ -206,6 +220,8 @@ def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Ob
     if open_intents and ports.mode is Mode.ACT:
         ports.ledger.check_writable()
     for intent in open_intents:
+        if intent.fleet in states:
+            intent = on_this_clock(intent, states[intent.fleet])
         if intent.fleet not in limits:
             outcome = _closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now)
         elif ports.mode is Mode.OBSERVE:

@@ -23,6 +23,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._faults: list[tuple[Struck, dict[Reason, str]]] = []
+        self._types: list[str] = []
 
     def struck(self, fault: Struck) -> None:
         """Take a fault that has just struck."""
@@ -35,9 +36,10 @@ class Answers:
                 if reason in fault.beat.met and reason not in words and fault.vm in ("", about):
                     words[reason] = fault.beat.met[reason]
             for decision in report.decisions:
-                types = fallback_types(fleet, decision)
-                if types and Reason.CAPACITY_FALLBACK in fault.beat.met:
-                    words[Reason.CAPACITY_FALLBACK] = f"{fault.beat.met[Reason.CAPACITY_FALLBACK]} to {types}"
+                self._types += [name for name in fallback_types(fleet, decision) if name not in self._types]
+                if self._types and Reason.CAPACITY_FALLBACK in fault.beat.met:
+                    to = ", ".join(self._types)
+                    words[Reason.CAPACITY_FALLBACK] = f"{fault.beat.met[Reason.CAPACITY_FALLBACK]} to {to}"
 
     def told(self) -> tuple[Answered, ...]:
         """Return the faults in the order in which they struck."""
@@ -51,13 +53,12 @@ def _told(report: TickReport) -> list[tuple[Reason, str]]:
     return told
 
 
-def fallback_types(fleet: Fleet, decision: Decision) -> str:
-    """Return the types that a decision asks for in place of one that AWS does not have, "" when it does not."""
+def fallback_types(fleet: Fleet, decision: Decision) -> list[str]:
+    """Return the types that a decision asks for in place of one that AWS does not have."""
     moved = [effect for effect in decision.effects if effect.reason is Reason.CAPACITY_FALLBACK]
     acting = {intent.group for intent in decision.intents if intent.direction is Direction.OUT}
-    types = [
+    return [
         group.vm_type.name
         for k, group in enumerate(fleet.groups)
         if group.key in acting and any(effect.after[k] > effect.before[k] for effect in moved)
     ]
-    return " and ".join(types)

@@ -47,7 +47,7 @@ class DryRunCloud:
 def fake_aws(
     fleet_groups: Sequence[Group], initial: Sequence[int], clock: ScaledClock, seed: int
 ) -> Iterator[DryRunCloud]:
-    """Run the fake AWS and set up `fleet_groups` at their `initial` sizes, all VMs in service; gone when the block ends.
+    """Run the fake AWS and set up `fleet_groups` at `initial` sizes, all in service; gone when the block ends.
 
     Raises RuntimeError when it does not start.
     """
@@ -101,10 +101,10 @@ def _client(service: str, endpoint: str) -> Any:
 
 
 def bill(cloud: DryRunCloud, fleet: Fleet, start: float, end: float) -> float:
-    """Return the dollars of rent between `start` and `end`, from when EC2 says that each VM was launched and terminated.
+    """Return the dollars of rent between `start` and `end`, as EC2's own records of launches and ends have it.
 
-    By the second from its launch on, 60 s at the least, at the prices of the fleet's settings. VMs of other types cost
-    nothing.
+    By the second from a VM's launch on, 60 s at the least, at the prices of the fleet's settings; VMs of other types
+    cost nothing.
     """
     prices = {group.vm_type.name: group.vm_type.price_per_hour for group in fleet.groups}
     machines = _client("ec2", cloud.endpoint)

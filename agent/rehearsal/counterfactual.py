@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def world_of(fleet: Fleet, initial: tuple[int, ...]) -> SimulationConfig:
 
 def never_ending(trace: Trace, horizon_s: float) -> Trace:
     """Return the trace with one more job, a day after the horizon: the fleet costs money until then, jobs or not."""
-    last = {
+    last: dict[str, float] = {
         "job_id": int(trace.job_id.max(initial=0)) + 1,
         "arrival_s": max(horizon_s, float(trace.arrival_s.max(initial=0.0))) + AFTER_THE_END_S,
         "service_s": 1.0,
@@ -82,7 +83,7 @@ def never_ending(trace: Trace, horizon_s: float) -> Trace:
         "release_after": -1,
         "pause_s": 0.0,
     }
-    columns = {name: np.append(getattr(trace, name), value) for name, value in last.items()}
+    columns: dict[str, Any] = {name: np.append(getattr(trace, name), value) for name, value in last.items()}
     return replace(trace, **columns)
 
 

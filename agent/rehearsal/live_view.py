@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -19,7 +19,7 @@ from agent.rehearsal.answers import Answers
 from agent.rehearsal.screen import Moment, clock_text, notable
 from agent.rehearsal.story import Struck
 from domain.clock import Clock
-from domain.decisions import Decision, Mode, Proposal, Reason, Verdict
+from domain.decisions import Decision, Event, Mode, Reason, Verdict
 from domain.fleet import Fleet
 from domain.snapshot import GroupSnapshot, Snapshot
 
@@ -28,6 +28,8 @@ KEPT_LINES = 40
 LINES_AROUND = 17
 """Rows of the view besides the log and the faults."""
 FEWEST_LOG_LINES = 3
+WIDE = 88
+"""Columns that the fleet's table takes with its legend."""
 REFRESHES_PER_S = 4
 ROUTINE_OUTCOMES = frozenset({Reason.DONE})
 ON_THE_FAULTS_LINE = frozenset({Reason.METRICS_LOST, Reason.METRICS_RETURNED, Reason.CAPACITY_RETURNED})
@@ -145,7 +147,7 @@ class LiveScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw what there is now."""
-        yield Panel(self._body(console, options), title=f"trimtab dry run: {self._story}", title_align="left")
+        yield Panel(self._body(console, options), title=f"trimtab dry run, --fault {self._story}", title_align="left")
 
     def _body(self, console: Console, options: ConsoleOptions) -> RenderableType:
         picture, width = self._picture, options.max_width - 4
@@ -155,7 +157,7 @@ class LiveScreen:
             return Group(*parts, "", Text("the first minute is being measured", style="dim"))
         snapshot = next(iter(picture.moment.report.snapshots), None)
         if snapshot is not None:
-            parts += ["", fleet_table(picture.moment.fleet, snapshot, width)]
+            parts += ["", fleet_table(picture.moment.fleet, snapshot, wanted(picture.moment), width)]
         parts += ["", *self._jobs_and_money(picture, snapshot, width)]
         if picture.faults:
             parts += ["", *fault_lines(picture.faults, width)]
@@ -205,18 +207,28 @@ class LiveScreen:
         return [_one_line(Text("jobs    ", style="dim") + counts), _one_line(Text("rent    ", style="dim") + cost)]
 
 
-def fleet_table(fleet: Fleet, snapshot: Snapshot, width: int) -> Table:
+def wanted(moment: Moment) -> dict[str, int]:
+    """Return the sizes per group key that this turn asks for."""
+    return {intent.group: intent.target for decision in moment.report.decisions for intent in decision.intents}
+
+
+def fleet_table(fleet: Fleet, snapshot: Snapshot, asked: Mapping[str, int], width: int) -> Table:
     """Return the fleet by type: a bar of its VMs, and how many are requested, warm, booting and draining."""
     table = Table(box=None, pad_edge=False, header_style="dim")
+    wide = width >= WIDE
     legend = Text.assemble(("█", "green"), " warm ", ("▒", "yellow"), " booting ", ("░", "red"), " draining")
     table.add_column("type", no_wrap=True)
-    table.add_column(legend, min_width=26, no_wrap=True)
+    table.add_column(legend if wide else "VMs", no_wrap=True)
     for heading in ("requested", "warm", "booting", "draining", "CPU"):
         table.add_column(heading, justify="right", no_wrap=True)
     for group, seen in zip(fleet.groups, snapshot.groups, strict=True):
-        cpu = "–" if seen.cpu_mean is None else f"{seen.cpu_mean:.0%}"
-        numbers = [str(n) if n else "·" for n in (seen.requested, seen.warm, seen.booting, seen.draining)]
-        table.add_row(group.vm_type.name, vm_bar(seen, 2 if width >= 76 else 1), *numbers, cpu)
+        cpu = f"{seen.cpu_mean:.0%}" if seen.cpu_mean is not None and seen.warm else "–"
+        numbers = [str(n) if n else "·" for n in (seen.warm, seen.booting, seen.draining)]
+        target = asked.get(group.key, seen.requested)
+        requested = Text(str(seen.requested) if seen.requested else "·")
+        if target != seen.requested:
+            requested = Text(f"{seen.requested}→{target}", style="bold")
+        table.add_row(group.vm_type.name, vm_bar(seen, 2 if wide else 1), requested, *numbers, cpu)
     return table
 
 
@@ -248,7 +260,7 @@ def log_lines(moment: Moment) -> list[Line]:
     """Return the log's lines of one turn: what a fault's own line shows, and routine, is left out."""
     fleet, report = moment.fleet, moment.report
     events, decisions, outcomes = notable(report)
-    lines = [Line(e.at, f"{e.detail}", "yellow") for e in events if e.reason not in ON_THE_FAULTS_LINE]
+    lines = event_lines(events)
     requested = {snapshot.fleet: snapshot.requested for snapshot in report.snapshots}
     lines += [_decision_line(fleet, decision, requested.get(decision.fleet)) for decision in decisions]
     for outcome in outcomes:
@@ -262,6 +274,20 @@ def log_lines(moment: Moment) -> list[Line]:
     return lines
 
 
+def event_lines(events: Sequence[Event]) -> list[Line]:
+    """Return one line for each kind of event: the first of them, and how many more there were."""
+    over = {event.subject for event in events if event.reason is Reason.DRAINED}
+    by_reason: dict[Reason, list[Event]] = {}
+    for event in events:
+        if event.reason in ON_THE_FAULTS_LINE or (event.reason is Reason.DRAINING and event.subject in over):
+            continue
+        by_reason.setdefault(event.reason, []).append(event)
+    return [
+        Line(same[0].at, same[0].detail + (f" (and {len(same) - 1} more)" if same[1:] else ""), "yellow")
+        for same in by_reason.values()
+    ]
+
+
 def _decision_line(fleet: Fleet, decision: Decision, requested: tuple[int, ...] | None) -> Line:
     """A change with its reason, or what was held and by which rail; a minute held like the last one only counts."""
     rails = [e for e in decision.effects if e.verdict is not Verdict.PASSED and e.detail]
@@ -270,17 +296,12 @@ def _decision_line(fleet: Fleet, decision: Decision, requested: tuple[int, ...] 
         return Line(decision.at, f"{name} {decision.sentence}", "yellow", f"held {decision.reason}")
     moves = spelled_moves(fleet, requested, decision.desired)
     if moves:
-        why = f"{rails[-1].reason}: {rails[-1].detail}" if rails else reason_of(decision.proposal)
+        why = rails[-1].detail if rails else decision.proposal.detail or str(decision.reason)
         return Line(decision.at, f"{name} {moves}  ({why})", "bold")
     wanted = spelled_moves(fleet, requested, decision.proposal.desired)
     why = rails[-1].detail.rpartition(" held at ")[2].partition(": ")[2] or rails[-1].detail if rails else ""
-    held = f"{name} held: {wanted or 'no change'}  ({decision.reason}{f': {why}' if why else ''})"
+    held = f"{name} held: {wanted or 'no change'}  ({why or decision.reason})"
     return Line(decision.at, held, "dim", f"held {decision.reason}")
-
-
-def reason_of(proposal: Proposal) -> str:
-    """Return why a policy proposed what it did, in one line."""
-    return f"{proposal.reason}: {proposal.detail}" if proposal.detail else str(proposal.reason)
 
 
 def spelled_moves(fleet: Fleet, before: Sequence[int], after: Sequence[int]) -> str:
@@ -303,7 +324,7 @@ def sparkline(values: Sequence[int], width: int) -> str:
     """Return the last `width` values as bars; the highest is the full height."""
     shown = values[-width:] if width else []
     most = max([*shown, 1])
-    return "".join(SPARKS[round(value / most * (len(SPARKS) - 1))] if value else " " for value in shown)
+    return "".join(SPARKS[round(value / most * (len(SPARKS) - 1))] for value in shown)
 
 
 def _drawn(line: Line) -> Text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
@@ -15,6 +14,7 @@ import structlog
 from rich.console import Console
 
 from agent.ledger import Ledger
+from agent.ledger.records import JournalEntry
 from agent.rehearsal.live_view import LiveScreen
 from agent.rehearsal.run import LEDGER, LOG, DryRun, DryRunOptions, fresh_directory, shown_path, shown_program
 from agent.rehearsal.screen import JsonScreen, LineScreen, Screen
@@ -58,7 +58,7 @@ def play(
     elif headless or not console.is_terminal or console.is_dumb_terminal:
         screen = LineScreen()
     else:
-        screen = LiveScreen(console, story.about)
+        screen = LiveScreen(console, story.name)
     fresh_directory(directory)
     run = DryRun(options, screen)
     try:
@@ -126,7 +126,7 @@ def _print_stopped(console: Console, json_screen: JsonScreen | None, run: DryRun
 
 def _print_events(screen: JsonScreen, directory: Path) -> None:
     with Ledger.open(f"sqlite:///{(directory / LEDGER).resolve()}", read_only=True) as ledger:
-        journal = []
+        journal: list[JournalEntry] = []
         while entries := ledger.journal(journal[-1].seq if journal else 0):
             journal += entries
     reasons: dict[int, list[str]] = {}

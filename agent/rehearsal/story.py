@@ -66,7 +66,7 @@ class Struck:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One reason that the ledger gives, when (epoch seconds), and what it is about: a VM, a type and zone, or nothing."""
+    """One reason that the ledger gives, when (epoch seconds), and what it is about, such as a VM ("": nothing)."""
 
     reason: Reason
     at: float
@@ -100,12 +100,11 @@ def _always(strike: Callable[[Stage], None]) -> Strike:
 def _shortage(vm_type: str, minutes: float, at: float) -> Beat:
     return Beat(
         at,
-        f"AWS runs out of {vm_type} for {minutes:.0f} min",
+        f"no {vm_type} for {minutes:.0f} min",
         _always(lambda stage: stage.shortage(vm_type, minutes * 60)),
         {
-            Reason.CAPACITY_LOST: "seen",
             Reason.CAPACITY_FALLBACK: "fallback",
-            Reason.CAPACITY_RETURNED: "asked again",
+            Reason.CAPACITY_RETURNED: "asked for again",
         },
     )
 
@@ -113,7 +112,7 @@ def _shortage(vm_type: str, minutes: float, at: float) -> Beat:
 def _gap(minutes: float, at: float) -> Beat:
     return Beat(
         at,
-        f"no measurement arrives for {minutes:.0f} min",
+        f"no measurements for {minutes:.0f} min",
         _always(lambda stage: stage.metric_gap(minutes * 60)),
         {
             Reason.METRICS_LOST: "held",
@@ -127,7 +126,7 @@ def _throttle(rate: float, minutes: float, at: float) -> Beat:
     calls = "every call" if rate == 1.0 else f"{rate:.0%} of the calls"
     return Beat(
         at,
-        f"AWS throttles {calls} of the agent for {minutes:.0f} min",
+        f"{calls} throttled for {minutes:.0f} min",
         _always(lambda stage: stage.throttle(rate, minutes * 60)),
         {Reason.CLOUD_UNREADABLE: "held", Reason.THROTTLED: "tried again", Reason.DONE: "done"},
     )
@@ -136,7 +135,7 @@ def _throttle(rate: float, minutes: float, at: float) -> Beat:
 def _spot(at: float) -> Beat:
     return Beat(
         at,
-        "a VM gets its spot notice: two minutes",
+        "spot notice for a VM",
         lambda stage: stage.spot_notice(),
         {Reason.SPOT_INTERRUPTION: "replaced", Reason.DRAINING: "drains", Reason.DRAINED: "drained"},
     )
@@ -161,12 +160,11 @@ STORIES: tuple[Story, ...] = (
         (_shortage(LARGEST, 8.0, 0.0), _gap(3.0, 26.0), _spot(SPOT_AT)),
         (
             Reason.QUEUE_GREW,
-            Reason.NO_CAPACITY,
+            Reason.COOLING_DOWN,
             Reason.CAPACITY_LOST,
             Reason.CAPACITY_FALLBACK,
             Reason.DONE,
             Reason.CAPACITY_RETURNED,
-            Reason.STALE_INPUT,
             Reason.METRICS_LOST,
             Reason.METRICS_RETURNED,
             Reason.SPOT_INTERRUPTION,

@@ -79,7 +79,7 @@ class Summary:
     def how_lived(self) -> str:
         """How the run's own figures were obtained."""
         faults = next((len(story.beats) for story in STORIES if story.name == self.story), 0)
-        return f"lived, with the faults of '{self.story}'" if faults else "lived, without faults"
+        return "lived, with the story's faults" if faults else "lived, without faults"
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as plain data."""
@@ -128,11 +128,14 @@ class Summary:
         words = []
         for other in self.others:
             ratio = self.lived.cost / other.run.cost - 1.0 if other.run.cost else 0.0
+            compared = (
+                "as much as" if abs(ratio) < 0.005 else f"{abs(ratio):.0%} {'more' if ratio > 0 else 'less'} than"
+            )
             if other.run.policy.startswith(HINDSIGHT):
-                against = "the best constant fleet, whose size only hindsight knows,"
+                against = "the best constant fleet, whose size only hindsight knows"
             else:
                 against = other.name
-            words.append(f"{abs(ratio):.0%} {'more' if ratio > 0 else 'less'} than {against}")
+            words.append(f"{compared} {against}")
         return f"In all, this run cost {'; '.join(words)}."
 
     def table(self) -> RenderableType:
@@ -180,16 +183,10 @@ def compare(
     same = run_agent(policy, settled, trace, initial, horizon_s, seed)
     threshold = run_agent("threshold", settled, trace, initial, horizon_s, seed)
     constant = best_constant(settled.fleet, trace, horizon_s, seed)
-    sizes = " + ".join(
-        f"{count} {group.vm_type.name}"
-        for count, group in zip(
-            map(int, constant.policy.partition(":")[2].split(",")), settled.fleet.groups, strict=True
-        )
-        if count
-    )
+    sizes = constant.policy.partition(":")[2].replace(",", " + ")
     name = policy.partition(":")[0]
-    others = [Other(f"{name}, no faults", "simulated, with the same rails", same)]
+    others = [Other(f"{name} without faults", "simulated, with the same rails", same)]
     if name != "threshold":
-        others.append(Other("75 % threshold, no faults", "simulated, with the same rails", threshold))
-    others.append(Other(f"best constant: {sizes}", "simulated, size chosen in hindsight", constant))
+        others.append(Other("75 % threshold without faults", "simulated, with the same rails", threshold))
+    others.append(Other(f"best constant fleet: {sizes} VMs", "simulated, chosen in hindsight", constant))
     return tuple(others)

@@ -40,7 +40,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What a VM's metadata says of its future: whether it is to be terminated, and when AWS takes it back, if it does."""
+    """What a VM's metadata says of its future: whether it is to be terminated, and when AWS takes it back."""
 
     terminating: bool = False
     taken_at: float | None = None

@@ -15,7 +15,8 @@ def test_it_goes_from_the_inputs_through_every_rail_to_what_aws_did(trimtab: Tri
     lines = result.stdout.splitlines()
     assert lines[:2] == [
         "web-1  2026-03-01 12:00:00 UTC  act",
-        "  workers_l 0 -> 2 (queue_grew): 36 jobs of 60 core-s wait, 2 cores busy, 0 free, 0 booting, 0 VMs idle for long",
+        "  workers_l 0 -> 2 (queue_grew): "
+        "36 jobs of 60 core-s wait, 2 cores busy, 0 free, 0 booting, 0 VMs idle for long",
     ]
     seen = lines[lines.index("Seen") + 1 : lines.index("Proposed") - 1]
     assert seen == [

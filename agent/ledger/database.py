@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,14 @@ _REMEDIES: Final = {
 }
 
 
+WriteListener = Callable[[float, bool], None]
+"""Takes how many seconds a transaction that writes took, and whether it came to its end."""
+
+
+def _unheard(duration_s: float, is_written: bool) -> None:
+    """Let a write pass."""
+
+
 class Clash(LedgerError):
     """What was to be written contradicts what stands there; `names` is the database's word on which constraint."""
 
@@ -60,6 +69,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, read_only: bool, busy_timeout_s: float) -> None:
+        self.on_write: WriteListener = _unheard
         self._read_only = read_only
         self._busy_timeout_s = busy_timeout_s
         self._identity: tuple[int, int] | None = None
@@ -99,12 +109,29 @@ class Database:
         """
         if self._read_only:
             raise LedgerUnavailable(f"ledger {self.place} was opened for reading only: open it for writing")
-        with self._translated():
+        with self._watched(), self._translated():
             self._follow_file()
             with self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
                 if not self.sqlite:
                     postgresql.take_turn(connection)
                 yield connection
+
+    def size_bytes(self) -> int:
+        """Return the room that the ledger takes, SQLite's log included; LedgerUnavailable when it cannot be asked."""
+        if self.path is None:
+            with self.read() as connection:
+                return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
+        log = self.path.with_name(self.path.name + "-wal")
+        return sum(file.stat().st_size for file in (self.path, log) if file.exists())
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        began, is_written = time.monotonic(), False
+        try:
+            yield
+            is_written = True
+        finally:
+            self.on_write(time.monotonic() - began, is_written)
 
     def pragma(self, words: str) -> list[tuple[Any, ...]]:
         """Run one of SQLite's maintenance pragmas to its end, outside transactions; LedgerUnavailable as `write`."""

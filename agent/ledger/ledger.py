@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
 from agent.decide import Decided, DecisionInputs
-from agent.ledger import journal, operators, read, retention, state
+from agent.ledger import journal, lease, operators, read, retention, state
 from agent.ledger.database import Clash, Database
-from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry
+from agent.ledger.lease import Held, Taken
+from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry, Kind
 from agent.state import Controls, LoopState, Pause, PauseScope, Pin
 from domain.decisions import Decision, Event, Intent, Outcome
 from domain.errors import IntentConflict, LedgerUnavailable
@@ -78,14 +79,18 @@ class Ledger:
         decisions: Sequence[tuple[DecisionInputs, Decided]],
         events: Sequence[Event] = (),
         states: Mapping[str, LoopState] = _NO_STATES,
+        epoch: int | None = None,
     ) -> None:
         """Write decisions with their inputs, open intents and the loop states that follow, and events: all or nothing.
 
         A state in `states` takes the place of the one that its fleet's decision gave. IntentConflict when a group has
-        an open intent, Fenced when an intent's epoch is over, LedgerError when a decision has the id of another.
+        an open intent, Fenced when the epoch of a decision, or `epoch`, is over, LedgerError when a decision has the id
+        of another.
         """
         batch = journal.Batch(decisions, events)
         with self._intent_conflicts(batch.opened), self._database.write() as connection:
+            if epoch is not None:
+                state.check_epoch(connection, epoch)
             batch.write(connection)
             state.put_loop_states(connection, journal.states_after(decisions, states))
 
@@ -107,13 +112,17 @@ class Ledger:
         outcomes: Sequence[tuple[Intent, Outcome]],
         states: Mapping[str, LoopState] = _NO_STATES,
         events: Sequence[Event] = (),
+        epoch: int | None = None,
     ) -> None:
         """Write what came of intents, loop states and events: all or nothing.
 
-        A final status closes its intent. An outcome that says the same as the last one adds no journal row.
+        A final status closes its intent. An outcome that says the same as the last one adds no journal row. Fenced when
+        `epoch` is over: a deposed leader must not write its memory over the new one's.
         """
         rows = [journal.event_row(event) for event in events]
         with self._database.write() as connection:
+            if epoch is not None:
+                state.check_epoch(connection, epoch)
             journal.add_outcomes(connection, outcomes)
             journal.add(connection, rows)
             state.put_loop_states(connection, states)
@@ -170,6 +179,26 @@ class Ledger:
                 if attempt == _EPOCH_TRIES - 1:
                     raise
         raise AssertionError("unreachable")
+
+    @property
+    def shared(self) -> bool:
+        """Whether several agents may work on it, so that a lease must settle who leads."""
+        return not self._database.sqlite
+
+    def take_lease(self, owner: str, lease_s: float, at: float) -> Taken | Held:
+        """Take the lead of a shared ledger for `lease_s`, under a new epoch, unless another agent has it."""
+        with self._database.write() as connection:
+            return lease.take(connection, owner, lease_s, at)
+
+    def renew_lease(self, epoch: int, lease_s: float) -> bool:
+        """Keep the lead for `lease_s` from now on; False when it is no longer ours."""
+        with self._database.write() as connection:
+            return lease.renew(connection, epoch, lease_s)
+
+    def give_up_lease(self, epoch: int) -> None:
+        """Let another agent take the lead at once."""
+        with self._database.write() as connection:
+            lease.give_up(connection, epoch)
 
     def epoch(self) -> int:
         """Return the newest leader's epoch, 0 before the first."""
@@ -228,12 +257,38 @@ class Ledger:
         with self._database.read() as connection:
             return read.entries(connection, since_seq, fleet=fleet, limit=limit)
 
+    def newest_seq(self) -> int:
+        """Return the number of the journal's newest row, 0 when it has none."""
+        with self._database.read() as connection:
+            return read.newest_seq(connection)
+
+    def latest(
+        self,
+        kinds: Sequence[Kind],
+        *,
+        up_to_seq: int,
+        fleets: Sequence[str] | None = None,
+        limit: int = 20,
+        span: int = 5000,
+    ) -> list[JournalEntry]:
+        """Return the newest rows of these kinds among the last `span` numbers up to `up_to_seq`, the newest first."""
+        with self._database.read() as connection:
+            return read.latest(connection, kinds, up_to_seq, fleets=fleets, limit=limit, span=span)
+
     def fleets(self) -> tuple[str, ...]:
         """Return the fleets for which anything was ever decided, by name."""
         with self._database.read() as connection:
             return state.fleets(connection)
 
     # Upkeep
+
+    def watch_writes(self, listener: Callable[[float, bool], None]) -> None:
+        """Have `listener` told of each transaction that writes: its seconds, and whether it came to its end."""
+        self._database.on_write = listener
+
+    def size_bytes(self) -> int:
+        """Return the room that the ledger takes on its disk, in its database server where it is on one."""
+        return self._database.size_bytes()
 
     def check_writable(self) -> None:
         """Raise LedgerUnavailable unless there is room for decisions: write something as large, and remove it."""

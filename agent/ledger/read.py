@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, literal_column, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, literal_column, select
 
 from agent.decide import DecisionInputs
 from agent.ledger import codec
@@ -131,6 +131,31 @@ def entries(connection: Connection, since_seq: int, *, fleet: str | None, limit:
     if fleet is not None:
         query = query.where(journal.c.fleet == fleet)
     return [_entry(row) for row in connection.execute(query)]
+
+
+def newest_seq(connection: Connection) -> int:
+    """Return the number of the journal's newest row, 0 when it has none."""
+    return connection.execute(select(func.max(journal.c.seq))).scalar() or 0
+
+
+def latest(
+    connection: Connection,
+    kinds: Sequence[Kind],
+    up_to_seq: int,
+    *,
+    fleets: Sequence[str] | None,
+    limit: int,
+    span: int,
+) -> list[JournalEntry]:
+    """Return the newest rows of these kinds among the last `span` numbers up to `up_to_seq`, the newest first."""
+    query: Select[Any] = select(journal).where(
+        journal.c.seq <= up_to_seq,
+        journal.c.seq > up_to_seq - span,
+        journal.c.kind.in_([kind.value for kind in kinds]),
+    )
+    if fleets is not None:
+        query = query.where(journal.c.fleet.in_(list(fleets)))
+    return [_entry(row) for row in connection.execute(query.order_by(journal.c.seq.desc()).limit(limit))]
 
 
 def _entry(row: Row[Any]) -> JournalEntry:

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001",)
+REVISIONS: Final = ("0001", "0002")
 """Every schema revision this code knows, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -97,4 +97,13 @@ leader = Table(
     Column("epoch", Seq, primary_key=True, autoincrement=False),
     Column("owner", String, nullable=False),
     Column("since", Double, nullable=False),
+)
+
+# At most one row: who may act on a ledger that several agents share, until when by the database's own clock.
+lease = Table(
+    "lease",
+    metadata,
+    Column("epoch", Seq, primary_key=True, autoincrement=False),
+    Column("owner", String, nullable=False),
+    Column("expires_at", Double, nullable=False),
 )

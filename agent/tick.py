@@ -167,7 +167,7 @@ def _record(
 ) -> list[tuple[DecisionInputs, Decided]]:
     """Write all decisions at once, or fleet by fleet when one of them cannot be stored; return those written."""
     try:
-        ports.ledger.record(records, events=events, states=undecided)
+        ports.ledger.record(records, events=events, states=undecided, epoch=ports.epoch)
     except (LedgerUnavailable, Fenced):
         raise
     except TrimtabError:
@@ -185,7 +185,7 @@ def _record(
             events.append(Event(inputs.fleet.name, now, Reason.INTERNAL_ERROR, detail))
         else:
             written.append((inputs, decided))
-    ports.ledger.record((), events=events, states=undecided)
+    ports.ledger.record((), events=events, states=undecided, epoch=ports.epoch)
     return written
 
 
@@ -207,7 +207,7 @@ def _carry_over_clock_step(now: float, ports: Ports, states: dict[str, LoopState
     direction = "forward" if step_s > 0 else "back"
     detail = f"the clock was set {direction} by {abs(step_s):.0f} s; stored times moved with it"
     events = tuple(Event(name, now, Reason.CLOCK_JUMP, detail) for name in states)
-    ports.ledger.record((), events, states)
+    ports.ledger.record((), events, states, epoch=ports.epoch)
     ports.clock_step_s = 0.0
     return events
 
@@ -234,7 +234,7 @@ def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Ob
         if intent.fleet in limits:
             after = state_after_outcome(states[intent.fleet], intent, outcome, limits[intent.fleet], now)
             states[intent.fleet] = changed[intent.fleet] = after
-        ports.ledger.record_outcomes([(intent, outcome)], states=changed)
+        ports.ledger.record_outcomes([(intent, outcome)], states=changed, epoch=ports.epoch)
         settled.append((intent, outcome))
     return settled
 
@@ -360,7 +360,9 @@ def _execute(now: float, ports: Ports, states: dict[str, LoopState], intent: Int
     limits = next(managed.limits for managed in ports.fleets if managed.fleet.name == intent.fleet)
     outcome = ports.actuator.apply(intent, observed, now)
     states[intent.fleet] = state_after_outcome(states[intent.fleet], intent, outcome, limits, now)
-    ports.ledger.record_outcomes([(intent, outcome)], states={intent.fleet: states[intent.fleet]})
+    ports.ledger.record_outcomes(
+        [(intent, outcome)], states={intent.fleet: states[intent.fleet]}, epoch=ports.epoch
+    )
     log.info(
         "outcome",
         decision_id=intent.decision_id,

@@ -62,7 +62,7 @@ class FleetStatus:
 
     last_tick_at: epoch seconds of the last decision. coverage: share of warm VMs that reported. sample_age_s: age of
     the newest sample. stale_minutes: minutes in a row without a needed input. cost_per_hour, cost_today: dollars, the
-    day being UTC's.
+    day being UTC's; budget_per_hour, budget_per_day: what the fleet does not grow beyond, None where nothing is set.
     """
 
     fleet: str
@@ -78,6 +78,8 @@ class FleetStatus:
     stale_minutes: int | None = None
     cost_per_hour: float | None = None
     cost_today: float = 0.0
+    budget_per_hour: float | None = None
+    budget_per_day: float | None = None
     last_decision: LastDecision | None = None
     pauses: tuple[Pause, ...] = ()
     pin: Pin | None = None
@@ -144,6 +146,8 @@ def _with_last(known: FleetStatus, record: DecisionRecord) -> FleetStatus:
         shadow=inputs.shadow,
         leader=inputs.leader,
         groups=tuple(groups),
+        budget_per_hour=inputs.limits.budget_per_hour,
+        budget_per_day=inputs.limits.budget_per_day,
         last_decision=last,
     )
     if snapshot is None:

@@ -63,9 +63,16 @@ class AgentView:
         """Say whether the loop turns: the last turn ended less than three intervals ago, on the monotonic clock."""
         age_s = self.parts.monotonic() - self._turned_at
         limit_s = INTERVALS_TO_LIVE * self.parts.settings.tick_interval_s
-        if age_s <= limit_s:
-            return Health(True, f"the loop turns; the last turn ended {age_s:.0f} s ago", age_s, limit_s)
-        return Health(False, f"the loop stands still: no turn has ended for {age_s:.0f} s", age_s, limit_s)
+        if age_s > limit_s:
+            return Health(False, f"the loop stands still: no turn has ended for {age_s:.0f} s", age_s, limit_s)
+        if not self.parts.alive():
+            return Health(
+                False,
+                f"the loop stands still: no turn has begun in time, {age_s:.0f} s since one ended",
+                age_s,
+                limit_s,
+            )
+        return Health(True, f"the loop turns; the last turn ended {age_s:.0f} s ago", age_s, limit_s)
 
     def readiness(self) -> Readiness:
         """Say whether the agent can do its work; a standby is ready when it could take over."""
@@ -117,10 +124,12 @@ class AgentView:
             turns=standing.turns,
             failed_turns=standing.failed_turns,
             rescued_turns=standing.rescued_turns,
+            overran_turns=standing.overran_turns,
             leader=standing.leader,
             epoch=standing.epoch,
             stopping=standing.stopping,
             ledger_failure=standing.ledger_failure,
+            problems=dict(standing.problems),
             fleets=self.fleets(now),
         )
 
@@ -222,6 +231,7 @@ class AgentView:
                 connections_opened=intake.connections_total,
                 connections_refused=intake.connections_refused,
                 connections_idled_out=intake.connections_idled_out,
+                datagrams=intake.datagrams,
             ),
         )
 

@@ -32,7 +32,11 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """The agent and each of its fleets at `at` (epoch seconds); counts are since the start."""
+    """The agent and each of its fleets at `at` (epoch seconds); counts are since the start.
+
+    problems: by the name of what has one, a sentence for a person to look into. ledger_failure: why the last turn could
+    execute nothing, "" when it could.
+    """
 
     at: float
     version: str
@@ -44,10 +48,12 @@ class AgentStatus:
     turns: int
     failed_turns: int
     rescued_turns: int
+    overran_turns: int
     leader: bool
     epoch: int
     stopping: bool
     ledger_failure: str
+    problems: Mapping[str, str]
     fleets: tuple[FleetStatus, ...]
 
 
@@ -115,6 +121,7 @@ class ListenerStatus:
     connections_opened: int
     connections_refused: int
     connections_idled_out: int
+    datagrams: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ class AgentParts:
     now: epoch seconds. monotonic: seconds that never step. fleets: those managed now. vms: by fleet, per group key the
     VMs that the cloud showed last. newest_sample: (fleet, group key, VM) to the time of its newest reading, None when
     there was none. series: how many series are held. collectors, intake, aws_calls: the counters of collectors,
-    listener and AWS session. checks: further conditions of readiness, such as that of a model.
+    listener and AWS session. alive: whether the loop turns, as the watchdog sees it. checks: further conditions of
+    readiness, such as that of a model.
     """
 
     settings: Settings
@@ -45,11 +46,16 @@ class AgentParts:
     collectors: Callable[[], Mapping[str, CollectorHealth]]
     intake: Callable[[], IntakeCounters]
     aws_calls: Callable[[], Mapping[tuple[str, str], int]]
+    alive: Callable[[], bool] = lambda: True
     checks: tuple[Callable[[], Check], ...] = ()
 
 
 def parts_of(
-    agent: Agent, settings: Settings, board: StandingBoard, checks: tuple[Callable[[], Check], ...] = ()
+    agent: Agent,
+    settings: Settings,
+    board: StandingBoard,
+    alive: Callable[[], bool] = lambda: True,
+    checks: tuple[Callable[[], Check], ...] = (),
 ) -> AgentParts:
     """Return the parts of an assembled agent."""
     return AgentParts(
@@ -65,5 +71,6 @@ def parts_of(
         collectors=lambda: agent.poller.health,
         intake=lambda: agent.listener.counters,
         aws_calls=lambda: agent.session.budget.counts,
+        alive=alive,
         checks=checks,
     )

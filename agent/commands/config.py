@@ -12,6 +12,7 @@ from agent.commands.options import JsonOption, examples, print_json
 
 config = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 PAGE = Path("docs/configuration.md")
+METRICS_PAGE = Path("docs/metrics.md")
 
 
 @config.callback()
@@ -58,12 +59,26 @@ def docs(
     """Write the reference page of all settings from their definitions."""
     from agent.settings.reference import page
 
-    text = page()
+    _write(page(), output, is_check, "trimtab config docs")
+
+
+@config.command(epilog=examples("trimtab config metrics", "trimtab config metrics --check"))
+def metrics(
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write; - prints the page.")] = METRICS_PAGE,
+    is_check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 when the file is stale.")] = False,
+) -> None:
+    """Write the reference page of all metrics from their catalogue."""
+    from agent.telemetry.page import page
+
+    _write(page(), output, is_check, "trimtab config metrics")
+
+
+def _write(text: str, output: Path, is_check: bool, verb: str) -> None:
     if str(output) == "-":
         typer.echo(text, nl=False)
     elif is_check:
         if not output.is_file() or output.read_text("utf-8") != text:
-            typer.echo(f"{output} is stale: run `trimtab config docs` and commit it", err=True)
+            typer.echo(f"{output} is stale: run `{verb}` and commit it", err=True)
             raise typer.Exit(1)
     else:
         output.write_text(text, "utf-8")

@@ -56,6 +56,10 @@ class Running:
         settings = Settings(**{**self.settings.model_dump(), "http": http})
         return HttpServer(self.app(*routers), settings, count)
 
+    def with_settings(self, **settings: Any) -> AgentView:
+        """A view of the same agent under other settings."""
+        return AgentView(replace(self.parts, settings=Settings(**{**self.settings.model_dump(), **settings})))
+
     def with_checks(self, *checks: Check) -> AgentView:
         """A view of the same agent with further conditions of readiness."""
         return AgentView(replace(self.parts, checks=tuple(lambda c=check: c for check in checks)))

@@ -1,0 +1,165 @@
+"""Reads, when somebody asks, every metric that is a value of now: from the board, the inputs and the ledger."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import structlog
+
+from agent.api.view import AgentView, installed_version
+from agent.spending import DAY_S, dollars_per_hour
+from agent.standing import Standing
+from agent.state import PauseScope
+from agent.telemetry.values import LabelValues
+from domain.errors import LedgerError
+from domain.fleet import Fleet, Group
+from domain.snapshot import GroupSnapshot, Snapshot
+
+log = structlog.get_logger(__name__)
+
+SIZE_EVERY_S = 60.0
+
+Reading = tuple[str, LabelValues, float]
+"""A metric's name without the prefix, the values of its labels, and its value."""
+
+
+class Readings:
+    """Reads the agent; what the ledger would have to tell is left out while it cannot be read."""
+
+    def __init__(self, view: AgentView) -> None:
+        self._view = view
+        self._parts = view.parts
+        self._lock = threading.Lock()
+        self._size: tuple[float, float | None] | None = None
+
+    def read(self) -> Mapping[str, Mapping[LabelValues, float]]:
+        """Return value by label values by full name."""
+        found: dict[str, dict[LabelValues, float]] = defaultdict(dict)
+        standing = self._parts.board.read()
+        for source in (self._agent(standing), self._fleets(standing), self._inputs(), self._ledger()):
+            try:
+                for name, labels, value in source:
+                    found[f"trimtab_{name}"][labels] = value
+            except LedgerError as error:
+                log.warning("metrics_without_ledger", detail=str(error))
+        return found
+
+    def _agent(self, standing: Standing) -> Iterator[Reading]:
+        settings, health = self._parts.settings, self._view.health()
+        yield "build_info", (installed_version(), platform.python_version()), 1.0
+        yield "mode", (settings.mode.value,), 1.0
+        yield "started_timestamp_seconds", (), standing.started_at
+        yield "healthy", (), health.ok
+        yield "ready", (), self._view.readiness().ready
+        yield "stopping", (), standing.stopping
+        yield "leader", (), standing.leader
+        yield "leader_epoch", (), standing.epoch
+        for part in standing.problems:
+            yield "problem", (part,), 1.0
+        yield "ticks_rescued_total", (), standing.rescued_turns
+        yield "ticks_overran_total", (), standing.overran_turns
+        yield "tick_interval_seconds", (), settings.tick_interval_s
+        if standing.turned_at is not None:
+            yield "last_tick_timestamp_seconds", (), standing.turned_at
+        yield "last_tick_age_seconds", (), health.last_turn_age_s
+        yield "ledger_usable", (), not standing.ledger_failure
+
+    def _fleets(self, standing: Standing) -> Iterator[Reading]:
+        for fleet in self._parts.fleets():
+            snapshot = standing.snapshots.get(fleet.name)
+            if snapshot is None or len(snapshot.groups) != len(fleet.groups):
+                continue
+            decision = standing.last_decisions.get(fleet.name)
+            decided = decision.desired if decision is not None else ()
+            for k, (group, seen) in enumerate(zip(fleet.groups, snapshot.groups, strict=True)):
+                yield from _group(fleet, group, seen)
+                if len(decided) == len(fleet.groups):
+                    yield "group_decided", (fleet.name, group.key, group.vm_type.name), decided[k]
+            yield from _minute(fleet, snapshot)
+
+    def _inputs(self) -> Iterator[Reading]:
+        yield "series", (), self._parts.series()
+        for name, health in self._parts.collectors().items():
+            yield "collector_successes_total", (name,), health.successes
+            yield "collector_failures_total", (name,), health.failures
+            yield "collector_overruns_total", (name,), health.overruns
+            yield "collector_skipped_total", (name,), health.skipped
+            yield "collector_refused_samples_total", (name,), health.refused
+            if health.last_success_at is not None:
+                yield "collector_last_success_timestamp_seconds", (name,), health.last_success_at
+            if health.last_duration_s is not None:
+                yield "collector_last_duration_seconds", (name,), health.last_duration_s
+        intake = self._parts.intake()
+        yield "listener_lines_accepted_total", (), intake.accepted
+        for reason, count in intake.rejected.items():
+            yield "listener_lines_rejected_total", (reason,), count
+        yield "listener_open_connections", (), intake.connections_open
+        yield "listener_connections_opened_total", (), intake.connections_total
+        yield "listener_connections_refused_total", (), intake.connections_refused
+        yield "listener_connections_idled_out_total", (), intake.connections_idled_out
+        yield "listener_datagrams_total", (), intake.datagrams
+        for (family, outcome), count in self._parts.aws_calls().items():
+            service, _, kind = family.partition(" ")
+            yield "aws_calls_total", (service, kind, outcome), count
+
+    def _ledger(self) -> Iterator[Reading]:
+        ledger, now = self._parts.ledger, self._parts.now()
+        size = self._ledger_size()
+        if size is not None:
+            yield "ledger_size_bytes", (), size
+        open_intents = ledger.open_intents()
+        for fleet in self._parts.fleets():
+            name, state, controls = fleet.name, ledger.loop_state(fleet.name), ledger.controls(fleet.name)
+            yield "open_intents", (name,), sum(intent.fleet == name for intent in open_intents)
+            yield "cost_today_dollars", (name,), state.spend.dollars if now < state.spend.day_start + DAY_S else 0.0
+            held = {pause.scope for pause in controls.pauses if pause.active(now)}
+            for scope in PauseScope:
+                yield "paused", (name, scope), scope in held
+            yield "pinned", (name,), controls.pin is not None and controls.pin.active(now)
+            broken = {breaker.group for breaker in state.breakers if breaker.open_until > now}
+            for group in fleet.groups:
+                yield "circuit_open", (name, group.key), group.key in broken
+
+    def _ledger_size(self) -> float | None:
+        with self._lock:
+            now = self._parts.monotonic()
+            if self._size is None or now - self._size[0] >= SIZE_EVERY_S:
+                self._size = (now, self._parts.ledger.size_bytes())
+            return self._size[1]
+
+
+def _group(fleet: Fleet, group: Group, seen: GroupSnapshot) -> Iterator[Reading]:
+    labels = (fleet.name, group.key, group.vm_type.name)
+    yield "group_requested", labels, seen.requested
+    yield "group_observed", labels, seen.in_service
+    yield "group_warm", labels, seen.warm
+    yield "group_booting", labels, seen.booting
+    yield "group_overdue", labels, seen.overdue
+    yield "group_draining", labels, seen.draining
+    yield "group_silent", labels, seen.silent
+    yield "group_unhealthy", labels, seen.unhealthy
+    yield "group_minimum", labels, seen.minimum
+    yield "group_maximum", labels, seen.maximum
+
+
+def _minute(fleet: Fleet, snapshot: Snapshot) -> Iterator[Reading]:
+    """Return what the fleet's last minute was like; what was absent is left out, never shown as zero."""
+    queue = snapshot.queue
+    found: dict[str, float | None] = {
+        "cpu_ratio": snapshot.cpu_mean,
+        "ram_ratio": snapshot.ram_mean,
+        "queue_waiting_jobs": queue.waiting if queue else None,
+        "queue_running_jobs": queue.running if queue else None,
+        "queue_submitted_jobs": queue.submitted if queue else None,
+        "queue_oldest_wait_seconds": queue.oldest_wait_s if queue else None,
+        "cost_dollars_per_hour": dollars_per_hour(fleet, snapshot.requested),
+        "coverage_ratio": snapshot.coverage,
+        "newest_sample_age_seconds": snapshot.age_s,
+        "stale_minutes": snapshot.stale_bins,
+    }
+    for name, value in found.items():
+        if value is not None:
+            yield name, (fleet.name,), value

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.inputs import collectors_of
-from agent.leader import Leadership, SoleLeader
+from agent.leader import Leadership, LeaseLeader, SoleLeader
 from agent.ledger import Ledger, lock_directory
 from agent.policies.fallback import Proposer, evaluate_within
 from agent.series import SeriesStore
 from agent.settings import Settings
 from agent.settings.fleet import PolicyName
+from agent.standby import watch
 from agent.tick import ManagedFleet, Ports, TickReport, run_tick
 from collectors.aws import AwsOptions, AwsSession
 from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
 from collectors.listener import GraphiteListener
 from collectors.polling import Poller
-from domain.clock import Clock
+from domain.clock import Clock, JumpDetector
 from domain.decisions import Mode
-from domain.errors import BadInput, ConfigurationError, Mistake
+from domain.errors import BadInput, ConfigurationError, LedgerUnavailable, Mistake
+
+log = structlog.get_logger(__name__)
 
 POLICY_DEADLINE_S = 1.0
+LEDGER_PATIENCE_S = 60.0
+LEDGER_RETRY_S = 3.0
 NEEDED: Mapping[PolicyName, tuple[str, ...]] = {
     PolicyName.QUEUE_RULE: ("cpu", "queue"),
     PolicyName.THRESHOLD: ("cpu",),
@@ -66,21 +75,42 @@ class Agent:
         return self.ports.ledger
 
     def turn(self) -> TickReport:
-        """Turn the loop once, now."""
-        return run_tick(self.clock.now(), self.ports)
+        """Turn the loop once, now; while another agent leads, only measure."""
+        now, epoch = self.clock.now(), self.leadership.epoch()
+        if epoch is None:
+            return watch(now, self.ports)
+        if epoch != self.ports.epoch:
+            self._take_over(epoch)
+        return run_tick(now, self.ports)
+
+    def _take_over(self, epoch: int) -> None:
+        """Forget what another leader may have changed meanwhile: whose protection is whose, and the clock's steps."""
+        ports = self.ports
+        ports.actuator = actuator(self.settings, self.session, ports.fleets, ports.ledger)
+        ports.jumps = JumpDetector()
+        ports.epoch = epoch
 
 
 @contextmanager
-def assembled(settings: Settings, clock: Clock, keys: AwsKeys | None = None) -> Iterator[Agent]:
+def assembled(
+    settings: Settings,
+    clock: Clock,
+    keys: AwsKeys | None = None,
+    wait: Callable[[float], object] | None = None,
+) -> Iterator[Agent]:
     """Start everything an agent needs and stop it when the block ends.
 
-    Raises LedgerError when the ledger or the state directory cannot be used, BadInput when the listener's port cannot
-    be listened on, ConfigurationError when no AWS region is known.
+    wait: waits so many seconds between attempts to reach a ledger on PostgreSQL, and returns something true when that
+    is to be given up; without it there is one attempt. Raises LedgerError when the ledger or the state directory cannot
+    be used, BadInput when the listener's port cannot be listened on, ConfigurationError when no AWS region is known.
     """
     with ExitStack() as stack:
         stack.enter_context(lock_directory(Path(settings.state_directory)))
-        ledger = stack.enter_context(Ledger.open(settings.ledger_url.get_secret_value()))
-        leadership = SoleLeader(ledger, f"{socket.gethostname()}:{os.getpid()}", clock.now())
+        ledger = stack.enter_context(opened_ledger(settings, wait))
+        leadership = leadership_of(settings, ledger, clock)
+        # First of all, so that the lead is given up last but before the ledger closes.
+        leadership.start()
+        stack.callback(leadership.stop)
         fleets = managed_fleets(settings)
         session = aws_session(settings, clock, keys, lambda: leadership.fence(ports.epoch))
         stack.callback(session.close)
@@ -104,9 +134,35 @@ def assembled(settings: Settings, clock: Clock, keys: AwsKeys | None = None) -> 
         poller = Poller(collectors_of(settings, [managed.fleet for managed in fleets], session), store, clock)
         poller.start()
         stack.callback(poller.stop)
-        leadership.start()
-        stack.callback(leadership.stop)
         yield Agent(settings, ports, leadership, store, listener, poller, session, clock)
+
+
+def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) -> Ledger:
+    """Return the ledger, opened; one on PostgreSQL is waited for, as at a boot it may come up after this agent.
+
+    A SQLite file that cannot be used needs a person: that is said at once.
+    """
+    url = settings.ledger_url.get_secret_value()
+    give_up_at = time.monotonic() + LEDGER_PATIENCE_S
+    while True:
+        try:
+            return Ledger.open(url)
+        except LedgerUnavailable as error:
+            if url.startswith("sqlite") or wait is None or time.monotonic() >= give_up_at:
+                raise
+            log.warning("ledger_not_there_yet", detail=str(error), again_in_s=LEDGER_RETRY_S)
+            if wait(LEDGER_RETRY_S):
+                raise
+
+
+def leadership_of(settings: Settings, ledger: Ledger, clock: Clock) -> Leadership:
+    """Return who says whether this agent may act: itself on SQLite, the lease where several agents share a ledger."""
+    owner = f"{socket.gethostname()}:{os.getpid()}"
+    if not ledger.shared:
+        return SoleLeader(ledger, owner, clock.now())
+    # Process numbers come back, on the next boot or in containers, where every agent is process 1.
+    unique = f"{owner}:{uuid.uuid4().hex[:8]}"
+    return LeaseLeader(ledger, unique, clock, settings.leader.lease_s, settings.leader.renew_s)
 
 
 def check_region(settings: Settings, session: AwsSession) -> None:

@@ -17,7 +17,7 @@ from agent.notify import Heart, Notifier
 from agent.schedule import TICK, Job, Schedule, next_turn_at, seconds_since
 from agent.settings import Settings
 from agent.standing import Standing, StandingBoard
-from agent.tick import TickReport, run_tick
+from agent.tick import TickReport
 from domain.clock import Clock, ScaledClock
 from domain.decisions import Event, Reason
 from domain.errors import TrimtabError
@@ -68,7 +68,7 @@ def run(
     notifier.status("starting")
     board = StandingBoard(clock.now())
     with ExitStack() as stack:
-        agent = stack.enter_context(assembly.assembled(settings, clock, keys))
+        agent = stack.enter_context(assembly.assembled(settings, clock, keys, stop.wait))
         loop = Loop(agent, board)
         schedule = Schedule()
         tick = _add_tick(schedule, loop, settings, clock)
@@ -150,12 +150,13 @@ class Loop:
         began = time.monotonic()
         now = self.agent.clock.now()
         try:
-            report = self._turn(now)
+            report = self.agent.turn()
         except Exception as error:
             log.exception("turn_failed")
             report = TickReport(now, failure=f"{type(error).__name__}: {error}")
         duration_s = time.monotonic() - began
         epoch = self.agent.leadership.epoch()
+        self._note_lead(epoch)
         tick = self._tick
         self.board.change(
             leader=epoch is not None,
@@ -172,6 +173,15 @@ class Loop:
                 log.exception("listener_failed", listener=getattr(listener, "__qualname__", repr(listener)))
         collect_between_turns()
 
+    def _note_lead(self, epoch: int | None) -> None:
+        before = self.board.read()
+        if not before.turns:
+            return
+        if epoch is None and before.leader:
+            self.note(Reason.LEAD_LOST, f"epoch {before.epoch} is over: this agent only measures")
+        elif epoch is not None and epoch != before.epoch:
+            self.note(Reason.LEAD_TAKEN, f"this agent leads under epoch {epoch}")
+
     def note(self, reason: Reason, detail: str) -> None:
         """Record an event of the agent itself; without a ledger it is only logged."""
         log.info("event", reason=reason, detail=detail)
@@ -179,12 +189,6 @@ class Loop:
             self.agent.ledger.record((), events=[Event(AGENT, self.agent.clock.now(), reason, detail)])
         except TrimtabError as error:
             log.error("event_not_recorded", reason=reason, detail=str(error))
-
-    def _turn(self, now: float) -> TickReport:
-        epoch = self.agent.leadership.epoch()
-        if epoch is not None:
-            self.agent.ports.epoch = epoch
-        return run_tick(now, self.agent.ports)
 
 
 def summary(standing: Standing, agent: Agent) -> str:

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+import time
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
 
 from agent.ledger import Ledger
-from domain.errors import Fenced
+from agent.ledger.lease import Held
+from domain.clock import Clock
+from domain.errors import Fenced, LedgerError
+
+log = structlog.get_logger(__name__)
+
+UNUSED_SHARE: Final = 0.1
+"""The last part of a lease is not used: a call that leaves in time should also arrive in time."""
+_RETRY_S: Final = 1.0
+_MOMENT_S: Final = 0.05
 
 
 class Leadership(Protocol):
@@ -39,19 +52,23 @@ class SoleLeader:
     def __init__(self, ledger: Ledger, owner: str, at: float) -> None:
         self._ledger = ledger
         self._epoch = ledger.take_epoch(owner, at)
-        self._closed = threading.Event()
+        self._closed, self._lost = threading.Event(), threading.Event()
 
     def start(self) -> None:
         """Do nothing: the lead was taken when this was made."""
 
     def epoch(self) -> int | None:
-        """Return the epoch taken at the start, None once it was closed."""
-        return None if self._closed.is_set() else self._epoch
+        """Return the epoch taken at the start, None once it was closed or a newer one was met."""
+        return None if self._closed.is_set() or self._lost.is_set() else self._epoch
 
     def fence(self, epoch: int) -> None:
         """Raise Fenced when a newer leader exists or this process is stopping."""
         refuse_if(self._closed)
-        self._ledger.check_epoch(epoch)
+        try:
+            self._ledger.check_epoch(epoch)
+        except Fenced:
+            self._lost.set()
+            raise
 
     def close(self) -> None:
         """Let nothing more be done."""
@@ -60,6 +77,136 @@ class SoleLeader:
     def stop(self) -> None:
         """Do nothing more: the next agent takes a newer epoch without asking."""
         self._closed.set()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """The lead under an epoch, until a monotonic time at which the lease has certainly not run out yet."""
+
+    epoch: int
+    until: float
+
+
+class LeaseLeader:
+    """The lead on a ledger that several agents share: held by a lease that is renewed in a thread of its own.
+
+    The lease runs by the database's clock, so agents' clocks do not matter. This process counts its own part of it on
+    the monotonic clock from BEFORE it asked, and stops acting a tenth earlier: cut off from the database it has stopped
+    before another can take over. A lead that was lost is only taken again under a newer epoch.
+    """
+
+    def __init__(self, ledger: Ledger, owner: str, clock: Clock, lease_s: float, renew_s: float) -> None:
+        self._ledger, self._owner, self._clock = ledger, owner, clock
+        self._lease_s, self._renew_s = lease_s, renew_s
+        self._lead: _Lead | None = None
+        self._closed = threading.Event()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._first_wait_s = 0.0
+        self.rival = ""
+        """Who had the lease when it was last asked for, "" when that was this process."""
+        self.failure = ""
+        """Why the database could not be asked the last time, "" when it could."""
+
+    def start(self) -> None:
+        """Try to take the lease once, then go on in the background."""
+        self._first_wait_s = self._beat()
+        self._thread.start()
+
+    def epoch(self) -> int | None:
+        """Return the epoch under which this process leads right now, None while it does not."""
+        lead = self._lead
+        return lead.epoch if lead is not None and time.monotonic() < lead.until and not self._closed.is_set() else None
+
+    def fence(self, epoch: int) -> None:
+        """Raise Fenced unless this process still leads under `epoch`; LedgerUnavailable when the ledger cannot say."""
+        refuse_if(self._closed)
+        self._refuse_unless_held(epoch)
+        self._ledger.check_epoch(epoch)
+        # The answer may have taken its time.
+        self._refuse_unless_held(epoch)
+
+    def close(self) -> None:
+        """Let nothing more be done; the lease is kept until `stop`."""
+        self._closed.set()
+
+    def stop(self) -> None:
+        """Give the lease up, so that another agent takes over at once."""
+        self._closed.set()
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join(2.0 * self._renew_s)
+        lead, self._lead = self._lead, None
+        if lead is not None:
+            try:
+                self._ledger.give_up_lease(lead.epoch)
+            except LedgerError as error:
+                log.warning("lease_not_given_up", epoch=lead.epoch, detail=f"it runs out by itself: {error}")
+
+    def _refuse_unless_held(self, epoch: int) -> None:
+        if self.epoch() != epoch:
+            raise Fenced(f"the lease under epoch {epoch} is over: this process must not act until it leads again")
+
+    def _run(self) -> None:
+        wait_s = self._first_wait_s
+        while not self._ended.wait(wait_s):
+            wait_s = self._beat()
+
+    def _beat(self) -> float:
+        """Renew the lease or try to take it; return after how many seconds to come back. Never raises."""
+        lead = self._lead
+        try:
+            if lead is not None:
+                return self._renew(lead)
+            return self._take()
+        except LedgerError as error:
+            if not self.failure:
+                log.warning("lease_not_asked", detail=str(error))
+            self.failure = str(error)
+        except Exception as error:
+            log.exception("lease_failed")
+            self.failure = f"{type(error).__name__}: {error}"
+        if lead is not None and time.monotonic() >= lead.until:
+            # Never renewed after that: another may have led meanwhile, and a newer epoch says so to every call.
+            self._lose(lead, self.failure)
+        return min(_RETRY_S, self._renew_s)
+
+    def _renew(self, lead: _Lead) -> float:
+        asked_at = time.monotonic()
+        if asked_at >= lead.until:
+            self._lose(lead, "it was not renewed in time")
+            return self._take()
+        if not self._ledger.renew_lease(lead.epoch, self._lease_s):
+            self._lose(lead, "another agent has taken over")
+            return self._take()
+        self.failure = ""
+        # Only now: while the answer was on its way the lead may have run out, and been seen to.
+        if time.monotonic() < lead.until:
+            self._lead = _Lead(lead.epoch, self._until(asked_at))
+            return self._renew_s
+        self._lose(lead, "the database answered too late")
+        return self._take()
+
+    def _take(self) -> float:
+        asked_at = time.monotonic()
+        answer = self._ledger.take_lease(self._owner, self._lease_s, self._clock.now())
+        self.failure = ""
+        if isinstance(answer, Held):
+            if self.rival != answer.owner:
+                log.info("standing_by", leader=answer.owner, remaining_s=round(answer.remaining_s, 3))
+            self.rival = answer.owner
+            return min(self._renew_s, answer.remaining_s + _MOMENT_S)
+        self.rival = ""
+        self._lead = _Lead(answer.epoch, self._until(asked_at))
+        log.info("leading", epoch=answer.epoch, lease_s=self._lease_s)
+        return self._renew_s
+
+    def _lose(self, lead: _Lead, why: str) -> None:
+        self._lead = None
+        log.warning("lead_lost", epoch=lead.epoch, detail=why)
+
+    def _until(self, asked_at: float) -> float:
+        return asked_at + (1.0 - UNUSED_SHARE) * self._lease_s
 
 
 def refuse_if(closed: threading.Event) -> None:

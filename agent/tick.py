@@ -106,7 +106,10 @@ def run_tick(now: float, ports: Ports) -> TickReport:
 
 
 def _turn(now: float, ports: Ports) -> TickReport:
-    ports.ledger.check_epoch(ports.epoch)
+    if ports.fence is None:
+        ports.ledger.check_epoch(ports.epoch)
+    else:
+        ports.fence()
     names = [managed.fleet.name for managed in ports.fleets]
     states = ports.ledger.loop_states(names)
     jumps = _carry_over_clock_step(now, ports, states)
@@ -360,9 +363,7 @@ def _execute(now: float, ports: Ports, states: dict[str, LoopState], intent: Int
     limits = next(managed.limits for managed in ports.fleets if managed.fleet.name == intent.fleet)
     outcome = ports.actuator.apply(intent, observed, now)
     states[intent.fleet] = state_after_outcome(states[intent.fleet], intent, outcome, limits, now)
-    ports.ledger.record_outcomes(
-        [(intent, outcome)], states={intent.fleet: states[intent.fleet]}, epoch=ports.epoch
-    )
+    ports.ledger.record_outcomes([(intent, outcome)], states={intent.fleet: states[intent.fleet]}, epoch=ports.epoch)
     log.info(
         "outcome",
         decision_id=intent.decision_id,

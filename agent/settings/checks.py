@@ -41,6 +41,9 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
         yield Conflict(("sample_interval_s",), (("tick_interval_s",),), remedy)
     for name, others, remedy in mistakes(settings.http):
         yield Conflict(("http", name), tuple(("http", other) for other in others), remedy)
+    if 2 * settings.leader.renew_s > settings.leader.lease_s:
+        remedy = f"give at most half of TRIMTAB_LEADER__LEASE_S={settings.leader.lease_s:g}: one that fails is repeated"
+        yield Conflict(("leader", "renew_s"), (("leader", "lease_s"),), remedy)
     yield from _shared(settings)
     for name, fleet in settings.fleets.items():
         yield from _of_fleet(("fleets", name), fleet)

@@ -52,6 +52,15 @@ class LedgerSettings(Section):
     )
 
 
+class LeaderSettings(Section):
+    """Who leads when several agents share a PostgreSQL ledger; on SQLite there is one agent and none of it is used."""
+
+    lease_s: float = Field(
+        30.0, ge=1, le=600, description="A leader that is not heard of for so long is replaced by another agent."
+    )
+    renew_s: float = Field(10.0, gt=0, le=200, description="How often a leader says that it is there.")
+
+
 class ListenerSettings(Section):
     """The Graphite plaintext listener that VMs and job sources send their measurements to."""
 
@@ -123,6 +132,7 @@ class Settings(BaseSettings):
         examples=["https://sqs.eu-west-1.amazonaws.com/123456789012/trimtab-interruptions"],
     )
     ledger: LedgerSettings = LedgerSettings()
+    leader: LeaderSettings = LeaderSettings()
     listener: ListenerSettings = ListenerSettings()
     render: RenderSettings = RenderSettings()
     cloudwatch: CloudWatchSettings = CloudWatchSettings()

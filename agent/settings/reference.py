@@ -16,7 +16,7 @@ from agent.settings.fleet import (
 from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import expected
-from agent.settings.model import AwsSettings, LedgerSettings, ListenerSettings
+from agent.settings.model import AwsSettings, LeaderSettings, LedgerSettings, ListenerSettings
 from agent.settings.names import NOT_SETTINGS, Node, SettingPath, name_of, tree
 
 PREAMBLE = """\
@@ -50,6 +50,7 @@ environment sets stands before a credential. Passwords and credentials are never
 
 TITLES = {
     LedgerSettings: "Ledger",
+    LeaderSettings: "Leader",
     ListenerSettings: "Listener",
     RenderSettings: "Graphite",
     CloudWatchSettings: "CloudWatch",

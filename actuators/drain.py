@@ -20,6 +20,8 @@ from domain.observed import DrainHook, GroupObserved, Lifecycle
 
 # A heartbeat that fails, or takes effect late, must not cost a job: there is time for others before the hook runs out.
 HEARTBEATS_PER_PERIOD = 4.0
+# The hook of a drain this young has all of its time left: a heartbeat would add nothing.
+JUST_BEGUN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,10 @@ class Drains:
                     started[activity.vm] = min(now, activity.started_at)
         except CloudError:
             started.clear()
-        known.update({vm: _Drain(started.get(vm, now)) for vm in new})
+        for vm in new:
+            known[vm] = _Drain(started.get(vm, now))
+            if now - started.get(vm, float("-inf")) < JUST_BEGUN_S:
+                known[vm].heartbeat_at = started[vm]
         return new
 
     def _begin(

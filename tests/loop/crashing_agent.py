@@ -254,7 +254,7 @@ class CrashWorld(World):
         self.running.stop()
 
     def _start_agent(self) -> None:
-        self._reader = _Collected()
+        self._reader, self.stranger = _Collected(), _Collected()
         while True:
             kill_at = self._kill_at.pop(0) if self._kill_at else None
             order = {"settings": self._settings(), "now": self.clock.now(), "kill_at": kill_at}

@@ -22,7 +22,7 @@ from domain.fleet import Fleet
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot
 from domain.workload import Trace
 from simulator.reference import FleetView, Simulation, SimulationConfig, preset
-from simulator.reference.configuration import Billing
+from simulator.reference.configuration import Billing, Dispatch
 
 WARM_UP_S = 300.0
 AFTER_THE_END_S = 86_400.0
@@ -57,7 +57,8 @@ class Settled:
 def world_of(fleet: Fleet, initial: tuple[int, ...]) -> SimulationConfig:
     """Return the simulated world that behaves like the dry run's cloud for this fleet.
 
-    It has no cool-down of its own: the agent's rails keep it.
+    It has no cool-down of its own: the agent's rails keep it. Jobs go to one VM after the other, as workers that pull
+    them spread them.
     """
     return preset(
         "live-like",
@@ -66,6 +67,7 @@ def world_of(fleet: Fleet, initial: tuple[int, ...]) -> SimulationConfig:
         minimum=tuple(group.minimum for group in fleet.groups),
         initial=initial,
         cooldown_s=0.0,
+        dispatch=Dispatch.NEXT_FIT,
         billing=Billing.EXACT,
         integral_penalty=True,
     )

@@ -176,7 +176,7 @@ STORIES: tuple[Story, ...] = (
         "none",
         "nothing goes wrong",
         (),
-        (Reason.QUEUE_GREW, Reason.DONE, Reason.IDLE_CAPACITY, Reason.DRAINED),
+        (Reason.QUEUE_GREW, Reason.DONE, Reason.DRAINED),
     ),
     Story(
         "throttle",

@@ -19,7 +19,7 @@ from domain.samples import Sample, VmMetric, VmSeries
 REPORT_EVERY_S = 10.0
 LOOK_EVERY_S = 15.0
 POLL_AT_FIRST_S = 6.0
-POLL_AT_MOST_S = 30.0
+POLL_AT_MOST_S = 12.0
 HAND_BACK_S = 45.0
 """What still runs so long before AWS takes the VM goes back to the queue: nobody knows how long a job will take."""
 IDLE_CPU_PERCENT = 3.0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Thread
+from typing import Any
 
 from agent.policies.base import InputAbsent, Policy, hold
 from agent.policies.fixed import ConstantPolicy, HoldPolicy
@@ -14,7 +16,7 @@ from agent.policies.registry import policy_from_name
 from agent.policies.target_tracking import TargetTrackingPolicy
 from agent.policies.threshold import ThresholdPolicy
 from agent.state import Memory
-from domain.decisions import Proposal, Reason
+from domain.decisions import Origin, Proposal, Reason
 from domain.errors import PolicyFailure, TrimtabError
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
@@ -23,6 +25,9 @@ FALLBACKS: tuple[Policy, ...] = (QueueRulePolicy(), ThresholdPolicy(low=0.5, per
 
 ARITHMETIC = (QueueRulePolicy, ThresholdPolicy, TargetTrackingPolicy, ConstantPolicy, HoldPolicy)
 """Rules that compute a few numbers per group and cannot hang: no thread is started for them."""
+
+MOST_VMS = 1_000_000
+"""A size beyond this is a mistake of the policy; those below are for the rails to bound."""
 
 Evaluate = Callable[[Policy, Fleet, Snapshot, Memory], tuple[Proposal, Memory]]
 """Runs one policy; raises PolicyFailure when it fails in any way."""
@@ -75,35 +80,79 @@ class Proposer:
 def evaluate_directly(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
     """Run the policy in this thread without a deadline, as replay does; PolicyFailure when it fails."""
     try:
-        proposal, after = policy.decide(fleet, snapshot, memory)
+        proposal, after = policy.decide(fleet, snapshot, dict(memory))
+        fault = _fault_of_proposal(fleet, proposal) or _fault_of_memory(after)
     except PolicyFailure:
         raise
     except Exception as error:
         raise PolicyFailure(f"{policy.name} raised {type(error).__name__}: {error}") from error
-    _check(policy, fleet, proposal)
+    if fault is not None:
+        raise PolicyFailure(f"{policy.name} {fault}")
     return proposal, after
 
 
-def _check(policy: Policy, fleet: Fleet, proposal: Proposal) -> None:
+def _fault_of_proposal(fleet: Fleet, answer: object) -> str | None:
+    """Return what makes a proposal unusable: anything that the rails or the ledger could not take as it is."""
+    if not isinstance(answer, Proposal):
+        return f"returned {_shown(answer)}: a proposal was expected"
+    proposal: Any = answer
     desired = proposal.desired
-    if len(desired) != len(fleet.groups):
-        raise PolicyFailure(f"{policy.name} proposed {len(desired)} sizes for {len(fleet.groups)} groups")
-    for size in desired:
-        if type(size) is not int or size < 0:
-            raise PolicyFailure(f"{policy.name} proposed {desired}: sizes must be whole numbers of at least 0")
+    if not isinstance(desired, tuple) or len(desired) != len(fleet.groups):
+        return f"proposed {_shown(desired)} for {len(fleet.groups)} groups"
+    if any(type(size) is not int or not 0 <= size <= MOST_VMS for size in desired):
+        return f"proposed {_shown(desired)}: sizes must be whole numbers from 0 to {MOST_VMS}"
+    if proposal.fleet != fleet.name:
+        return f"proposed sizes for the fleet {_shown(proposal.fleet)} when asked for {fleet.name}"
+    if proposal.origin is not Origin.POLICY:
+        return f"gave its proposal out as a {_shown(proposal.origin)}, which would pass rails that hold a policy"
+    if not (isinstance(proposal.reason, Reason) and isinstance(proposal.counts_pending, bool)):
+        return f"gave {_shown(proposal.reason)} as its reason"
+    if not (_is_text(proposal.detail) and _is_text(proposal.policy)):
+        return "explained its proposal in something that is no text"
+    return None
+
+
+def _fault_of_memory(memory: object) -> str | None:
+    usable = isinstance(memory, Mapping) and all(
+        _is_text(key)
+        and isinstance(values, tuple)
+        and all(isinstance(value, float) and math.isfinite(value) for value in values)
+        for key, values in memory.items()
+    )
+    return None if usable else f"returned the memory {_shown(memory)}: tuples of finite floats by name were expected"
+
+
+def _is_text(value: object) -> bool:
+    """Return whether the value is a string that the ledger can store: lone surrogates have no UTF-8."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:80]
 
 
 def evaluate_within(deadline_s: float) -> Evaluate:
     """Return an evaluator that gives up on a policy after `deadline_s` of wall time.
 
     The policy runs in a daemon thread of its own: one that hangs is left behind and keeps neither the loop nor the
-    process from ending. Our own rules are pure arithmetic and run in the caller's.
+    process from ending. While it hangs it is not started again, so that there is one such thread per policy and fleet
+    and not one per minute. Our own rules are pure arithmetic and run in the caller's.
     """
+    running: dict[tuple[str, str], Thread] = {}
 
     def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
         # The very classes: a subclass may do anything.
         if type(policy) in ARITHMETIC:
             return evaluate_directly(policy, fleet, snapshot, memory)
+        key = (policy.name, fleet.name)
+        if key in running and running[key].is_alive():
+            raise PolicyFailure(f"{policy.name} is still at work on an earlier minute")
         answers: SimpleQueue[tuple[Proposal, Memory] | PolicyFailure] = SimpleQueue()
 
         def run() -> None:
@@ -111,8 +160,11 @@ def evaluate_within(deadline_s: float) -> Evaluate:
                 answers.put(evaluate_directly(policy, fleet, snapshot, memory))
             except PolicyFailure as failure:
                 answers.put(failure)
+            except BaseException as error:
+                answers.put(PolicyFailure(f"{policy.name} ended its thread with {type(error).__name__}: {error}"))
 
-        Thread(target=run, name=f"policy {policy.name}", daemon=True).start()
+        running[key] = Thread(target=run, name=f"policy {policy.name}", daemon=True)
+        running[key].start()
         try:
             answer = answers.get(timeout=deadline_s)
         except Empty:

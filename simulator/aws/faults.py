@@ -55,7 +55,8 @@ _MESSAGES = {
 class Fault:
     """A rule: requests that match meet `kind`, each with probability `rate`, at most `remaining` times, before `until`.
 
-    Empty `operations`, `services`, `access_keys` and `instance_ids` match everything.
+    Empty `operations`, `services`, `access_keys`, `groups` (names of Auto Scaling groups) and `instance_ids` match
+    everything.
     """
 
     fault_id: int
@@ -66,6 +67,7 @@ class Fault:
     operations: list[str] = field(default_factory=list)
     services: list[str] = field(default_factory=list)
     access_keys: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
     instance_ids: list[str] = field(default_factory=list)
     hold_s: float = 0.0
     delay_s: float = 0.0
@@ -79,6 +81,7 @@ class Fault:
             and (not self.operations or request.operation in self.operations)
             and (not self.services or request.service in self.services)
             and (not self.access_keys or request.access_key in self.access_keys)
+            and (not self.groups or request.form.get("AutoScalingGroupName") in self.groups)
             and request.operation == _ONLY.get(self.kind, request.operation)
             and (not self.instance_ids or self.names_instance_of(request))
         )
@@ -112,6 +115,7 @@ class Faults:
             "operations",
             "services",
             "access_keys",
+            "groups",
             "instance_ids",
             "hold_s",
             "delay_s",

@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from agent.rails.base import RailLimits
+from agent.settings.alarms import AlarmSettings
 from agent.settings.fleet import FleetSettings
 from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
@@ -139,6 +140,7 @@ class Settings(BaseSettings):
     collect: CollectSettings = CollectSettings()
     aws: AwsSettings = AwsSettings()
     http: HttpSettings = HttpSettings()
+    alarms: AlarmSettings = AlarmSettings()
     self_metrics: SelfMetricsSettings = SelfMetricsSettings()
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from agent.settings.alarms import AlarmSettings
 from agent.settings.effective import plain
 from agent.settings.fleet import (
     FleetSettings,
@@ -56,6 +57,7 @@ TITLES = {
     CloudWatchSettings: "CloudWatch",
     CollectSettings: "On each VM",
     AwsSettings: "AWS",
+    AlarmSettings: "Alarms",
     HttpSettings: "HTTP",
     SelfMetricsSettings: "The agent's own metrics",
     FleetSettings: "A fleet",

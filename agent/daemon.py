@@ -11,8 +11,11 @@ from dataclasses import dataclass
 import structlog
 
 from agent import assembly, chores
+from agent.alarms.start import start_alarms
+from agent.api.start import start_http
 from agent.assembly import Agent, AwsKeys
 from agent.garbage import collect_between_turns, set_aside_what_stays
+from agent.model_start import start_model
 from agent.notify import Heart, Notifier
 from agent.schedule import TICK, Job, Schedule, next_turn_at, seconds_since
 from agent.settings import Settings
@@ -94,6 +97,10 @@ def run(
 
 def _start_parts(parts: Parts) -> None:
     """Start what stands beside the loop: everything here reads the board and the ledger and stops by the stack."""
+    start_http(parts.stack, parts.settings, parts.board, parts.agent, alive=parts.alive)
+    start_model(parts.settings, parts.board)
+    alarms = start_alarms(parts.settings, parts.agent.session, parts.board)
+    parts.stack.callback(alarms.stop)
 
 
 def _add_tick(schedule: Schedule, loop: Loop, settings: Settings, clock: Clock) -> Job:

@@ -23,7 +23,8 @@ from agent.api.protocol import bounded_protocol
 from agent.api.security import SocketGuard, TokenGuard, Tokens
 from agent.settings import Settings
 from agent.settings.http import HttpSettings
-from domain.errors import ConfigurationError, Mistake
+from agent.unix_path import reachable
+from domain.errors import BadInput, ConfigurationError, Mistake, TrimtabError
 
 log = structlog.get_logger(__name__)
 
@@ -90,7 +91,7 @@ class HttpServer:
     def start(self) -> None:
         """Serve; returns once connections are accepted.
 
-        ConfigurationError when TCP is asked for without a token or the certificate cannot be used, OSError when a
+        ConfigurationError when TCP is asked for without a token or the certificate cannot be used, BadInput when a
         socket cannot be bound.
         """
         with contextlib.ExitStack() as undo:
@@ -133,6 +134,8 @@ class HttpServer:
             lifespan="off",
             loop="asyncio",
             log_config=None,
+            # Below this it tells of every start, stop and garbled request: strangers could fill the log.
+            log_level="error",
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -149,10 +152,8 @@ class HttpServer:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             return socket.create_server(address[:2], family=family, backlog=BACKLOG)
         except OSError as error:
-            raise OSError(
-                error.errno,
-                f"HTTP cannot listen on {host} port {port} ({error.strerror}): give another TRIMTAB_HTTP__PORT",
-            ) from error
+            remedy = f"{host} port {port} cannot be listened on ({error.strerror or error}): give another port or host"
+            raise BadInput("TRIMTAB_HTTP__PORT", port, remedy) from error
 
     def _run(self) -> None:
         try:
@@ -168,23 +169,22 @@ class HttpServer:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not all(server.started for server in self._servers):
             if self._thread is None or not self._thread.is_alive() or time.monotonic() > deadline:
-                raise OSError("the HTTP server did not start; the log says why")
+                raise TrimtabError("the HTTP server did not start; the log says why")
             time.sleep(0.005)
 
 
 def bound_unix(path: Path) -> socket.socket:
-    """Return a socket bound to the path, its mode set before anyone can connect; OSError says what is in the way."""
+    """Return a socket bound to the path, its mode set before anyone can connect; BadInput says what is in the way."""
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_stale(path)
-        opened.bind(str(path))
+        with reachable(path) as name:
+            opened.bind(name)
         path.chmod(SOCKET_MODE)
     except OSError as error:
         opened.close()
-        what = error.strerror or str(error)
-        raise OSError(
-            error.errno, f"the HTTP socket {path} cannot be made ({what}): give another TRIMTAB_HTTP__SOCKET"
-        ) from error
+        remedy = f"the socket cannot be made ({error.strerror or error}): give another path"
+        raise BadInput("TRIMTAB_HTTP__SOCKET", str(path), remedy) from error
     return opened
 
 
@@ -198,7 +198,8 @@ def _remove_stale(path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
-            probe.connect(str(path))
+            with reachable(path) as name:
+                probe.connect(name)
         except ConnectionRefusedError:
             path.unlink()
             return

@@ -40,7 +40,7 @@ def start_http(
     """Serve the agent over HTTP and count what it does; all of it ends with the stack.
 
     alive: whether the loop turns, as the watchdog sees it. checks: further conditions of readiness. Raises
-    ConfigurationError when TCP lacks its token or its certificate cannot be used, OSError when a socket cannot be had.
+    ConfigurationError when TCP lacks its token or its certificate cannot be used, BadInput when a socket cannot be had.
     """
     return show(stack, parts_of(agent, settings, board, alive, checks))
 

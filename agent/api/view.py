@@ -23,6 +23,7 @@ from agent.api.parts import AgentParts, Check
 from agent.fleet_status import FleetStatus, fleet_status
 from agent.known_fleets import fleet_names, one_fleet
 from agent.ledger import DecisionRecord, JournalEntry, Kind
+from agent.model_start import PROBLEM as MODEL_PROBLEM
 from agent.settings.effective import plain, values
 from agent.settings.names import name_of
 from agent.standing import Standing
@@ -81,6 +82,7 @@ class AgentView:
             self._turning(standing),
             self._ledger_writable(),
             self._cloud_readable(standing),
+            model_check(standing),
             *(check() for check in self.parts.checks),
         )
         role = "leader" if standing.leader else "standby"
@@ -250,3 +252,11 @@ def installed_version() -> str:
         return version("trimtab")
     except PackageNotFoundError:
         return "unknown"
+
+
+def model_check(standing: Standing) -> Check:
+    """Say which model is held ready. A refused one does not make the agent unready: the rules stand in for it."""
+    refusal = standing.problems.get(MODEL_PROBLEM)
+    if refusal:
+        return Check("model", True, f"refused, the rules stand in: {refusal}")
+    return Check("model", True, f"{standing.model[:12]} is ready" if standing.model else "none is set")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.settings.location import socket_location
+from agent.unix_path import reachable
 from domain.errors import BadInput, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def _connected(path: Path) -> HTTPConnection | None:
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     opened.settimeout(ANSWER_WITHIN_S)
     try:
-        opened.connect(str(path))
+        with reachable(path) as name:
+            opened.connect(name)
     except OSError:
         opened.close()
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -12,8 +11,6 @@ from pydantic import AfterValidator, Field, SecretStr
 from agent.settings.kinds import Directory, Expected, Host, Section
 
 SHORTEST_TOKEN = 16
-LONGEST_SOCKET_BYTES = 100
-"""Linux takes 107 bytes; the rest is room for the name under which the socket is made."""
 
 
 def _token(value: SecretStr) -> SecretStr:
@@ -22,20 +19,12 @@ def _token(value: SecretStr) -> SecretStr:
     return value
 
 
-def _socket(path: Path) -> Path:
-    if len(bytes(path)) > LONGEST_SOCKET_BYTES:
-        raise ValueError
-    return path
-
-
 Token = Annotated[
     SecretStr,
     AfterValidator(_token),
     Expected(f"a secret of at least {SHORTEST_TOKEN} letters, digits and signs, such as `openssl rand -hex 32` makes"),
 ]
-SocketPath = Annotated[
-    Directory, AfterValidator(_socket), Expected(f"an absolute path of at most {LONGEST_SOCKET_BYTES} bytes")
-]
+SocketPath = Annotated[Directory, Expected("the absolute path of a unix socket")]
 File = Annotated[Directory, Expected("the absolute path of a file")]
 MetricPrefix = Annotated[
     str,

@@ -26,6 +26,7 @@ class Standing:
     leader: whether this process may act, under `epoch`. ready: whether turns can be made; False again while stopping.
     ledger_failure: why the last turn could execute nothing, "" when it could. snapshots: the newest per fleet.
     problems: by the name of what has one, a sentence each for a person to look into. last_decisions: by fleet.
+    model: the SHA-256 of the learned model held ready, "" for none.
     """
 
     started_at: float
@@ -44,6 +45,7 @@ class Standing:
     events: tuple[Event, ...] = ()
     problems: dict[str, str] = field(default_factory=dict)
     last_decisions: dict[str, Decision] = field(default_factory=dict)
+    model: str = ""
 
 
 class StandingBoard:

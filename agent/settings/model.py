@@ -14,6 +14,7 @@ from agent.settings.fleet import FleetSettings
 from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Region, Section, Url
+from agent.settings.learned import LearnedSettings
 from agent.settings.location import DEFAULT_STATE_DIRECTORY, socket_of, sqlite_url
 from domain.decisions import Mode
 from domain.errors import BadInput
@@ -142,6 +143,7 @@ class Settings(BaseSettings):
     http: HttpSettings = HttpSettings()
     alarms: AlarmSettings = AlarmSettings()
     self_metrics: SelfMetricsSettings = SelfMetricsSettings()
+    learned: LearnedSettings = LearnedSettings()
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
 
     @classmethod

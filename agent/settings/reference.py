@@ -17,6 +17,7 @@ from agent.settings.fleet import (
 from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import expected
+from agent.settings.learned import LearnedSettings
 from agent.settings.model import AwsSettings, LeaderSettings, LedgerSettings, ListenerSettings
 from agent.settings.names import NOT_SETTINGS, Node, SettingPath, name_of, tree
 
@@ -58,6 +59,7 @@ TITLES = {
     CollectSettings: "On each VM",
     AwsSettings: "AWS",
     AlarmSettings: "Alarms",
+    LearnedSettings: "Learned policies",
     HttpSettings: "HTTP",
     SelfMetricsSettings: "The agent's own metrics",
     FleetSettings: "A fleet",

@@ -83,6 +83,7 @@ class GraphiteSender:
         self._lines: deque[bytes] = deque()
         self._changed = Condition()
         self._closing_at: float | None = None
+        self._abandoned = False
         self._dice = random.Random(options.seed)
         self._thread = Thread(target=self._run, name=f"graphite-sender {options.host}:{options.port}", daemon=True)
         self._thread.start()
@@ -128,6 +129,8 @@ class GraphiteSender:
                 self._changed.notify()
         self._thread.join(timeout_s)
         with self._changed:
+            # A batch may still be under way; it counts when its fate is known.
+            self._abandoned = True
             self.counters.dropped += len(self._lines)
             self._lines.clear()
 
@@ -176,8 +179,11 @@ class GraphiteSender:
             counters.failures += 1
             first = not counters.last_error
             counters.last_error = f"{type(error).__name__}: {error}"[:200]
-            self._lines.extendleft(reversed(batch))
-            self._drop_oldest()
+            if self._abandoned:
+                counters.dropped += len(batch)
+            else:
+                self._lines.extendleft(reversed(batch))
+                self._drop_oldest()
         if first:
             place = f"{self._options.host}:{self._options.port}"
             log.warning("graphite_unreachable", at=place, error=counters.last_error, kept=len(self._lines))

@@ -6,13 +6,15 @@ import contextlib
 import glob
 import os
 import pwd
+import queue
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,66 +94,85 @@ def running_server() -> Iterator[Server]:
 
 
 class Proxy:
-    """Forwards connections to a port until it is cut; while cut, it takes bytes and connections and passes on none."""
+    """Forwards connections to a port until it is cut; while cut, it takes bytes and connections and passes on none.
+
+    One thread owns every socket; what tests ask for is done there, and done when the asking returns.
+    """
 
     def __init__(self, port: int) -> None:
         self._target = port
-        self._open = threading.Event()
-        self._open.set()
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._sinks: dict[socket.socket, socket.socket] = {}
+        self._is_cut = self._is_closed = False
+        self._orders: queue.SimpleQueue[tuple[Callable[[], None], threading.Event]] = queue.SimpleQueue()
+        self._bell, self._ring = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def cut(self) -> None:
         """Pass on nothing any more, silently, as a network that swallows packets."""
-        self._open.clear()
+        self._do(lambda: setattr(self, "_is_cut", True))
 
     def reset(self) -> None:
         """Cut, and end every connection, as a firewall that restarts."""
         self.cut()
-        self._end_all()
+        self._do(self._end_all)
 
     def mend(self) -> None:
         """Connect anew from here on; connections that were cut are ended, for what they lost is lost."""
-        self._end_all()
-        self._open.set()
+        self._do(self._end_all)
+        self._do(lambda: setattr(self, "_is_cut", False))
 
     def close(self) -> None:
-        """End everything."""
-        self._listener.close()
-        self._end_all()
+        """End everything; connecting is refused from here on."""
+        if self._thread.is_alive():
+            self._do(lambda: setattr(self, "_is_closed", True))
+            self._thread.join()
+
+    def _do(self, order: Callable[[], None]) -> None:
+        done = threading.Event()
+        self._orders.put((order, done))
+        self._ring.send(b".")
+        assert done.wait(10.0), "the proxy does not answer"
+
+    def _run(self) -> None:
+        with self._listener, self._bell, self._ring:
+            while not self._is_closed:
+                ready, _, _ = select.select([self._listener, self._bell, *self._sinks], [], [])
+                for source in ready:
+                    self._serve(source)
+            self._end_all()
+
+    def _serve(self, source: socket.socket) -> None:
+        if source is self._bell:
+            source.recv(1)
+            order, done = self._orders.get()
+            order()
+            done.set()
+        elif source is self._listener:
+            client, _ = source.accept()
+            server = socket.create_connection(("127.0.0.1", self._target))
+            self._sinks[client], self._sinks[server] = server, client
+        elif source in self._sinks:
+            try:
+                data = source.recv(65_536)
+                if data and not self._is_cut:
+                    self._sinks[source].sendall(data)
+            except OSError:
+                data = b""
+            if not data:
+                self._end(source)
+
+    def _end(self, source: socket.socket) -> None:
+        sink = self._sinks.pop(source)
+        self._sinks.pop(sink)
+        source.close()
+        sink.close()
 
     def _end_all(self) -> None:
-        with self._lock:
-            pairs, self._pairs = self._pairs, []
-        for pair in pairs:
-            for end in pair:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._target))
-            except OSError:
-                return
-            with self._lock:
-                self._pairs.append((client, server))
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65_536):
-                if self._open.is_set():
-                    sink.sendall(data)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-                end.close()
+        while self._sinks:
+            self._end(next(iter(self._sinks)))
 
 
 def _run(user: pwd.struct_passwd | None, directory: Path, *command: object) -> None:

@@ -130,8 +130,9 @@ def nursery() -> Nursery:
 @pytest.fixture(scope="module", autouse=True)
 def _close_the_nursery() -> Iterator[None]:
     yield
-    nursery().close()
-    nursery.cache_clear()
+    if nursery.cache_info().currsize:
+        nursery().close()
+        nursery.cache_clear()
 
 
 @contextmanager

@@ -76,9 +76,9 @@ class Site:
         found = self.groups.describe_auto_scaling_groups(AutoScalingGroupNames=[name])["AutoScalingGroups"]
         return int(found[0]["DesiredCapacity"])
 
-    def mutations(self, operation: str = "") -> list[dict[str, Any]]:
-        """The agents' calls that could change something."""
-        calls = self.control.mutations(access_key=AGENT_KEY)
+    def mutations(self, operation: str = "", access_key: str = AGENT_KEY) -> list[dict[str, Any]]:
+        """An agent's calls that could change something."""
+        calls = self.control.mutations(access_key=access_key)
         return [call for call in calls if operation in ("", call["operation"])]
 
     def fault_met(self) -> bool:

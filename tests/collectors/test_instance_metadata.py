@@ -1,0 +1,155 @@
+"""The metadata client against a real HTTP server that insists on tokens as AWS does, and what follows from its answers."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from agent.vm_agent import vm_id
+from collectors.instance_metadata import InstanceMetadata
+from collectors.run_directory import RunDirectory
+from collectors.vm_reporter import DrainWatch
+from domain.errors import CollectionFailed
+
+TARGET = "autoscaling/target-lifecycle-state"
+SPOT = "spot/instance-action"
+
+
+@dataclass
+class Metadata:
+    """What the service knows, the tokens it gave out, and which of them it still takes."""
+
+    url: str
+    items: dict[str, str] = field(default_factory=dict)
+    tokens: list[str] = field(default_factory=list)
+    revoked: set[str] = field(default_factory=set)
+    status: int = 200
+
+
+@pytest.fixture
+def service() -> Iterator[Metadata]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            assert self.path == "/latest/api/token"
+            assert 0 < int(self.headers["X-aws-ec2-metadata-token-ttl-seconds"]) <= 21_600
+            there.tokens.append(f"token-{len(there.tokens)}")
+            self.reply(there.status, there.tokens[-1])
+
+        def do_GET(self) -> None:
+            token = self.headers.get("X-aws-ec2-metadata-token")
+            item = self.path.removeprefix("/latest/meta-data/")
+            if token not in there.tokens or token in there.revoked:
+                self.reply(401, "")
+            elif item in there.items:
+                self.reply(200, there.items[item])
+            else:
+                self.reply(404, "")
+
+        def reply(self, status: int, text: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    there = Metadata(f"http://127.0.0.1:{server.server_port}", {"instance-id": "i-0abc"})
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield there
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def nobody() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_one_token_serves_until_it_is_refused(service: Metadata) -> None:
+    metadata = InstanceMetadata(service.url)
+    assert [metadata.instance_id() for _ in range(3)] == ["i-0abc"] * 3
+    assert service.tokens == ["token-0"]
+    service.revoked.add("token-0")
+    assert metadata.instance_id() == "i-0abc"
+    assert service.tokens == ["token-0", "token-1"]
+
+
+def test_without_a_token_there_is_no_answer_and_no_older_protocol(service: Metadata) -> None:
+    service.status = 403
+    with pytest.raises(CollectionFailed, match="latest/api/token: answered with status 403"):
+        InstanceMetadata(service.url).instance_id()
+
+
+def test_a_vm_leaves_when_its_group_terminates_it_or_aws_takes_it_back(service: Metadata) -> None:
+    metadata = InstanceMetadata(service.url)
+    assert metadata.leaving() is None
+    service.items[TARGET] = "InService"
+    assert metadata.leaving() is None
+    service.items[SPOT] = '{"action": "terminate", "time": "2026-11-21T08:22:00Z"}'
+    assert metadata.leaving() == "spot interruption: terminate"
+    service.items[SPOT] = "\x1b[31mnonsense"
+    assert metadata.leaving() == "spot interruption: unknown action"
+    service.items[TARGET] = "Terminated"
+    assert metadata.leaving() == "the group terminates it"
+
+
+def test_a_silent_service_is_given_up_after_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        metadata = InstanceMetadata(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.2)
+        began = time.monotonic()
+        with pytest.raises(CollectionFailed, match="TimeoutError"):
+            metadata.instance_id()
+        assert time.monotonic() - began < 2.0
+
+
+def test_the_drain_file_follows_the_metadata_and_stays_when_there_is_no_answer(
+    service: Metadata, tmp_path: Path
+) -> None:
+    directory = RunDirectory(tmp_path)
+    watch = DrainWatch(InstanceMetadata(service.url), directory, lambda: 1_795_209_000.0)
+    drain = tmp_path / "drain"
+    watch.look()
+    assert not drain.exists()
+    service.items[SPOT] = '{"action": "stop"}'
+    watch.look()
+    assert drain.read_text() == "1795209000 spot interruption: stop\n"
+    service.status = 500
+    service.revoked.update(service.tokens)
+    watch.look()
+    assert (watch.reason, drain.exists()) == ("spot interruption: stop", True)
+    service.status = 200
+    del service.items[SPOT]
+    watch.look()
+    assert (watch.reason, drain.exists()) == (None, False)
+
+
+def test_a_collector_that_starts_anew_keeps_a_drain_until_it_knows_better(service: Metadata, tmp_path: Path) -> None:
+    drain = tmp_path / "drain"
+    drain.write_text("1795209000 the group terminates it\n")
+    DrainWatch(InstanceMetadata(nobody()), RunDirectory(tmp_path), time.time).look()
+    assert drain.exists()
+    DrainWatch(InstanceMetadata(service.url), RunDirectory(tmp_path), time.time).look()
+    assert not drain.exists()
+
+
+def test_a_vm_is_called_by_its_instance_id_and_elsewhere_by_its_host_name(service: Metadata) -> None:
+    stopping = Event()
+    assert vm_id(InstanceMetadata(service.url), stopping, on_ec2=True) == "i-0abc"
+    elsewhere = vm_id(InstanceMetadata(nobody()), stopping, on_ec2=False, host_name=lambda: "worker-7.example.org")
+    assert elsewhere == "worker-7"
+
+
+def test_on_ec2_a_vm_waits_for_its_id_and_can_be_stopped_meanwhile() -> None:
+    stopping = Event()
+    threading.Timer(0.2, stopping.set).start()
+    assert vm_id(InstanceMetadata(nobody()), stopping, on_ec2=True) is None

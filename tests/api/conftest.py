@@ -33,12 +33,12 @@ class Stage:
             self._shared = self.own()
         return self._shared
 
-    def own(self) -> Running:
+    def own(self, turns: int = 3) -> Running:
         """An agent of the test's own."""
         self.clear()
         agent = Running(World(self._make_directory(), Plan()))
         agent.world.submit(20)
-        agent.tick(3)
+        agent.tick(turns)
         return agent
 
     def clear(self) -> None:

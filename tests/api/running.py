@@ -30,7 +30,7 @@ class Running:
         self.settings = Settings(**{"mode": world.mode, **settings})
         self.board = StandingBoard(world.agent_clock.now())
         self.collectors = {"queue web": CollectorHealth(successes=3, last_success_at=world.agent_clock.now())}
-        self.checks: list[Check] = []
+        self.is_alive = True
         self.parts = AgentParts(
             settings=self.settings,
             board=self.board,
@@ -44,6 +44,7 @@ class Running:
             collectors=lambda: self.collectors,
             intake=lambda: world.intake,
             aws_calls=lambda: world.session.budget.counts,
+            alive=lambda: self.is_alive,
         )
         self.view = AgentView(self.parts)
 
@@ -56,6 +57,12 @@ class Running:
         settings = Settings(**{**self.settings.model_dump(), "http": http})
         return HttpServer(self.app(*routers), settings, count)
 
+    def lose_ledger(self) -> None:
+        """Take the ledger's file away."""
+        path = self.world.ledger._database.path
+        assert path is not None
+        path.rename(path.with_suffix(".away"))
+
     def with_settings(self, **settings: Any) -> AgentView:
         """A view of the same agent under other settings."""
         return AgentView(replace(self.parts, settings=Settings(**{**self.settings.model_dump(), **settings})))
@@ -64,8 +71,9 @@ class Running:
         """A view of the same agent with further conditions of readiness."""
         return AgentView(replace(self.parts, checks=tuple(lambda c=check: c for check in checks)))
 
-    def tick(self, minutes: int = 1) -> TickReport:
-        """Let minutes pass and turn the loop after each, telling the board as the daemon does."""
+    def tick(self, minutes: int = 1) -> TickReport | None:
+        """Let minutes pass and turn the loop after each, telling the board as the daemon does; return the last."""
+        report = None
         for _ in range(minutes):
             report = self.world.tick()
             self.board.change(leader=True, epoch=self.world.ports.epoch)

@@ -119,7 +119,7 @@ def test_settings_are_shown_without_secrets(standing: Running) -> None:
 
 
 def test_a_ledger_that_cannot_be_read_is_503_and_tells_no_path(client: httpx.Client, running: Running) -> None:
-    running.world.ledger._database.path.rename(running.world.ledger._database.path.with_suffix(".away"))
+    running.lose_ledger()
     answer = client.get("/api/v1/status")
     assert answer.status_code == 503
     assert answer.json()["detail"] == "the ledger cannot be used now; the agent's log says why"

@@ -1,4 +1,4 @@
-"""The metadata client against a real HTTP server that insists on tokens as AWS does, and what follows from its answers."""
+"""The metadata client against a real HTTP server that insists on tokens as AWS does, and what its answers bring about."""
 
 import socket
 import threading

@@ -12,7 +12,7 @@ from domain.errors import BadInput
 from tests.commands.conftest import Trimtab
 
 ROOT = Path(__file__).parents[2]
-VERBS = ["status", "explain", "decisions", "replay", "pause", "resume", "pin", "unpin", "config"]
+VERBS = ["collect", "status", "explain", "decisions", "replay", "pause", "resume", "pin", "unpin", "config"]
 HEAVY = ["sqlalchemy", "pydantic", "numpy", "rich", "boto3", "moto", "simulator", "agent.rehearsal", "agent.ledger"]
 
 

@@ -107,7 +107,12 @@ class DryRun:
                 with assembled(settings, self._clock, AwsKeys(AGENT_KEY, SECRET)) as agent:
                     self._screen.check("agent", f"{settings.mode} mode, metrics on TCP port {agent.listener.port}")
                     self._screen.check("ledger", shown_path(directory / LEDGER))
-                    lived = self._live(agent, settings, cloud, site, scenario)
+                    try:
+                        lived = self._live(agent, settings, cloud, site, scenario)
+                    except BaseException:
+                        # While the agent still listens: what reports to it must be gone first.
+                        site.abort()
+                        raise
                     return self._reckon(agent, settings, lived, scenario, directory)
 
     def _live(
@@ -166,9 +171,8 @@ class DryRun:
                 self._ended.set()
 
     def _keep_telling(self, stage: CloudStage) -> None:
-        while not self._ended.is_set():
+        while not self._ended.wait(timeout=TELL_EVERY_S / self._clock.speed):
             self._tell(stage)
-            self._clock.sleep(TELL_EVERY_S)
 
     def _tell(self, stage: CloudStage) -> None:
         """Strike what is due; what fails is tried again, and is missing from the ledger if it never works."""

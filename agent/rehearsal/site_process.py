@@ -45,6 +45,11 @@ class SiteProcess:
         self._write({"stop": True})
         return self._read()
 
+    def abort(self) -> None:
+        """End it at once, without books; does nothing when it has ended."""
+        self._popen.kill()
+        self._popen.wait()
+
     def _write(self, line: dict[str, Any]) -> None:
         assert self._popen.stdin is not None
         try:

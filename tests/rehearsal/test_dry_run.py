@@ -1,0 +1,213 @@
+"""`trimtab dry-run` as a user runs it: real processes, real sockets, and nothing left of them afterwards."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from agent.commands.main import app
+from agent.rehearsal.cloud import AGENT_KEY
+from agent.rehearsal.run import DryRun, DryRunOptions, PartFailed, fresh_directory
+from agent.rehearsal.screen import Moment
+from agent.rehearsal.site_process import SiteFailed
+from agent.rehearsal.story import Struck, story_named
+from agent.rehearsal.summary import Summary
+from domain.clock import Clock
+from simulator.aws.client import CloudControl
+
+PROGRAM = [sys.executable, "-c", "from agent.commands.main import app; app()", "dry-run"]
+MARK = "TRIMTAB_TEST_MARK"
+pytestmark = pytest.mark.slow
+
+
+class Started:
+    """A dry run in a process, marked so that its children can be found whatever becomes of their parent."""
+
+    def __init__(self, directory: Path, *arguments: str, **environment: str) -> None:
+        self._mark = uuid.uuid4().hex
+        self.popen = subprocess.Popen(
+            [*PROGRAM, "--keep", str(directory), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, MARK: self._mark, **environment},
+        )
+
+    def left(self) -> list[str]:
+        """Command lines of what still runs."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == self._mark:
+                    found.append(" ".join(process.cmdline()))
+        return found
+
+    def wait_for(self, text: str) -> None:
+        """Read on until a line holds the text."""
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            if text in line:
+                return
+        pytest.fail(f"ended without {text!r}: {self.popen.communicate()[1]}")
+
+
+def answers(address: str | None, port: int | None) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((address or "127.0.0.1", port or 0)) == 0
+
+
+def test_headless_json_tells_the_story_in_order_and_leaves_nothing_behind(tmp_path: Path):
+    run = Started(tmp_path, "--headless", "--json", "--minutes", "15", "--speed", "120", "--fault", "capacity")
+    out, err = run.popen.communicate(timeout=90.0)
+    assert (run.popen.returncode, err) == (0, "")
+    said: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    kinds = [entry["kind"] for entry in said]
+    assert kinds[:5] == ["workload", "up", "up", "up", "up"]
+    assert kinds[-1] == "summary"
+    assert {"begin", "fault", "decision", "intent", "outcome", "event"} <= set(kinds)
+    numbers = [entry["seq"] for entry in said if "seq" in entry]
+    assert numbers == sorted(set(numbers))
+    assert sum(kind == "decision" for kind in kinds) == 15
+    summary = said[-1]
+    assert summary["missing"] == []
+    assert summary["lived"]["finished"] > 0
+    assert summary["lived"]["cost"] == pytest.approx(summary["lived"]["rent"] + summary["lived"]["waiting_cost"])
+    assert len(summary["others"]) == 3
+    assert run.left() == []
+    endpoint = urlsplit(next(entry["detail"] for entry in said if entry.get("what") == "fake AWS"))
+    assert not answers(endpoint.hostname, endpoint.port)
+    listener = next(entry["detail"] for entry in said if entry.get("what") == "agent")
+    assert not answers("127.0.0.1", int(listener.rpartition(" ")[2]))
+    told = CliRunner().invoke(app, ["explain", summary["next"][0].split()[2], "--ledger", str(tmp_path / "ledger.db")])
+    assert told.exit_code == 0
+    assert "capacity_memory" in told.output
+
+
+def test_a_story_whose_events_do_not_come_ends_with_status_1(tmp_path: Path):
+    run = Started(tmp_path, "--headless", "--minutes", "5", "--speed", "120", "--fault", "spot")
+    out, err = run.popen.communicate(timeout=90.0)
+    assert run.popen.returncode == 1
+    assert "missing from the ledger: spot_interruption, draining, drained" in out
+    assert err == "error: the ledger lacks an event that the story requires (see what is missing above)\n"
+
+
+@pytest.mark.parametrize(("number", "speed"), [(signal.SIGINT, "60"), (signal.SIGTERM, "1")])
+def test_a_signal_ends_it_within_seconds_with_nothing_left_behind(tmp_path: Path, number: int, speed: str):
+    run = Started(tmp_path, "--headless", "--speed", speed)
+    run.wait_for("min begin")
+    time.sleep(1.5)
+    before = time.monotonic()
+    run.popen.send_signal(number)
+    out, err = run.popen.communicate(timeout=30.0)
+    assert time.monotonic() - before < 10.0
+    assert (run.popen.returncode, err) == (130, "")
+    assert "nothing is left running" in out
+    assert run.left() == []
+
+
+def test_a_killed_dry_run_takes_its_processes_with_it(tmp_path: Path):
+    run = Started(tmp_path, "--headless")
+    run.wait_for("min begin")
+    run.popen.kill()
+    run.popen.communicate(timeout=10.0)
+    deadline = time.monotonic() + 15.0
+    while run.left() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert run.left() == []
+
+
+def test_two_runs_in_one_directory_are_told_apart_and_the_first_goes_on(tmp_path: Path):
+    first = Started(tmp_path, "--headless")
+    first.wait_for("min begin")
+    second = Started(tmp_path, "--headless")
+    _, err = second.popen.communicate(timeout=30.0)
+    assert second.popen.returncode == 1
+    assert f"is in use by process {first.popen.pid}" in err
+    assert second.left() == []
+    assert first.popen.poll() is None
+    first.popen.send_signal(signal.SIGINT)
+    first.popen.communicate(timeout=30.0)
+
+
+class Watching:
+    """A screen that asks the fake AWS, before it ends, what the agent changed; calls `at_start` as the hour begins."""
+
+    def __init__(self, at_start: Any = lambda: None) -> None:
+        self._at_start = at_start
+        self._endpoint = ""
+        self.calls: list[str] = []
+        self.changes: list[str] = []
+        self.decisions = 0
+
+    def workload(self, description: str) -> None:
+        pass
+
+    def check(self, what: str, detail: str) -> None:
+        if what == "fake AWS":
+            self._endpoint = detail
+
+    @contextlib.contextmanager
+    def living(self, clock: Clock, start: float, minutes: int, policy: str, shadow: str | None) -> Iterator[None]:
+        self._at_start()
+        yield
+        control = CloudControl(self._endpoint)
+        self.calls = [call["operation"] for call in control.calls(access_key=AGENT_KEY)]
+        self.changes = [call["operation"] for call in control.mutations(access_key=AGENT_KEY)]
+
+    def beat(self, struck: Struck) -> None:
+        pass
+
+    def show(self, moment: Moment) -> None:
+        self.decisions += len(moment.report.decisions)
+
+    @contextlib.contextmanager
+    def comparing(self) -> Iterator[None]:
+        yield
+
+
+def lived(directory: Path, screen: Watching, **options: Any) -> Summary:
+    fresh_directory(directory)
+    chosen = {"speed": 120.0, "minutes": 8, "directory": directory, **options}
+    return DryRun(DryRunOptions(story_named("capacity"), **chosen), screen).run()
+
+
+def test_in_observe_mode_the_agent_decides_and_changes_nothing(tmp_path: Path):
+    screen = Watching()
+    summary = lived(tmp_path, screen, mode="observe")
+    assert screen.decisions == 8
+    assert "DescribeAutoScalingGroups" in screen.calls
+    assert screen.changes == []
+    assert summary.changes == 0
+    assert summary.held > 0
+
+
+def test_in_act_mode_the_same_minutes_change_something(tmp_path: Path):
+    screen = Watching()
+    assert lived(tmp_path, screen).changes > 0
+    assert "SetDesiredCapacity" in screen.changes
+
+
+@pytest.mark.parametrize("part", ["simulator.aws", "agent.rehearsal.site"])
+def test_a_part_that_dies_ends_the_run_with_its_name_and_nothing_is_left(tmp_path: Path, part: str):
+    def kill_it() -> None:
+        for child in psutil.Process().children():
+            if part in child.cmdline():
+                child.kill()
+
+    with pytest.raises((PartFailed, SiteFailed), match=r"fake AWS|job source"):
+        lived(tmp_path, Watching(kill_it))
+    assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]

@@ -22,6 +22,8 @@ RULES: Mapping[str, type[QueueRulePolicy | ThresholdPolicy | TargetTrackingPolic
     "hold": HoldPolicy,
 }
 
+MOST_DIGITS = 9
+
 NAMES_KEPT = 256
 """Policies kept by their text: they are frozen, and every fleet names the same one each minute."""
 
@@ -53,6 +55,7 @@ def policy_from_name(text: str) -> Policy:
 
 
 def _whole(text: str) -> int:
-    if not text.strip().isdigit():
+    # Digits by the thousand make no size, and Python refuses to read them.
+    if not text.strip().isdecimal() or len(text.strip()) > MOST_DIGITS:
         raise BadInput("policy constant: size", text, "give one whole number per group, for example constant:2,0,1")
     return int(text)

@@ -167,6 +167,6 @@ def test_a_roster_moves_with_the_clock(step: float) -> None:
     assert roster.warm_since(seats) == [NOON - 5.0 + step]
     assert roster.idle_since(seats, np.array([False]), np.array([True]), NOON + step) == [NOON - 50.0 + step]
     assert roster.missing_since(2, NOON + step).tolist() == [NOON + step] * 2
-    assert roster.since(seats, np.array([NOON - 9000.0])) == [NOON - 60.0 + step]
+    assert roster.since(seats, np.array([NOON + step - 9000.0])) == [NOON - 60.0 + step]
     (late,) = roster.seat(["i-1", "i-2"], NOON + step + 60.0)[1:]
     assert roster.since(np.array([late]), np.array([NOON + step - 9000.0])) == [NOON + step]

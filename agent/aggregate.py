@@ -37,7 +37,8 @@ class AggregationSettings:
     sample_interval_s: how often a VM reports. grace_s: a minute is closed so long after its end; one value for every
     fleet of a store. idle_s: a VM without a busy core for so long is idle for long. warm_up_s: a VM has warmed up so
     long after its first report. limits: coverage, boot deadline, minimum lifetime and cool-down lengths are the
-    rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue").
+    rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue"). submitted_late: the count
+    of submitted jobs comes from CloudWatch, minutes after the jobs.
     """
 
     limits: RailLimits = field(default_factory=RailLimits)
@@ -46,6 +47,7 @@ class AggregationSettings:
     idle_s: float = 300.0
     warm_up_s: float = 300.0
     needed: tuple[str, ...] = ("cpu", "queue")
+    submitted_late: bool = False
 
     @property
     def min_samples(self) -> int:
@@ -95,6 +97,8 @@ class Aggregator:
             for group in fleet.groups
         )
         queue, state = self._queue(fleet, folds, state, start, end)
+        if queue is not None and settings.submitted_late:
+            queue = replace(queue, submitted_is_late=True)
         snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
         stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
         if state.last_bin_end != end:

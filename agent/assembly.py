@@ -23,6 +23,7 @@ from agent.policies.fallback import Proposer, evaluate_within
 from agent.series import SeriesStore
 from agent.settings import Settings
 from agent.settings.fleet import PolicyName
+from agent.settings.inputs import MeasuredBy
 from agent.standby import watch
 from agent.tick import ManagedFleet, Ports, TickReport, run_tick
 from collectors.aws import AwsOptions, AwsSession
@@ -82,6 +83,16 @@ class Agent:
         if epoch != self.ports.epoch:
             self._take_over(epoch)
         return run_tick(now, self.ports)
+
+    def adopt(self, settings: Settings) -> None:
+        """Manage the fleets of these settings from the next turn on; LedgerError when that must be tried again."""
+        fleets = managed_fleets(settings)
+        self.ports.actuator = actuator(settings, self.session, fleets, self.ports.ledger)
+        plain = [managed.fleet for managed in fleets]
+        self.store.watch(plain)
+        self.poller.replace(collectors_of(settings, plain, self.session))
+        self.ports.fleets = fleets
+        self.settings = settings
 
     def _take_over(self, epoch: int) -> None:
         """Forget what another leader may have changed meanwhile: whose protection is whose, and the clock's steps."""
@@ -167,7 +178,7 @@ def leadership_of(settings: Settings, ledger: Ledger, clock: Clock) -> Leadershi
 
 def check_region(settings: Settings, session: AwsSession) -> None:
     """Raise ConfigurationError when there is something to manage and no region to look for it."""
-    if settings.fleets and session.region is None:
+    if (settings.fleets or settings.discovery.enabled) and session.region is None:
         remedy = "give the AWS region of the fleets, such as eu-west-1; neither it nor the AWS chain names one"
         raise ConfigurationError([Mistake("TRIMTAB_AWS__REGION", "(not set)", remedy)])
 
@@ -211,6 +222,7 @@ def managed_fleets(settings: Settings) -> tuple[ManagedFleet, ...]:
             grace_s=settings.grace_s,
             idle_s=fleet.idle_s,
             needed=NEEDED[fleet.policy],
+            submitted_late=fleet.submitted_from is MeasuredBy.CLOUDWATCH,
         )
         drift = DriftRule(settings.drift.value)
         fleets.append(

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.graphite.installation import NotInstallable, installed
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALLEST = {
     "tick": "--runs 1 --vms 40 --few 20 --fleets 2 --ticks 3 --warm-up 2",
     "ledger": "--runs 1 --decisions 40 --rows 4000",
+    "ingest": "--runs 1 --vms 200 --rounds 3",
 }
 PROMISED = {
     "tick": {
@@ -22,8 +25,13 @@ PROMISED = {
         *("ratio_plain_python_vs_aggregate", "vms_per_tick", "intents_per_tick"),
     },
     "ledger": {"decisions_per_s", "decisions_per_s_by_20", "ratio_vs_bare_sqlite", "explain_ms", "list_ms", "rows"},
+    "ingest": {"lines_per_cpu_s", "carbon_lines_per_cpu_s", "ratio_vs_carbon", "lines_per_s", "carbon_lines_per_s"},
 }
-TARGETS = {"tick": {"p99_ms", "peak_rss_mb"}, "ledger": {"explain_ms"}}
+TARGETS = {
+    "tick": {"p99_ms", "peak_rss_mb"},
+    "ledger": {"explain_ms"},
+    "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},
+}
 
 
 def run(name: str, directory: Path) -> dict[str, Any]:
@@ -38,8 +46,19 @@ def run(name: str, directory: Path) -> dict[str, Any]:
     return answer
 
 
+def install_what_it_needs(name: str) -> None:
+    if name == "ingest":
+        try:
+            installed()
+        except NotInstallable as reason:
+            pytest.skip(f"needs a real carbon: {reason}")
+
+
+# The first to need a real Graphite installs it.
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", sorted(SMALLEST))
 def test_a_benchmark_prints_its_figures_as_one_json_object(name: str, tmp_path: Path) -> None:
+    install_what_it_needs(name)
     answer = run(name, tmp_path)
     assert answer["benchmark"] == name
     assert PROMISED[name] <= answer.keys()

@@ -1,4 +1,4 @@
-"""The metadata client against a real HTTP server that insists on tokens as AWS does, and what its answers bring about."""
+"""The metadata client against a real HTTP server that insists on tokens as AWS does, and what its answers lead to."""
 
 import socket
 import threading

@@ -21,6 +21,9 @@ CREDENTIAL_CALLS = frozenset(
 )
 """Calls by which botocore itself obtains credentials: they change nothing that is managed, and reading needs them."""
 
+JUDGING_CALLS = frozenset({("iam", "SimulatePrincipalPolicy")})
+"""Calls that ask whether another call would be allowed: nothing is done."""
+
 _CODES: dict[FailureClass, frozenset[str]] = {
     FailureClass.THROTTLE: frozenset(
         {
@@ -106,11 +109,11 @@ _LONGEST_MESSAGE = 400
 
 
 def is_read(service: str, operation: str) -> bool:
-    """Return whether the operation reads only: Describe*, Get*, List*, Head*, or botocore fetching its own credentials.
+    """Return whether the operation reads only: Describe*, Get*, List*, Head*, or asks for credentials or permissions.
 
     Everything else counts as changing something, ReceiveMessage (it hides messages from other readers) included.
     """
-    return _READS.match(operation) is not None or (service, operation) in CREDENTIAL_CALLS
+    return _READS.match(operation) is not None or (service, operation) in CREDENTIAL_CALLS | JUDGING_CALLS
 
 
 def classify(error: Exception, operation: str) -> CloudError:

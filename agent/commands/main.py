@@ -12,7 +12,20 @@ from typer.core import TyperGroup
 
 from domain.errors import BadInput, ConfigurationError, TrimtabError
 
-VERBS = ("run", "collect", "dry_run", "status", "explain", "decisions", "replay", "pause", "pin", "config")
+VERBS = (
+    "run",
+    "collect",
+    "dry_run",
+    "status",
+    "explain",
+    "decisions",
+    "replay",
+    "pause",
+    "pin",
+    "config",
+    "preflight",
+    "support_bundle",
+)
 """Modules of this package in the order of the help, each with `register(app)`; one that is not installed is absent."""
 ENTRY_POINTS = "trimtab.commands"
 """Packages outside add verbs here: an entry point is a function that takes the program and adds to it."""

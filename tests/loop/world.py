@@ -110,7 +110,7 @@ class World:
     """The cloud, its clock, its VMs, and the agent."""
 
     def __init__(self, directory: Path, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.directory = plan, directory
         self.clock = VirtualClock(START)
         self.agent_clock = AgentClock(self.clock)
         self.running: RunningCloud = start_in_thread(self.clock, seed=7, delays=Delays(launch_s=(50.0, 50.0)))

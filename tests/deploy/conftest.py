@@ -1,0 +1,6 @@
+"""The loop's worlds, for what deployment files say about the calls that are really made."""
+
+from __future__ import annotations
+
+from tests.loop.conftest import _no_account_of_ours as _no_account_of_ours
+from tests.loop.conftest import make_world as make_world

@@ -1,0 +1,145 @@
+"""The IAM policies hold what the agent does in each mode: every call it makes, and none that it never makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agent.alarms.book import Alarm, Severity
+from agent.alarms.delivery import SnsTopic
+from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted
+from collectors.queue import QueueDepthCollector
+from domain.decisions import Mode, Reason
+from domain.fleet import Fleet
+from tests.deploy.policies import grants, permission
+from tests.loop.world import AGENT_KEY, OWNER_KEY, World
+from tests.preflight.looking import look
+
+NO_PERMISSION_NEEDED = {"sts:GetCallerIdentity"}
+"""AWS answers it whatever the policy says."""
+NOT_ON_THE_LOOK_ALIKE = {"iam:SimulatePrincipalPolicy"}
+"""tests/preflight/test_permissions.py holds this call to a socket of its own."""
+CHANGES_A_GROUP = {
+    "autoscaling:CompleteLifecycleAction",
+    "autoscaling:RecordLifecycleActionHeartbeat",
+    "autoscaling:SetDesiredCapacity",
+    "autoscaling:SetInstanceProtection",
+    "autoscaling:TerminateInstanceInAutoScalingGroup",
+}
+
+
+def collect(world: World) -> None:
+    """Ask as the collectors do: depth of the job queue, CPU and submitted jobs from CloudWatch."""
+    url = world.sqs.create_queue(QueueName="jobs")["QueueUrl"]
+    fleet = Fleet("web", world.plan.groups, url)
+    now = world.clock.now()
+    QueueDepthCollector(fleet, world.session.client("sqs")).collect(now)
+    CloudWatchCpu(fleet, world.session, CloudWatchOptions()).collect(now)
+    CloudWatchSubmitted(fleet, world.session, CloudWatchOptions()).collect(now)
+
+
+def grow_and_shrink(world: World) -> None:
+    """Scale out for a full queue, protect the busy, then drain: one VM idle, one at work."""
+    world.tick()
+    world.submit(60)
+    world.tick(3)
+    world.busy = {vm: 1.0 for _, vm, _ in world.vms()}
+    world.tick(2)
+    world.waiting, world.busy = 0, {}
+    for _ in range(6):
+        world.tick()
+        held = [vm for _, vm, state in world.vms() if state == "Terminating:Wait"]
+        world.busy = {vm: 1.0 for vm in held[:1]}
+    world.busy = {}
+    world.tick(3)
+
+
+def interrupt(world: World) -> None:
+    world.control.spot_notice(world.in_service("small")[:1], queue=world.notices)
+    world.tick(2)
+
+
+def alarm(world: World) -> None:
+    topic = world._client("sns").create_topic(Name="ops")["TopicArn"]
+    SnsTopic(world.session, topic).tell(Alarm("web", Reason.OVERDUE, "small", Severity.WARNING, "text", 0.0))
+
+
+def permissions_used(world: World) -> set[str]:
+    return {permission(call["service"], call["operation"]) for call in world.calls} - NO_PERMISSION_NEEDED
+
+
+@pytest.fixture
+def acting(make_world: Callable[..., World]) -> World:
+    world = make_world(protect_busy=True)
+    grow_and_shrink(world)
+    interrupt(world)
+    collect(world)
+    alarm(world)
+    look(world, Mode.ACT)
+    return world
+
+
+@pytest.fixture
+def observing(make_world: Callable[..., World]) -> World:
+    world = make_world(protect_busy=True, mode=Mode.ACT)
+    world.submit(60)
+    # The intent left open is followed by reading what became of it.
+    world.tick()
+    calls = len(world.calls)
+    world.restart(mode=Mode.OBSERVE)
+    grow_and_shrink(world)
+    interrupt(world)
+    collect(world)
+    look(world, Mode.OBSERVE)
+    assert [call for call in world.calls[calls:] if call["mutating"]] == []
+    world.observed_from = calls  # type: ignore[attr-defined]
+    return world
+
+
+def test_act_allows_what_acting_takes_and_nothing_else(acting: World) -> None:
+    assert permissions_used(acting) | NOT_ON_THE_LOOK_ALIKE == {grant.action for grant in grants("act")}
+
+
+def test_observe_allows_what_observing_takes_and_nothing_else(observing: World) -> None:
+    calls: list[dict[str, Any]] = observing.calls[observing.observed_from :]  # type: ignore[attr-defined]
+    used = {permission(call["service"], call["operation"]) for call in calls} - NO_PERMISSION_NEEDED
+    assert used | NOT_ON_THE_LOOK_ALIKE == {grant.action for grant in grants("observe")}
+
+
+def test_the_look_alike_tells_the_agent_from_the_owner(acting: World) -> None:
+    assert acting.control.calls(access_key=OWNER_KEY, operation="SetDesiredCapacity") == []
+    assert acting.control.calls(access_key=AGENT_KEY, operation="SetDesiredCapacity") != []
+
+
+def test_observe_allows_nothing_that_changes_anything() -> None:
+    verbs = {grant.action.partition(":")[2] for grant in grants("observe")} - {"SimulatePrincipalPolicy"}
+    assert {verb for verb in verbs if not verb.startswith(("Describe", "Get", "List"))} == set()
+
+
+def test_act_holds_all_of_observe() -> None:
+    assert {grant.action for grant in grants("observe")} <= {grant.action for grant in grants("act")}
+
+
+def test_a_group_is_changed_only_where_its_tag_names_a_fleet() -> None:
+    changing = [grant for grant in grants("act") if grant.action in CHANGES_A_GROUP]
+    assert {grant.action for grant in changing} == CHANGES_A_GROUP
+    for grant in changing:
+        assert grant.condition == {"StringLike": {"autoscaling:ResourceTag/trimtab:fleet": "*"}}
+        assert [resource.partition(":autoScalingGroup:")[1] for resource in grant.resources] == [":autoScalingGroup:"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "act"])
+def test_only_what_aws_cannot_scope_reaches_every_resource(mode: str) -> None:
+    everywhere = {grant.action for grant in grants(mode) if "*" in grant.resources}
+    assert everywhere == {
+        "autoscaling:DescribeAutoScalingGroups",
+        "autoscaling:DescribeInstanceRefreshes",
+        "autoscaling:DescribeLifecycleHooks",
+        "autoscaling:DescribeScalingActivities",
+        "cloudwatch:GetMetricData",
+        "ec2:DescribeInstanceTypes",
+        "ec2:DescribeInstances",
+    }
+    assert {grant.action for grant in grants(mode) if "*" in grant.action} == set()

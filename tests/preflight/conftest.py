@@ -1,0 +1,7 @@
+"""The loop's worlds, for preflight to look at."""
+
+from __future__ import annotations
+
+from tests.loop.conftest import _no_account_of_ours as _no_account_of_ours
+from tests.loop.conftest import make_world as make_world
+from tests.loop.conftest import world as world

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.known_fleets import last_record
 from agent.ledger import DecisionRecord, Ledger
 from agent.spending import DAY_S, dollars_per_hour
-from agent.state import Breaker, CapacityMark, Cooldown, Pause, Pin
+from agent.state import Breaker, CapacityMark, Controls, Cooldown, LoopState, Pause, Pin
 from domain.decisions import Intent
 from domain.snapshot import QueueSnapshot
 
@@ -91,15 +92,36 @@ class FleetStatus:
 
 def fleet_status(ledger: Ledger, name: str, now: float) -> FleetStatus:
     """Return what the ledger knows of a fleet at `now`; LedgerUnavailable when it cannot be read."""
-    controls, state = ledger.controls(name), ledger.loop_state(name)
-    record = last_record(ledger, name)
+    return fleet_statuses(ledger, [name], now)[0]
+
+
+def fleet_statuses(ledger: Ledger, names: Sequence[str], now: float) -> tuple[FleetStatus, ...]:
+    """Return what the ledger knows of each of these fleets at `now`; LedgerUnavailable when it cannot be read."""
+    controls, states = ledger.all_controls(names), ledger.loop_states(names)
+    intents: dict[str, tuple[Intent, ...]] = {}
+    for intent in ledger.open_intents(names[0] if len(names) == 1 else None):
+        intents[intent.fleet] = (*intents.get(intent.fleet, ()), intent)
+    return tuple(
+        _status(name, controls[name], states[name], intents.get(name, ()), last_record(ledger, name), now)
+        for name in names
+    )
+
+
+def _status(
+    name: str,
+    controls: Controls,
+    state: LoopState,
+    intents: tuple[Intent, ...],
+    record: DecisionRecord | None,
+    now: float,
+) -> FleetStatus:
     known = FleetStatus(
         fleet=name,
         last_tick_at=None if record is None else record.decision.at,
         cost_today=state.spend.dollars if now < state.spend.day_start + DAY_S else 0.0,
         pauses=tuple(pause for pause in controls.pauses if pause.active(now)),
         pin=controls.pin if controls.pin is not None and controls.pin.active(now) else None,
-        open_intents=ledger.open_intents(name),
+        open_intents=intents,
         breakers=tuple(_breaker(breaker, now) for breaker in state.breakers),
         capacity_marks=tuple(mark for mark in state.capacity if mark.active(now)),
         cooldowns=tuple(cooldown for cooldown in state.cooldowns if cooldown.remaining_s(now) > 0.0),

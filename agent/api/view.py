@@ -20,7 +20,7 @@ from agent.api.answers import (
     VmReport,
 )
 from agent.api.parts import AgentParts, Check
-from agent.fleet_status import FleetStatus, fleet_status
+from agent.fleet_status import FleetStatus, fleet_status, fleet_statuses
 from agent.known_fleets import fleet_names, one_fleet
 from agent.ledger import DecisionRecord, JournalEntry, Kind
 from agent.model_start import PROBLEM as MODEL_PROBLEM
@@ -145,7 +145,7 @@ class AgentView:
     def fleets(self, now: float | None = None) -> tuple[FleetStatus, ...]:
         """Return the status of every fleet."""
         at = self.parts.now() if now is None else now
-        return tuple(fleet_status(self.parts.ledger, name, at) for name in self.fleet_names())
+        return fleet_statuses(self.parts.ledger, self.fleet_names(), at)
 
     def fleet(self, name: str) -> FleetStatus:
         """Return a fleet's status; BadInput names the fleets there are."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from agent.fleet_status import FleetStatus
+from agent.state import PauseScope
 from agent.web.wording import clock_time
 from domain.decisions import Mode, Reason
 
@@ -36,7 +37,7 @@ def badges(fleet: FleetStatus, mode: str, now: float) -> tuple[Badge, ...]:
     if fleet.last_tick_at is None:
         shown.append(Badge("no decision yet", Tone.PLAIN, "nothing was ever decided for this fleet"))
     for pause in fleet.pauses:
-        what = "paused" if pause.scope == "all" else f"scale-{pause.scope} paused"
+        what = "paused" if pause.scope is PauseScope.ALL else f"scale-{pause.scope} paused"
         end = "until resumed" if pause.until is None else f"until {clock_time(pause.until, now)} UTC"
         shown.append(Badge(what, Tone.HELD, f"by {pause.owner}, {end}: {pause.reason}"))
     if fleet.pin is not None:

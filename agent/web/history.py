@@ -1,12 +1,14 @@
-"""The last hour of each queue, read from the ledger minute by minute and kept for the next look."""
+"""The last hour of each queue: read from the ledger once, then kept up from each decision that is looked at."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from agent.fleet_status import FleetStatus
 from agent.ledger import Ledger
+from domain.snapshot import QueueSnapshot
 
 KEPT_S = 3600.0
 _MOST_POINTS = 720
@@ -21,26 +23,52 @@ class QueuePoint:
     running: int | None
 
 
+@dataclass(slots=True)
+class _Known:
+    """The points of one fleet, and the number of the decision that the last of them stands for."""
+
+    points: deque[QueuePoint] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
+    number: int = -1
+
+
 class QueueHistory:
-    """Remembers what it read, so that each decision is read from the ledger once; safe for any thread."""
+    """Remembers what it was shown, so that the ledger is asked only for what was missed; safe for any thread."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._lock = threading.Lock()
-        self._points: dict[str, deque[QueuePoint]] = {}
+        self._known: dict[str, _Known] = {}
 
-    def last_hour(self, fleet: str, now: float) -> tuple[QueuePoint, ...]:
-        """Return the queue at each decision of the last hour, in order; LedgerUnavailable when it cannot be read."""
+    def last_hour(self, status: FleetStatus, now: float) -> tuple[QueuePoint, ...]:
+        """Return a fleet's queue at each decision of the last hour up to `status`, in order.
+
+        LedgerUnavailable when what was missed cannot be read.
+        """
+        last = status.last_decision
+        if last is None:
+            return ()
+        number = _number(last.id)
         with self._lock:
-            points = self._points.setdefault(fleet, deque(maxlen=_MOST_POINTS))
-            if points and points[-1].at > now:
-                points.clear()  # The clock was set back: what lies ahead is not the last hour.
-            since = max(now - KEPT_S, points[-1].at if points else now - KEPT_S)
-            for inputs, decision in self._ledger.inputs(fleet, since=since):
-                if not points or decision.at > points[-1].at:
+            known = self._known.setdefault(status.fleet, _Known())
+            if number == known.number + 1 and known.points:
+                known.points.append(_point(last.at, status.queue))
+            elif number != known.number or number < 0:
+                known.points.clear()
+                for inputs, decision in self._ledger.inputs(status.fleet, since=now - KEPT_S):
                     queue = None if inputs.snapshot is None else inputs.snapshot.queue
-                    waiting, running = (None, None) if queue is None else (queue.waiting, queue.running)
-                    points.append(QueuePoint(decision.at, waiting, running))
-            while points and points[0].at < now - KEPT_S:
-                points.popleft()
-            return tuple(points)
+                    known.points.append(_point(decision.at, queue))
+                    number = max(number, _number(decision.decision_id))
+            known.number = number
+            while known.points and known.points[0].at < now - KEPT_S:
+                known.points.popleft()
+            return tuple(known.points)
+
+
+def _point(at: float, queue: QueueSnapshot | None) -> QueuePoint:
+    return QueuePoint(at, None, None) if queue is None else QueuePoint(at, queue.waiting, queue.running)
+
+
+def _number(decision_id: str) -> int:
+    """Return the number in a decision's id, which counts a fleet's decisions; -1 for an id without one."""
+    number = decision_id.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1

@@ -10,11 +10,12 @@ from agent.api.view import AgentView
 from agent.explain import plain
 from agent.fleet_status import FleetStatus
 from agent.ledger import Kind
+from agent.state import PauseScope
 from agent.web.badges import Badge, badges
 from agent.web.bars import Bar, Line, bar, bar_scale, line
 from agent.web.history import KEPT_S, QueueHistory
 from agent.web.rows import DecisionItem, EventItem, decision_item, item_of
-from agent.web.wording import arrows, clock_time, counted, duration, words
+from agent.web.wording import arrows, clock_time, counted, duration
 from domain.errors import BadInput
 
 DECISIONS, EVENTS = 15, 12
@@ -56,10 +57,11 @@ class FleetView:
 
 @dataclass(frozen=True, slots=True)
 class VmSummary:
-    """The VMs of some fleets: how many there are, how many do not report, and the first of those with their fleet."""
+    """The VMs of some fleets: how many there are, fell silent, never reported; the first of those with their fleet."""
 
     total: int
     silent: int
+    unheard: int
     first: tuple[tuple[str, VmReport], ...]
 
 
@@ -89,8 +91,9 @@ def moment(view: AgentView, history: QueueHistory, fleet: str | None) -> Moment:
     names = [known.fleet for known in status.fleets]
     scope = None if fleet is None else (fleet, AGENT)
     page = view.decisions(fleet, before_seq=seq + 1, limit=DECISIONS)
-    rows = view.latest(LISTED_KINDS, up_to_seq=seq, fleets=scope, limit=EVENTS)
-    items = [item_of(row) for row in rows]
+    # Most rows may be routine, which is not listed.
+    rows = view.latest(LISTED_KINDS, up_to_seq=seq, fleets=scope, limit=10 * EVENTS)
+    events = [item for item in map(item_of, rows) if isinstance(item, EventItem)]
     return Moment(
         seq=seq,
         at=now,
@@ -100,7 +103,7 @@ def moment(view: AgentView, history: QueueHistory, fleet: str | None) -> Moment:
         vms=vm_summary(view, names),
         inputs=view.inputs(),
         decisions=tuple(decision_item(listed.seq, plain(listed.decision)) for listed in page.decisions),
-        events=tuple(item for item in items if isinstance(item, EventItem)),
+        events=tuple(events[:EVENTS]),
     )
 
 
@@ -123,17 +126,22 @@ def vm_summary(view: AgentView, fleets: Sequence[str]) -> VmSummary:
     silent: list[tuple[str, VmReport]] = []
     total = 0
     for name in fleets:
-        reports = vms_of(view, name)
+        reports = _reports(view, name)
         total += len(reports)
         silent += [(name, report) for report in reports if not report.reporting]
     silent.sort(key=lambda item: silence(item[1]))
-    return VmSummary(total, len(silent), tuple(silent[:SILENT_VMS]))
+    unheard = sum(report.last_sample_at is None for _, report in silent)
+    return VmSummary(total, len(silent) - unheard, unheard, tuple(silent[:SILENT_VMS]))
 
 
 def vms_of(view: AgentView, fleet: str) -> tuple[VmReport, ...]:
     """Return a fleet's VMs, the silent ones first; none when the fleet is no longer managed."""
+    return tuple(sorted(_reports(view, fleet), key=silence))
+
+
+def _reports(view: AgentView, fleet: str) -> tuple[VmReport, ...]:
     try:
-        return tuple(sorted(view.vms(fleet), key=silence))
+        return view.vms(fleet)
     except BadInput:
         return ()
 
@@ -150,14 +158,14 @@ def _fleet_view(status: FleetStatus, mode: str, history: QueueHistory, now: floa
         status=status,
         badges=badges(status, mode, now),
         bars=tuple(bar(group, scale) for group in status.groups),
-        queue=_queue_lines(history, status.fleet, now),
+        queue=_queue_lines(history, status, now),
         held=tuple(_held(status, now)),
         sentence=arrows(status.last_decision.sentence) if status.last_decision is not None else "",
     )
 
 
-def _queue_lines(history: QueueHistory, fleet: str, now: float) -> QueueLines:
-    points = history.last_hour(fleet, now)
+def _queue_lines(history: QueueHistory, status: FleetStatus, now: float) -> QueueLines:
+    points = history.last_hour(status, now)
     start, end = now - KEPT_S, max(now, points[-1].at if points else now)
     waiting = [(point.at, point.waiting) for point in points]
     running = [(point.at, point.running) for point in points]
@@ -170,7 +178,8 @@ def _held(status: FleetStatus, now: float) -> list[tuple[str, str]]:
     lines = []
     for pause in status.pauses:
         end = "until resumed" if pause.until is None else f"for {duration(pause.until - now)} more"
-        lines.append(("paused", f"{pause.scope} changes, by {pause.owner}, {end}: {pause.reason}"))
+        what = "all changes" if pause.scope is PauseScope.ALL else f"scale-{pause.scope}"
+        lines.append(("paused", f"{what}, by {pause.owner}, {end}: {pause.reason}"))
     if (pin := status.pin) is not None:
         sizes = ", ".join(f"{key} {size}" for key, size in pin.desired.items())
         lines.append(("pinned", f"at {sizes} by {pin.owner}, for {duration(pin.until - now)} more: {pin.reason}"))
@@ -188,7 +197,7 @@ def _held(status: FleetStatus, now: float) -> list[tuple[str, str]]:
     for mark in status.capacity_marks:
         zone = mark.zone or "any zone"
         lines.append(("no capacity", f"{mark.vm_type} in {zone}, asked for again at {clock_time(mark.until, now)}"))
-    for cooldown in status.cooldowns:
-        rest = duration(cooldown.remaining_s(now))
-        lines.append(("cooling down", f"{words(cooldown.group)} scale-{cooldown.direction}, for {rest} more"))
+    cooling = [f"{c.group} scale-{c.direction} for {duration(c.remaining_s(now))}" for c in status.cooldowns]
+    if cooling:
+        lines.append(("cooling down", ", ".join(cooling)))
     return lines

@@ -8,8 +8,11 @@ from typing import Any
 
 from agent.api.answers import JournalRow
 from agent.ledger import Kind
-from agent.web.wording import arrows
-from domain.decisions import Verdict
+from agent.web.wording import arrows, counted
+from domain.decisions import Direction, Reason, Verdict
+
+ROUTINE = frozenset({Reason.PROTECTED})
+"""Events that the journal keeps and the page does not list: too many, and nothing to look into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ def item_of(row: JournalRow) -> DecisionItem | EventItem | None:
     """Return what the page lists for a journal row, None for the kinds that it shows elsewhere."""
     if row.kind == Kind.DECISION:
         return decision_item(row.seq, row.body)
-    if row.kind == Kind.EVENT:
+    if row.kind == Kind.EVENT and row.reason not in ROUTINE:
         return EventItem(row.seq, row.fleet, row.at, row.reason, str(row.body.get("detail", "")))
     if row.kind == Kind.SETTINGS:
         return EventItem(row.seq, row.fleet, row.at, row.reason, "the agent runs with other settings than before")
@@ -62,6 +65,11 @@ def decision_item(seq: int, body: Mapping[str, Any]) -> DecisionItem:
     """Return a decision in a list from its recorded body."""
     # The sentence is change, reason, the proposal's detail and the rails' sentences; the page sets them apart.
     change, joint, _ = str(body["sentence"]).partition(f" ({body['reason']}): ")
+    replaced = [
+        f"{intent['group']}: {counted(len(intent['victims']), 'VM')} replaced"
+        for intent in body["intents"]
+        if intent["direction"] == Direction.REPLACE
+    ]
     effects = {effect["rail"]: effect for effect in body["effects"] if effect["verdict"] != Verdict.PASSED}
     return DecisionItem(
         seq=seq,
@@ -69,8 +77,13 @@ def decision_item(seq: int, body: Mapping[str, Any]) -> DecisionItem:
         fleet=str(body["fleet"]),
         at=float(body["at"]),
         reason=str(body["reason"]),
-        change=arrows(change) if joint else "held",
+        change=_change(change if joint else "held", replaced),
         why=arrows(str(body["proposal"]["detail"] if joint else change)),
         changed=bool(body["intents"]),
         rails=tuple(RailWord(name, str(e["verdict"]), arrows(str(e["detail"]))) for name, e in effects.items()),
     )
+
+
+def _change(change: str, replaced: list[str]) -> str:
+    said = [] if replaced and change == "no change" else [arrows(change)]
+    return ", ".join(said + replaced)

@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 import structlog
 from hypothesis import HealthCheck, given, settings
@@ -276,16 +277,15 @@ def test_a_sink_that_fails_costs_one_datagram(caplog: pytest.LogCaptureFixture) 
         listener.stop()
 
 
-def test_a_datagram_port_in_use_is_an_error_at_the_start_and_frees_the_other() -> None:
+def test_a_datagram_port_in_use_is_an_error_at_the_start_and_leaves_no_other_open() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
         port = other.getsockname()[1]
         second = GraphiteListener(SeriesStore(), lambda: T0, port=port, udp=True)
         with pytest.raises(OSError, match=r"[Aa]ddress already in use"):
             second.start()
-    third = GraphiteListener(SeriesStore(), lambda: T0, port=port, udp=True)
-    third.start()
-    third.stop()
+        mine = psutil.Process().net_connections("tcp")
+        assert not [one for one in mine if one.laddr.port == port and one.status == psutil.CONN_LISTEN]
 
 
 def test_a_listener_told_to_use_tcp_only_takes_no_datagram(listener: GraphiteListener) -> None:

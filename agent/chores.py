@@ -53,7 +53,8 @@ def check_itself(settings: Settings, agent: Agent, board: StandingBoard) -> None
     """Look at what the loop stands on, and put on the board what a person should look into."""
     board.problem("listener", "" if agent.listener.running else "the listener has stopped: no measurements come in")
     board.problem("disk", _disk(settings))
-    board.problem("fleets", "" if agent.ports.fleets else "no fleet is configured: there is nothing to decide")
+    none = "no group is tagged trimtab:fleet" if settings.discovery.enabled else "no fleet is configured"
+    board.problem("fleets", "" if agent.ports.fleets else f"{none}: there is nothing to decide")
     failing = {name: health.last_error for name, health in agent.poller.health.items() if health.last_error}
     board.problem("collectors", "; ".join(f"{name}: {error}" for name, error in sorted(failing.items())))
 

@@ -14,6 +14,7 @@ from agent import assembly, chores
 from agent.alarms.start import start_alarms
 from agent.api.start import start_http
 from agent.assembly import Agent, AwsKeys
+from agent.finding import LOOK_EVERY_S, FleetFinder
 from agent.garbage import collect_between_turns, set_aside_what_stays
 from agent.model_start import start_model
 from agent.notify import Heart, Notifier
@@ -72,8 +73,9 @@ def run(
     board = StandingBoard(clock.now())
     with ExitStack() as stack:
         agent = stack.enter_context(assembly.assembled(settings, clock, keys, stop.wait))
-        loop = Loop(agent, board)
         schedule = Schedule()
+        finder = _add_finder(schedule, settings, agent, board)
+        loop = Loop(agent, board, finder)
         tick = _add_tick(schedule, loop, settings, clock)
         loop.watch(tick)
         chores.add(schedule, settings, agent, board)
@@ -111,6 +113,15 @@ def _add_tick(schedule: Schedule, loop: Loop, settings: Settings, clock: Clock) 
     return schedule.add(TICK, loop.turn, settings.tick_interval_s / speed, time.time() + wait_s)
 
 
+def _add_finder(schedule: Schedule, settings: Settings, agent: Agent, board: StandingBoard) -> FleetFinder | None:
+    """Look for tagged fleets in the background, unless fleets are described: then these are meant and no others."""
+    if settings.fleets or not settings.discovery.enabled:
+        return None
+    finder = FleetFinder(settings, agent.session, board)
+    schedule.add("discovery", finder.look, LOOK_EVERY_S)
+    return finder
+
+
 def _end(agent: Agent, loop: Loop, schedule: Schedule, heart: Heart, notifier: Notifier) -> bool:
     board = loop.board
     board.change(stopping=True, ready=False)
@@ -139,8 +150,9 @@ def _count_open(agent: Agent) -> int:
 class Loop:
     """Turns the agent, and tells the board and its listeners; nothing that goes wrong in one turn ends it."""
 
-    def __init__(self, agent: Agent, board: StandingBoard) -> None:
+    def __init__(self, agent: Agent, board: StandingBoard, finder: FleetFinder | None = None) -> None:
         self.agent, self.board = agent, board
+        self._finder = finder
         self._tick: Job | None = None
 
     def watch(self, tick: Job) -> None:
@@ -157,7 +169,7 @@ class Loop:
         began = time.monotonic()
         now = self.agent.clock.now()
         try:
-            report = self.agent.turn()
+            report = self._turn(now)
         except Exception as error:
             log.exception("turn_failed")
             report = TickReport(now, failure=f"{type(error).__name__}: {error}")
@@ -180,6 +192,35 @@ class Loop:
                 log.exception("listener_failed", listener=getattr(listener, "__qualname__", repr(listener)))
         collect_between_turns()
 
+    def _turn(self, now: float) -> TickReport:
+        finder = self._finder
+        if finder is None:
+            return self.agent.turn()
+        if not finder.known:
+            # Turned without fleets, it would close the intents that are open as nobody's.
+            return TickReport(now)
+        changed = finder.changed
+        if changed is not None:
+            self._adopt(changed)
+            finder.taken(changed)
+        return self.agent.turn()
+
+    def _adopt(self, settings: Settings) -> None:
+        """Manage what was found, and tell what is new and what is gone."""
+        before, after = self.agent.settings.fleets, settings.fleets
+        self.agent.adopt(settings)
+        gone = before.keys() - after.keys()
+        self.board.forget(gone)
+        if self.agent.leadership.epoch() is None:
+            # The leader finds them too, and one word about it is enough.
+            return
+        chores.record_settings(self.agent)
+        for name in sorted(after.keys() - before.keys()):
+            groups = ", ".join(f"{group.name} ({group.vm_type})" for _, group in after[name].ordered_groups)
+            self.note(Reason.FLEET_FOUND, f"found by its tags: {groups}", name)
+        for name in sorted(gone):
+            self.note(Reason.FLEET_GONE, "no group carries its tag any more: it is left as it is", name)
+
     def _note_lead(self, epoch: int | None) -> None:
         before = self.board.read()
         if not before.turns:
@@ -189,11 +230,11 @@ class Loop:
         elif epoch is not None and epoch != before.epoch:
             self.note(Reason.LEAD_TAKEN, f"this agent leads under epoch {epoch}")
 
-    def note(self, reason: Reason, detail: str) -> None:
-        """Record an event of the agent itself; without a ledger it is only logged."""
-        log.info("event", reason=reason, detail=detail)
+    def note(self, reason: Reason, detail: str, fleet: str = AGENT) -> None:
+        """Record an event of the agent itself, or of a fleet; without a ledger it is only logged."""
+        log.info("event", reason=reason, fleet=fleet, detail=detail)
         try:
-            self.agent.ledger.record((), events=[Event(AGENT, self.agent.clock.now(), reason, detail)])
+            self.agent.ledger.record((), events=[Event(fleet, self.agent.clock.now(), reason, detail)])
         except TrimtabError as error:
             log.error("event_not_recorded", reason=reason, detail=str(error))
 
@@ -204,7 +245,8 @@ def summary(standing: Standing, agent: Agent) -> str:
     if not standing.leader and standing.turns:
         mode += ", not leading"
     fleets = len(agent.ports.fleets)
-    counted = f"{fleets} fleet{'' if fleets == 1 else 's'}" if fleets else "no fleet configured"
+    none = standing.problems.get("discovery") or standing.problems.get("fleets") or "no fleet yet"
+    counted = f"{fleets} fleet{'' if fleets == 1 else 's'}" if fleets else none
     if standing.ledger_failure:
         return f"{mode}; {counted}; nothing executed: {standing.ledger_failure}"
     last = max(standing.last_decisions.values(), key=lambda decision: decision.at, default=None)

@@ -79,8 +79,9 @@ class Schedule:
 
     def start(self) -> None:
         """Begin; each job's first call comes at its next aligned time."""
+        now = time.time()
         for job in self._jobs.values():
-            job.started = time.monotonic() + max(0.0, job.first_at - time.time())
+            job.started = time.monotonic() + max(0.0, job.first_at - now)
             self._scheduler.add_job(
                 self._run,
                 self._trigger(job, job.first_at),
@@ -88,6 +89,8 @@ class Schedule:
                 id=job.name,
                 executor=TICK if job.name == TICK else "default",
                 misfire_grace_time=max(1, round(2 * job.interval_s)),
+                # A first time that has passed meanwhile is now, not an interval later.
+                next_run_time=_utc(max(now, job.first_at)),
             )
         self._scheduler.start()
         self._watchdog.start()

@@ -60,8 +60,10 @@ class SeriesStore:
         self._limits = limits or IntakeLimits()
         self._forget_after_s = forget_after_s
         self._reclaim_after_s = reclaim_after_s
-        self._watched = None if watched is None else {(f.name, g.key) for f in watched for g in f.groups}
-        self._watched_queues = None if watched is None else {fleet.name for fleet in watched}
+        self._watched: set[tuple[str, str]] | None = None
+        self._watched_queues: set[str] | None = None
+        if watched is not None:
+            self.watch(watched)
         self._lock = Lock()
         self._rows_by_path: dict[bytes, int] = {}
         self._spellings = 0
@@ -83,6 +85,11 @@ class SeriesStore:
 
     def __len__(self) -> int:
         return len(self._series) - len(self._free)
+
+    def watch(self, fleets: Collection[Fleet]) -> None:
+        """Take readings of these fleets from now on; what others sent before is forgotten when it falls silent."""
+        self._watched = {(fleet.name, group.key) for fleet in fleets for group in fleet.groups}
+        self._watched_queues = {fleet.name for fleet in fleets}
 
     # Writing
 

@@ -50,6 +50,11 @@ class Poller:
         """Each collector's health, by its name."""
         return {turn.collector.name: turn.health for turn in self._turns}
 
+    def replace(self, collectors: Iterable[Collector]) -> None:
+        """Poll these from now on; one that was polled under the same name before keeps its health."""
+        health = self.health
+        self._turns = [_Turn(each, health.get(each.name, CollectorHealth())) for each in collectors]
+
     def start(self) -> None:
         """Begin polling in a thread; every collector is asked at once and then in its interval."""
         self._stopping.clear()

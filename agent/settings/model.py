@@ -63,6 +63,16 @@ class LeaderSettings(Section):
     renew_s: float = Field(10.0, gt=0, le=200, description="How often a leader says that it is there.")
 
 
+class DiscoverySettings(Section):
+    """Fleets found by the tags of their Auto Scaling groups instead of being described by settings."""
+
+    enabled: bool = Field(
+        False,
+        description="Manage the groups tagged `trimtab:fleet=<name>`, when no fleet is described by settings.",
+    )
+    interval_s: float = Field(300.0, ge=30, le=86_400, description="How often to look for them again.")
+
+
 class ListenerSettings(Section):
     """The Graphite plaintext listener that VMs and job sources send their measurements to."""
 
@@ -135,6 +145,7 @@ class Settings(BaseSettings):
     )
     ledger: LedgerSettings = LedgerSettings()
     leader: LeaderSettings = LeaderSettings()
+    discovery: DiscoverySettings = DiscoverySettings()
     listener: ListenerSettings = ListenerSettings()
     render: RenderSettings = RenderSettings()
     cloudwatch: CloudWatchSettings = CloudWatchSettings()

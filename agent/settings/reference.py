@@ -18,7 +18,7 @@ from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import expected
 from agent.settings.learned import LearnedSettings
-from agent.settings.model import AwsSettings, LeaderSettings, LedgerSettings, ListenerSettings
+from agent.settings.model import AwsSettings, DiscoverySettings, LeaderSettings, LedgerSettings, ListenerSettings
 from agent.settings.names import NOT_SETTINGS, Node, SettingPath, name_of, tree
 
 PREAMBLE = """\
@@ -53,6 +53,7 @@ environment sets stands before a credential. Passwords and credentials are never
 TITLES = {
     LedgerSettings: "Ledger",
     LeaderSettings: "Leader",
+    DiscoverySettings: "Discovery",
     ListenerSettings: "Listener",
     RenderSettings: "Graphite",
     CloudWatchSettings: "CloudWatch",

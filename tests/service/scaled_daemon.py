@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
-from agent.commands.run import serve
-from domain.clock import ScaledClock
+import domain.clock
+from agent.commands.main import app
 
 if __name__ == "__main__":
     origin, wall_origin, speed = map(float, sys.argv[1:])
-    serve(os.environ, ScaledClock(origin, wall_origin, speed))
+    domain.clock.WallClock = lambda: domain.clock.ScaledClock(origin, wall_origin, speed)  # type: ignore[assignment, misc, return-value]
+    app(["run"])

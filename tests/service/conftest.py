@@ -1,0 +1,30 @@
+"""No account of ours, and a fresh cloud in a thread for what needs no process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from domain.clock import VirtualClock
+from simulator.aws.client import CloudControl
+from simulator.aws.process import start_in_thread
+from tests.simulator_aws.world import START, World
+
+
+@pytest.fixture(autouse=True)
+def _no_account_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def cloud() -> Iterator[World]:
+    """A cloud on a clock that stands still."""
+    running = start_in_thread(VirtualClock(START), seed=7)
+    made = World(running, CloudControl(running.endpoint))
+    yield made
+    made.close()

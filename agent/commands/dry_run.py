@@ -19,7 +19,7 @@ EPILOG = "\n\n".join(
                 "Faults:",
                 "  story     a capacity error with fallback, a metric gap that is held, a spot notice that is drained",
                 "  none      nothing goes wrong",
-                "  throttle  AWS throttles: every call for three minutes, then every third for ten",
+                "  throttle  AWS throttles: every call for five minutes, then every third for ten",
                 "  capacity  AWS runs out of the largest type for half an hour",
                 "  gap       no measurement arrives for six minutes: hold, then the safe floor",
                 "  spot      AWS takes a VM back",

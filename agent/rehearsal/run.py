@@ -36,7 +36,7 @@ from domain.fleet import Fleet
 log = structlog.get_logger(__name__)
 
 TICK_S = 60.0
-START_DELAY_WALL_S = 5.0
+START_DELAY_WALL_S = 6.0
 """The simulated hour begins so long after the start, or with the first minute after every part is up."""
 SITE_STARTS_WITHIN_WALL_S = 1.0
 TELL_EVERY_S = 5.0

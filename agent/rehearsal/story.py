@@ -180,8 +180,8 @@ STORIES: tuple[Story, ...] = (
     ),
     Story(
         "throttle",
-        "AWS throttles: every call for three minutes, then every third for ten",
-        (_throttle(1.0, 3.0, 8.0), _throttle(0.33, 10.0, 15.0)),
+        "AWS throttles: every call for five minutes, then every third for ten",
+        (_throttle(1.0, 5.0, 8.0), _throttle(0.33, 10.0, 15.0)),
         (Reason.QUEUE_GREW, Reason.CLOUD_UNREADABLE, Reason.QUEUE_COVERED),
     ),
     Story(

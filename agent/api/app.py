@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
@@ -22,6 +23,23 @@ dollars.
 """
 
 
+CREDENTIALS = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "Over TCP: the reading or the operator token."},
+    "basic": {"type": "http", "scheme": "basic", "description": "Over TCP, for browsers: a token as the password."},
+}
+
+
+class _Application(FastAPI):
+    """FastAPI that also tells how to show a token, which is asked for outside of it."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the description of every route."""
+        schema = super().openapi()
+        schema.setdefault("components", {})["securitySchemes"] = CREDENTIALS
+        schema["security"] = [{}, *({name: []} for name in CREDENTIALS)]
+        return schema
+
+
 def create_app(
     view: AgentView, exposition: Callable[[], bytes] = lambda: b"", routers: Sequence[APIRouter] = ()
 ) -> FastAPI:
@@ -29,7 +47,7 @@ def create_app(
 
     It guards nothing: `agent.api.server` puts access, limits and headers around it.
     """
-    app = FastAPI(
+    app = _Application(
         title="Trimtab agent",
         version=installed_version(),
         description=DESCRIPTION,

@@ -37,7 +37,7 @@ class _TooLarge(Exception):
 
 
 class Bounds:
-    """Answers 414, 413, 415 and 408 before a route sees the request; reads a body whole before it goes on."""
+    """Answers 414, 431, 413, 415 and 408 before a route sees the request; reads a body whole before it goes on."""
 
     def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
         self._app = app
@@ -51,6 +51,9 @@ class Bounds:
         limits, headers = self._limits, dict(scope["headers"])
         if len(scope["raw_path"]) + len(scope["query_string"]) > limits.target_bytes:
             await refuse(send, 414, f"keep the path and query below {limits.target_bytes} bytes")
+            return
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > limits.head_bytes:
+            await refuse(send, 431, f"keep the headers below {limits.head_bytes} bytes")
             return
         declared = headers.get(b"content-length", b"0")
         if len(declared) > 18 or int(declared) > limits.body_bytes:

@@ -58,8 +58,8 @@ def bounded_protocol(limits: RequestLimits) -> type[H11Protocol]:
 
         def send_400_response(self, msg: str) -> None:
             """Answer what is no HTTP: too long a request line with 414, too large a head with 431, else 400."""
-            self._head_arrived()
             line, newline, _ = self._head.partition(b"\n")
+            self._head_arrived()
             if not newline and len(line) > limits.target_bytes:
                 self._give_up(414, f"keep the path and query below {limits.target_bytes} bytes")
             elif newline and len(self.conn.trailing_data[0]) > limits.head_bytes:

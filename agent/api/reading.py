@@ -15,8 +15,9 @@ from agent.ledger import Kind
 
 LARGEST_SEQ = 2**63 - 1
 UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is none of that name."}}
-UNAVAILABLE: dict[int | str, dict[str, Any]] = {
-    503: {"model": Problem, "description": "The ledger cannot be read now."}
+REFUSED: dict[int | str, dict[str, Any]] = {
+    422: {"model": Problem, "description": "A value is wrong."},
+    503: {"model": Problem, "description": "The ledger cannot be read now."},
 }
 
 FleetName = Annotated[str, Path(description="The fleet's name.", max_length=63, examples=["web"])]
@@ -25,7 +26,7 @@ OneFleet = Annotated[str | None, Query(description="This fleet only.", max_lengt
 
 def create_reading_router(view: AgentView) -> APIRouter:
     """Return the routes that read."""
-    router = APIRouter(prefix="/api/v1", tags=["reading"], responses=UNAVAILABLE)
+    router = APIRouter(prefix="/api/v1", tags=["reading"], responses=REFUSED)
 
     @router.get("/status", summary="The agent and every fleet")
     def status() -> AgentStatus:

@@ -139,7 +139,7 @@ class HttpServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=min(KEEP_ALIVE_S, int(self._limits.timeout_s)),
             timeout_graceful_shutdown=STOP_WITHIN_S,
             h11_max_incomplete_event_size=self._limits.head_bytes,
         )

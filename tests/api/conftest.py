@@ -120,3 +120,9 @@ def over_tcp(serve: Serve) -> Iterator[Callable[..., httpx.Client]]:
 def over_socket(server: HttpServer) -> httpx.Client:
     """Return a client of a server's unix socket."""
     return httpx.Client(transport=httpx.HTTPTransport(uds=str(server.path)), base_url="http://localhost")
+
+
+def asked(server: HttpServer, path: str) -> httpx.Response:
+    """Return a server's answer over its unix socket."""
+    with over_socket(server) as client:
+        return client.get(path)

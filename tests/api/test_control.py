@@ -124,10 +124,10 @@ class TestTheCommandLine:
         assert [(pause.scope, pause.owner) for pause in controls("web").pauses] == [(PauseScope.IN, "ada")]
         assert said(trimtab("resume")) == ["web: every change is resumed"]
         pinned = said(trimtab("pin", "3", "--reason", "x", "--for", "1d"))
-        assert pinned[0].startswith("web: pinned at small 3, medium 0, large 0 until")
+        assert pinned[0].startswith("web: pinned at small 2, medium 0, large 1 until")
         assert isinstance(controls("web").pin, Pin)
         again = said(trimtab("pin", "4", "--reason", "y", "--for", "1d"))
-        assert again[1] == "it takes the place of ada's pin at large 0, medium 0, small 3 (x)"
+        assert again[1] == "it takes the place of ada's pin at large 1, medium 0, small 2 (x)"
         assert said(trimtab("unpin")) == ["web: the pin is lifted"]
         assert said(trimtab("unpin")) == ["web: there was no pin"]
 

@@ -1,0 +1,172 @@
+"""The OpenAPI description tells every route, and whatever it allows or forbids is never answered with a failure."""
+
+import json
+import string
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.api.conftest import Serve, Stage, over_socket
+from tests.api.running import Running
+
+ANSWERS = {"GET": {200, 404, 414, 422, 503}, "POST": {200, 400, 422, 503}}
+
+
+@pytest.fixture
+def description(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/api/v1/openapi.json").json()
+    return found
+
+
+def operations(description: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (method.upper(), path, operation)
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_it_tells_every_route(description: dict[str, Any]) -> None:
+    assert {(method, path) for method, path, _ in operations(description)} == {
+        ("GET", "/healthz"),
+        ("GET", "/readyz"),
+        ("GET", "/metrics"),
+        ("GET", "/api/v1/status"),
+        ("GET", "/api/v1/fleets"),
+        ("GET", "/api/v1/fleets/{fleet}"),
+        ("GET", "/api/v1/fleets/{fleet}/vms"),
+        ("GET", "/api/v1/decisions"),
+        ("GET", "/api/v1/decisions/{decision_id}"),
+        ("GET", "/api/v1/collectors"),
+        ("GET", "/api/v1/events"),
+        ("POST", "/api/v1/pause"),
+        ("POST", "/api/v1/resume"),
+        ("POST", "/api/v1/pin"),
+        ("POST", "/api/v1/unpin"),
+    }
+
+
+def test_every_operation_and_parameter_is_described(description: dict[str, Any]) -> None:
+    for method, path, operation in operations(description):
+        assert operation["summary"], (method, path)
+        assert operation["description"], (method, path)
+        for parameter in operation.get("parameters", []):
+            assert parameter["description"], (method, path, parameter["name"])
+
+
+def test_every_part_of_what_is_sent_or_answered_is_described(description: dict[str, Any]) -> None:
+    for name, schema in description["components"]["schemas"].items():
+        assert schema.get("description"), f"{name} says nothing"
+        if name.endswith("Order"):
+            for field, part in schema["properties"].items():
+                assert part.get("description"), f"{name}.{field} says nothing"
+
+
+def test_errors_are_described_as_they_are(description: dict[str, Any]) -> None:
+    assert "HTTPValidationError" not in json.dumps(description)
+    for method, path, operation in operations(description):
+        if path.startswith("/api/"):
+            for code in ("422", "503"):
+                answer = operation["responses"].get(code)
+                if answer is not None:
+                    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/Problem"), (method, path)
+
+
+TEXTS = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        ["web", "small", "web-1", "0", "-1", "1e309", "NaN", "null", "\0", "../..", "%00", "a" * 5000, "'--"]
+    ),
+)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=5,
+)
+PLAUSIBLE = {
+    "owner": st.just("ada"),
+    "reason": st.just("a test"),
+    "fleet": st.sampled_from(["web", "blue", None]),
+    "scope": st.sampled_from(["all", "in", "out", "up"]),
+    "size": st.integers(-5, 50),
+    "group": st.sampled_from(["small", "medium", "gpu", None]),
+    "for_s": st.floats(-10, 1000),
+}
+FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture
+def fuzzed(stage: Stage, serve: Serve, running: Running) -> httpx.Client:
+    """A client of an agent of the test's own, for a whole run of examples."""
+    client = over_socket(serve())
+    yield client
+    client.close()
+
+
+@FUZZ
+@given(data=st.data())
+def test_no_question_is_answered_with_a_failure(fuzzed: httpx.Client, data: st.DataObject) -> None:
+    description = fuzzed.get("/api/v1/openapi.json").json()
+    reads = [(path, op) for method, path, op in operations(description) if method == "GET"]
+    path, operation = data.draw(st.sampled_from(reads))
+    query = {}
+    for parameter in operation.get("parameters", []):
+        value = data.draw(st.one_of(TEXTS, st.integers().map(str)), label=parameter["name"])
+        if parameter["in"] == "path":
+            path = path.replace(
+                "{" + parameter["name"] + "}", "".join(f"%{byte:02x}" for byte in value.encode("utf-8", "replace"))
+            )
+        elif data.draw(st.booleans()):
+            query[parameter["name"]] = value.encode("utf-8", "replace").decode()
+    answer = fuzzed.get(path, params=query)
+    assert answer.status_code in ANSWERS["GET"], answer.text
+    assert_is_clean(answer)
+
+
+@FUZZ
+@given(data=st.data())
+def test_no_order_is_answered_with_a_failure_and_every_good_one_is_taken(
+    fuzzed: httpx.Client, running: Running, data: st.DataObject
+) -> None:
+    verb = data.draw(st.sampled_from(["pause", "resume", "pin", "unpin"]))
+    order = data.draw(
+        st.one_of(
+            st.fixed_dictionaries({}, optional=PLAUSIBLE),
+            st.dictionaries(st.one_of(st.sampled_from(sorted(PLAUSIBLE)), TEXTS), VALUES, max_size=5),
+            VALUES,
+        )
+    )
+    body = json.dumps(order).encode("utf-8", "replace")
+    answer = fuzzed.post(f"/api/v1/{verb}", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in ANSWERS["POST"], answer.text
+    assert_is_clean(answer)
+    # Whatever was taken can be read back, by the loop and by whoever asks for the status.
+    assert fuzzed.get("/api/v1/status").status_code == 200
+
+
+@FUZZ
+@given(body=st.binary(max_size=200), path=st.text(string.printable, max_size=30))
+def test_no_bytes_are_answered_with_a_failure(fuzzed: httpx.Client, body: bytes, path: str) -> None:
+    target = "/" + "".join(f"%{ord(character):02x}" for character in path)
+    for answer in (
+        fuzzed.post("/api/v1/pause", content=body, headers={"content-type": "application/json"}),
+        fuzzed.get(target),
+    ):
+        assert answer.status_code in {200, 400, 404, 405, 422}, (answer.status_code, answer.text)
+        assert_is_clean(answer)
+
+
+def assert_is_clean(answer: httpx.Response) -> None:
+    assert "Traceback" not in answer.text
+    assert "site-packages" not in answer.text
+    assert "ledger.db" not in answer.text
+    if answer.status_code >= 400 and answer.headers["content-type"] == "application/json":
+        body = answer.json()
+        assert set(body) in (
+            {"error", "detail", "wrong"},
+            {"ready", "role", "checks"},
+            {"ok", "detail", "last_turn_age_s", "limit_s"},
+        )

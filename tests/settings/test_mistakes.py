@@ -178,9 +178,16 @@ class TestWhatMustHoldBetweenSettings:
         }
 
     def test_acting_on_nothing(self) -> None:
-        assert mistakes({"TRIMTAB_MODE": "act"}) == {
-            "TRIMTAB_MODE": ("act", "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or set observe")
-        }
+        remedy = (
+            "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or let tagged ones be found by "
+            "TRIMTAB_DISCOVERY__ENABLED=true, or set observe"
+        )
+        assert mistakes({"TRIMTAB_MODE": "act"}) == {"TRIMTAB_MODE": ("act", remedy)}
+        assert mistakes({"TRIMTAB_MODE": "act", "TRIMTAB_DISCOVERY__ENABLED": "true"}) == {}
+
+    def test_a_lease_that_one_missed_renewal_ends(self) -> None:
+        remedy = "give at most half of TRIMTAB_LEADER__LEASE_S=30: one that fails is repeated"
+        assert mistakes({"TRIMTAB_LEADER__RENEW_S": "16"}) == {"TRIMTAB_LEADER__RENEW_S": ("16", remedy)}
 
     def test_a_group_called_queue(self) -> None:
         found = mistakes(group(key="queue"))

@@ -20,6 +20,7 @@ from botocore.model import OperationModel
 
 from collectors.aws_budget import CallBudget
 from collectors.aws_failures import classify, is_read
+from collectors.aws_models import SlimLoader, check_kept
 from domain.clock import Clock
 from domain.errors import CloudError, FailureClass, TrimtabError
 
@@ -58,6 +59,7 @@ class AwsSession:
         self._clients: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
         core = botocore.session.get_session()
+        core.register_component("data_loader", SlimLoader(core.get_config_variable("data_path")))
         # Before any client exists: every client copies the session's handlers when it is made.
         # Twice: botocore's own handlers stand between the two events, and the second is the last before the wire.
         core.register("provide-client-params", self._refuse_changes)
@@ -117,6 +119,7 @@ class AwsSession:
                 client.close()
 
     def _call(self, service: str, operation: str, attempts: int, parameters: dict[str, Any]) -> dict[str, Any]:
+        check_kept(service, operation)
         family = f"{service} {'read' if is_read(service, operation) else 'change'}"
         refusal = None if self._stopped(service, operation) else self.budget.refusal(family)
         if refusal is not None:

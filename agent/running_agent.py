@@ -34,7 +34,7 @@ class RunningAgent:
             answer = connection.getresponse()
             body = answer.read(MAX_ANSWER_BYTES).decode("utf-8", "replace")
         except (OSError, HTTPException) as error:
-            raise CollectionFailed(f"the agent's socket {self.path}: {error or type(error).__name__}") from None
+            raise CollectionFailed(f"the agent's socket {self.path}: {type(error).__name__}: {error}") from None
         finally:
             connection.close()
             opened.close()

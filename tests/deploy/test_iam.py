@@ -51,7 +51,7 @@ def grow_and_shrink(world: World) -> None:
     for _ in range(6):
         world.tick()
         held = [vm for _, vm, state in world.vms() if state == "Terminating:Wait"]
-        world.busy = {vm: 1.0 for vm in held[:1]}
+        world.busy = dict.fromkeys(held[:1], 1.0)
     world.busy = {}
     world.tick(3)
 

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs Trimtab into an environment of its own, with its systemd units. May be run again: settings stay as they are.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/layout.sh"
+
+usage() {
+    cat << END
+usage: install.sh [--role agent|collect|both] [--source CHECKOUT|WHEEL] [--extras NAME]
+                  [--prefix $PREFIX] [--config $CONFIG] [--units $UNITS] [--state $STATE]
+
+  --role     agent: the daemon, once per site (the default). collect: on each VM of a fleet
+  --source   what to install; else the checkout that this script is in
+  --extras   postgres: for a ledger on PostgreSQL
+PYTHON=python3.12 install.sh takes another Python than python3. Only pip uses the network.
+END
+}
+
+read_options "$@"
+[ ${#REST[@]} -eq 0 ] || fail "${REST[0]}: no such option; see --help"
+
+if [ -e "$PREFIX/venv" ]; then
+    say "$PREFIX/venv is there already and stays: upgrade.sh brings another version"
+else
+    make_environment
+    switch_to "$NEW"
+fi
+
+mkdir -p "$CONFIG"
+for role in $ROLES; do
+    if [ -e "$CONFIG/$role.env" ]; then
+        say "$CONFIG/$role.env is there already and stays"
+    else
+        install -m 640 "$DEPLOY/$role.env.example" "$CONFIG/$role.env"
+        say "wrote $CONFIG/$role.env: change it before the first start"
+    fi
+done
+# The agent's unit loads credentials from here; an empty folder means none.
+[ -d "$CONFIG/credentials" ] || install -d -m 700 "$CONFIG/credentials"
+
+install_units
+reload_systemd
+for role in $ROLES; do
+    say "next: edit $CONFIG/$role.env, then: systemctl enable --now trimtab-$role"
+done
+[[ $ROLES != *agent* ]] || say "before that, check the account: sudo $PREFIX/bin/trimtab preflight"

@@ -1,0 +1,100 @@
+# Where an installation stands, and the steps that install.sh, upgrade.sh and uninstall.sh share. Sourced, not run.
+
+PREFIX=/opt/trimtab
+CONFIG=/etc/trimtab
+STATE=/var/lib/trimtab
+UNITS=/etc/systemd/system
+ROLES=agent
+EXTRAS=
+PYTHON=${PYTHON:-python3}
+DEPLOY=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+SOURCE=$(dirname "$DEPLOY")
+
+say() { printf '%s\n' "$*"; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# Reads the options that all three know; what is left over stands in REST.
+read_options() {
+    REST=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --prefix | --config | --state | --units | --role | --source | --extras)
+                [ $# -ge 2 ] || fail "$1 needs a value; see --help"
+                case $1 in
+                    --prefix) PREFIX=$2 ;;
+                    --config) CONFIG=$2 ;;
+                    --state) STATE=$2 ;;
+                    --units) UNITS=$2 ;;
+                    --role) ROLES=$2 ;;
+                    --source) SOURCE=$2 ;;
+                    --extras) EXTRAS=$2 ;;
+                esac
+                shift 2
+                ;;
+            -h | --help) usage; exit 0 ;;
+            *) REST+=("$1"); shift ;;
+        esac
+    done
+    case $ROLES in
+        agent | collect) ;;
+        both) ROLES="agent collect" ;;
+        *) fail "--role $ROLES: give agent, collect or both" ;;
+    esac
+    for path in "$PREFIX" "$CONFIG" "$STATE" "$UNITS"; do
+        [[ $path =~ ^/[A-Za-z0-9._/@+-]+$ ]] || fail "$path: give an absolute path of letters, digits and ._@+-"
+    done
+}
+
+# Makes a new environment with Trimtab in it below $PREFIX/environments; its path stands in NEW.
+make_environment() {
+    [ -e "$SOURCE" ] || fail "$SOURCE: no such checkout or wheel"
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+        || fail "$PYTHON is older than Python 3.11: name another one, PYTHON=python3.12 $0"
+    mkdir -p "$PREFIX/environments"
+    NEW=$(mktemp -d "$PREFIX/environments/$(date -u +%Y%m%dT%H%M%SZ)-XXXX")
+    chmod 755 "$NEW"
+    say "making the environment $NEW"
+    "$PYTHON" -m venv "$NEW"
+    local constraints=()
+    [ -f "$(dirname "$DEPLOY")/constraints.txt" ] && constraints=(--constraint "$(dirname "$DEPLOY")/constraints.txt")
+    say "installing $SOURCE${EXTRAS:+ with $EXTRAS}"
+    "$NEW/bin/python" -m pip install --quiet --disable-pip-version-check "${constraints[@]}" \
+        "$SOURCE${EXTRAS:+[$EXTRAS]}" || { rm -rf "$NEW"; fail "pip could not install $SOURCE; nothing was changed"; }
+}
+
+# Points the link $PREFIX/venv at an environment, in one step.
+switch_to() {
+    ln -sfn "$1" "$PREFIX/.venv-new"
+    mv -T "$PREFIX/.venv-new" "$PREFIX/venv"
+    say "$PREFIX/venv is now $1"
+}
+
+# Writes a unit with the paths of this installation, and the operators' command.
+render() {
+    sed -e "s|@PREFIX@|$PREFIX|g" -e "s|@CONFIG@|$CONFIG|g" "$1"
+}
+
+install_units() {
+    mkdir -p "$UNITS" "$PREFIX/bin"
+    local role
+    for role in $ROLES; do
+        render "$DEPLOY/systemd/trimtab-$role.service" > "$UNITS/trimtab-$role.service"
+        say "wrote $UNITS/trimtab-$role.service"
+    done
+    render "$DEPLOY/trimtab" > "$PREFIX/bin/trimtab"
+    chmod 755 "$PREFIX/bin/trimtab"
+    say "wrote $PREFIX/bin/trimtab: the command with the service's settings"
+}
+
+# Whether there is a systemd that could be told: not in containers and chroots, and only for the host's own units.
+has_systemd() {
+    [ "$UNITS" = /etc/systemd/system ] && [ -d /run/systemd/system ] && command -v systemctl > /dev/null
+}
+
+reload_systemd() {
+    if has_systemd; then
+        systemctl daemon-reload
+    else
+        say "note: no systemd runs here for $UNITS, so no unit was loaded, started or stopped"
+    fi
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Removes the program and its units. Settings and the ledger stay, unless --purge is given.
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/layout.sh"
+
+usage() {
+    cat << END
+usage: uninstall.sh [--purge] [--prefix $PREFIX] [--config $CONFIG] [--units $UNITS] [--state $STATE]
+
+  --purge  remove settings, credentials and the ledger too: every decision ever recorded
+END
+}
+
+read_options "$@"
+PURGE=
+for option in "${REST[@]}"; do
+    [ "$option" = --purge ] || fail "$option: no such option; see --help"
+    PURGE=yes
+done
+
+for role in agent collect; do
+    unit=$UNITS/trimtab-$role.service
+    [ -e "$unit" ] || continue
+    if has_systemd; then
+        systemctl disable --now "trimtab-$role"
+    fi
+    rm "$unit"
+    say "removed $unit"
+done
+reload_systemd
+# Only what the installation made: somebody's file in the same folder stays, and so does the folder then.
+rm -rf "$PREFIX/environments" "$PREFIX/venv" "$PREFIX/previous" "$PREFIX/bin/trimtab"
+rmdir --ignore-fail-on-non-empty "$PREFIX/bin" "$PREFIX" 2> /dev/null || true
+say "removed the program from $PREFIX"
+
+if [ -z "$PURGE" ]; then
+    say "kept: $CONFIG (settings) and $STATE (the ledger); --purge removes them"
+else
+    rm -rf "$CONFIG" "$STATE"
+    # With DynamicUser= the state directory is a link to this one.
+    [ "$STATE" != /var/lib/trimtab ] || rm -rf /var/lib/private/trimtab
+    say "removed $CONFIG and $STATE"
+fi

@@ -1,0 +1,142 @@
+"""The systemd units: sound, in a tight sandbox, and the agent really works under what that sandbox forbids."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.architecture.product import ROOT
+from tests.deploy.sandboxed import REFUSED
+from tests.service.supervisor import Supervisor
+
+SANDBOXED = [sys.executable, "-m", "tests.deploy.sandboxed"]
+TRIMTAB = [sys.executable, "-c", "from agent.commands.main import app; app()"]
+UNITS = ("agent", "collect")
+
+
+@pytest.fixture
+def rendered(tmp_path: Path) -> Path:
+    """The units with paths filled in that exist."""
+    program = tmp_path / "venv" / "bin" / "trimtab"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    for name in UNITS:
+        text = (ROOT / "deploy" / "systemd" / f"trimtab-{name}.service").read_text("utf-8")
+        (tmp_path / f"trimtab-{name}.service").write_text(
+            text.replace("@PREFIX@", str(tmp_path)).replace("@CONFIG@", "/etc/trimtab")
+        )
+    return tmp_path
+
+
+@pytest.mark.needs_systemd
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_finds_nothing_to_say(rendered: Path, name: str) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "verify", rendered / f"trimtab-{name}.service"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.needs_systemd
+@pytest.mark.parametrize("name", UNITS)
+def test_exposure_is_at_most_one_and_a_half(rendered: Path, name: str) -> None:
+    unit = rendered / f"trimtab-{name}.service"
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=15", unit]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_placeholder_is_left(rendered: Path) -> None:
+    assert [
+        name
+        for name in UNITS
+        if "@"
+        in (rendered / f"trimtab-{name}.service")
+        .read_text()
+        .replace("~@", "")
+        .replace("=@system-service", "")
+        .replace(" @resources", "")
+    ] == []
+
+
+def settings(directory: Path) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "TRIMTAB_"))}
+    return inherited | {
+        "TRIMTAB_STATE_DIRECTORY": str(directory),
+        "TRIMTAB_LISTENER__PORT": "0",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter's call numbers are those of x86-64")
+
+
+@on_x86_64
+def test_the_sandbox_of_these_tests_refuses_what_systemd_would(tmp_path: Path) -> None:
+    code = (
+        "import mmap, os\n"
+        "for attempt in (lambda: os.sched_setaffinity(0, {0}), lambda: os.setpriority(os.PRIO_PROCESS, 0, 5),\n"
+        "                lambda: mmap.mmap(-1, 4096, prot=mmap.PROT_WRITE | mmap.PROT_EXEC)):\n"
+        "    try: attempt(); print('allowed')\n"
+        "    except PermissionError: print('refused')\n"
+    )
+    done = subprocess.run(
+        [*SANDBOXED, sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.split() == ["refused"] * 3
+    assert "sched_setaffinity" in REFUSED
+
+
+@on_x86_64
+def test_the_daemon_starts_turns_and_ends_in_the_sandbox(tmp_path: Path) -> None:
+    with Supervisor(str(tmp_path / "notify")) as supervisor:
+        environ = settings(tmp_path / "state") | supervisor.environ
+        daemon = subprocess.Popen(
+            [*SANDBOXED, *TRIMTAB, "run"], env=environ, cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert supervisor.until("READY", 30.0)["STATUS"].startswith("observe; ")
+            daemon.send_signal(signal.SIGTERM)
+            _, log = daemon.communicate(timeout=15.0)
+        finally:
+            daemon.kill()
+            daemon.wait()
+    assert daemon.returncode == 0, log
+    assert (tmp_path / "state" / "ledger.db").exists()
+
+
+@on_x86_64
+def test_numpy_and_an_onnx_runtime_lstm_work_in_the_sandbox(tmp_path: Path) -> None:
+    hidden, inputs = 8, 3
+    shapes = {"W": [1, 4 * hidden, inputs], "R": [1, 4 * hidden, hidden]}
+    weights = [
+        onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, shape, [0.1] * (shape[1] * shape[2]))
+        for name, shape in shapes.items()
+    ]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("LSTM", ["X", "W", "R"], ["Y"], hidden_size=hidden)],
+        "lstm",
+        [onnx.helper.make_tensor_value_info("X", onnx.TensorProto.FLOAT, [1, 1, inputs])],
+        [onnx.helper.make_tensor_value_info("Y", onnx.TensorProto.FLOAT, [1, 1, 1, hidden])],
+        weights,
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "lstm.onnx")
+    code = (
+        "import sys, numpy, onnxruntime\n"
+        "session = onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])\n"
+        "(y,) = session.run(None, {'X': numpy.ones((1, 1, 3), numpy.float32)})\n"
+        "print(y.shape, numpy.linalg.solve(numpy.eye(3), numpy.ones(3)).sum())\n"
+    )
+    command = [*SANDBOXED, sys.executable, "-c", code, str(tmp_path / "lstm.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True, env=settings(tmp_path))
+    assert done.stdout.strip() == "(1, 1, 1, 8) 3.0"

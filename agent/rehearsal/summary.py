@@ -188,5 +188,5 @@ def compare(
     others = [Other(f"{name} without faults", "simulated, with the same rails", same)]
     if name != "threshold":
         others.append(Other("75 % threshold without faults", "simulated, with the same rails", threshold))
-    others.append(Other(f"best constant fleet: {sizes} VMs", "simulated, chosen in hindsight", constant))
+    others.append(Other(f"best constant fleet: {sizes}", "simulated, chosen in hindsight", constant))
     return tuple(others)

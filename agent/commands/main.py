@@ -25,6 +25,7 @@ VERBS = (
     "config",
     "preflight",
     "support_bundle",
+    "schema",
 )
 """Modules of this package in the order of the help, each with `register(app)`; one that is not installed is absent."""
 ENTRY_POINTS = "trimtab.commands"

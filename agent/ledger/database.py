@@ -16,7 +16,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 
 from agent.ledger import migrations, postgresql
 from agent.ledger.schema import REVISIONS
-from domain.errors import LedgerError, LedgerUnavailable
+from domain.errors import BadInput, LedgerError, LedgerUnavailable
 
 _WRITES: Final = "trimtab_writes"
 _WAL_KEPT_BYTES: Final = 16 * 2**20
@@ -132,6 +132,23 @@ class Database:
             is_written = True
         finally:
             self.on_write(time.monotonic() - began, is_written)
+
+    def schema(self) -> str:
+        """Return the revision of the schema that the ledger has."""
+        with self.read() as connection:
+            return _revision(connection) or ""
+
+    def downgrade(self, revision: str) -> None:
+        """Bring the schema back to an older revision; this object must not be used afterwards.
+
+        BadInput when there is no such revision.
+        """
+        if revision not in REVISIONS:
+            raise BadInput("schema", revision, f"give one of {', '.join(REVISIONS)}")
+        with self.write() as connection:
+            if not self.sqlite:
+                postgresql.allow_time(connection, postgresql.MIGRATION_TIMEOUT_S)
+            migrations.downgrade(connection, revision)
 
     def pragma(self, words: str) -> list[tuple[Any, ...]]:
         """Run one of SQLite's maintenance pragmas to its end, outside transactions; LedgerUnavailable as `write`."""

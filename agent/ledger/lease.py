@@ -32,14 +32,21 @@ class Held:
 
 def take(connection: Connection, owner: str, lease_s: float, at: float) -> Taken | Held:
     """Take the lease for `lease_s` if nobody has it, under a new epoch; `at`, our own time, is for people to read."""
+    there = holder(connection)
+    if there is not None and there.owner != owner:
+        return there
     now = database_now(connection)
-    there = connection.execute(select(lease)).first()
-    if there is not None and there.expires_at > now and there.owner != owner:
-        return Held(there.owner, there.expires_at - now)
     epoch = state.add_epoch(connection, owner, at)
     connection.execute(delete(lease))
     connection.execute(insert(lease), [{"epoch": epoch, "owner": owner, "expires_at": now + lease_s}])
     return Taken(epoch)
+
+
+def holder(connection: Connection) -> Held | None:
+    """Return who has the lease now, None when nobody does."""
+    now = database_now(connection)
+    there = connection.execute(select(lease)).first()
+    return None if there is None or there.expires_at <= now else Held(there.owner, there.expires_at - now)
 
 
 def renew(connection: Connection, epoch: int, lease_s: float) -> bool:

@@ -11,6 +11,7 @@ from agent.decide import Decided, DecisionInputs
 from agent.ledger import journal, lease, operators, read, retention, state
 from agent.ledger.database import Clash, Database
 from agent.ledger.lease import Held, Taken
+from agent.ledger.lock import lock_directory
 from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry, Kind
 from agent.state import Controls, LoopState, Pause, PauseScope, Pin
 from domain.decisions import Decision, Event, Intent, Outcome
@@ -304,6 +305,33 @@ class Ledger:
         except LedgerUnavailable:
             return False
         return True
+
+    @property
+    def place(self) -> str:
+        """Where the ledger is, without a password."""
+        return self._database.place
+
+    def schema(self) -> str:
+        """Return the revision of the ledger's schema."""
+        return self._database.schema()
+
+    def downgrade(self, revision: str) -> None:
+        """Bring the schema back to that of an older version and close the ledger; what it holds stays.
+
+        No agent may be running: LedgerUnavailable when one uses the file's directory or holds the lease. BadInput when
+        there is no such revision.
+        """
+        with contextlib.ExitStack() as stack:
+            if self._database.path is not None:
+                stack.enter_context(lock_directory(self._database.path.parent))
+            elif (holder := self._lease_holder()) is not None:
+                raise LedgerUnavailable(f"ledger {self.place} is led by {holder.owner}: stop the agents first")
+            self._database.downgrade(revision)
+            self.close()
+
+    def _lease_holder(self) -> Held | None:
+        with self._database.write() as connection:
+            return lease.holder(connection)
 
     def compact(
         self, now: float, keep_s: float, *, batch: int = retention.BATCH, batches: int | None = None

@@ -1,20 +1,36 @@
-"""Brings a ledger's schema to the revision that this code works with."""
+"""Brings a ledger's schema to the revision that this code works with, or back to that of an older version."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 
 def upgrade(connection: Connection) -> None:
     """Apply every missing revision inside the caller's transaction."""
     # Loading alembic takes a good part of a second; a ledger that is up to date never needs it.
     from alembic import command
+
+    command.upgrade(_config(connection), "head")
+
+
+def downgrade(connection: Connection, revision: str) -> None:
+    """Take back every revision after `revision` inside the caller's transaction."""
+    from alembic import command
+
+    command.downgrade(_config(connection), revision)
+
+
+def _config(connection: Connection) -> Config:
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    return config

@@ -1,0 +1,62 @@
+"""`trimtab ledger`: look at the ledger itself, and make it fit an older version before going back to that."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agent.commands.options import JsonOption, LedgerOption, examples, print_json
+
+ledger = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+
+@ledger.callback()
+def about() -> None:
+    """Look at the ledger itself, or make it fit an older version of Trimtab."""
+
+
+@ledger.command(epilog=examples("trimtab ledger check", "trimtab ledger check --json"))
+def check(option: LedgerOption = None, as_json: JsonOption = False) -> None:
+    """Show where the ledger is, its schema, its newest row and what is open in it."""
+    from agent.commands.ledger import open_ledger
+    from agent.ledger.schema import REVISIONS
+
+    with open_ledger(option) as opened:
+        found = {
+            "place": opened.place,
+            "schema": opened.schema(),
+            "newest_schema": REVISIONS[-1],
+            "newest_row": opened.newest_seq(),
+            "epoch": opened.epoch(),
+            "fleets": list(opened.fleets()),
+            "open_intents": [intent.intent_id for intent in opened.open_intents()],
+        }
+    if as_json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        text = (", ".join(value) or "none") if isinstance(value, list) else value
+        typer.echo(f"{name.replace('_', ' '):<14} {text}")
+
+
+@ledger.command(epilog=examples("trimtab ledger downgrade --to 0001"))
+def downgrade(
+    to: Annotated[str, typer.Option("--to", metavar="SCHEMA", help="Schema of the version to go back to.")],
+    option: LedgerOption = None,
+) -> None:
+    """Bring the schema back to that of an older version, with the agent stopped; history and open intents stay.
+
+    Upgrading needs no command: an agent that starts does it.
+    """
+    from agent.commands.ledger import open_ledger
+
+    with open_ledger(option, to_write=True) as opened:
+        place, before = opened.place, opened.schema()
+        opened.downgrade(to)
+    typer.echo(f"{place}: schema {before} -> {to}; install the version that uses it before starting the agent again")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the program."""
+    app.add_typer(ledger, name="ledger")

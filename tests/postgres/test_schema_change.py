@@ -1,0 +1,46 @@
+"""Going back to an older schema and forward again with intents open, on PostgreSQL (row 21 of the fault plan)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from agent.leader import LeaseLeader
+from agent.ledger import Ledger
+from domain.clock import VirtualClock
+from domain.errors import LedgerUnavailable
+from tests.ledger.records import START, made
+
+pytestmark = pytest.mark.needs_postgresql
+
+
+def tables(url: str) -> set[str]:
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        rows = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    return {name for (name,) in rows}
+
+
+def test_open_intents_and_history_survive_the_way_back_and_forth(url: str, open_ledger: Callable[..., Ledger]) -> None:
+    ledger = open_ledger()
+    ledger.take_epoch("before", START)
+    ledger.record([made(1, groups=("workers_2", "workers_8"))])
+    before = ledger.open_intents(), ledger.journal(), ledger.loop_state("web"), ledger.epoch()
+    assert "lease" in tables(url)
+    ledger.downgrade("0001")
+    assert "lease" not in tables(url)
+    again = open_ledger()
+    assert again.schema() == "0002"
+    assert (again.open_intents(), again.journal(), again.loop_state("web"), again.epoch()) == before
+
+
+def test_while_an_agent_leads_the_schema_stays(open_ledger: Callable[..., Ledger]) -> None:
+    ledger = open_ledger()
+    leader = LeaseLeader(ledger, "host:1:a", VirtualClock(START), 30.0, 10.0)
+    leader.start()
+    other = open_ledger()
+    with pytest.raises(LedgerUnavailable, match="is led by host:1:a: stop the agents first"):
+        other.downgrade("0001")
+    leader.stop()
+    other.downgrade("0001")

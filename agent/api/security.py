@@ -16,7 +16,8 @@ from agent.api.replies import refuse
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", ""})
 READING_METHODS = frozenset({"GET", "HEAD"})
-CHALLENGE = {"www-authenticate": 'Bearer realm="trimtab", Basic realm="trimtab"'}
+# Chromium takes a header line for one challenge, the first: Basic is the one that it can meet.
+CHALLENGE = {"www-authenticate": 'Basic realm="trimtab", Bearer realm="trimtab"'}
 
 
 class Role(Enum):

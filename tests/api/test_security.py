@@ -34,7 +34,7 @@ class TestOverTcp:
         headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
         answer = over_tcp().get(path, headers=headers)
         assert answer.status_code == 401
-        assert answer.headers["www-authenticate"] == 'Bearer realm="trimtab", Basic realm="trimtab"'
+        assert answer.headers["www-authenticate"] == 'Basic realm="trimtab", Bearer realm="trimtab"'
         assert answer.json()["error"] == "Unauthorized"
         assert len(answer.content) < 200
 

@@ -24,7 +24,7 @@ from agent.tick import TickReport
 from tests.web.browsing import DESKTOP, PHONE, launched
 from tests.web.serving import Served
 
-AFTER_TURNS = 28
+AFTER_TURNS = 15
 
 
 class WatchedAgent(Agent):
@@ -45,7 +45,6 @@ class WatchedAgent(Agent):
 
 def look(agent: WatchedAgent, settings: Settings, directory: Path) -> None:
     """Wait until there is something to see, and take the pictures."""
-    agent.enough.wait()
     views: list[tuple[str, str, dict[str, Any]]] = [
         ("page", "/", {"viewport": {"width": 1280, "height": 1060}}),
         ("page-dark", "/", {"viewport": DESKTOP, "color_scheme": "dark"}),
@@ -53,6 +52,7 @@ def look(agent: WatchedAgent, settings: Settings, directory: Path) -> None:
         ("decision", "/decisions/web-8", {"viewport": DESKTOP}),
     ]
     with Served(parts_of(agent, settings, agent.board)) as served, launched() as browser:
+        agent.enough.wait()
         for name, path, options in views:
             page = browser.new_context(**options).new_page()
             page.goto(served.url + path)
@@ -80,7 +80,7 @@ def main(directory: Path) -> None:
         play(
             fault="story",
             speed=30.0,
-            minutes=58,
+            minutes=19,
             seed=1993,
             workload="nasa",
             mode="act",

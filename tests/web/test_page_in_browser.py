@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
 from agent.state import Pause, PauseScope, Pin
+from agent.web.router import create_page_router
 from domain.decisions import Event, Mode, Reason
-from tests.api.running import Running
+from tests.api.running import READER, Running
 from tests.loop.world import SMALL, World
 from tests.web.browsing import PHONE, sideways
-from tests.web.serving import Served
+from tests.web.serving import QUICK, Served
 
 pytestmark = pytest.mark.needs_chromium
 
@@ -224,6 +226,25 @@ def test_without_javascript_everything_is_there_and_the_page_loads_itself_anew(
     assert shown_decisions(page) == ["web-3", "web-2", "web-1"]
     assert "loads itself anew every minute" in page.locator("#link").inner_text()
     assert page.locator("noscript meta, meta[http-equiv=refresh]").count() == 1
+
+
+def test_behind_the_agents_own_server_a_token_opens_the_page_and_its_stream(
+    running: Running, look: Look, tmp_path: Path
+) -> None:
+    server = running.server(
+        create_page_router(running.view, QUICK), socket=tmp_path / "http.sock", port=0, token=READER
+    )
+    server.start()
+    try:
+        address = f"http://127.0.0.1:{server.port}"
+        page = look(address, http_credentials={"username": "anyone", "password": READER, "origin": address}).page
+        running.tick()
+        await_decision(page, "web-4")
+        policy = page.request.get(address).headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+    finally:
+        server.stop()
 
 
 def test_a_fleet_that_is_new_gets_its_card(make_world: Callable[..., World], look: Look) -> None:

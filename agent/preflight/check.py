@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 
 from agent.assembly import AwsKeys, aws_session
+from agent.discovery import discover
 from agent.preflight.findings import Finding, advice, missing, ok
 from agent.preflight.groups import check_fleet, check_types
 from agent.preflight.host import check_arrivals, check_collectors, check_ledger
 from agent.preflight.permissions import check_changes, check_identity
 from agent.settings import Settings
 from collectors.aws import AwsSession
+from collectors.tagged_groups import TaggedGroups
 from domain.clock import Clock
 from domain.decisions import Mode
 from domain.errors import CloudError
@@ -34,23 +36,41 @@ def check_everything(
     try:
         yield ok("mode", f"{settings.mode}")
         yield check_ledger(settings)
-        if not settings.fleets:
-            yield missing("fleets", "none is set", "describe one: docs/install.md")
-            return
         if session.region is None:
             yield missing("region", "none is set or found", "set TRIMTAB_AWS__REGION, such as eu-west-1")
             return
-        yield from _account(settings, session, clock)
+        identity, findings = check_identity(session, clock.now())
+        yield from findings
+        if identity is None:
+            return
+        if not settings.fleets and settings.discovery.enabled:
+            settings, findings = _discovered(settings, session, session.region)
+            yield from findings
+        if not settings.fleets:
+            yield missing("fleets", "there is none", "set one, or tag its groups: docs/install.md")
+            return
+        yield from _account(settings, session, identity)
     finally:
         session.close()
     yield from check_arrivals(settings, clock, wait_s, wait)
 
 
-def _account(settings: Settings, session: AwsSession, clock: Clock) -> Iterator[Finding]:
-    identity, findings = check_identity(session, clock.now())
-    yield from findings
-    if identity is None:
-        return
+def _discovered(settings: Settings, session: AwsSession, region: str) -> tuple[Settings, list[Finding]]:
+    """Return the settings with the fleets that tags describe, and what was found about them."""
+    try:
+        found = discover(TaggedGroups(session), settings, region)
+    except CloudError as error:
+        remedy = "allow the call (deploy/iam/observe.json)"
+        return settings, [missing("discovery", str(error), remedy)]
+    fleets = [
+        ok("discovery", f"tags describe the fleet {name} with {len(fleet.groups)} groups")
+        for name, fleet in found.settings.fleets.items()
+    ]
+    refused = [missing("discovery", detail, "correct the tags") for detail in found.refused.values()]
+    return found.settings, fleets + refused
+
+
+def _account(settings: Settings, session: AwsSession, identity: str) -> Iterator[Finding]:
     arns: dict[str, str] = {}
     for key, fleet in settings.fleets.items():
         yield from check_fleet(settings, session, key, arns)

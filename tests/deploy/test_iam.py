@@ -15,12 +15,14 @@ from domain.decisions import Mode, Reason
 from domain.fleet import Fleet
 from tests.deploy.policies import grants, permission
 from tests.loop.world import AGENT_KEY, OWNER_KEY, World
-from tests.preflight.looking import look
+from tests.preflight.looking import look, tag
 
 NO_PERMISSION_NEEDED = {"sts:GetCallerIdentity"}
 """AWS answers it whatever the policy says."""
-NOT_ON_THE_LOOK_ALIKE = {"iam:SimulatePrincipalPolicy"}
-"""tests/preflight/test_permissions.py holds this call to a socket of its own."""
+NOT_ON_THE_LOOK_ALIKE = {
+    "iam:SimulatePrincipalPolicy",  # moto has it not; tests/preflight/test_permissions.py asks a socket of its own
+    "autoscaling:DescribeLaunchConfigurations",  # for discovery of groups older than launch templates
+}
 CHANGES_A_GROUP = {
     "autoscaling:CompleteLifecycleAction",
     "autoscaling:RecordLifecycleActionHeartbeat",
@@ -66,6 +68,13 @@ def alarm(world: World) -> None:
     SnsTopic(world.session, topic).tell(Alarm("web", Reason.OVERDUE, "small", Severity.WARNING, "text", 0.0))
 
 
+def discover_and_look(world: World, mode: Mode) -> None:
+    """Preflight, with fleets from the settings and with fleets from tags, read as the running agent reads them."""
+    look(world, mode)
+    tag(world)
+    look(world, mode, DISCOVERY__ENABLED="true")
+
+
 def permissions_used(world: World) -> set[str]:
     return {permission(call["service"], call["operation"]) for call in world.calls} - NO_PERMISSION_NEEDED
 
@@ -77,7 +86,7 @@ def acting(make_world: Callable[..., World]) -> World:
     interrupt(world)
     collect(world)
     alarm(world)
-    look(world, Mode.ACT)
+    discover_and_look(world, Mode.ACT)
     return world
 
 
@@ -92,7 +101,7 @@ def observing(make_world: Callable[..., World]) -> World:
     grow_and_shrink(world)
     interrupt(world)
     collect(world)
-    look(world, Mode.OBSERVE)
+    discover_and_look(world, Mode.OBSERVE)
     assert [call for call in world.calls[calls:] if call["mutating"]] == []
     world.observed_from = calls  # type: ignore[attr-defined]
     return world
@@ -136,10 +145,12 @@ def test_only_what_aws_cannot_scope_reaches_every_resource(mode: str) -> None:
     assert everywhere == {
         "autoscaling:DescribeAutoScalingGroups",
         "autoscaling:DescribeInstanceRefreshes",
+        "autoscaling:DescribeLaunchConfigurations",
         "autoscaling:DescribeLifecycleHooks",
         "autoscaling:DescribeScalingActivities",
         "cloudwatch:GetMetricData",
         "ec2:DescribeInstanceTypes",
         "ec2:DescribeInstances",
+        "ec2:DescribeLaunchTemplateVersions",
     }
     assert {grant.action for grant in grants(mode) if "*" in grant.action} == set()

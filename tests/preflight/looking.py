@@ -21,7 +21,7 @@ def settings_of(world: World, mode: Mode, **more: str) -> Settings:
         "AWS__ENDPOINT_URL": world.running.endpoint,
         "INTERRUPTION_QUEUE_URL": world.notices,
     }
-    for group in world.fleet.groups:
+    for group in () if more.get("DISCOVERY__ENABLED") else world.fleet.groups:
         below = f"FLEETS__web__GROUPS__{group.key}__"
         given |= {
             f"{below}NAME": group.name,

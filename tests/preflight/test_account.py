@@ -183,3 +183,22 @@ def test_a_ledger_that_is_not_there_yet_is_not_made(ready: World, tmp_path: Path
     findings = look(ready, Mode.ACT, STATE_DIRECTORY=str(place))
     assert [one.state for one in findings if one.subject == "ledger"] == [State.OK]
     assert not place.exists()
+
+
+def test_without_fleets_in_the_settings_those_that_tags_describe_are_looked_at(ready: World) -> None:
+    findings = look(ready, Mode.ACT, DISCOVERY__ENABLED="true")
+    assert about(findings, "discovery", State.OK) == [("tags describe the fleet web with 3 groups", "")]
+    assert [subject for subject, _ in wrong(findings)] == [
+        "group web.workers-m",
+        "group web.workers-l",
+        "permission to act",
+        "measurements",
+    ]
+
+
+def test_groups_whose_tags_describe_no_fleet_are_missing_with_the_reason(world: World) -> None:
+    tag(world, "Web Shop")
+    findings = look(world, Mode.ACT, DISCOVERY__ENABLED="true")
+    (told,) = [one.detail for one in findings if (one.subject, one.state) == ("discovery", State.MISSING)]
+    assert "tag trimtab:fleet of workers-l, workers-m, workers-s" in told
+    assert not passed(findings)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent.ports import TickReport
 from agent.rehearsal.story import Struck
-from agent.tick import TickReport
 from domain.decisions import Decision, Direction, Reason
 from domain.fleet import Fleet
 

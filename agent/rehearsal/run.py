@@ -17,6 +17,7 @@ import structlog
 from agent.assembly import Agent, AwsKeys, assembled
 from agent.ledger import lock_directory
 from agent.ledger.records import DecisionRow
+from agent.ports import TickReport
 from agent.rehearsal.cloud import AGENT_KEY, REGION, SECRET, CloudStage, DryRunCloud, bill, fake_aws
 from agent.rehearsal.counterfactual import Settled
 from agent.rehearsal.scenario import FLEET, GRACE_S, INITIAL, ORIGIN, Scenario, environment, recorded_trace
@@ -27,7 +28,6 @@ from agent.rehearsal.story import Story, Teller, missing, told_by
 from agent.rehearsal.summary import Lived, Summary, compare
 from agent.schedule import TICK, Schedule
 from agent.settings import Settings, load_settings
-from agent.tick import TickReport
 from domain.clock import ScaledClock
 from domain.decisions import Reason, Verdict
 from domain.errors import BadInput, TrimtabError

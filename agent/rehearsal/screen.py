@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TextIO
 
+from agent.ports import TickReport
 from agent.rehearsal.story import Struck
-from agent.tick import TickReport
 from domain.clock import Clock
 from domain.decisions import Decision, Event, Outcome, Reason, Verdict
 from domain.fleet import Fleet

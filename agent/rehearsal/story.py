@@ -160,7 +160,7 @@ STORIES: tuple[Story, ...] = (
         (_shortage(LARGEST, 8.0, 0.0), _gap(3.0, 26.0), _spot(SPOT_AT)),
         (
             Reason.QUEUE_GREW,
-            Reason.COOLING_DOWN,
+            Reason.NO_CAPACITY,
             Reason.CAPACITY_LOST,
             Reason.CAPACITY_FALLBACK,
             Reason.DONE,

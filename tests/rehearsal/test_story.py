@@ -83,7 +83,7 @@ def test_the_default_story_requires_the_eight_events_of_the_demonstration():
         Reason.QUEUE_GREW,
         Reason.CAPACITY_LOST,
         Reason.CAPACITY_FALLBACK,
-        Reason.COOLING_DOWN,
+        Reason.NO_CAPACITY,
         Reason.METRICS_LOST,
         Reason.METRICS_RETURNED,
         Reason.SPOT_INTERRUPTION,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from agent.ports import TickReport
 from agent.rehearsal.screen import Moment
-from agent.tick import TickReport
 from domain.decisions import (
     Decision,
     Direction,

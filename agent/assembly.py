@@ -20,12 +20,13 @@ from agent.inputs import collectors_of
 from agent.leader import Leadership, LeaseLeader, SoleLeader
 from agent.ledger import Ledger, lock_directory
 from agent.policies.fallback import Proposer, evaluate_within
+from agent.ports import ManagedFleet, Ports, TickReport
 from agent.series import SeriesStore
 from agent.settings import Settings
 from agent.settings.fleet import PolicyName
 from agent.settings.inputs import MeasuredBy
 from agent.standby import watch
-from agent.tick import ManagedFleet, Ports, TickReport, run_tick
+from agent.tick import run_tick
 from collectors.aws import AwsOptions, AwsSession
 from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
@@ -38,6 +39,8 @@ from domain.errors import BadInput, ConfigurationError, LedgerUnavailable, Mista
 log = structlog.get_logger(__name__)
 
 POLICY_DEADLINE_S = 1.0
+TURN_SHARE = 0.7
+"""The share of the interval after which a turn begins no further call to AWS."""
 LEDGER_PATIENCE_S = 60.0
 LEDGER_RETRY_S = 3.0
 NEEDED: Mapping[PolicyName, tuple[str, ...]] = {
@@ -78,11 +81,13 @@ class Agent:
     def turn(self) -> TickReport:
         """Turn the loop once, now; while another agent leads, only measure."""
         now, epoch = self.clock.now(), self.leadership.epoch()
-        if epoch is None:
-            return watch(now, self.ports)
-        if epoch != self.ports.epoch:
-            self._take_over(epoch)
-        return run_tick(now, self.ports)
+        # What AWS keeps waiting must not run into the next turn, nor look as if the loop stood still.
+        with self.session.within(TURN_SHARE * self.settings.tick_interval_s):
+            if epoch is None:
+                return watch(now, self.ports)
+            if epoch != self.ports.epoch:
+                self._take_over(epoch)
+            return run_tick(now, self.ports)
 
     def adopt(self, settings: Settings) -> None:
         """Manage the fleets of these settings from the next turn on; LedgerError when that must be tried again."""

@@ -18,10 +18,10 @@ from agent.finding import LOOK_EVERY_S, FleetFinder
 from agent.garbage import collect_between_turns, set_aside_what_stays
 from agent.model_start import start_model
 from agent.notify import Heart, Notifier
+from agent.ports import TickReport
 from agent.schedule import TICK, Job, Schedule, next_turn_at, seconds_since
 from agent.settings import Settings
 from agent.standing import Standing, StandingBoard
-from agent.tick import TickReport
 from domain.clock import Clock, ScaledClock
 from domain.decisions import Event, Reason
 from domain.errors import TrimtabError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agent.ports import Ports, TickReport
 from agent.state import LoopState
-from agent.tick import Ports, TickReport
 from domain.errors import BadInput, LedgerError
 from domain.snapshot import Snapshot
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from agent.tick import TickReport
+from agent.ports import TickReport
 from domain.decisions import Decision, Event
 from domain.snapshot import Snapshot
 

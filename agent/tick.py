@@ -2,94 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
-from actuators.base import Actuator
-from actuators.drift import DriftRule, drift
+from actuators.drift import drift
 from actuators.protection import owned_from_now
-from agent.aggregate import AggregationSettings, Aggregator
-from agent.clock_jump import not_ahead, on_this_clock, shifted
-from agent.consequences import state_after_outcome, with_cause
+from agent.clock_jump import not_ahead, shifted
+from agent.consequences import state_after_outcome
 from agent.decide import Decided, DecisionInputs, decide
 from agent.happenings import happenings
 from agent.intents import with_open_targets
-from agent.ledger import Ledger
-from agent.policies.fallback import Proposer
-from agent.rails.base import RailLimits
+from agent.notices import interrupted_vms, read_interruptions
+from agent.ports import ManagedFleet, Ports, TickReport
+from agent.settling import may_have_changed, settle
 from agent.state import Controls, LoopState
-from collectors.interruptions import Interruption, InterruptionKind
-from domain.clock import JumpDetector
-from domain.decisions import Decision, Direction, Event, Intent, Mode, Outcome, Reason, Status
+from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason
 from domain.errors import Fenced, LedgerError, LedgerUnavailable, TrimtabError
 from domain.fleet import Fleet
-from domain.observed import Lifecycle, Observed, ReadFailure
-from domain.snapshot import Snapshot
+from domain.observed import Observed, ReadFailure
 
 log = structlog.get_logger(__name__)
-
-
-class InterruptionSource(Protocol):
-    """Where notices of VMs about to be taken away come from."""
-
-    def receive(self, now: float) -> Sequence[Interruption]:
-        """Return the notices waiting now, without blocking the tick; never raises."""
-        ...
-
-    def acknowledge(self, notices: Sequence[Interruption]) -> None:
-        """Forget notices that are safely recorded; never raises."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ManagedFleet:
-    """A fleet with everything its decisions depend on but the measurements."""
-
-    fleet: Fleet
-    limits: RailLimits
-    policy: str
-    shadow: str | None = None
-    aggregation: AggregationSettings = field(default_factory=AggregationSettings)
-    drift: DriftRule = DriftRule.ADOPT
-
-
-@dataclass(slots=True)
-class Ports:
-    """What a tick talks to.
-
-    `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader; `fence` raises Fenced when
-    nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
-    `clock_step_s` is a step of the clock seen but not recorded yet.
-    """
-
-    fleets: tuple[ManagedFleet, ...]
-    ledger: Ledger
-    actuator: Actuator
-    aggregator: Aggregator
-    proposer: Proposer
-    monotonic: Callable[[], float]
-    mode: Mode
-    epoch: int
-    protect_busy: bool = True
-    interruptions: InterruptionSource | None = None
-    jumps: JumpDetector = field(default_factory=JumpDetector)
-    fence: Callable[[], None] | None = None
-    clock_step_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class TickReport:
-    """What one tick did; `failure` says why nothing was executed, when the ledger could not be used."""
-
-    at: float
-    snapshots: tuple[Snapshot, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
-    events: tuple[Event, ...] = ()
-    failure: str | None = None
 
 
 def run_tick(now: float, ports: Ports) -> TickReport:
@@ -117,10 +51,10 @@ def _turn(now: float, ports: Ports) -> TickReport:
     before = dict(states)
     fleets = [managed.fleet for managed in ports.fleets]
     observed = ports.actuator.observe(fleets, now)
-    settled = _settle(now, ports, states, observed)
-    if any(_may_have_changed(intent, outcome) for intent, outcome in settled):
+    settled = settle(now, ports, states, observed)
+    if any(may_have_changed(intent, outcome) for intent, outcome in settled):
         observed = ports.actuator.observe(fleets, now)
-    notices = _read_interruptions(now, ports, states, observed, events)
+    notices = read_interruptions(now, ports, states, observed, events)
 
     records: list[tuple[DecisionInputs, Decided]] = []
     open_intents = ports.ledger.open_intents()
@@ -215,88 +149,6 @@ def _carry_over_clock_step(now: float, ports: Ports, states: dict[str, LoopState
     return events
 
 
-def _settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Observed) -> list[tuple[Intent, Outcome]]:
-    """Follow every open intent and record what became of it; when that cannot be recorded, none is followed."""
-    limits = {managed.fleet.name: managed.limits for managed in ports.fleets}
-    settled: list[tuple[Intent, Outcome]] = []
-    open_intents = ports.ledger.open_intents()
-    if open_intents and ports.mode is Mode.ACT:
-        ports.ledger.check_writable()
-    for intent in open_intents:
-        if intent.fleet in states:
-            intent = on_this_clock(intent, states[intent.fleet])
-        if intent.fleet not in limits:
-            outcome = _closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now)
-        elif ports.mode is Mode.OBSERVE:
-            outcome = _closed(intent, Reason.OBSERVE_MODE, "this process only observes", now)
-        else:
-            outcome = ports.actuator.follow(intent, observed, now)
-            if outcome.reason is Reason.OVERDUE:
-                outcome = with_cause(outcome, ports.ledger.last_outcome(intent.intent_id))
-        changed: dict[str, LoopState] = {}
-        if intent.fleet in limits:
-            after = state_after_outcome(states[intent.fleet], intent, outcome, limits[intent.fleet], now)
-            states[intent.fleet] = changed[intent.fleet] = after
-        ports.ledger.record_outcomes([(intent, outcome)], states=changed, epoch=ports.epoch)
-        settled.append((intent, outcome))
-    return settled
-
-
-def _may_have_changed(intent: Intent, outcome: Outcome) -> bool:
-    """Return whether settling the intent may have changed its group since it was read.
-
-    A scale-out is done when its VMs are there: then nothing more was sent.
-    """
-    grown = intent.direction is Direction.OUT and outcome.status is Status.DONE
-    return outcome.status is not Status.IN_PROGRESS and not grown
-
-
-def _closed(intent: Intent, reason: Reason, detail: str, now: float) -> Outcome:
-    asked = abs(intent.target - intent.before) or len(intent.victims)
-    return Outcome(intent.intent_id, Status.SKIPPED, reason, asked, 0, now, detail)
-
-
-def _read_interruptions(
-    now: float, ports: Ports, states: dict[str, LoopState], observed: Observed, events: list[Event]
-) -> Sequence[Interruption]:
-    """Put new notices into the states of the fleets whose VMs they name; each VM counts once.
-
-    Returns those that may be forgotten once that is recorded. A notice of a VM that no group shows is forgotten too, it
-    is somebody else's, but not while a group cannot be read: the VM may be in there, and the notice comes again.
-    """
-    if ports.interruptions is None or ports.mode is not Mode.ACT:
-        return ()
-    notices = ports.interruptions.receive(now)
-    homes = {
-        instance.vm: managed.fleet
-        for managed in ports.fleets
-        for group in managed.fleet.groups
-        if group.name in observed.groups
-        for instance in observed.groups[group.name].instances
-    }
-    settled = []
-    for notice in notices:
-        fleet = homes.get(notice.vm)
-        if fleet is None and observed.failures:
-            continue
-        settled.append(notice)
-        if fleet is None:
-            continue
-        state = states[fleet.name]
-        if notice.vm in state.interrupted or notice.vm in state.seen_interruptions:
-            continue
-        if notice.kind is InterruptionKind.REBALANCE:
-            detail = f"AWS hints that {notice.vm} is at risk; it is not replaced before its notice comes"
-            events.append(Event(fleet.name, now, Reason.REBALANCE_HINT, detail, notice.vm))
-            continue
-        if notice.kind is not InterruptionKind.SPOT:
-            continue
-        states[fleet.name] = replace(state, interrupted={**state.interrupted, notice.vm: now})
-        detail = f"AWS takes {notice.vm} back within two minutes: draining it and asking for another"
-        events.append(Event(fleet.name, now, Reason.SPOT_INTERRUPTION, detail, notice.vm))
-    return settled
-
-
 def _decide_fleet(
     now: float,
     ports: Ports,
@@ -332,7 +184,7 @@ def _decide_fleet(
         policy=managed.policy,
         shadow=managed.shadow,
         in_flight=in_flight,
-        interrupted=_interrupted(fleet, state, observed),
+        interrupted=interrupted_vms(fleet, state, observed),
         cloud_failure=failure,
     )
     decided = decide(inputs, ports.proposer)
@@ -346,16 +198,6 @@ def _decide_fleet(
 
 def _unreadable(fleet: Fleet, observed: Observed) -> ReadFailure | None:
     return next((observed.failures[g.name] for g in fleet.groups if g.name in observed.failures), None)
-
-
-def _interrupted(fleet: Fleet, state: LoopState, observed: Observed) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (group.key, instance.vm)
-        for group in fleet.groups
-        if group.name in observed.groups
-        for instance in observed.groups[group.name].instances
-        if instance.vm in state.interrupted and instance.lifecycle is Lifecycle.IN_SERVICE
-    )
 
 
 def _execute(now: float, ports: Ports, states: dict[str, LoopState], intent: Intent, observed: Observed) -> Outcome:

@@ -42,9 +42,9 @@ from agent.decide import decide
 from agent.garbage import collect_between_turns, set_aside_what_stays
 from agent.ledger import Ledger
 from agent.policies.fallback import Proposer, evaluate_within
+from agent.ports import ManagedFleet, Ports, TickReport
 from agent.rails.base import RailLimits
 from agent.series import SeriesStore
-from agent.tick import ManagedFleet, Ports, TickReport
 from benchmarks.describe_answer import parse_ms
 from benchmarks.loaded_cloud import GRACE_S, LoadedCloud, make_fleets
 from benchmarks.report import Figures, Target, arguments, progress, report
@@ -321,7 +321,7 @@ def main(given: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(given)
     if asked.one:
         with tempfile.TemporaryDirectory(dir=asked.directory) as place, open(os.devnull, "w", encoding="utf-8") as sink:
-            _log_to(sink)
+            log_to(sink)
             print(json.dumps(measured_here(asked.vms, asked.fleets, asked.ticks, asked.warm_up, Path(place))))
         return 0
     figures = _medians([_run(asked, number) for number in range(1, max(1, asked.runs) + 1)])
@@ -346,7 +346,7 @@ def main(given: Sequence[str] | None = None) -> int:
     )
 
 
-def _log_to(sink: Any) -> None:
+def log_to(sink: Any) -> None:
     """Render log events as the daemon does, and throw them away."""
     structlog.configure(
         processors=[structlog.processors.add_log_level, structlog.processors.JSONRenderer()],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from agent.tick import TickReport
+from agent.ports import TickReport
 from domain.decisions import Reason
 
 

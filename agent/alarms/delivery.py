@@ -13,8 +13,8 @@ import httpx
 import structlog
 
 from agent.alarms.book import Alarm, AlarmBook
+from agent.ports import TickReport
 from agent.standing import Standing
-from agent.tick import TickReport
 from collectors.aws import AwsSession
 from domain.errors import TrimtabError
 

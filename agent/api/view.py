@@ -24,10 +24,10 @@ from agent.fleet_status import FleetStatus, fleet_status, fleet_statuses
 from agent.known_fleets import fleet_names, one_fleet
 from agent.ledger import DecisionRecord, JournalEntry, Kind
 from agent.model_start import PROBLEM as MODEL_PROBLEM
+from agent.ports import TickReport
 from agent.settings.effective import plain, values
 from agent.settings.names import name_of
 from agent.standing import Standing
-from agent.tick import TickReport
 from domain.decisions import Reason
 
 INTERVALS_TO_LIVE = 3

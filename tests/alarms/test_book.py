@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.alarms.book import AlarmBook, Severity
-from agent.tick import TickReport
+from agent.ports import TickReport
 from domain.decisions import Decision, Event, Mode, Outcome, Proposal, RailEffect, Reason, Status, Verdict
 
 START = 1_772_366_400.0

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 
 from agent.alarms.book import Alarm, AlarmBook, Severity
 from agent.alarms.delivery import QUEUE_LENGTH, Alarms, SnsTopic, Webhook
+from agent.ports import TickReport
 from agent.standing import Standing
-from agent.tick import TickReport
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Event, Reason

@@ -12,9 +12,9 @@ from agent.api.limits import Count
 from agent.api.parts import AgentParts, Check
 from agent.api.server import HttpServer
 from agent.api.view import AgentView
+from agent.ports import TickReport
 from agent.settings import Settings
 from agent.standing import StandingBoard
-from agent.tick import TickReport
 from collectors.base import CollectorHealth
 from tests.loop.world import World
 

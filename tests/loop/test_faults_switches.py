@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from agent.ports import Ports
 from agent.rails.base import RailLimits
 from agent.state import Pause, PauseScope, Pin
-from agent.tick import Ports, run_tick
+from agent.tick import run_tick
 from domain.decisions import Mode, Origin, Reason
 from tests.loop.hands import between_look_and_leap, set_by_hand
 from tests.loop.world import QUICK, World

@@ -20,9 +20,10 @@ from agent.ledger import Ledger
 from agent.ledger.records import JournalEntry, Kind
 from agent.policies.base import Policy
 from agent.policies.fallback import Proposer, evaluate_within
+from agent.ports import ManagedFleet, Ports, TickReport
 from agent.rails.base import RailLimits
 from agent.series import SeriesStore
-from agent.tick import ManagedFleet, Ports, TickReport, run_tick
+from agent.tick import run_tick
 from collectors.aws import AwsOptions, AwsSession
 from collectors.intake import IntakeCounters
 from collectors.interruptions import InterruptionQueue

@@ -16,11 +16,11 @@ from typing import Any
 
 from agent.api.parts import parts_of
 from agent.assembly import Agent, assembled
+from agent.ports import TickReport
 from agent.rehearsal import run
 from agent.rehearsal.program import play
 from agent.settings import Settings
 from agent.standing import StandingBoard
-from agent.tick import TickReport
 from tests.web.browsing import DESKTOP, PHONE, launched
 from tests.web.serving import Served
 

@@ -1,0 +1,79 @@
+"""What a turn of the loop talks to, and what it reports when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from actuators.base import Actuator
+from actuators.drift import DriftRule
+from agent.aggregate import AggregationSettings, Aggregator
+from agent.ledger import Ledger
+from agent.policies.fallback import Proposer
+from agent.rails.base import RailLimits
+from collectors.interruptions import Interruption
+from domain.clock import JumpDetector
+from domain.decisions import Decision, Event, Mode, Outcome
+from domain.fleet import Fleet
+from domain.snapshot import Snapshot
+
+
+class InterruptionSource(Protocol):
+    """Where notices of VMs about to be taken away come from."""
+
+    def receive(self, now: float) -> Sequence[Interruption]:
+        """Return the notices waiting now, without blocking the tick; never raises."""
+        ...
+
+    def acknowledge(self, notices: Sequence[Interruption]) -> None:
+        """Forget notices that are safely recorded; never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedFleet:
+    """A fleet with everything its decisions depend on but the measurements."""
+
+    fleet: Fleet
+    limits: RailLimits
+    policy: str
+    shadow: str | None = None
+    aggregation: AggregationSettings = field(default_factory=AggregationSettings)
+    drift: DriftRule = DriftRule.ADOPT
+
+
+@dataclass(slots=True)
+class Ports:
+    """What a tick talks to.
+
+    `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader; `fence` raises Fenced when
+    nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
+    `clock_step_s` is a step of the clock seen but not recorded yet.
+    """
+
+    fleets: tuple[ManagedFleet, ...]
+    ledger: Ledger
+    actuator: Actuator
+    aggregator: Aggregator
+    proposer: Proposer
+    monotonic: Callable[[], float]
+    mode: Mode
+    epoch: int
+    protect_busy: bool = True
+    interruptions: InterruptionSource | None = None
+    jumps: JumpDetector = field(default_factory=JumpDetector)
+    fence: Callable[[], None] | None = None
+    clock_step_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TickReport:
+    """What one tick did; `failure` says why nothing was executed, when the ledger could not be used."""
+
+    at: float
+    snapshots: tuple[Snapshot, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    events: tuple[Event, ...] = ()
+    failure: str | None = None

@@ -1,0 +1,51 @@
+"""Follows what an earlier turn left open to its end, and records what became of it."""
+
+from __future__ import annotations
+
+from agent.clock_jump import on_this_clock
+from agent.consequences import state_after_outcome, with_cause
+from agent.ports import Ports
+from agent.state import LoopState
+from domain.decisions import Direction, Intent, Mode, Outcome, Reason, Status
+from domain.observed import Observed
+
+
+def settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Observed) -> list[tuple[Intent, Outcome]]:
+    """Follow every open intent and record what became of it; when that cannot be recorded, none is followed."""
+    limits = {managed.fleet.name: managed.limits for managed in ports.fleets}
+    settled: list[tuple[Intent, Outcome]] = []
+    open_intents = ports.ledger.open_intents()
+    if open_intents and ports.mode is Mode.ACT:
+        ports.ledger.check_writable()
+    for intent in open_intents:
+        if intent.fleet in states:
+            intent = on_this_clock(intent, states[intent.fleet])
+        if intent.fleet not in limits:
+            outcome = _closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now)
+        elif ports.mode is Mode.OBSERVE:
+            outcome = _closed(intent, Reason.OBSERVE_MODE, "this process only observes", now)
+        else:
+            outcome = ports.actuator.follow(intent, observed, now)
+            if outcome.reason is Reason.OVERDUE:
+                outcome = with_cause(outcome, ports.ledger.last_outcome(intent.intent_id))
+        changed: dict[str, LoopState] = {}
+        if intent.fleet in limits:
+            after = state_after_outcome(states[intent.fleet], intent, outcome, limits[intent.fleet], now)
+            states[intent.fleet] = changed[intent.fleet] = after
+        ports.ledger.record_outcomes([(intent, outcome)], states=changed, epoch=ports.epoch)
+        settled.append((intent, outcome))
+    return settled
+
+
+def may_have_changed(intent: Intent, outcome: Outcome) -> bool:
+    """Return whether settling the intent may have changed its group since it was read.
+
+    A scale-out is done when its VMs are there: then nothing more was sent.
+    """
+    grown = intent.direction is Direction.OUT and outcome.status is Status.DONE
+    return outcome.status is not Status.IN_PROGRESS and not grown
+
+
+def _closed(intent: Intent, reason: Reason, detail: str, now: float) -> Outcome:
+    asked = abs(intent.target - intent.before) or len(intent.victims)
+    return Outcome(intent.intent_id, Status.SKIPPED, reason, asked, 0, now, detail)

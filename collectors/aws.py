@@ -8,7 +8,9 @@ leader might send it late. Repeating is the actuator's business: at the next tic
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +60,7 @@ class AwsSession:
         self._fence = fence
         self._clients: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
+        self._deadline = threading.local()
         core = botocore.session.get_session()
         core.register_component("data_loader", SlimLoader(core.get_config_variable("data_path")))
         # Before any client exists: every client copies the session's handlers when it is made.
@@ -118,8 +121,31 @@ class AwsSession:
             for client in self._clients.values():
                 client.close()
 
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Let this thread begin no call `seconds` after the block was entered: they fail as UNAVAILABLE, unsent.
+
+        What a call takes at most is set by its timeouts; this bounds what many of them take.
+        """
+        self._deadline.at = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._deadline.at = None
+
+    def _refuse_late(self, operation: str) -> None:
+        at: float | None = getattr(self._deadline, "at", None)
+        if at is not None and time.monotonic() >= at:
+            raise CloudError(
+                operation,
+                FailureClass.UNAVAILABLE,
+                "TurnDeadline",
+                "AWS took so long for the calls before that this one was not begun in this turn",
+            )
+
     def _call(self, service: str, operation: str, attempts: int, parameters: dict[str, Any]) -> dict[str, Any]:
         check_kept(service, operation)
+        self._refuse_late(operation)
         family = f"{service} {'read' if is_read(service, operation) else 'change'}"
         refusal = None if self._stopped(service, operation) else self.budget.refusal(family)
         if refusal is not None:

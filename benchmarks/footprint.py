@@ -45,9 +45,10 @@ def main() -> int:
     """Measure and print."""
     parser = arguments(__doc__ or "", runs=3)
     parser.add_argument("--idle", type=float, default=25.0, help="seconds at rest before memory is read (default 25)")
+    parser.add_argument("--directory", type=Path, help="for state and logs (default: the temporary directory)")
     chosen = parser.parse_args()
     heavy: set[str] = set()
-    with tempfile.TemporaryDirectory() as place, start_process() as cloud:
+    with tempfile.TemporaryDirectory(dir=chosen.directory) as place, start_process() as cloud:
         make_group(cloud.endpoint)
         model = write_model(Path(place))
         turn = 0
@@ -184,7 +185,8 @@ def tail(log: Path) -> str:
 def memory_mb(pid: int) -> tuple[float, float]:
     """Return resident memory now and at its peak, in MiB, as the kernel counts it."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return tuple(float(lines[name].split()[0]) / 1024.0 for name in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
+    resident_mb, peak_mb = (float(lines[name].split()[0]) / 1024.0 for name in ("VmRSS", "VmHWM"))
+    return resident_mb, peak_mb
 
 
 def bare_rss_mb() -> float:

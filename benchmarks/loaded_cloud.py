@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from agent.series import SeriesStore
 from collectors.aws import AwsOptions, AwsSession
+from collectors.base import SampleSink
 from domain.clock import VirtualClock
 from domain.fleet import Fleet, Group, VmType
 from domain.samples import PREFIX, QueueMetric, VmMetric
@@ -97,7 +97,7 @@ class LoadedCloud(AwsSession):
         """Every group as AWS describes it now."""
         return list(self._groups.values())
 
-    def pass_minute(self, store: SeriesStore) -> None:
+    def pass_minute(self, store: SampleSink) -> None:
         """Let a minute pass: VMs boot, work and report every ten seconds, the job sources too; then the grace."""
         for group in self._groups.values():
             for one in [one for one in group["Instances"] if one["LifecycleState"] == "Terminating"]:
@@ -249,7 +249,7 @@ class _Workers:
         busy[self._order] = np.clip(done / SAMPLE_S - (np.cumsum(taken) - taken), 0.0, taken)
         self._busy = np.round(busy)
 
-    def report(self, store: SeriesStore, now: float) -> None:
+    def report(self, store: SampleSink, now: float) -> None:
         """Hand what every VM and the job source measured in the last ten seconds to the store."""
         share = self._busy / self._cores
         noise = self._dice.uniform(0.0, 4.0, share.size)
@@ -268,7 +268,7 @@ class _Workers:
         _accept(store, self._queue_paths, [queue[m] for m in QueueMetric], [now] * len(QueueMetric), now)
 
 
-def _accept(store: SeriesStore, paths: list[bytes], values: list[float], times: list[float], now: float) -> None:
+def _accept(store: SampleSink, paths: list[bytes], values: list[float], times: list[float], now: float) -> None:
     refused = store.append(paths, values, times, now)
     if refused:
         raise RuntimeError(f"the store refused {len(refused)} readings, the first because of {refused[0].reason}")

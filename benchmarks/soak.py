@@ -1,0 +1,246 @@
+"""Days of the loop on a virtual clock, with faults of every kind: does it leak, and can it explain what it did?
+
+The real loop turns once per simulated minute: ledger on SQLite with retention, metrics, actuator and AWS session; the
+cloud is in memory and in trouble (see troubled_cloud). rss_last_vs_tenth: median resident memory of the last hour over
+that of the tenth (of the first, in shorter runs); the process holds the cloud and its VMs too. unexplained_decisions:
+decisions, changes of size in the cloud, intents and events without reason, sentence, intent or outcome; replay_differs:
+decisions of the last hour that come out otherwise when decided again. ledger_mb_first_day: what a day takes on disk;
+ledger_last_vs_first: the ledger in the end, retention keeping one day (--keep-hours), against the first such span.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from actuators.autoscaling_group import AutoScalingActuator
+from agent import chores
+from agent.aggregate import AggregationSettings, Aggregator
+from agent.api.parts import AgentParts
+from agent.api.view import AgentView
+from agent.assembly import POLICY_DEADLINE_S
+from agent.garbage import collect_between_turns, set_aside_what_stays
+from agent.ledger import Ledger
+from agent.policies.base import Policy
+from agent.policies.fallback import Evaluate, Proposer, evaluate_within
+from agent.ports import ManagedFleet, Ports
+from agent.rails.base import RailLimits
+from agent.replay import OVERRUN, replay
+from agent.series import SeriesStore
+from agent.settings import Settings
+from agent.standing import StandingBoard
+from agent.state import Memory, Pause, PauseScope, Pin
+from agent.telemetry.telemetry import Telemetry
+from agent.tick import run_tick
+from benchmarks.agent_host import Feed
+from benchmarks.loaded_cloud import GRACE_S, make_fleets
+from benchmarks.report import Target, arguments, progress, report
+from benchmarks.soak_audit import Audit
+from benchmarks.tick import POLICIES, log_to
+from benchmarks.troubled_cloud import TroubledCloud
+from collectors.intake import IntakeCounters
+from collectors.interruptions import InterruptionQueue
+from collectors.inventory import Inventory
+from collectors.lines import LineReader
+from domain.decisions import Mode, Proposal
+from domain.errors import PolicyFailure
+from domain.fleet import Fleet
+from domain.snapshot import Snapshot
+
+HOUR = 60
+TENTH = 10
+LIMITS = RailLimits(max_step_out_percent=4.0, max_step_in_percent=2.0, budget_per_day=4000.0)
+TARGETS = (Target("rss_last_vs_tenth", 1.05), Target("unexplained_decisions", 0.0), Target("replay_differs", 0.0))
+PAGE_BYTES = resource.getpagesize()
+MB = 1024.0 * 1024.0
+
+
+class Soak:
+    """One agent and its troubled cloud."""
+
+    def __init__(self, fleets: int, vms: int, seed: int, keep_s: float, ledger: Ledger) -> None:
+        self.fleets, self.ledger, self.keep_s = make_fleets(fleets, vms), ledger, keep_s
+        chosen = [POLICIES[n % len(POLICIES)] for n in range(fleets)]
+        cloud = self.cloud = TroubledCloud(self.fleets, vms // fleets, [level for _, level in chosen], seed)
+        clock, store, intake = cloud.host_clock, SeriesStore(watched=self.fleets), IntakeCounters()
+        self.feed, self.reader = Feed(store, clock), LineReader(store, intake, clock.now)
+        self.board = StandingBoard(clock.now())
+        self.ports = Ports(
+            fleets=tuple(
+                ManagedFleet(fleet, LIMITS, policy, None, AggregationSettings(limits=LIMITS, grace_s=GRACE_S))
+                for fleet, (policy, _) in zip(self.fleets, chosen, strict=True)
+            ),
+            ledger=ledger,
+            actuator=AutoScalingActuator(cloud, Inventory(cloud), self.fleets),
+            aggregator=Aggregator(store),
+            proposer=Proposer(self._sometimes_late(evaluate_within(POLICY_DEADLINE_S))),
+            monotonic=clock.monotonic,
+            mode=Mode.ACT,
+            epoch=ledger.take_epoch("soak", clock.now()),
+            interruptions=InterruptionQueue(cloud, "https://sqs.invalid/interruptions", clock),
+        )
+        self.view = AgentView(
+            AgentParts(
+                settings=Settings(),
+                board=self.board,
+                ledger=ledger,
+                now=clock.now,
+                monotonic=clock.monotonic,
+                fleets=lambda: self.fleets,
+                vms=self.ports.aggregator.vms,
+                newest_sample=store.newest_sample,
+                series=lambda: len(store),
+                collectors=dict,
+                intake=lambda: intake,
+                aws_calls=lambda: cloud.budget.counts,
+            )
+        )
+        self.telemetry = Telemetry(self.view)
+        self._chosen = {m.fleet.name: m.policy.partition(":")[0] for m in self.ports.fleets}
+        self.audit = Audit(self.fleets, ledger)
+        self.tick_ms: list[float] = []
+        self._minutes = 0
+
+    def minute(self) -> None:
+        """Let a minute pass and turn the loop; once an hour, forget what is old."""
+        cloud = self.cloud
+        for kind, fleet, lasts_s in cloud.trouble(self.feed, self.reader):
+            self._operate(kind, fleet, lasts_s)
+        cloud.pass_minute(self.feed)
+        began = time.perf_counter()
+        turn = run_tick(cloud.host_clock.now(), self.ports)
+        took_s = time.perf_counter() - began
+        self.tick_ms.append(1000.0 * took_s)
+        for listener in self.board.turned(turn, took_s):
+            listener(self.board.read(), turn)
+        self.telemetry.exposition()
+        self.audit.look(cloud.clock.now(), turn, cloud.changes, cloud.owner_changed)
+        self._minutes += 1
+        if self._minutes % HOUR == 0:
+            chores.forget(self.ledger, cloud.host_clock.now(), self.keep_s)
+        collect_between_turns()
+
+    def replay_differs(self) -> int:
+        """Return how many decisions of the last hour come out otherwise when they are decided again."""
+        now = self.cloud.host_clock.now()
+        return sum(
+            not again.same for fleet in self.fleets for again in replay(self.ledger.inputs(fleet.name, now - 3600.0))
+        )
+
+    def _operate(self, kind: str, fleet: Fleet, lasts_s: float) -> None:
+        now = self.cloud.host_clock.now()
+        if kind == "pause":
+            self.ledger.pause(fleet.name, Pause(PauseScope.ALL, "operator", "a look at it", now, now + lasts_s))
+        else:
+            sizes = {group.key: (group.minimum + group.maximum) // 2 for group in fleet.groups}
+            self.ledger.pin(fleet.name, Pin(sizes, "operator", "a test of load", now, now + lasts_s))
+
+    def _sometimes_late(self, evaluate: Evaluate) -> Evaluate:
+        def evaluated(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+            is_first = any(
+                m.fleet.name == fleet.name and policy.name.startswith(m.policy[:5]) for m in self.ports.fleets
+            )
+            if is_first and self.cloud.clock.now() < self.cloud.late_policies.get(fleet.name, 0.0):
+                raise PolicyFailure(f"{policy.name} {OVERRUN} {POLICY_DEADLINE_S:g} s")
+            return evaluate(policy, fleet, snapshot, memory)
+
+        return evaluated
+
+
+def soaked(
+    minutes: int, fleets: int, vms: int, seed: int, keep_hours: float, directory: Path
+) -> tuple[dict[str, float], dict[str, object]]:
+    """Return the figures of one run, and notes on what happened in it."""
+    with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger:
+        soak = Soak(fleets, vms, seed, 3600.0 * keep_hours, ledger)
+        resident_mb: list[float] = []
+        ledger_mb: dict[int, float] = {}
+        began = time.perf_counter()
+        for minute in range(1, minutes + 1):
+            soak.minute()
+            resident_mb.append(_resident_mb())
+            if minute == HOUR // 2:
+                set_aside_what_stays()
+            if minute % HOUR == 0 or minute == minutes:
+                ledger_mb[minute] = ledger.size_bytes() / MB
+            if minute % (6 * HOUR) == 0:
+                said = f"hour {minute // HOUR}: {resident_mb[-1]:.0f} MB, ledger {ledger_mb[minute]:.0f} MB"
+                progress(f"{said}, {soak.cloud.size} VMs, {soak.audit.total()} unexplained")
+        took_s = time.perf_counter() - began
+        tenth = resident_mb[HOUR * (TENTH - 1) : HOUR * TENTH] or resident_mb[:HOUR]
+        first_span = min((m for m in ledger_mb if m >= HOUR * min(keep_hours, 24.0)), default=max(ledger_mb))
+        figures = {
+            "rss_tenth_hour_mb": statistics.median(tenth),
+            "rss_last_hour_mb": statistics.median(resident_mb[-HOUR:]),
+            "rss_last_vs_tenth": statistics.median(resident_mb[-HOUR:]) / statistics.median(tenth),
+            "peak_rss_mb": max(resident_mb),
+            "unexplained_decisions": soak.audit.total(),
+            "replay_differs": soak.replay_differs(),
+            "ledger_mb_per_day": ledger_mb[first_span] * 24.0 * HOUR / first_span,
+            "ledger_last_vs_first": ledger_mb[minutes] / ledger_mb[first_span],
+            "ticks_per_s": minutes / took_s,
+            "tick_p50_ms": statistics.median(soak.tick_ms),
+            "tick_p99_ms": sorted(soak.tick_ms)[int(0.99 * len(soak.tick_ms))],
+            "decisions": soak.audit.decisions,
+            "intents": soak.audit.intents,
+            "size_changes": soak.audit.size_changes,
+        }
+        notes: dict[str, object] = {
+            "simulated_hours": minutes / HOUR,
+            "vms_at_the_end": soak.cloud.size,
+            "faults": _sorted(soak.cloud.faults),
+            "calls": {f"{family} {result}": n for (family, result), n in sorted(soak.cloud.budget.counts.items())},
+            "reasons": _sorted(soak.audit.reasons),
+            "unexplained": dict(soak.audit.unexplained),
+            "examples": soak.audit.examples,
+            "readings": {"accepted": soak.feed.accepted, "refused": soak.feed.refused, "silent": soak.feed.withheld},
+        }
+    return figures, notes
+
+
+def _resident_mb() -> float:
+    with open("/proc/self/statm", encoding="ascii") as line:
+        return int(line.read().split()[1]) * PAGE_BYTES / MB
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return {str(name): count for name, count in counts.most_common()}
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure once and print; exit status 1 when a target is missed."""
+    parser = arguments(__doc__ or "", runs=1)
+    parser.add_argument("--hours", type=float, default=72.0, help="simulated hours (default 72)")
+    parser.add_argument("--vms", type=int, default=600, help="VMs in all (default 600)")
+    parser.add_argument("--fleets", type=int, default=4, help="fleets of three groups each (default 4)")
+    parser.add_argument("--seed", type=int, default=7, help="seed of load and faults (default 7)")
+    parser.add_argument("--keep-hours", type=float, default=24.0, help="what the ledger keeps (default 24)")
+    parser.add_argument("--directory", type=Path, help="on the disk to measure (default: the temporary directory)")
+    asked = parser.parse_args(given)
+    with tempfile.TemporaryDirectory(dir=asked.directory) as place, open(os.devnull, "w", encoding="utf-8") as sink:
+        log_to(sink)
+        minutes = max(1, round(asked.hours * HOUR))
+        figures, notes = soaked(minutes, asked.fleets, asked.vms, asked.seed, asked.keep_hours, Path(place))
+    return report(
+        "soak",
+        figures,
+        as_json=asked.json,
+        packages=("numpy", "sqlalchemy", "botocore"),
+        targets=[
+            Target("rss_last_vs_tenth", 1.05),
+            Target("unexplained_decisions", 0.0),
+            Target("replay_differs", 0.0),
+        ],
+        notes={"vms": asked.vms, "fleets": asked.fleets, "seed": asked.seed, "keep_hours": asked.keep_hours, **notes},
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -29,6 +29,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 help:
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
 	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests'
+	@echo 'make test-exhaustive                     the long forms: every crash point, long random histories'
 	@echo 'make check                               lint, types and import rules only'
 	@echo 'make format                              sort imports and format the code'
 	@echo 'make bench   [ARGS="tick --json"]        run one benchmark, or list them'
@@ -75,7 +76,11 @@ graphite: $(TEST_READY)
 	@$(BIN)/python -m tests.graphite.installation
 
 test: check
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not exhaustive" $(ARGS)
+
+# Every crash point and long random histories: half an hour or more.
+test-exhaustive: $(TEST_READY)
+	$(BIN)/python -m pytest -n $(WORKERS) -m exhaustive $(ARGS)
 
 format: $(TEST_READY)
 	$(BIN)/ruff check --select I --fix .

@@ -97,7 +97,7 @@ def test_a_kill_around_any_reading_leaves_the_same_fleet(shift: Shift, scene: st
     assert fleet(shift) == ENDS[scene]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(scene=st.sampled_from(SCENES), troubles=st.lists(st.sampled_from(TROUBLES), max_size=6))
 def test_any_sequence_of_troubles_ends_in_the_same_fleet_and_never_turns_round(

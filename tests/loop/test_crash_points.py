@@ -238,7 +238,7 @@ def test_a_crash_next_to_whatever_becomes_durable_leaves_the_same_fleet(name: st
     assert failed == {}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", SCENES)
 def test_a_crash_at_any_step_leaves_the_same_fleet(name: str) -> None:
@@ -247,7 +247,7 @@ def test_a_crash_at_any_step_leaves_the_same_fleet(name: str) -> None:
     assert failed == {}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(name=st.sampled_from(sorted(SCENES)), first=st.integers(1, 60), second=st.integers(1, 40))

@@ -146,7 +146,7 @@ def poison(draw: st.DrawFn) -> Noise:
     return noise
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("examples", [3, pytest.param(40, marks=[pytest.mark.exhaustive, pytest.mark.timeout(300)])])
 def test_any_mixture_of_it(examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(poison())

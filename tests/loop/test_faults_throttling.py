@@ -200,7 +200,7 @@ class ThrottledLoop(RuleBasedStateMachine):
         assert told(world, Reason.DRIFT_ADOPTED) == []
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("examples", [3, pytest.param(30, marks=[pytest.mark.exhaustive, pytest.mark.timeout(300)])])
 def test_whatever_is_throttled_when_the_loop_stays_true(examples: int) -> None:
     run_state_machine_as_test(
         ThrottledLoop, settings=settings(max_examples=examples, stateful_step_count=10, deadline=None)

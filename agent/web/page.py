@@ -27,6 +27,9 @@ _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 FRESH_S = 3.0
 """A moment gathered less than so many seconds ago is shown again, if nothing has happened since."""
 
+MOST_CARDS = 4
+"""With more fleets than these each has a row instead of a card; its card is on its own page."""
+
 _MOST_SCOPES = 64
 
 
@@ -108,9 +111,10 @@ class Pages:
     def parts(self, seen: Moment, fleet: str | None) -> dict[str, str]:
         """Return the HTML of each part that changes in place, by name."""
         parts = {"agent": self._part("agent", seen=seen), "alerts": self._part("alerts", alerts=seen.alerts)}
+        looks = "fleet" if len(seen.fleets) <= MOST_CARDS else "fleet_row"
         for shown in seen.fleets:
             parts[f"badges {shown.status.fleet}"] = self._part("badges", fleet=shown)
-            parts[f"fleet {shown.status.fleet}"] = self._part("fleet", fleet=shown, seen=seen)
+            parts[f"fleet {shown.status.fleet}"] = self._part(looks, fleet=shown, seen=seen)
         parts["vms"] = self._part("vms", seen=seen, fleet=fleet)
         parts["inputs"] = self._part("inputs", seen=seen)
         return parts
@@ -165,5 +169,5 @@ def _templates(build: str) -> Environment:
         wording.arrows,
     ):
         environment.filters[function.__name__] = function
-    environment.globals.update(build=build, version=installed_version(), counted=wording.counted)
+    environment.globals.update(build=build, version=installed_version(), counted=wording.counted, most_cards=MOST_CARDS)
     return environment

@@ -261,6 +261,23 @@ def test_a_fleet_that_is_new_gets_its_card(make_world: Callable[..., World], loo
         assert shown_decisions(page) == ["batch-1", "web-2", "web-1"]
 
 
+def test_many_fleets_have_a_row_each_and_their_groups_on_their_own_pages(
+    make_world: Callable[..., World], look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.web.page.MOST_CARDS", 1)
+    running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
+    running.tick()
+    with Served(running.parts) as served:
+        page = look(served.url, viewport=PHONE).page
+        assert page.locator(".many .fleet h3").all_inner_texts() == ["batch", "web"]
+        assert page.locator(".many dl.figures").count() == 2
+        assert page.locator("table.groups").count() == 0
+        assert sideways(page) == 0
+        page.get_by_role("link", name="batch", exact=True).first.click()
+        page.wait_for_url("**/fleets/batch")
+        assert page.locator("table.groups").count() == 1
+
+
 def test_a_fleets_own_page_follows_that_fleet_alone(make_world: Callable[..., World], look: Look) -> None:
     running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
     running.tick()

@@ -75,6 +75,13 @@ def until_parts(stream: Iterator[Message]) -> list[Message]:
     raise AssertionError("the stream ended")
 
 
+def until_decision(stream: Iterator[Message]) -> list[Message]:
+    """Read to the end of the batch that brings a decision: a look in the midst of a turn may see the rest first."""
+    while not refs(read := until_parts(stream)):
+        pass
+    return read
+
+
 def refs(read: list[Message]) -> list[str]:
     return [message.data["ref"] for message in read if message.event == "decision"]
 
@@ -97,7 +104,7 @@ def test_the_last_number_a_reader_was_sent_counts_more_than_the_one_it_once_aske
     with reading(served.url, 0, last_event_id=str(newest)) as stream:
         assert refs(until_parts(stream)) == []
         running.tick()
-        assert refs(until_parts(stream)) == ["web-4"]
+        assert refs(until_decision(stream)) == ["web-4"]
 
 
 def test_a_reader_cut_off_anywhere_gets_each_decision_exactly_once(running: Running, served: Served) -> None:
@@ -245,7 +252,7 @@ def test_a_ledger_that_cannot_be_read_is_said_and_the_stream_goes_on_when_it_is_
         assert "it cannot be read now" in until_parts(stream)[-1].data["parts"]["alerts"]
         away.rename(database)
         running.tick()
-        read = until_parts(stream)
+        read = until_decision(stream)
         assert refs(read) == ["web-4"]
         assert read[-1].data["parts"]["alerts"].strip() == ""
 

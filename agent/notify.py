@@ -50,10 +50,6 @@ class Notifier:
         """Say that the service is on its way down."""
         self._send("STOPPING=1", f"STATUS={_one_line(status)}")
 
-    def more_time(self, seconds: float) -> None:
-        """Ask for so many more seconds to start or stop."""
-        self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
-
     def _send(self, *assignments: str) -> None:
         if self._address is None:
             return

@@ -28,12 +28,9 @@ def test_a_long_status_is_cut(supervisor: Supervisor) -> None:
     assert supervisor.next() == {"STATUS": "x" * 400}
 
 
-def test_stopping_and_asking_for_time(supervisor: Supervisor) -> None:
-    notifier = Notifier(supervisor.environ)
-    notifier.stopping("ends")
-    notifier.more_time(1.5)
+def test_stopping_says_so(supervisor: Supervisor) -> None:
+    Notifier(supervisor.environ).stopping("ends")
     assert supervisor.next() == {"STOPPING": "1", "STATUS": "ends"}
-    assert supervisor.next() == {"EXTEND_TIMEOUT_USEC": "1500000"}
 
 
 def test_a_supervisor_that_went_away_or_does_not_read_holds_up_nobody(tmp_path: Path) -> None:

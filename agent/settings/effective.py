@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from agent.settings.location import without_password
+from agent.settings.location import masked
 from agent.settings.model import Settings
 from agent.settings.names import Node, SettingPath, tree
 
@@ -18,8 +18,7 @@ def plain(value: Any) -> str:
         case None:
             return "(not set)"
         case SecretStr():
-            text = value.get_secret_value()
-            return without_password(text) if "://" in text else "***"
+            return masked(value.get_secret_value())
         case bool():
             return str(value).lower()
         case float():

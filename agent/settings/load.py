@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pydantic_settings import EnvSettingsSource
 from agent.settings.checks import conflicts
 from agent.settings.effective import plain
 from agent.settings.kinds import KEY_PHRASE, expected
-from agent.settings.location import CREDENTIALS, PREFIX, credentials, without_password
+from agent.settings.location import CREDENTIALS, MASK, PREFIX, credentials, masked, without_password
 from agent.settings.model import Settings
 from agent.settings.names import (
     DELIMITER,
@@ -33,6 +34,7 @@ from agent.settings.names import (
 )
 from domain.errors import BadInput, ConfigurationError, Mistake
 
+HARMLESS = re.compile(r"-?\d{1,6}(?:\.\d{1,3})?|true|false|yes|no|on|off", re.IGNORECASE)
 ROUNDS = 3
 """Repairs tried: a wrong section, the settings in it, then nothing more can be wrong."""
 
@@ -141,9 +143,9 @@ def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> dict[SettingP
     return given
 
 
-def _masked_unknown(text: str, source: Source) -> str:
-    """Show the value of an unknown name: a credential never, else without a password."""
-    return "***" if source is Source.CREDENTIALS else without_password(text)
+def _masked_unknown(text: str, source: Source = Source.ENVIRONMENT) -> str:
+    """Show an unknown name's value only where it is a number or a switch: the name may be a secret's, misspelled."""
+    return text if source is Source.ENVIRONMENT and HARMLESS.fullmatch(text) else MASK
 
 
 def _validated(
@@ -210,13 +212,23 @@ def _name(path: SettingPath, given: Mapping[SettingPath, Given]) -> str:
 
 
 def _shown(path: SettingPath, given: Mapping[SettingPath, Given], value: Any = None) -> str:
-    """Return the value as given, with secrets and passwords masked."""
+    """Return the value as given, with secrets and passwords masked.
+
+    A section given as JSON is not shown when a secret belongs into it: in text that cannot be read, it may be anywhere.
+    """
     node = leaf(path)
     text = given[path].text if path in given else plain(value)
-    if node is not None and node.field is not None and "SecretStr" in str(node.field.annotation):
-        masked = without_password(text)
-        return masked if "://" in text and (masked != text or "@" not in text) else "***"
-    return without_password(text)
+    if node is None:
+        return _masked_unknown(text)
+    if node.children is not None:
+        return MASK if any(_holds_secret(child) for child in node.children.values()) else without_password(text)
+    return masked(text) if _holds_secret(node) else without_password(text)
+
+
+def _holds_secret(node: Node) -> bool:
+    if node.children is not None:
+        return any(_holds_secret(child) for child in node.children.values())
+    return node.field is not None and "SecretStr" in str(node.field.annotation)
 
 
 def _overlap(path: SettingPath, other: SettingPath) -> bool:

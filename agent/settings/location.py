@@ -12,6 +12,8 @@ PREFIX = "TRIMTAB_"
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
 DEFAULT_STATE_DIRECTORY = Path("/var/lib/trimtab")
 LARGEST_CREDENTIAL_BYTES = 1_000_000
+MASK = "***"
+"""Stands where a secret is."""
 
 
 def sqlite_url(state_directory: Path) -> str:
@@ -66,5 +68,18 @@ def credentials(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_password(url: str) -> str:
-    """Return the URL with its password, if any, replaced by ***."""
-    return re.sub(r"(://[^:/@\s]*):[^\s]*@", r"\1:***@", url)
+    """Return the URL with its passwords, before the host and among its parameters, replaced by ***."""
+    url = re.sub(r"(://[^:/@\s]*):[^\s]*@", r"\1:***@", url)
+    return re.sub(r"([?&][a-z]*password=)[^&\s]*", r"\1***", url, flags=re.IGNORECASE)
+
+
+def masked(secret: str) -> str:
+    """Return what may be shown of a secret: of a ledger's URL all but the password, of anything else nothing.
+
+    Only of URLs whose scheme is a ledger's: the path of a webhook is its key.
+    """
+    if secret.startswith("sqlite:///"):
+        return secret
+    shown = without_password(secret)
+    is_plain_url = re.fullmatch(r"postgresql(?:\+[a-z0-9]+)?://[^\s@]*(?:@[^\s@]*)?", shown) is not None
+    return shown if is_plain_url else MASK

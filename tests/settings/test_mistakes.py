@@ -59,7 +59,7 @@ def test_remedies_speak_of_the_setting_and_not_of_its_parser() -> None:
         "TRIMTAB_LISTENER__PORT": ("70000", "give a whole number from 0 to 65535"),
         "TRIMTAB_AWS__READ_TIMEOUT_S": ("nan", "give a number of seconds above 0 and at most 60"),
         "TRIMTAB_PROTECT_BUSY": ("maybe", "give true or false"),
-        "TRIMTAB_LEDGER": ("here", "give its parts one by one, as TRIMTAB_LEDGER__<name>..., or one JSON object"),
+        "TRIMTAB_LEDGER": ("***", "give its parts one by one, as TRIMTAB_LEDGER__<name>..., or one JSON object"),
         "TRIMTAB_FLEETS__web__POLICY": ("learned", "give one of queue-rule, threshold, target-tracking, hold"),
         "TRIMTAB_FLEETS__web__RAILS__BUDGET_PER_HOUR": (
             "0",

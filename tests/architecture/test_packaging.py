@@ -31,7 +31,7 @@ def names_of(requirements: list[str]) -> set[str]:
 def test_neither_readme_command_installs_torch_or_numba() -> None:
     extras = PROJECT["optional-dependencies"]
     installed = names_of(PROJECT["dependencies"] + extras["dry-run"] + extras["dev"])
-    assert not installed & {"torch", "numba", "ray", "onnx", "gymnasium"}
+    assert not installed & {"torch", "numba", "ray", "gymnasium"}
 
 
 def test_every_requirement_stands_in_the_lock() -> None:

@@ -1,0 +1,67 @@
+"""What the users' pages name exists: settings, verbs and their options, reasons, files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from agent.commands.main import program
+from agent.rails.base import RailLimits
+from agent.settings.names import known, path_of
+from domain.decisions import Reason
+from tests.architecture.product import ROOT
+from tests.deploy.test_monitoring import anchors
+
+PAGES = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("install", "instrument", "operating", "troubleshooting", "threat-model", "worker-hook")
+]
+VERBS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
+by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+@by_page
+def test_settings_exist(page: Path) -> None:
+    names = re.findall(r"\bTRIMTAB_[A-Za-z_<>]*[A-Za-z](?![\w.]*\.\.\.)", page.read_text("utf-8"))
+    concrete = {name.replace("<fleet>", "web").replace("<group>", "s") for name in names}
+    sections = {name for name in concrete if name.endswith(("__RAILS", "_ALARMS"))}
+    assert [name for name in sorted(concrete - sections) if not known(path_of(name))] == []
+
+
+@by_page
+def test_commands_exist_with_their_options(page: Path) -> None:
+    text = page.read_text("utf-8")
+    for verb, rest in re.findall(r"\btrimtab ([a-z]+(?:-[a-z]+)*)\b([^`\n#]*)", text):
+        if verb not in VERBS:
+            assert not re.search(rf"(?:`|bin/|^)trimtab {verb}", text, re.MULTILINE), verb
+            continue
+        command = VERBS[verb]
+        inner = rest.split()[:1]
+        if hasattr(command, "commands") and inner and inner[0] in command.commands:
+            command = command.commands[inner[0]]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert set(re.findall(r"(?<=\s)--[a-z]+", rest)) <= options, (verb, rest)
+
+
+def test_reasons_in_the_troubleshooting_page_exist() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    words = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text))
+    assert words - {reason.value for reason in Reason} - {"decision_id"} == set()
+
+
+def test_rail_settings_in_the_troubleshooting_page_exist() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    names = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", text))
+    others = {"PRICE_PER_HOUR", "QUEUE_URL"}
+    assert {name.lower() for name in names - others if not name.startswith("TRIMTAB_")} <= set(
+        RailLimits.__dataclass_fields__
+    )
+
+
+@by_page
+def test_links_into_pages_lead_to_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]+\.md)#([^)\s]+)\)", page.read_text("utf-8")):
+        assert anchor in anchors((page.parent / target).read_text("utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +67,7 @@ def test_a_slow_turn_is_never_doubled() -> None:
     turns: list[float] = []
     with running(turns, last=1.5 * INTERVAL_S):
         assert wait_for(3, turns, 10.0)
-    gaps = [b - a for a, b in zip(turns, turns[1:], strict=False)]
+    gaps = [b - a for a, b in itertools.pairwise(turns)]
     assert min(gaps) >= 1.5 * INTERVAL_S - 0.01
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import Connection, delete, exists, func, select
+from sqlalchemy import Connection, bindparam, delete, exists, func, select
 
 from agent.ledger.database import Database
 from agent.ledger.journal import CLOSED
@@ -48,9 +48,12 @@ def _forget(connection: Connection, before: float, batch: int) -> int:
         .limit(batch)
     ).all()
     if due:
-        gone = [row.ref for row in due if row.kind == Kind.DECISION]
-        connection.execute(delete(decisions).where(decisions.c.decision_id.in_(gone)))
-        connection.execute(delete(journal).where(journal.c.seq.in_([row.seq for row in due])))
+        # One row at a time by one statement: a list of another length is another statement each time, and each of those
+        # stays in the connection's cache with as many parameters.
+        gone = [{"gone": row.ref} for row in due if row.kind == Kind.DECISION]
+        if gone:
+            connection.execute(delete(decisions).where(decisions.c.decision_id == bindparam("gone")), gone)
+        connection.execute(delete(journal).where(journal.c.seq == bindparam("gone")), [{"gone": r.seq} for r in due])
     return len(due)
 
 

@@ -75,7 +75,8 @@ class Database:
         self._identity: tuple[int, int] | None = None
         self._url = _parsed(url)
         self.path = _sqlite_path(self._url)
-        self.place = str(self.path) if self.path else self._url.render_as_string(hide_password=True)
+        # Without its parameters: a password may be given among them as well.
+        self.place = str(self.path) if self.path else self._url.set(query={}).render_as_string(hide_password=True)
         self._engine = self._new_engine()
         try:
             self._prepare(create=not read_only)
@@ -259,10 +260,11 @@ class Database:
 def _parsed(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError):
+        # Neither shown nor chained: where no URL can be read, there is no telling which part of it is the password.
         raise LedgerUnavailable(
-            f"ledger URL {url!r} is none: give sqlite:////path/to/file or postgresql://host/name"
-        ) from error
+            "the ledger's URL is none: give sqlite:////path/to/file or postgresql://host/name"
+        ) from None
     # A plain postgresql:// means the driver that the `postgres` extra installs.
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
 

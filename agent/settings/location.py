@@ -81,5 +81,8 @@ def masked(secret: str) -> str:
     if secret.startswith("sqlite:///"):
         return secret
     shown = without_password(secret)
-    is_plain_url = re.fullmatch(r"postgresql(?:\+[a-z0-9]+)?://[^\s@]*(?:@[^\s@]*)?", shown) is not None
+    # Who forgets the host may have its password where the port would be.
+    is_plain_url = re.fullmatch(
+        r"postgresql(?:\+[a-z0-9]+)?://(?:[^:/?@\s]*(?::\*\*\*)?@)?[^:/?@\s]*(?::\d+)?(?:[/?][^@\s]*)?", shown
+    )
     return shown if is_plain_url else MASK

@@ -1,0 +1,75 @@
+"""The soak's audit calls out what it is there to find: its zero means something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.ledger import Ledger
+from agent.ports import TickReport
+from benchmarks.soak import Soak
+from benchmarks.troubled_cloud import SizeChange
+from domain.decisions import Decision
+
+GROUP = "fleet-00-workers-0"
+
+
+@pytest.fixture
+def soak(tmp_path: Path) -> Iterator[Soak]:
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        made = Soak(fleets=1, vms=20, seed=1, keep_s=3600.0, ledger=ledger)
+        made.minute()
+        assert made.audit.total() == 0
+        yield made
+
+
+def last(soak: Soak) -> Decision:
+    """The decision of the minute that the ledger holds."""
+    (row,) = soak.ledger.decisions(limit=1)
+    return row.decision
+
+
+def told(soak: Soak, decision: Decision, *changes: SizeChange) -> set[str]:
+    """What the audit finds wrong with a tick of this decision."""
+    soak.audit.unexplained.clear()
+    soak.audit.look(soak.cloud.clock.now(), TickReport(decision.at, decisions=(decision,)), changes, ())
+    return set(soak.audit.unexplained) - {"decided_without_a_reading", "decision_not_written"}
+
+
+def test_a_size_that_changes_without_an_intent(soak: Soak) -> None:
+    change = SizeChange(GROUP, 10, 12, None)
+    assert told(soak, last(soak), change) == {"cloud_changed_without_an_intent"}
+
+
+def test_a_decision_without_a_sentence(soak: Soak) -> None:
+    assert told(soak, replace(last(soak), sentence="")) == {"decision_without_a_sentence"}
+
+
+def test_a_size_that_no_rail_changed(soak: Soak) -> None:
+    decision = last(soak)
+    other = replace(decision, desired=tuple(size + 1 for size in decision.desired))
+    soak.audit._decision(other, decision.desired)
+    assert {"changed_by_no_rail", "size_without_an_intent"} <= set(soak.audit.unexplained)
+
+
+def test_a_rail_that_gives_no_reason(soak: Soak) -> None:
+    decision = last(soak)
+    moved = tuple(size + 1 for size in decision.desired)
+    silent = replace(decision.effects[-1], after=moved, reason=None)
+    soak.audit._decision(replace(decision, desired=moved, effects=(*decision.effects[:-1], silent)), decision.desired)
+    assert "rail_without_a_reason" in soak.audit.unexplained
+
+
+def test_a_decision_that_the_ledger_does_not_hold(soak: Soak) -> None:
+    soak.audit.look(
+        soak.cloud.clock.now(), TickReport(0.0, decisions=(replace(last(soak), decision_id="x-1"),)), (), ()
+    )
+    assert soak.audit.unexplained["decision_not_written"] == 1
+
+
+def test_a_tick_that_failed_or_left_a_fleet_out(soak: Soak) -> None:
+    soak.audit.look(soak.cloud.clock.now(), TickReport(0.0, failure="the disk is full"), (), ())
+    assert set(soak.audit.unexplained) == {"failed_tick", "missing_decision"}

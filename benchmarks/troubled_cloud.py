@@ -238,9 +238,8 @@ class TroubledCloud(LoadedCloud):
     def _fill(self, group: Described, now: float) -> None:
         name = group["AutoScalingGroupName"]
         serving = [one for one in group["Instances"] if one["LifecycleState"] in ("Pending", "InService")]
-        for one in [one for one in serving if not one["ProtectedFromScaleIn"]][
-            : len(serving) - group["DesiredCapacity"]
-        ]:
+        spare = [one for one in serving if not one["ProtectedFromScaleIn"]]
+        for one in spare[: max(0, len(serving) - group["DesiredCapacity"])]:
             self._let_go(group, one)
         missing = group["DesiredCapacity"] - len(serving)
         if missing <= 0 or now - self._tried_at.get(name, 0.0) < RETRY_LAUNCH_S / 2:

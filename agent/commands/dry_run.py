@@ -28,6 +28,7 @@ EPILOG = "\n\n".join(
         ),
         examples(
             "trimtab dry-run",
+            "trimtab dry-run --page",
             "trimtab dry-run --fault throttle --headless",
             "trimtab dry-run --fault none --set FLEETS__web__POLICY=threshold",
         ),
@@ -60,6 +61,9 @@ def dry_run(
         Path, typer.Option(metavar="DIRECTORY", help="Where ledger and log are kept; an earlier run's are replaced.")
     ] = Path(".trimtab/dry-run"),
     headless: Annotated[bool, typer.Option("--headless", help="Lines instead of the live view.")] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve the agent's page on this machine and print where.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="What happened as JSON, one object a line.")] = False,
 ) -> None:
     """Run the agent for a simulated hour against a fake AWS on this machine, and show what it does and why.
@@ -84,6 +88,7 @@ def dry_run(
         directory=keep,
         headless=headless,
         as_json=as_json,
+        page=page,
     )
     if ending is Ending.STOPPED:
         raise typer.Exit(INTERRUPTED)

@@ -42,6 +42,7 @@ def play(
     directory: Path,
     headless: bool,
     as_json: bool,
+    page: bool = False,
 ) -> Ending:
     """Run and print.
 
@@ -49,7 +50,7 @@ def play(
     Ctrl-C or SIGTERM.
     """
     story = story_named(fault)
-    options = DryRunOptions(story, speed, seed, minutes, workload, mode, directory, overrides)
+    options = DryRunOptions(story, speed, seed, minutes, workload, mode, directory, overrides, page)
     console = Console()
     json_screen = JsonScreen() if as_json else None
     screen: Screen

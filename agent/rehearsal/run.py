@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -20,6 +21,7 @@ from agent.ledger.records import DecisionRow
 from agent.ports import TickReport
 from agent.rehearsal.cloud import AGENT_KEY, REGION, SECRET, CloudStage, DryRunCloud, bill, fake_aws
 from agent.rehearsal.counterfactual import Settled
+from agent.rehearsal.page import RehearsalPage, page_settings
 from agent.rehearsal.scenario import FLEET, GRACE_S, INITIAL, ORIGIN, Scenario, environment, recorded_trace
 from agent.rehearsal.screen import Moment, Screen
 from agent.rehearsal.site import SiteSpec
@@ -60,6 +62,7 @@ class DryRunOptions:
     mode: str = "act"
     directory: Path = Path(".trimtab/dry-run")
     overrides: Mapping[str, str] = field(default_factory=dict)
+    page: bool = False
 
 
 class DryRun:
@@ -72,6 +75,7 @@ class DryRun:
         self._busiest: str | None = None
         self._turns = 0
         self._start = ORIGIN
+        self._page: RehearsalPage | None = None
 
     @property
     def turns(self) -> int:
@@ -101,12 +105,15 @@ class DryRun:
                         cloud.job_queue_url,
                         cloud.interruption_queue_url,
                         options.mode,
-                        options.overrides,
+                        {**(page_settings() if options.page else {}), **options.overrides},
                     )
                 )
-                with assembled(settings, self._clock, AwsKeys(AGENT_KEY, SECRET)) as agent:
+                with assembled(settings, self._clock, AwsKeys(AGENT_KEY, SECRET)) as agent, ExitStack() as stack:
                     self._screen.check("agent", f"{settings.mode} mode, metrics on TCP port {agent.listener.port}")
                     self._screen.check("ledger", shown_path(directory / LEDGER))
+                    if options.page:
+                        self._page = RehearsalPage(stack, settings, agent)
+                        self._screen.check("page", self._page.url)
                     try:
                         lived = self._live(agent, settings, cloud, site, scenario)
                     except BaseException:
@@ -160,9 +167,12 @@ class DryRun:
 
     def _turn(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud) -> None:
         try:
+            began = self._clock.monotonic()
             report = agent.turn()
             self._turns += 1
             now = self._clock.now()
+            if self._page is not None:
+                self._page.told(report, self._clock.monotonic() - began)
             self._busiest = busiest(agent, fleet, report, now)
             end = min(now, self._start + self._options.minutes * TICK_S)
             self._screen.show(Moment(fleet, report, bill(cloud, fleet, self._start, end)))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import psutil
 import pytest
 from typer.testing import CliRunner
@@ -212,3 +213,20 @@ def test_a_part_that_dies_ends_the_run_with_its_name_and_nothing_is_left(tmp_pat
     with pytest.raises((PartFailed, SiteFailed), match=r"fake AWS|job source"):
         lived(tmp_path, Watching(kill_it))
     assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_the_page_shows_the_run_behind_its_token(tmp_path: Path):
+    run = Started(tmp_path, "--headless", "--page", "--minutes", "5", "--speed", "60", "--fault", "none")
+    assert run.popen.stdout is not None
+    line = next(line for line in run.popen.stdout if line.startswith("up: page: "))
+    url = httpx.URL(line.split()[-1])
+    assert url.host == "127.0.0.1"
+    assert httpx.get(url.copy_with(userinfo=b"")).status_code == 401
+    deadline = time.monotonic() + 30.0
+    while "web-1<" not in (shown := httpx.get(url).text):
+        assert time.monotonic() < deadline, "no decision came onto the page"
+        time.sleep(0.2)
+    assert "m5a.2xlarge" in shown
+    run.popen.communicate(timeout=60.0)
+    assert run.left() == []
+    assert not answers(url.host, url.port)

@@ -215,9 +215,8 @@ def daemon(site: Site, port: int, tmp_path_factory: pytest.TempPathFactory) -> I
     )
     made.start()
     made.supervisor.until("READY", 30.0)
-    wait_until(lambda: b'"event": "decision"' in made.log.read_bytes())
-    # An alarm cannot be delivered, and the graphite-web does not answer: both are logged.
-    wait_until(lambda: b"alarm" in made.log.read_bytes() and b"collect" in made.log.read_bytes())
+    # Some turns long: the graphite-web does not answer, and alarms find nobody.
+    wait_until(lambda: made.log.read_bytes().count(b'"event": "decision"') >= 5, 60.0)
     yield made
     made.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from agent.settings import Settings
 from agent.settings.inputs import MeasuredBy, SeriesForm
@@ -10,8 +11,10 @@ from collectors.aws import AwsSession
 from collectors.base import Collector
 from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted
 from collectors.queue import QueueDepthCollector
-from collectors.render import RenderCollector, RenderOptions
 from domain.fleet import Fleet
+
+if TYPE_CHECKING:
+    from collectors.render import RenderOptions
 
 BYTES_PER_MB = 2**20
 
@@ -34,6 +37,8 @@ def _of_fleet(
     if fleet.queue_url is not None:
         yield QueueDepthCollector(fleet, session.client("sqs"))
     if render is not None:
+        from collectors.render import RenderCollector
+
         yield RenderCollector(fleet, render)
     asked = settings.fleets.get(fleet.name)
     if asked is None:
@@ -49,6 +54,9 @@ def render_options(settings: Settings) -> RenderOptions | None:
     render = settings.render
     if render.url is None:
         return None
+    # An HTTP client weighs 5 MB: only who reads graphite-web pays for it.
+    from collectors.render import RenderOptions
+
     return RenderOptions(
         url=render.url,
         tagged=render.form is SeriesForm.TAGGED,

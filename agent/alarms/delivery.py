@@ -5,11 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Protocol
-from urllib.parse import urlsplit
 
-import httpx
 import structlog
 
 from agent.alarms.book import Alarm, AlarmBook
@@ -21,7 +18,6 @@ from domain.errors import TrimtabError
 log = structlog.get_logger(__name__)
 
 QUEUE_LENGTH = 200
-TIMEOUT_S = 5.0
 ATTEMPTS = 4
 FIRST_WAIT_S = 1.0
 SNS_SUBJECT_CHARACTERS = 100
@@ -38,25 +34,6 @@ class Channel(Protocol):
     def tell(self, alarm: Alarm) -> None:
         """Deliver one alarm; raises when it did not arrive."""
         ...
-
-
-class Webhook:
-    """Posts `{"text": sentence, "alarm": {...}}`; `text` is what chat services show. Only 2xx counts as arrived."""
-
-    def __init__(self, url: str, client: httpx.Client | None = None) -> None:
-        self._url = url
-        self._client = client or httpx.Client(timeout=TIMEOUT_S, follow_redirects=False)
-
-    @property
-    def name(self) -> str:
-        """The host alone: paths of webhooks are secrets."""
-        return f"webhook {urlsplit(self._url).hostname}"
-
-    def tell(self, alarm: Alarm) -> None:
-        """Post the alarm."""
-        answer = self._client.post(self._url, json={"text": alarm.sentence, "alarm": asdict(alarm)})
-        if not answer.is_success:
-            raise ConnectionError(f"it answered {answer.status_code}")
 
 
 class SnsTopic:
@@ -141,12 +118,10 @@ class Alarms:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 channel.tell(alarm)
-            except (httpx.HTTPError, OSError, TrimtabError) as error:
-                # An httpx error's text can hold the URL, which is a secret; its kind says enough.
-                why = str(error) if isinstance(error, ConnectionError | TrimtabError) else type(error).__name__
+            except (OSError, TrimtabError) as error:
                 if attempt == ATTEMPTS or self._stopping.is_set():
                     self.failed[channel.name] += 1
-                    log.error("alarm_not_delivered", channel=channel.name, error=why, **alarm_fields(alarm))
+                    log.error("alarm_not_delivered", channel=channel.name, error=str(error), **alarm_fields(alarm))
                     return
                 self._wait(self._stopping, wait_s)
                 wait_s *= 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.alarms.book import AlarmBook
-from agent.alarms.delivery import Alarms, Channel, SnsTopic, Webhook
+from agent.alarms.delivery import Alarms, Channel, SnsTopic
 from agent.settings import Settings
 from agent.standing import StandingBoard
 from collectors.aws import AwsSession
@@ -15,6 +15,9 @@ def start_alarms(settings: Settings, session: AwsSession, board: StandingBoard) 
     chosen = settings.alarms
     channels: list[Channel] = []
     if chosen.webhook_url is not None:
+        # An HTTP client weighs 5 MB: only who has a webhook pays for it.
+        from agent.alarms.webhook import Webhook
+
         channels.append(Webhook(chosen.webhook_url.get_secret_value()))
     if chosen.sns_topic_arn is not None and settings.mode is Mode.ACT:
         channels.append(SnsTopic(session, chosen.sns_topic_arn))

@@ -14,7 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.alarms.book import Alarm, AlarmBook, Severity
-from agent.alarms.delivery import QUEUE_LENGTH, Alarms, SnsTopic, Webhook
+from agent.alarms.delivery import QUEUE_LENGTH, Alarms, SnsTopic
+from agent.alarms.webhook import Webhook
 from agent.ports import TickReport
 from agent.standing import Standing
 from collectors.aws import AwsOptions, AwsSession

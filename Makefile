@@ -78,7 +78,7 @@ graphite: $(TEST_READY)
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not exhaustive" $(ARGS)
 
-# Every crash point and long random histories: half an hour or more.
+# Every crash point and long random histories: some minutes on a quiet machine, half an hour on a busy one.
 test-exhaustive: $(TEST_READY)
 	$(BIN)/python -m pytest -n $(WORKERS) -m exhaustive $(ARGS)
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from agent.intents import state_after_nothing_done
 from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import record_shortage
-from agent.rails.circuit_breaker import after_outcome
-from agent.state import Breaker, LoopState
+from agent.rails.circuit_breaker import record_outcome
+from agent.state import LoopState
 from domain.decisions import Direction, Intent, Outcome, Reason, Status
 
 
@@ -26,10 +26,7 @@ def state_after_outcome(
     )
     if outcome.shortages:
         state = replace(state, capacity=record_shortage(state.capacity, outcome.shortages, now, limits))
-    breakers = {breaker.group: breaker for breaker in state.breakers}
-    breakers[intent.group] = after_outcome(breakers.get(intent.group, Breaker(intent.group)), outcome, limits, now)
-    kept = tuple(breaker for breaker in breakers.values() if breaker.failures)
-    return replace(state, breakers=kept)
+    return replace(state, breakers=record_outcome(state.breakers, intent.group, outcome, limits, now))
 
 
 def with_cause(outcome: Outcome, before: Outcome | None) -> Outcome:

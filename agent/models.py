@@ -25,7 +25,6 @@ from domain.errors import BadInput
 
 LARGEST_MODEL_BYTES = 64 * 1024 * 1024
 METADATA_KEY = "trimtab"
-OBSERVATION_INPUT = "observation"
 
 Floats = NDArray[np.float32]
 

@@ -156,41 +156,6 @@ class Schedule:
         return IntervalTrigger(seconds=job.interval_s, start_date=_utc(start_at), timezone=UTC)
 
 
-class TickSchedule:
-    """A schedule of one job: calls `turn` every `interval_s` of wall time, so that one call falls on `first_at`."""
-
-    def __init__(self, turn: Callable[[], None], interval_s: float, first_at: float | None = None) -> None:
-        self._schedule = Schedule()
-        self._tick = self._schedule.add(TICK, turn, interval_s, first_at)
-
-    @property
-    def turns(self) -> int:
-        """Turns that ended well."""
-        return self._tick.turns
-
-    @property
-    def failures(self) -> int:
-        """Turns that raised."""
-        return self._tick.failures
-
-    @property
-    def rescued(self) -> int:
-        """Turns that the watchdog had to schedule."""
-        return self._tick.rescued
-
-    def start(self) -> None:
-        """Begin; the first turn comes at the next aligned time."""
-        self._schedule.start()
-
-    def stop(self) -> None:
-        """End, after the turn that is under way."""
-        self._schedule.stop()
-
-    def seconds_since_turn(self) -> float:
-        """Return how long ago the last turn began, on the monotonic clock: the fact behind liveness."""
-        return seconds_since(self._tick)
-
-
 def seconds_since(job: Job) -> float:
     """Return how long ago a job's last call began, on the monotonic clock; negative before its first is due."""
     return time.monotonic() - job.started

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 import pytest
 import time_machine
 
-from agent.schedule import TickSchedule
+from agent.schedule import TICK, Job, Schedule
 
 INTERVAL_S = 0.4
 
 
 @contextmanager
-def running(turns: list[float], *, fail: bool = False, last: float = 0.0) -> Iterator[TickSchedule]:
+def running(turns: list[float], *, fail: bool = False, last: float = 0.0) -> Iterator[Job]:
     def turn() -> None:
         turns.append(time.monotonic())
         if last:
@@ -24,10 +24,11 @@ def running(turns: list[float], *, fail: bool = False, last: float = 0.0) -> Ite
         if fail:
             raise RuntimeError("a turn went wrong")
 
-    schedule = TickSchedule(turn, INTERVAL_S)
+    schedule = Schedule()
+    tick = schedule.add(TICK, turn, INTERVAL_S)
     schedule.start()
     try:
-        yield schedule
+        yield tick
     finally:
         schedule.stop()
 
@@ -57,10 +58,10 @@ def test_turns_resume_within_two_intervals_after_the_clock_was_set(jump_s: float
 
 def test_a_failing_turn_does_not_end_the_schedule() -> None:
     turns: list[float] = []
-    with running(turns, fail=True) as schedule:
+    with running(turns, fail=True) as tick:
         assert wait_for(3, turns, 5.0)
-    assert schedule.failures >= 3
-    assert schedule.turns == 0
+    assert tick.failures >= 3
+    assert tick.turns == 0
 
 
 def test_a_slow_turn_is_never_doubled() -> None:
@@ -73,6 +74,6 @@ def test_a_slow_turn_is_never_doubled() -> None:
 
 def test_no_watchdog_rescue_happens_on_a_steady_clock() -> None:
     turns: list[float] = []
-    with running(turns) as schedule:
+    with running(turns) as tick:
         assert wait_for(4, turns, 5.0)
-        assert schedule.rescued == 0
+        assert tick.rescued == 0

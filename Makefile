@@ -28,7 +28,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 help:
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
-	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests'
+	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests, those of the trainer too (torch)'
 	@echo 'make test-exhaustive                     the long forms: every crash point, long random histories'
 	@echo 'make check                               lint, types and import rules only'
 	@echo 'make format                              sort imports and format the code'
@@ -56,8 +56,8 @@ $(DRY_RUN_READY): pyproject.toml constraints.txt | $(MADE)
 	@touch $@
 
 $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
-	@echo "installing trimtab[dry-run,dev] into $(VENV) (only when its requirements have changed)"
-	@$(PIP_INSTALL) --editable '.[dry-run,dev]'
+	@echo "installing trimtab[dry-run,train,distributed,dev] into $(VENV) (only when its requirements have changed)"
+	@$(PIP_INSTALL) --editable '.[dry-run,train,distributed,dev]'
 	@touch $(DRY_RUN_READY) $@
 
 setup: $(TEST_READY)

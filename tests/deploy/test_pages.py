@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
@@ -19,7 +20,8 @@ PAGES = [
     ROOT / "docs" / f"{name}.md"
     for name in ("install", "instrument", "operating", "troubleshooting", "threat-model", "worker-hook")
 ]
-VERBS = typer.main.get_command(program()).commands  # type: ignore[attr-defined]
+GROUP: Any = typer.main.get_command(program())
+VERBS = {verb: GROUP.get_command(None, verb) for verb in GROUP.list_commands(None)}
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 

@@ -1,0 +1,1 @@
+"""The trainer's part of the command line: one verb per file."""

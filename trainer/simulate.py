@@ -1,0 +1,172 @@
+"""Runs one policy on one trace and keeps what happened: the what-if tool behind `trimtab simulate autoscaling`."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.workload import Trace
+from simulator.reference import Measures, Order, Simulation, SimulationConfig, StepInfo, StepResult
+
+FAST, PLAIN = "numba", "plain"
+"""Names of the engines: the compiled kernel, and the plain twin that it is held to bit for bit."""
+
+
+class Engine(Protocol):
+    """What both simulators offer to whoever drives one."""
+
+    @property
+    def steps(self) -> int:
+        """Steps done."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether every job has finished."""
+        ...
+
+    @property
+    def truncated(self) -> bool:
+        """Whether max_steps was reached with jobs left."""
+        ...
+
+    def step_orders(self, orders: Sequence[Order]) -> StepResult:
+        """Apply orders and run one control step."""
+        ...
+
+    def info(self) -> StepInfo:
+        """Return the counts now."""
+        ...
+
+    def observe(self) -> NDArray[np.float32]:
+        """Return obs-7 now."""
+        ...
+
+    def measures(self) -> Measures:
+        """Return the measures of the episode so far."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StepRow:
+    """The end of one step: jobs waiting and finished (so far), cores, dollars of the step, obs-7, VMs per type.
+
+    busy, allocated: cores at work and cores ready.
+    """
+
+    step: int
+    waiting: int
+    finished: int
+    busy: int
+    allocated: int
+    rent: float
+    penalty: float
+    obs: tuple[float, ...]
+    ready: tuple[int, ...]
+    booting: tuple[int, ...]
+    draining: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """One episode: who decided (the text given), on what, on which engine, what it cost, and its steps where kept."""
+
+    policy: str
+    trace: Trace
+    seed: int
+    config: SimulationConfig
+    engine: str
+    truncated: bool
+    measures: Measures
+    steps: tuple[StepRow, ...]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return policy, workload, engine and all measures as JSON data; a figure that does not exist is None."""
+        figures = {name: _plain(value) for name, value in dataclasses.asdict(self.measures).items()}
+        about = {
+            "policy": self.policy,
+            "workload": self.trace.name,
+            "workload_digest": self.trace.digest,
+            "jobs": self.trace.jobs,
+            "seed": self.seed,
+            "engine": self.engine,
+            "truncated": self.truncated,
+        }
+        return about | figures
+
+
+def engine_of(config: SimulationConfig, trace: Trace, seed: int) -> tuple[Engine, str]:
+    """Return a simulation and the name of its engine."""
+    return Simulation(config, trace, seed), PLAIN
+
+
+def play(
+    policy: Any,
+    named: str,
+    config: SimulationConfig,
+    trace: Trace,
+    seed: int = 0,
+    *,
+    keep_steps: bool = False,
+    told: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Run one episode to its end or truncation.
+
+    named: what the report calls the policy. keep_steps: keep a row per step. told: called after each step with the
+    number of steps and of finished jobs. Raises TraceError when a job fits no VM type.
+    """
+    simulation, engine = engine_of(config, trace, seed)
+    policy.start(config, trace)
+    rows = []
+    while not (simulation.finished or simulation.truncated):
+        result = simulation.step_orders(policy.choose(simulation))
+        if keep_steps:
+            rows.append(_row(result))
+        if told is not None:
+            told(result.info.step, result.info.finished)
+    return Run(named, trace, seed, config, engine, simulation.truncated, simulation.measures(), tuple(rows))
+
+
+def write_steps(run: Run, path: Path) -> None:
+    """Write a run's steps as CSV: numbers read back bit for bit; VMs per type stand after the observation."""
+    kinds = range(len(run.config.types))
+    counts = [f"{state}_{kind}" for state in ("ready", "booting", "draining") for kind in kinds]
+    observed = [f"obs_{i}" for i in range(len(run.steps[0].obs) if run.steps else 7)]
+    single = ("step", "waiting", "finished", "busy", "allocated", "rent", "penalty")
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow((*single, *observed, *counts))
+        for row in run.steps:
+            numbers = (*(getattr(row, name) for name in single), *row.obs, *row.ready, *row.booting, *row.draining)
+            writer.writerow(map(repr, numbers))
+
+
+def _row(result: StepResult) -> StepRow:
+    info = result.info
+    return StepRow(
+        step=info.step,
+        waiting=info.waiting,
+        finished=info.finished,
+        busy=info.cores_busy,
+        allocated=info.cores_ready,
+        rent=result.rent,
+        penalty=result.penalty,
+        # The doubles that the 32-bit numbers are: they can be compared without rounding.
+        obs=tuple(result.obs.astype(np.float64).tolist()),
+        ready=tuple(map(int, info.ready)),
+        booting=tuple(map(int, info.booting)),
+        draining=tuple(map(int, info.draining)),
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,164 @@
+"""A policy-value network as an ONNX graph, built operator by operator from its weights in torch's layout.
+
+Inputs `observation` (batch, F) and, for a network with memory, `hidden` and for an LSTM `cell` (batch, H); outputs
+`logits` (batch, A), `value` (batch, 1), `hidden_next`, `cell_next`. All float32; the first axis is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 17
+IR_VERSION = 8
+"""The oldest file version that has this opset: old readers accept it."""
+BATCH = "batch"
+
+Weights = NDArray[np.float32]
+
+_GATES_OF = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
+"""Where ONNX's gates stand in torch's order: lstm i o f c of i f g o, gru z r h of r z n."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A linear layer; weight (out, in), bias (out,); `activation` is an ONNX operator, empty for none."""
+
+    weight: Weights
+    bias: Weights
+    activation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """An LSTM or GRU layer in torch's layout and order of gates: rows of G H for G gates of H cells."""
+
+    kind: str
+    input_weight: Weights
+    hidden_weight: Weights
+    input_bias: Weights
+    hidden_bias: Weights
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return int(self.hidden_weight.shape[1])
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Names of the memory inputs."""
+        return ("hidden", "cell") if self.kind == "lstm" else ("hidden",)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A whole network: dense layers, at most one recurrent layer, dense layers, two heads."""
+
+    logits: Dense
+    value: Dense
+    before: tuple[Dense, ...] = ()
+    recurrent: Recurrent | None = None
+    after: tuple[Dense, ...] = ()
+    value_after: tuple[Dense, ...] | None = field(default=None)
+    """Dense layers that lead to the value where it has its own; None where both heads share `after`."""
+
+    @property
+    def features(self) -> int:
+        """Length of the observation."""
+        if self.before:
+            return int(self.before[0].weight.shape[1])
+        if self.recurrent is not None:
+            return int(self.recurrent.input_weight.shape[1])
+        return int((self.after or (self.logits,))[0].weight.shape[1])
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Names of the memory inputs; none without a recurrent layer."""
+        return () if self.recurrent is None else self.recurrent.memory
+
+
+def build(layers: Layers, name: str) -> onnx.ModelProto:
+    """Return the model, checked by ONNX; it carries no metadata yet."""
+    graph = _Graph()
+    row = graph.dense_all("observation", layers.before)
+    if layers.recurrent is not None:
+        row = graph.recurrent(row, layers.recurrent)
+    policy = graph.dense_all(row, layers.after)
+    value = policy if layers.value_after is None else graph.dense_all(row, layers.value_after)
+    graph.dense(policy, layers.logits, "logits")
+    graph.dense(value, layers.value, "value")
+
+    size = 0 if layers.recurrent is None else layers.recurrent.size
+    inputs = {"observation": layers.features, **dict.fromkeys(layers.memory, size)}
+    outputs = {"logits": layers.logits.bias.size, "value": 1, **{f"{memory}_next": size for memory in layers.memory}}
+    made = helper.make_graph(graph.nodes, name, _infos(inputs), _infos(outputs), graph.constants)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    model.producer_name = "trimtab"
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def _infos(sizes: dict[str, int]) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, [BATCH, size]) for name, size in sizes.items()]
+
+
+class _Graph:
+    """Collects nodes and constants under names of their own."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, value: NDArray[Any]) -> str:
+        name = f"weights_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
+        self.nodes.append(helper.make_node(operator, list(inputs), list(outputs), **attributes))
+
+    def dense(self, row: str, layer: Dense, output: str) -> None:
+        linear = f"{output}_linear" if layer.activation else output
+        weight, bias = self.constant(layer.weight.astype(np.float32)), self.constant(layer.bias.astype(np.float32))
+        self.node("Gemm", [row, weight, bias], [linear], transB=1)
+        if layer.activation:
+            self.node(layer.activation, [linear], [output])
+
+    def dense_all(self, row: str, layers: Sequence[Dense]) -> str:
+        for layer in layers:
+            output = f"row_{len(self.nodes)}"
+            self.dense(row, layer, output)
+            row = output
+        return row
+
+    def recurrent(self, row: str, layer: Recurrent) -> str:
+        """Add one step of the layer; the sequence axis of ONNX's operators has length 1."""
+        first = self.constant(np.array([0], dtype=np.int64))
+        for name, longer in ((row, "sequence"), *((memory, f"{memory}_stacked") for memory in layer.memory)):
+            self.node("Unsqueeze", [name, first], [longer])
+        inputs = ["sequence", *(self.constant(value[None]) for value in _in_onnx_order(layer)), ""]
+        inputs += [f"{memory}_stacked" for memory in layer.memory]
+        outputs = ["", *(f"{memory}_after" for memory in layer.memory)]
+        # Torch's GRU applies the reset gate after the hidden product.
+        attributes = {"linear_before_reset": 1} if layer.kind == "gru" else {}
+        self.node(layer.kind.upper(), inputs, outputs, hidden_size=layer.size, **attributes)
+        for memory in layer.memory:
+            self.node("Squeeze", [f"{memory}_after", first], [f"{memory}_next"])
+        return "hidden_next"
+
+
+def _in_onnx_order(layer: Recurrent) -> tuple[Weights, Weights, Weights]:
+    order = _GATES_OF[layer.kind]
+
+    def gates(rows: Weights) -> Weights:
+        parts = np.split(rows.astype(np.float32), len(order))
+        return np.concatenate([parts[gate] for gate in order])
+
+    bias = np.concatenate([gates(layer.input_bias), gates(layer.hidden_bias)])
+    return gates(layer.input_weight), gates(layer.hidden_weight), bias

@@ -1,0 +1,229 @@
+"""What a training run tells while it learns: a moment of it, its curve as a file, TensorBoard, and a bar on the screen.
+
+Files in the run's directory: `curve.csv`, a row per update, and `tensorboard/`. Both go on where a resumed run goes on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from domain.errors import BadInput
+
+CURVE_FILE, TENSORBOARD_FOLDER = "curve.csv", "tensorboard"
+FIRST_COLUMNS = ("update", "steps", "wall_s", "cpu_s", "best_cost")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A training run after one update.
+
+    steps, total_steps: environment steps done and asked for. wall_s, cpu_s: seconds since the run began, over all its
+    resumptions. figures: everything measured, by names such as `loss/policy` or `held_out/greedy`. best_cost: lowest
+    mean held-out cost so far, dollars an episode, None before the first evaluation. note: something out of the
+    ordinary, such as a restart after a collapse.
+    """
+
+    update: int
+    steps: int
+    total_steps: int
+    wall_s: float
+    cpu_s: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+    best_cost: float | None = None
+    note: str = ""
+
+
+class Listener(Protocol):
+    """Is told of every update."""
+
+    def __call__(self, progress: Progress) -> None:
+        """Take note."""
+
+    def close(self) -> None:
+        """Write what is not yet written."""
+
+
+class Listeners:
+    """Several listeners as one; a context that closes them."""
+
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
+
+    def __call__(self, progress: Progress) -> None:
+        """Tell each."""
+        for listener in self._listeners:
+            listener(progress)
+
+    def __enter__(self) -> Listeners:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for listener in self._listeners:
+            listener.close()
+
+
+class Curve:
+    """The learning curve as `curve.csv`: figures by column, empty where an update did not measure one."""
+
+    def __init__(self, directory: Path, resumed_at: int = 0) -> None:
+        """Begin the file; rows of an earlier run up to update `resumed_at` are kept, later ones are dropped."""
+        self._path = directory / CURVE_FILE
+        self._rows: list[dict[str, str]] = []
+        self._columns: list[str] = list(FIRST_COLUMNS)
+        if resumed_at and self._path.exists():
+            self._rows = [row for row in read_curve(self._path) if int(row["update"]) <= resumed_at]
+            self._columns += [name for row in self._rows[:1] for name in row if name not in self._columns]
+        self._write_all()
+
+    def __call__(self, progress: Progress) -> None:
+        """Add a row."""
+        row = {name: _text(getattr(progress, name)) for name in FIRST_COLUMNS}
+        row |= {name: _text(value) for name, value in progress.figures.items()}
+        self._rows.append(row)
+        fresh = [name for name in row if name not in self._columns]
+        if fresh:
+            self._columns += fresh
+            self._write_all()
+        else:
+            with self._path.open("a", encoding="utf-8", newline="") as file:
+                csv.DictWriter(file, self._columns, restval="").writerow(row)
+
+    def close(self) -> None:
+        """Do nothing: every row is written when it is told."""
+
+    def _write_all(self) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, restval="")
+        writer.writeheader()
+        writer.writerows(self._rows)
+        fresh = self._path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(text.getvalue(), "utf-8", newline="")
+        fresh.replace(self._path)
+
+
+def read_curve(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a `curve.csv` by column, as text; BadInput when it has no column `update`."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    if any(not (row.get("update") or "").isdigit() for row in rows):
+        raise BadInput("curve", str(path), "it is no learning curve, or a damaged one: remove it, or give a new --out")
+    return rows
+
+
+def column(rows: Sequence[Mapping[str, str]], name: str) -> list[tuple[int, float]]:
+    """Return (steps, value) of the rows of a curve that have a value for a figure."""
+    return [(int(row["steps"]), float(row[name])) for row in rows if row.get(name)]
+
+
+class TensorBoard:
+    """The figures as TensorBoard scalars over environment steps."""
+
+    def __init__(self, directory: Path, resumed_steps: int | None = None) -> None:
+        """Open the event file; those of an earlier run are removed, unless this one resumes it."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = directory / TENSORBOARD_FOLDER
+        if resumed_steps is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        purge = None if resumed_steps is None else resumed_steps + 1
+        self._writer: Any = SummaryWriter(str(folder), purge_step=purge)
+
+    def __call__(self, progress: Progress) -> None:
+        """Write the figures of an update."""
+        for name, value in progress.figures.items():
+            self._writer.add_scalar(name, value, progress.steps)
+        if progress.best_cost is not None:
+            self._writer.add_scalar("held_out/best", progress.best_cost, progress.steps)
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._writer.close()
+
+
+def headline(progress: Progress, goals: Mapping[str, float], cost: str) -> str:
+    """Return the line beside the bar: the newest and the best held-out cost, and which goals the best has passed.
+
+    goals: cost per baseline, dollars an episode. cost: name of the figure with the held-out cost.
+    """
+    parts = []
+    if (newest := progress.figures.get(cost)) is not None:
+        parts.append(f"cost {newest:.2f}")
+    if progress.best_cost is not None:
+        parts.append(f"best {progress.best_cost:.2f}")
+    for name, goal in sorted(goals.items(), key=lambda item: -item[1]):
+        passed = progress.best_cost is not None and progress.best_cost < goal
+        parts.append(f"{'✓' if passed else '>'} {name} {goal:.2f}")
+    return "  ".join(parts)
+
+
+class Bar:
+    """A progress bar with steps per second and time left, and below it the cost against the baselines."""
+
+    def __init__(self, title: str, goals: Mapping[str, float], cost: str) -> None:
+        from rich.console import Console, Group
+        from rich.live import Live
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+        from rich.text import Text
+
+        self._goals, self._cost = goals, cost
+        self._first: tuple[int, float] | None = None
+        self._told = False
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+        )
+        self._task = self._bar.add_task(title, total=None, rate="")
+        self._headline = Text()
+        self._live = Live(Group(self._bar, self._headline), console=Console(stderr=True), refresh_per_second=4)
+        self._live.start()
+
+    def __call__(self, progress: Progress) -> None:
+        """Move on; the newest cost stays until there is a newer one."""
+        if self._first is None:
+            self._first = (progress.steps, progress.wall_s)
+        steps, seconds = progress.steps - self._first[0], progress.wall_s - self._first[1]
+        rate = f"{steps / seconds:,.0f} steps/s" if seconds > 0 else ""
+        if self._cost in progress.figures or not self._told:
+            self._told = True
+            self._headline.plain = headline(progress, self._goals, self._cost)
+        if progress.note:
+            self._live.console.print(progress.note)
+        self._bar.update(self._task, completed=progress.steps, total=progress.total_steps, rate=rate)
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        self._live.stop()
+
+
+class Lines:
+    """A line per evaluation, for logs and pipes."""
+
+    def __init__(self, title: str, goals: Mapping[str, float], cost: str, write: Callable[[str], None]) -> None:
+        self._title, self._goals, self._cost, self._write = title, goals, cost, write
+
+    def __call__(self, progress: Progress) -> None:
+        """Write a line when the update was evaluated or something happened."""
+        if progress.note:
+            self._write(f"{self._title}: {progress.note}")
+        if self._cost in progress.figures:
+            told = headline(progress, self._goals, self._cost)
+            self._write(f"{self._title}: {progress.steps:,} of {progress.total_steps:,} steps  {told}")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else repr(value)

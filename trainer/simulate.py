@@ -5,53 +5,18 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from domain.workload import Trace
-from simulator.reference import Measures, Order, Simulation, SimulationConfig, StepInfo, StepResult
+from simulator.reference import Measures, Simulation, SimulationConfig, StepResult
+from trainer.policies.base import AnySimulation, SimulatedPolicy
 
 FAST, PLAIN = "numba", "plain"
 """Names of the engines: the compiled kernel, and the plain twin that it is held to bit for bit."""
-
-
-class Engine(Protocol):
-    """What both simulators offer to whoever drives one."""
-
-    @property
-    def steps(self) -> int:
-        """Steps done."""
-        ...
-
-    @property
-    def finished(self) -> bool:
-        """Whether every job has finished."""
-        ...
-
-    @property
-    def truncated(self) -> bool:
-        """Whether max_steps was reached with jobs left."""
-        ...
-
-    def step_orders(self, orders: Sequence[Order]) -> StepResult:
-        """Apply orders and run one control step."""
-        ...
-
-    def info(self) -> StepInfo:
-        """Return the counts now."""
-        ...
-
-    def observe(self) -> NDArray[np.float32]:
-        """Return obs-7 now."""
-        ...
-
-    def measures(self) -> Measures:
-        """Return the measures of the episode so far."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,13 +67,13 @@ class Run:
         return about | figures
 
 
-def engine_of(config: SimulationConfig, trace: Trace, seed: int) -> tuple[Engine, str]:
+def engine_of(config: SimulationConfig, trace: Trace, seed: int) -> tuple[AnySimulation, str]:
     """Return a simulation and the name of its engine."""
     return Simulation(config, trace, seed), PLAIN
 
 
 def play(
-    policy: Any,
+    policy: SimulatedPolicy,
     named: str,
     config: SimulationConfig,
     trace: Trace,
@@ -119,9 +84,10 @@ def play(
 ) -> Run:
     """Run one episode to its end or truncation.
 
-    named: what the report calls the policy. keep_steps: keep a row per step. told: called after each step with the
+    A constant fleet is there from the start. named: what the report calls the policy. keep_steps: keep a row per step. told: called after each step with the
     number of steps and of finished jobs. Raises TraceError when a job fits no VM type.
     """
+    config = policy.world(config)
     simulation, engine = engine_of(config, trace, seed)
     policy.start(config, trace)
     rows = []

@@ -22,8 +22,9 @@ BATCH = "batch"
 
 Weights = NDArray[np.float32]
 
-_GATES_OF = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
-"""Where ONNX's gates stand in torch's order: lstm i o f c of i f g o, gru z r h of r z n."""
+ONNX_GATES = {"lstm": "iofc", "gru": "zrh"}
+TORCH_GATES = {"lstm": "ifco", "gru": "rzh"}
+"""Order of the gates' rows: input, output, forget, cell candidate; update, reset, hidden candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,17 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """An LSTM or GRU layer in torch's layout and order of gates: rows of G H for G gates of H cells."""
+    """An LSTM or GRU layer: weights with G H rows for G gates of H cells, in the order of `gates` (empty: torch's).
+
+    A GRU's reset gate applies after the hidden product, as torch's does.
+    """
 
     kind: str
     input_weight: Weights
     hidden_weight: Weights
     input_bias: Weights
     hidden_bias: Weights
+    gates: str = ""
 
     @property
     def size(self) -> int:
@@ -82,6 +87,11 @@ class Layers:
         """Names of the memory inputs; none without a recurrent layer."""
         return () if self.recurrent is None else self.recurrent.memory
 
+    @property
+    def memory_size(self) -> int:
+        """Numbers in each memory input; 0 without a recurrent layer."""
+        return 0 if self.recurrent is None else self.recurrent.size
+
 
 def build(layers: Layers, name: str) -> onnx.ModelProto:
     """Return the model, checked by ONNX; it carries no metadata yet."""
@@ -94,7 +104,7 @@ def build(layers: Layers, name: str) -> onnx.ModelProto:
     graph.dense(policy, layers.logits, "logits")
     graph.dense(value, layers.value, "value")
 
-    size = 0 if layers.recurrent is None else layers.recurrent.size
+    size = layers.memory_size
     inputs = {"observation": layers.features, **dict.fromkeys(layers.memory, size)}
     outputs = {"logits": layers.logits.bias.size, "value": 1, **{f"{memory}_next": size for memory in layers.memory}}
     made = helper.make_graph(graph.nodes, name, _infos(inputs), _infos(outputs), graph.constants)
@@ -145,7 +155,6 @@ class _Graph:
         inputs = ["sequence", *(self.constant(value[None]) for value in _in_onnx_order(layer)), ""]
         inputs += [f"{memory}_stacked" for memory in layer.memory]
         outputs = ["", *(f"{memory}_after" for memory in layer.memory)]
-        # Torch's GRU applies the reset gate after the hidden product.
         attributes = {"linear_before_reset": 1} if layer.kind == "gru" else {}
         self.node(layer.kind.upper(), inputs, outputs, hidden_size=layer.size, **attributes)
         for memory in layer.memory:
@@ -154,11 +163,11 @@ class _Graph:
 
 
 def _in_onnx_order(layer: Recurrent) -> tuple[Weights, Weights, Weights]:
-    order = _GATES_OF[layer.kind]
+    given = layer.gates or TORCH_GATES[layer.kind]
 
     def gates(rows: Weights) -> Weights:
-        parts = np.split(rows.astype(np.float32), len(order))
-        return np.concatenate([parts[gate] for gate in order])
+        parts = dict(zip(given, np.split(rows.astype(np.float32), len(given)), strict=True))
+        return np.concatenate([parts[gate] for gate in ONNX_GATES[layer.kind]])
 
     bias = np.concatenate([gates(layer.input_bias), gates(layer.hidden_bias)])
     return gates(layer.input_weight), gates(layer.hidden_weight), bias

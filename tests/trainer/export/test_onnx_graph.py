@@ -3,62 +3,12 @@
 import numpy as np
 import onnxruntime
 import pytest
-import torch
-from numpy.typing import NDArray
 
-from trainer.onnx_graph import Dense, Layers, Recurrent, build
+from tests.trainer.export.peer import FEATURES, HIDDEN, Peer, Rows
+from trainer.onnx_graph import ONNX_GATES, TORCH_GATES, Dense, Layers, Recurrent, build
 
-FEATURES, HIDDEN, STEPS = 7, 24, 300
+STEPS = 300
 TOLERANCE = 1e-5
-
-Rows = NDArray[np.float32]
-
-
-class Peer:
-    """The same network in torch's own modules, stepped row by row."""
-
-    def __init__(self, kind: str, actions: int) -> None:
-        torch.manual_seed(0)
-        self.kind = kind
-        cells = {"lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}
-        self.cell = cells[kind](FEATURES, HIDDEN) if kind in cells else None
-        self.trunk = [torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Linear(HIDDEN, HIDDEN)]
-        self.logits, self.value = torch.nn.Linear(HIDDEN, actions), torch.nn.Linear(HIDDEN, 1)
-        for parameter in self.parameters():
-            torch.nn.init.uniform_(parameter, -0.5, 0.5)
-
-    def parameters(self) -> list[torch.nn.Parameter]:
-        modules = [self.logits, self.value, *([self.cell] if self.cell is not None else self.trunk)]
-        return [parameter for module in modules for parameter in module.parameters()]
-
-    def layers(self) -> Layers:
-        heads = {"logits": dense(self.logits), "value": dense(self.value)}
-        if self.cell is None:
-            return Layers(**heads, after=tuple(dense(layer, "Tanh") for layer in self.trunk))
-        cell = self.cell
-        weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
-        return Layers(**heads, recurrent=Recurrent(self.kind, *(value.detach().numpy() for value in weights)))
-
-    @torch.no_grad()
-    def step(self, row: Rows, memory: dict[str, Rows]) -> dict[str, Rows]:
-        x = torch.from_numpy(row)
-        state = {name: torch.from_numpy(value) for name, value in memory.items()}
-        after = {}
-        if self.kind == "lstm":
-            x, cell = self.cell(x, (state["hidden"], state["cell"]))
-            after = {"hidden_next": x, "cell_next": cell}
-        elif self.kind == "gru":
-            x = self.cell(x, state["hidden"])
-            after = {"hidden_next": x}
-        else:
-            for layer in self.trunk:
-                x = torch.tanh(layer(x))
-        found = {"logits": self.logits(x), "value": self.value(x), **after}
-        return {name: value.numpy() for name, value in found.items()}
-
-
-def dense(layer: torch.nn.Linear, activation: str = "") -> Dense:
-    return Dense(layer.weight.detach().numpy(), layer.bias.detach().numpy(), activation)
 
 
 def session_of(layers: Layers) -> onnxruntime.InferenceSession:
@@ -132,3 +82,24 @@ def test_dense_layers_before_the_memory_and_a_value_of_its_own_are_kept_apart() 
     shared = through(row, layers.before[0])
     np.testing.assert_allclose(found["logits"], through(through(shared, layers.after[0]), layers.logits), atol=1e-5)
     np.testing.assert_allclose(found["value"], through(through(shared, layers.value_after[0]), layers.value), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_gates_in_another_order_are_put_in_theirs(kind: str) -> None:
+    layer = Peer(kind, 7).layers().recurrent
+    assert layer is not None
+    given, wanted = TORCH_GATES[kind], ONNX_GATES[kind]
+
+    def moved(rows: Rows) -> Rows:
+        parts = dict(zip(given, np.split(rows, len(given)), strict=True))
+        return np.concatenate([parts[gate] for gate in wanted])
+
+    weights = (layer.input_weight, layer.hidden_weight, layer.input_bias, layer.hidden_bias)
+    other = Recurrent(kind, *map(moved, weights), gates=wanted)
+    peer = Peer(kind, 7).layers()
+    row = np.linspace(0, 1, FEATURES, dtype=np.float32)[None]
+    found = [
+        run(session_of(Layers(peer.logits, peer.value, recurrent=one)), row, no_memory(peer, 1))["logits"]
+        for one in (layer, other)
+    ]
+    assert found[0].tobytes() == found[1].tobytes()

@@ -31,6 +31,7 @@ _STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9.0,
     "text.color": _INK,
+    "text.parse_math": False,
     "axes.labelcolor": _SOFT,
     "axes.edgecolor": _GRID,
     "xtick.color": _SOFT,
@@ -77,8 +78,10 @@ def picture(run: Run, kind: str) -> bytes:
 
 def _figure(run: Run) -> Figure:
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(9.0, 6.4), layout="constrained")
+    figure = Figure(figsize=(9.0, 6.4), layout=ConstrainedLayoutEngine(rect=(0.0, 0.0, 1.0, 0.92)))
     fleet, queue, cores = figure.subplots(3, 1, sharex=True, height_ratios=(3.0, 1.6, 1.6))
     hours = run.measures.run_time_s >= LONG_S
     unit_s = 3600.0 if hours else 60.0
@@ -97,12 +100,23 @@ def _figure(run: Run) -> Figure:
         axes.set_ylim(bottom=0.0)
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.tick_params(length=0)
-    figure.suptitle(_title(run), x=0.012, ha="left", fontsize=13, fontweight="bold")
-    fleet.text(0.0, 1.2, _subtitle(run), transform=fleet.transAxes, color=_SOFT)
+    cores.xaxis.set_major_locator(MaxNLocator(9, steps=(1, 2, 5, 10) if hours else (1, 1.5, 3, 6, 10)))
+    above: Any = {"xy": (0.0, 1.0), "xycoords": "axes fraction", "textcoords": "offset points"}
+    # A long name is to run over the margin rather than to narrow the plots.
+    above["in_layout"] = False
+    fleet.annotate(_title(run), xytext=(0.0, 42.0), fontsize=12, fontweight="bold", **above)
+    fleet.annotate(_subtitle(run), xytext=(0.0, 27.0), color=_SOFT, **above)
     return figure
 
 
-_LEGEND = {"loc": "upper right", "bbox_to_anchor": (1.0, 1.24), "ncols": 6, "frameon": False, "handlelength": 1.0}
+_LEGEND: Any = {
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 1.0),
+    "ncols": 6,
+    "frameon": False,
+    "handlelength": 1.0,
+    "borderaxespad": 0.1,
+}
 
 
 def _draw_fleet(axes: Axes, run: Run, times: Column) -> None:
@@ -165,7 +179,7 @@ def _subtitle(run: Run) -> str:
     figures = run.measures
     return (
         f"{run.trace.name}: {run.trace.jobs:,} jobs in {figures.run_time_s / 60:,.0f} minutes for "
-        f"\\${figures.cost:,.2f} = rent \\${figures.rent:,.2f} + waiting \\${figures.penalty:,.2f}; mean wait "
+        f"${figures.cost:,.2f} = rent ${figures.rent:,.2f} + waiting ${figures.penalty:,.2f}; mean wait "
         f"{figures.mean_wait_s:,.0f} s, {figures.interruptions:,} jobs interrupted"
     )
 

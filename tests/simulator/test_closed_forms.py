@@ -64,7 +64,7 @@ def test_the_tuned_queue_rule_is_below_the_published_tuned_one(
 
 
 def test_the_specifications_text_of_the_queue_rule_gives_its_published_figure() -> None:
-    run = run_policy(fixed_boot(), train_fit(), queue_policy(540.0, 0, multi=False, busy_credit=0.0))
+    run = run_policy(fixed_boot(), train_fit(), queue_policy(540.0, 0, multi=False, busy_counts=False))
     assert run.cost == pytest.approx(6.73, abs=0.006)
 
 

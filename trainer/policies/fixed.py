@@ -125,10 +125,11 @@ class RandomPolicy(PlainPolicy):
 
 @dataclass(slots=True)
 class ScriptPolicy(PlainPolicy):
-    """Plays a list of actions, then does nothing."""
+    """Plays a list of actions, then does nothing. places: where each was written, for messages."""
 
     label: str
     actions: tuple[Action, ...]
+    places: tuple[str, ...] = ()
     _next: int = field(init=False, repr=False, compare=False, default=0)
 
     @property
@@ -139,11 +140,12 @@ class ScriptPolicy(PlainPolicy):
     def start(self, config: SimulationConfig, trace: Trace) -> None:
         """Begin at the first action; BadInput for an action that the fleet does not have, with its place."""
         self._next = 0
-        for place, action in enumerate(self.actions, start=1):
+        places = self.places or [f"action {number}" for number in range(1, len(self.actions) + 1)]
+        for place, action in zip(places, self.actions, strict=True):
             try:
                 _orders(action, config)
             except BadInput as fault:
-                raise BadInput(f"{self.name}, action {place}", fault.value, fault.remedy) from None
+                raise BadInput(f"{self.name}, {place}", action, fault.remedy) from None
 
     def choose(self, simulation: AnySimulation) -> Sequence[Order]:
         """Order what the next action says."""
@@ -176,7 +178,8 @@ def read_script(path: Path) -> ScriptPolicy:
         return ScriptPolicy(str(path), tuple(_action(f"{path.name} action {n}", row) for n, row in enumerate(rows, 1)))
     lines = ((number, line.strip()) for number, line in enumerate(text.splitlines(), start=1))
     kept = [(number, line) for number, line in lines if line and not line.startswith("#")]
-    return ScriptPolicy(str(path), tuple(_action_of_line(f"{path.name} line {n}", line) for n, line in kept))
+    actions = tuple(_action_of_line(f"{path.name} line {n}", line) for n, line in kept)
+    return ScriptPolicy(str(path), actions, tuple(f"line {n}" for n, _ in kept))
 
 
 def _action_of_line(where: str, line: str) -> Action:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from simulator.reference.compat import RENT_FACTOR
 from simulator.reference.configuration import Billing, SimulationConfig
 from simulator.reference.machine import Machine
 
@@ -41,6 +42,12 @@ class Account:
             held_ms = _millis(config.step_s)
             self.step_rent = sum(_price_micro(config, machine) * held_ms for machine in machines)
 
+    def forgive_step(self) -> None:
+        """Take back what the last step cost (compat row 7)."""
+        self.rent -= self.step_rent
+        self.penalty -= self.step_penalty
+        self.step_rent = self.step_penalty = 0
+
     def charge_step_end(
         self,
         config: SimulationConfig,
@@ -63,7 +70,8 @@ class Account:
 
 
 def _price_micro(config: SimulationConfig, machine: Machine) -> int:
-    return round(config.types[machine.kind].price_per_hour * 1_000_000)
+    factor = RENT_FACTOR if config.compat.rounded_price else 1.0
+    return round(config.types[machine.kind].price_per_hour * 1_000_000 * factor)
 
 
 def _charge_time(config: SimulationConfig, machine: Machine, until: float) -> int:

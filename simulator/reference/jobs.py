@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from domain.errors import TraceError
 from domain.workload import NO_STAGE, Trace
+from simulator.reference.compat import truncated_service_s
 from simulator.reference.configuration import SimulationConfig
 
 
@@ -11,7 +12,8 @@ class JobColumns:
     """Columns of a trace, who releases whom, and the size of each stage; TraceError when a job fits no VM type.
 
     fixed: indices of the jobs with an arrival of their own, in order of arrival. released_by: stage to the jobs that
-    its end releases. stage_sizes: stage to number of jobs.
+    its end releases. stage_sizes: stage to number of jobs. handover: per job the step at whose start it is handed over,
+    None where jobs arrive at their own time (compat row 2).
     """
 
     def __init__(self, trace: Trace, config: SimulationConfig) -> None:
@@ -30,6 +32,11 @@ class JobColumns:
         self.job_id: list[int] = trace.job_id.tolist()
         self.arrival: list[float] = trace.arrival_s.tolist()
         self.service: list[float] = trace.service_s.tolist()
+        if config.compat.truncated_service:
+            self.service = [truncated_service_s(service_s, config.step_s) for service_s in self.service]
+        self.handover: list[int] | None = None
+        if config.compat.arrivals_by_minute:
+            self.handover = [int(arrival_s // config.step_s) for arrival_s in self.arrival]
         self.width: list[int] = trace.width.tolist()
         self.ram: list[float] = trace.ram_gb.tolist()
         self.pause: list[float] = trace.pause_s.tolist()

@@ -14,8 +14,9 @@ BOOTING, READY, DRAINING = 0, 1, 2
 class Machine:
     """One VM: its type, its state and what runs on it (`jobs`: job index to start time, in order of start).
 
-    busy_core_s: busy cores integrated from the VM's readiness to `counted_to`; step_busy_core_s: its value at the
-    start of the step. readings, cpu_readings, ram_readings: number and sums of the step's monitor readings.
+    free: cores that no job has. starting: cores of jobs that have one and do not run yet. freed_at: when a job last
+    ended here. busy_core_s: busy cores integrated from the VM's readiness to `counted_to`; step_busy_core_s: its value
+    at the start of the step. readings, cpu_readings, ram_readings: number and sums of the step's monitor readings.
     """
 
     number: int
@@ -27,7 +28,9 @@ class Machine:
     state: int = BOOTING
     ready_at: float = math.inf
     idle_since: float = math.inf
+    freed_at: float = -math.inf
     free: int = 0
+    starting: int = 0
     jobs: dict[int, float] = field(default_factory=dict)
     used_ram_gb: float = 0.0
     busy_core_s: float = 0.0
@@ -41,9 +44,19 @@ class Machine:
     def __lt__(self, other: Machine) -> bool:
         return self.number < other.number
 
+    @property
+    def busy(self) -> int:
+        """Cores on which jobs run."""
+        return self.cores - self.free - self.starting
+
+    @property
+    def vacant(self) -> bool:
+        """Whether no job has a core here."""
+        return self.free == self.cores
+
     def count_busy(self, now: float) -> None:
         """Bring the integral of busy cores up to `now`."""
-        self.busy_core_s += (self.cores - self.free) * (now - self.counted_to)
+        self.busy_core_s += self.busy * (now - self.counted_to)
         self.counted_to = now
 
     def begin_step(self, now: float) -> None:
@@ -56,7 +69,7 @@ class Machine:
     def read(self, idle_cpu: float) -> None:
         """Take one reading of CPU and RAM, as a monitor does."""
         self.readings += 1
-        self.cpu_readings += _shown(1.0 - self.free / self.cores, idle_cpu)
+        self.cpu_readings += _shown(1.0 - (self.free + self.starting) / self.cores, idle_cpu)
         self.ram_readings += self.used_ram_gb / self.ram_gb
 
     def measured(self, config: SimulationConfig, step_start: float, now: float) -> tuple[float, float]:
@@ -71,7 +84,7 @@ class Machine:
             self.count_busy(now)
             busy_share = (self.busy_core_s - self.step_busy_core_s) / (elapsed * self.cores)
             return _shown(busy_share, config.idle_cpu), ram
-        return _shown(1.0 - self.free / self.cores, config.idle_cpu), ram
+        return _shown(1.0 - (self.free + self.starting) / self.cores, config.idle_cpu), ram
 
 
 def _shown(busy_share: float, idle_cpu: float) -> float:

@@ -20,7 +20,9 @@ class Measures:
     job, all its stays together. allocated_ratio: ready cores at step ends over the cores at the limits, mean over
     steps. utilisation: busy over ready core-seconds. idle_core_h: ready and not busy. added, removed, refused: VMs per
     type. interruptions: jobs sent back to the queue. lost_core_s: work thrown away by that. peak_cores: most ready at a
-    step end.
+    step end. bursts: how often jobs came to be without a core where none was before. first_core_s: time to the first
+    core after a burst, from its beginning to the first VM that became ready while it lasted, mean over the bursts in
+    which one did, else 0. reclaimed: spot VMs that the provider gave notice to.
     """
 
     steps: int
@@ -42,6 +44,9 @@ class Measures:
     interruptions: int
     lost_core_s: float
     peak_cores: int
+    bursts: int = 0
+    first_core_s: float = 0.0
+    reclaimed: int = 0
 
 
 @dataclass(slots=True)
@@ -85,4 +90,7 @@ class Tally:
             interruptions=world.interruptions,
             lost_core_s=world.lost_core_s,
             peak_cores=self.peak_cores,
+            bursts=world.bursts.began,
+            first_core_s=world.bursts.first_core_s,
+            reclaimed=world.reclaimed,
         )

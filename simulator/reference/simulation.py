@@ -26,6 +26,7 @@ from simulator.reference.actions import (
     orders_of_index,
     orders_of_vector,
 )
+from simulator.reference.compat import EXACT, published_observation
 from simulator.reference.configuration import SimulationConfig
 from simulator.reference.jobs import JobColumns
 from simulator.reference.measures import Measures, Tally
@@ -71,6 +72,10 @@ class Simulation:
         self._tally = Tally()
         self._steps = 0
         self._submitted_before = 0
+        if self.config.compat.offset_clock:
+            self._world.hand_over(0)
+            self._world.dispatch()
+            self._world.run_until(self.config.clock_offset_s)
         return self.observe()
 
     @property
@@ -90,7 +95,7 @@ class Simulation:
 
     @property
     def _step_start(self) -> float:
-        return max(self._steps - 1, 0) * self.config.step_s
+        return max(self._steps - 1, 0) * self.config.step_s + self.config.clock_offset_s
 
     def step(self, action: int | np.integer | Sequence[int] | NDArray[np.int64]) -> StepResult:
         """Apply an act-7 index, or a change per type (any size), and run one control step.
@@ -110,18 +115,21 @@ class Simulation:
         waited_before = world.waiting_job_s
         world.begin_step()
         outcome = apply_orders(world, self._cooldowns, orders)
+        world.hand_over(self._steps + 1)
         world.dispatch()
         self._account.charge_step_start(self.config, world.machines)
         self._steps += 1
-        world.run_until(self._steps * self.config.step_s)
+        world.run_until(self._steps * self.config.step_s + self.config.clock_offset_s)
         self._account.charge_step_end(
             self.config,
             world.machines,
             world.departed,
             world.now,
-            len(world.queue),
+            world.waiting,
             world.waiting_job_s - waited_before,
         )
+        if self.config.compat.free_last_step and world.finished == self._jobs.jobs:
+            self._account.forgive_step()
         info = step_info(world, self._steps, outcome)
         self._tally.add(info, self.config)
         return StepResult(
@@ -143,17 +151,25 @@ class Simulation:
             both = np.array(pairs, dtype=np.float64).reshape(-1, 2)
             both = both[np.isfinite(both[:, 0])]
             cpu, ram = both[:, 0], both[:, 1]
-        waiting, recent = len(world.queue), world.submitted - self._submitted_before
+        waiting, recent = world.waiting, world.submitted - self._submitted_before
         max_cores = self.config.max_cores
         # Jobs interrupted at the step's start stand before its arrivals, so two counters tell exactly who is recent.
         still = waiting_recent_fifo(waiting, recent)
-        return obs7(world.ready_cores, max_cores, cpu, ram, waiting, world.submitted, still, recent)
+        seven = obs7(world.ready_cores, max_cores, cpu, ram, waiting, world.submitted, still, recent)
+        if self.config.compat == EXACT:
+            return seven
+        if self._steps == 0 and self.config.compat.blank_first_observation:
+            return np.zeros_like(seven)
+        allocated = world.ready_cores / (max(self.config.limits) * sum(self.config.cores))
+        return published_observation(
+            self.config.compat, seven, cpu, ram, allocated, still, world.submitted, world.next_number
+        )
 
     def observe_v2(self) -> NDArray[np.float32]:
         """Return obs-v2 at this instant."""
         world, view = self._world, self.fleet_view()
         victims = [world.victim(kind) for kind in range(len(self.config.types))]
-        busy = np.array([0.0 if m is None else float(m.cores - m.free) for m in victims])
+        busy = np.array([0.0 if m is None else float(m.busy) for m in victims])
         return obs_v2(
             self.observe(),
             view.ready,

@@ -6,6 +6,7 @@ import numpy as np
 
 BOOT = 1
 REMOVAL = 2
+RECLAIM = 3
 
 _BLOCK = 64
 

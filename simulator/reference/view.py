@@ -68,7 +68,8 @@ class StepResult:
 class QueueView:
     """The job queue: counts of jobs, age of the oldest waiting one, core-seconds waiting and of a mean finished job.
 
-    mean_job_core_s is None until a job has finished: a live controller knows no more.
+    oldest_wait_s and queued_core_s are those of jobs without a core. mean_job_core_s is None until a job has finished:
+    a live controller knows no more.
     """
 
     waiting: int
@@ -144,7 +145,7 @@ def step_info(world: World, steps: int, outcome: Outcome) -> StepInfo:
     return StepInfo(
         step=steps,
         now_s=world.now,
-        waiting=len(world.queue),
+        waiting=world.waiting,
         executing=len(world.running),
         finished=world.finished,
         submitted=world.submitted,
@@ -183,9 +184,9 @@ def fleet_view(world: World, cooldowns: Cooldowns, step_start: float, submitted_
         vm_cpu=np.array([cpu for cpu, _ in measured], dtype=np.float64),
         vm_ram=np.array([ram for _, ram in measured], dtype=np.float64),
         vm_ready_s=np.array([now - machine.ready_at for machine in world.ready], dtype=np.float64),
-        vm_idle_s=np.array([0.0 if m.jobs else now - m.idle_since for m in world.ready], dtype=np.float64),
+        vm_idle_s=np.array([0.0 if not m.vacant else now - m.idle_since for m in world.ready], dtype=np.float64),
         queue=QueueView(
-            waiting=len(world.queue),
+            waiting=world.waiting,
             running=len(world.running),
             submitted=world.submitted,
             submitted_recent=world.submitted - submitted_before,

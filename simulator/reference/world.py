@@ -8,14 +8,14 @@ import math
 from bisect import insort
 
 from domain.workload import WHOLE_VM
+from simulator.reference.bursts import Bursts
+from simulator.reference.compat import CHAIN_LOSS_S
 from simulator.reference.configuration import CpuSampling, Dispatch, RemovalChoice, RemovalMode, SimulationConfig
 from simulator.reference.dispatch import choose_machine
+from simulator.reference.events import ARRIVAL, JOB_END, JOB_START, NOTICE, TAKEN_BACK, VM_READY, Event, Events
 from simulator.reference.jobs import JobColumns
 from simulator.reference.machine import DRAINING, READY, Machine
-from simulator.reference.streams import BOOT, REMOVAL, Streams
-
-JOB_END, VM_READY, ARRIVAL = 0, 1, 2
-"""Kinds of events; at one instant they are processed in this order (§2.2)."""
+from simulator.reference.streams import BOOT, RECLAIM, REMOVAL, Streams
 
 
 class World:
@@ -31,15 +31,18 @@ class World:
         self.ready: list[Machine] = []
         self.booting: dict[int, Machine] = {}
         self.departed: list[tuple[Machine, float]] = []
+        self.spot: dict[int, Machine] = {}
         self.requests = [0] * kinds
+        self.made = [0] * kinds
         self.removal_draws = 0
         self.present = [0] * kinds
         self.ready_count = [0] * kinds
         self.next_number = 0
         self.next_place = 0
-        self.sequence = 0
-        self.events: list[tuple[float, int, int, int]] = []
+        self.events = Events()
         self.running: dict[int, tuple[int, Machine]] = {}
+        self.starting: dict[int, tuple[int, Machine]] = {}
+        self.unseen: set[int] = set()
         self.next_fixed = 0
         self.queue: list[tuple[float, int, int]] = []
         self.arrived_at = list(jobs.arrival)
@@ -55,6 +58,8 @@ class World:
         self.free_cores = 0
         self.busy_cores = 0
         self.interruptions = 0
+        self.reclaimed = 0
+        self.bursts = Bursts()
         self.lost_core_s = 0.0
         self.executed_core_s = 0.0
         self.busy_core_s = 0.0
@@ -71,6 +76,11 @@ class World:
         """Return an independent copy; trace, configuration and random streams are shared, being the same for all."""
         shared = (self.config, self.jobs, self.streams)
         return copy.deepcopy(self, {id(thing): thing for thing in shared})
+
+    @property
+    def waiting(self) -> int:
+        """Jobs submitted and not running, less those that the published simulator forgets (compat row 6)."""
+        return len(self.queue) + len(self.starting) - len(self.unseen)
 
     # Machines
 
@@ -90,8 +100,8 @@ class World:
         self.booting[machine.number] = machine
         share = self.streams.draw(BOOT, kind, self.requests[kind])
         self.requests[kind] += 1
-        low, high = self.config.boot_low_s, self.config.boot_high_s
-        self._push(self.now + low + (high - low) * share, VM_READY, machine.number)
+        low, high = self.config.boot_ranges_s[kind]
+        self.events.push(self.now + low + (high - low) * share, VM_READY, machine.number)
 
     def _make_ready(self, machine: Machine) -> None:
         machine.state = READY
@@ -102,8 +112,16 @@ class World:
         self.ready_count[machine.kind] += 1
         self.free_cores += machine.cores
         self.ready_cores += machine.cores
+        self.bursts.vm_ready(self.now)
+        rates = self.config.reclaims_per_hour
+        if rates and rates[machine.kind] > 0:
+            share = self.streams.draw(RECLAIM, machine.kind, self.made[machine.kind])
+            self.spot[machine.number] = machine
+            self.events.push(self.now - math.log1p(-share) * 3600.0 / rates[machine.kind], NOTICE, machine.number)
+        self.made[machine.kind] += 1
 
     def _depart(self, machine: Machine) -> None:
+        self.spot.pop(machine.number, None)
         self.machines.remove(machine)
         self.present[machine.kind] -= 1
         self.departed.append((machine, self.now))
@@ -140,17 +158,32 @@ class World:
 
     def remove(self, machine: Machine) -> None:
         """Remove a ready VM: its jobs go back to the queue, keep their progress there, or end first (removal mode)."""
+        self._withdraw(machine)
+        if self.config.removal_mode is not RemovalMode.DRAIN:
+            self._evict(machine)
+
+    def _withdraw(self, machine: Machine) -> None:
+        """Give a ready VM no more jobs; it leaves when it has none."""
         self.ready.remove(machine)
         self.ready_count[machine.kind] -= 1
         self.ready_cores -= machine.cores
         self.free_cores -= machine.free
         machine.count_busy(self.now)
-        if self.config.removal_mode is RemovalMode.DRAIN and machine.jobs:
-            machine.state = DRAINING
-            self.busy_cores -= machine.cores - machine.free
+        self.busy_cores -= machine.busy
+        machine.state = DRAINING
+        if machine.vacant:
+            self._depart(machine)
+
+    def _evict(self, machine: Machine) -> None:
+        """Send the jobs of a withdrawn VM back to the queue, and the VM away."""
+        if machine.vacant:
             return
         for job in list(machine.jobs):
             self._interrupt(job, machine)
+        for job in [job for job, (_, place) in self.starting.items() if place is machine]:
+            del self.starting[job]
+            self.interruptions += 1
+            self._enqueue(job)
         self._depart(machine)
 
     # Jobs
@@ -173,10 +206,10 @@ class World:
         self.arrived_at[job] = self.now
         self.submitted += 1
         self.waited[job] = 0.0
+        self.waiting_since[job] = self.now
         self._enqueue(job)
 
     def _enqueue(self, job: int) -> None:
-        self.waiting_since[job] = self.now
         self.queued_core_s += self._queued_work(job)
         heapq.heappush(self.queue, (self.arrived_at[job], self.jobs.job_id[job], job))
 
@@ -185,27 +218,46 @@ class World:
         del self.running[job]
         cores, elapsed = self._cores_of(job, machine), self.now - start
         machine.free += cores
-        self.busy_cores -= cores
         self.interruptions += 1
+        self.waiting_since[job] = self.now
         self.executed_core_s += cores * elapsed
         if self.config.removal_mode is RemovalMode.CHECKPOINT:
             self.remaining[job] = max(self.remaining[job] - elapsed * self._rate(job, machine), 0.0)
         else:
             self.lost_core_s += cores * elapsed
+        if self.config.compat.interrupted_to_tail:
+            self.arrived_at[job] = self.now
+            self.unseen.add(job)
         self._enqueue(job)
 
     def _start(self, job: int, machine: Machine) -> None:
+        """Give a job its cores; it runs at once, or after the latency of a start."""
         cores = self._cores_of(job, machine)
         machine.count_busy(self.now)
         machine.free -= cores
+        machine.starting += cores
+        self.free_cores -= cores
+        self.queued_core_s = self.queued_core_s - self._queued_work(job) if self.queue else 0.0
+        latency_s = self.config.start_latency_s
+        if self.config.compat.chain_loss and machine.freed_at == self.now:
+            latency_s += CHAIN_LOSS_S
+        if latency_s > 0:
+            self.starting[job] = (self.events.push(self.now + latency_s, JOB_START, job), machine)
+        else:
+            self._run(job, machine)
+
+    def _run(self, job: int, machine: Machine) -> None:
+        cores = self._cores_of(job, machine)
+        machine.count_busy(self.now)
+        machine.starting -= cores
         machine.used_ram_gb += self.jobs.ram[job]
         machine.jobs[job] = self.now
-        self.free_cores -= cores
-        self.busy_cores += cores
-        self.queued_core_s = self.queued_core_s - self._queued_work(job) if self.queue else 0.0
+        if machine.state != DRAINING:
+            self.busy_cores += cores
+        self.unseen.discard(job)
         self.waited[job] += self.now - self.waiting_since.pop(job)
-        self._push(self.now + self.remaining[job] / self._rate(job, machine), JOB_END, job)
-        self.running[job] = (self.sequence, machine)
+        end = self.now + self.remaining[job] / self._rate(job, machine)
+        self.running[job] = (self.events.push(end, JOB_END, job), machine)
 
     def _finish(self, job: int) -> None:
         _, machine = self.running.pop(job)
@@ -213,15 +265,16 @@ class World:
         cores = self._cores_of(job, machine)
         machine.count_busy(self.now)
         machine.free += cores
+        machine.freed_at = self.now
         machine.used_ram_gb = self.config.base_ram_gb if not machine.jobs else machine.used_ram_gb - self.jobs.ram[job]
         self.executed_core_s += cores * (self.now - start)
         self.finished += 1
         self.finished_core_s += max(self.jobs.width[job], 1) * self.jobs.service[job]
         self.finished_waits.append(self.waited.pop(job))
-        if not machine.jobs:
+        if machine.vacant:
             machine.idle_since = self.now
         if machine.state == DRAINING:
-            if not machine.jobs:
+            if machine.vacant:
                 self._depart(machine)
         else:
             self.free_cores += cores
@@ -232,7 +285,7 @@ class World:
         self.stage_left[stage] -= 1
         if self.stage_left[stage] == 0:
             for job in self.jobs.released_by.get(stage, ()):
-                heapq.heappush(self.events, (self.now + self.jobs.pause[job], ARRIVAL, job, job))
+                self.events.push_release(self.now + self.jobs.pause[job], job)
 
     # Dispatch
 
@@ -247,12 +300,12 @@ class World:
             if width == WHOLE_VM or width < widest_tried:
                 scan_from = 0
             widest_tried = math.inf if width == WHOLE_VM else width
-            place = choose_machine(self.ready, width, self.config.dispatch, scan_from, self.next_place)
+            place = choose_machine(self.ready, width, self.config.placement, scan_from, self.next_place)
             if place >= 0:
                 heapq.heappop(self.queue)
                 self.next_place = self.ready[place].number
                 self._start(job, self.ready[place])
-                if self.config.dispatch is Dispatch.FIRST_FIT:
+                if self.config.placement is Dispatch.FIRST_FIT:
                     scan_from = place
             elif self.config.backfill:
                 passed_over.append(heapq.heappop(self.queue))
@@ -260,44 +313,44 @@ class World:
                 break
         for entry in passed_over:
             heapq.heappush(self.queue, entry)
+        self.bursts.placed(len(self.queue), self.now)
 
     # Time
 
-    def _push(self, time: float, kind: int, item: int) -> None:
-        self.sequence += 1
-        heapq.heappush(self.events, (time, kind, self.sequence, item))
-
     def _next_time(self) -> float:
         """Return the time of the next event that still matters, inf when there is none."""
-        while self.events and self._is_stale(self.events[0]):
-            heapq.heappop(self.events)
-        time = self.events[0][0] if self.events else math.inf
-        if self.next_fixed < len(self.jobs.fixed):
+        time = self.events.next_time(self._is_stale)
+        if self.next_fixed < len(self.jobs.fixed) and self.jobs.handover is None:
             time = min(time, self.jobs.arrival[self.jobs.fixed[self.next_fixed]])
         return time
 
-    def _is_stale(self, event: tuple[float, int, int, int]) -> bool:
-        _, kind, sequence, item = event
-        if kind == JOB_END:
-            return item not in self.running or self.running[item][0] != sequence
-        return kind == VM_READY and item not in self.booting
+    def _is_stale(self, event: Event) -> bool:
+        if event.kind == JOB_END:
+            return event.item not in self.running or self.running[event.item][0] != event.sequence
+        if event.kind == JOB_START:
+            return event.item not in self.starting or self.starting[event.item][0] != event.sequence
+        if event.kind in (NOTICE, TAKEN_BACK):
+            return event.item not in self.spot
+        return event.kind == VM_READY and event.item not in self.booting
+
+    def hand_over(self, step: int) -> None:
+        """Submit the jobs that are handed over at the start of a step or earlier (compat row 2)."""
+        fixed, handover = self.jobs.fixed, self.jobs.handover
+        while handover is not None and self.next_fixed < len(fixed) and handover[fixed[self.next_fixed]] <= step:
+            self._submit(fixed[self.next_fixed])
+            self.next_fixed += 1
 
     def run_until(self, end: float) -> None:
-        """Process all events in (now, end] and bring the clock to `end` (§2.2)."""
-        while (time := self._next_time()) <= end:
+        """Process all events in (now, end] and bring the clock to `end` (§2.2).
+
+        With an offset clock, those at `end` are left for the next step (compat row 1).
+        """
+        last = math.nextafter(end, -math.inf) if self.config.compat.offset_clock else end
+        while (time := self._next_time()) <= last:
             self._move_clock(time)
-            while self.events and self.events[0][0] == time:
-                event = heapq.heappop(self.events)
-                if self._is_stale(event):
-                    continue
-                _, kind, _, item = event
-                if kind == JOB_END:
-                    self._finish(item)
-                elif kind == VM_READY:
-                    self._make_ready(self.booting.pop(item))
-                else:
-                    self._submit(item)
-            fixed = self.jobs.fixed
+            while self.events.next_time(self._is_stale) == time:
+                self._happen(self.events.pop())
+            fixed = self.jobs.fixed if self.jobs.handover is None else []
             while self.next_fixed < len(fixed) and self.jobs.arrival[fixed[self.next_fixed]] == time:
                 self._submit(fixed[self.next_fixed])
                 self.next_fixed += 1
@@ -306,13 +359,31 @@ class World:
         if self.next_reading <= end:
             self._read_monitors()
 
+    def _happen(self, event: Event) -> None:
+        _, kind, _, item = event
+        if kind == JOB_END:
+            self._finish(item)
+        elif kind == VM_READY:
+            self._make_ready(self.booting.pop(item))
+        elif kind == ARRIVAL:
+            self._submit(item)
+        elif kind == JOB_START:
+            self._run(item, self.starting.pop(item)[1])
+        elif kind == NOTICE:
+            self.reclaimed += 1
+            self.events.push(self.now + self.config.reclaim_notice_s, TAKEN_BACK, item)
+            if self.spot[item].state == READY:
+                self._withdraw(self.spot[item])
+        else:
+            self._evict(self.spot[item])
+
     def _move_clock(self, time: float) -> None:
         while self.next_reading < time:
             self._read_monitors()
         passed = time - self.now
         self.busy_core_s += self.busy_cores * passed
         self.ready_core_s += self.ready_cores * passed
-        self.waiting_job_s += len(self.queue) * passed
+        self.waiting_job_s += self.waiting * passed
         self.now = time
 
     def _read_monitors(self) -> None:

@@ -94,7 +94,7 @@ def test_a_script_is_a_list_of_actions_in_either_notation(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("content", "where"),
-    [("3\nx\n", "line 2"), ("[1, true]", "action 2"), ("[1,\n 2", "line 2"), ("7\n9\n", "action 1"), ("0,1\n", "act")],
+    [("3\nx\n", "line 2"), ("[1, true]", "action 2"), ("[1,\n 2", "line 2"), ("7\n9\n", "line 1"), ("0,1\n", "line 1")],
 )
 def test_a_script_names_the_place_of_a_mistake(content: str, where: str, tmp_path: Path) -> None:
     path = tmp_path / "script.txt"

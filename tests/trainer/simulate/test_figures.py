@@ -1,4 +1,4 @@
-"""`trimtab simulate autoscaling` prints the measures of the autoscaler specification, §11, and the closed forms of §16."""
+"""`trimtab simulate autoscaling` prints the measures of the autoscaler specification, §11; the closed forms are §16's."""
 
 import json
 from dataclasses import fields

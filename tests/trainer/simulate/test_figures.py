@@ -1,4 +1,4 @@
-"""`trimtab simulate autoscaling` prints the measures of the autoscaler specification, §11; the closed forms are §16's."""
+"""`trimtab simulate autoscaling` prints the measures of the autoscaler spec, §11, and the closed forms of §16."""
 
 import json
 from dataclasses import fields

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import torch
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -32,7 +33,8 @@ from domain.observations.autoscale import (
 )
 from domain.workload import Trace
 from simulator.reference import MULTI_CHANGES, Simulation, SimulationConfig
-from trainer.onnx_graph import Layers, build
+from trainer.networks import GruTrunk, LstmTrunk, PolicyValueNetwork
+from trainer.onnx_graph import Dense, Layers, Recurrent, build
 
 PARITY = 1e-5
 """Largest difference allowed between ONNX Runtime's and the trainer's outputs, over whole episodes."""
@@ -91,6 +93,36 @@ class Episode:
 
     inputs: Rows
     outputs: Rows
+
+
+def layers_of(network: PolicyValueNetwork) -> Layers:
+    """Return the weights of a network as the layers of a graph."""
+    heads = (_dense(network.policy), _dense(network.value))
+    trunk = network.trunk
+    if isinstance(trunk, LstmTrunk):
+        weight, hidden = _array(trunk.weight), trunk.width
+        # One bias vector: the one beside the hidden weights stays empty.
+        biases = (weight[-1], np.zeros_like(weight[-1]))
+        return Layers(*heads, recurrent=Recurrent("lstm", weight[hidden:-1].T, weight[:hidden].T, *biases, "iofc"))
+    if isinstance(trunk, GruTrunk):
+        given, recurrent = _array(trunk.input_weight), _array(trunk.recurrent_weight)
+        weights = (given[:-1].T, recurrent[:-1].T, given[-1], recurrent[-1])
+        return Layers(*heads, recurrent=Recurrent("gru", *weights, "zrh"))
+    return Layers(*heads, after=tuple(_dense(layer, "Tanh") for layer in trunk.layers))
+
+
+def answer_of(network: PolicyValueNetwork) -> Answer:
+    """Return a network as a function from the file's inputs to its outputs."""
+
+    @torch.no_grad()
+    def answer(inputs: Rows) -> Rows:
+        memory = tuple(torch.from_numpy(inputs[name]) for name in network.memory_names)
+        logits, value, after = network.step(torch.from_numpy(inputs["observation"]), memory)
+        outputs = {"logits": logits, "value": value[:, None]}
+        outputs |= {f"{name}_next": tensor for name, tensor in zip(network.memory_names, after, strict=True)}
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+    return answer
 
 
 def export(
@@ -180,6 +212,16 @@ def _greedy(logits: Floats, learned: Learned, simulation: Simulation) -> int | l
     mask = simulation.mask_multi()
     chosen = np.argmax(np.where(mask, rows, -np.inf) if learned.masked else rows, axis=1)
     return [MULTI_CHANGES[at] for at in chosen]
+
+
+def _dense(layer: torch.nn.Module, activation: str = "") -> Dense:
+    if not isinstance(layer, torch.nn.Linear):
+        raise BadInput("network", type(layer).__name__, "only linear layers can be exported")
+    return Dense(_array(layer.weight), _array(layer.bias), activation)
+
+
+def _array(tensor: torch.Tensor) -> Floats:
+    return np.asarray(tensor.detach().cpu().numpy(), dtype=np.float32)
 
 
 def _stacked(rows: Sequence[Rows]) -> Rows:

@@ -1,0 +1,172 @@
+"""The autoscaling simulator as Gymnasium environments: `gymnasium.make("simulator.gym:Trimtab/Autoscaling-v0")`.
+
+Nothing else in this package imports Gymnasium.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
+
+from domain.errors import BadInput
+from domain.observations.autoscale import OBS7_FEATURES, obs_v2_features
+from domain.workload import Trace
+from simulator.reference import MULTI_CHANGES, Simulation, SimulationConfig, StepInfo, preset
+from simulator.workloads.synthetic import train_text
+
+ENV_ID = "Trimtab/Autoscaling-v0"
+OBS_7, OBS_V2 = "obs-7", "obs-v2"
+ACT_7, ACT_MULTI = "act-7", "act-multi"
+
+Observation = NDArray[np.float32]
+Info = dict[str, Any]
+
+
+def observation_space(config: SimulationConfig, observation: str) -> spaces.Space[Any]:
+    """Return the box of `obs-7` or `obs-v2`, float32; BadInput for another name."""
+    if observation not in (OBS_7, OBS_V2):
+        raise BadInput("observation", observation, f"choose {OBS_7} or {OBS_V2}")
+    features = OBS7_FEATURES if observation == OBS_7 else obs_v2_features(len(config.types))
+    low, high = (np.array([getattr(feature, end) for feature in features], np.float32) for end in ("low", "high"))
+    return spaces.Box(low, high, dtype=np.float32)
+
+
+def action_space(config: SimulationConfig, actions: str) -> spaces.Space[Any]:
+    """Return the space of `act-7` (1 + 2 N actions) or `act-multi` (7 changes of each type); BadInput for another."""
+    if actions not in (ACT_7, ACT_MULTI):
+        raise BadInput("actions", actions, f"choose {ACT_7} or {ACT_MULTI}")
+    kinds = len(config.types)
+    return spaces.Discrete(1 + 2 * kinds) if actions == ACT_7 else spaces.MultiDiscrete([len(MULTI_CHANGES)] * kinds)
+
+
+class AutoscalingEnv(gymnasium.Env[Observation, Any]):
+    """One episode at a time over one of the traces (autoscaler specification §15.1).
+
+    Actions are those of `act-7`, an index, or of `act-multi`, one index into MULTI_CHANGES per VM type. The reward is
+    minus the step's rent and waiting penalty in dollars. An episode ends when every job has finished, and is truncated
+    at the configuration's max_steps; a step after that raises EpisodeOver. `reset(seed=n)` plays boot times of seed n,
+    as `Simulation(config, trace, n)` does; later resets without a seed draw theirs from the environment's generator, as
+    they draw one of several traces. `reset(options={"trace": i})` chooses the trace.
+
+    info: step, now_s, waiting, executing, finished, submitted; cores_ready, cores_booting, cores_busy; VMs per type as
+    ready, booting, draining; rent, penalty (dollars of the step); accepted (act-7: whether the action was carried out;
+    act-multi: VMs added or removed per type); mask (what would have an effect now, shape (1 + 2 N,) or (N, 7)).
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (so declared by Gymnasium)
+
+    def __init__(
+        self,
+        traces: Trace | Sequence[Trace] | None = None,
+        config: SimulationConfig | str = "train-text",
+        *,
+        observation: str = OBS_7,
+        actions: str = ACT_7,
+        render_mode: str | None = None,
+    ) -> None:
+        """Make an environment; traces: the published training trace when None. config: or the name of a preset."""
+        self.config = preset(config) if isinstance(config, str) else config
+        self.traces = (train_text(),) if traces is None else (traces,) if isinstance(traces, Trace) else tuple(traces)
+        if not self.traces:
+            raise BadInput("traces", (), "give at least one trace")
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            raise BadInput("render_mode", render_mode, "choose ansi, or none")
+        self.render_mode = render_mode
+        self.observation_space = observation_space(self.config, observation)
+        self.action_space = action_space(self.config, actions)
+        self._extended = observation == OBS_V2
+        self._multi = actions == ACT_MULTI
+        self._simulations: dict[int, Simulation] = {}
+        self._simulation: Simulation | None = None
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observation, Info]:
+        """Begin an episode; BadInput for a trace that there is not."""
+        super().reset(seed=seed)
+        episode_seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        place = (options or {}).get("trace")
+        if place is None:
+            place = int(self.np_random.integers(len(self.traces))) if len(self.traces) > 1 else 0
+        if not 0 <= place < len(self.traces):
+            raise BadInput("options: trace", place, f"give an index in 0..{len(self.traces) - 1}")
+        if place not in self._simulations:
+            self._simulations[place] = Simulation(self.config, self.traces[place], episode_seed)
+        self._simulation = self._simulations[place]
+        self._simulation.reset(episode_seed)
+        return self._observe(), self._info(self._simulation.info(), 0.0, 0.0)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
+        """Run one control step; raises EpisodeOver after the end, ResetNeeded before the first reset."""
+        simulation = self._running()
+        if self._multi:
+            result = simulation.step([MULTI_CHANGES[int(choice)] for choice in action])
+        else:
+            result = simulation.step(int(action))
+        info = self._info(result.info, result.rent, result.penalty)
+        return self._observe(), result.reward, result.done, result.truncated, info
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which actions would have an effect now, flat: (1 + 2 N,) or (7 N,) with the first type first."""
+        return self._mask().reshape(-1)
+
+    def render(self) -> str | None:
+        """Return the moment as a line of text where the render mode is `ansi`."""
+        if self.render_mode is None:
+            return None
+        return moment_text(self.config, self._running().info())
+
+    def _running(self) -> Simulation:
+        if self._simulation is None:
+            raise ResetNeeded("call reset() before the first step")
+        return self._simulation
+
+    def _observe(self) -> Observation:
+        simulation = self._running()
+        return simulation.observe_v2() if self._extended else simulation.observe()
+
+    def _mask(self) -> NDArray[np.bool_]:
+        simulation = self._running()
+        return simulation.mask_multi() if self._multi else simulation.mask()
+
+    def _info(self, info: StepInfo, rent: float, penalty: float) -> Info:
+        outcome = info.outcome
+        changed = tuple(a + b for a, b in zip(outcome.added, outcome.removed, strict=True))
+        return {
+            "step": info.step,
+            "now_s": info.now_s,
+            "waiting": info.waiting,
+            "executing": info.executing,
+            "finished": info.finished,
+            "submitted": info.submitted,
+            "cores_ready": info.cores_ready,
+            "cores_booting": info.cores_booting,
+            "cores_busy": info.cores_busy,
+            "ready": info.ready,
+            "booting": info.booting,
+            "draining": info.draining,
+            "rent": rent,
+            "penalty": penalty,
+            "accepted": changed if self._multi else info.accepted,
+            "mask": self._mask(),
+        }
+
+
+def moment_text(config: SimulationConfig, info: StepInfo) -> str:
+    """Return the state at a step's end as one line."""
+    minutes, seconds = divmod(round(info.now_s), 60)
+    fleet = "  ".join(
+        f"{kind.name} {ready}{f'+{booting}' if booting else ''}{f'-{draining}' if draining else ''}"
+        for kind, ready, booting, draining in zip(config.types, info.ready, info.booting, info.draining, strict=True)
+    )
+    return (
+        f"step {info.step:>4}  {minutes // 60}:{minutes % 60:02}:{seconds:02}  {fleet}  cores {info.cores_busy}/"
+        f"{info.cores_ready} busy  jobs {info.waiting} waiting, {info.executing} running, {info.finished} finished"
+    )
+
+
+gymnasium.register(id=ENV_ID, entry_point="simulator.gym:AutoscalingEnv")

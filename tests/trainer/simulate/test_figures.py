@@ -37,6 +37,24 @@ def test_a_constant_fleet_costs_what_the_closed_form_says(
     assert run["cost"] == pytest.approx(rent + penalty, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("workload", "fleet", "steps", "cost"),
+    [
+        ("train-text", "1,1,1", 778, 303.08784),
+        ("train-text", "4,4,4", 199, 34.10724),
+        ("train-text", "5,4,3", 225, 43.8834),
+        ("train-text", "10,10,10", 197, 46.9998),
+        ("train-fit", "1,1,1", 231, 10.7094),
+    ],
+)
+def test_the_published_simulators_oddities_cost_what_they_should(
+    simulate: Simulate, workload: str, fleet: str, steps: int, cost: float
+) -> None:
+    run = figures(simulate, "--workload", workload, "--policy", f"constant:{fleet}", "--preset", "compat")
+    assert (run["steps"], run["engine"]) == (steps, "plain")
+    assert run["cost"] == pytest.approx(cost, abs=1e-9)
+
+
 def test_every_measure_is_printed_with_what_was_run(simulate: Simulate, jobs: Path) -> None:
     run = figures(simulate, "--workload", jobs, "--policy", "nothing", "--seed", "3")
     about = {"policy", "workload", "workload_digest", "jobs", "seed", "engine", "truncated", "preset"}

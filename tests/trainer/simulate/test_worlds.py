@@ -21,6 +21,8 @@ def test_boot_times_limits_and_fields() -> None:
     assert (world.boot_low_s, world.boot_high_s) == (30.0, 40.0)
     assert (world.limits, world.initial, world.max_steps) == ((4, 4, 0), (1, 1, 0), 7)
     assert (world.cooldown_s, world.removal_mode) == (0.0, RemovalMode.DRAIN)
+    assert not world_of("compat", changes=["compat.offset_clock=no"]).compat.offset_clock
+    assert world_of("compat", changes=["compat.offset_clock=no"]).compat.chain_loss
     many = world_of(changes=["minimum=0,0,0", "backfill=yes", "idle_cpu=0.2", "billing=exact", "speed=1,1,1.5"])
     assert (many.minimum, many.backfill, many.idle_cpu) == ((0, 0, 0), True, 0.2)
     assert (many.billing, many.speed) == (Billing.EXACT, (1.0, 1.0, 1.5))
@@ -35,6 +37,7 @@ def test_own_vm_types_begin_with_one_vm_of_each() -> None:
 @pytest.mark.parametrize(
     ("options", "named", "remedy"),
     [
+        (("--set", "compat.colour=true"), "--set", "one of the fields offset_clock"),
         (("--preset", "moon"), "--preset", "choose one of exact"),
         (("--prices", "gold"), "--prices", "choose one of train, m5a"),
         (("--boot", "71"), "--boot", "const:71 or uniform:45,97"),

@@ -19,7 +19,9 @@ from agent.aggregate import AggregationSettings, Aggregator
 from agent.inputs import collectors_of
 from agent.leader import Leadership, LeaseLeader, SoleLeader
 from agent.ledger import Ledger, lock_directory
+from agent.model_shelf import ModelShelf
 from agent.policies.fallback import Proposer, evaluate_within
+from agent.policies.ppo_lstm import LEARNED, MODEL
 from agent.ports import ManagedFleet, Ports, TickReport
 from agent.series import SeriesStore
 from agent.settings import Settings
@@ -45,6 +47,7 @@ LEDGER_PATIENCE_S = 60.0
 LEDGER_RETRY_S = 3.0
 NEEDED: Mapping[PolicyName, tuple[str, ...]] = {
     PolicyName.QUEUE_RULE: ("cpu", "queue"),
+    PolicyName.LEARNED: ("cpu", "ram", "queue"),
     PolicyName.THRESHOLD: ("cpu",),
     PolicyName.TARGET_TRACKING: ("cpu",),
     PolicyName.HOLD: (),
@@ -72,6 +75,7 @@ class Agent:
     poller: Poller
     session: AwsSession
     clock: Clock
+    models: ModelShelf
 
     @property
     def ledger(self) -> Ledger:
@@ -132,12 +136,13 @@ def assembled(
         stack.callback(session.close)
         check_region(settings, session)
         store = SeriesStore(watched=[managed.fleet for managed in fleets])
+        models = ModelShelf(settings.models_directory)
         ports = Ports(
             fleets=fleets,
             ledger=ledger,
             actuator=actuator(settings, session, fleets, ledger),
             aggregator=Aggregator(store),
-            proposer=Proposer(evaluate_within(POLICY_DEADLINE_S)),
+            proposer=Proposer(evaluate_within(POLICY_DEADLINE_S), models=models),
             monotonic=clock.monotonic,
             mode=settings.mode,
             epoch=leadership.epoch() or 0,
@@ -150,7 +155,7 @@ def assembled(
         poller = Poller(collectors_of(settings, [managed.fleet for managed in fleets], session), store, clock)
         poller.start()
         stack.callback(poller.stop)
-        yield Agent(settings, ports, leadership, store, listener, poller, session, clock)
+        yield Agent(settings, ports, leadership, store, listener, poller, session, clock, models)
 
 
 def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) -> Ledger:
@@ -230,10 +235,16 @@ def managed_fleets(settings: Settings) -> tuple[ManagedFleet, ...]:
             submitted_late=fleet.submitted_from is MeasuredBy.CLOUDWATCH,
         )
         drift = DriftRule(settings.drift.value)
-        fleets.append(
-            ManagedFleet(settings.fleet(name), limits, fleet.policy_text, fleet.shadow_text, aggregation, drift)
-        )
+        policy = named_policy(settings, fleet.policy_text)
+        shadow = None if fleet.shadow_text is None else named_policy(settings, fleet.shadow_text)
+        fleets.append(ManagedFleet(settings.fleet(name), limits, policy, shadow, aggregation, drift))
     return tuple(fleets)
+
+
+def named_policy(settings: Settings, text: str) -> str:
+    """Return the policy's name; a learned one is that of the model file in the settings, where one is set."""
+    path = settings.learned.model_file
+    return f"{MODEL}:{path}" if text == LEARNED and path is not None else text
 
 
 def aws_session(settings: Settings, clock: Clock, keys: AwsKeys | None, fence: Callable[[], None]) -> AwsSession:

@@ -16,8 +16,9 @@ from agent.api.start import start_http
 from agent.assembly import Agent, AwsKeys
 from agent.finding import LOOK_EVERY_S, FleetFinder
 from agent.garbage import collect_between_turns, set_aside_what_stays
-from agent.model_start import start_model
+from agent.model_start import ModelWatch
 from agent.notify import Heart, Notifier
+from agent.policies.ppo_lstm import MODEL
 from agent.ports import TickReport
 from agent.schedule import TICK, Job, Schedule, next_turn_at, seconds_since
 from agent.settings import Settings
@@ -60,13 +61,14 @@ def run(
     keys: AwsKeys | None = None,
     notifier: Notifier | None = None,
     started: Callable[[Parts], None] | None = None,
+    hangups: list[Callable[[], None]] | None = None,
 ) -> bool:
     """Run the agent until `stop` is set, and end within about ten seconds then.
 
     Return whether everything came to its end; False when a call that hangs was left behind, so that the caller must
     end the process by force. Nothing is lost by that: what is open in the ledger is followed by the next start.
-    started: called when everything is up, before the first turn. Raises BadInput, ConfigurationError or LedgerError
-    when the agent cannot start.
+    started: called when everything is up, before the first turn. hangups: what to call at SIGHUP is added to it.
+    Raises BadInput, ConfigurationError or LedgerError when the agent cannot start.
     """
     notifier = notifier or Notifier({})
     notifier.status("starting")
@@ -76,6 +78,8 @@ def run(
         schedule = Schedule()
         finder = _add_finder(schedule, settings, agent, board)
         loop = Loop(agent, board, finder)
+        if hangups is not None:
+            hangups.append(loop.models.reload)
         tick = _add_tick(schedule, loop, settings, clock)
         loop.watch(tick)
         chores.add(schedule, settings, agent, board)
@@ -84,6 +88,7 @@ def run(
         _start_parts(parts)
         chores.record_settings(agent)
         loop.note(Reason.STARTED, f"{settings.mode} mode, {len(agent.ports.fleets)} fleets")
+        loop.models.look()
         if started is not None:
             started(parts)
         set_aside_what_stays()
@@ -100,7 +105,6 @@ def run(
 def _start_parts(parts: Parts) -> None:
     """Start what stands beside the loop: everything here reads the board and the ledger and stops by the stack."""
     start_http(parts.stack, parts.settings, parts.board, parts.agent, alive=parts.alive)
-    start_model(parts.settings, parts.board)
     alarms = start_alarms(parts.settings, parts.agent.session, parts.board)
     parts.stack.callback(alarms.stop)
 
@@ -154,6 +158,9 @@ class Loop:
         self.agent, self.board = agent, board
         self._finder = finder
         self._tick: Job | None = None
+        file = agent.settings.learned.model_file
+        ready = None if file is None else f"{MODEL}:{file}"
+        self.models = ModelWatch(agent.models, board, self.note, lambda: agent.ports.fleets, ready)
 
     def watch(self, tick: Job) -> None:
         """Take liveness and counts from this job."""
@@ -173,6 +180,7 @@ class Loop:
         except Exception as error:
             log.exception("turn_failed")
             report = TickReport(now, failure=f"{type(error).__name__}: {error}")
+        self.models.look()
         duration_s = time.monotonic() - began
         epoch = self.agent.leadership.epoch()
         self._note_lead(epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent.intents import plan_intents, state_after_intents
+from agent.physics import with_bars
 from agent.policies.fallback import Proposed, Proposer
 from agent.rails.base import RailContext, RailLimits
 from agent.rails.flap_guard import next_in_streak
@@ -53,22 +54,14 @@ class Decided:
 def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
     """Return the fleet's decision for this minute and the state that follows; pure but for the proposer's deadline.
 
-    Order: account for the money spent, ask the policy (and its shadow), count the scale-in streak, apply the rails,
-    plan intents. A fleet whose groups could not be read is held as it is, whatever the policies might say.
+    Order: tell what physics forbids, ask the policy (and its shadow), account for the money spent, count the scale-in
+    streak, apply the rails, plan intents. A fleet whose groups could not be read is held as it is, whatever the
+    policies might say.
     """
     snapshot = inputs.snapshot
     state = replace(inputs.state, decisions=inputs.state.decisions + 1, policy=inputs.policy)
     if snapshot is None:
         return Decided(_unreadable(inputs), state)
-    proposed = proposer.propose(inputs.policy, inputs.fleet, snapshot, state.memory)
-    shadow = _shadow(inputs, snapshot, proposer)
-    state = replace(
-        state,
-        spend=account(state.spend, inputs.fleet, snapshot, inputs.now),
-        in_streak=next_in_streak(state, proposed.proposal, snapshot),
-        memory=proposed.memory,
-        shadow_memory=shadow.memory if shadow else state.shadow_memory,
-    )
     context = RailContext(
         inputs.now,
         inputs.fleet,
@@ -80,7 +73,17 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         inputs.leader,
         inputs.in_flight,
     )
-    final, effects = apply_rails(proposed.proposal, context)
+    shown = with_bars(context)
+    proposed = proposer.propose(inputs.policy, inputs.fleet, shown, state.memory)
+    shadow = _shadow(inputs, shown, proposer)
+    state = replace(
+        state,
+        spend=account(state.spend, inputs.fleet, snapshot, inputs.now),
+        in_streak=next_in_streak(state, proposed.proposal, snapshot),
+        memory=proposed.memory,
+        shadow_memory=shadow.memory if shadow else state.shadow_memory,
+    )
+    final, effects = apply_rails(proposed.proposal, replace(context, state=state))
     may_act = inputs.leader and inputs.mode is Mode.ACT
     intents = plan_intents(
         inputs.decision_id,

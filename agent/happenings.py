@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from agent.policies.ppo_lstm import outside_training
 from agent.state import LoopState
 from domain.decisions import Event, Reason
+from domain.observations.autoscale import obs_v2_names
 from domain.snapshot import Snapshot
 
 
 def happenings(
     fleet: str, before: LoopState, after: LoopState, snapshot: Snapshot | None, now: float
 ) -> tuple[Event, ...]:
-    """Return an event for each input lost or back, and for each capacity mark set or over.
+    """Return an event for each input lost or back, each capacity mark set or over, and for leaving what training saw.
 
     Marks that are over have left `after.capacity` (see `agent.intents.state_after_intents`).
     """
@@ -31,4 +33,18 @@ def happenings(
         if (vm_type, zone) not in new:
             place = f"{vm_type} in {zone or 'any zone'}"
             events.append(Event(fleet, now, Reason.CAPACITY_RETURNED, f"{place} may be asked for again", place))
-    return tuple(events)
+    return (*events, *_about_training(fleet, before, after, snapshot, now))
+
+
+def _about_training(
+    fleet: str, before: LoopState, after: LoopState, snapshot: Snapshot | None, now: float
+) -> tuple[Event, ...]:
+    """Return an event when the learned policy begins or ceases to see what its training did not."""
+    old, new = outside_training(before.memory), outside_training(after.memory)
+    if new - old and snapshot is not None:
+        names = obs_v2_names(len(snapshot.groups))
+        what = ", ".join(names[position] for position in sorted(new))
+        return (Event(fleet, now, Reason.OUTSIDE_TRAINING, f"the learned policy sees what training did not: {what}"),)
+    if old and not new:
+        return (Event(fleet, now, Reason.WITHIN_TRAINING, "the learned policy sees what training saw again"),)
+    return ()

@@ -1,31 +1,81 @@
-"""Loads the model that the settings name; one that is refused is told, and the rules go on without it."""
+"""Tells which model decides for which fleet, and why one is refused: on the board, in the log and in the ledger."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 import structlog
 
-from agent.settings import Settings
+from agent.model_card import other_prices
+from agent.model_shelf import ModelShelf
+from agent.policies.ppo_lstm import names_model, sha_of
+from agent.ports import ManagedFleet
 from agent.standing import StandingBoard
-from domain.observations.autoscale import OBS7_NAMES, OBS7_VERSION, schema_hash
+from domain.decisions import Reason
+from domain.errors import TrimtabError
 
 log = structlog.get_logger(__name__)
 
 PROBLEM = "model"
 
+Note = Callable[[Reason, str, str], None]
+"""Records an event: its reason, a sentence, and the fleet."""
 
-def start_model(settings: Settings, board: StandingBoard) -> None:
-    """Verify the model file and note on the board what it is, or why it is refused; without one, do nothing."""
-    path = settings.learned.model_file
-    if path is None:
-        return
-    # ONNX Runtime costs a third of a second and 30 MB: only who has a model pays for it.
-    from agent.models import ModelRefused, ModelSlot
 
-    try:
-        model = ModelSlot(schema_hash(OBS7_NAMES, OBS7_VERSION)).load(path)
-    except ModelRefused as refusal:
-        board.problem(PROBLEM, str(refusal))
-        log.error("model_refused", detail=str(refusal))
-        return
-    board.change(model=model.name)
-    log.info("model_ready", model=model.name)
+@dataclass(slots=True)
+class ModelWatch:
+    """Looks at the models in use; `fleets` returns the fleets managed now, `ready` a model held for none of them."""
+
+    shelf: ModelShelf
+    board: StandingBoard
+    note: Note
+    fleets: Callable[[], tuple[ManagedFleet, ...]]
+    ready: str | None = None
+    _told: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def reload(self) -> None:
+        """Look at the models directory at once, also at files that were refused before: what SIGHUP asks for."""
+        self.shelf.look(again=True)
+        self.look()
+
+    def look(self) -> None:
+        """Tell what has changed since the last look; without a learned policy and a model held ready, do nothing."""
+        with self._lock:
+            names: list[str] = []
+            problems = [self.shelf.refusal]
+            for managed in self.fleets():
+                texts = [text for text in (managed.policy, managed.shadow) if text and names_model(text)]
+                names.extend(self._of_fleet(managed, text, problems) for text in texts)
+            if not names and self.ready is not None and self.fleets():
+                names.append(self._resolved(self.ready, self.fleets()[0], problems))
+            sentence = "; ".join(dict.fromkeys(filter(None, problems)))
+            model = next(filter(None, (sha_of(name) for name in names)), "")
+            standing = self.board.read()
+            if standing.model != model:
+                self.board.change(model=model)
+            if standing.problems.get(PROBLEM, "") != sentence:
+                self.board.problem(PROBLEM, sentence)
+                if sentence:
+                    log.error("model_refused", detail=sentence)
+                    self.note(Reason.MODEL_REFUSED, sentence, "")
+
+    def _of_fleet(self, managed: ManagedFleet, text: str, problems: list[str]) -> str:
+        name, fleet = self._resolved(text, managed, problems), managed.fleet
+        role = "decides" if text == managed.policy else "is the shadow"
+        key = f"{fleet.name} {role}"
+        if sha_of(name) and self._told.get(key) != name:
+            self._told[key] = name
+            prices = other_prices(self.shelf.model(sha_of(name)).card, fleet)
+            told = f"{name} {role}" + (f"; prices are not those of its training: {prices}" if prices else "")
+            self.note(Reason.MODEL_READY, told, fleet.name)
+        return name
+
+    def _resolved(self, text: str, managed: ManagedFleet, problems: list[str]) -> str:
+        try:
+            return self.shelf.resolve(text, managed.fleet)
+        except TrimtabError as error:
+            problems.append(str(error))
+            return ""

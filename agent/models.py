@@ -1,30 +1,31 @@
-"""The slot for a learned policy's model: an ONNX file, verified before it is used, swapped whole or not at all.
+"""Model files of learned policies: ONNX, verified before they are used, swapped whole or not at all.
 
 A model file is named after its own SHA-256, `<sha256>.onnx`, and carries one metadata entry, `trimtab`, with a JSON
-card: schema_hash (of the observation it was trained on), features and actions in order, feature_low and feature_high
-(ranges seen in training), memory (names of recurrent inputs), golden (inputs, outputs and tolerance to try it on), and
-training facts for the record.
+card (`agent.model_card.ModelCard`). Its inputs are `observation`, of shape (batch, features), and one per memory, of
+shape (batch, hidden size); its outputs `logits`, (batch, actions), and `<memory>_next`; `value`, (batch, 1), is told
+where there is one. All are float32.
 """
 
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass as checked
 
+from agent.model_card import Golden, ModelCard, fault_of
 from domain.errors import BadInput
+
+__all__ = ["METADATA_KEY", "Golden", "Model", "ModelCard", "ModelRefused", "load_model"]
 
 LARGEST_MODEL_BYTES = 64 * 1024 * 1024
 METADATA_KEY = "trimtab"
+OBSERVATION, LOGITS, VALUE = "observation", "logits", "value"
 
 Floats = NDArray[np.float32]
 
@@ -33,57 +34,33 @@ class ModelRefused(BadInput):
     """A model file is not used: it is missing, damaged, foreign, of another schema, or answers wrongly."""
 
 
-@checked(frozen=True)
-class Golden:
-    """Inputs by name with the outputs that the trainer got for them; every output must agree within `tolerance`."""
-
-    inputs: dict[str, list[list[float]]]
-    outputs: dict[str, list[list[float]]]
-    tolerance: float = 1e-4
-
-
-@checked(frozen=True)
-class ModelCard:
-    """What a model file says of itself; see the module."""
-
-    schema_hash: str
-    features: tuple[str, ...]
-    actions: tuple[str, ...]
-    feature_low: tuple[float, ...]
-    feature_high: tuple[float, ...]
-    golden: Golden
-    memory: tuple[str, ...] = ()
-    training: Mapping[str, Any] | None = None
-    evaluation: Mapping[str, Any] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A verified model, ready to run; `name` is the SHA-256 of its file."""
+    """A verified model, ready to run; `name` is the SHA-256 of its file, `outputs` are those of its graph."""
 
     name: str
     card: ModelCard
     session: onnxruntime.InferenceSession
+    outputs: tuple[str, ...]
 
     def run(self, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Return the outputs by name for float32 inputs by name, each of shape (1, size)."""
-        names = [output.name for output in self.session.get_outputs()]
-        values = self.session.run(names, dict(inputs))
-        return {name: np.asarray(value, dtype=np.float32) for name, value in zip(names, values, strict=True)}
+        """Return the outputs by name for float32 inputs by name, each of shape (batch, size)."""
+        values = self.session.run(self.outputs, inputs)
+        return dict(zip(self.outputs, values, strict=True))
 
-    def out_of_range(self, observation: Floats) -> tuple[str, ...]:
-        """Return the features outside the ranges seen in training, with their values."""
-        limits = zip(
-            self.card.features, observation.ravel(), self.card.feature_low, self.card.feature_high, strict=True
-        )
-        return tuple(f"{name} {value:g}" for name, value, low, high in limits if not low <= value <= high)
+    def out_of_range(self, observation: Floats) -> dict[int, str]:
+        """Return the features outside the ranges seen in training: name and value by position."""
+        card = self.card
+        limits = zip(card.features, observation.ravel(), card.feature_low, card.feature_high, strict=True)
+        return {k: f"{name} {v:g}" for k, (name, v, low, high) in enumerate(limits) if not low <= v <= high}
 
 
-def load_model(path: Path, schema_hash: str) -> Model:
+def load_model(path: Path, expected_schema: str | None = None) -> Model:
     """Read, verify and try a model file.
 
-    Checks, in order: size, name against content, that ONNX Runtime accepts it, its card, that it was trained on the
-    observation with this `schema_hash`, and its golden inputs. Raises ModelRefused naming what is wrong and what to do.
+    Checks, in order: size, name against content, that ONNX Runtime accepts it, its card, that its observation is made
+    here (and is the one with the hash `expected_schema`, where given), its inputs and outputs, and its golden inputs.
+    Raises ModelRefused naming what is wrong and what to do.
     """
     content = _read(path)
     name = hashlib.sha256(content).hexdigest()
@@ -94,10 +71,11 @@ def load_model(path: Path, schema_hash: str) -> Model:
     except Exception as error:
         raise _refused(path, f"ONNX Runtime cannot load it ({_first_line(error)}): export it anew") from None
     card = _card(path, session)
-    if card.schema_hash != schema_hash:
-        there, here = card.schema_hash[:12], schema_hash[:12]
-        raise _refused(path, f"it was trained on observation {there}, this agent makes {here}: train it anew")
-    model = Model(name, card, session)
+    if expected_schema is not None and card.schema_hash != expected_schema:
+        there, here = card.schema_hash[:12], expected_schema[:12]
+        raise _refused(path, f"it was trained on observation {there}, {here} is asked for: name another model")
+    _check_graph(path, card, session)
+    model = Model(name, card, session, tuple(output.name for output in session.get_outputs()))
     _try_golden(path, model)
     return model
 
@@ -134,9 +112,26 @@ def _card(path: Path, session: onnxruntime.InferenceSession) -> ModelCard:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise _refused(path, f"its card is wrong, {where}: {first['msg'].lower()}; export it anew") from None
-    if not len(card.features) == len(card.feature_low) == len(card.feature_high):
-        raise _refused(path, "its card has features and ranges of different number; export it anew")
+    fault = fault_of(card)
+    if fault:
+        raise _refused(path, f"{fault}: train or export it anew")
     return card
+
+
+def _check_graph(path: Path, card: ModelCard, session: onnxruntime.InferenceSession) -> None:
+    inputs = {node.name: node.shape[-1] for node in session.get_inputs()}
+    outputs = {node.name: node.shape[-1] for node in session.get_outputs()}
+    memory = dict.fromkeys(card.memory, card.hidden_size)
+    wanted = {OBSERVATION: len(card.features), **memory}
+    given = {LOGITS: len(card.actions), **{f"{name}_next": size for name, size in memory.items()}}
+    if inputs != wanted or {name: outputs.get(name) for name in given} != given:
+        shown = f"{_sizes(inputs)} in, {_sizes(outputs)} out"
+        asked = f"{_sizes(wanted)} in, {_sizes(given)} out"
+        raise _refused(path, f"its graph has {shown}, its card says {asked}: export it anew")
+
+
+def _sizes(nodes: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {size}" for name, size in nodes.items())
 
 
 def _try_golden(path: Path, model: Model) -> None:
@@ -146,6 +141,8 @@ def _try_golden(path: Path, model: Model) -> None:
         outputs = model.run(inputs)
     except Exception as error:
         raise _refused(path, f"it fails on its golden inputs ({_first_line(error)}): export it anew") from None
+    if LOGITS not in golden.outputs:
+        raise _refused(path, "its golden outputs have no logits to compare: export it anew")
     for name, wanted in golden.outputs.items():
         found = outputs.get(name)
         # Written so that nan does not pass.
@@ -155,32 +152,3 @@ def _try_golden(path: Path, model: Model) -> None:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-
-
-class ModelSlot:
-    """Holds the model in use; a file that is refused leaves the one before it in place."""
-
-    def __init__(self, schema_hash: str) -> None:
-        self._schema_hash = schema_hash
-        self._lock = threading.Lock()
-        self._model: Model | None = None
-        self.refusal = ""
-
-    @property
-    def model(self) -> Model | None:
-        """The model in use, None before the first."""
-        return self._model
-
-    def load(self, path: Path) -> Model:
-        """Verify the file and put it in use.
-
-        On ModelRefused the old one stays, and `refusal` says why until a load succeeds.
-        """
-        with self._lock:
-            try:
-                model = load_model(path, self._schema_hash)
-            except ModelRefused as refusal:
-                self.refusal = str(refusal)
-                raise
-            self._model, self.refusal = model, ""
-            return model

@@ -97,6 +97,10 @@ class Reason(StrEnum):
     STARTED = "started"
     STOPPED = "stopped"
     SETTINGS_CHANGED = "settings_changed"
+    MODEL_READY = "model_ready"
+    MODEL_REFUSED = "model_refused"
+    OUTSIDE_TRAINING = "outside_training"
+    WITHIN_TRAINING = "within_training"
     OPERATOR = "operator"
 
 

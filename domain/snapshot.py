@@ -18,7 +18,8 @@ class GroupSnapshot:
     minute. idle_long: warm and without a busy core for the idle period. mature: warm and older than the minimum
     lifetime. minimum, maximum, suspended: as AWS holds them. removable: VMs that may be removed, least work lost first.
     cpu_mean, ram_mean: 0..1 over reporting warm VMs; busy_cores: their sum. cooldown_out_s, cooldown_in_s: seconds left
-    per direction.
+    per direction. cannot_add, cannot_remove: why physics forbids one VM more, or fewer, "" where it does not; filled in
+    only for the policy (`agent.physics`).
     """
 
     key: str
@@ -43,6 +44,8 @@ class GroupSnapshot:
     busy_cores: float | None = None
     cooldown_out_s: float = 0.0
     cooldown_in_s: float = 0.0
+    cannot_add: str = ""
+    cannot_remove: str = ""
 
 
 @dataclass(frozen=True, slots=True)

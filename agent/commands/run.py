@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -32,7 +32,7 @@ def run() -> None:
 
     Settings come from the environment (`trimtab config check` lists them). SIGTERM and SIGINT end it within 15 seconds
     with exit status 0; what it was about to do stays recorded and is followed by the next start. A second signal ends
-    it at once.
+    it at once. SIGHUP has it look at the models directory at once.
     """
     from domain.clock import WallClock
 
@@ -49,21 +49,23 @@ def serve(environ: Mapping[str, str], clock: Clock) -> None:
     settings = load_settings(environ)
     configure_logs(settings.log_level, Scrubber(secrets_of(settings, environ)))
     stop = threading.Event()
-    watch_signals(stop)
-    if not daemon.run(settings, clock, stop, notifier=Notifier(environ)):
+    hangups: list[Callable[[], None]] = []
+    watch_signals(stop, hangups)
+    if not daemon.run(settings, clock, stop, notifier=Notifier(environ), hangups=hangups):
         leave(0)
 
 
-def watch_signals(stop: threading.Event) -> None:
+def watch_signals(stop: threading.Event, hangups: Sequence[Callable[[], None]] | None = None) -> None:
     """Set `stop` at SIGTERM or SIGINT; end the process at the second, or when stopping takes too long.
 
-    Must be called in the main thread. Python's handlers do nothing, because one could meet the main thread inside the
-    very lock that setting an event needs; the number of the signal comes through a pipe to a thread of its own.
+    With `hangups`, SIGHUP calls what is in it then, instead of ending the process. Must be called in the main thread.
+    Python's handlers do nothing, because one could meet the main thread inside the very lock that setting an event
+    needs; the number of the signal comes through a pipe to a thread of its own.
     """
     reading, writing = socket.socketpair()
     writing.setblocking(False)
     signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-    for number in STOPPING:
+    for number in (*STOPPING, *([] if hangups is None else [signal.SIGHUP])):
         signal.signal(number, lambda number, frame: None)
 
     def next_signal() -> int:
@@ -71,6 +73,9 @@ def watch_signals(stop: threading.Event) -> None:
             (number,) = reading.recv(1)
             if number in STOPPING:
                 return number
+            if number == signal.SIGHUP and hangups is not None:
+                for called in hangups:
+                    called()
 
     def wait() -> None:
         # Held by this thread: a collected socket would be closed, and the signals lost.

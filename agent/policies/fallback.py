@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 from agent.policies.base import InputAbsent, Policy, hold
 from agent.policies.fixed import ConstantPolicy, HoldPolicy
+from agent.policies.ppo_lstm import names_model
 from agent.policies.queue_rule import QueueRulePolicy
 from agent.policies.registry import policy_from_name
 from agent.policies.target_tracking import TargetTrackingPolicy
 from agent.policies.threshold import ThresholdPolicy
 from agent.state import Memory
 from domain.decisions import Origin, Proposal, Reason
-from domain.errors import PolicyFailure, TrimtabError
+from domain.errors import BadInput, PolicyFailure, TrimtabError
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 
@@ -42,17 +43,47 @@ class Proposed:
     failures: tuple[str, ...] = ()
 
 
-class Proposer:
-    """Evaluates policies by name and falls back when one fails; `known` holds policies that no name can describe."""
+class Models(Protocol):
+    """Where learned policies come from; both raise BadInput that says why there is none."""
 
-    def __init__(self, evaluate: Evaluate, known: Mapping[str, Policy] | None = None) -> None:
+    def resolve(self, text: str, fleet: Fleet) -> str:
+        """Return the name with the model's SHA-256 for a name such as `learned`, as it stands for this fleet now."""
+        ...
+
+    def policy(self, text: str, fleet: Fleet) -> Policy:
+        """Return the policy of that name."""
+        ...
+
+
+class Proposer:
+    """Evaluates policies by name and falls back when one fails.
+
+    known: policies that no name can describe. models: where learned ones come from; without it they all fail.
+    """
+
+    def __init__(
+        self, evaluate: Evaluate, known: Mapping[str, Policy] | None = None, models: Models | None = None
+    ) -> None:
         self._evaluate = evaluate
         self._known = dict(known or {})
+        self._models = models
+
+    def resolve(self, name: str, fleet: Fleet) -> str:
+        """Return the name under which a minute of this policy is recorded: a learned one's names its model.
+
+        A name that leads to no model stays as it is: `propose` then says why, and falls back.
+        """
+        if name in self._known or self._models is None or not names_model(name):
+            return name
+        try:
+            return self._models.resolve(name, fleet)
+        except TrimtabError:
+            return name
 
     def propose(self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> Proposed:
         """Return the first usable proposal. Absent input is no failure of the policy: the fleet is held."""
         failures: list[str] = []
-        for policy in self._candidates(name, failures):
+        for policy in self._candidates(name, fleet, failures):
             try:
                 proposal, after = self._evaluate(policy, fleet, snapshot, memory if not failures else {})
             except InputAbsent as absent:
@@ -68,13 +99,20 @@ class Proposer:
             return Proposed(proposal, after)
         raise AssertionError("the hold policy always answers")
 
-    def _candidates(self, name: str, failures: list[str]) -> tuple[Policy, ...]:
+    def _candidates(self, name: str, fleet: Fleet, failures: list[str]) -> tuple[Policy, ...]:
         try:
-            live = self._known.get(name) or policy_from_name(name)
+            live = self._known.get(name) or self._named(name, fleet)
         except TrimtabError as error:
             failures.append(str(error))
             return FALLBACKS
         return (live, *(p for p in FALLBACKS if type(p) is not type(live)))
+
+    def _named(self, name: str, fleet: Fleet) -> Policy:
+        if not names_model(name):
+            return policy_from_name(name)
+        if self._models is None:
+            raise BadInput("policy", name, "no models are at hand here: name a rule")
+        return self._models.policy(name, fleet)
 
 
 def evaluate_directly(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:

@@ -30,16 +30,17 @@ NAMES_KEPT = 256
 
 @lru_cache(maxsize=NAMES_KEPT)
 def policy_from_name(text: str) -> Policy:
-    """Return the policy that `NAME` or `NAME:parameter=value,...` describes; `constant:2,0,1` is a constant fleet.
+    """Return the rule that `NAME` or `NAME:parameter=value,...` describes; `constant:2,0,1` is a constant fleet.
 
-    Raises BadInput naming the policies, the parameters or the kind of value there are.
+    Learned policies, `learned` and `model:FILE`, need the shelf their models stand on (`agent.model_shelf`). Raises
+    BadInput naming the policies, the parameters or the kind of value there are.
     """
     name, _, rest = text.partition(":")
     if name == "constant":
         return ConstantPolicy(tuple(_whole(part) for part in rest.split(",")))
     rule = RULES.get(name)
     if rule is None:
-        raise BadInput("policy", name, f"choose one of: {', '.join(RULES)}, constant:N,N,...")
+        raise BadInput("policy", name, f"choose one of: {', '.join(RULES)}, constant:N,N,..., learned, model:FILE")
     names = [field.name for field in fields(rule)]
     values: dict[str, str] = {}
     for pair in filter(None, rest.split(",")):

@@ -16,6 +16,7 @@ class PolicyName(StrEnum):
     """The policies a fleet can be run by."""
 
     QUEUE_RULE = "queue-rule"
+    LEARNED = "learned"
     THRESHOLD = "threshold"
     TARGET_TRACKING = "target-tracking"
     HOLD = "hold"

@@ -179,6 +179,11 @@ class Settings(BaseSettings):
         """Where the unix socket is, the default filled in."""
         return self.http.socket or socket_of(self.state_directory)
 
+    @property
+    def models_directory(self) -> Path:
+        """Where the champion of learned policies is, the default filled in."""
+        return self.learned.models_dir or Path(self.state_directory) / "models"
+
     def fleet(self, name: str) -> Fleet:
         """Return the fleet of that key; BadInput names the fleets there are."""
         return self._of(name).fleet(name)

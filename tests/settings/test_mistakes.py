@@ -47,7 +47,7 @@ def test_remedies_speak_of_the_setting_and_not_of_its_parser() -> None:
             "TRIMTAB_AWS__READ_TIMEOUT_S": "nan",
             "TRIMTAB_PROTECT_BUSY": "maybe",
             "TRIMTAB_LEDGER": "here",
-            "TRIMTAB_FLEETS__web__POLICY": "learned",
+            "TRIMTAB_FLEETS__web__POLICY": "magic",
             "TRIMTAB_FLEETS__web__RAILS__BUDGET_PER_HOUR": "0",
             "TRIMTAB_FLEETS__web__GROUPS__s__MAX": "ten",
         }
@@ -60,7 +60,7 @@ def test_remedies_speak_of_the_setting_and_not_of_its_parser() -> None:
         "TRIMTAB_AWS__READ_TIMEOUT_S": ("nan", "give a number of seconds above 0 and at most 60"),
         "TRIMTAB_PROTECT_BUSY": ("maybe", "give true or false"),
         "TRIMTAB_LEDGER": ("***", "give its parts one by one, as TRIMTAB_LEDGER__<name>..., or one JSON object"),
-        "TRIMTAB_FLEETS__web__POLICY": ("learned", "give one of queue-rule, threshold, target-tracking, hold"),
+        "TRIMTAB_FLEETS__web__POLICY": ("magic", "give one of queue-rule, learned, threshold, target-tracking, hold"),
         "TRIMTAB_FLEETS__web__RAILS__BUDGET_PER_HOUR": (
             "0",
             "give a number of dollars per hour above 0 and at most 1000000",

@@ -1,0 +1,1 @@
+"""The model files that come with the agent, and their index."""

@@ -1,0 +1,124 @@
+"""Learning curves of several seeds: their picture beside the baselines, and the mean with its bootstrap interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.errors import BadInput
+from trainer.evaluation.intervals import mean_interval
+from trainer.progress import column, read_curve
+
+Curve = Sequence[tuple[int, float]]
+Floats = NDArray[np.float64]
+
+_INK, _SOFT, _GRID, _SEED, _MEAN = "#22303c", "#66737f", "#e3e8ec", "#7fb8d1", "#0f3d57"
+_STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 9.0,
+    "text.color": _INK,
+    "axes.labelcolor": _SOFT,
+    "axes.edgecolor": _GRID,
+    "xtick.color": _SOFT,
+    "ytick.color": _SOFT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": _GRID,
+    "axes.axisbelow": True,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "trimtab",
+}
+_HIGHEST = 3.0
+"""The picture ends at so many times the highest baseline (or the best cost): early costs would hide the rest."""
+
+
+def curve_of(path: Path, figure: str) -> list[tuple[int, float]]:
+    """Return (steps, value) of a figure in a run's curve file; BadInput when it never measured it."""
+    found = column(read_curve(path), figure)
+    if not found:
+        raise BadInput("curve", str(path), f"it has no {figure}: name a run that was evaluated")
+    return found
+
+
+def best_so_far(curve: Curve) -> list[tuple[int, float]]:
+    """Return the lowest value up to each point."""
+    lowest = np.minimum.accumulate([value for _, value in curve])
+    return [(steps, float(value)) for (steps, _), value in zip(curve, lowest, strict=True)]
+
+
+def mean_curve(curves: Sequence[Curve]) -> list[tuple[int, float]]:
+    """Return the mean over curves at each of their steps from where all have begun, each held until its next point."""
+    begun = max(curve[0][0] for curve in curves)
+    steps = sorted({at for curve in curves for at, _ in curve if at >= begun})
+    rows = []
+    for curve in curves:
+        places = np.searchsorted([at for at, _ in curve], steps, side="right") - 1
+        rows.append([curve[place][1] for place in places])
+    return list(zip(steps, np.mean(rows, axis=0).tolist(), strict=True))
+
+
+def summary_of(costs: Mapping[str, float], goals: Mapping[str, float]) -> dict[str, Any]:
+    """Return the costs per run with their mean, its 95 % bootstrap interval, and the goals passed by mean and interval.
+
+    costs: dollars an episode by name of the run. goals: those of the baselines on the same episodes.
+    """
+    interval = mean_interval(list(costs.values()))
+    return {
+        "costs": dict(costs),
+        "mean": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "goals": {
+            name: {
+                "cost": goal,
+                "relative": interval.mean / goal - 1.0,
+                "passed": interval.mean < goal,
+                "surely": interval.high < goal,
+            }
+            for name, goal in goals.items()
+        },
+    }
+
+
+def draw_curves(curves: Mapping[str, Curve], goals: Mapping[str, float], title: str, path: Path) -> None:
+    """Draw each run's cost and the mean of their best so far as SVG, a line per baseline; same data, same bytes.
+
+    curves: (steps, dollars an episode) by name of the run.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    if not curves:
+        raise BadInput("curves", 0, "give at least one run")
+    best = [best_so_far(curve) for curve in curves.values()]
+    mean = mean_curve(best)
+    lowest = min([value for _, value in mean] + list(goals.values()))
+    highest = _HIGHEST * max(goals.values(), default=mean[-1][1])
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+        axes = figure.subplots()
+        for curve in curves.values():
+            axes.plot(*_columns(curve), color=_SEED, linewidth=0.9)
+        axes.plot(*_columns(mean), color=_MEAN, linewidth=2.0)
+        for name, goal in goals.items():
+            axes.axhline(goal, color=_SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
+            beside: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+            axes.annotate(f"{name} {goal:.2f}", (1.0, goal), xytext=(4, -3), color=_SOFT, **beside)
+        axes.set_xlim(left=0.0)
+        top = max(value for curve in curves.values() for _, value in curve)
+        axes.set_ylim(0.9 * lowest, min(highest, 1.05 * max(top, *goals.values(), 0.0)))
+        axes.set_xlabel("environment steps, millions")
+        axes.set_ylabel("held-out cost, $ an episode")
+        runs = f"{len(curves)} seeds (light) and the mean of their best so far" if len(curves) > 1 else "one run"
+        axes.set_title(f"{title}: {runs}", loc="left", fontsize=10, color=_INK)
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+
+
+def _columns(curve: Curve) -> tuple[Floats, Floats]:
+    points = np.array(curve, dtype=np.float64)
+    return points[:, 0] / 1e6, points[:, 1]

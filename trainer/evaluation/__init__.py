@@ -1,1 +1,1 @@
-"""How good a policy is: the suite of cases, runs of every policy on them, intervals and the report."""
+"""How good a policy is: the suite of cases, every policy run on them, intervals and the report."""

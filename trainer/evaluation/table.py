@@ -17,8 +17,16 @@ from trainer.evaluation.episode import Run
 from trainer.evaluation.suite import Case
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("domain", "simulator/reference", "simulator/autoscaling", "trainer/policies", "trainer/evaluation")
-"""Folders whose code decides what a run comes to; a change in any of them makes stored rows stale."""
+SOURCES = (
+    "domain",
+    "simulator/reference",
+    "simulator/autoscaling",
+    "trainer/policies",
+    "trainer/baselines",
+    "trainer/episodes.py",
+    "trainer/evaluation/episode.py",
+)
+"""Folders and files whose code decides what a run comes to; a change in any of them makes stored rows stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,9 @@ class Row:
     interruptions: int
     lost_core_s: float
     peak_cores: int
-    first_core_s: float | None
+    bursts: int
+    first_core_s: float
+    reclaimed: int
     idle_stretches: int
     idle_worst_min: float | None
     idle_released: bool
@@ -76,8 +86,7 @@ class Row:
     @classmethod
     def of(cls, policy: str, policy_key: str, case: Case, run: Run) -> Self:
         """Build the row of a run."""
-        measures = {name: getattr(run.measures, name) for name in _MEASURES if hasattr(run.measures, name)}
-        measures.setdefault("first_core_s", None)
+        measures = {field.name: getattr(run.measures, field.name) for field in fields(run.measures)}
         return cls(
             policy=policy,
             policy_key=policy_key,
@@ -96,17 +105,17 @@ class Row:
 
 
 _COLUMNS: Mapping[str, str] = {field.name: str(field.type) for field in fields(Row)}
-_MEASURES = tuple(_COLUMNS)[9:-3]
 
 
 @cache
 def code_version() -> str:
     """Return a digest (12 hex digits) over the source text that decides results."""
     digest = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(path.relative_to(ROOT).as_posix().encode("utf-8"))
-            digest.update(path.read_bytes())
+    for source in SOURCES:
+        for path in sorted((ROOT / source).rglob("*.py")) or [ROOT / source]:
+            if path.is_file():
+                digest.update(path.relative_to(ROOT).as_posix().encode("utf-8"))
+                digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 

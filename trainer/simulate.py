@@ -13,7 +13,8 @@ import numpy as np
 
 from domain.workload import Trace
 from simulator.reference import Measures, Simulation, SimulationConfig, StepResult
-from trainer.policies.base import AnySimulation, SimulatedPolicy
+from trainer.episodes import begin
+from trainer.policies.base import SimulatedPolicy
 
 FAST, PLAIN = "numba", "plain"
 """Names of the engines: the compiled kernel, and the plain twin that it is held to bit for bit."""
@@ -67,11 +68,6 @@ class Run:
         return about | figures
 
 
-def engine_of(config: SimulationConfig, trace: Trace, seed: int) -> tuple[AnySimulation, str]:
-    """Return a simulation and the name of its engine."""
-    return Simulation(config, trace, seed), PLAIN
-
-
 def play(
     policy: SimulatedPolicy,
     named: str,
@@ -87,9 +83,8 @@ def play(
     A constant fleet is there from the start. named: what the report calls the policy. keep_steps: keep a row per step. told: called after each step with the
     number of steps and of finished jobs. Raises TraceError when a job fits no VM type.
     """
-    config = policy.world(config)
-    simulation, engine = engine_of(config, trace, seed)
-    policy.start(config, trace)
+    simulation = begin(policy, config, trace, seed)
+    engine = PLAIN if isinstance(simulation, Simulation) else FAST
     rows = []
     while not (simulation.finished or simulation.truncated):
         result = simulation.step_orders(policy.choose(simulation))
@@ -97,7 +92,7 @@ def play(
             rows.append(_row(result))
         if told is not None:
             told(result.info.step, result.info.finished)
-    return Run(named, trace, seed, config, engine, simulation.truncated, simulation.measures(), tuple(rows))
+    return Run(named, trace, seed, simulation.config, engine, simulation.truncated, simulation.measures(), tuple(rows))
 
 
 def write_steps(run: Run, path: Path) -> None:

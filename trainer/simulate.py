@@ -80,8 +80,9 @@ def play(
 ) -> Run:
     """Run one episode to its end or truncation.
 
-    A constant fleet is there from the start. named: what the report calls the policy. keep_steps: keep a row per step. told: called after each step with the
-    number of steps and of finished jobs. Raises TraceError when a job fits no VM type.
+    A constant fleet is there from the start. named: what the report calls the policy. keep_steps: keep a row per step.
+    told: called after each step with the number of steps and of finished jobs. Raises TraceError when a job fits no VM
+    type.
     """
     simulation = begin(policy, config, trace, seed)
     engine = PLAIN if isinstance(simulation, Simulation) else FAST

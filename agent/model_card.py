@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -89,8 +90,9 @@ def heads_of(card: ModelCard) -> tuple[tuple[Choice, ...], ...]:
         if card.actions != wanted:
             raise ValueError(f"its actions are not {', '.join(wanted)}")
         return ((Choice(0, 0), *(Choice(kind, change) for kind in range(kinds) for change in (1, -1))),)
-    pairs = [tuple(int(part) for part in action.split(":")) for action in card.actions]
-    if not pairs or any(len(pair) != 2 for pair in pairs):
+    found = [re.fullmatch(r"(\d{1,3}):([+-]?\d{1,3})", action) for action in card.actions]
+    pairs = [(int(pair[1]), int(pair[2])) for pair in found if pair]
+    if not pairs or len(pairs) != len(found):
         raise ValueError("its actions are not pairs of a type and a change, such as 0:-5")
     heads = tuple(tuple(Choice(k, pair[1]) for pair in pairs if pair[0] == k) for k in range(kinds))
     in_order = [(choice.kind, choice.change) for head in heads for choice in head]

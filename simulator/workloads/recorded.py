@@ -1,19 +1,26 @@
-"""The recorded day that ships with the program, squeezed into one hour that a small fleet can carry."""
+"""Recorded job logs that ship with the program: an hour for the dry run, and the windows of evaluation (§7.3, §11)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.workloads.swf import SwfOptions, read_swf
 
-NASA_DAY = Path(__file__).parent / "data" / "nasa_ipsc_1993_day.swf.gz"
+DATA = Path(__file__).parent / "data"
+NASA_DAY = DATA / "nasa_ipsc_1993_day.swf.gz"
 NASA_DAY_NAME = "Friday 26 November 1993"
 NASA_DAY_START_S = 56 * 86_400.0
 """Midnight of that day on the clock of the log, whose first day is Friday 1 October 1993."""
 SQUEEZE = 24.0
 """Hours of the recording in one hour of the trace."""
+_HOUR_S, _DAY_S = 3_600.0, 86_400.0
+_THINNING_SEED = 5
 
 
 def nasa_hour(load: float = 0.45, max_cores: int = 42, seed: int = 1993) -> tuple[Trace, str]:
@@ -48,3 +55,84 @@ def _options(thin: float, seed: int) -> SwfOptions:
     return SwfOptions(
         from_s=NASA_DAY_START_S, hours=24.0, time_scale=SQUEEZE, run_scale=1.0 / SQUEEZE, thin=thin, seed=seed
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of a log and its scaling.
+
+    log: `nasa`, `hpc2n` or `lcg`. file: in the folder of recorded data. from_s, hours: the stretch on the log's own
+    clock. time_scale: divides arrivals. run_scale: divides run times. thin: share of the one-core jobs kept.
+    """
+
+    log: str
+    file: str
+    from_s: float
+    hours: float
+    time_scale: float
+    run_scale: float
+    thin: float = 1.0
+
+    @property
+    def span_s(self) -> float:
+        """Seconds of the trace in which jobs arrive."""
+        return self.hours * _HOUR_S / self.time_scale
+
+    @property
+    def scaling(self) -> str:
+        """The scaling as the trace's name tells it: the two divisors, and the share of jobs kept if not all."""
+        kept = f"-keep{self.thin:g}" if self.thin < 1 else ""
+        return f"time{self.time_scale:g}-run{self.run_scale:g}{kept}"
+
+
+def _nasa(day: int, file: str) -> Window:
+    return Window("nasa", file, day * _DAY_S, 24.0, time_scale=6.0, run_scale=6.0)
+
+
+def _hpc2n(day: int, thin: float) -> Window:
+    return Window("hpc2n", f"hpc2n_2002_day_{day}", day * _DAY_S, 120.0, time_scale=24.0, run_scale=24.0, thin=thin)
+
+
+def _lcg(hour: int, thin: float = 1.0) -> Window:
+    return Window("lcg", f"lcg_2005_hour_{hour:02}", hour * _HOUR_S, 8.0, time_scale=2.0, run_scale=8.0, thin=thin)
+
+
+WINDOWS: Mapping[str, Window] = MappingProxyType(
+    {
+        "nasa-1993-10-08": _nasa(7, "nasa_ipsc_1993_10_08"),
+        "nasa-1993-10-20": _nasa(19, "nasa_ipsc_1993_10_20"),
+        "nasa-1993-12-15": _nasa(75, "nasa_ipsc_1993_12_15"),
+        "hpc2n-2002-day-24": _hpc2n(24, thin=0.5),
+        "hpc2n-2002-day-43": _hpc2n(43, thin=0.4),
+        "hpc2n-2002-day-49": _hpc2n(49, thin=0.45),
+        "lcg-2005-hour-00": _lcg(0),
+        "lcg-2005-hour-24": _lcg(24),
+        "lcg-2005-hour-40": _lcg(40, thin=0.55),
+    }
+)
+"""Three windows of each of three logs, by name; the offered load is 0.39 to 0.54 of 140 cores."""
+
+
+@cache
+def window(name: str) -> Trace:
+    """Return a window as a trace of one-core jobs named after it and its scaling; BadInput lists the windows."""
+    if name not in WINDOWS:
+        raise BadInput("window", name, f"choose one of {', '.join(WINDOWS)}")
+    cut = WINDOWS[name]
+    options = SwfOptions(
+        from_s=cut.from_s,
+        hours=cut.hours,
+        time_scale=cut.time_scale,
+        run_scale=1.0 / cut.run_scale,
+        thin=cut.thin,
+        seed=_THINNING_SEED,
+    )
+    return read_swf(DATA / f"{cut.file}.swf.gz", options, name=f"{name}-{cut.scaling}")[0]
+
+
+def windows() -> dict[str, tuple[Trace, ...]]:
+    """Return the windows by log: `nasa`, `hpc2n`, `lcg`."""
+    by_log: dict[str, list[Trace]] = {}
+    for name, cut in WINDOWS.items():
+        by_log.setdefault(cut.log, []).append(window(name))
+    return {log: tuple(traces) for log, traces in by_log.items()}

@@ -150,10 +150,11 @@ def _recorded(stream: Iterable[str], path: Path, options: SwfOptions, drops: Cou
             raise TraceError(
                 f"{where}: fields", len(fields), f"the format has {_FIELDS} fields: mend or remove the line"
             )
-        values = {i: _number(fields[i - 1], where, field) for i, field in _READ.items()}
-        processors = int(values[5]) if values[5] > 0 else int(values[8])
+        values = {i: _number(fields[i - 1], where, f"field {i} ({field})") for i, field in _READ.items()}
+        used = 5 if values[5] > 0 else 8
+        processors = int(values[used])
         if processors > _MOST_PROCESSORS:
-            raise TraceError(f"{where}: processors", processors, f"give at most {_MOST_PROCESSORS}")
+            raise TraceError(f"{where}: field {used} ({_READ[used]})", processors, f"give at most {_MOST_PROCESSORS}")
         if values[4] <= 0:
             drops[Dropped.NO_RUN_TIME] += 1
         elif processors <= 0:

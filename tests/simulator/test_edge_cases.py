@@ -141,6 +141,14 @@ def test_an_interrupted_job_that_had_waited_keeps_its_place_at_the_head() -> Non
     assert (result.info.executing, result.info.waiting, result.info.finished) == (2, 3, 1)
 
 
+def test_a_fleet_without_any_vm_of_two_types_runs_on_the_third() -> None:
+    simulation = Simulation(config(initial=(2, 0, 0)), make_trace("x", [0.0] * 5, [50.0] * 5))
+    assert simulation.mask().tolist() == [True, True, True, True, False, True, False]
+    result = simulation.step([0, -1, -2])
+    assert result.info.outcome == ((0, 0, 0), (0, 0, 0), (0, 1, 2))
+    assert (result.info.ready, result.info.finished, result.info.executing) == ((2, 0, 0), 4, 1)
+
+
 def test_all_vms_booting_gives_zero_use_and_jobs_wait() -> None:
     empty = config(initial=(0, 0, 0), minimum=(0, 0, 0), boot_low_s=90.0, boot_high_s=90.0)
     simulation = Simulation(empty, make_trace("x", [0.0], [5.0]))

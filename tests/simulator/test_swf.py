@@ -94,6 +94,14 @@ def test_crlf_duplicate_ids_and_gzip_are_read(tmp_path: Path) -> None:
     assert read_swf(packed)[0].name == "packed"
 
 
+def test_a_log_over_years_keeps_the_order_of_its_jobs(tmp_path: Path) -> None:
+    late = 3 * 10**8
+    lines = [line(i, late + i, 0.001 * i, 1) for i in range(5, 0, -1)]
+    trace, _ = read_swf(log(tmp_path, line(9, 0, 1, 1), *lines))
+    assert trace.job_id.tolist() == [9, 1, 2, 3, 4, 5]
+    assert trace.arrival_s.tolist() == [0.0, *(late + i for i in range(1, 6))]
+
+
 @pytest.mark.parametrize("content", [b"", b"; only a header\n;\n", b"\n\n"])
 def test_empty_and_header_only_files_give_no_jobs(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "empty.swf"
@@ -105,9 +113,13 @@ def test_empty_and_header_only_files_give_no_jobs(tmp_path: Path, content: bytes
 @pytest.mark.parametrize(
     ("bad", "text"),
     [
-        (line(1, "x", 1, 1), r"log\.swf line 3: submit time is 'x': give a number"),
-        (line(1, 0, "nan", 1), r"log\.swf line 3: run time is 'nan'"),
-        (line(1, 0, 1, 10**9), r"log\.swf line 3: processors is 1000000000: give at most 1000000"),
+        (line(1, "x", 1, 1), r"log\.swf line 3: field 2 \(submit time\) is 'x': give a number"),
+        (line(1, 0, "nan", 1), r"log\.swf line 3: field 4 \(run time\) is 'nan'"),
+        (
+            line(1, 0, 1, 10**9),
+            r"log\.swf line 3: field 5 \(allocated processors\) is 1000000000: give at most 1000000",
+        ),
+        (line(1, 0, 1, -1, requested=10**9), r"log\.swf line 3: field 8 \(requested processors\) is 1000000000"),
         ("1 2 3", r"log\.swf line 3: fields is 3: the format has 18 fields"),
     ],
 )

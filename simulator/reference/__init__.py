@@ -4,7 +4,7 @@ from simulator.reference.actions import MULTI_CHANGES, Order
 from simulator.reference.compat import COMPAT, EXACT, Compat, compat_rows
 from simulator.reference.configuration import PRESETS, PRICES, SimulationConfig, preset
 from simulator.reference.measures import Measures
-from simulator.reference.simulation import EpisodeOver, SavedState, Simulation
+from simulator.reference.simulation import EpisodeOver, SavedState, Simulation, Watch
 from simulator.reference.view import FleetView, QueueView, StepInfo, StepResult
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "SimulationConfig",
     "StepInfo",
     "StepResult",
+    "Watch",
     "compat_rows",
     "preset",
 ]

@@ -6,7 +6,7 @@ It is the slow twin that faster kernels are held to, and the counterfactual of t
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,7 @@ from simulator.reference.actions import (
 from simulator.reference.compat import EXACT, published_observation
 from simulator.reference.configuration import SimulationConfig
 from simulator.reference.jobs import JobColumns
+from simulator.reference.machine import Machine
 from simulator.reference.measures import Measures, Tally
 from simulator.reference.streams import Streams
 from simulator.reference.view import FleetView, StepInfo, StepResult, fleet_view, step_info
@@ -52,14 +53,23 @@ class SavedState:
     identity: tuple[SimulationConfig, str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Somebody who looks at the fleet every `every_s` within each step, at its end too; looking changes nothing."""
+
+    every_s: float
+    look: Callable[[Simulation], None]
+
+
 class Simulation:
     """One episode at a time over one trace. The same configuration, trace, seed and actions give the same bits."""
 
-    def __init__(self, config: SimulationConfig, trace: Trace, seed: int = 0) -> None:
+    def __init__(self, config: SimulationConfig, trace: Trace, seed: int = 0, watch: Watch | None = None) -> None:
         """Check the trace against the configuration and reset; TraceError when a job is wider than every VM type."""
         self.config = config
         self.trace = trace
         self.seed = seed
+        self._watch = watch
         self._jobs = JobColumns(trace, config)
         self.reset()
 
@@ -119,7 +129,7 @@ class Simulation:
         world.dispatch()
         self._account.charge_step_start(self.config, world.machines)
         self._steps += 1
-        world.run_until(self._steps * self.config.step_s + self.config.clock_offset_s)
+        self._run_until(self._steps * self.config.step_s + self.config.clock_offset_s)
         self._account.charge_step_end(
             self.config,
             world.machines,
@@ -140,6 +150,28 @@ class Simulation:
             truncated=self.truncated,
             info=info,
         )
+
+    def _run_until(self, end: float) -> None:
+        if self._watch is not None:
+            start, every_s = self._world.now, self._watch.every_s
+            for number in range(1, round((end - start) / every_s) + 1):
+                self._world.run_until(min(start + number * every_s, end))
+                self._watch.look(self)
+        self._world.run_until(end)
+
+    @property
+    def now_s(self) -> float:
+        """Simulated seconds since the episode began."""
+        return self._world.now
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """Every VM there is, booting and draining ones too, in the order of their requests; for reading only."""
+        return tuple(self._world.machines)
+
+    def work_lost(self, machine: Machine) -> float:
+        """Return the core-seconds that the jobs of a VM would lose if it went now."""
+        return self._world.work_lost(machine)
 
     def observe(self) -> NDArray[np.float32]:
         """Return obs-7 at this instant."""

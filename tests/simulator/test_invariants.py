@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.workload import WHOLE_VM, Trace, make_trace
-from simulator.reference import Simulation, SimulationConfig, preset
+from simulator.reference import Simulation, SimulationConfig, Watch, preset
+from simulator.workloads.synthetic import train_fit
 
 WIDTHS = st.sampled_from([1, 1, 1, 2, 4, 8, WHOLE_VM])
 ACTIONS = st.lists(st.one_of(st.integers(0, 6), st.tuples(*[st.integers(-5, 5)] * 3)), min_size=1, max_size=25)
@@ -176,3 +177,14 @@ def test_halving_the_step_leaves_waits_and_work_of_a_constant_fleet_unchanged(tr
     assert runs[0].measures().p95_wait_s == runs[1].measures().p95_wait_s
     assert runs[0].measures().executed_core_s == runs[1].measures().executed_core_s
     assert runs[0].steps in (runs[1].steps // 2, (runs[1].steps + 1) // 2)
+
+
+def test_watching_an_episode_changes_nothing_and_sees_every_moment_asked_for() -> None:
+    seen: list[float] = []
+    alone = Simulation(SimulationConfig(), train_fit(), seed=3)
+    watched = Simulation(SimulationConfig(), train_fit(), seed=3, watch=Watch(10.0, lambda s: seen.append(s.now_s)))
+    for action in np.random.default_rng(5).integers(0, 7, size=40).tolist():
+        mine, theirs = alone.step(action), watched.step(action)
+        assert (mine.rent, mine.penalty, mine.info) == (theirs.rent, theirs.penalty, theirs.info)
+        np.testing.assert_array_equal(mine.obs, theirs.obs)
+    assert seen == [10.0 * number for number in range(1, 241)]

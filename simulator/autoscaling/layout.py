@@ -1,0 +1,276 @@
+"""What one copy of the simulated world consists of in memory: records of fixed layout, one row of each per copy.
+
+A copy's rows are small and stand together, so that a batch of hundreds stays in the processor's cache. Only `waits`,
+and for closed-loop or backfilled traces `side`, `ring` and `pending`, have a row as long as the trace: at most 60
+bytes per job and copy in all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Records = NDArray[Any]
+"""A structured array. Its records are `Any` to the type checker: numba alone knows their fields."""
+
+GONE, BOOTING, READY, DRAINING = 0, 1, 2, 3
+"""States of a VM's slot."""
+
+READY_LIST, BOOTING_LIST, FREE_LIST = 0, 1, 2
+"""Rows of `slots`: ready VMs in request order, booting ones, and slots without a VM."""
+
+SETTINGS = np.dtype(
+    [
+        ("step_s", "f8"),
+        ("step_ms", "i8"),
+        ("waiting_price_micro", "i8"),
+        ("cooldown_s", "f8"),
+        ("sample_interval_s", "f8"),
+        ("samples_needed", "i8"),
+        ("idle_cpu", "f8"),
+        ("base_ram_gb", "f8"),
+        ("max_steps", "i8"),
+        ("max_cores", "i8"),
+        ("dispatch", "i8"),
+        ("removal_choice", "i8"),
+        ("removal_mode", "i8"),
+        ("cooldown_scope", "i8"),
+        ("cpu_sampling", "i8"),
+        ("billing", "i8"),
+        ("backfill", "i8"),
+        ("cancel_booting", "i8"),
+        ("bill_from_ready", "i8"),
+        ("integral_penalty", "i8"),
+        # The fields below say what may be left out because nobody can see it.
+        ("fractions_exact", "i8"),
+        ("largest_cores", "i8"),
+    ],
+    align=True,
+)
+"""The configuration; enumerations are positions in their definition."""
+
+KINDS = np.dtype(
+    [
+        ("cores", "i8"),
+        ("ram_gb", "f8"),
+        ("speed", "f8"),
+        ("boot_low_s", "f8"),
+        ("boot_high_s", "f8"),
+        ("price_micro", "i8"),
+        ("limit", "i8"),
+        ("minimum", "i8"),
+        ("initial", "i8"),
+        ("by_size", "i8"),
+    ],
+    align=True,
+)
+"""One VM type. by_size: in row i, the type at position i when types with more cores come first."""
+
+TRACES = np.dtype(
+    [
+        ("first", "i8"),
+        ("jobs", "i8"),
+        ("closed_loop", "i8"),
+        ("fixed_first", "i8"),
+        ("fixed", "i8"),
+        ("stage_first", "i8"),
+        ("stages", "i8"),
+        ("serial_fraction", "f8"),
+    ],
+    align=True,
+)
+"""Where a trace stands in `jobs`, `fixed_jobs` and `stages`, and whether stages release one another."""
+
+JOBS = np.dtype(
+    [
+        ("arrival_s", "f8"),
+        ("service_s", "f8"),
+        ("ram_gb", "f8"),
+        ("submitted_core_s", "f8"),
+        ("job_id", "i8"),
+        ("pause_s", "f8"),
+        ("width", "i4"),
+        ("stage", "i4"),
+    ],
+    align=True,
+)
+"""One job. An open trace's jobs stand in the order of the queue (arrival, id), a closed loop's in the trace's order.
+
+submitted_core_s: work of the job that is submitted at this position, which is another one where two stages have jobs
+of one arrival.
+"""
+
+STAGES = np.dtype([("jobs", "i8"), ("released_first", "i8"), ("released", "i8")], align=True)
+"""A stage of a closed loop: its jobs, and which entries of `released_jobs` its end releases."""
+
+COPIES = np.dtype(
+    [
+        ("now", "f8"),
+        ("next_boot", "f8"),
+        ("next_reading", "f8"),
+        ("seed", "u8"),
+        ("steps", "i8"),
+        ("trace", "i8"),
+        ("first", "i8"),
+        ("jobs", "i8"),
+        ("closed_loop", "i8"),
+        ("over", "i8"),
+        ("head", "i8"),
+        ("submitted", "i8"),
+        ("submitted_before", "i8"),
+        ("next_fixed", "i8"),
+        ("waiting", "i8"),
+        ("executing", "i8"),
+        ("finished", "i8"),
+        ("ready", "i8"),
+        ("booting", "i8"),
+        ("free_slots", "i8"),
+        ("free_cores", "i8"),
+        ("busy_cores", "i8"),
+        ("ready_cores", "i8"),
+        ("next_number", "i8"),
+        ("next_place", "i8"),
+        ("running_head", "i8"),
+        ("running", "i8"),
+        ("sequence", "i8"),
+        ("side_head", "i8"),
+        ("side_end", "i8"),
+        ("pending_head", "i8"),
+        ("pending_end", "i8"),
+        ("rate_micro", "i8"),
+        ("queued_core_s", "f8"),
+        ("finished_core_s", "f8"),
+        ("executed_core_s", "f8"),
+        ("lost_core_s", "f8"),
+        ("busy_core_s", "f8"),
+        ("ready_core_s", "f8"),
+        ("waiting_job_s", "f8"),
+        ("interruptions", "i8"),
+        ("removal_draws", "i8"),
+        ("burst_open", "i8"),
+        ("burst_since", "f8"),
+        ("bursts", "i8"),
+        ("bursts_answered", "i8"),
+        ("burst_wait_s", "f8"),
+        ("rent_dollars", "i8"),
+        ("rent_units", "i8"),
+        ("penalty_dollars", "i8"),
+        ("penalty_units", "i8"),
+        ("step_rent", "i8"),
+        ("step_penalty", "i8"),
+        ("allocated", "f8"),
+        ("peak_cores", "i8"),
+    ],
+    align=True,
+)
+"""The scalars of a copy.
+
+head: submitted position of the first job that has never left the queue. running_head, running: the ring `running`.
+side_head, side_end: the jobs in `side`. pending_head, pending_end: released jobs that have not arrived yet.
+rate_micro: price of all VMs in millionths of a dollar per hour. Totals of rent and penalty are whole dollars and units
+(`simulator.reference.accounting`) of a dollar begun. Bursts: as in `simulator.reference.bursts`.
+"""
+
+COUNTS = np.dtype(
+    [
+        ("present", "i8"),
+        ("ready", "i8"),
+        ("booting", "i8"),
+        ("requests", "i8"),
+        ("added_at", "f8"),
+        ("removed_at", "f8"),
+        ("cooling_out", "i8"),
+        ("cooling_in", "i8"),
+        ("step_added", "i8"),
+        ("step_removed", "i8"),
+        ("step_refused", "i8"),
+        ("added", "i8"),
+        ("removed", "i8"),
+        ("refused", "i8"),
+    ],
+    align=True,
+)
+"""The counts of one VM type; cooling_out, cooling_in: whether a change was barred when the step began."""
+
+VMS = np.dtype(
+    [
+        ("used_ram_gb", "f8"),
+        ("ready_at", "f8"),
+        ("idle_since", "f8"),
+        ("number", "i4"),
+        ("free", "i4"),
+        ("cores", "i4"),
+        ("jobs", "i4"),
+        ("kind", "i2"),
+        ("state", "i2"),
+    ],
+    align=True,
+)
+"""What every event of a VM touches. ready_at: while it boots, when it will be ready."""
+
+METERS = np.dtype(
+    [
+        ("requested_at", "f8"),
+        ("billed_ms", "i8"),
+        ("busy_core_s", "f8"),
+        ("step_busy_core_s", "f8"),
+        ("counted_to", "f8"),
+        ("cpu_readings", "f8"),
+        ("ram_readings", "f8"),
+        ("readings", "i8"),
+    ],
+    align=True,
+)
+"""What only some ways of billing and of measuring CPU need of a VM."""
+
+RUNNING = np.dtype(
+    [
+        ("end", "f8"),
+        ("start", "f8"),
+        ("waited", "f8"),
+        ("remaining", "f8"),
+        ("position", "i4"),
+        ("sequence", "i4"),
+        ("count", "i4"),
+        ("slot", "i4"),
+    ],
+    align=True,
+)
+"""Jobs that started together on one VM and end together: `count` successive one-core jobs, or one job of any width.
+
+waited: seconds in the queue, -1 where it is start minus arrival. remaining: seconds of service left at the start.
+"""
+
+SIDE = np.dtype([("since", "f8"), ("waited", "f8"), ("remaining", "f8"), ("position", "i8")], align=True)
+"""A waiting job that left the queue's order once: interrupted, or passed over by backfill (position -1: taken)."""
+
+TIMED_JOBS = np.dtype([("time", "f8"), ("job", "i4")])
+"""A job of a closed loop with its arrival: submitted (`ring`) or to come (`pending`)."""
+
+
+class Worlds(NamedTuple):
+    """All copies with what they share. B copies, N types, V slots for VMs, R running entries."""
+
+    settings: Records  # (1,)
+    kinds: Records  # (N,)
+    traces: Records
+    jobs: Records
+    fixed_jobs: NDArray[np.int32]
+    stages: Records
+    released_jobs: NDArray[np.int32]
+    waiting_log: NDArray[np.float32]  # by number of waiting jobs
+    copies: Records  # (B,)
+    counts: Records  # (B, N)
+    vms: Records  # (B, V)
+    meters: Records  # (B, V)
+    slots: NDArray[np.int16]  # (B, 3, V)
+    running: Records  # (B, R), R a power of two
+    side: Records  # (B, S)
+    ring: Records  # (B, J), closed loops only
+    pending: Records  # (B, J), closed loops only
+    stage_left: NDArray[np.int32]  # (B, stages)
+    waits: NDArray[np.float64]  # (B, J): seconds in the queue, in order of finishing
+    scratch: NDArray[np.float64]  # (2, V)
+    gathered: NDArray[np.int32]  # (R,)

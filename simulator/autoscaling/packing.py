@@ -1,0 +1,203 @@
+"""Turns a configuration and its traces into the flat records that the kernel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.errors import BadInput
+from domain.observations.autoscale import WAITING_SCALE_JOBS
+from domain.workload import NO_STAGE, Trace
+from simulator.autoscaling.layout import (
+    COPIES,
+    COUNTS,
+    JOBS,
+    KINDS,
+    METERS,
+    RUNNING,
+    SETTINGS,
+    SIDE,
+    STAGES,
+    TIMED_JOBS,
+    TRACES,
+    VMS,
+    Records,
+    Worlds,
+)
+from simulator.reference.configuration import (
+    Billing,
+    CooldownScope,
+    CpuSampling,
+    Dispatch,
+    RemovalChoice,
+    RemovalMode,
+    SimulationConfig,
+)
+from simulator.reference.jobs import JobColumns
+
+_SAME_NAME = (
+    *("step_s", "cooldown_s", "sample_interval_s", "samples_needed", "idle_cpu"),
+    *("base_ram_gb", "max_steps", "max_cores", "backfill", "cancel_booting", "bill_from_ready", "integral_penalty"),
+)
+_ENUMERATIONS = {
+    "dispatch": Dispatch,
+    "removal_choice": RemovalChoice,
+    "removal_mode": RemovalMode,
+    "cooldown_scope": CooldownScope,
+    "cpu_sampling": CpuSampling,
+    "billing": Billing,
+}
+_ELSEWHERE = (
+    *("types", "limits", "minimum", "initial", "speed", "waiting_price_per_hour"),
+    *("boot_low_s", "boot_high_s", "boot_lows_s", "boot_highs_s"),
+)
+_LARGEST_STEP_CHARGE = 2**62
+
+
+def unsupported(config: SimulationConfig) -> str | None:
+    """Return the name of a field whose value only the reference simulator understands, None when there is none."""
+    known = {*_SAME_NAME, *_ENUMERATIONS, *_ELSEWHERE}
+    for field in fields(config):
+        if field.name in known:
+            continue
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if getattr(config, field.name) != default:
+            return field.name
+    return None
+
+
+def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worlds:
+    """Return the memory of `copies` copies over these traces, not reset yet.
+
+    Raises TraceError for a job that fits no VM type, BadInput for a setting that only the reference simulator has.
+    """
+    if not traces:
+        raise BadInput("traces", traces, "give at least one trace")
+    if copies < 1:
+        raise BadInput("copies", copies, "give 1 or more")
+    foreign = unsupported(config)
+    if foreign is not None:
+        remedy = "leave the default, or use simulator.reference.Simulation"
+        raise BadInput(foreign, getattr(config, foreign), remedy)
+    settings, kinds = _settings(config), _kinds(config)
+    longest = max(trace.jobs for trace in traces)
+    _check_charges(config, settings, kinds, longest)
+    packed = [_pack_trace(trace, config) for trace in traces]
+    rows = np.zeros(len(traces), dtype=TRACES)
+    parts: dict[str, list[NDArray[np.generic]]] = {"jobs": [], "fixed": [], "stages": [], "released": []}
+    ends = dict.fromkeys(parts, 0)
+    for row, trace, (jobs, fixed, stages, released) in zip(rows, traces, packed, strict=True):
+        stages["released_first"] += ends["released"]
+        row["first"], row["jobs"], row["closed_loop"] = ends["jobs"], jobs.size, trace.staged
+        row["fixed_first"], row["fixed"] = ends["fixed"], fixed.size
+        row["stage_first"], row["stages"] = ends["stages"], stages.size
+        row["serial_fraction"] = trace.serial_fraction
+        for name, part in (("jobs", jobs), ("fixed", fixed), ("stages", stages), ("released", released)):
+            parts[name].append(part)
+            ends[name] += part.size
+    closed = max((trace.jobs for trace in traces if trace.staged), default=0)
+    slots = max(sum(config.limits), 1)
+    entries = 1 << max(config.max_cores, 1).bit_length()
+    aside = longest if config.backfill or closed else config.max_cores
+    return Worlds(
+        settings=settings,
+        kinds=kinds,
+        traces=rows,
+        jobs=np.concatenate(parts["jobs"]),
+        fixed_jobs=np.concatenate(parts["fixed"]).astype(np.int32),
+        stages=np.concatenate(parts["stages"]),
+        released_jobs=np.concatenate(parts["released"]).astype(np.int32),
+        waiting_log=_waiting_log(longest),
+        copies=np.zeros(copies, dtype=COPIES),
+        counts=np.zeros((copies, len(config.types)), dtype=COUNTS),
+        vms=np.zeros((copies, slots), dtype=VMS),
+        meters=np.zeros((copies, slots), dtype=METERS),
+        slots=np.zeros((copies, 3, slots), dtype=np.int16),
+        running=np.zeros((copies, entries), dtype=RUNNING),
+        side=np.empty((copies, max(aside, 1)), dtype=SIDE),
+        ring=np.empty((copies, max(closed, 1)), dtype=TIMED_JOBS),
+        pending=np.empty((copies, max(closed, 1)), dtype=TIMED_JOBS),
+        stage_left=np.zeros((copies, max(1, *(row["stages"] for row in rows))), dtype=np.int32),
+        waits=np.empty((copies, max(longest, 1)), dtype=np.float64),
+        scratch=np.zeros((2, slots), dtype=np.float64),
+        gathered=np.zeros(entries, dtype=np.int32),
+    )
+
+
+def _settings(config: SimulationConfig) -> Records:
+    settings = np.zeros(1, dtype=SETTINGS)
+    for name in _SAME_NAME:
+        settings[0][name] = getattr(config, name)
+    for name, enumeration in _ENUMERATIONS.items():
+        settings[0][name] = list(enumeration).index(getattr(config, name))
+    settings[0]["step_ms"] = round(config.step_s * 1000)
+    settings[0]["waiting_price_micro"] = round(config.waiting_price_per_hour * 1_000_000)
+    return settings
+
+
+def _kinds(config: SimulationConfig) -> Records:
+    kinds = np.zeros(len(config.types), dtype=KINDS)
+    kinds["cores"], kinds["limit"] = config.cores, config.limits
+    kinds["minimum"], kinds["initial"] = config.minimum, config.initial
+    kinds["ram_gb"] = [kind.memory_gb for kind in config.types]
+    kinds["speed"] = config.speeds
+    kinds["boot_low_s"], kinds["boot_high_s"] = zip(*config.boot_ranges_s, strict=True)
+    kinds["price_micro"] = [round(kind.price_per_hour * 1_000_000) for kind in config.types]
+    kinds["by_size"] = sorted(range(len(config.types)), key=lambda k: -config.cores[k])
+    return kinds
+
+
+def _check_charges(config: SimulationConfig, settings: Records, kinds: Records, jobs: int) -> None:
+    """Refuse a setting in which the rent or penalty of one step may not fit into 64 bits."""
+    # An hourly bill may charge an hour for each VM that comes and goes within a step.
+    step_ms = int(settings[0]["step_ms"]) + 3_600_000
+    rent = sum(int(kind["limit"]) * int(kind["price_micro"]) for kind in kinds) * step_ms * 2
+    penalty = jobs * step_ms * int(settings[0]["waiting_price_micro"])
+    if max(rent, penalty) > _LARGEST_STEP_CHARGE:
+        raise BadInput("step_s", config.step_s, "give a shorter step, or use simulator.reference.Simulation")
+
+
+def _waiting_log(longest: int) -> NDArray[np.float32]:
+    """Return the entry waiting_log of obs-v2 for each number of waiting jobs."""
+    waiting = np.arange(longest + 1, dtype=np.float64)
+    return np.minimum(np.log1p(waiting) / np.log1p(WAITING_SCALE_JOBS), 2.0).astype(np.float32)
+
+
+Packed = tuple[Records, NDArray[np.int64], Records, NDArray[np.int64]]
+
+
+def _pack_trace(trace: Trace, config: SimulationConfig) -> Packed:
+    """Return jobs, jobs with an arrival of their own, stages and released jobs of a trace."""
+    widest = max((cores for cores, limit in zip(config.cores, config.limits, strict=True) if limit > 0), default=0)
+    if trace.jobs > 0 and (widest == 0 or int(trace.width.max()) > widest):
+        JobColumns(trace, config)  # raises, naming the job
+    jobs = np.zeros(trace.jobs, dtype=JOBS)
+    if trace.staged:
+        order = np.arange(trace.jobs)
+        own = np.flatnonzero(trace.release_after == NO_STAGE)
+        fixed = own[np.lexsort((own, trace.arrival_s[own]))]
+        submitted = order
+        stages, released = _stages(trace)
+    else:
+        order = np.lexsort((order_of := np.arange(trace.jobs), trace.job_id, trace.arrival_s))
+        submitted = np.lexsort((order_of, trace.arrival_s))
+        fixed = released = np.empty(0, dtype=np.int64)
+        stages = np.zeros(0, dtype=STAGES)
+    jobs["arrival_s"], jobs["service_s"] = trace.arrival_s[order], trace.service_s[order]
+    jobs["ram_gb"], jobs["width"] = trace.ram_gb[order], trace.width[order]
+    jobs["job_id"], jobs["stage"], jobs["pause_s"] = trace.job_id[order], trace.stage[order], trace.pause_s[order]
+    jobs["submitted_core_s"] = (np.maximum(trace.width, 1) * trace.service_s)[submitted]
+    return jobs, fixed, stages, released
+
+
+def _stages(trace: Trace) -> tuple[Records, NDArray[np.int64]]:
+    stages = np.zeros(int(trace.stage.max()) + 1, dtype=STAGES)
+    stages["jobs"] = np.bincount(trace.stage, minlength=stages.size)
+    held = np.flatnonzero(trace.release_after != NO_STAGE)
+    released = held[np.lexsort((held, trace.release_after[held]))]
+    stages["released"] = np.bincount(trace.release_after[held], minlength=stages.size)
+    stages["released_first"] = np.cumsum(stages["released"]) - stages["released"]
+    return stages, released

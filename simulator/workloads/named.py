@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from domain.errors import BadInput, TraceError
 from domain.workload import Trace, make_trace
-from simulator.workloads.recorded import nasa_hour
+from simulator.workloads.recorded import WINDOWS, nasa_hour, window
 from simulator.workloads.saved import load_trace
 from simulator.workloads.swf import SwfOptions, WidthRule, read_swf
 from simulator.workloads.synthetic import BatchOrder, CoevolutionVariant, coevolution, train_fit, train_rand, train_text
@@ -106,6 +106,10 @@ def _coevolution(parameters: Parameters) -> Trace:
     return coevolution(_seed(parameters), generations=generations, variant=variant)
 
 
+def _recorded(name: str) -> Callable[[Parameters], Trace]:
+    return lambda _: window(name)
+
+
 def _log(path: Path, parameters: Parameters, largest_vm_cores: int) -> Trace:
     width = _take_choice(parameters, "width", WidthRule, WidthRule.SPLIT)
     seed = _take_whole(parameters, "seed", 0)
@@ -153,4 +157,5 @@ _NAMED: Mapping[str, Callable[[Parameters], Trace]] = {
     "train-rand": lambda parameters: train_rand(_seed(parameters)),
     "coevolution": _coevolution,
     "nasa": lambda parameters: nasa_hour(seed=_take_whole(parameters, "seed", 1993))[0],
+    **{name: _recorded(name) for name in WINDOWS},
 }

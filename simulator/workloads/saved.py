@@ -48,7 +48,7 @@ def save_trace(
 
 def load_trace(path: Path) -> Trace:
     """Read a saved trace; TraceError when a file is missing or malformed, or the CSV does not match its side file."""
-    side = _read_side(path)
+    side = origin_of(path)
     try:
         content = path.read_bytes()
     except OSError as fault:
@@ -84,7 +84,11 @@ def _side_file(path: Path) -> Path:
     return path.with_name(path.name + ".json")
 
 
-def _read_side(path: Path) -> dict[str, object]:
+def origin_of(path: Path) -> dict[str, object]:
+    """Return the side file of a saved trace: name, generator, version, seed, parameters, jobs, sha256 and the rest.
+
+    Raises TraceError when it is missing or no JSON object.
+    """
     side_file = _side_file(path)
     try:
         side = json.loads(side_file.read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ import gzip
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +27,7 @@ _READ = {
     11: "status",
 }
 _MOST_PROCESSORS = 1_000_000
+_TELL_EVERY = 5_000
 
 
 class WidthRule(StrEnum):
@@ -101,16 +102,23 @@ class _Recorded:
     processors: int
 
 
-def read_swf(path: Path, options: SwfOptions | None = None, name: str | None = None) -> tuple[Trace, SwfReport]:
+def read_swf(
+    path: Path,
+    options: SwfOptions | None = None,
+    name: str | None = None,
+    told: Callable[[int], None] | None = None,
+) -> tuple[Trace, SwfReport]:
     """Read a log (plain or .gz) line by line; TraceError names file, line and field of a malformed line.
 
-    Jobs are sorted by (submit time, number), since some logs are not; a number that occurs twice is numbered anew.
+    told: is called now and then with the number of lines read. Jobs are sorted by (submit time, number), since some
+    logs are not; a number that occurs twice is numbered anew.
     """
     options = options or SwfOptions()
     drops: Counter[Dropped] = Counter()
     try:
         with _open(path) as stream:
-            recorded = sorted(_recorded(stream, path, options, drops), key=lambda job: (job.submit_s, job.number))
+            lines_read = stream if told is None else _telling(stream, told)
+            recorded = sorted(_recorded(lines_read, path, options, drops), key=lambda job: (job.submit_s, job.number))
     except (OSError, EOFError, zlib.error) as fault:
         raise TraceError(
             f"log {path.name}", str(fault), "give a readable SWF file, plain or gzip-compressed"
@@ -136,6 +144,13 @@ def _open(path: Path) -> TextIO:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", errors="replace")
     return path.open("r", encoding="utf-8", errors="replace")
+
+
+def _telling(stream: Iterable[str], told: Callable[[int], None]) -> Iterator[str]:
+    for number, line in enumerate(stream):
+        if number % _TELL_EVERY == 0:
+            told(number)
+        yield line
 
 
 def _recorded(stream: Iterable[str], path: Path, options: SwfOptions, drops: Counter[Dropped]) -> Iterator[_Recorded]:

@@ -1,0 +1,237 @@
+"""`trimtab trace`: write a trace of jobs to a file, check one, or make one of a job log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agent.commands.options import JsonOption, duration_text, examples, print_json
+from domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from domain.workload import Trace
+    from simulator.workloads.swf import SwfReport
+
+OutputOption = Annotated[Path, typer.Option("--output", "-o", metavar="FILE.csv", help="CSV to write.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the program."""
+    trace = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Write a trace of jobs to a file, check one, or make one of a job log.",
+    )
+    trace.command(
+        epilog=examples(
+            "trimtab trace make train-rand:7 -o load.csv",
+            "trimtab trace make coevolution:seed=3,generations=5 -o loop.csv --json",
+        )
+    )(make)
+    trace.command(epilog=examples("trimtab trace check load.csv", "trimtab trace check load.csv --json"))(check)
+    trace.command(
+        "import-swf",
+        epilog=examples(
+            "trimtab trace import-swf log.swf.gz -o log.csv --hours 24",
+            "trimtab trace import-swf log.swf -o day.csv --from-s 86400 --hours 24 \\",
+            "    --time-scale 6 --run-scale 0.1667 --thin 0.5",
+        ),
+    )(import_swf)
+    app.add_typer(trace, name="trace")
+
+
+def make(
+    workload: Annotated[str, typer.Argument(metavar="NAME[:SEED|PARAMETERS]", help="As for simulate --workload.")],
+    output: OutputOption,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a generated trace to a CSV, and to FILE.csv.json how it was made and the CSV's SHA-256.
+
+    The same text makes the same file. `simulate --workload FILE.csv` plays it.
+    """
+    from simulator.workloads.saved import save_trace
+    from trainer.workloads import workload_of
+
+    trace = workload_of(workload)
+    generator, seed, parameters = origin(workload)
+    _may_write(output, force)
+    digest = save_trace(trace, output, generator=generator, version=_version(), seed=seed, parameters=parameters)
+    _show({"file": str(output), "sha256": digest, **summary(trace)}, as_json)
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A saved trace, with FILE.csv.json beside it.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Verify a saved trace, digest, columns and every value, and tell what is in it; an error if anything is wrong."""
+    from simulator.workloads.saved import load_trace, origin_of
+
+    trace, made = load_trace(file), origin_of(file)
+    told = {name: made.get(name) for name in ("generator", "version", "seed", "parameters", "sha256")}
+    _show({"file": str(file), **told, **summary(trace)}, as_json)
+
+
+def import_swf(
+    log: Annotated[Path, typer.Argument(metavar="LOG", help="Log in the Standard Workload Format, plain or .gz.")],
+    output: OutputOption,
+    width: Annotated[
+        str,
+        typer.Option(
+            metavar="split|cap|mold",
+            help="What becomes of a job of many cores: that many one-core jobs; dropped if wider than the largest VM; "
+            "the same work on fewer cores.",
+        ),
+    ] = "split",
+    largest_vm_cores: Annotated[int, typer.Option(metavar="N", help="Where cap and mold cut.")] = 8,
+    from_s: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Start of the window on the log's clock, else its first job."),
+    ] = None,
+    hours: Annotated[float | None, typer.Option(metavar="H", help="Length of the window, else the whole log.")] = None,
+    time_scale: Annotated[float, typer.Option(metavar="X", help="Divides the times between arrivals.")] = 1.0,
+    run_scale: Annotated[float, typer.Option(metavar="X", help="Multiplies run times.")] = 1.0,
+    thin: Annotated[float, typer.Option(metavar="P", help="Keep each job with this probability.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the thinning.", min=0)] = 0,
+    drop_failed: Annotated[bool, typer.Option("--drop-failed", help="Drop failed and cancelled jobs.")] = False,
+    name: Annotated[str | None, typer.Option(help="Name of the trace, else the log's.", show_default=False)] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a saved trace of a job log; tell how many lines were kept, and how many dropped for which reason.
+
+    A malformed line is an error that names its number and field: nothing is written then.
+    """
+    from simulator.workloads.saved import save_trace
+    from simulator.workloads.swf import SwfOptions, WidthRule, read_swf
+
+    if width not in list(WidthRule):
+        raise BadInput("--width", width, f"choose one of {', '.join(WidthRule)}")
+    options = SwfOptions(
+        width_rule=WidthRule(width),
+        largest_vm_cores=largest_vm_cores,
+        drop_failed=drop_failed,
+        from_s=from_s,
+        hours=hours,
+        time_scale=time_scale,
+        run_scale=run_scale,
+        thin=thin,
+        seed=seed,
+    )
+    _may_write(output, force)
+    with _reading(log, quiet=as_json) as told:
+        trace, report = read_swf(log, options, name, told)
+    parameters = {"log": log.name, "log_sha256": _sha256(log), **asdict(options)}
+    digest = save_trace(trace, output, generator="swf", version=_version(), seed=seed, parameters=parameters)
+    _show({"file": str(output), "sha256": digest, **_lines(report), **summary(trace)}, as_json)
+
+
+def origin(text: str) -> tuple[str, int | None, dict[str, str]]:
+    """Return generator, seed and other parameters of a workload's text, such as `coevolution:3,generations=5`."""
+    generator, _, rest = text.strip().partition(":")
+    seed: int | None = None
+    parameters: dict[str, str] = {}
+    for part in filter(None, (pair.strip() for pair in rest.split(","))):
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if key == "seed" and equals:
+            seed = int(value)
+        elif equals:
+            parameters[key] = value
+        elif key.isdecimal():
+            seed = int(key)
+        else:
+            parameters["order"] = key
+    return generator, seed, parameters
+
+
+def summary(trace: Trace) -> dict[str, Any]:
+    """Return what a trace holds, in counts; seconds are those of the trace's own clock."""
+    import numpy as np
+
+    fixed = trace.arrival_s[trace.release_after == -1]
+    widths, jobs = np.unique(trace.width, return_counts=True)
+    return {
+        "name": trace.name,
+        "jobs": trace.jobs,
+        "released_jobs": int(trace.jobs - fixed.size),
+        "stages": int(np.unique(trace.stage).size),
+        "last_arrival_s": float(fixed.max()) if fixed.size else 0.0,
+        "work_core_h": trace.work_core_s / 3600.0,
+        "mean_service_s": float(trace.service_s.mean()) if trace.jobs else 0.0,
+        "jobs_by_width": {"whole VM" if w == 0 else str(w): int(n) for w, n in zip(widths, jobs, strict=True)},
+        "digest": trace.digest,
+    }
+
+
+def _lines(report: SwfReport) -> dict[str, Any]:
+    return {
+        "lines": report.lines,
+        "kept": report.kept,
+        "dropped": {reason.value: count for reason, count in sorted(report.dropped.items())},
+    }
+
+
+def _may_write(output: Path, force: bool) -> None:
+    side = output.with_name(output.name + ".json")
+    if output.suffix != ".csv":
+        raise BadInput("--output", str(output), "give a file that ends in .csv")
+    if not output.parent.is_dir():
+        raise BadInput("--output", str(output), "give a folder that exists")
+    if not force and (output.exists() or side.exists()):
+        raise BadInput("--output", str(output), "it exists: give another file, or --force")
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("trimtab")
+
+
+def _sha256(path: Path) -> str:
+    from hashlib import file_digest
+
+    with path.open("rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def _reading(log: Path, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Show the lines read on standard error while it is a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status(f"reading {log.name}") as bar:
+        yield lambda lines: bar.update(f"reading {log.name}: {lines:,} lines")
+
+
+def _show(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(facts)
+        return
+    texts = {
+        name.removesuffix("_s").replace("_", " "): _text(name, value)
+        for name, value in facts.items()
+        if value not in (None, {})
+    }
+    wide = max(map(len, texts))
+    for name, value in texts.items():
+        typer.echo(f"{name:<{wide}}  {value}")
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {_text(key, inner)}" for key, inner in value.items())
+    if name.endswith("_s") and isinstance(value, float):
+        return f"{value:,.0f} s ({duration_text(value)})" if value >= 120 else f"{value:,.4g} s"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) and name != "seed" else str(value)

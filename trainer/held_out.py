@@ -1,0 +1,96 @@
+"""Plays held-out episodes with a network that is being trained, to tell which of its weights are best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from trainer.networks import PolicyValueNetwork
+from trainer.rollout import Bools, Doubles, Ints, Worlds, choose
+from trainer.tasks import SELECTION_SEED
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Mean cost of held-out episodes, dollars, by most probable and by drawn actions; mean length of the former."""
+
+    greedy: float
+    sampled: float
+    greedy_steps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The same `episodes` held-out episodes each time, greedy and sampled, over `traces` traces in turn.
+
+    worlds: twice as many copies. most_steps: an episode that is not over by then counts with its cost so far.
+    """
+
+    worlds: Worlds
+    traces: int
+    episodes: int
+    heads: int
+    masked: bool
+    most_steps: int
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Features and logits that a network needs."""
+        return self.worlds.n_features, self.worlds.n_actions
+
+    def play(self, network: PolicyValueNetwork) -> HeldOut:
+        """Play with the network's present weights."""
+        which = np.tile(np.arange(self.episodes), 2)
+        greedy = np.arange(which.size) < self.episodes
+        costs, lengths = play(
+            self.worlds,
+            network,
+            SELECTION_SEED + which,
+            which % self.traces,
+            greedy,
+            heads=self.heads,
+            masked=self.masked,
+            most_steps=self.most_steps,
+            rng=np.random.default_rng(SELECTION_SEED),
+        )
+        return HeldOut(float(costs[greedy].mean()), float(costs[~greedy].mean()), float(lengths[greedy].mean()))
+
+
+def play(
+    worlds: Worlds,
+    network: PolicyValueNetwork,
+    seeds: Ints,
+    traces: Ints,
+    greedy: Bools,
+    *,
+    heads: int,
+    masked: bool,
+    most_steps: int,
+    rng: np.random.Generator,
+) -> tuple[Doubles, Ints]:
+    """Play one episode per copy and return the cost (dollars) and the length (steps) of each.
+
+    greedy [B]: take the most probable action, else draw one. An episode that has not ended after `most_steps` counts
+    with its cost so far.
+    """
+    batch, choices = seeds.size, worlds.n_actions // heads
+    actor = network.actor(batch)
+    device = network.value.weight.device
+    actions, lengths = np.zeros((batch, heads), dtype=np.int64), np.zeros(batch, dtype=np.int64)
+    log_probs, values = np.zeros((2, batch), dtype=np.float32)
+    running = np.ones(batch, dtype=np.bool_)
+    masks = np.ones((batch, heads, choices), dtype=np.bool_)
+    observations = worlds.reset(seeds, traces)
+    for _ in range(most_steps):
+        answer = actor.step(torch.from_numpy(observations).to(device)).cpu().numpy()
+        if masked:
+            masks = worlds.masks().reshape(batch, heads, choices)
+        choose(answer, masks, rng.random((batch, heads)), greedy, actions, log_probs, values)
+        observations, _, terminated, truncated = worlds.step(actions[:, 0] if heads == 1 else actions)
+        lengths += running
+        running &= ~(terminated | truncated)
+        if not running.any():
+            break
+    return worlds.rent + worlds.penalty, lengths

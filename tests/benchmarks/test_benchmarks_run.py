@@ -20,6 +20,7 @@ SMALLEST = {
     "ingest": "--runs 1 --vms 200 --rounds 3",
     "footprint": "--runs 1 --idle 0.1",
     "soak": "--hours 0.1 --vms 60 --fleets 2",
+    "coevolution_calibration": "--runs 1",
 }
 PROMISED = {
     "tick": {
@@ -35,6 +36,10 @@ PROMISED = {
         *("rss_last_vs_tenth", "rss_last_hour_mb", "peak_rss_mb", "unexplained_decisions", "replay_differs"),
         *("ledger_mb_per_day", "ledger_last_vs_first", "ticks_per_s", "tick_p99_ms", "decisions"),
     },
+    "coevolution_calibration": {
+        *("minutes_70", "minutes_92", "utilisation_70", "utilisation_92", "speed_up"),
+        *("ratio_vs_published_70", "ratio_vs_published_92", "one_core_minutes_70", "one_job_minutes_92"),
+    },
 }
 MAY_BE_ZERO = {"intents_per_tick", "unexplained_decisions", "replay_differs"}
 TARGETS = {
@@ -44,6 +49,7 @@ TARGETS = {
     "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},
     "footprint": {"ready_s", "idle_rss_mb", "heavy_import_count"},
     "soak": {"rss_last_vs_tenth", "unexplained_decisions", "replay_differs"},
+    "coevolution_calibration": {"minutes_off_70", "minutes_off_92", "utilisation_off_70", "utilisation_off_92"},
 }
 
 

@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from domain.observations.autoscale import OBS7_FEATURES, obs_v2_features
 from domain.workload import Trace
-from simulator.reference import MULTI_CHANGES, Simulation, SimulationConfig, StepInfo, preset
+from simulator.gym_episode import Info, Observation, episode_for
+from simulator.reference import MULTI_CHANGES, SimulationConfig, preset
 from simulator.workloads.synthetic import train_text
 
 ENV_ID = "Trimtab/Autoscaling-v0"
 OBS_7, OBS_V2 = "obs-7", "obs-v2"
 ACT_7, ACT_MULTI = "act-7", "act-multi"
-
-Observation = NDArray[np.float32]
-Info = dict[str, Any]
 
 
 def observation_space(config: SimulationConfig, observation: str) -> spaces.Space[Any]:
@@ -80,10 +78,14 @@ class AutoscalingEnv(gymnasium.Env[Observation, Any]):
         self.render_mode = render_mode
         self.observation_space = observation_space(self.config, observation)
         self.action_space = action_space(self.config, actions)
-        self._extended = observation == OBS_V2
-        self._multi = actions == ACT_MULTI
-        self._simulations: dict[int, Simulation] = {}
-        self._simulation: Simulation | None = None
+        self._episode = episode_for(
+            self.config,
+            self.traces,
+            int(np.prod(self.observation_space.shape or ())),
+            extended=observation == OBS_V2,
+            multi=actions == ACT_MULTI,
+        )
+        self._begun = False
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode; BadInput for a trace that there is not."""
@@ -94,78 +96,36 @@ class AutoscalingEnv(gymnasium.Env[Observation, Any]):
             place = int(self.np_random.integers(len(self.traces))) if len(self.traces) > 1 else 0
         if not 0 <= place < len(self.traces):
             raise BadInput("options: trace", place, f"give an index in 0..{len(self.traces) - 1}")
-        if place not in self._simulations:
-            self._simulations[place] = Simulation(self.config, self.traces[place], episode_seed)
-        self._simulation = self._simulations[place]
-        self._simulation.reset(episode_seed)
-        return self._observe(), self._info(self._simulation.info(), 0.0, 0.0)
+        self._begun = True
+        return self._episode.begin(episode_seed, place)
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Run one control step; raises EpisodeOver after the end, ResetNeeded before the first reset."""
-        simulation = self._running()
-        if self._multi:
-            result = simulation.step([MULTI_CHANGES[int(choice)] for choice in action])
-        else:
-            result = simulation.step(int(action))
-        info = self._info(result.info, result.rent, result.penalty)
-        return self._observe(), result.reward, result.done, result.truncated, info
+        if not self._begun:
+            raise ResetNeeded("call reset() before the first step")
+        return self._episode.step(action)
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions would have an effect now, flat: (1 + 2 N,) or (7 N,) with the first type first."""
-        return self._mask().reshape(-1)
+        return self._episode.mask()
 
     def render(self) -> str | None:
         """Return the moment as a line of text where the render mode is `ansi`."""
-        if self.render_mode is None:
-            return None
-        return moment_text(self.config, self._running().info())
-
-    def _running(self) -> Simulation:
-        if self._simulation is None:
-            raise ResetNeeded("call reset() before the first step")
-        return self._simulation
-
-    def _observe(self) -> Observation:
-        simulation = self._running()
-        return simulation.observe_v2() if self._extended else simulation.observe()
-
-    def _mask(self) -> NDArray[np.bool_]:
-        simulation = self._running()
-        return simulation.mask_multi() if self._multi else simulation.mask()
-
-    def _info(self, info: StepInfo, rent: float, penalty: float) -> Info:
-        outcome = info.outcome
-        changed = tuple(a + b for a, b in zip(outcome.added, outcome.removed, strict=True))
-        return {
-            "step": info.step,
-            "now_s": info.now_s,
-            "waiting": info.waiting,
-            "executing": info.executing,
-            "finished": info.finished,
-            "submitted": info.submitted,
-            "cores_ready": info.cores_ready,
-            "cores_booting": info.cores_booting,
-            "cores_busy": info.cores_busy,
-            "ready": info.ready,
-            "booting": info.booting,
-            "draining": info.draining,
-            "rent": rent,
-            "penalty": penalty,
-            "accepted": changed if self._multi else info.accepted,
-            "mask": self._mask(),
-        }
+        return None if self.render_mode is None else moment_text(self.config, self._episode.info())
 
 
-def moment_text(config: SimulationConfig, info: StepInfo) -> str:
-    """Return the state at a step's end as one line."""
-    minutes, seconds = divmod(round(info.now_s), 60)
+def moment_text(config: SimulationConfig, info: Info) -> str:
+    """Return the state that an info tells of as one line."""
+    minutes, seconds = divmod(round(info["now_s"]), 60)
+    counts = zip(config.types, info["ready"], info["booting"], info["draining"], strict=True)
     fleet = "  ".join(
         f"{kind.name} {ready}{f'+{booting}' if booting else ''}{f'-{draining}' if draining else ''}"
-        for kind, ready, booting, draining in zip(config.types, info.ready, info.booting, info.draining, strict=True)
+        for kind, ready, booting, draining in counts
     )
+    jobs = f"{info['waiting']} waiting, {info['executing']} running, {info['finished']} finished"
+    time = f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
     return (
-        f"step {info.step:>4}  {minutes // 60}:{minutes % 60:02}:{seconds:02}  {fleet}  cores {info.cores_busy}/"
-        f"{info.cores_ready} busy  jobs {info.waiting} waiting, {info.executing} running, {info.finished} finished"
+        f"step {info['step']:>4}  {time}  {fleet}  cores {info['cores_busy']}/{info['cores_ready']} busy  jobs {jobs}"
     )
 
 

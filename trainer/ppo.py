@@ -27,7 +27,7 @@ from trainer.progress import Progress
 from trainer.recurrence import fast_products
 from trainer.reward_scale import RewardScale
 from trainer.rollout import NEVER, Collector, Doubles, Experience, Floats, Plan, Worlds, to_device
-from trainer.tasks import TRAINING_SEED, MakeWorlds, kernel_worlds, task_of
+from trainer.tasks import TRAINING_SEED, MakeWorlds, Task, kernel_worlds, task_of
 
 __all__ = ["PPOConfig", "Trained", "Training", "configuration", "train"]
 
@@ -101,8 +101,17 @@ def loss(config: PPOConfig, clip: float, part: Mapping[str, Tensor], logits: Ten
 class Training:
     """One run: network, optimiser, worlds and all that changes while it learns. `update` is one turn of the loop."""
 
-    def __init__(self, config: PPOConfig, *, crew: Crew = ALONE, make_worlds: MakeWorlds = kernel_worlds) -> None:
-        self.config, self.task, self._crew, self._make_worlds = config, task_of(config.task), crew, make_worlds
+    def __init__(
+        self,
+        config: PPOConfig,
+        *,
+        task: Task | None = None,
+        crew: Crew = ALONE,
+        make_worlds: MakeWorlds = kernel_worlds,
+    ) -> None:
+        """task: one of your own, else the one that the configuration names."""
+        self.config, self.task = config, task or task_of(config.task)
+        self._crew, self._make_worlds = crew, make_worlds
         self._heads = len(self.task.world.types) if config.action_set == "act-multi" else 1
         self._copies = config.environments // crew.size
         self._rng = np.random.default_rng([config.seed, crew.rank])
@@ -312,6 +321,7 @@ def train(
     resume: Checkpoint | None = None,
     on_update: Callable[[Progress], None] | None = None,
     checkpoints: Checkpoints | None = None,
+    task: Task | None = None,
     crew: Crew = ALONE,
     make_worlds: MakeWorlds = kernel_worlds,
 ) -> Trained:
@@ -325,7 +335,7 @@ def train(
     began, cpu_before = time.monotonic(), time.process_time()
     wall_s = cpu_s = 0.0
     with fast_products():
-        run = Training(config, crew=crew, make_worlds=make_worlds)
+        run = Training(config, task=task, crew=crew, make_worlds=make_worlds)
         if resume is not None:
             check_resumable(resume, config.plain(), Path("--resume"))
             run.restore(resume.state)

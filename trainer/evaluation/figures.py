@@ -169,7 +169,7 @@ def against_reference(summary: Summary, colour: Mapping[str, str]) -> str:
         axes.tick_params(length=0)
         figure.legend(loc="outside right upper")
 
-    return svg((11.0, 1.0 + max(2.0, 0.16 * len(families) * len(others) + 0.12 * len(families))), draw)
+    return svg((11.0, 0.8 + max(1.6, len(families) * (0.15 + 0.09 * len(others)))), draw)
 
 
 def cost_and_delay(

@@ -60,19 +60,23 @@ def compare(
     reference: ArrayLike,
     strata: Sequence[str] | None = None,
     *,
+    clusters: Sequence[str] | None = None,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
     """Compare costs case by case; entry i of both belongs to the same case.
 
-    strata: the family of each case; families count alike however many cases they have. Raises BadInput when the lengths
-    differ or the reference has no positive mean in some stratum.
+    strata: the family of each case; families count alike however many cases they have. clusters: runs of one cluster
+    are no independent cases (one trace entered at several moments) and are drawn together, as one case with their mean.
+    Raises BadInput when the lengths differ or the reference has no positive mean in some stratum.
     """
     ours, theirs = _column("policy", policy), _column("reference", reference)
     names = np.asarray(list(strata) if strata is not None else [""] * ours.size)
-    if theirs.size != ours.size or names.size != ours.size:
+    groups = np.asarray(list(clusters) if clusters is not None else range(ours.size))
+    if theirs.size != ours.size or names.size != ours.size or groups.size != ours.size:
         raise BadInput("cases", (ours.size, theirs.size, names.size), "give both policies' figures of the same cases")
+    ours, theirs, names = _one_per_cluster(ours, theirs, names, groups)
     rng = np.random.default_rng(seed)
     ratios, ratio_jackknife, ratio = [], [], []
     differences, difference_jackknife, weights = [], [], []
@@ -106,6 +110,20 @@ def compare(
             ours.size,
         ),
         probability_lower=float((relative_resampled < 0.0).mean()),
+    )
+
+
+def _one_per_cluster(
+    ours: Floats, theirs: Floats, names: NDArray[np.str_], groups: NDArray[np.generic]
+) -> tuple[Floats, Floats, NDArray[np.str_]]:
+    """Return the means of each cluster of each stratum, in the order of first appearance."""
+    places: dict[tuple[str, object], list[int]] = {}
+    for place, key in enumerate(zip(names.tolist(), groups.tolist(), strict=True)):
+        places.setdefault(key, []).append(place)
+    return (
+        np.array([ours[p].mean() for p in places.values()]),
+        np.array([theirs[p].mean() for p in places.values()]),
+        np.array([name for name, _ in places]),
     )
 
 

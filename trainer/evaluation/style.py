@@ -15,10 +15,10 @@ nav { display: flex; flex-wrap: wrap; gap: .3rem 1.1rem; margin: .8rem 0 0; }
 a { color: var(--blue); text-decoration: none; }
 a:hover { text-decoration: underline; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: .87rem; }
+table { border-collapse: collapse; width: 100%; font-size: .84rem; }
 caption { text-align: left; color: var(--soft); padding: .3rem 0; }
-th, td { padding: .34rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
+th, td { padding: .34rem .45rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; vertical-align: bottom; white-space: normal; line-height: 1.25; }
 th:first-child, td:first-child { text-align: left; }
 td { font-variant-numeric: tabular-nums; }
 td:first-child { max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }

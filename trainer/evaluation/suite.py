@@ -16,6 +16,7 @@ from enum import StrEnum
 from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.reference import SimulationConfig, preset
+from simulator.workloads.recorded import windows
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand, train_text
 from trainer.evaluation import shifts
 
@@ -76,8 +77,8 @@ class Extent:
     shifted: int
 
 
-FULL = Extent(boots=30, random_traces=100, coevolution=30, windows=99, window_boots=3, shifted=10)
-SHORT = Extent(boots=3, random_traces=6, coevolution=3, windows=3, window_boots=1, shifted=2)
+FULL = Extent(boots=30, random_traces=100, coevolution=30, windows=3, window_boots=3, shifted=10)
+SHORT = Extent(boots=3, random_traces=6, coevolution=3, windows=1, window_boots=1, shifted=2)
 
 
 def suite(
@@ -140,11 +141,9 @@ def _t4(extent: Extent, _: SimulationConfig, __: str) -> list[Case]:
 
 
 def _t5(extent: Extent, config: SimulationConfig, world: str) -> list[Case]:
-    from trainer.evaluation.recordings import recorded_windows
-
     return [
         Case(f"T5 {trace.name} boot {seed}", f"T5 {log}", world, config, trace, seed)
-        for log, traces in recorded_windows().items()
+        for log, traces in windows().items()
         for trace in traces[: extent.windows]
         for seed in range(extent.window_boots)
     ]

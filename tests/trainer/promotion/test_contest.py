@@ -1,0 +1,158 @@
+"""Champion against challenger, from the file to the pointer: who passes takes its place, else the champion stays."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.models import ModelRefused
+from tests.models.making import card_of, saved, with_card_text
+from tests.trainer.promotion.arena import AT, cases, cases_without_a_price_of_waiting, idler, saver, spender
+from trainer.promotion.contest import Contest, hold
+from trainer.promotion.gate import Limits
+from trainer.promotion.models_directory import ModelsDirectory
+from trainer.promotion.seal import Seal, check
+
+KEY = b"0123456789abcdef"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> ModelsDirectory:
+    return ModelsDirectory(tmp_path / "models")
+
+
+def contest(challenger: Path, directory: ModelsDirectory, *, try_only: bool = False) -> Contest:
+    return hold(challenger, directory, cases(), Limits(), at=AT, key=KEY, facts={"groups": "T1"}, try_only=try_only)
+
+
+def crown(directory: ModelsDirectory, model: Path) -> None:
+    directory.promote(model, "report.json", AT)
+
+
+def test_a_cheaper_challenger_becomes_the_champion(tmp_path: Path, directory: ModelsDirectory) -> None:
+    crown(directory, spender(tmp_path))
+    result = contest(idler(tmp_path), directory)
+    champion = directory.champion()
+    assert result.promoted
+    assert champion is not None
+    assert (champion.model, champion.previous) == (idler(tmp_path).name, spender(tmp_path).name)
+    assert champion.report == result.report_name
+
+
+def test_a_dearer_challenger_leaves_the_champion_and_a_report(tmp_path: Path, directory: ModelsDirectory) -> None:
+    crown(directory, idler(tmp_path))
+    result = contest(spender(tmp_path), directory)
+    champion = directory.champion()
+    assert not result.promoted
+    assert any("on T1" in reason for reason in result.judgement.reasons)
+    assert champion is not None
+    assert champion.model == idler(tmp_path).name
+    assert directory.report(result.report_name)["passed"] is False
+
+
+def test_the_champion_does_not_pass_against_itself(tmp_path: Path, directory: ModelsDirectory) -> None:
+    crown(directory, idler(tmp_path))
+    assert contest(idler(tmp_path), directory).judgement.reasons[0] == "it is the champion already"
+
+
+def test_the_first_champion_has_to_beat_the_queue_rule(tmp_path: Path, directory: ModelsDirectory) -> None:
+    worse = contest(spender(tmp_path), directory)
+    assert worse.report["champion"]["label"].startswith("queue rule")
+    assert worse.report["champion"]["sha256"] is None
+    assert not worse.promoted
+    assert directory.champion() is None
+
+
+def test_who_beats_the_queue_rule_becomes_the_first_champion(tmp_path: Path, directory: ModelsDirectory) -> None:
+    cheap = cases_without_a_price_of_waiting()
+    assert hold(idler(tmp_path), directory, cheap, Limits(), at=AT, key=None, facts={}).judgement.reasons == ()
+    champion = directory.champion()
+    assert champion is not None
+    assert (champion.model, champion.previous) == (idler(tmp_path).name, None)
+
+
+def test_a_trial_changes_nothing(tmp_path: Path, directory: ModelsDirectory) -> None:
+    crown(directory, spender(tmp_path))
+    result = contest(saver(tmp_path), directory, try_only=True)
+    champion = directory.champion()
+    assert result.judgement.passed
+    assert not result.promoted
+    assert champion is not None
+    assert champion.model == spender(tmp_path).name
+
+
+def test_the_report_is_signed_and_holds_the_digests_of_models_traces_and_results(
+    tmp_path: Path, directory: ModelsDirectory
+) -> None:
+    crown(directory, spender(tmp_path))
+    result = contest(idler(tmp_path), directory)
+    report = directory.report(result.report_name)
+    assert check(report, KEY) is Seal.SIGNED
+    assert (report["challenger"]["sha256"], report["champion"]["sha256"]) == (
+        idler(tmp_path).stem,
+        spender(tmp_path).stem,
+    )
+    assert [case["trace_sha256"] for case in report["cases"]] == [case.trace.digest for case in cases()]
+    assert {trial["entry_step"] > 0 for trial in report["results"]["trials"]} == {True, False}
+    assert len(report["results"]["sha256"]) == len(report["suite"]["sha256"]) == 64
+
+
+def test_the_same_contest_gives_the_same_report(tmp_path: Path, directory: ModelsDirectory) -> None:
+    crown(directory, idler(tmp_path))
+    first, again = (contest(spender(tmp_path), directory) for _ in range(2))
+    assert first.report == again.report
+
+
+def truncated(path: Path) -> bytes:
+    return path.read_bytes()[:-500]
+
+
+def foreign(path: Path) -> bytes:
+    return with_card_text(path, None)
+
+
+def of_another_schema(path: Path) -> bytes:
+    return with_card_text(path, json.dumps({**card_of(path), "schema_hash": "0" * 64}))
+
+
+def wrong_answers(path: Path) -> bytes:
+    card = card_of(path)
+    card["golden"]["outputs"]["logits"][0][0] += 1.0
+    return with_card_text(path, json.dumps(card))
+
+
+@pytest.mark.parametrize("spoil", [truncated, foreign, of_another_schema, wrong_answers])
+def test_a_spoilt_challenger_is_refused_and_the_champion_stays(
+    tmp_path: Path, directory: ModelsDirectory, spoil: Callable[[Path], bytes]
+) -> None:
+    crown(directory, spender(tmp_path))
+    files = {path.name: path.read_bytes() for path in directory.path.iterdir()}
+    with pytest.raises(ModelRefused):
+        contest(saved(tmp_path, spoil(idler(tmp_path))), directory)
+    assert {path.name: path.read_bytes() for path in directory.path.iterdir()} == files
+
+
+def test_a_challenger_whose_content_is_not_its_name_is_refused(tmp_path: Path, directory: ModelsDirectory) -> None:
+    crown(directory, spender(tmp_path))
+    path = idler(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(ModelRefused, match="damaged or was renamed"):
+        contest(path, directory)
+
+
+def test_a_missing_challenger_is_refused(tmp_path: Path, directory: ModelsDirectory) -> None:
+    with pytest.raises(ModelRefused):
+        contest(tmp_path / "none.onnx", directory)
+
+
+def test_a_damaged_champion_is_told_instead_of_being_beaten_by_default(
+    tmp_path: Path, directory: ModelsDirectory
+) -> None:
+    crown(directory, spender(tmp_path))
+    (directory.path / spender(tmp_path).name).write_bytes(b"damaged")
+    with pytest.raises(ModelRefused) as refused:
+        contest(idler(tmp_path), directory)
+    assert refused.value.value == str(directory.path / spender(tmp_path).name)

@@ -1,0 +1,79 @@
+"""The gate: what a challenger must keep, each rule on its own."""
+
+from dataclasses import replace
+
+import pytest
+
+from domain.errors import BadInput
+from trainer.promotion.gate import Limits, Trial, judge
+
+LIMITS = Limits()
+
+
+def trial(n: int, family: str = "T1", champion: float = 10.0, challenger: float = 9.0) -> Trial:
+    return Trial(f"{family} {n}", family, f"{family}-{n}", 0, champion + n, challenger + n, 6000.0, 6000.0, False)
+
+
+def test_cheaper_everywhere_passes() -> None:
+    judgement = judge([trial(n) for n in range(10)], LIMITS)
+    assert (judgement.passed, judgement.reasons) == (True, ())
+    assert judgement.overall.probability_lower == 1.0
+
+
+def test_the_same_costs_do_not_pass() -> None:
+    judgement = judge([trial(n, challenger=10.0) for n in range(10)], LIMITS)
+    assert not judgement.passed
+    assert "0.0% of the resamples" in judgement.reasons[0]
+
+
+def test_cheaper_on_average_but_not_for_sure_does_not_pass() -> None:
+    mixed = [trial(n, challenger=7.0 if n % 2 else 12.4) for n in range(8)]
+    judgement = judge(mixed, LIMITS)
+    assert judgement.overall.relative.mean < 0.0
+    assert judgement.overall.probability_lower < 0.95
+    assert not judgement.passed
+
+
+@pytest.mark.parametrize(("worse", "passes"), [(10.3, True), (10.8, False)])
+def test_one_family_more_than_five_percent_dearer_does_not_pass(worse: float, passes: bool) -> None:
+    runs = [trial(n, "T1", challenger=5.0) for n in range(6)] + [
+        replace(trial(n, "T4"), champion_cost=10.0, challenger_cost=worse) for n in range(6)
+    ]
+    judgement = judge(runs, LIMITS)
+    assert judgement.passed is passes
+    assert judgement.reasons == (() if passes else ("it costs +8.0 % on T4, more than +5 %",))
+
+
+def test_a_run_beyond_the_run_time_limit_does_not_pass_and_the_worst_is_named() -> None:
+    runs = [trial(n) for n in range(6)]
+    runs[2] = replace(runs[2], challenger_run_time_s=9060.0, entry_step=50)
+    runs[3] = replace(runs[3], challenger_run_time_s=9000.0)
+    judgement = judge(runs, LIMITS)
+    assert judgement.reasons == (
+        "1 of its runs last more than 1.5 times the champion's, worst T1 2 entered at step 50: 151 against 100 minutes",
+    )
+
+
+def test_a_run_that_never_ends_does_not_pass() -> None:
+    runs = [trial(n) for n in range(6)]
+    runs[4] = replace(runs[4], challenger_truncated=True)
+    assert judge(runs, LIMITS).reasons == ("1 of its runs never end, first T1 4",)
+
+
+def test_entries_of_one_trace_are_no_further_evidence() -> None:
+    alone = [trial(n, challenger=9.0 if n % 3 else 10.9) for n in range(6)]
+    entered = [replace(run, entry_step=step) for run in alone for step in (0, 10, 20, 30)]
+    once, often = judge(alone, LIMITS), judge(entered, LIMITS)
+    assert often.overall == once.overall
+    assert [f.trials for f in often.families] == [24]
+
+
+def test_nothing_to_judge_is_an_error() -> None:
+    with pytest.raises(BadInput):
+        judge([], LIMITS)
+
+
+@pytest.mark.parametrize("wrong", [{"probability": 0.2}, {"worse": -0.1}, {"run_time_factor": 0.5}])
+def test_limits_that_let_anything_pass_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(BadInput):
+        Limits(**wrong)

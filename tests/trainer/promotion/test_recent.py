@@ -1,0 +1,64 @@
+"""Recent production as cases: trace files as they are, ledgers turned into traces minute by minute."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from domain.errors import BadInput
+from domain.fleet import Fleet, Group, VmType
+from simulator.reference import preset
+from simulator.workloads.saved import save_trace
+from simulator.workloads.synthetic import train_rand
+from trainer.promotion.recent import FAMILY, Minute, fitted_world, recent_cases, traces_of_minutes
+
+START_S = 1_772_000_000.0
+
+
+def minute(n: int, submitted: int = 0, job_core_s: float | None = None) -> Minute:
+    return Minute(START_S + 60.0 * (n + 1), submitted, job_core_s)
+
+
+def test_a_saved_trace_is_replayed_under_several_boot_times_in_the_live_world(tmp_path: Path) -> None:
+    path = tmp_path / "monday.csv"
+    save_trace(train_rand(1), path, generator="test", version="1", seed=1, parameters={})
+    cases = recent_cases([str(path)])
+    assert [case.seed for case in cases] == [0, 1, 2]
+    assert {case.family for case in cases} == {FAMILY}
+    assert {case.trace.digest for case in cases} == {train_rand(1).digest}
+    assert {case.config for case in cases} == {preset("live-like")}
+
+
+def test_minutes_become_jobs_spread_over_them_with_the_length_known_then() -> None:
+    (trace,) = traces_of_minutes("web", [minute(0, 2), minute(1), minute(2, 3, 90.0), minute(3, 1, 120.0)])
+    assert trace.arrival_s.tolist() == [15.0, 45.0, 130.0, 150.0, 170.0, 210.0]
+    # Nothing had finished in the first minute: its jobs take the first length that was known.
+    assert trace.service_s.tolist() == [90.0] * 5 + [120.0]
+
+
+def test_each_day_is_a_trace_and_a_day_without_jobs_is_none() -> None:
+    day = 24 * 60
+    traces = traces_of_minutes("web", [minute(0, 4, 60.0), minute(day, 0, 60.0), minute(2 * day + 5, 1, 60.0)])
+    assert [(trace.name, trace.jobs) for trace in traces] == [("web day 0", 4), ("web day 2", 1)]
+    assert np.all((traces[1].arrival_s >= 300.0) & (traces[1].arrival_s < 360.0))
+
+
+def test_without_a_known_length_there_is_no_trace() -> None:
+    assert traces_of_minutes("web", [minute(0, 5), minute(1, 5)]) == []
+
+
+def test_a_ledgers_fleet_decides_types_and_limits() -> None:
+    groups = (
+        Group("s", "asg-s", VmType("m5a.large", 2, 8.0, 0.086), 1, 4),
+        Group("l", "asg-l", VmType("m5a.2xlarge", 8, 32.0, 0.344), 0, 3),
+    )
+    world = fitted_world(preset("live-like"), Fleet("web", groups))
+    assert (world.limits, world.minimum, world.initial, world.cores) == ((4, 3), (1, 0), (1, 0), (2, 8))
+    assert world.cooldown_s == 300.0
+
+
+def test_what_is_neither_trace_nor_ledger_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        recent_cases(["something"])
+    with pytest.raises(Exception, match="none.db"):
+        recent_cases([str(tmp_path / "none.db")])

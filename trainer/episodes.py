@@ -51,7 +51,8 @@ def run_many(
     pairs = paired(traces, seeds)
     if workers > 1 and len(pairs) > 1:
         tasks = [(policy_text, config, trace, seed) for trace, seed in pairs]
-        return list(in_processes(_run_text, tasks, workers))
+        with Pool(run_task, min(workers, len(tasks))) as pool:
+            return list(pool.run(tasks))
     policy = policy_of(policy_text)
     return [run_policy(policy, config, trace, seed) for trace, seed in pairs]
 
@@ -65,15 +66,40 @@ def paired(traces: Sequence[Trace], seeds: Sequence[int]) -> list[tuple[Trace, i
 
 
 Task = tuple[str, SimulationConfig, Trace, int]
+"""A policy's text, the world, the trace and the seed."""
 
 
-def in_processes(run: Callable[[Task], Measures], tasks: Sequence[Task], workers: int) -> Iterator[Measures]:
-    """Yield the answers in the order of the tasks, worked out by so many processes."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=min(workers, len(tasks)), mp_context=context) as pool:
-        yield from pool.map(run, tasks, chunksize=max(1, len(tasks) // (8 * workers)))
-
-
-def _run_text(task: Task) -> Measures:
+def run_task(task: Task) -> Measures:
+    """Run one task."""
     text, config, trace, seed = task
     return run_policy(policy_of(text), config, trace, seed)
+
+
+class Pool:
+    """Runs tasks on so many processes, or here where that is one; answers come in the order of the tasks."""
+
+    def __init__(
+        self, run: Callable[[Task], Measures], workers: int = 1, on_run: Callable[[], None] | None = None
+    ) -> None:
+        """Start the processes; on_run is called as each answer comes."""
+        self._run = run
+        self._workers = workers
+        self._on_run = on_run or (lambda: None)
+        # Spawned, so that no process inherits threads in the middle of what they do.
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(max_workers=workers, mp_context=context) if workers > 1 else None
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Measures]:
+        """Yield the answers."""
+        pool = self._pool
+        chunk = max(1, len(tasks) // (8 * self._workers))
+        for answer in map(self._run, tasks) if pool is None else pool.map(self._run, tasks, chunksize=chunk):
+            self._on_run()
+            yield answer
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)

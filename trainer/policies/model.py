@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
-from agent.models import METADATA_KEY, Model, ModelRefused, load_model
+from agent.model_card import heads_of
+from agent.models import Model, ModelRefused, load_model
 from domain.errors import BadInput
-from domain.observations.autoscale import OBS7_NAMES, OBS7_VERSION, OBS_V2_VERSION, obs_v2_names, schema_hash
 from domain.workload import Trace
 from simulator.reference import MULTI_CHANGES, Order, SimulationConfig
 from simulator.reference.actions import orders_of_index, orders_of_vector
@@ -29,24 +26,26 @@ MASKED_LOGIT = np.float32(-1e9)
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A model file with what of its card matters here.
-
-    observation: obs-7 or obs-v2. multi: its logits are 7 per VM type (act-multi), else 1 + 2 N (act-7). masked: actions
-    without an effect are left out. memory: names and sizes of its recurrent inputs.
-    """
+    """A verified model file: a step of it for many episodes at once, and the choice from its logits."""
 
     model: Model
-    observation: str
-    multi: bool
-    masked: bool
-    types: int
-    memory: Mapping[str, int]
+
+    @property
+    def multi(self) -> bool:
+        """Whether it changes every VM type at once (act-multi) instead of one VM (act-7)."""
+        return self.model.card.action_set == "act-multi"
+
+    @property
+    def types(self) -> int:
+        """Number of VM types."""
+        return len(self.model.card.types)
 
     def zero_memory(self, copies: int) -> dict[str, Floats]:
-        """Return the memory at the start of an episode, each of shape (copies, size)."""
-        return {name: np.zeros((copies, size), dtype=np.float32) for name, size in self.memory.items()}
+        """Return the memory at the start of an episode, each of shape (copies, hidden size)."""
+        card = self.model.card
+        return {name: np.zeros((copies, card.hidden_size), dtype=np.float32) for name in card.memory}
 
-    def logits(self, observation: Floats, memory: dict[str, Floats]) -> tuple[Floats, dict[str, Floats]]:
+    def logits(self, observation: Floats, memory: Mapping[str, Floats]) -> tuple[Floats, dict[str, Floats]]:
         """Return logits of shape (copies, A) and the next memory for observations of shape (copies, F)."""
         outputs = self.model.run({"observation": observation, **memory})
         return outputs["logits"], {name: outputs[f"{name}_next"] for name in memory}
@@ -54,10 +53,11 @@ class Network:
     def choose(self, logits: Floats, mask: Bools, rng: np.random.Generator | None) -> NDArray[np.int64]:
         """Return act-7 indices of shape (copies,), or positions in MULTI_CHANGES of shape (copies, N).
 
-        mask: shape (copies, 1 + 2 N) or (copies, N, 7). The most probable action is taken, or with `rng` one is drawn.
+        mask: shape (copies, 1 + 2 N) or (copies, N, 7), used when the model was trained with it. The most probable
+        action is taken, or with `rng` one is drawn.
         """
         rows = logits.reshape(len(logits), self.types, len(MULTI_CHANGES)) if self.multi else logits
-        if self.masked:
+        if self.model.card.masked:
             rows = np.where(mask, rows, MASKED_LOGIT)
         if rng is not None:
             # The largest of logits with Gumbel noise is a draw from their softmax.
@@ -67,51 +67,13 @@ class Network:
 
 
 def read_network(path: Path) -> Network:
-    """Verify a model file as the agent does, and find what it sees and does; raises ModelRefused."""
-    facts = _facts(path)
-    types = _types(path, facts)
-    schemas = {
-        "obs-7": schema_hash(OBS7_NAMES, OBS7_VERSION),
-        "obs-v2": schema_hash(obs_v2_names(types), OBS_V2_VERSION),
-    }
-    observation = facts.get("observation") or next(
-        (name for name, digest in schemas.items() if digest == facts.get("schema_hash")), "obs-7"
-    )
-    if observation not in schemas:
-        raise ModelRefused("model file", str(path), f"it sees {observation!r}, this program makes obs-7 and obs-v2")
-    model = load_model(path, schemas[observation])
-    sizes = {given.name: int(given.shape[-1]) for given in model.session.get_inputs()}
-    return Network(
-        model=model,
-        observation=observation,
-        multi=len(facts["actions"]) == len(MULTI_CHANGES) * types and facts.get("action_set") != "act-7",
-        masked=bool(facts.get("masked", True)),
-        types=types,
-        memory={name: sizes[name] for name in model.card.memory},
-    )
-
-
-def _facts(path: Path) -> dict[str, Any]:
-    """Return the card as it stands in the file, before anything is verified."""
-    try:
-        session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
-        facts = json.loads(session.get_modelmeta().custom_metadata_map.get(METADATA_KEY, "null"))
-    except Exception as fault:
-        reason = str(fault).strip().splitlines()[0][:160]
-        raise ModelRefused("model file", str(path), f"{reason}: name a model file of this program") from None
-    if not isinstance(facts, dict) or not isinstance(facts.get("actions"), list):
-        raise ModelRefused("model file", str(path), "it carries no card of this program: export it anew")
-    return facts
-
-
-def _types(path: Path, facts: Mapping[str, Any]) -> int:
-    named, actions = facts.get("types"), len(facts["actions"])
-    if isinstance(named, list) and named:
-        return len(named)
-    for types, whole in (((actions - 1) // 2, actions % 2 == 1), (actions // 7, actions % 7 == 0)):
-        if whole and types > 0:
-            return types
-    raise ModelRefused("model file", str(path), f"its {actions} actions are neither act-7 nor act-multi")
+    """Verify a model file as the agent does; raises ModelRefused, also for changes that the simulator has not."""
+    model = load_model(path)
+    heads = heads_of(model.card)
+    if model.card.action_set == "act-multi" and any(tuple(c.change for c in head) != MULTI_CHANGES for head in heads):
+        remedy = f"its changes per VM type are not {MULTI_CHANGES}: name a model for this simulator"
+        raise ModelRefused("model file", str(path), remedy)
+    return Network(model)
 
 
 @dataclass(slots=True)
@@ -137,7 +99,7 @@ class ModelPolicy(PlainPolicy):
     def choose(self, simulation: AnySimulation) -> Sequence[Order]:
         """Run the network one step and order its action."""
         network = self.network
-        seen = simulation.observe() if network.observation == "obs-7" else simulation.observe_v2()
+        seen = simulation.observe() if network.model.card.observation == "obs-7" else simulation.observe_v2()
         mask = simulation.mask_multi() if network.multi else simulation.mask()
         logits, self._memory = network.logits(seen[None, :], self._memory)
         chosen = network.choose(logits, mask[None], self._rng)[0]
@@ -147,6 +109,9 @@ class ModelPolicy(PlainPolicy):
 
 
 def check_types(network: Network, config: SimulationConfig) -> None:
-    """Raise BadInput unless the model is for as many VM types as the fleet has."""
-    if network.types != len(config.types):
-        raise BadInput("policy model", network.model.name, f"it is for {network.types} types, not {len(config.types)}")
+    """Raise BadInput unless the model was trained for VM types of the fleet's cores and limits."""
+    trained = [(kind.cores, kind.limit) for kind in network.model.card.types]
+    here = list(zip(config.cores, config.limits, strict=True))
+    if trained != here:
+        remedy = f"it was trained for VM types of (cores, limit) {trained}, the fleet has {here}"
+        raise BadInput("policy model", network.model.name, remedy)

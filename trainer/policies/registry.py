@@ -92,17 +92,30 @@ def _target_tracking(rest: str) -> SimulatedPolicy:
     return policy
 
 
-def _queue_rule(rest: str) -> SimulatedPolicy:
-    pairs = parameters_of("queue-rule", rest)
+def _single(pairs: dict[str, str], name: str) -> dict[str, str]:
+    """Read `multi` as the opposite of `single`."""
     if "multi" in pairs:
         multi = pairs.pop("multi").lower()
         if multi not in WORDS or "single" in pairs:
-            raise BadInput("policy queue-rule: multi", multi, "give multi=true or false, or single=, its opposite")
+            raise BadInput(f"policy {name}: multi", multi, "give multi=true or false, or single=, its opposite")
         pairs["single"] = str(not WORDS[multi]).lower()
+    return pairs
+
+
+def _queue_rule(rest: str) -> SimulatedPolicy:
+    pairs = _single(parameters_of("queue-rule", rest), "queue-rule")
     policy = QueueRulePolicy(**read_parameters("queue-rule", QueueRulePolicy(), pairs))
     if policy.horizon_s <= 0:
         raise BadInput("policy queue-rule: horizon_s", policy.horizon_s, "give seconds above 0")
     return policy
+
+
+def _plan(rest: str) -> SimulatedPolicy:
+    # It brings the solver and the compiled simulator along.
+    from trainer.policies.plan import PlanPolicy
+
+    pairs = _single(parameters_of("plan", rest), "plan")
+    return PlanPolicy(**read_parameters("plan", PlanPolicy(), pairs))
 
 
 def _script(rest: str) -> SimulatedPolicy:
@@ -131,5 +144,6 @@ _MAKERS: Mapping[str, Callable[[str], SimulatedPolicy]] = {
     "threshold": _threshold,
     "target-tracking": _target_tracking,
     "queue-rule": _queue_rule,
+    "plan": _plan,
     "script": _script,
 }

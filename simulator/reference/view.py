@@ -184,7 +184,7 @@ def fleet_view(world: World, cooldowns: Cooldowns, step_start: float, submitted_
         vm_cpu=np.array([cpu for cpu, _ in measured], dtype=np.float64),
         vm_ram=np.array([ram for _, ram in measured], dtype=np.float64),
         vm_ready_s=np.array([now - machine.ready_at for machine in world.ready], dtype=np.float64),
-        vm_idle_s=np.array([0.0 if not m.vacant else now - m.idle_since for m in world.ready], dtype=np.float64),
+        vm_idle_s=np.array([now - m.idle_since if m.vacant else 0.0 for m in world.ready], dtype=np.float64),
         queue=QueueView(
             waiting=world.waiting,
             running=len(world.running),

@@ -129,4 +129,8 @@ def moment_text(config: SimulationConfig, info: Info) -> str:
     )
 
 
-gymnasium.register(id=ENV_ID, entry_point="simulator.gym:AutoscalingEnv")
+gymnasium.register(
+    id=ENV_ID,
+    entry_point="simulator.gym:AutoscalingEnv",
+    vector_entry_point="simulator.gym_vector:AutoscalingVectorEnv",
+)

@@ -1,13 +1,15 @@
 """Recent production as cases of the gate: traces from files, or made of what the agent's ledger recorded (§12.4).
 
 A ledger knows counts, not jobs: so many were submitted in a minute, and a finished job took so many core-seconds on
-average. From that a trace is made: the minute's jobs spread evenly over it, each of the mean length known then.
+average. From that a trace is made: the minute's jobs spread evenly over it, each of the mean length known then. Where
+the job source tells no lengths, the work of the busy cores over the jobs that finished stands for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +31,16 @@ BOOTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What one recorded minute says of the load: its end, jobs submitted in it, mean core-seconds of a finished job."""
+    """What one recorded minute says of the load.
+
+    Its end, jobs submitted in it, mean core-seconds of a finished job if told; busy cores, and jobs finished so far.
+    """
 
     end_s: float
     submitted: int
     job_core_s: float | None
+    busy_cores: float = 0.0
+    finished: int = 0
 
 
 def recent_cases(sources: Sequence[str], config: SimulationConfig | None = None, *, days: int = 7) -> list[Case]:
@@ -71,7 +78,11 @@ def _of_ledger(source: str, world: SimulationConfig, days: int) -> list[tuple[Si
                 fitted = fitted_world(world, last.fleet)
                 pairs += [(fitted, trace) for trace in traces_of_minutes(name, minutes_of(recent))]
     if not pairs:
-        raise BadInput("--recent", source, "this ledger records no jobs: name a trace file, or leave it out")
+        raise BadInput(
+            "--recent",
+            source,
+            "this ledger records no jobs, or nothing of their length: name a trace file, or leave it out",
+        )
     return pairs
 
 
@@ -90,23 +101,34 @@ def fitted_world(world: SimulationConfig, fleet: Fleet) -> SimulationConfig:
 
 def minutes_of(inputs: Iterable[DecisionInputs]) -> list[Minute]:
     """Return the minutes in which the queue was known."""
-    return [
-        Minute(i.snapshot.bin_end, i.snapshot.queue.submitted_recent, i.snapshot.queue.job_core_s)
-        for i in inputs
-        if i.snapshot is not None and i.snapshot.queue is not None
-    ]
+    found = []
+    for snapshot in (i.snapshot for i in inputs):
+        if snapshot is None or snapshot.queue is None:
+            continue
+        queue = snapshot.queue
+        busy = sum(group.busy_cores or 0.0 for group in snapshot.groups)
+        done = queue.submitted - queue.waiting - queue.running
+        found.append(Minute(snapshot.bin_end, queue.submitted_recent, queue.job_core_s, busy, done))
+    return found
+
+
+def mean_job_core_s(minutes: Sequence[Minute]) -> float | None:
+    """Return the core-seconds of a job as work over jobs finished, None where nothing finished."""
+    # A count that falls is that of a new episode of the job source.
+    finished = sum(max(after.finished - before.finished, 0) for before, after in pairwise(minutes))
+    work = sum(minute.busy_cores for minute in minutes[1:]) * MINUTE_S
+    return work / finished if finished > 0 and work > 0.0 else None
 
 
 def traces_of_minutes(name: str, minutes: Sequence[Minute]) -> list[Trace]:
     """Return one trace per day of minutes, none of a day without jobs.
 
-    Jobs before the first known length take that one. Returns nothing when no length was ever known.
+    Jobs before the first known length take that one. Returns nothing when no length can be known.
     """
-    lengths = [m.job_core_s for m in minutes if m.job_core_s]
-    if not lengths:
+    length = next((m.job_core_s for m in minutes if m.job_core_s), None) or mean_job_core_s(minutes)
+    if length is None:
         return []
     by_day: dict[int, tuple[list[float], list[float]]] = {}
-    length = lengths[0]
     start = minutes[0].end_s - MINUTE_S
     for minute in minutes:
         length = minute.job_core_s or length

@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from domain.errors import BadInput
+from domain.decisions import Mode
+from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group, VmType
 from simulator.reference import preset
 from simulator.workloads.saved import save_trace
 from simulator.workloads.synthetic import train_rand
+from tests.loop.world import Plan, World
 from trainer.promotion.recent import FAMILY, Minute, fitted_world, recent_cases, traces_of_minutes
 
 START_S = 1_772_000_000.0
@@ -43,6 +45,38 @@ def test_each_day_is_a_trace_and_a_day_without_jobs_is_none() -> None:
     assert np.all((traces[1].arrival_s >= 300.0) & (traces[1].arrival_s < 360.0))
 
 
+def test_where_no_length_is_told_the_work_done_over_the_jobs_finished_stands_for_it() -> None:
+    minutes = [
+        Minute(START_S + 60.0, 6, None, 0.0, 0),
+        Minute(START_S + 120.0, 0, None, 4.0, 2),
+        Minute(START_S + 180.0, 0, None, 4.0, 4),
+    ]
+    (trace,) = traces_of_minutes("web", minutes)
+    assert trace.service_s.tolist() == [120.0] * 6
+
+
+@pytest.mark.slow
+def test_what_the_loop_recorded_becomes_a_trace_of_its_fleet(tmp_path: Path) -> None:
+    world = World(tmp_path, Plan(mode=Mode.OBSERVE))
+    try:
+        world.tick()
+        world.submit(8)
+        for done in (0, 4, 4):
+            (vm,) = world.in_service("small")
+            world.busy = {vm: 2.0}
+            world.waiting -= done
+            world.tick()
+        types = [group.vm_type for group in world.fleet.groups]
+    finally:
+        world.close()
+    cases = recent_cases([str(tmp_path / "ledger.db")])
+    assert len(cases) == 3
+    assert list(cases[0].config.types) == types
+    assert cases[0].trace.jobs == 8
+    assert np.all((cases[0].trace.arrival_s > 60.0) & (cases[0].trace.arrival_s < 120.0))
+    assert cases[0].trace.service_s.tolist() == [45.0] * 8
+
+
 def test_without_a_known_length_there_is_no_trace() -> None:
     assert traces_of_minutes("web", [minute(0, 5), minute(1, 5)]) == []
 
@@ -60,5 +94,5 @@ def test_a_ledgers_fleet_decides_types_and_limits() -> None:
 def test_what_is_neither_trace_nor_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         recent_cases(["something"])
-    with pytest.raises(Exception, match="none.db"):
+    with pytest.raises(LedgerUnavailable):
         recent_cases([str(tmp_path / "none.db")])

@@ -71,8 +71,10 @@ class Importance:
         """Return what the figures say, in a sentence or two."""
         if not self.near_zero:
             return f"Every input counts: none is near zero at a mean cost of {self.cost:.2f} $."
-        names, kept = ", ".join(self.near_zero), ", ".join(self.proposal) or "none"
         added = 0.0 if self.together is None else self.together.added.mean
+        if not self.proposal:
+            return f"No input counts by itself; all shuffled at once add {added:+.2f} $ to {self.cost:.2f} $."
+        names, kept = ", ".join(self.near_zero), ", ".join(self.proposal)
         if self.redundant:
             return f"Near zero: {names}; shuffled together they add {added:+.2f} $. Try a model with only: {kept}."
         return (

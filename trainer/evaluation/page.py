@@ -21,6 +21,9 @@ from trainer.evaluation.summary import (
     Verdict,
 )
 
+FEW_CASES = 8
+"""Below so many cases a bootstrap interval is too narrow to be trusted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plot:
@@ -174,7 +177,8 @@ def _group(summary: Summary, group: str, colour: Mapping[str, str], extras: Extr
         standings = [s for s in summary.standings if s.family == family]
         rows = [(s.policy == summary.reference, _standing_cells(s, colour)) for s in standings]
         cases = max(s.cases for s in standings)
-        parts.append(_table(head, rows, f"{family}: means over {cases} case{'s' if cases > 1 else ''}"))
+        few = "; too few for the interval to mean much" if cases < FEW_CASES else ""
+        parts.append(_table(head, rows, f"{family}: means over {cases} case{'s' if cases > 1 else ''}{few}"))
     drawn = [_plot(plot, f"{group}-{k}") for k, plot in enumerate(extras.by_group.get(group, ()))]
     return "".join(parts + drawn)
 

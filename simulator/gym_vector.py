@@ -66,12 +66,13 @@ class AutoscalingVectorEnv(VectorEnv[NDArray[np.float32], Any, Arrays]):
         super().reset(seed=first)
         if seed is None:
             first = int(self.np_random.integers(2**31))
-        seeds: ArrayLike = seed if isinstance(seed, Sequence) else np.arange(self.num_envs) + (first or 0)
+        seeds = list(seed) if isinstance(seed, Sequence) else np.arange(self.num_envs) + (first or 0)
         asked = dict(options or {})
         place = asked.get("trace")
         traces = np.arange(self.num_envs) % len(self.batch.traces) if place is None else np.asarray(place)
         which = asked.get("reset_mask", self._everywhere)
-        obs = self.batch.reset_where(which, seeds, np.broadcast_to(traces, (self.num_envs,)))
+        # A copy: the view is read-only, and the kernel would be compiled a second time for it.
+        obs = self.batch.reset_where(which, seeds, np.broadcast_to(traces, (self.num_envs,)).copy())
         return obs.copy(), self._infos()
 
     def step(self, actions: ArrayLike) -> tuple[NDArray[np.float32], Arrays, Arrays, Arrays, Infos]:

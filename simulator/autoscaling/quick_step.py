@@ -12,7 +12,8 @@ from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.episode import begin_step, end_step, reset_copy
-from simulator.autoscaling.layout import Worlds
+from simulator.autoscaling.layout import Records
+from simulator.autoscaling.memory import count_at, kind_at
 from simulator.autoscaling.observing import observe
 from simulator.autoscaling.orders import CHANGES, carry_out_changes, carry_out_index, write_masks
 from simulator.autoscaling.packing import pack
@@ -70,7 +71,8 @@ class QuickCopy:
 
     def _play(self, seed: int, place: int) -> int:
         return _play(
-            self._worlds,
+            self._worlds.copies,
+            self._worlds.scratch,
             seed,
             place,
             self._choices,
@@ -122,7 +124,8 @@ class QuickCopy:
 
 @compiled
 def _play(
-    w: Worlds,
+    copies: Records,
+    scratch: NDArray[np.float64],
     seed: int,
     place: int,
     choices: NDArray[np.int64],
@@ -134,9 +137,9 @@ def _play(
     amounts: NDArray[np.float64],
 ) -> int:
     """Do a step, or with a trace's `place` of 0 or more begin an episode, and write all that is shown of it."""
-    copy, kinds = w.copies[0], w.kinds.shape[0]
+    copy, kinds = copies[0], copies[0].kinds
     if place >= 0:
-        reset_copy(w, 0, seed, place)
+        reset_copy(copy, seed, place)
     else:
         if copy.over:
             return _OVER
@@ -144,20 +147,20 @@ def _play(
         for choice in choices:
             if choice < 0 or choice > largest:
                 return _INVALID
-        begin_step(w, 0)
+        begin_step(copy)
         if multi:
-            carry_out_changes(w, 0, choices)
+            carry_out_changes(copy, choices)
         else:
-            carry_out_index(w, 0, choices[0])
-        end_step(w, 0)
-    observe(w, 0, extended, obs)
-    write_masks(w, multi, mask)
+            carry_out_index(copy, choices[0])
+        end_step(copy)
+    observe(copy, extended, scratch, obs)
+    write_masks(copies, multi, mask)
     counts[0], counts[1], counts[2] = copy.steps, copy.waiting, copy.executing
     counts[3], counts[4] = copy.finished, copy.submitted
     counts[5], counts[6], counts[7], counts[8] = copy.ready_cores, 0, copy.busy_cores, 0
     for kind in range(kinds):
-        count = w.counts[0, kind]
-        counts[6] += count.booting * w.kinds[kind].cores
+        count = count_at(copy, kind)
+        counts[6] += count.booting * kind_at(copy, kind).cores
         counts[8] += count.step_refused
         counts[_COUNTS + kind] = count.ready
         counts[_COUNTS + kinds + kind] = count.booting

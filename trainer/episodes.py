@@ -8,17 +8,20 @@ from concurrent.futures import ProcessPoolExecutor
 
 from domain.errors import BadInput
 from domain.workload import Trace
+from simulator.autoscaling import FastSimulation, unsupported
 from simulator.reference import Measures, Simulation, SimulationConfig, StepResult
 from trainer.policies.base import AnySimulation, SimulatedPolicy
-from trainer.policies.registry import policy_of
+from trainer.policies.registry import is_model, policy_of
 
 OnStep = Callable[[AnySimulation, StepResult], None]
 """Called after each step of an episode."""
 
 
 def simulation_for(config: SimulationConfig, trace: Trace, seed: int = 0) -> AnySimulation:
-    """Return an episode at its start, on the fastest simulator that has this configuration."""
-    return Simulation(config, trace, seed)
+    """Return an episode at its start: on the compiled simulator, or on the plain one for what that lacks."""
+    if unsupported(config) is not None:
+        return Simulation(config, trace, seed)
+    return FastSimulation(config, trace, seed)
 
 
 def begin(policy: SimulatedPolicy, config: SimulationConfig, trace: Trace, seed: int = 0) -> AnySimulation:
@@ -47,8 +50,19 @@ def run_many(
     seeds: Sequence[int],
     workers: int = 1,
 ) -> list[Measures]:
-    """Return the figures of one run per seed, in order; `traces` has one trace per seed, or one for all of them."""
+    """Return the figures of one run per seed, in order; `traces` has one trace per seed, or one for all of them.
+
+    The episodes of a model file are played together; other policies one by one, on so many processes.
+    """
     pairs = paired(traces, seeds)
+    if is_model(policy_text) and unsupported(config) is None:
+        # It brings ONNX Runtime along, which most policies do without.
+        from trainer.policies.batched import run_batched
+        from trainer.policies.model import ModelPolicy
+
+        learned = policy_of(policy_text)
+        if isinstance(learned, ModelPolicy):
+            return run_batched(learned, config, pairs)
     if workers > 1 and len(pairs) > 1:
         tasks = [(policy_text, config, trace, seed) for trace, seed in pairs]
         with Pool(run_task, min(workers, len(tasks))) as pool:

@@ -26,6 +26,11 @@ FORMS = (
 """The texts there are, for help and messages."""
 
 
+def is_model(text: str) -> bool:
+    """Whether a text names a model file."""
+    return ".onnx" in text
+
+
 def policy_of(text: str) -> SimulatedPolicy:
     """Return a new policy for `name:parameter=value,...`, a script or a model file.
 
@@ -33,7 +38,7 @@ def policy_of(text: str) -> SimulatedPolicy:
     of value there are, and ModelRefused for a model file that cannot be used.
     """
     name, _, rest = text.strip().partition(":")
-    if ".onnx" in text:
+    if is_model(text):
         return _model(text.strip())
     if name not in _MAKERS:
         raise BadInput("policy", text, f"choose one of: {'; '.join(FORMS)}")

@@ -4,8 +4,8 @@ import pytest
 
 from domain.errors import BadInput
 from domain.workload import Trace, make_trace
+from simulator.autoscaling import FastSimulation
 from simulator.reference import Measures, SimulationConfig, preset
-from simulator.reference.simulation import Simulation
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.episodes import begin, run_many, run_policy
 from trainer.policies import policy_of
@@ -128,5 +128,5 @@ def test_processes_change_nothing() -> None:
 
 def test_an_episode_begins_in_the_world_that_the_policy_needs() -> None:
     simulation = begin(policy_of("constant:4,0,0"), FIXED_BOOT, train_fit())
-    assert isinstance(simulation, Simulation)
+    assert isinstance(simulation, FastSimulation)
     assert simulation.fleet_view().requested.tolist() == [4, 0, 0]

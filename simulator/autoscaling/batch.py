@@ -12,7 +12,7 @@ from domain.errors import BadInput, TrimtabError
 from domain.observations.autoscale import OBS7_NAMES, obs_v2_names
 from domain.workload import Trace
 from simulator.autoscaling.episode import reset_some, step_all
-from simulator.autoscaling.layout import Records
+from simulator.autoscaling.layout import ADDRESSES, COPIES, PER_COPY, Records
 from simulator.autoscaling.orders import write_masks
 from simulator.autoscaling.packing import pack
 from simulator.autoscaling.results import measures_of
@@ -23,7 +23,6 @@ from simulator.reference.measures import Measures
 
 OBSERVATIONS = ("obs-7", "obs-v2")
 ACTION_SETS = ("act-7", "act-multi")
-_OF_A_COPY = ("copies", "counts", "vms", "meters", "slots", "running", "stage_left", "side", "ring", "pending", "waits")
 
 Observations = NDArray[np.float32]
 Step = tuple[Observations, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
@@ -75,6 +74,7 @@ class AutoscalingBatch:
         self.n_actions = len(MULTI_CHANGES) * kinds if self.multi else 1 + 2 * kinds
         self._columns = kinds if self.multi else 1
         self.worlds = pack(config, self.traces, copies)
+        self._copies, self._scratch = self.worlds.copies, self.worlds.scratch
         self._obs = np.zeros((copies, self.n_features), dtype=np.float32)
         self._reward = np.zeros(copies, dtype=np.float64)
         self._terminated = np.zeros(copies, dtype=np.bool_)
@@ -105,7 +105,15 @@ class AutoscalingBatch:
         if wrong.any():
             raise BadInput("trace_index", int(indices[wrong][0]), f"give indices in 0..{len(self.traces) - 1}")
         reset_some(
-            self.worlds, chosen, new_seeds, indices, self.extended, self._obs, self._terminated, self._truncated
+            self._copies,
+            chosen,
+            new_seeds,
+            indices,
+            self.extended,
+            self._scratch,
+            self._obs,
+            self._terminated,
+            self._truncated,
         )
         return self._obs
 
@@ -133,7 +141,7 @@ class AutoscalingBatch:
             shape = (self.copies, columns) if self.multi else (self.copies,)
             raise BadInput("actions", (actions.shape, str(actions.dtype)), f"give int64 of shape {shape}")
         rows = actions.reshape(self.copies, columns)
-        invalid = step_all(self.worlds, rows, self.multi, self.extended, renew, *self._step)
+        invalid = step_all(self._copies, rows, self.multi, self.extended, self._scratch, renew, *self._step)
         if invalid >= 0:
             largest = len(MULTI_CHANGES) - 1 if self.multi else self.n_actions - 1
             raise BadInput(f"actions[{invalid}]", rows[invalid].tolist(), f"give indices in 0..{largest}")
@@ -141,7 +149,7 @@ class AutoscalingBatch:
 
     def masks(self) -> NDArray[np.bool_]:
         """Return which actions would have an effect now: shape (copies, 1 + 2N), or (copies, N, 7) for act-multi."""
-        write_masks(self.worlds, self.multi, self._masks)
+        write_masks(self._copies, self.multi, self._masks)
         if self.multi:
             return self._masks.reshape(self.copies, len(self.config.types), len(MULTI_CHANGES))
         return self._masks
@@ -172,7 +180,7 @@ class AutoscalingBatch:
         return self._scalar("penalty_dollars") + self._scalar("penalty_units") / UNITS_PER_DOLLAR
 
     def _scalar(self, name: str) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = self.worlds.copies[name].copy()
+        found: NDArray[np.int64] = self._copies[name].copy()
         return found
 
     def measures(self, copy: int) -> Measures:
@@ -181,8 +189,9 @@ class AutoscalingBatch:
 
     def state(self, copy: int) -> CopyState:
         """Return a snapshot of one copy that later steps leave untouched."""
-        rows = {name: getattr(self.worlds, name)[copy].copy() for name in _OF_A_COPY}
-        return CopyState(rows, self._obs[copy].copy(), self._identity(copy))
+        rows = {name: getattr(self.worlds, name)[copy].copy() for name in ("copies", *PER_COPY)}
+        identity = (self.config, self.traces[int(rows["copies"]["trace"])].digest)
+        return CopyState(rows, self._obs[copy].copy(), identity)
 
     def restore(self, copy: int, state: CopyState) -> None:
         """Let a copy go on from a snapshot; TrimtabError when it belongs to another configuration or trace.
@@ -193,12 +202,16 @@ class AutoscalingBatch:
         known = self.traces[trace].digest if trace < len(self.traces) else ""
         if state.identity != (self.config, known):
             raise TrimtabError("the snapshot belongs to another configuration or trace: build the batch it came from")
-        for name in _OF_A_COPY:
+        for name in PER_COPY:
             getattr(self.worlds, name)[copy] = state.rows[name]
+        row = self._copies[copy]
+        for name in COPIES.names or ():
+            if name not in ADDRESSES:
+                row[name] = state.rows["copies"][name]
+        row["jobs_at"] = self.worlds.traces["jobs_at"][trace]
         self._obs[copy] = state.obs
-        row = self.worlds.copies[copy]
         self._terminated[copy] = row["finished"] == row["jobs"]
         self._truncated[copy] = bool(row["over"]) and not self._terminated[copy]
 
-    def _identity(self, copy: int) -> tuple[SimulationConfig, str]:
-        return self.config, self.traces[int(self.worlds.copies["trace"][copy])].digest
+    def __reduce__(self) -> str:
+        raise TypeError("a batch holds addresses of its memory: build it where it is used, or carry state(i) over")

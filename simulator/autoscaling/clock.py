@@ -8,49 +8,58 @@ from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.dispatch import dispatch
 from simulator.autoscaling.fleet import end_boots
 from simulator.autoscaling.jobs import finish_next
-from simulator.autoscaling.layout import READY_LIST, Worlds
-from simulator.autoscaling.waiting import submit_fixed, submit_released
+from simulator.autoscaling.layout import Copy
+from simulator.autoscaling.memory import (
+    fixed_at,
+    job_at,
+    kind_at,
+    meter_at,
+    pending_at,
+    ready_at,
+    running_at,
+    settings_of,
+    trace_at,
+    vm_at,
+)
+from simulator.autoscaling.waiting import submit_closed_loop, submit_fixed
 
 
 @compiled
-def _next_time(w: Worlds, b: int) -> float:
+def _next_time(copy: Copy) -> float:
     """Return the time of the next event, inf when there is none."""
-    copy = w.copies[b]
     time = float(copy.next_boot)
     if copy.running > 0:
-        time = min(time, w.running[b, copy.running_head].end)
+        time = min(time, running_at(copy, 0).end)
     if not copy.closed_loop:
         if copy.next_fixed < copy.jobs:
-            time = min(time, w.jobs[copy.first + copy.next_fixed].arrival_s)
+            time = min(time, job_at(copy, copy.next_fixed).arrival_s)
         return time
-    trace = w.traces[copy.trace]
+    trace = trace_at(copy, copy.trace)
     if copy.pending_head < copy.pending_end:
-        time = min(time, w.pending[b, copy.pending_head].time)
+        time = min(time, pending_at(copy, copy.pending_head).time)
     if copy.next_fixed < trace.fixed:
-        job = w.fixed_jobs[trace.fixed_first + copy.next_fixed]
-        time = min(time, w.jobs[copy.first + job].arrival_s)
+        time = min(time, job_at(copy, fixed_at(copy, copy.next_fixed).index).arrival_s)
     return time
 
 
 @compiled
-def _read_monitors(w: Worlds, b: int) -> None:
+def _read_monitors(copy: Copy) -> None:
     """Take one reading of CPU and RAM of every ready VM."""
-    copy, settings = w.copies[b], w.settings[0]
+    settings = settings_of(copy)
     for place in range(copy.ready):
-        slot = w.slots[b, READY_LIST, place]
-        vm, meter = w.vms[b, slot], w.meters[b, slot]
+        slot = ready_at(copy, place).slot
+        vm, meter = vm_at(copy, slot), meter_at(copy, slot)
         meter.readings += 1
         busy = 1.0 - vm.free / vm.cores
         meter.cpu_readings += busy + (1.0 - busy) * settings.idle_cpu
-        meter.ram_readings += vm.used_ram_gb / w.kinds[vm.kind].ram_gb
+        meter.ram_readings += vm.used_ram_gb / kind_at(copy, vm.kind).ram_gb
     copy.next_reading += settings.sample_interval_s
 
 
 @compiled
-def _move_clock(w: Worlds, b: int, time: float) -> None:
-    copy = w.copies[b]
+def _move_clock(copy: Copy, time: float) -> None:
     while copy.next_reading < time:
-        _read_monitors(w, b)
+        _read_monitors(copy)
     passed = time - copy.now
     copy.busy_core_s += copy.busy_cores * passed
     copy.ready_core_s += copy.ready_cores * passed
@@ -59,23 +68,22 @@ def _move_clock(w: Worlds, b: int, time: float) -> None:
 
 
 @compiled
-def run_until(w: Worlds, b: int, end: float) -> None:
+def run_until(copy: Copy, end: float) -> None:
     """Process all events up to and including `end`: at one instant ends, boots, arrivals, one dispatch (§2.2)."""
-    copy = w.copies[b]
     while True:
-        time = _next_time(w, b)
+        time = _next_time(copy)
         if time > end or time == math.inf:
             break
-        _move_clock(w, b, time)
-        while copy.running > 0 and w.running[b, copy.running_head].end == time:
-            finish_next(w, b)
+        _move_clock(copy, time)
+        while copy.running > 0 and running_at(copy, 0).end == time:
+            finish_next(copy)
         if copy.next_boot == time:
-            end_boots(w, b)
-        while copy.pending_head < copy.pending_end and w.pending[b, copy.pending_head].time == time:
-            copy.pending_head += 1
-            submit_released(w, b, w.pending[b, copy.pending_head - 1].job)
-        submit_fixed(w, b)
-        dispatch(w, b)
-    _move_clock(w, b, end)
+            end_boots(copy)
+        if copy.closed_loop:
+            submit_closed_loop(copy)
+        else:
+            submit_fixed(copy)
+        dispatch(copy)
+    _move_clock(copy, end)
     if copy.next_reading <= end:
-        _read_monitors(w, b)
+        _read_monitors(copy)

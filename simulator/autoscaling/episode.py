@@ -11,7 +11,19 @@ from simulator.autoscaling.clock import run_until
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.dispatch import dispatch
 from simulator.autoscaling.fleet import count_busy, make_ready, new_vm, owed
-from simulator.autoscaling.layout import FREE_LIST, GONE, READY_LIST, Worlds
+from simulator.autoscaling.layout import GONE, Copy, Records
+from simulator.autoscaling.memory import (
+    count_at,
+    free_slot_at,
+    kind_at,
+    meter_at,
+    ready_at,
+    settings_of,
+    stage_at,
+    stage_left_at,
+    trace_at,
+    vm_at,
+)
 from simulator.autoscaling.observing import measured_cpu, measured_ram, observe
 from simulator.autoscaling.orders import CHANGES, begin_orders, carry_out, carry_out_changes, carry_out_index
 from simulator.reference.accounting import UNITS_PER_DOLLAR
@@ -23,12 +35,12 @@ _SAMPLED = list(CpuSampling).index(CpuSampling.SAMPLED)
 
 
 @compiled
-def reset_copy(w: Worlds, b: int, seed: int, trace_index: int) -> None:
+def reset_copy(copy: Copy, seed: int, trace_index: int) -> None:
     """Begin an episode: initial fleet ready, clock 0, all jobs to come."""
-    copy, trace = w.copies[b], w.traces[trace_index]
+    trace = trace_at(copy, trace_index)
     copy.now, copy.next_boot, copy.next_reading = 0.0, math.inf, math.inf
     copy.seed, copy.trace = np.uint64(seed), trace_index
-    copy.first, copy.jobs, copy.closed_loop = trace.first, trace.jobs, trace.closed_loop
+    copy.jobs_at, copy.jobs, copy.closed_loop = trace.jobs_at, trace.jobs, trace.closed_loop
     copy.steps = copy.head = copy.submitted = copy.submitted_before = copy.next_fixed = 0
     copy.waiting = copy.executing = copy.finished = 0
     copy.ready = copy.booting = copy.free_cores = copy.busy_cores = copy.ready_cores = 0
@@ -42,57 +54,56 @@ def reset_copy(w: Worlds, b: int, seed: int, trace_index: int) -> None:
     copy.rent_dollars = copy.rent_units = copy.penalty_dollars = copy.penalty_units = 0
     copy.step_rent = copy.step_penalty = 0
     copy.over = trace.jobs == 0
-    slots = w.vms.shape[1]
-    copy.free_slots = slots
-    for slot in range(slots):
-        w.vms[b, slot].state = GONE
-        w.slots[b, FREE_LIST, slot] = slots - 1 - slot
+    copy.free_slots = copy.vm_slots
+    for slot in range(copy.vm_slots):
+        vm_at(copy, slot).state = GONE
+        free_slot_at(copy, slot).slot = copy.vm_slots - 1 - slot
     for stage in range(trace.stages):
-        w.stage_left[b, stage] = w.stages[trace.stage_first + stage].jobs
-    for kind in range(w.kinds.shape[0]):
-        count = w.counts[b, kind]
+        stage_left_at(copy, stage).index = stage_at(copy, stage).jobs
+    for kind in range(copy.kinds):
+        count = count_at(copy, kind)
         count.present = count.ready = count.booting = count.requests = 0
         count.added_at = count.removed_at = -math.inf
         count.cooling_out = count.cooling_in = 0
         count.step_added = count.step_removed = count.step_refused = 0
         count.added = count.removed = count.refused = 0
-        for _ in range(w.kinds[kind].initial):
-            make_ready(w, b, new_vm(w, b, kind))
+        for _ in range(kind_at(copy, kind).initial):
+            make_ready(copy, new_vm(copy, kind))
 
 
 @compiled
-def begin_step(w: Worlds, b: int) -> None:
+def begin_step(copy: Copy) -> None:
     """Start a control step; the orders follow."""
-    copy, settings = w.copies[b], w.settings[0]
+    settings = settings_of(copy)
     copy.submitted_before = copy.submitted
     copy.step_rent = 0
     if settings.cpu_sampling == _AVERAGE or settings.cpu_sampling == _SAMPLED:
         for place in range(copy.ready):
-            slot = w.slots[b, READY_LIST, place]
-            meter = w.meters[b, slot]
+            slot = ready_at(copy, place).slot
+            meter = meter_at(copy, slot)
             if settings.cpu_sampling == _AVERAGE:
-                count_busy(w, b, slot)
+                count_busy(copy, slot)
             meter.step_busy_core_s = meter.busy_core_s
             meter.readings, meter.cpu_readings, meter.ram_readings = 0, 0.0, 0.0
         if settings.cpu_sampling == _SAMPLED:
             copy.next_reading = copy.now + settings.sample_interval_s
-    begin_orders(w, b)
+    begin_orders(copy)
 
 
 @compiled
-def end_step(w: Worlds, b: int) -> None:
+def end_step(copy: Copy) -> None:
     """Run the step whose orders have been carried out, and account for it."""
-    copy, settings = w.copies[b], w.settings[0]
+    settings = settings_of(copy)
     waited_before = copy.waiting_job_s
-    dispatch(w, b)
+    dispatch(copy)
     if settings.billing == _BY_STEP:
         copy.step_rent = copy.rate_micro * settings.step_ms
     copy.steps += 1
-    run_until(w, b, copy.steps * settings.step_s)
+    run_until(copy, copy.steps * settings.step_s)
     if settings.billing != _BY_STEP:
-        for slot in range(w.vms.shape[1]):
-            if w.vms[b, slot].state != GONE:
-                copy.step_rent += owed(w, b, slot)
+        for slot in range(copy.vm_slots):
+            if vm_at(copy, slot).state != GONE:
+                copy.step_rent += owed(copy, slot)
     waited_ms = copy.waiting * settings.step_ms
     if settings.integral_penalty:
         waited_ms = np.int64(np.rint((copy.waiting_job_s - waited_before) * 1000))
@@ -107,8 +118,8 @@ def end_step(w: Worlds, b: int) -> None:
         copy.penalty_units %= UNITS_PER_DOLLAR
     copy.allocated += copy.ready_cores / settings.max_cores
     copy.peak_cores = max(copy.peak_cores, copy.ready_cores)
-    for kind in range(w.kinds.shape[0]):
-        count = w.counts[b, kind]
+    for kind in range(copy.kinds):
+        count = count_at(copy, kind)
         count.added += count.step_added
         count.removed += count.step_removed
         count.refused += count.step_refused
@@ -116,31 +127,32 @@ def end_step(w: Worlds, b: int) -> None:
 
 
 @compiled
-def step_orders(w: Worlds, b: int, orders: NDArray[np.int64]) -> None:
-    """Do one step of one copy with orders of shape (n, 2): type and change, in this order."""
-    begin_step(w, b)
+def step_orders(copies: Records, orders: NDArray[np.int64]) -> None:
+    """Do one step of the first copy with orders of shape (n, 2): type and change, in this order."""
+    copy = copies[0]
+    begin_step(copy)
     for index in range(orders.shape[0]):
-        carry_out(w, b, orders[index, 0], orders[index, 1])
-    end_step(w, b)
+        carry_out(copy, orders[index, 0], orders[index, 1])
+    end_step(copy)
 
 
 @compiled
-def first_invalid(w: Worlds, actions: NDArray[np.int64], multi: bool) -> int:
+def _first_invalid(actions: NDArray[np.int64], choices: int) -> int:
     """Return the first copy whose action does not exist, -1 when all do."""
-    largest = CHANGES - 1 if multi else 2 * w.kinds.shape[0]
     for b in range(actions.shape[0]):
         for column in range(actions.shape[1]):
-            if actions[b, column] < 0 or actions[b, column] > largest:
+            if actions[b, column] < 0 or actions[b, column] >= choices:
                 return b
     return -1
 
 
 @compiled
 def step_all(
-    w: Worlds,
+    copies: Records,
     actions: NDArray[np.int64],
     multi: bool,
     extended: bool,
+    scratch: NDArray[np.float64],
     renew: bool,
     obs: NDArray[np.float32],
     reward: NDArray[np.float64],
@@ -151,26 +163,26 @@ def step_all(
 
     Nothing is done when an action is impossible. A copy that is over rests, or if `renew` begins its next episode.
     """
-    invalid: int = first_invalid(w, actions, multi)
+    total = copies.shape[0]
+    invalid: int = _first_invalid(actions, CHANGES if multi else 1 + 2 * copies[0].kinds)
     if invalid >= 0:
         return invalid
-    copies = w.copies.shape[0]
-    for b in range(copies):
-        copy = w.copies[b]
+    for b in range(total):
+        copy = copies[b]
         if copy.over:
             reward[b] = 0.0
             if renew:
-                reset_copy(w, b, np.int64(copy.seed) + copies, (copy.trace + 1) % w.traces.shape[0])
+                reset_copy(copy, np.int64(copy.seed) + total, (copy.trace + 1) % copy.traces)
                 terminated[b] = truncated[b] = False
-                observe(w, b, extended, obs[b])
+                observe(copy, extended, scratch, obs[b])
             continue
-        begin_step(w, b)
+        begin_step(copy)
         if multi:
-            carry_out_changes(w, b, actions[b])
+            carry_out_changes(copy, actions[b])
         else:
-            carry_out_index(w, b, actions[b, 0])
-        end_step(w, b)
-        observe(w, b, extended, obs[b])
+            carry_out_index(copy, actions[b, 0])
+        end_step(copy)
+        observe(copy, extended, scratch, obs[b])
         reward[b] = -(copy.step_rent / UNITS_PER_DOLLAR + copy.step_penalty / UNITS_PER_DOLLAR)
         terminated[b] = copy.finished == copy.jobs
         truncated[b] = copy.over and not terminated[b]
@@ -179,33 +191,35 @@ def step_all(
 
 @compiled
 def reset_some(
-    w: Worlds,
+    copies: Records,
     which: NDArray[np.bool_],
     seeds: NDArray[np.int64],
     trace_index: NDArray[np.int64],
     extended: bool,
+    scratch: NDArray[np.float64],
     obs: NDArray[np.float32],
     terminated: NDArray[np.bool_],
     truncated: NDArray[np.bool_],
 ) -> None:
     """Begin an episode in the chosen copies and write their first observation."""
-    for b in range(w.copies.shape[0]):
+    for b in range(copies.shape[0]):
         if which[b]:
-            reset_copy(w, b, seeds[b], trace_index[b])
-            terminated[b] = w.copies[b].over
+            copy = copies[b]
+            reset_copy(copy, seeds[b], trace_index[b])
+            terminated[b] = copy.over
             truncated[b] = False
-            observe(w, b, extended, obs[b])
+            observe(copy, extended, scratch, obs[b])
 
 
 @compiled
-def view_vms(w: Worlds, b: int, out: NDArray[np.float64]) -> None:
+def view_vms(copies: Records, b: int, out: NDArray[np.float64]) -> None:
     """Write type, CPU, RAM, seconds ready and seconds idle of the ready VMs in request order; shape (5, V)."""
-    copy = w.copies[b]
+    copy = copies[b]
     for place in range(copy.ready):
-        slot = w.slots[b, READY_LIST, place]
-        vm = w.vms[b, slot]
+        slot = ready_at(copy, place).slot
+        vm = vm_at(copy, slot)
         out[0, place] = vm.kind
-        out[1, place] = measured_cpu(w, b, slot)
-        out[2, place] = measured_ram(w, b, slot)
+        out[1, place] = measured_cpu(copy, slot)
+        out[2, place] = measured_ram(copy, slot)
         out[3, place] = copy.now - vm.ready_at
         out[4, place] = 0.0 if vm.jobs > 0 else copy.now - vm.idle_since

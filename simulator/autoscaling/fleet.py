@@ -7,15 +7,16 @@ import math
 import numpy as np
 
 from simulator.autoscaling.compiled import compiled
-from simulator.autoscaling.layout import (
-    BOOTING,
-    BOOTING_LIST,
-    DRAINING,
-    FREE_LIST,
-    GONE,
-    READY,
-    READY_LIST,
-    Worlds,
+from simulator.autoscaling.layout import BOOTING, DRAINING, GONE, READY, Copy
+from simulator.autoscaling.memory import (
+    booting_at,
+    count_at,
+    free_slot_at,
+    kind_at,
+    meter_at,
+    ready_at,
+    settings_of,
+    vm_at,
 )
 from simulator.autoscaling.philox import draw
 from simulator.reference.configuration import Billing
@@ -27,20 +28,20 @@ _BY_STEP, _BY_SECOND = list(Billing).index(Billing.STEP), list(Billing).index(Bi
 
 
 @compiled
-def count_busy(w: Worlds, b: int, slot: int) -> None:
+def count_busy(copy: Copy, slot: int) -> None:
     """Bring the integral of a VM's busy cores up to now."""
-    now, vm, meter = w.copies[b].now, w.vms[b, slot], w.meters[b, slot]
+    now, vm, meter = copy.now, vm_at(copy, slot), meter_at(copy, slot)
     meter.busy_core_s += (vm.cores - vm.free) * (now - meter.counted_to)
     meter.counted_to = now
 
 
 @compiled
-def new_vm(w: Worlds, b: int, kind: int) -> int:
+def new_vm(copy: Copy, kind: int) -> int:
     """Take a slot for a VM requested now and return it; the caller boots it or makes it ready."""
-    copy, of_kind = w.copies[b], w.kinds[kind]
+    of_kind = kind_at(copy, kind)
     copy.free_slots -= 1
-    slot = w.slots[b, FREE_LIST, copy.free_slots]
-    vm, meter = w.vms[b, slot], w.meters[b, slot]
+    slot = free_slot_at(copy, copy.free_slots).slot
+    vm, meter = vm_at(copy, slot), meter_at(copy, slot)
     vm.number, vm.kind, vm.cores = copy.next_number, kind, of_kind.cores
     vm.free, vm.jobs, vm.state = 0, 0, BOOTING
     vm.used_ram_gb = 0.0
@@ -50,42 +51,41 @@ def new_vm(w: Worlds, b: int, kind: int) -> int:
     meter.readings = 0
     copy.next_number += 1
     copy.rate_micro += of_kind.price_micro
-    w.counts[b, kind].present += 1
+    count_at(copy, kind).present += 1
     return int(slot)
 
 
 @compiled
-def request(w: Worlds, b: int, kind: int) -> None:
+def request(copy: Copy, kind: int) -> None:
     """Request a VM of a type; it is ready after a boot time drawn now (§2.4, §2.5)."""
-    copy, count, of_kind = w.copies[b], w.counts[b, kind], w.kinds[kind]
-    slot = new_vm(w, b, kind)
+    count, of_kind = count_at(copy, kind), kind_at(copy, kind)
+    slot = new_vm(copy, kind)
     share = draw(copy.seed, BOOT, kind, count.requests)
     count.requests += 1
     low, high = of_kind.boot_low_s, of_kind.boot_high_s
-    ready_at = copy.now + low + (high - low) * share
-    w.vms[b, slot].ready_at = ready_at
-    w.slots[b, BOOTING_LIST, copy.booting] = slot
+    due = copy.now + low + (high - low) * share
+    vm_at(copy, slot).ready_at = due
+    booting_at(copy, copy.booting).slot = slot
     copy.booting += 1
     count.booting += 1
-    copy.next_boot = min(copy.next_boot, ready_at)
+    copy.next_boot = min(copy.next_boot, due)
 
 
 @compiled
-def make_ready(w: Worlds, b: int, slot: int) -> None:
+def make_ready(copy: Copy, slot: int) -> None:
     """Let a VM take jobs from now on."""
-    copy, vm, meter, settings = w.copies[b], w.vms[b, slot], w.meters[b, slot], w.settings[0]
+    vm, meter, settings = vm_at(copy, slot), meter_at(copy, slot), settings_of(copy)
     vm.state = READY
     vm.ready_at = vm.idle_since = meter.counted_to = copy.now
     vm.free = vm.cores
     vm.used_ram_gb = settings.base_ram_gb
-    slots = w.slots[b, READY_LIST]
     place = copy.ready
-    while place > 0 and w.vms[b, slots[place - 1]].number > vm.number:
-        slots[place] = slots[place - 1]
+    while place > 0 and vm_at(copy, ready_at(copy, place - 1).slot).number > vm.number:
+        ready_at(copy, place).slot = ready_at(copy, place - 1).slot
         place -= 1
-    slots[place] = slot
+    ready_at(copy, place).slot = slot
     copy.ready += 1
-    w.counts[b, vm.kind].ready += 1
+    count_at(copy, vm.kind).ready += 1
     copy.free_cores += vm.cores
     copy.ready_cores += vm.cores
     if copy.burst_open and copy.burst_since < math.inf:
@@ -95,86 +95,82 @@ def make_ready(w: Worlds, b: int, slot: int) -> None:
 
 
 @compiled
-def _leave_boot(w: Worlds, b: int, place: int) -> int:
+def _leave_boot(copy: Copy, place: int) -> int:
     """Take an entry out of the list of booting VMs and return its slot."""
-    copy = w.copies[b]
-    slots = w.slots[b, BOOTING_LIST]
-    slot = slots[place]
+    slot = booting_at(copy, place).slot
     copy.booting -= 1
-    slots[place] = slots[copy.booting]
-    w.counts[b, w.vms[b, slot].kind].booting -= 1
+    booting_at(copy, place).slot = booting_at(copy, copy.booting).slot
+    count_at(copy, vm_at(copy, slot).kind).booting -= 1
     copy.next_boot = math.inf
     for other in range(copy.booting):
-        copy.next_boot = min(copy.next_boot, w.vms[b, slots[other]].ready_at)
+        copy.next_boot = min(copy.next_boot, vm_at(copy, booting_at(copy, other).slot).ready_at)
     return int(slot)
 
 
 @compiled
-def end_boots(w: Worlds, b: int) -> None:
+def end_boots(copy: Copy) -> None:
     """Make every VM ready whose boot ends now."""
-    copy = w.copies[b]
     while copy.next_boot == copy.now:
         place = 0
-        while w.vms[b, w.slots[b, BOOTING_LIST, place]].ready_at != copy.now:
+        while vm_at(copy, booting_at(copy, place).slot).ready_at != copy.now:
             place += 1
-        make_ready(w, b, _leave_boot(w, b, place))
+        make_ready(copy, _leave_boot(copy, place))
 
 
 @compiled
-def cancel_boot(w: Worlds, b: int, kind: int) -> None:
+def cancel_boot(copy: Copy, kind: int) -> None:
     """Take back the newest booting VM of a type."""
     newest = -1
-    for place in range(w.copies[b].booting):
-        vm = w.vms[b, w.slots[b, BOOTING_LIST, place]]
-        if vm.kind == kind and (newest < 0 or vm.number > w.vms[b, w.slots[b, BOOTING_LIST, newest]].number):
+    for place in range(copy.booting):
+        vm = vm_at(copy, booting_at(copy, place).slot)
+        if vm.kind == kind and (newest < 0 or vm.number > vm_at(copy, booting_at(copy, newest).slot).number):
             newest = place
-    depart(w, b, _leave_boot(w, b, newest))
+    depart(copy, _leave_boot(copy, newest))
 
 
 @compiled
-def leave_ready(w: Worlds, b: int, slot: int) -> None:
+def leave_ready(copy: Copy, slot: int) -> None:
     """Take a VM out of the ready ones, with its cores; what runs on it is the caller's to settle."""
-    copy, vm = w.copies[b], w.vms[b, slot]
-    slots = w.slots[b, READY_LIST]
+    vm = vm_at(copy, slot)
     copy.ready -= 1
     place = 0
-    while slots[place] != slot:
+    while ready_at(copy, place).slot != slot:
         place += 1
     while place < copy.ready:
-        slots[place] = slots[place + 1]
+        ready_at(copy, place).slot = ready_at(copy, place + 1).slot
         place += 1
-    w.counts[b, vm.kind].ready -= 1
+    count_at(copy, vm.kind).ready -= 1
     copy.ready_cores -= vm.cores
     copy.free_cores -= vm.free
 
 
 @compiled
-def drain(w: Worlds, b: int, slot: int) -> None:
+def drain(copy: Copy, slot: int) -> None:
     """Let a VM that is no longer among the ready ones leave when its last job ends."""
-    vm = w.vms[b, slot]
+    vm = vm_at(copy, slot)
     vm.state = DRAINING
-    w.copies[b].busy_cores -= vm.cores - vm.free
+    copy.busy_cores -= vm.cores - vm.free
 
 
 @compiled
-def depart(w: Worlds, b: int, slot: int) -> None:
+def depart(copy: Copy, slot: int) -> None:
     """Give a VM back, paying what it owes up to now."""
-    copy, vm, settings = w.copies[b], w.vms[b, slot], w.settings[0]
+    vm, settings = vm_at(copy, slot), settings_of(copy)
     if settings.billing != _BY_STEP:
-        copy.step_rent += owed(w, b, slot)
+        copy.step_rent += owed(copy, slot)
     vm.state = GONE
-    copy.rate_micro -= w.kinds[vm.kind].price_micro
-    w.counts[b, vm.kind].present -= 1
-    w.slots[b, FREE_LIST, copy.free_slots] = slot
+    copy.rate_micro -= kind_at(copy, vm.kind).price_micro
+    count_at(copy, vm.kind).present -= 1
+    free_slot_at(copy, copy.free_slots).slot = slot
     copy.free_slots += 1
 
 
 @compiled
-def owed(w: Worlds, b: int, slot: int) -> int:
+def owed(copy: Copy, slot: int) -> int:
     """Bring a VM's bill up to now, by seconds or by hours begun, and return what that adds, in units (§5)."""
-    settings, vm, meter = w.settings[0], w.vms[b, slot], w.meters[b, slot]
+    settings, vm, meter = settings_of(copy), vm_at(copy, slot), meter_at(copy, slot)
     since = vm.ready_at if settings.bill_from_ready else meter.requested_at
-    until = w.copies[b].now
+    until = copy.now
     if until < since:
         return 0
     owed_ms = np.int64(np.rint((until - since) * 1000))
@@ -184,4 +180,4 @@ def owed(w: Worlds, b: int, slot: int) -> int:
         owed_ms = max(-(-owed_ms // _HOUR_MS), 1) * _HOUR_MS
     added_ms = max(owed_ms - meter.billed_ms, 0)
     meter.billed_ms += added_ms
-    return int(w.kinds[vm.kind].price_micro * added_ms)
+    return int(kind_at(copy, vm.kind).price_micro * added_ms)

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Records = NDArray[Any]
-"""A structured array. Its records are `Any` to the type checker: numba alone knows their fields."""
+"""A structured array."""
+Record = Any
+"""One record of a structured array; numba alone knows its fields."""
+Copy = Any
+"""A record of COPIES: all that a compiled function needs to reach the whole of one world."""
 
 GONE, BOOTING, READY, DRAINING = 0, 1, 2, 3
 """States of a VM's slot."""
-
-READY_LIST, BOOTING_LIST, FREE_LIST = 0, 1, 2
-"""Rows of `slots`: ready VMs in request order, booting ones, and slots without a VM."""
 
 SETTINGS = np.dtype(
     [
@@ -70,18 +71,19 @@ KINDS = np.dtype(
 
 TRACES = np.dtype(
     [
-        ("first", "i8"),
+        ("jobs_at", "i8"),
+        ("fixed_at", "i8"),
+        ("stages_at", "i8"),
+        ("released_at", "i8"),
         ("jobs", "i8"),
-        ("closed_loop", "i8"),
-        ("fixed_first", "i8"),
         ("fixed", "i8"),
-        ("stage_first", "i8"),
         ("stages", "i8"),
+        ("closed_loop", "i8"),
         ("serial_fraction", "f8"),
     ],
     align=True,
 )
-"""Where a trace stands in `jobs`, `fixed_jobs` and `stages`, and whether stages release one another."""
+"""Where the records of a trace begin, how many they are, and whether stages release one another."""
 
 JOBS = np.dtype(
     [
@@ -103,17 +105,31 @@ of one arrival.
 """
 
 STAGES = np.dtype([("jobs", "i8"), ("released_first", "i8"), ("released", "i8")], align=True)
-"""A stage of a closed loop: its jobs, and which entries of `released_jobs` its end releases."""
+"""A stage of a closed loop: its jobs, and which entries of `released_at` its end releases."""
+
+PER_COPY = (
+    *("counts", "vms", "meters", "ready", "booting", "free", "running", "side", "ring", "pending", "stage_left"),
+    "waits",
+)
+"""Tables of `Worlds` with a row for each copy, besides `copies`."""
+_OF_ALL = ("settings", "kinds", "traces", "jobs", "waiting_log", "gathered")
+ADDRESSES = tuple(f"{name}_at" for name in (*_OF_ALL, *PER_COPY))
+"""Fields of COPIES that hold addresses."""
 
 COPIES = np.dtype(
     [
+        *((name, "i8") for name in ADDRESSES),
+        ("kinds", "i8"),
+        ("traces", "i8"),
+        ("vm_slots", "i8"),
+        ("running_mask", "i8"),
+        ("side_size", "i8"),
         ("now", "f8"),
         ("next_boot", "f8"),
         ("next_reading", "f8"),
         ("seed", "u8"),
         ("steps", "i8"),
         ("trace", "i8"),
-        ("first", "i8"),
         ("jobs", "i8"),
         ("closed_loop", "i8"),
         ("over", "i8"),
@@ -165,7 +181,7 @@ COPIES = np.dtype(
     ],
     align=True,
 )
-"""The scalars of a copy.
+"""The scalars of a copy, with the addresses of its other records (`memory`).
 
 head: submitted position of the first job that has never left the queue. running_head, running: the ring `running`.
 side_head, side_end: the jobs in `side`. pending_head, pending_end: released jobs that have not arrived yet.
@@ -249,28 +265,31 @@ SIDE = np.dtype([("since", "f8"), ("waited", "f8"), ("remaining", "f8"), ("posit
 TIMED_JOBS = np.dtype([("time", "f8"), ("job", "i4")])
 """A job of a closed loop with its arrival: submitted (`ring`) or to come (`pending`)."""
 
+SLOTS = np.dtype([("slot", "i2")])
+INDICES = np.dtype([("index", "i4")])
+WAITS = np.dtype([("seconds", "f8")])
+LOGS = np.dtype([("value", "f4")])
+
 
 class Worlds(NamedTuple):
-    """All copies with what they share. B copies, N types, V slots for VMs, R running entries."""
+    """All tables: B copies over shared traces, with N types, V slots for VMs and R running entries each.
 
-    settings: Records  # (1,)
-    kinds: Records  # (N,)
-    traces: Records
-    jobs: Records
-    fixed_jobs: NDArray[np.int32]
-    stages: Records
-    released_jobs: NDArray[np.int32]
-    waiting_log: NDArray[np.float32]  # by number of waiting jobs
+    shared: what nothing but the addresses in `copies` and `traces` refers to.
+    """
+
     copies: Records  # (B,)
     counts: Records  # (B, N)
     vms: Records  # (B, V)
     meters: Records  # (B, V)
-    slots: NDArray[np.int16]  # (B, 3, V)
+    ready: Records  # (B, V)
+    booting: Records  # (B, V)
+    free: Records  # (B, V)
     running: Records  # (B, R), R a power of two
     side: Records  # (B, S)
     ring: Records  # (B, J), closed loops only
     pending: Records  # (B, J), closed loops only
-    stage_left: NDArray[np.int32]  # (B, stages)
-    waits: NDArray[np.float64]  # (B, J): seconds in the queue, in order of finishing
+    stage_left: Records  # (B, stages)
+    waits: Records  # (B, J): seconds in the queue, in order of finishing
+    traces: Records
+    shared: tuple[Records, ...]
     scratch: NDArray[np.float64]  # (2, V)
-    gathered: NDArray[np.int32]  # (R,)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from domain.observations.autoscale import OLDEST_WAIT_SCALE_S, QUEUE_SCALE_S
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.fleet import count_busy
-from simulator.autoscaling.layout import READY_LIST, Worlds
+from simulator.autoscaling.layout import Copy
+from simulator.autoscaling.memory import count_at, kind_at, meter_at, ready_at, settings_of, vm_at, waiting_log_at
 from simulator.autoscaling.orders import cooldown_left, victim
 from simulator.autoscaling.waiting import oldest_arrival
 from simulator.reference.configuration import CpuSampling
@@ -21,34 +22,34 @@ _BLOCK = 128
 
 
 @compiled
-def measured_cpu(w: Worlds, b: int, slot: int) -> float:
+def measured_cpu(copy: Copy, slot: int) -> float:
     """Return the CPU of a ready VM for the last step, 0..1; nan where there were too few readings."""
-    copy, settings, vm = w.copies[b], w.settings[0], w.vms[b, slot]
+    settings, vm = settings_of(copy), vm_at(copy, slot)
     busy = 1.0 - vm.free / vm.cores
     if settings.cpu_sampling == _SAMPLED:
-        meter = w.meters[b, slot]
+        meter = meter_at(copy, slot)
         if meter.readings < settings.samples_needed:
             return math.nan
         return float(meter.cpu_readings / meter.readings)
     if settings.cpu_sampling == _AVERAGE:
         elapsed = copy.now - max(max(copy.steps - 1, 0) * settings.step_s, vm.ready_at)
         if elapsed > 0:
-            count_busy(w, b, slot)
-            meter = w.meters[b, slot]
+            count_busy(copy, slot)
+            meter = meter_at(copy, slot)
             busy = (meter.busy_core_s - meter.step_busy_core_s) / (elapsed * vm.cores)
     return float(busy + (1.0 - busy) * settings.idle_cpu)
 
 
 @compiled
-def measured_ram(w: Worlds, b: int, slot: int) -> float:
+def measured_ram(copy: Copy, slot: int) -> float:
     """Return the share of memory used on a ready VM for the last step, where its CPU was measured."""
-    settings, vm = w.settings[0], w.vms[b, slot]
+    settings, vm = settings_of(copy), vm_at(copy, slot)
     if settings.cpu_sampling == _SAMPLED:
-        meter = w.meters[b, slot]
+        meter = meter_at(copy, slot)
         if meter.readings < settings.samples_needed:
             return math.nan
         return float(meter.ram_readings / meter.readings)
-    return float(vm.used_ram_gb / w.kinds[vm.kind].ram_gb)
+    return float(vm.used_ram_gb / kind_at(copy, vm.kind).ram_gb)
 
 
 @compiled
@@ -122,16 +123,17 @@ def _mean_and_p90(values: NDArray[np.float64], n: int) -> tuple[float, float]:
 
 
 @compiled
-def observe(w: Worlds, b: int, extended: bool, out: NDArray[np.float32]) -> None:
-    """Write obs-7, or obs-v2 if `extended`, of a copy (§3)."""
-    copy, settings, slots = w.copies[b], w.settings[0], w.slots[b, READY_LIST]
-    cpu, ram = w.scratch[0], w.scratch[1]
+def observe(copy: Copy, extended: bool, scratch: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+    """Write obs-7, or obs-v2 if `extended`, of a copy (§3); scratch: shape (2, V)."""
+    settings = settings_of(copy)
+    cpu, ram = scratch[0], scratch[1]
     n = 0
     if copy.steps > 0:
         for place in range(copy.ready):
-            share = measured_cpu(w, b, slots[place])
+            slot = ready_at(copy, place).slot
+            share = measured_cpu(copy, slot)
             if not math.isnan(share):
-                cpu[n], ram[n] = share, measured_ram(w, b, slots[place])
+                cpu[n], ram[n] = share, measured_ram(copy, slot)
                 n += 1
     out[0] = min(max(copy.ready_cores / settings.max_cores, 0.0), 1.0) if settings.max_cores > 0 else 0.0
     out[1], out[2] = _mean_and_p90(cpu, n)
@@ -141,34 +143,35 @@ def observe(w: Worlds, b: int, extended: bool, out: NDArray[np.float32]) -> None
     # Jobs interrupted at the step's start stand before its arrivals, so two counters tell exactly who is recent.
     out[6] = min(max(min(copy.waiting, recent) / recent, 0.0), 1.0) if recent > 0 else 0.0
     if extended:
-        _observe_fleet(w, b, out)
+        _observe_fleet(copy, out)
 
 
 @compiled
-def _observe_fleet(w: Worlds, b: int, out: NDArray[np.float32]) -> None:
+def _observe_fleet(copy: Copy, out: NDArray[np.float32]) -> None:
     """Write the entries of obs-v2 that follow obs-7."""
-    copy, settings = w.copies[b], w.settings[0]
-    kinds = w.kinds.shape[0]
+    settings = settings_of(copy)
+    kinds = copy.kinds
     chosen = -1
     for k in range(kinds):
-        count, limit = w.counts[b, k], w.kinds[k].limit
+        count, limit = count_at(copy, k), kind_at(copy, k).limit
         out[7 + 3 * k] = min(max(count.ready / limit, 0.0), 1.0) if limit > 0 else 0.0
         out[8 + 3 * k] = min(max(count.booting / limit, 0.0), 1.0) if limit > 0 else 0.0
         out[9 + 3 * k] = 0.0
         if settings.cooldown_s > 0.0:
-            left = max(cooldown_left(w, b, k, True), cooldown_left(w, b, k, False))
+            left = max(cooldown_left(copy, k, True), cooldown_left(copy, k, False))
             out[9 + 3 * k] = min(max(left / settings.cooldown_s, 0.0), 1.0)
-        if count.ready > w.kinds[k].minimum and (chosen < 0 or w.kinds[k].cores > w.kinds[chosen].cores):
+        larger = chosen < 0 or kind_at(copy, k).cores > kind_at(copy, chosen).cores
+        if count.ready > kind_at(copy, k).minimum and larger:
             chosen = k
     fleet = 7 + 3 * kinds
-    out[fleet] = w.waiting_log[copy.waiting]
+    out[fleet] = waiting_log_at(copy, copy.waiting).value
     out[fleet + 1] = 0.0
     if settings.max_cores > 0:
         queued = copy.queued_core_s / (settings.max_cores * QUEUE_SCALE_S)
         out[fleet + 1] = min(max(queued, 0.0), 10.0)
-    oldest = copy.now - oldest_arrival(w, b) if copy.waiting > 0 else 0.0
+    oldest = copy.now - oldest_arrival(copy) if copy.waiting > 0 else 0.0
     out[fleet + 2] = min(max(oldest / OLDEST_WAIT_SCALE_S, 0.0), 1.0)
     out[fleet + 3] = 0.0
     if chosen >= 0 and copy.busy_cores > 0:
-        vm = w.vms[b, victim(w, b, chosen, False)]
+        vm = vm_at(copy, victim(copy, chosen, False))
         out[fleet + 3] = min(max((vm.cores - vm.free) / copy.busy_cores, 0.0), 1.0)

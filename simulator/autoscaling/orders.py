@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.fleet import cancel_boot, depart, drain, leave_ready, request
 from simulator.autoscaling.jobs import count_busy, interrupt_all, work_lost
-from simulator.autoscaling.layout import READY_LIST, Worlds
+from simulator.autoscaling.layout import Copy, Records
+from simulator.autoscaling.memory import count_at, kind_at, ready_at, settings_of, vm_at
 from simulator.autoscaling.philox import draw
 from simulator.reference.actions import MULTI_CHANGES
 from simulator.reference.configuration import CooldownScope, CpuSampling, RemovalChoice, RemovalMode
@@ -25,37 +26,37 @@ CHANGES = len(MULTI_CHANGES)
 
 
 @compiled
-def cooldown_left(w: Worlds, b: int, kind: int, out: bool) -> float:
+def cooldown_left(copy: Copy, kind: int, out: bool) -> float:
     """Return the seconds until a type may be changed again in a direction (out: more VMs)."""
-    settings, count = w.settings[0], w.counts[b, kind]
+    settings, count = settings_of(copy), count_at(copy, kind)
     if settings.cooldown_scope == _PER_DIRECTION:
         last = count.added_at if out else count.removed_at
     elif settings.cooldown_scope == _PER_TYPE:
         last = max(count.added_at, count.removed_at)
     else:
         last = -np.inf
-        for other in range(w.kinds.shape[0]):
-            last = max(last, w.counts[b, other].added_at, w.counts[b, other].removed_at)
-    return float(max(last + settings.cooldown_s - w.copies[b].now, 0.0))
+        for other in range(copy.kinds):
+            last = max(last, count_at(copy, other).added_at, count_at(copy, other).removed_at)
+    return float(max(last + settings.cooldown_s - copy.now, 0.0))
 
 
 @compiled
-def _may_add(w: Worlds, b: int, kind: int) -> bool:
-    return bool(w.counts[b, kind].present < w.kinds[kind].limit)
+def _may_add(copy: Copy, kind: int) -> bool:
+    return bool(count_at(copy, kind).present < kind_at(copy, kind).limit)
 
 
 @compiled
-def _may_remove(w: Worlds, b: int, kind: int) -> bool:
-    count = w.counts[b, kind]
-    booting = count.booting if w.settings[0].cancel_booting else 0
-    return bool(count.ready + booting > w.kinds[kind].minimum)
+def _may_remove(copy: Copy, kind: int) -> bool:
+    count = count_at(copy, kind)
+    booting = count.booting if settings_of(copy).cancel_booting else 0
+    return bool(count.ready + booting > kind_at(copy, kind).minimum)
 
 
 @compiled
-def victim(w: Worlds, b: int, kind: int, really: bool) -> int:
+def victim(copy: Copy, kind: int, really: bool) -> int:
     """Return the slot of the ready VM of a type that goes next, -1 for none; a real random choice uses up its draw."""
-    copy, slots, choice = w.copies[b], w.slots[b, READY_LIST], w.settings[0].removal_choice
-    candidates = w.counts[b, kind].ready
+    choice = settings_of(copy).removal_choice
+    candidates = count_at(copy, kind).ready
     if candidates == 0:
         return -1
     skip = 0
@@ -66,11 +67,11 @@ def victim(w: Worlds, b: int, kind: int, really: bool) -> int:
             copy.removal_draws += 1
     chosen, least = -1, np.inf
     for place in range(copy.ready - 1, -1, -1):
-        slot = slots[place]
-        if w.vms[b, slot].kind != kind:
+        slot = ready_at(copy, place).slot
+        if vm_at(copy, slot).kind != kind:
             continue
         if choice == _LEAST_WORK_LOST:
-            lost = work_lost(w, b, slot)
+            lost = work_lost(copy, slot)
             if chosen < 0 or lost < least:
                 chosen, least = slot, lost
         elif skip > 0:
@@ -81,44 +82,44 @@ def victim(w: Worlds, b: int, kind: int, really: bool) -> int:
 
 
 @compiled
-def _remove(w: Worlds, b: int, kind: int) -> None:
-    settings, count = w.settings[0], w.counts[b, kind]
+def _remove(copy: Copy, kind: int) -> None:
+    settings, count = settings_of(copy), count_at(copy, kind)
     if settings.cancel_booting and count.booting > 0:
-        cancel_boot(w, b, kind)
+        cancel_boot(copy, kind)
         return
-    slot = victim(w, b, kind, True)
-    leave_ready(w, b, slot)
+    slot = victim(copy, kind, True)
+    leave_ready(copy, slot)
     if settings.cpu_sampling == _AVERAGE:
-        count_busy(w, b, slot)
-    if settings.removal_mode == _DRAIN and w.vms[b, slot].jobs > 0:
-        drain(w, b, slot)
+        count_busy(copy, slot)
+    if settings.removal_mode == _DRAIN and vm_at(copy, slot).jobs > 0:
+        drain(copy, slot)
         return
-    interrupt_all(w, b, slot)
-    depart(w, b, slot)
+    interrupt_all(copy, slot)
+    depart(copy, slot)
 
 
 @compiled
-def begin_orders(w: Worlds, b: int) -> None:
+def begin_orders(copy: Copy) -> None:
     """Note which types are cooling down as the step begins, and forget the last step's outcome."""
-    cooling = w.settings[0].cooldown_s > 0
-    for kind in range(w.kinds.shape[0]):
-        count = w.counts[b, kind]
+    cooling = settings_of(copy).cooldown_s > 0
+    for kind in range(copy.kinds):
+        count = count_at(copy, kind)
         count.step_added = count.step_removed = count.step_refused = 0
-        count.cooling_out = cooling and cooldown_left(w, b, kind, True) > 0
-        count.cooling_in = cooling and cooldown_left(w, b, kind, False) > 0
+        count.cooling_out = cooling and cooldown_left(copy, kind, True) > 0
+        count.cooling_in = cooling and cooldown_left(copy, kind, False) > 0
 
 
 @compiled
-def carry_out(w: Worlds, b: int, kind: int, change: int) -> None:
+def carry_out(copy: Copy, kind: int, change: int) -> None:
     """Add or remove VMs of a type one by one; each is accepted or refused on its own."""
-    copy, count = w.copies[b], w.counts[b, kind]
+    count = count_at(copy, kind)
     for _ in range(abs(change)):
-        if change > 0 and not count.cooling_out and _may_add(w, b, kind):
-            request(w, b, kind)
+        if change > 0 and not count.cooling_out and _may_add(copy, kind):
+            request(copy, kind)
             count.step_added += 1
             count.added_at = copy.now
-        elif change < 0 and not count.cooling_in and _may_remove(w, b, kind):
-            _remove(w, b, kind)
+        elif change < 0 and not count.cooling_in and _may_remove(copy, kind):
+            _remove(copy, kind)
             count.step_removed += 1
             count.removed_at = copy.now
         else:
@@ -126,38 +127,43 @@ def carry_out(w: Worlds, b: int, kind: int, change: int) -> None:
 
 
 @compiled
-def carry_out_index(w: Worlds, b: int, action: int) -> None:
+def carry_out_index(copy: Copy, action: int) -> None:
     """Carry out an act-7 index: 0 nothing, 2k + 1 add one VM of type k, 2k + 2 remove one."""
     if action > 0:
-        carry_out(w, b, (action - 1) // 2, 1 if action % 2 == 1 else -1)
+        carry_out(copy, (action - 1) // 2, 1 if action % 2 == 1 else -1)
 
 
 @compiled
-def carry_out_changes(w: Worlds, b: int, indices: NDArray[np.int64]) -> None:
+def carry_out_changes(copy: Copy, indices: NDArray[np.int64]) -> None:
     """Carry out a change per type, given by index into MULTI_CHANGES: removals first, larger types first in both."""
-    kinds = w.kinds.shape[0]
+    kinds = copy.kinds
     for sign in (-1, 1):
         for place in range(kinds):
-            kind = w.kinds[place].by_size
+            kind = kind_at(copy, place).by_size
             change = _CHANGES[indices[kind]]
             if change * sign > 0:
-                carry_out(w, b, kind, change)
+                carry_out(copy, kind, change)
 
 
 @compiled
-def write_masks(w: Worlds, multi: bool, out: NDArray[np.bool_]) -> None:
-    """Write per copy which actions would have an effect now: shape (B, 1 + 2N), or (B, 7N) for changes per type."""
-    kinds = w.kinds.shape[0]
-    cooling = w.settings[0].cooldown_s > 0
-    for b in range(w.copies.shape[0]):
-        out[b, 0] = True
-        for kind in range(kinds):
-            add = _may_add(w, b, kind) and not (cooling and cooldown_left(w, b, kind, True) > 0)
-            remove = _may_remove(w, b, kind) and not (cooling and cooldown_left(w, b, kind, False) > 0)
-            if not multi:
-                out[b, 2 * kind + 1] = add
-                out[b, 2 * kind + 2] = remove
-                continue
-            for index in range(CHANGES):
-                change = _CHANGES[index]
-                out[b, CHANGES * kind + index] = change == 0 or (add if change > 0 else remove)
+def write_mask(copy: Copy, multi: bool, out: NDArray[np.bool_]) -> None:
+    """Write which actions would have an effect now: shape (1 + 2N,), or (7N,) for changes per type."""
+    cooling = settings_of(copy).cooldown_s > 0
+    out[0] = True
+    for kind in range(copy.kinds):
+        add = _may_add(copy, kind) and not (cooling and cooldown_left(copy, kind, True) > 0)
+        remove = _may_remove(copy, kind) and not (cooling and cooldown_left(copy, kind, False) > 0)
+        if not multi:
+            out[2 * kind + 1] = add
+            out[2 * kind + 2] = remove
+            continue
+        for index in range(CHANGES):
+            change = _CHANGES[index]
+            out[CHANGES * kind + index] = change == 0 or (add if change > 0 else remove)
+
+
+@compiled
+def write_masks(copies: Records, multi: bool, out: NDArray[np.bool_]) -> None:
+    """Write the mask of every copy, one per row."""
+    for b in range(copies.shape[0]):
+        write_mask(copies[b], multi, out[b])

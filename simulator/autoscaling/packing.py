@@ -14,19 +14,25 @@ from domain.workload import NO_STAGE, Trace
 from simulator.autoscaling.layout import (
     COPIES,
     COUNTS,
+    INDICES,
     JOBS,
     KINDS,
+    LOGS,
     METERS,
+    PER_COPY,
     RUNNING,
     SETTINGS,
     SIDE,
+    SLOTS,
     STAGES,
     TIMED_JOBS,
     TRACES,
     VMS,
+    WAITS,
     Records,
     Worlds,
 )
+from simulator.autoscaling.memory import address_of
 from simulator.reference.configuration import (
     Billing,
     CooldownScope,
@@ -85,46 +91,44 @@ def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worl
     settings, kinds = _settings(config), _kinds(config)
     longest = max(trace.jobs for trace in traces)
     _check_charges(config, settings, kinds, longest)
-    packed = [_pack_trace(trace, config) for trace in traces]
     rows = np.zeros(len(traces), dtype=TRACES)
-    parts: dict[str, list[NDArray[np.generic]]] = {"jobs": [], "fixed": [], "stages": [], "released": []}
-    ends = dict.fromkeys(parts, 0)
-    for row, trace, (jobs, fixed, stages, released) in zip(rows, traces, packed, strict=True):
-        stages["released_first"] += ends["released"]
-        row["first"], row["jobs"], row["closed_loop"] = ends["jobs"], jobs.size, trace.staged
-        row["fixed_first"], row["fixed"] = ends["fixed"], fixed.size
-        row["stage_first"], row["stages"] = ends["stages"], stages.size
-        row["serial_fraction"] = trace.serial_fraction
-        for name, part in (("jobs", jobs), ("fixed", fixed), ("stages", stages), ("released", released)):
-            parts[name].append(part)
-            ends[name] += part.size
+    shared: list[Records] = [settings, kinds, rows, _waiting_log(longest)]
+    for row, trace in zip(rows, traces, strict=True):
+        shared += _pack_trace(row, trace, config)
     closed = max((trace.jobs for trace in traces if trace.staged), default=0)
-    slots = max(sum(config.limits), 1)
-    entries = 1 << max(config.max_cores, 1).bit_length()
+    slots, entries = max(sum(config.limits), 1), 1 << max(config.max_cores, 1).bit_length()
+    # Strict first come, first served: a job starts only when none that was interrupted waits, so there are never more
+    # of these than cores. Backfill and ties in a closed loop may set any job aside.
     aside = longest if config.backfill or closed else config.max_cores
-    return Worlds(
-        settings=settings,
-        kinds=kinds,
-        traces=rows,
-        jobs=np.concatenate(parts["jobs"]),
-        fixed_jobs=np.concatenate(parts["fixed"]).astype(np.int32),
-        stages=np.concatenate(parts["stages"]),
-        released_jobs=np.concatenate(parts["released"]).astype(np.int32),
-        waiting_log=_waiting_log(longest),
+    gathered = np.zeros(entries, dtype=INDICES)
+    worlds = Worlds(
         copies=np.zeros(copies, dtype=COPIES),
         counts=np.zeros((copies, len(config.types)), dtype=COUNTS),
         vms=np.zeros((copies, slots), dtype=VMS),
         meters=np.zeros((copies, slots), dtype=METERS),
-        slots=np.zeros((copies, 3, slots), dtype=np.int16),
+        ready=np.zeros((copies, slots), dtype=SLOTS),
+        booting=np.zeros((copies, slots), dtype=SLOTS),
+        free=np.zeros((copies, slots), dtype=SLOTS),
         running=np.zeros((copies, entries), dtype=RUNNING),
         side=np.empty((copies, max(aside, 1)), dtype=SIDE),
         ring=np.empty((copies, max(closed, 1)), dtype=TIMED_JOBS),
         pending=np.empty((copies, max(closed, 1)), dtype=TIMED_JOBS),
-        stage_left=np.zeros((copies, max(1, *(row["stages"] for row in rows))), dtype=np.int32),
-        waits=np.empty((copies, max(longest, 1)), dtype=np.float64),
+        stage_left=np.zeros((copies, max(1, *(row["stages"] for row in rows))), dtype=INDICES),
+        waits=np.empty((copies, max(longest, 1)), dtype=WAITS),
+        traces=rows,
+        shared=(*shared, gathered),
         scratch=np.zeros((2, slots), dtype=np.float64),
-        gathered=np.zeros(entries, dtype=np.int32),
     )
+    row_of = worlds.copies
+    for name in PER_COPY:
+        table = getattr(worlds, name)
+        row_of[f"{name}_at"] = address_of(table) + np.arange(copies) * table.strides[0]
+    for name, table in zip(("settings", "kinds", "traces", "waiting_log"), shared, strict=False):
+        row_of[f"{name}_at"] = address_of(table)
+    row_of["gathered_at"] = address_of(gathered)
+    row_of["kinds"], row_of["traces"], row_of["vm_slots"] = len(config.types), len(traces), slots
+    row_of["running_mask"], row_of["side_size"] = entries - 1, worlds.side.shape[1]
+    return worlds
 
 
 def _settings(config: SimulationConfig) -> Records:
@@ -160,44 +164,41 @@ def _check_charges(config: SimulationConfig, settings: Records, kinds: Records, 
         raise BadInput("step_s", config.step_s, "give a shorter step, or use simulator.reference.Simulation")
 
 
-def _waiting_log(longest: int) -> NDArray[np.float32]:
+def _waiting_log(longest: int) -> Records:
     """Return the entry waiting_log of obs-v2 for each number of waiting jobs."""
     waiting = np.arange(longest + 1, dtype=np.float64)
-    return np.minimum(np.log1p(waiting) / np.log1p(WAITING_SCALE_JOBS), 2.0).astype(np.float32)
+    return np.minimum(np.log1p(waiting) / np.log1p(WAITING_SCALE_JOBS), 2.0).astype(np.float32).view(LOGS)
 
 
-Packed = tuple[Records, NDArray[np.int64], Records, NDArray[np.int64]]
-
-
-def _pack_trace(trace: Trace, config: SimulationConfig) -> Packed:
-    """Return jobs, jobs with an arrival of their own, stages and released jobs of a trace."""
+def _pack_trace(row: Records, trace: Trace, config: SimulationConfig) -> list[Records]:
+    """Fill a trace's row and return the records it points to: jobs, and for a closed loop who releases whom."""
     widest = max((cores for cores, limit in zip(config.cores, config.limits, strict=True) if limit > 0), default=0)
     if trace.jobs > 0 and (widest == 0 or int(trace.width.max()) > widest):
         JobColumns(trace, config)  # raises, naming the job
+    everyone = np.arange(trace.jobs)
+    order = everyone if trace.staged else np.lexsort((everyone, trace.job_id, trace.arrival_s))
+    submitted = everyone if trace.staged else np.lexsort((everyone, trace.arrival_s))
     jobs = np.zeros(trace.jobs, dtype=JOBS)
-    if trace.staged:
-        order = np.arange(trace.jobs)
-        own = np.flatnonzero(trace.release_after == NO_STAGE)
-        fixed = own[np.lexsort((own, trace.arrival_s[own]))]
-        submitted = order
-        stages, released = _stages(trace)
-    else:
-        order = np.lexsort((order_of := np.arange(trace.jobs), trace.job_id, trace.arrival_s))
-        submitted = np.lexsort((order_of, trace.arrival_s))
-        fixed = released = np.empty(0, dtype=np.int64)
-        stages = np.zeros(0, dtype=STAGES)
-    jobs["arrival_s"], jobs["service_s"] = trace.arrival_s[order], trace.service_s[order]
-    jobs["ram_gb"], jobs["width"] = trace.ram_gb[order], trace.width[order]
-    jobs["job_id"], jobs["stage"], jobs["pause_s"] = trace.job_id[order], trace.stage[order], trace.pause_s[order]
+    for name in ("arrival_s", "service_s", "ram_gb", "width", "job_id", "stage", "pause_s"):
+        jobs[name] = getattr(trace, name)[order]
     jobs["submitted_core_s"] = (np.maximum(trace.width, 1) * trace.service_s)[submitted]
-    return jobs, fixed, stages, released
+    row["jobs_at"], row["jobs"], row["closed_loop"] = address_of(jobs), trace.jobs, trace.staged
+    row["serial_fraction"] = trace.serial_fraction
+    return [jobs, *_pack_stages(row, trace)] if trace.staged else [jobs]
 
 
-def _stages(trace: Trace) -> tuple[Records, NDArray[np.int64]]:
+def _pack_stages(row: Records, trace: Trace) -> list[Records]:
+    own, held = np.flatnonzero(trace.release_after == NO_STAGE), np.flatnonzero(trace.release_after != NO_STAGE)
+    fixed = _indices(own[np.lexsort((own, trace.arrival_s[own]))])
+    released = _indices(held[np.lexsort((held, trace.release_after[held]))])
     stages = np.zeros(int(trace.stage.max()) + 1, dtype=STAGES)
     stages["jobs"] = np.bincount(trace.stage, minlength=stages.size)
-    held = np.flatnonzero(trace.release_after != NO_STAGE)
-    released = held[np.lexsort((held, trace.release_after[held]))]
     stages["released"] = np.bincount(trace.release_after[held], minlength=stages.size)
     stages["released_first"] = np.cumsum(stages["released"]) - stages["released"]
-    return stages, released
+    row["fixed"], row["stages"] = fixed.size, stages.size
+    row["fixed_at"], row["stages_at"], row["released_at"] = map(address_of, (fixed, stages, released))
+    return [fixed, stages, released]
+
+
+def _indices(values: NDArray[np.int64]) -> Records:
+    return values.astype(np.int32).view(INDICES)

@@ -27,7 +27,7 @@ def measures_of(worlds: Worlds, copy: int, config: SimulationConfig) -> Measures
     steps, ready_core_s, busy_core_s = int(row["steps"]), float(row["ready_core_s"]), float(row["busy_core_s"])
     rent, penalty = total_units(row, "rent"), total_units(row, "penalty")
     answered = int(row["bursts_answered"])
-    waits = worlds.waits[copy, : int(row["finished"])]
+    waits = worlds.waits["seconds"][copy, : int(row["finished"])]
     return Measures(
         steps=steps,
         run_time_s=float(row["now"]),
@@ -80,7 +80,7 @@ def info_of(worlds: Worlds, copy: int, config: SimulationConfig, *, with_outcome
 def fleet_view_of(worlds: Worlds, copy: int, config: SimulationConfig, vms: NDArray[np.float64]) -> FleetView:
     """Return what an outside policy may decide on; `vms` is scratch space of shape (5, V)."""
     row, counts, kinds = worlds.copies[copy], worlds.counts[copy], range(len(config.types))
-    view_vms(worlds, copy, vms)
+    view_vms(worlds.copies, copy, vms)
     shown = vms[:, : int(row["ready"])].copy()
     ready, booting = counts["ready"].copy(), counts["booting"].copy()
     waiting, finished, submitted = int(row["waiting"]), int(row["finished"]), int(row["submitted"])
@@ -93,8 +93,8 @@ def fleet_view_of(worlds: Worlds, copy: int, config: SimulationConfig, vms: NDAr
         draining=counts["present"] - ready - booting,
         minimum=np.array(config.minimum, dtype=np.int64),
         maximum=np.array(config.limits, dtype=np.int64),
-        cooldown_out_s=np.array([cooldown_left(worlds, copy, k, True) for k in kinds]),
-        cooldown_in_s=np.array([cooldown_left(worlds, copy, k, False) for k in kinds]),
+        cooldown_out_s=np.array([cooldown_left(row, k, True) for k in kinds]),
+        cooldown_in_s=np.array([cooldown_left(row, k, False) for k in kinds]),
         free_cores=int(row["free_cores"]),
         busy_cores=int(row["busy_cores"]),
         removes_newest=config.removal_choice is RemovalChoice.NEWEST,
@@ -108,7 +108,7 @@ def fleet_view_of(worlds: Worlds, copy: int, config: SimulationConfig, vms: NDAr
             running=int(row["executing"]),
             submitted=submitted,
             submitted_recent=submitted - int(row["submitted_before"]),
-            oldest_wait_s=float(row["now"]) - oldest_arrival(worlds, copy) if waiting else 0.0,
+            oldest_wait_s=float(row["now"]) - oldest_arrival(row) if waiting else 0.0,
             queued_core_s=float(row["queued_core_s"]),
             mean_job_core_s=float(row["finished_core_s"]) / finished if finished else None,
         ),

@@ -45,6 +45,7 @@ class FastSimulation:
         self.seed = seed
         self._batch = AutoscalingBatch(config, [trace], 1, observation="obs-v2")
         self._worlds = self._batch.worlds
+        self._copies, self._scratch = self._worlds.copies, self._worlds.scratch
         kinds = len(config.types)
         self._vector = np.zeros(self._batch.n_features, dtype=np.float32)
         self._vms = np.zeros((5, max(sum(config.limits), 1)), dtype=np.float64)
@@ -58,7 +59,7 @@ class FastSimulation:
         # The streams of random numbers are keyed by the lowest 64 bits of the seed.
         low = np.array([self.seed & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64).view(np.int64)
         self._batch.reset(low)
-        self._row = self._worlds.copies[0]
+        self._row = self._copies[0]
         return self.observe()
 
     @property
@@ -92,7 +93,7 @@ class FastSimulation:
         for order in orders:
             if not 0 <= order[0] < len(self.config.types):
                 raise BadInput("order", order, f"name a VM type in 0..{len(self.config.types) - 1}")
-        step_orders(self._worlds, 0, np.array(orders, dtype=np.int64).reshape(-1, 2))
+        step_orders(self._copies, np.array(orders, dtype=np.int64).reshape(-1, 2))
         row = self._row
         finished = self.finished
         return StepResult(
@@ -106,12 +107,12 @@ class FastSimulation:
 
     def observe(self) -> NDArray[np.float32]:
         """Return obs-7 at this instant."""
-        observe(self._worlds, 0, False, self._vector)
+        observe(self._row, False, self._scratch, self._vector)
         return self._vector[: len(OBS7_NAMES)].copy()
 
     def observe_v2(self) -> NDArray[np.float32]:
         """Return obs-v2 at this instant."""
-        observe(self._worlds, 0, True, self._vector)
+        observe(self._row, True, self._scratch, self._vector)
         return self._vector.copy()
 
     def fleet_view(self) -> FleetView:
@@ -124,12 +125,12 @@ class FastSimulation:
 
     def mask(self) -> NDArray[np.bool_]:
         """Return which act-7 indices would have an effect now, shape (1 + 2 N,)."""
-        write_masks(self._worlds, False, self._flat_mask)
+        write_masks(self._copies, False, self._flat_mask)
         return self._flat_mask[0].copy()
 
     def mask_multi(self) -> NDArray[np.bool_]:
         """Return which changes of MULTI_CHANGES would have an effect now, shape (N, 7)."""
-        write_masks(self._worlds, True, self._multi_mask)
+        write_masks(self._copies, True, self._multi_mask)
         return self._multi_mask.reshape(-1, len(MULTI_CHANGES)).copy()
 
     def measures(self) -> Measures:

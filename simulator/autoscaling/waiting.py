@@ -7,96 +7,105 @@ stands before every job that has never started.
 from __future__ import annotations
 
 from simulator.autoscaling.compiled import compiled
-from simulator.autoscaling.layout import Worlds
+from simulator.autoscaling.layout import Copy, Record
+from simulator.autoscaling.memory import (
+    fixed_at,
+    job_at,
+    pending_at,
+    released_at,
+    ring_at,
+    side_at,
+    stage_at,
+    stage_left_at,
+    trace_at,
+)
 
 
 @compiled
-def job_at(w: Worlds, b: int, position: int) -> int:
-    """Return the row in `jobs` of the job at a submitted position."""
-    copy = w.copies[b]
-    if copy.closed_loop:
-        return int(copy.first + w.ring[b, position].job)
-    return int(copy.first + position)
+def job_of(copy: Copy, position: int) -> Record:
+    """Return the job at a submitted position."""
+    return job_at(copy, ring_at(copy, position).job if copy.closed_loop else position)
 
 
 @compiled
-def arrived_at(w: Worlds, b: int, position: int) -> float:
+def arrived_at(copy: Copy, position: int) -> float:
     """Return when the job at a submitted position arrived."""
-    copy = w.copies[b]
-    if copy.closed_loop:
-        return float(w.ring[b, position].time)
-    return float(w.jobs[copy.first + position].arrival_s)
+    return float(ring_at(copy, position).time if copy.closed_loop else job_at(copy, position).arrival_s)
 
 
 @compiled
-def _before(w: Worlds, b: int, one: int, other: int) -> bool:
+def _before(copy: Copy, one: int, other: int) -> bool:
     """Whether a submitted position is served before another: by (arrival, id)."""
-    copy = w.copies[b]
     if not copy.closed_loop:
         return one < other
-    first, second = w.ring[b, one], w.ring[b, other]
+    first, second = ring_at(copy, one), ring_at(copy, other)
     if first.time != second.time:
         return bool(first.time < second.time)
-    return bool(w.jobs[copy.first + first.job].job_id < w.jobs[copy.first + second.job].job_id)
+    return bool(job_at(copy, first.job).job_id < job_at(copy, second.job).job_id)
 
 
 @compiled
-def set_aside(
-    w: Worlds, b: int, lowest: int, position: int, since: float, waited: float, remaining: float
-) -> None:
+def _move_side(copy: Copy, source: int, target: int) -> None:
+    old, new = side_at(copy, source), side_at(copy, target)
+    new.position, new.since, new.waited, new.remaining = old.position, old.since, old.waited, old.remaining
+
+
+@compiled
+def set_aside(copy: Copy, lowest: int, position: int, since: float, waited: float, remaining: float) -> None:
     """Put a job into `side` at its place in the order of service, not before entry `lowest`."""
-    copy = w.copies[b]
-    side = w.side[b]
-    if copy.side_head > 0 and copy.side_end == side.shape[0]:
+    if copy.side_head > 0 and copy.side_end == copy.side_size:
         for entry in range(copy.side_head, copy.side_end):
-            side[entry - copy.side_head] = side[entry]
+            _move_side(copy, entry, entry - copy.side_head)
         copy.side_end -= copy.side_head
         lowest -= copy.side_head
         copy.side_head = 0
+    lowest = max(lowest, copy.side_head)
     place = copy.side_end
-    while place > max(lowest, copy.side_head) and _before(w, b, position, side[place - 1].position):
-        side[place] = side[place - 1]
+    while place > lowest and _before(copy, position, side_at(copy, place - 1).position):
+        _move_side(copy, place - 1, place)
         place -= 1
-    entry = side[place]
-    entry.position, entry.since, entry.waited, entry.remaining = position, since, waited, remaining
+    new = side_at(copy, place)
+    new.position, new.since, new.waited, new.remaining = position, since, waited, remaining
     copy.side_end += 1
 
 
 @compiled
-def side_is_next(w: Worlds, b: int, entry: int) -> bool:
+def drop_started(copy: Copy) -> None:
+    """Close the gaps in `side` that backfill left where it started a job."""
+    kept = 0
+    for entry in range(copy.side_head, copy.side_end):
+        if side_at(copy, entry).position >= 0:
+            if kept != entry:
+                _move_side(copy, entry, kept)
+            kept += 1
+    copy.side_head, copy.side_end = 0, kept
+
+
+@compiled
+def side_is_next(copy: Copy, entry: int) -> bool:
     """Whether entry `entry` of `side` is served before the jobs that have never left the queue."""
-    copy = w.copies[b]
     if entry >= copy.side_end:
         return False
-    return copy.head == copy.submitted or _before(w, b, w.side[b, entry].position, copy.head)
+    return copy.head == copy.submitted or _before(copy, side_at(copy, entry).position, copy.head)
 
 
 @compiled
-def oldest_arrival(w: Worlds, b: int) -> float:
+def oldest_arrival(copy: Copy) -> float:
     """Return when the first waiting job arrived; the queue is not empty."""
-    copy = w.copies[b]
-    if side_is_next(w, b, copy.side_head):
-        return arrived_at(w, b, w.side[b, copy.side_head].position)
-    return arrived_at(w, b, copy.head)
+    if side_is_next(copy, copy.side_head):
+        return arrived_at(copy, side_at(copy, copy.side_head).position)
+    return arrived_at(copy, copy.head)
 
 
 @compiled
-def submit_fixed(w: Worlds, b: int) -> None:
-    """Submit the jobs whose own arrival is now."""
-    copy = w.copies[b]
-    now = copy.now
-    if copy.closed_loop:
-        trace = w.traces[copy.trace]
-        while copy.next_fixed < trace.fixed:
-            job = w.fixed_jobs[trace.fixed_first + copy.next_fixed]
-            if w.jobs[copy.first + job].arrival_s != now:
-                return
-            submit_released(w, b, job)
-            copy.next_fixed += 1
-        return
-    first, next_fixed, queued = copy.first, copy.next_fixed, copy.queued_core_s
-    while next_fixed < copy.jobs and w.jobs[first + next_fixed].arrival_s == now:
-        queued += w.jobs[first + next_fixed].submitted_core_s
+def submit_fixed(copy: Copy) -> None:
+    """Submit the jobs of an open trace that arrive now."""
+    now, next_fixed, queued = copy.now, copy.next_fixed, copy.queued_core_s
+    while next_fixed < copy.jobs:
+        job = job_at(copy, next_fixed)
+        if job.arrival_s != now:
+            break
+        queued += job.submitted_core_s
         next_fixed += 1
     new = next_fixed - copy.next_fixed
     copy.queued_core_s, copy.next_fixed = queued, next_fixed
@@ -105,44 +114,61 @@ def submit_fixed(w: Worlds, b: int) -> None:
 
 
 @compiled
-def submit_released(w: Worlds, b: int, job: int) -> None:
+def submit_closed_loop(copy: Copy) -> None:
+    """Submit the jobs of a closed loop that arrive now: first those released, then those with a time of their own."""
+    now = copy.now
+    while copy.pending_head < copy.pending_end and pending_at(copy, copy.pending_head).time == now:
+        _submit(copy, pending_at(copy, copy.pending_head).job)
+        copy.pending_head += 1
+    fixed = trace_at(copy, copy.trace).fixed
+    while copy.next_fixed < fixed and job_at(copy, fixed_at(copy, copy.next_fixed).index).arrival_s == now:
+        _submit(copy, fixed_at(copy, copy.next_fixed).index)
+        copy.next_fixed += 1
+
+
+@compiled
+def _submit(copy: Copy, index: int) -> None:
     """Submit a job of a closed loop now; jobs of one instant queue by id."""
-    copy = w.copies[b]
-    row = w.jobs[copy.first + job]
-    ring = w.ring[b]
+    job = job_at(copy, index)
     place = copy.submitted
-    while (
-        place > copy.head
-        and ring[place - 1].time == copy.now
-        and w.jobs[copy.first + ring[place - 1].job].job_id > row.job_id
-    ):
-        ring[place] = ring[place - 1]
+    while place > copy.head:
+        before = ring_at(copy, place - 1)
+        if before.time != copy.now or job_at(copy, before.job).job_id < job.job_id:
+            break
+        after = ring_at(copy, place)
+        after.time, after.job = before.time, before.job
         place -= 1
-    ring[place].time = copy.now
-    ring[place].job = job
-    copy.queued_core_s += max(row.width, 1) * row.service_s
+    new = ring_at(copy, place)
+    new.time, new.job = copy.now, index
+    copy.queued_core_s += max(job.width, 1) * job.service_s
     copy.submitted += 1
     copy.waiting += 1
 
 
 @compiled
-def release(w: Worlds, b: int, stage: int) -> None:
-    """Count one finished job of a stage; with the last one, let the stages it holds back arrive after their pause."""
-    copy = w.copies[b]
-    w.stage_left[b, stage] -= 1
-    if w.stage_left[b, stage] > 0:
+def release(copy: Copy, stage: int) -> None:
+    """Count one finished job of a stage; with the last one, let the jobs it holds back arrive after their pause."""
+    left = stage_left_at(copy, stage)
+    left.index -= 1
+    if left.index > 0:
         return
-    ended = w.stages[w.traces[copy.trace].stage_first + stage]
-    pending = w.pending[b]
-    for index in range(ended.released_first, ended.released_first + ended.released):
-        job = w.released_jobs[index]
-        time = copy.now + w.jobs[copy.first + job].pause_s
-        place = copy.pending_end
-        while place > copy.pending_head and (
-            pending[place - 1].time > time or (pending[place - 1].time == time and pending[place - 1].job > job)
-        ):
-            pending[place] = pending[place - 1]
-            place -= 1
-        pending[place].time = time
-        pending[place].job = job
-        copy.pending_end += 1
+    ended = stage_at(copy, stage)
+    for place in range(ended.released_first, ended.released_first + ended.released):
+        job = released_at(copy, place).index
+        _expect(copy, copy.now + job_at(copy, job).pause_s, job)
+
+
+@compiled
+def _expect(copy: Copy, time: float, job: int) -> None:
+    """Put a released job in its place among those to come: by (time, job)."""
+    place = copy.pending_end
+    while place > copy.pending_head:
+        before = pending_at(copy, place - 1)
+        if before.time < time or (before.time == time and before.job < job):
+            break
+        after = pending_at(copy, place)
+        after.time, after.job = before.time, before.job
+        place -= 1
+    new = pending_at(copy, place)
+    new.time, new.job = time, job
+    copy.pending_end += 1

@@ -38,7 +38,8 @@ class AggregationSettings:
     fleet of a store. idle_s: a VM without a busy core for so long is idle for long. warm_up_s: a VM has warmed up so
     long after its first report. limits: coverage, boot deadline, minimum lifetime and cool-down lengths are the
     rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue"). submitted_late: the count
-    of submitted jobs comes from CloudWatch, minutes after the jobs.
+    of submitted jobs comes from CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
+    whichever is named, so that an idle one behind a newer one at work does not count as idle for long.
     """
 
     limits: RailLimits = field(default_factory=RailLimits)
@@ -48,6 +49,7 @@ class AggregationSettings:
     warm_up_s: float = 300.0
     needed: tuple[str, ...] = ("cpu", "queue")
     submitted_late: bool = False
+    removes_newest: bool = False
 
     @property
     def min_samples(self) -> int:
@@ -92,6 +94,7 @@ class Aggregator:
                 settings.min_samples,
                 settings.idle_s,
                 settings.warm_up_s,
+                settings.removes_newest,
                 now,
             )
             for group in fleet.groups

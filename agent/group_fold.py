@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -79,6 +80,7 @@ def fold_group(
     min_samples: int,
     idle_s: float,
     warm_up_s: float,
+    removes_newest: bool,
     now: float,
 ) -> GroupFold:
     """Fold one group; the terms are those of `GroupSnapshot`.
@@ -109,6 +111,8 @@ def fold_group(
     idle = known & (busy == 0.0) & (busy_now == 0.0)
     idle_since = roster.idle_since(seats, known & ~idle, idle, fold.start)
     idle_long = warm & (fold.end - idle_since >= idle_s)
+    if removes_newest:
+        idle_long = _before_one_at_work(idle_long, warm, since, vms.names)
 
     unwarmed = (vms.in_service | vms.pending) & ~warm
     late = unwarmed & (age > limits.boot_deadline_s)
@@ -208,6 +212,15 @@ def _removable(
     loss = dict(zip(candidates.tolist(), work.tolist(), strict=True))
     by_name = sorted(loss, key=lambda position: vms.names[position], reverse=True)
     return sorted(by_name, key=lambda position: (loss[position], -since[position]))[:MAX_REMOVABLE]
+
+
+def _before_one_at_work(idle: Mask, warm: Mask, since: Floats, names: list[str]) -> Mask:
+    """Return which of the idle VMs go, the newest first, before one goes that is not idle."""
+    newest_first = sorted(np.flatnonzero(warm).tolist(), key=lambda vm: (since[vm], names[vm]), reverse=True)
+    reached = np.zeros_like(idle)
+    for vm in itertools.takewhile(lambda vm: idle[vm], newest_first):
+        reached[vm] = True
+    return reached
 
 
 def _mean(shares: Floats, exists: bool) -> float | None:

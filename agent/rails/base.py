@@ -29,7 +29,8 @@ class RailLimits:
     proposals in a row before scale-in. min_lifetime_s: younger VMs are not removed. max_reversals: changes of direction
     allowed per group in an hour. budget_per_hour, budget_per_day: dollars, None = no limit. capacity_memory_s: how long
     a (type, zone) shortage is remembered. breaker_failures: failures in a row that open the breaker; breaker_open_s:
-    for how long at first, doubling to breaker_max_s.
+    for how long at first, doubling to breaker_max_s. count_booting: take VMs that boot off the increases of a policy
+    that had not counted them.
     """
 
     min_coverage: float = 0.5
@@ -56,6 +57,7 @@ class RailLimits:
     breaker_failures: int = 3
     breaker_open_s: float = 300.0
     breaker_max_s: float = 1800.0
+    count_booting: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
             asked > current
             and group.booting > 0
             and not proposal.counts_pending
+            and context.limits.count_booting
             and unhurried(proposal, context, index)
         ):
             allowed = max(current, asked - group.booting, min(asked, bounds_of(context, index)[0]))

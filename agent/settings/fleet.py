@@ -139,6 +139,9 @@ class RailsSettings(Section):
         300.0, gt=0, le=86_400, description="How long that is at first; it doubles with each failed attempt."
     )
     breaker_max_s: float = Field(1800.0, gt=0, le=86_400, description="How long that is at most.")
+    count_booting: bool = Field(
+        True, description="Take VMs that boot off the increases of a policy that had not counted them."
+    )
 
 
 class FleetSettings(Section):

@@ -28,6 +28,11 @@ def test_a_proposer_that_counts_pending_capacity_is_not_corrected():
     assert passes(RAIL, proposal(7, 4, 4, counts_pending=True), scene(groups={"workers_m": {"booting": 2}}))
 
 
+def test_the_count_can_be_switched_off():
+    context = scene(groups={"workers_m": {"booting": 2}}, limits={"count_booting": False})
+    assert passes(RAIL, proposal(7, 4, 4, counts_pending=False), context)
+
+
 def test_pending_capacity_is_taken_off_only_once():
     context = scene(groups={"workers_m": {"booting": 2}})
     once, _ = RAIL.apply(proposal(9, 4, 4, counts_pending=False), context)

@@ -69,7 +69,7 @@ def test_the_rails_of_the_settings_are_those_of_the_rails_with_the_same_defaults
 
 def test_every_rail_arrives_at_the_limits() -> None:
     given_values = {name: 1.0 if "float" in str(f.annotation) else 7 for name, f in RailsSettings.model_fields.items()}
-    given_values |= {"breaker_open_s": 5.0, "breaker_max_s": 6.0, "budget_per_hour": 2.0}
+    given_values |= {"breaker_open_s": 5.0, "breaker_max_s": 6.0, "budget_per_hour": 2.0, "count_booting": False}
     environ = {f"TRIMTAB_FLEETS__web__RAILS__{name.upper()}": str(value) for name, value in given_values.items()}
     assert load_settings({**group("web", "s"), **environ}).limits("web") == RailLimits(safe_floor=(0,), **given_values)
 

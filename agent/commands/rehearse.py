@@ -1,0 +1,122 @@
+"""`trimtab rehearse`: the real loop against a simulated cloud in virtual time, days of jobs in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.commands.options import JsonOption, examples, print_json
+
+if TYPE_CHECKING:
+    from agent.rehearsal.virtual_run import Rehearsed
+
+PRICES = "train"
+LONGEST_HOURS = 24.0 * 366
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        "rehearse",
+        epilog=examples(
+            "trimtab rehearse --workload train-text --policy queue-rule --rails paper",
+            "trimtab rehearse --workload jobs.csv --policy model:MODEL.onnx --hours 24 --json",
+        ),
+    )(rehearse)
+
+
+def rehearse(
+    workload: Annotated[
+        str,
+        typer.Option(metavar="NAME|FILE", help="Jobs: train-text, train-fit, train-rand:SEED, nasa..., or CSV or SWF."),
+    ] = "train-text",
+    policy: Annotated[
+        str, typer.Option(metavar="NAME[:p=v,...]", help="Who decides: a rule, learned, or model:FILE.")
+    ] = "queue-rule",
+    rails: Annotated[
+        str, typer.Option(metavar="NAME", help="default: the agent's own; paper: bounds, minimum and cool-down only.")
+    ] = "default",
+    cooldown: Annotated[
+        float | None, typer.Option(min=0.0, metavar="SECONDS", help="Cool-down per group and direction.")
+    ] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option(min=0.1, max=LONGEST_HOURS, help="Hours to live; else until the last job has finished."),
+    ] = None,
+    prices: Annotated[str, typer.Option(metavar="NAME", help="train ($0.10 per core-hour) or m5a ($0.043).")] = PRICES,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of boot times.")] = 0,
+    models: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Where `learned` looks for the champion.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep the ledger there, for explain and replay.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the loop of `trimtab run` (aggregate, decide, rails, ledger) on a simulated cloud, and tell what it cost.
+
+    Nothing is rented and nothing waits: a minute of the fleet takes some milliseconds. Under `--rails paper` the cost
+    of a policy is that of `trimtab simulate autoscaling` on the same jobs and seed; the default rails cost what their
+    caution costs.
+    """
+    from tempfile import TemporaryDirectory
+
+    from agent.rehearsal.virtual_program import play
+
+    with TemporaryDirectory(prefix="trimtab-rehearse-") as place, _progress(as_json) as told:
+        found = play(
+            workload=workload,
+            policy=policy,
+            rails=rails,
+            cooldown_s=cooldown,
+            hours=hours,
+            prices=prices,
+            seed=seed,
+            models=models,
+            ledger_path=keep or Path(place) / "ledger.db",
+            told=told,
+        )
+    if as_json:
+        print_json(found.as_data())
+    else:
+        _show(found, keep)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
+    """Show a bar of finished jobs on standard error while it is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+        bar = bars.add_task("jobs", total=None)
+
+        def told(minutes: int, finished: int, jobs: int) -> None:
+            bars.update(bar, completed=finished, total=jobs, description=f"minute {minutes}")
+
+        yield told
+
+
+def _show(found: Rehearsed, keep: Path | None) -> None:
+    from agent.commands.output import columns, show
+
+    m = found.measures
+    rows: list[tuple[object, ...]] = [
+        ("cost", f"${m.cost:.3f}", f"rent ${m.rent:.3f}, waiting ${m.penalty:.3f}"),
+        ("run time", f"{m.steps} min", f"{m.jobs_finished} jobs done, {m.interruptions} begun again"),
+        ("mean wait", f"{m.mean_wait_s:.0f} s", f"95 % within {m.p95_wait_s:.0f} s"),
+        ("utilisation", f"{m.utilisation:.0%}", f"at most {m.peak_cores} cores"),
+        ("decisions", found.decisions, f"{found.changed} changed the fleet, rails changed {found.held}"),
+    ]
+    if found.stood_in:
+        rows.append(("stood in", found.stood_in, "decisions in which the policy failed and a rule stood in"))
+    rows += [("", count, reason) for reason, count in found.events.items()]
+    show([f"{found.workload} under {found.policy}, {found.rails} rails, seed {found.seed}", *columns(rows)])
+    if keep is not None:
+        typer.echo(f"trimtab explain last --ledger {keep}")

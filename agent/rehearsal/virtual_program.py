@@ -1,0 +1,69 @@
+"""Plays a rehearsal as the command line asks for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from agent.model_shelf import ModelShelf
+from agent.rehearsal.virtual_rails import rail_set
+from agent.rehearsal.virtual_run import Rehearsal, Rehearsed
+from domain.errors import BadInput
+from simulator.reference import PRICES, preset
+from simulator.workloads.named import workload_of
+
+MODELS_DIR = "TRIMTAB_LEARNED__MODELS_DIR"
+
+
+def play(
+    *,
+    workload: str,
+    policy: str,
+    rails: str,
+    cooldown_s: float | None,
+    hours: float | None,
+    prices: str,
+    seed: int,
+    models: Path | None,
+    ledger_path: Path,
+    told: Callable[[int, int, int], None],
+) -> Rehearsed:
+    """Rehearse; `told` is called after each minute with the minutes lived, the jobs done and the jobs there are.
+
+    models: directory of the champion, else that of the settings. Raises BadInput, TraceError or LedgerUnavailable.
+    """
+    types = PRICES.get(f"prices-{prices}")
+    if types is None:
+        names = ", ".join(name.removeprefix("prices-") for name in PRICES)
+        raise BadInput("--prices", prices, f"choose one of {names}")
+    chosen = rail_set(rails, cooldown_s)
+    config = preset("train-text", types=types)
+    trace = workload_of(workload, max(config.cores))
+    shelf = ModelShelf(models or _models_of_settings())
+    with quiet_logs():
+        rehearsal = Rehearsal(policy, trace, config, chosen, shelf, ledger_path, seed=seed, hours=hours)
+        try:
+            return rehearsal.run(rails, lambda minutes, finished: told(minutes, finished, trace.jobs))
+        finally:
+            rehearsal.close()
+
+
+def _models_of_settings() -> Path | None:
+    given = os.environ.get(MODELS_DIR)
+    return Path(given) if given else None
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Say nothing of single decisions: the ledger holds them."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

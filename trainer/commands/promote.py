@@ -212,7 +212,6 @@ def _rollback(directory: ModelsDirectory, at: str, as_json: bool) -> None:
 
 def _status(directory: ModelsDirectory, key: bytes | None, as_json: bool) -> None:
     from agent.models import ModelRefused, load_model
-    from trainer.promotion.seal import check
 
     champion = directory.champion()
     data: dict[str, Any] = {"directory": str(directory.path), "champion": None, "history": directory.history()}
@@ -222,7 +221,7 @@ def _status(directory: ModelsDirectory, key: bytes | None, as_json: bool) -> Non
             file = "sound"
         except ModelRefused as refusal:
             file = str(refusal)
-        seal = str(check(directory.report(champion.report), key)) if champion.report else "no report"
+        seal = _seal(directory, champion.report, key)
         data["champion"] = {
             "model": champion.model,
             "previous": champion.previous,
@@ -239,3 +238,14 @@ def _status(directory: ModelsDirectory, key: bytes | None, as_json: bool) -> Non
         return
     for name, value in data["champion"].items():
         typer.echo(f"{name:9} {value if value is not None else '-'}")
+
+
+def _seal(directory: ModelsDirectory, name: str | None, key: bytes | None) -> str:
+    from trainer.promotion.seal import check
+
+    if name is None:
+        return "no report"
+    try:
+        return str(check(directory.report(name), key))
+    except BadInput as fault:
+        return str(fault)

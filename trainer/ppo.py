@@ -20,13 +20,13 @@ from domain.workload import Trace
 from simulator.reference import SimulationConfig
 from trainer.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
 from trainer.configuration import PPOConfig, configuration
-from trainer.held_out import Judge
+from trainer.held_out import HeldOut, Judge
 from trainer.networks import Memory, PolicyValueNetwork
 from trainer.parallel import ALONE, Crew
 from trainer.progress import Progress
 from trainer.recurrence import fast_products
 from trainer.reward_scale import RewardScale
-from trainer.rollout import NEVER, Collector, Doubles, Experience, Floats, Plan, Worlds, to_device
+from trainer.rollout import NEVER, Collector, Doubles, Ended, Experience, Floats, Plan, Worlds, to_device
 from trainer.tasks import TRAINING_SEED, MakeWorlds, Task, kernel_worlds, task_of
 
 __all__ = ["PPOConfig", "Trained", "Training", "configuration", "train"]
@@ -182,7 +182,7 @@ class Training:
         rate = config.learning_rate * config.collapse_rate**self.restarts * (self._left if config.anneal_rate else 1.0)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
-        made, ended = self._collector.collect(config.steps_per_update)
+        made, ended = self.gather()
         figures = {"rate/learning_rate": rate} | self._learn(made)
         self.updates += 1
         shares = np.array([np.bincount(made.actions[..., k].ravel()).max() for k in range(self._heads)])
@@ -242,6 +242,14 @@ class Training:
         self.optimiser.step()
         return told
 
+    def gather(self) -> tuple[Experience, Ended]:
+        """Gather the experience of one update."""
+        return self._collector.collect(self.config.steps_per_update)
+
+    def held_out(self) -> HeldOut:
+        """Play the held-out episodes with the present weights."""
+        return self._judge.play(self.network)
+
     def judge(self, figures: dict[str, float]) -> tuple[bool, str]:
         """Evaluate, keep the best weights, start over from them after a collapse.
 
@@ -249,7 +257,7 @@ class Training:
         """
         config = self.config
         self._evaluated_at = self.steps
-        found = self._judge.play(self.network)
+        found = self.held_out()
         figures |= {f"held_out/{name}": value for name, value in asdict(found).items()}
         if self.best_cost is None or found.greedy < self.best_cost:
             self.best_cost, self.best_weights = found.greedy, self._weights()

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.reference import Measures, Simulation, SimulationConfig, StepResult
-from trainer.episodes import begin
-from trainer.policies.base import SimulatedPolicy
+from trainer.policies.base import AnySimulation, SimulatedPolicy
 
-FAST, PLAIN = "numba", "plain"
-"""Names of the engines: the compiled kernel, and the plain twin that it is held to bit for bit."""
+AUTO, FAST, PLAIN = "auto", "numba", "plain"
+"""Names of the engines: the compiled kernel, and the plain twin that it is held to bit for bit; or the better one."""
+FAST_FROM_JOBS = 50_000
+"""Below so many jobs the twin has finished before the kernel is loaded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,6 +70,23 @@ class Run:
         return about | figures
 
 
+def simulation_on(engine: str, config: SimulationConfig, trace: Trace, seed: int) -> AnySimulation:
+    """Return an episode at its start; BadInput for an engine that there is not, or that lacks the configuration."""
+    if engine not in (AUTO, FAST, PLAIN):
+        raise BadInput("--engine", engine, f"choose one of {AUTO}, {FAST}, {PLAIN}")
+    if engine == PLAIN or (engine == AUTO and trace.jobs < FAST_FROM_JOBS):
+        return Simulation(config, trace, seed)
+    # Loading the kernel takes longer than most episodes.
+    from simulator.autoscaling import FastSimulation, unsupported
+
+    lacking = unsupported(config)
+    if lacking is None:
+        return FastSimulation(config, trace, seed)
+    if engine == FAST:
+        raise BadInput("--engine", engine, f"only {PLAIN} knows this {lacking}")
+    return Simulation(config, trace, seed)
+
+
 def play(
     policy: SimulatedPolicy,
     named: str,
@@ -75,17 +94,20 @@ def play(
     trace: Trace,
     seed: int = 0,
     *,
+    engine: str = AUTO,
     keep_steps: bool = False,
     told: Callable[[int, int], None] | None = None,
 ) -> Run:
     """Run one episode to its end or truncation.
 
-    A constant fleet is there from the start. named: what the report calls the policy. keep_steps: keep a row per step.
-    told: called after each step with the number of steps and of finished jobs. Raises TraceError when a job fits no VM
-    type.
+    A constant fleet is there from the start. named: what the report calls the policy. engine: `numba`, `plain` or
+    `auto`; they agree to the last bit. keep_steps: keep a row per step. told: called after each step with the number of
+    steps and of finished jobs. Raises TraceError when a job fits no VM type, BadInput as `simulation_on`.
     """
-    simulation = begin(policy, config, trace, seed)
-    engine = PLAIN if isinstance(simulation, Simulation) else FAST
+    world = policy.world(config)
+    policy.start(world, trace)
+    simulation = simulation_on(engine, world, trace, seed)
+    used = PLAIN if isinstance(simulation, Simulation) else FAST
     rows = []
     while not (simulation.finished or simulation.truncated):
         result = simulation.step_orders(policy.choose(simulation))
@@ -93,7 +115,7 @@ def play(
             rows.append(_row(result))
         if told is not None:
             told(result.info.step, result.info.finished)
-    return Run(named, trace, seed, simulation.config, engine, simulation.truncated, simulation.measures(), tuple(rows))
+    return Run(named, trace, seed, world, used, simulation.truncated, simulation.measures(), tuple(rows))
 
 
 def write_steps(run: Run, path: Path) -> None:

@@ -26,7 +26,7 @@ EPILOG = "\n\n".join(
                 "  train-text, train-fit      the published batches, read in two ways",
                 "  train-rand:7               random batches from seed 7",
                 "  coevolution:7              generations that wait for one another",
-                "  nasa                       a recorded day, squeezed into an hour",
+                "  nasa, hpc2n-2002-day-24    recorded; a wrong name lists them all",
                 "  jobs.csv                   columns arrival_s, service_s and at will job_id,",
                 "                             width, ram_gb",
                 "  log.swf.gz:hours=24        a log; also from_s, time_scale, run_scale, thin,",
@@ -123,6 +123,13 @@ def autoscaling(
         Path | None,
         typer.Option(metavar="FILE", help="Draw VMs by type with the queue: .png, .svg or .html (of --policy)."),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|numba|plain",
+            help="Simulator: compiled or plain, the same to the last bit; auto takes the sooner done.",
+        ),
+    ] = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Play a policy on a trace of jobs and tell what it would have cost: rent, waiting, run time, work lost.
@@ -156,7 +163,9 @@ def autoscaling(
     with _progress(as_json) as told_of:
         for named, made in policies.items():
             keep = not runs and (steps is not None or plot is not None)
-            runs.append(play(made, named, config, trace, seed, keep_steps=keep, told=told_of(named, trace.jobs)))
+            runs.append(
+                play(made, named, config, trace, seed, engine=engine, keep_steps=keep, told=told_of(named, trace.jobs))
+            )
     if steps is not None:
         write_steps(runs[0], steps)
     if plot is not None:

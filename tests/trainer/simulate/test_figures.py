@@ -127,3 +127,19 @@ def test_a_workload_without_jobs_is_over_at_once(simulate: Simulate, tmp_path: P
     run = figures(simulate, "--workload", tmp_path / "none.csv", "--policy", "nothing")
     assert (run["steps"], run["cost"]) == (0, 0.0)
     assert simulate("--workload", tmp_path / "none.csv", "--policy", "nothing").exit_code == 0
+
+
+def test_both_engines_give_the_same_figures_and_steps(simulate: Simulate, tmp_path: Path) -> None:
+    words = ("--workload", "train-rand:3", "--policy", "queue-rule", "--boot", "uniform:45,97", "--preset", "live-like")
+    plain, fast = (
+        figures(simulate, *words, "--engine", engine, "--steps", tmp_path / engine) for engine in ("plain", "numba")
+    )
+    assert plain | {"engine": "numba"} == fast
+    assert (tmp_path / "plain").read_bytes() == (tmp_path / "numba").read_bytes()
+
+
+def test_an_engine_that_lacks_the_world_is_refused(simulate: Simulate) -> None:
+    done = simulate("--workload", "train-fit", "--preset", "compat", "--engine", "numba")
+    assert done.exit_code == 2
+    assert "only plain knows this compat" in done.stderr
+    assert simulate("--workload", "train-fit", "--engine", "steam").exit_code == 2

@@ -171,7 +171,7 @@ def owed(copy: Copy, slot: int) -> int:
     settings, vm, meter = settings_of(copy), vm_at(copy, slot), meter_at(copy, slot)
     since = vm.ready_at if settings.bill_from_ready else meter.requested_at
     until = copy.now
-    if until < since:
+    if settings.bill_from_ready and vm.state == BOOTING:
         return 0
     owed_ms = np.int64(np.rint((until - since) * 1000))
     if settings.billing == _BY_SECOND:

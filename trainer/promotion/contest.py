@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.models import load_model
+from domain.errors import BadInput
 from trainer.evaluation.contenders import ANYWHERE, Contender
 from trainer.evaluation.defaults import BASELINES, QUEUE_RULE
 from trainer.evaluation.suite import Case
@@ -68,40 +69,48 @@ def hold(
     that is refused (ModelRefused, BadInput) leaves everything as it is. The report is stored either way.
     """
     model = load_model(challenger)
-    with directory.locked():
-        champion, champion_sha = opponent(directory)
-        runs = _runs(champion, Contender("challenger", {ANYWHERE: str(challenger)}), cases, workers, told)
-        judgement = judge(runs, limits)
-        if champion_sha == model.name:
-            judgement = Judgement(
-                False, ("it is the champion already", *judgement.reasons), judgement.overall, judgement.families
-            )
-        report = sealed(
-            {
-                "format": FORMAT,
-                "at": at,
-                "passed": judgement.passed,
-                "reasons": list(judgement.reasons),
-                "challenger": {"sha256": model.name, "training": _plain(model.card.training)},
-                "champion": {"sha256": champion_sha, "label": champion.label}
-                | ({} if champion_sha else {"policies": dict(champion.texts)}),
-                "limits": asdict(limits),
-                "suite": {**facts, "entry_shares": list(ENTRY_SHARES), "sha256": _digest(_suite(cases))},
-                "cases": _suite(cases),
-                "overall": asdict(judgement.overall),
-                "families": [asdict(family) for family in judgement.families],
-                "results": {"sha256": _digest([asdict(run) for run in runs]), "trials": [asdict(run) for run in runs]},
-                "code": code_version(),
-                "packages": {name: version(name) for name in PACKAGES},
-            },
-            key,
-        )
-        name = f"report-{report['sha256'][:16]}.json"
-        directory.store((json.dumps(report, indent=1, sort_keys=True) + "\n").encode("utf-8"), name)
-        promoted = judgement.passed and not try_only
-        if promoted:
+    champion, champion_sha = opponent(directory)
+    runs = _runs(champion, Contender("challenger", {ANYWHERE: str(challenger)}), cases, workers, told)
+    judgement = judge(runs, limits)
+    if champion_sha == model.name:
+        known = ("it is the champion already", *judgement.reasons)
+        judgement = Judgement(False, known, judgement.overall, judgement.families)
+    report = sealed(
+        {
+            "format": FORMAT,
+            "at": at,
+            "passed": judgement.passed,
+            "reasons": list(judgement.reasons),
+            "challenger": {"sha256": model.name, "training": _plain(model.card.training)},
+            "champion": {"sha256": champion_sha, "label": champion.label}
+            | ({} if champion_sha else {"policies": dict(champion.texts)}),
+            "limits": asdict(limits),
+            "suite": {**facts, "entry_shares": list(ENTRY_SHARES), "sha256": _digest(_suite(cases))},
+            "cases": _suite(cases),
+            "overall": asdict(judgement.overall),
+            "families": [asdict(family) for family in judgement.families],
+            "results": {"sha256": _digest([asdict(run) for run in runs]), "trials": [asdict(run) for run in runs]},
+            "code": code_version(),
+            "packages": {name: version(name) for name in PACKAGES},
+        },
+        key,
+    )
+    name = f"report-{report['sha256'][:16]}.json"
+    directory.store((json.dumps(report, indent=1, sort_keys=True) + "\n").encode("utf-8"), name)
+    promoted = judgement.passed and not try_only
+    if promoted:
+        # Only now, so that a rollback need not wait for the runs.
+        with directory.locked():
+            _unchanged(directory, champion_sha)
             directory.promote(challenger, name, at)
     return Contest(judgement, report, name, promoted)
+
+
+def _unchanged(directory: ModelsDirectory, champion_sha: str | None) -> None:
+    """Raise BadInput when another model than the one that was beaten is champion by now."""
+    now = directory.champion()
+    if (now.model if now else None) != (f"{champion_sha}.onnx" if champion_sha else None):
+        raise BadInput("champion", now.model if now else None, "it has changed during the runs: promote again")
 
 
 def _suite(cases: Sequence[Case]) -> list[dict[str, Any]]:

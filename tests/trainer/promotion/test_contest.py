@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.models import ModelRefused
+from domain.errors import BadInput
 from tests.models.making import card_of, saved, with_card_text
 from tests.trainer.promotion.arena import AT, cases, cases_without_a_price_of_waiting, idler, saver, spender
 from trainer.promotion.contest import Contest, hold
@@ -96,6 +97,25 @@ def test_the_report_is_signed_and_holds_the_digests_of_models_traces_and_results
     assert [case["trace_sha256"] for case in report["cases"]] == [case.trace.digest for case in cases()]
     assert {trial["entry_step"] > 0 for trial in report["results"]["trials"]} == {True, False}
     assert len(report["results"]["sha256"]) == len(report["suite"]["sha256"]) == 64
+
+
+def test_a_rollback_during_the_runs_is_not_held_up_and_is_not_overwritten(
+    tmp_path: Path, directory: ModelsDirectory
+) -> None:
+    crown(directory, spender(tmp_path))
+    crown(directory, saver(tmp_path))
+
+    def go_back(_: int) -> None:
+        champion = directory.champion()
+        if champion is not None and champion.model == saver(tmp_path).name:
+            with directory.locked():
+                directory.rollback(AT)
+
+    with pytest.raises(BadInput, match="changed during the runs"):
+        hold(idler(tmp_path), directory, cases(), Limits(), at=AT, key=None, facts={}, told=go_back)
+    champion = directory.champion()
+    assert champion is not None
+    assert champion.model == spender(tmp_path).name
 
 
 def test_the_same_contest_gives_the_same_report(tmp_path: Path, directory: ModelsDirectory) -> None:

@@ -217,7 +217,7 @@ def _show(runs: Sequence[Run], preset: str) -> None:
         f"{first.trace.name}: {first.trace.jobs:,} jobs, {first.trace.work_core_s / 3600:,.1f} core-hours; world "
         f"{preset}, seed {first.seed}, engine {first.engine}",
         "",
-        *columns([_HEADER, *(_figures(run, first) for run in runs)]),
+        *columns(_right_aligned([_HEADER, *(_figures(run, first) for run in runs)])),
     ]
     lines += [
         f"  {run.policy} was cut off after {run.measures.steps:,} minutes with "
@@ -228,10 +228,16 @@ def _show(runs: Sequence[Run], preset: str) -> None:
     show(lines)
 
 
+def _right_aligned(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Pad all columns but the first on the left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [(row[0], *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))) for row in rows]
+
+
 _HEADER = ("policy", "cost", "ratio", "rent", "waiting", "run time", "mean wait", "p95 wait", "busy", "interrupted")
 
 
-def _figures(run: Run, first: Run) -> tuple[object, ...]:
+def _figures(run: Run, first: Run) -> tuple[str, ...]:
     figures, base = run.measures, first.measures.cost
     return (
         run.policy,
@@ -243,5 +249,5 @@ def _figures(run: Run, first: Run) -> tuple[object, ...]:
         duration_text(figures.mean_wait_s),
         duration_text(figures.p95_wait_s),
         f"{figures.utilisation:.1%}",
-        figures.interruptions,
+        f"{figures.interruptions:,}",
     )

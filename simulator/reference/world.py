@@ -55,10 +55,8 @@ class World:
         self.finished_core_s = 0.0
         self.submitted = 0
         self.finished = 0
-        self.free_cores = 0
-        self.busy_cores = 0
-        self.interruptions = 0
-        self.reclaimed = 0
+        self.free_cores = self.busy_cores = 0
+        self.interruptions = self.reclaimed = 0
         self.bursts = Bursts()
         self.lost_core_s = 0.0
         self.executed_core_s = 0.0
@@ -127,8 +125,11 @@ class World:
         self.departed.append((machine, self.now))
 
     def work_lost(self, machine: Machine) -> float:
-        """Core-seconds that the running jobs of a VM would lose if it went now."""
-        return sum(self._cores_of(job, machine) * (self.now - start) for job, start in machine.jobs.items())
+        """Core-seconds that a VM's jobs would lose if it went now, added one by one: sum() rounds by Python version."""
+        lost = 0.0
+        for job, start in machine.jobs.items():
+            lost += self._cores_of(job, machine) * (self.now - start)
+        return lost
 
     def victim(self, kind: int, *, draw: bool = False) -> Machine | None:
         """Return the ready VM of a type that would be removed next, None when there is none.
@@ -230,14 +231,14 @@ class World:
             self.unseen.add(job)
         self._enqueue(job)
 
-    def _start(self, job: int, machine: Machine) -> None:
+    def _start(self, job: int, machine: Machine, others_wait: bool) -> None:
         """Give a job its cores; it runs at once, or after the latency of a start."""
         cores = self._cores_of(job, machine)
         machine.count_busy(self.now)
         machine.free -= cores
         machine.starting += cores
         self.free_cores -= cores
-        self.queued_core_s = self.queued_core_s - self._queued_work(job) if self.queue else 0.0
+        self.queued_core_s = self.queued_core_s - self._queued_work(job) if others_wait else 0.0
         latency_s = self.config.start_latency_s
         if self.config.compat.chain_loss and machine.freed_at == self.now:
             latency_s += CHAIN_LOSS_S
@@ -292,8 +293,7 @@ class World:
     def dispatch(self) -> None:
         """Start waiting jobs in order of (arrival, id) until the head fits nowhere (§2.3)."""
         passed_over: list[tuple[float, int, int]] = []
-        scan_from = 0
-        widest_tried = math.inf
+        scan_from, widest_tried = 0, math.inf
         while self.queue and self.free_cores > 0:
             job = self.queue[0][2]
             width = self.jobs.width[job]
@@ -304,7 +304,7 @@ class World:
             if place >= 0:
                 heapq.heappop(self.queue)
                 self.next_place = self.ready[place].number
-                self._start(job, self.ready[place])
+                self._start(job, self.ready[place], bool(self.queue or passed_over))
                 if self.config.placement is Dispatch.FIRST_FIT:
                     scan_from = place
             elif self.config.backfill:

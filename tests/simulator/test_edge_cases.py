@@ -176,6 +176,15 @@ def test_fragmented_cores_do_not_add_up_and_the_head_blocks_unless_backfill_is_o
     assert (filled.info.executing, filled.info.waiting, filled.info.finished) == (2, 1, 1)
 
 
+def test_work_passed_over_by_backfill_stays_in_the_queued_work() -> None:
+    # Four cores wanted, two there: jobs 2 and 3 pass by, the last of the queue starts, and 1200 core-seconds wait.
+    trace = make_trace("wide", [0.0, 0.0, 0.0], [300.0, 400.0, 400.0], width=[4, 1, 1])
+    simulation = Simulation(config(backfill=True, limits=(10, 1, 0)), trace)
+    result = simulation.step(0)
+    assert (result.info.executing, result.info.waiting) == (2, 1)
+    assert simulation.fleet_view().queue.queued_core_s == 1200.0
+
+
 def test_best_fit_takes_the_fullest_vm_and_next_fit_goes_on_where_it_stopped() -> None:
     trace = make_trace("fit", [0.0, 1.0, 2.0], [500.0] * 3, width=[1, 2, 1])
     busy = {}

@@ -1,0 +1,38 @@
+"""What the tests of the reference simulator say of edge cases, closed forms and closed loops holds compiled too."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from simulator.autoscaling import FastSimulation
+from tests.simulator import baseline_runs, test_closed_forms, test_coevolution, test_edge_cases
+
+REFERENCE_ONLY = {"test_two_processes_with_one_seed_see_the_same_bits"}
+
+
+def cases(*modules: ModuleType) -> Iterator[Any]:
+    """Yield every test of the modules that runs a simulation, with its marks."""
+    for module in modules:
+        for name, test in vars(module).items():
+            if name.startswith("test_") and name not in REFERENCE_ONLY and callable(test):
+                rows = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
+                marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name != "parametrize"]
+                if rows:
+                    for row in rows[0].args[1]:
+                        yield pytest.param(test, row if isinstance(row, tuple) else (row,), marks=marks, id=name)
+                else:
+                    yield pytest.param(test, (), marks=marks, id=name)
+
+
+@pytest.mark.parametrize(("test", "row"), list(cases(test_edge_cases, test_closed_forms, test_coevolution)))
+def test_the_compiled_simulator_passes_the_reference_simulators_test(
+    test: Callable[..., None], row: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = inspect.getmodule(test)
+    for place in (module, baseline_runs):
+        if hasattr(place, "Simulation"):
+            monkeypatch.setattr(place, "Simulation", FastSimulation)
+    test(*row)

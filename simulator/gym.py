@@ -1,6 +1,6 @@
 """The autoscaling simulator as Gymnasium environments: `gymnasium.make("simulator.gym:Trimtab/Autoscaling-v0")`.
 
-Nothing else in this package imports Gymnasium.
+Only this module and `simulator.gym_vector` import Gymnasium.
 """
 
 from __future__ import annotations

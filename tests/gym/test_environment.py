@@ -13,6 +13,7 @@ from domain.workload import make_trace
 from simulator.gym import ENV_ID, AutoscalingEnv
 from simulator.reference import MULTI_CHANGES, EpisodeOver, Simulation, SimulationConfig, preset
 from simulator.workloads.synthetic import train_fit, train_text
+from tests.architecture.product import MODULES, imported_anywhere
 
 TWO_JOBS = make_trace("two-jobs", [0.0, 30.0], [100.0, 50.0])
 
@@ -153,3 +154,11 @@ def test_the_moment_can_be_shown_as_text() -> None:
         "jobs 0 waiting, 2 running, 0 finished"
     )
     assert AutoscalingEnv(TWO_JOBS).render() is None
+
+
+def test_nothing_else_of_the_simulator_imports_gymnasium() -> None:
+    modules = [module for module in MODULES if module.parts[0] == "simulator"]
+    assert [m.as_posix() for m in modules if "gymnasium" in imported_anywhere(m)] == [
+        "simulator/gym.py",
+        "simulator/gym_vector.py",
+    ]

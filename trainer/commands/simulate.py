@@ -183,9 +183,11 @@ def _start_of(config: SimulationConfig, policy: str | None, script: Path | None)
 
     if script is None:
         return config, policy or "queue-rule"
-    if policy is not None and not policy.startswith(CONSTANT):
+    if policy in (None, "nothing", "script"):
+        return config, f"script:{script}"
+    if not policy.startswith(CONSTANT):
         raise BadInput("--script", str(script), "leave out --policy, or give the initial fleet as constant:N,N,...")
-    return (policy_of(policy).world(config) if policy else config), f"script:{script}"
+    return policy_of(policy).world(config), f"script:{script}"
 
 
 @contextmanager

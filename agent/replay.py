@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from agent.decide import DecisionInputs, decide
 from agent.ledger import codec
 from agent.policies.base import Policy
-from agent.policies.fallback import Evaluate, Proposer, evaluate_directly
+from agent.policies.fallback import Evaluate, Models, Proposer, evaluate_directly
+from agent.policies.ppo_lstm import names_model, sha_of
 from agent.state import LoopState, Memory
 from domain.decisions import Decision, Proposal
 from domain.errors import PolicyFailure
@@ -20,7 +21,8 @@ from domain.snapshot import Snapshot
 
 Recorded = tuple[DecisionInputs, Decision]
 MINUTE_S = 60.0
-OVERRUN = "did not answer within"
+LATE = ("did not answer within", "is still at work on an earlier minute")
+"""What is said of a policy that the clock failed, which no recorded input tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +75,35 @@ class Summary:
     ins: int
 
 
-def replay(records: Iterable[Recorded]) -> Iterator[Replayed]:
-    """Decide every record again with its own policy and state."""
+def replay(records: Iterable[Recorded], models: Models | None = None) -> Iterator[Replayed]:
+    """Decide every record again with its own policy and state.
+
+    models: where the models of learned policies are. Raises BadInput when one that decided then is not among them.
+    """
     for inputs, decision in records:
-        yield Replayed(decision, decide(inputs, Proposer(_as_recorded(decision))).decision)
+        mine = None
+        if models is not None:
+            mine = _ModelsThen(models, decision)
+            for name in (inputs.policy, inputs.shadow or ""):
+                # Asked before deciding, where a model that is missing would pass for a policy that failed.
+                if sha_of(name):
+                    models.policy(name, inputs.fleet)
+        yield Replayed(decision, decide(inputs, Proposer(_as_recorded(decision), models=mine)).decision)
 
 
-def what_if(records: Iterable[Recorded], policy: str) -> Iterator[Alternative]:
+def what_if(records: Iterable[Recorded], policy: str, models: Models | None = None) -> Iterator[Alternative]:
     """Decide every record with another policy, live in mode and rails as recorded.
 
     Each minute starts from the sizes, measurements and cool-downs that were really there; only the policy's own memory
     and the count of minutes that proposed scale-in go on from its own last minute.
     """
-    proposer = Proposer(evaluate_directly)
+    proposer = Proposer(evaluate_directly, models=models)
     state: LoopState | None = None
     for inputs, decision in records:
         memory: Memory = {} if state is None else state.memory
         streak = {} if state is None else state.in_streak
+        if models is not None and names_model(policy):
+            policy = models.policy(policy, inputs.fleet).name
         mine = replace(inputs, policy=policy, shadow=None, state=replace(inputs.state, memory=memory, in_streak=streak))
         decided = decide(mine, proposer)
         state = decided.state
@@ -126,15 +140,38 @@ def _summary(items: Sequence[Alternative], spans: Sequence[float], decisions: Se
     return Summary(vm_seconds / 3600.0, dollars, outs, ins)
 
 
-def _as_recorded(decision: Decision) -> Evaluate:
-    """Return an evaluator in which a policy that overran its deadline then does so again: the clock is no input."""
+class _ModelsThen:
+    """The models as they were when a decision was made: a name that led to none then leads to none now."""
+
+    def __init__(self, models: Models, decision: Decision) -> None:
+        self._models, self._told = models, _told(decision)
+
+    def resolve(self, text: str, fleet: Fleet) -> str:
+        """Return the name as it was recorded."""
+        return text
+
+    def policy(self, text: str, fleet: Fleet) -> Policy:
+        """Return the policy of that name; PolicyFailure in the words of then where there was none."""
+        if sha_of(text):
+            return self._models.policy(text, fleet)
+        raise PolicyFailure(self._told[0] if self._told else f"policy {text}: no model was recorded")
+
+
+def _told(decision: Decision) -> list[str]:
+    """Return what was told of policies that failed, of the live one first."""
     told = [*decision.policy_failures]
     if decision.shadow is not None:
         told += decision.shadow.detail.split("; standing in: ")[1:]
+    return told
+
+
+def _as_recorded(decision: Decision) -> Evaluate:
+    """Return an evaluator in which a policy that overran its deadline then does so again: the clock is no input."""
+    told = _told(decision)
 
     def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
         for failure in told:
-            if failure.startswith(f"{policy.name} {OVERRUN}"):
+            if failure.startswith(tuple(f"{policy.name} {late}" for late in LATE)):
                 raise PolicyFailure(failure)
         return evaluate_directly(policy, fleet, snapshot, memory)
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print data instead of 
 OwnerOption = Annotated[
     str | None,
     typer.Option("--owner", help="Who asks; else $SUDO_USER or $USER.", show_default=False),
+]
+
+ModelsOption = Annotated[
+    Path | None,
+    typer.Option("--models", metavar="DIRECTORY", help="Models directory; else that of the settings."),
 ]
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it stands in status and in every decision.")]
@@ -80,6 +86,13 @@ def time_text(at: float) -> str:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, OSError, ValueError):
         return "a time beyond the calendar"
+
+
+def models_directory(option: Path | None) -> Path:
+    """Return the directory of models and champion: `--models`, else as the settings have it."""
+    from agent.settings.location import models_location
+
+    return option or models_location(os.environ)
 
 
 def owner_of(option: str | None) -> str:

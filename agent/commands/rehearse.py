@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.commands.options import JsonOption, examples, print_json
+from agent.commands.options import JsonOption, ModelsOption, examples, models_directory, print_json
 
 if TYPE_CHECKING:
     from agent.rehearsal.virtual_run import Rehearsed
@@ -49,9 +49,7 @@ def rehearse(
     ] = None,
     prices: Annotated[str, typer.Option(metavar="NAME", help="train ($0.10 per core-hour) or m5a ($0.043).")] = PRICES,
     seed: Annotated[int, typer.Option(min=0, help="Seed of boot times.")] = 0,
-    models: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Where `learned` looks for the champion.")
-    ] = None,
+    models: ModelsOption = None,
     keep: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep the ledger there, for explain and replay.")
     ] = None,
@@ -76,7 +74,7 @@ def rehearse(
             hours=hours,
             prices=prices,
             seed=seed,
-            models=models,
+            models=models_directory(models),
             ledger_path=keep or Path(place) / "ledger.db",
             told=told,
         )

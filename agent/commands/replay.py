@@ -11,7 +11,9 @@ from agent.commands.options import (
     FleetOption,
     JsonOption,
     LedgerOption,
+    ModelsOption,
     examples,
+    models_directory,
     moment,
     print_json,
     time_text,
@@ -20,6 +22,7 @@ from agent.commands.options import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from agent.model_shelf import ModelShelf
     from agent.replay import Recorded, Summary
 
 MOST_LINES = 40
@@ -35,6 +38,7 @@ def replay(
     until: Annotated[str | None, typer.Option("--to", help="Before: the same.")] = None,
     fleet: FleetOption = None,
     ledger: LedgerOption = None,
+    models: ModelsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Decide recorded minutes again: the same policy must give the same bytes; another shows what it would have done.
@@ -42,11 +46,14 @@ def replay(
     Exits 1 at the first decision that comes out differently under its own policy.
     """
     from agent.commands.ledger import one_fleet, open_ledger
+    from agent.model_shelf import ModelShelf
+    from agent.policies.ppo_lstm import names_model
     from agent.policies.registry import policy_from_name
 
     now = time.time()
-    if policy is not None:
+    if policy is not None and not names_model(policy):
         policy = policy_from_name(policy).name
+    shelf = ModelShelf(models_directory(models))
     with open_ledger(ledger) as book:
         name = one_fleet(fleet, book.fleets())
         records = book.inputs(
@@ -55,16 +62,16 @@ def replay(
             None if until is None else moment("--to", until, now),
         )
         if policy is None:
-            _same(name, records, as_json)
+            _same(name, records, shelf, as_json)
         else:
-            _other(name, records, policy, as_json)
+            _other(name, records, policy, shelf, as_json)
 
 
-def _same(fleet: str, records: Iterable[Recorded], as_json: bool) -> None:
+def _same(fleet: str, records: Iterable[Recorded], shelf: ModelShelf, as_json: bool) -> None:
     from agent.replay import replay as replayed
 
     count = 0
-    for item in replayed(records):
+    for item in replayed(records, shelf):
         if not item.same:
             difference = item.difference()
             if as_json:
@@ -79,12 +86,12 @@ def _same(fleet: str, records: Iterable[Recorded], as_json: bool) -> None:
         typer.echo(f"{fleet}: {count} decisions, all the same byte for byte")
 
 
-def _other(fleet: str, records: Iterable[Recorded], policy: str, as_json: bool) -> None:
+def _other(fleet: str, records: Iterable[Recorded], policy: str, shelf: ModelShelf, as_json: bool) -> None:
     from agent.commands.output import show
     from agent.explain import sizes
     from agent.replay import summaries, what_if
 
-    items = list(what_if(records, policy))
+    items = list(what_if(records, policy, shelf))
     differing = [item for item in items if item.differs]
     recorded, other = summaries(items)
     if as_json:

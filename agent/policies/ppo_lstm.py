@@ -189,4 +189,6 @@ def _forbidden(groups: Sequence[GroupSnapshot]) -> str:
 
 
 def _bars(group: GroupSnapshot) -> list[tuple[str, str]]:
-    return [(sign, bar) for sign, bar in (("+", group.cannot_add), ("-", group.cannot_remove)) if bar]
+    """Return what is worth telling: that an empty group can lose nothing goes without saying."""
+    remove = group.cannot_remove if group.requested else ""
+    return [(sign, bar) for sign, bar in (("+", group.cannot_add), ("-", remove)) if bar]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +16,6 @@ from domain.errors import BadInput
 from simulator.reference import PRICES, preset
 from simulator.workloads.named import workload_of
 
-MODELS_DIR = "TRIMTAB_LEARNED__MODELS_DIR"
-
 
 def play(
     *,
@@ -29,13 +26,13 @@ def play(
     hours: float | None,
     prices: str,
     seed: int,
-    models: Path | None,
+    models: Path,
     ledger_path: Path,
     told: Callable[[int, int, int], None],
 ) -> Rehearsed:
     """Rehearse; `told` is called after each minute with the minutes lived, the jobs done and the jobs there are.
 
-    models: directory of the champion, else that of the settings. Raises BadInput, TraceError or LedgerUnavailable.
+    models: directory of the champion. Raises BadInput, TraceError or LedgerUnavailable.
     """
     types = PRICES.get(f"prices-{prices}")
     if types is None:
@@ -44,18 +41,13 @@ def play(
     chosen = rail_set(rails, cooldown_s)
     config = preset("train-text", types=types)
     trace = workload_of(workload, max(config.cores))
-    shelf = ModelShelf(models or _models_of_settings())
+    shelf = ModelShelf(models)
     with quiet_logs():
         rehearsal = Rehearsal(policy, trace, config, chosen, shelf, ledger_path, seed=seed, hours=hours)
         try:
             return rehearsal.run(rails, lambda minutes, finished: told(minutes, finished, trace.jobs))
         finally:
             rehearsal.close()
-
-
-def _models_of_settings() -> Path | None:
-    given = os.environ.get(MODELS_DIR)
-    return Path(given) if given else None
 
 
 @contextmanager

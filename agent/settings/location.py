@@ -43,6 +43,18 @@ def socket_location(environ: Mapping[str, str]) -> Path:
     return Path(named) if named else socket_of(Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY)))
 
 
+def models_of(state_directory: Path) -> Path:
+    """Return the directory of models and champion when no setting says so."""
+    return state_directory.absolute() / "models"
+
+
+def models_location(environ: Mapping[str, str]) -> Path:
+    """Return the directory of models and champion: that of the environment, else the one in the state directory."""
+    found = {name.lower(): value for name, value in environ.items() if value}
+    named = found.get("trimtab_learned__models_dir")
+    return Path(named) if named else models_of(Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY)))
+
+
 def credentials(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what lies in $CREDENTIALS_DIRECTORY, as systemd's LoadCredential leaves it, under names of settings.
 

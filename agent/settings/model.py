@@ -15,7 +15,7 @@ from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Region, Section, Url
 from agent.settings.learned import LearnedSettings
-from agent.settings.location import DEFAULT_STATE_DIRECTORY, socket_of, sqlite_url
+from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, socket_of, sqlite_url
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.fleet import Fleet
@@ -182,7 +182,7 @@ class Settings(BaseSettings):
     @property
     def models_directory(self) -> Path:
         """Where the champion of learned policies is, the default filled in."""
-        return self.learned.models_dir or Path(self.state_directory) / "models"
+        return self.learned.models_dir or models_of(self.state_directory)
 
     def fleet(self, name: str) -> Fleet:
         """Return the fleet of that key; BadInput names the fleets there are."""

@@ -47,8 +47,8 @@ def preferring_policy(directory: Path, *ranking: int, **more: Any) -> LearnedPol
 
 def test_the_likeliest_action_becomes_sizes_and_the_sentence_tells_what_it_saw(tmp_path: Path) -> None:
     policy = preferring_policy(tmp_path, ADD_M, NOTHING)
-    proposal, _ = policy.decide(FLEET, snapshot(group("s", 2), group("m", 1), group("l", 0, cannot_remove="none")), {})
-    assert proposal.desired == (2, 2, 0)
+    proposal, _ = policy.decide(FLEET, snapshot(group("s", 2), group("m", 1), group("l", 1, cannot_remove="none")), {})
+    assert proposal.desired == (2, 2, 1)
     assert proposal.reason is Reason.LEARNED
     assert proposal.policy == policy.name == f"learned:{policy.model.name}"
     assert proposal.detail == (

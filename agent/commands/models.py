@@ -1,0 +1,103 @@
+"""`trimtab models`: which models there are, which one decides, and whether a file would be taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agent.commands.options import JsonOption, ModelsOption, examples, models_directory, print_json
+
+if TYPE_CHECKING:
+    from agent.model_shelf import ModelShelf
+    from agent.models import Model
+
+DIGITS = 12
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("models", epilog=examples("trimtab models", "trimtab models MODEL.onnx --json"))(models)
+
+
+def models(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Verify this file instead.")] = None,
+    directory: ModelsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the models of the models directory and those that come with the agent, each verified, and the champion.
+
+    With a file, verify that one as the agent does before it uses it, and tell what it was trained for. Exits with
+    status 2 when it would be refused.
+    """
+    from agent.model_shelf import ModelShelf
+
+    if file is not None:
+        from agent.models import load_model
+
+        found = _about(load_model(file), str(file))
+        print_json(found) if as_json else _show([found])
+        return
+    place = models_directory(directory)
+    shelf = ModelShelf(place)
+    shelf.look()
+    rows = _listed(place, shelf)
+    if as_json:
+        print_json({"directory": str(place), "refusal": shelf.refusal or None, "models": rows})
+        return
+    _show(rows)
+    typer.echo(f"models directory {place}; champion: {shelf.champion.name[:DIGITS] if shelf.champion else 'none'}")
+    if shelf.refusal:
+        typer.echo(f"refused: {shelf.refusal}", err=True)
+
+
+def _listed(place: Path, shelf: ModelShelf) -> list[dict[str, Any]]:
+    from agent.shipped.index import shipped_models
+
+    champion = shelf.champion.name if shelf.champion is not None else ""
+    files = [(path, "champion" if path.stem == champion else "") for path in sorted(place.glob("*.onnx"))]
+    files += [(model.path, f"comes along: {model.name}, {model.trained_for}") for model in shipped_models()]
+    return [_tried(path, role) for path, role in files]
+
+
+def _tried(path: Path, role: str) -> dict[str, Any]:
+    from agent.models import ModelRefused, load_model
+
+    try:
+        return _about(load_model(path), role)
+    except ModelRefused as refusal:
+        return {"model": path.stem, "role": role, "refused": refusal.remedy}
+
+
+def _about(model: Model, role: str) -> dict[str, Any]:
+    card = model.card
+    return {
+        "model": model.name,
+        "role": role,
+        "observation": card.observation,
+        "actions": card.action_set,
+        "network": f"{card.network} {card.hidden_size}" if card.hidden_size else card.network,
+        "masked": card.masked,
+        "types": [
+            {"name": t.name, "cores": t.cores, "price_per_hour": t.price_per_hour, "limit": t.limit} for t in card.types
+        ],
+        "training": card.training,
+        "evaluation": card.evaluation,
+    }
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from agent.commands.output import columns, show
+
+    if not rows:
+        return
+    lines: list[tuple[object, ...]] = [("model", "sees", "does", "network", "for at most", "")]
+    for row in rows:
+        if "refused" in row:
+            lines.append((row["model"][:DIGITS], "refused:", row["refused"], "", "", row["role"]))
+            continue
+        fleet = " + ".join(f"{t['limit']} x {t['cores']} cores" for t in row["types"])
+        does = row["actions"] + (", masked" if row["masked"] else "")
+        lines.append((row["model"][:DIGITS], row["observation"], does, row["network"], fleet, row["role"]))
+    show(columns(lines))

@@ -67,10 +67,10 @@ def reported(task: str, count: int = EPISODES) -> Episodes:
     return Episodes(known.world, traces, seeds)
 
 
-def baseline_costs(task: str, episodes: Episodes, workers: int = 1) -> dict[str, float]:
+def baseline_costs(task: str, episodes: Episodes) -> dict[str, float]:
     """Return the mean cost, dollars an episode, of the task's baselines."""
     costs = {}
     for name, text in BASELINES.get(task, _ANYWHERE).items():
-        runs = run_many(text, episodes.world, episodes.traces, episodes.seeds, workers)
+        runs = run_many(text, episodes.world, episodes.traces, episodes.seeds)
         costs[name] = sum(run.cost for run in runs) / len(runs)
     return costs

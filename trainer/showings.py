@@ -14,7 +14,7 @@ from trainer.configuration import PPOConfig
 from trainer.goals import Episodes
 from trainer.held_out import play
 from trainer.networks import PolicyValueNetwork
-from trainer.rollout import Worlds, choose
+from trainer.rollout import choose
 from trainer.tasks import kernel_worlds, task_of
 
 Floats = NDArray[np.float32]
@@ -24,17 +24,19 @@ _COPIES, _STEPS, _SEED = 64, 600, 2_000_000_000
 
 
 def greedy_costs(network: PolicyValueNetwork, config: PPOConfig, episodes: Episodes) -> list[float]:
-    """Return the cost, dollars, of each episode played greedily; one cut short counts with its cost so far."""
+    """Return the cost, dollars, of each episode played greedily to its end, however late that is in its world."""
     count = len(episodes.seeds)
     costs, _ = play(
-        _worlds(config, episodes.world, episodes.traces, count),
+        kernel_worlds(
+            episodes.world, episodes.traces, count, observation=config.observation, actions=config.action_set
+        ),
         network,
         np.array(episodes.seeds, dtype=np.int64),
         np.arange(count),
         np.ones(count, dtype=np.bool_),
         heads=_heads(config),
         masked=config.masked,
-        most_steps=config.most_episode_steps,
+        most_steps=episodes.world.max_steps,
         rng=np.random.default_rng(0),
     )
     return [float(cost) for cost in costs]
@@ -60,7 +62,9 @@ def feature_ranges(network: PolicyValueNetwork, config: PPOConfig) -> tuple[Floa
 def _seen(network: PolicyValueNetwork, config: PPOConfig, world: SimulationConfig, traces: tuple[Trace, ...]) -> Floats:
     """Return the observations of sampled episodes, shape (steps, copies, F); what is over begins anew."""
     heads, rng, everyone = _heads(config), np.random.default_rng(config.seed), np.ones(_COPIES, dtype=np.bool_)
-    worlds, actor = _worlds(config, world, traces, _COPIES), network.actor(_COPIES)
+    world = replace(world, max_steps=min(world.max_steps, config.most_episode_steps))
+    worlds = kernel_worlds(world, traces, _COPIES, observation=config.observation, actions=config.action_set)
+    actor = network.actor(_COPIES)
     choices = worlds.n_actions // heads
     masks = np.ones((_COPIES, heads, choices), dtype=np.bool_)
     actions = np.zeros((_COPIES, heads), dtype=np.int64)
@@ -82,11 +86,6 @@ def _seen(network: PolicyValueNetwork, config: PPOConfig, world: SimulationConfi
             for part in actor.memory:
                 part[torch.from_numpy(over)] = 0.0
     return seen
-
-
-def _worlds(config: PPOConfig, world: SimulationConfig, traces: tuple[Trace, ...], copies: int) -> Worlds:
-    world = replace(world, max_steps=min(world.max_steps, config.most_episode_steps))
-    return kernel_worlds(world, traces, copies, observation=config.observation, actions=config.action_set)
 
 
 def _heads(config: PPOConfig) -> int:

@@ -132,7 +132,7 @@ def autoscaling(
     place = out or Path(".trimtab/train") / task
     campaign = campaign_of(config, seeds_of(seeds) if seeds else [seed], sweep or [], place)
     check_directories(jobs_of(campaign, _no_goals(campaign), episodes), resume=resume)
-    jobs = jobs_of(campaign, _goals(campaign, episodes, at_once), episodes)
+    jobs = jobs_of(campaign, _goals(campaign, episodes), episodes)
     try:
         results = _train(jobs, ray=ray, at_once=at_once, silent=as_json)
     except KeyboardInterrupt:
@@ -192,13 +192,12 @@ def _no_goals(campaign: Campaign) -> dict[str, dict[str, float]]:
     return {variant.config.task: {} for variant in campaign.variants}
 
 
-def _goals(campaign: Campaign, episodes: int, workers: int | None) -> dict[str, dict[str, float]]:
+def _goals(campaign: Campaign, episodes: int) -> dict[str, dict[str, float]]:
     """Return what the baselines cost, per task of the campaign, on the episodes that will be reported."""
     from trainer.goals import baseline_costs, reported
 
     tasks = dict.fromkeys(variant.config.task for variant in campaign.variants)
-    cores = workers or os.cpu_count() or 1
-    return {task: baseline_costs(task, reported(task, episodes), cores) for task in tasks}
+    return {task: baseline_costs(task, reported(task, episodes)) for task in tasks}
 
 
 def _train(jobs: list[Job], *, ray: str | None, at_once: int | None, silent: bool) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ SMALLEST = {
     "footprint": "--runs 1 --idle 0.1",
     "soak": "--hours 0.1 --vms 60 --fleets 2",
     "coevolution_calibration": "--runs 1",
+    "policy_inference": "--runs 1 --steps 100",
 }
 PROMISED = {
     "tick": {
@@ -40,6 +41,10 @@ PROMISED = {
         *("minutes_70", "minutes_92", "utilisation_70", "utilisation_92", "speed_up"),
         *("ratio_vs_published_70", "ratio_vs_published_92", "one_core_minutes_70", "one_job_minutes_92"),
     },
+    "policy_inference": {
+        *("p50_us", "decision_p50_us", "torch_p50_us", "torch_network_p50_us", "torch_module_p50_us"),
+        *("ratio_vs_torch", "resident_mb_added", "torch_resident_mb_added"),
+    },
 }
 MAY_BE_ZERO = {"intents_per_tick", "unexplained_decisions", "replay_differs"}
 TARGETS = {
@@ -49,6 +54,7 @@ TARGETS = {
     "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},
     "footprint": {"ready_s", "idle_rss_mb", "heavy_import_count"},
     "soak": {"rss_last_vs_tenth", "unexplained_decisions", "replay_differs"},
+    "policy_inference": {"ratio_vs_torch"},
     "coevolution_calibration": {"minutes_off_70", "minutes_off_92", "utilisation_off_70", "utilisation_off_92"},
 }
 

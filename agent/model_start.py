@@ -6,17 +6,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
-
-from agent.model_card import other_prices
+from agent.model_card import misfit, other_prices
 from agent.model_shelf import ModelShelf
 from agent.policies.ppo_lstm import names_model, sha_of
 from agent.ports import ManagedFleet
 from agent.standing import StandingBoard
 from domain.decisions import Reason
 from domain.errors import TrimtabError
-
-log = structlog.get_logger(__name__)
 
 PROBLEM = "model"
 
@@ -45,13 +41,15 @@ class ModelWatch:
         """Tell what has changed since the last look; without a learned policy and a model held ready, do nothing."""
         with self._lock:
             names: list[str] = []
-            problems = [self.shelf.refusal]
+            problems: list[str] = []
             for managed in self.fleets():
                 texts = [text for text in (managed.policy, managed.shadow) if text and names_model(text)]
                 names.extend(self._of_fleet(managed, text, problems) for text in texts)
             if not names and self.ready is not None and self.fleets():
                 names.append(self._resolved(self.ready, self.fleets()[0], problems))
-            sentence = "; ".join(dict.fromkeys(filter(None, problems)))
+            refusal = self.shelf.refusal
+            others = [text for text in problems if not refusal or refusal not in text]
+            sentence = "; ".join(dict.fromkeys(filter(None, [refusal, *others])))
             model = next(filter(None, (sha_of(name) for name in names)), "")
             standing = self.board.read()
             if standing.model != model:
@@ -59,16 +57,21 @@ class ModelWatch:
             if standing.problems.get(PROBLEM, "") != sentence:
                 self.board.problem(PROBLEM, sentence)
                 if sentence:
-                    log.error("model_refused", detail=sentence)
                     self.note(Reason.MODEL_REFUSED, sentence, "")
 
     def _of_fleet(self, managed: ManagedFleet, text: str, problems: list[str]) -> str:
         name, fleet = self._resolved(text, managed, problems), managed.fleet
         role = "decides" if text == managed.policy else "is the shadow"
         key = f"{fleet.name} {role}"
-        if sha_of(name) and self._told.get(key) != name:
+        if not sha_of(name):
+            return name
+        card = self.shelf.model(sha_of(name)).card
+        unfit = misfit(card, fleet)
+        if unfit:
+            problems.append(f"{name} cannot decide for {fleet.name}: {unfit}")
+        elif self._told.get(key) != name:
             self._told[key] = name
-            prices = other_prices(self.shelf.model(sha_of(name)).card, fleet)
+            prices = other_prices(card, fleet)
             told = f"{name} {role}" + (f"; prices are not those of its training: {prices}" if prices else "")
             self.note(Reason.MODEL_READY, told, fleet.name)
         return name

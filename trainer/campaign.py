@@ -15,6 +15,7 @@ from domain.errors import BadInput
 from trainer.checkpoint import Checkpoints, OtherConfiguration, check_resumable
 from trainer.configuration import PPOConfig
 from trainer.curves import curve_of, draw_curves, summary_of
+from trainer.evaluation.intervals import Interval
 from trainer.fields import changes_of
 from trainer.progress import CURVE_FILE
 from trainer.runs import CHECKPOINTS_FOLDER, HELD_OUT, write_json
@@ -107,12 +108,14 @@ def conclude(campaign: Campaign, results: Sequence[Mapping[str, Any]]) -> dict[s
         goals = runs[0]["goals"]
         curves = {name: curve_of(place / CURVE_FILE, HELD_OUT) for name, place in zip(named, places, strict=True)}
         draw_curves(curves, goals, variant.config.task, variant.directory / CURVES_FILE)
+        first = runs[0]["report"]
+        alone = Interval(first["cost"], first["low"], first["high"], first["episodes"])
         chosen = min(range(len(runs)), key=lambda at: runs[at]["selection_cost"])
         variants.append(
             {
                 "variant": variant.name,
                 "task": variant.config.task,
-                **summary_of({name: run["report"]["cost"] for name, run in named.items()}, goals),
+                **summary_of({name: run["report"]["cost"] for name, run in named.items()}, goals, alone),
                 "cpu_s": sum(run["cpu_s"] for run in runs),
                 "best": {
                     "seed": campaign.seeds[chosen],

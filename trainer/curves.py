@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from trainer.evaluation.intervals import mean_interval
+from trainer.evaluation.intervals import Interval, mean_interval
 from trainer.progress import column, read_curve
 
 Curve = Sequence[tuple[int, float]]
@@ -62,14 +62,17 @@ def mean_curve(curves: Sequence[Curve]) -> list[tuple[int, float]]:
     return list(zip(steps, np.mean(rows, axis=0).tolist(), strict=True))
 
 
-def summary_of(costs: Mapping[str, float], goals: Mapping[str, float]) -> dict[str, Any]:
+def summary_of(costs: Mapping[str, float], goals: Mapping[str, float], alone: Interval | None = None) -> dict[str, Any]:
     """Return the costs per run with their mean, its 95 % bootstrap interval, and the goals passed by mean and interval.
 
-    costs: dollars an episode by name of the run. goals: those of the baselines on the same episodes.
+    costs: dollars an episode by name of the run. goals: those of the baselines on the same episodes. alone: interval
+    over a single run's episodes, which says more than one over a single run.
     """
-    interval = mean_interval(list(costs.values()))
+    over_episodes = alone is not None and len(costs) == 1
+    interval = alone if alone is not None and over_episodes else mean_interval(list(costs.values()))
     return {
         "costs": dict(costs),
+        "interval_over": "episodes" if over_episodes else "seeds",
         "mean": interval.mean,
         "low": interval.low,
         "high": interval.high,

@@ -6,6 +6,7 @@ import pytest
 
 from domain.errors import BadInput
 from trainer.curves import best_so_far, curve_of, draw_curves, mean_curve, summary_of
+from trainer.evaluation.intervals import Interval
 from trainer.progress import CURVE_FILE, Curve, Progress
 
 
@@ -51,3 +52,9 @@ def test_a_curve_without_the_figure_is_refused_by_name(tmp_path: Path) -> None:
     assert curve_of(tmp_path / CURVE_FILE, "loss/policy") == [(100, 0.5)]
     with pytest.raises(BadInput, match="it has no held_out/greedy"):
         curve_of(tmp_path / CURVE_FILE, "held_out/greedy")
+
+
+def test_a_single_run_is_summed_up_over_its_episodes() -> None:
+    told = summary_of({"seed 0": 20.0}, {"queue rule": 20.5}, Interval(20.0, 19.0, 21.0, 30))
+    assert (told["mean"], told["low"], told["high"], told["interval_over"]) == (20.0, 19.0, 21.0, "episodes")
+    assert (told["goals"]["queue rule"]["passed"], told["goals"]["queue rule"]["surely"]) == (True, False)

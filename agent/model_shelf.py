@@ -82,6 +82,13 @@ class ModelShelf:
         with self._lock:
             return LearnedPolicy(self.model(sha_of(self.resolve(text, fleet))))
 
+    def fits(self, text: str, fleet: Fleet) -> bool:
+        """Return whether the name leads to a model that can decide for the fleet."""
+        try:
+            return not misfit(self.policy(text, fleet).model.card, fleet)
+        except BadInput:
+            return False
+
     def model(self, sha: str) -> Model:
         """Return the model with that SHA-256; ModelMissing names the places that were looked at."""
         with self._lock:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from agent.decide import DecisionInputs, decide
-from agent.policies.fallback import Proposer, evaluate_directly
+from agent.policies.fallback import Models, Proposer, evaluate_directly
 from agent.rails.base import RailLimits
 from agent.state import Controls, LoopState
 from domain.decisions import Mode
@@ -148,24 +148,36 @@ def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-Choose = Callable[[FleetView], tuple[int, ...]]
+Choose = Callable[[Simulation], tuple[int, ...]]
 """From what is there to the VMs wanted per group."""
 
 
 def run_agent(
-    policy: str, settled: Settled, trace: Trace, initial: tuple[int, ...], horizon_s: float, seed: int
+    policy: str,
+    settled: Settled,
+    trace: Trace,
+    initial: tuple[int, ...],
+    horizon_s: float,
+    seed: int,
+    models: Models | None = None,
 ) -> Counterfactual:
-    """Run the jobs under the agent with this policy and all its rails for `horizon_s`."""
-    proposer = Proposer(evaluate_directly)
+    """Run the jobs under the agent with this policy and all its rails for `horizon_s`; `models`: for a learned one."""
+    proposer = Proposer(evaluate_directly, models=models)
     state = LoopState()
 
-    def choose(view: FleetView) -> tuple[int, ...]:
+    def choose(simulation: Simulation) -> tuple[int, ...]:
         nonlocal state
+        view = simulation.fleet_view()
+        snapshot = replace(
+            snapshot_of(settled, view),
+            obs7=tuple(simulation.observe().tolist()),
+            obs_v2=tuple(simulation.observe_v2().tolist()),
+        )
         inputs = DecisionInputs(
             decision_id=f"{settled.fleet.name}-{state.decisions + 1}",
             now=view.now_s,
             fleet=settled.fleet,
-            snapshot=snapshot_of(settled, view),
+            snapshot=snapshot,
             state=state,
             controls=Controls(),
             limits=settled.limits,
@@ -194,8 +206,7 @@ def _run(
 ) -> Counterfactual:
     simulation = Simulation(world, never_ending(trace, horizon_s), seed)
     for _ in range(round(horizon_s / world.step_s)):
-        view = simulation.fleet_view()
-        simulation.step(np.array(choose(view), dtype=np.int64) - view.requested)
+        simulation.step(np.array(choose(simulation), dtype=np.int64) - simulation.fleet_view().requested)
     measures = simulation.measures()
     return Counterfactual(
         name, measures.rent, measures.penalty, measures.mean_wait_s, measures.p95_wait_s, measures.jobs_finished

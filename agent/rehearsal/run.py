@@ -22,7 +22,16 @@ from agent.ports import TickReport
 from agent.rehearsal.cloud import AGENT_KEY, REGION, SECRET, CloudStage, DryRunCloud, bill, fake_aws
 from agent.rehearsal.counterfactual import Settled
 from agent.rehearsal.page import RehearsalPage, page_settings
-from agent.rehearsal.scenario import FLEET, GRACE_S, INITIAL, ORIGIN, Scenario, environment, recorded_trace
+from agent.rehearsal.scenario import (
+    FLEET,
+    GRACE_S,
+    INITIAL,
+    ORIGIN,
+    Scenario,
+    default_policy,
+    environment,
+    recorded_trace,
+)
 from agent.rehearsal.screen import Moment, Screen
 from agent.rehearsal.site import SiteSpec
 from agent.rehearsal.site_process import SiteProcess, site_process
@@ -91,7 +100,9 @@ class DryRun:
         options = self._options
         directory = options.directory.resolve()
         unconnected = environment(directory, "http://127.0.0.1:1", "", "", options.mode, options.overrides)
-        groups = load_settings(unconnected).fleet(FLEET).groups
+        planned = load_settings(unconnected)
+        groups = planned.fleet(FLEET).groups
+        overrides = {**default_policy(planned), **options.overrides}
         with site_process(options.workload, options.seed) as site:
             scenario = recorded_trace(options.workload, options.seed)
             self._screen.workload(scenario.description)
@@ -105,7 +116,7 @@ class DryRun:
                         cloud.job_queue_url,
                         cloud.interruption_queue_url,
                         options.mode,
-                        {**(page_settings() if options.page else {}), **options.overrides},
+                        {**(page_settings() if options.page else {}), **overrides},
                     )
                 )
                 with assembled(settings, self._clock, AwsKeys(AGENT_KEY, SECRET)) as agent, ExitStack() as stack:
@@ -215,7 +226,8 @@ class DryRun:
         settled = Settled(settings.fleet(FLEET), managed.limits, managed.aggregation.idle_s)
         horizon_s = self._options.minutes * TICK_S
         with self._screen.comparing():
-            others = compare(settled, managed.policy, scenario.trace, INITIAL, horizon_s, self._options.seed)
+            seed, models = self._options.seed, agent.models
+            others = compare(settled, managed.policy, scenario.trace, INITIAL, horizon_s, seed, models)
         return Summary(
             story=self._options.story.name,
             lived=lived,

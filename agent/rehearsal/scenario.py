@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.model_shelf import ModelShelf
+from agent.policies.ppo_lstm import LEARNED
+from agent.settings import Settings
 from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.aws.prices import price_per_hour
@@ -88,3 +91,9 @@ def environment(
             f"{prefix}MAX": str(group.maximum),
         }
     return values | dict(overrides)
+
+
+def default_policy(settings: Settings) -> dict[str, str]:
+    """Return the setting that has a learned policy decide, where there is a model that fits the fleet; else nothing."""
+    there = ModelShelf(settings.models_directory).fits(LEARNED, settings.fleet(FLEET))
+    return {f"TRIMTAB_FLEETS__{FLEET}__POLICY": LEARNED} if there else {}

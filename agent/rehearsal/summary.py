@@ -10,6 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from agent.model_shelf import ModelShelf
+from agent.policies.ppo_lstm import LEARNED, names_model
 from agent.rehearsal.counterfactual import Counterfactual, Settled, best_constant, run_agent
 from agent.rehearsal.story import STORIES
 from domain.decisions import Reason
@@ -20,6 +22,7 @@ WAITING_PRICE_PER_HOUR = preset("live-like").waiting_price_per_hour
 """Dollars that a job's hour in the queue counts for (autoscaler specification §5)."""
 
 HINDSIGHT = "constant"
+QUEUE_RULE, THRESHOLD = "queue-rule", "threshold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +180,32 @@ def _cells(name: str, how: str, rent: float, waiting: float, mean_s: float, p95_
 
 
 def compare(
-    settled: Settled, policy: str, trace: Trace, initial: tuple[int, ...], horizon_s: float, seed: int
+    settled: Settled,
+    policy: str,
+    trace: Trace,
+    initial: tuple[int, ...],
+    horizon_s: float,
+    seed: int,
+    models: ModelShelf | None = None,
 ) -> tuple[Other, ...]:
-    """Return the run's own policy, the 75 % threshold and the best constant fleet on the same jobs, simulated."""
-    same = run_agent(policy, settled, trace, initial, horizon_s, seed)
-    threshold = run_agent("threshold", settled, trace, initial, horizon_s, seed)
+    """Return the run's own policy, others of the agent and the best constant fleet on the same jobs, simulated.
+
+    The others are the learned policy, where `models` have one that fits the fleet, the queue rule beside it, and the
+    75 % threshold.
+    """
+    own = policy.partition(":")[0]
+    names = {policy: own}
+    if names_model(policy):
+        names[QUEUE_RULE] = QUEUE_RULE
+    elif models is not None and models.fits(LEARNED, settled.fleet):
+        names[LEARNED] = LEARNED
+    if own != THRESHOLD:
+        names[THRESHOLD] = f"75 % {THRESHOLD}"
+    how = "simulated, with the same rails"
+    others = [
+        Other(f"{name} without faults", how, run_agent(text, settled, trace, initial, horizon_s, seed, models))
+        for text, name in names.items()
+    ]
     constant = best_constant(settled.fleet, trace, horizon_s, seed)
     sizes = constant.policy.partition(":")[2].replace(",", " + ")
-    name = policy.partition(":")[0]
-    others = [Other(f"{name} without faults", "simulated, with the same rails", same)]
-    if name != "threshold":
-        others.append(Other("75 % threshold without faults", "simulated, with the same rails", threshold))
-    others.append(Other(f"best constant fleet: {sizes}", "simulated, chosen in hindsight", constant))
-    return tuple(others)
+    return (*others, Other(f"best constant fleet: {sizes}", "simulated, chosen in hindsight", constant))

@@ -35,7 +35,7 @@ from agent.rehearsal.scenario import (
 from agent.rehearsal.screen import Moment, Screen
 from agent.rehearsal.site import SiteSpec
 from agent.rehearsal.site_process import SiteProcess, site_process
-from agent.rehearsal.story import Story, Teller, missing, told_by
+from agent.rehearsal.story import Story, Teller, missing, required_of, told_by
 from agent.rehearsal.summary import Lived, Summary, compare
 from agent.schedule import TICK, Schedule
 from agent.settings import Settings, load_settings
@@ -235,7 +235,7 @@ class DryRun:
             decisions=len(decisions),
             changes=sum(row.changed for row in decisions),
             held=sum(held_by_rails(row) for row in decisions),
-            missing=missing(self._options.story.required, told_by(journal)),
+            missing=missing(required_of(self._options.story, managed.policy), told_by(journal)),
             program=shown_program(),
             ledger=shown_path(directory / LEDGER),
             explain=most_telling(decisions),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.ledger.records import JournalEntry, Kind
+from agent.policies.ppo_lstm import names_model
 from domain.decisions import Reason
 from domain.errors import BadInput
 
@@ -85,6 +86,9 @@ class Story:
 
 ABOUT_THE_TAKEN_VM = (Reason.DRAINING, Reason.DRAINED)
 """After a spot interruption, these count only for the VM that was interrupted."""
+
+OF_THE_QUEUE_RULE = (Reason.QUEUE_GREW, Reason.QUEUE_COVERED)
+OF_A_SHORTAGE = (Reason.NO_CAPACITY, Reason.CAPACITY_LOST, Reason.CAPACITY_FALLBACK, Reason.CAPACITY_RETURNED)
 
 LARGEST = "m5a.2xlarge"
 
@@ -234,6 +238,18 @@ class Teller:
                 self._waiting.remove(beat)
                 struck.append(Struck(beat, now, vm))
         return tuple(struck)
+
+
+def required_of(story: Story, policy: str) -> tuple[Reason, ...]:
+    """Return the reasons that the ledger must show under this policy.
+
+    A learned policy gives a reason of its own, and whether it asks for the type that AWS has run out of is its choice:
+    it is told of the shortage and can take another type before any rail does.
+    """
+    if not names_model(policy):
+        return story.required
+    required = (Reason.LEARNED if r in OF_THE_QUEUE_RULE else r for r in story.required if r not in OF_A_SHORTAGE)
+    return tuple(dict.fromkeys(required))
 
 
 def missing(required: Sequence[Reason], told: Sequence[Told]) -> tuple[Reason, ...]:

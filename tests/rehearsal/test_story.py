@@ -5,7 +5,18 @@ from typing import Any
 import pytest
 
 from agent.ledger.records import JournalEntry, Kind
-from agent.rehearsal.story import NOBODY, STORIES, Beat, Story, Teller, Told, missing, story_named, told_by
+from agent.rehearsal.story import (
+    NOBODY,
+    STORIES,
+    Beat,
+    Story,
+    Teller,
+    Told,
+    missing,
+    required_of,
+    story_named,
+    told_by,
+)
 from domain.decisions import Reason
 from domain.errors import BadInput
 
@@ -135,3 +146,17 @@ def test_a_fallback_that_came_to_nothing_is_none():
 
 def test_what_no_reason_is_called_by_is_left_out():
     assert told_by([entry(Kind.EVENT, "no_such_reason", NOBODY)]) == []
+
+
+def test_of_a_learned_policy_its_own_reason_is_required_and_nothing_that_is_its_choice():
+    story = story_named("story")
+    required = required_of(story, "learned")
+    assert required[0] is Reason.LEARNED
+    assert set(story.required) - set(required) == {
+        Reason.QUEUE_GREW,
+        Reason.NO_CAPACITY,
+        Reason.CAPACITY_LOST,
+        Reason.CAPACITY_FALLBACK,
+        Reason.CAPACITY_RETURNED,
+    }
+    assert required_of(story, "queue-rule:horizon_s=150") == story.required

@@ -74,7 +74,7 @@ class AutoscalingBatch:
         self.n_actions = len(MULTI_CHANGES) * kinds if self.multi else 1 + 2 * kinds
         self._columns = kinds if self.multi else 1
         self.worlds = pack(config, self.traces, copies)
-        self._copies, self._scratch = self.worlds.copies, self.worlds.scratch
+        self._copies = self.worlds.copies
         self._obs = np.zeros((copies, self.n_features), dtype=np.float32)
         self._reward = np.zeros(copies, dtype=np.float64)
         self._terminated = np.zeros(copies, dtype=np.bool_)
@@ -95,9 +95,10 @@ class AutoscalingBatch:
 
     def reset_where(self, which: ArrayLike, seeds: ArrayLike, trace_index: ArrayLike) -> Observations:
         """Begin an episode in the copies marked in `which`; seeds and trace_index are read there only."""
-        chosen = np.asarray(which, dtype=np.bool_)
-        new_seeds = np.asarray(seeds, dtype=np.int64)
-        indices = np.asarray(trace_index, dtype=np.int64)
+        # Copies: for arrays that are read-only or not contiguous the kernel would be compiled once more.
+        chosen = np.array(which, dtype=np.bool_, order="C")
+        new_seeds = np.array(seeds, dtype=np.int64, order="C")
+        indices = np.array(trace_index, dtype=np.int64, order="C")
         for name, given in (("which", chosen), ("seeds", new_seeds), ("trace_index", indices)):
             if given.shape != (self.copies,):
                 raise BadInput(name, given.shape, f"give an array of shape ({self.copies},)")
@@ -110,7 +111,6 @@ class AutoscalingBatch:
             new_seeds,
             indices,
             self.extended,
-            self._scratch,
             self._obs,
             self._terminated,
             self._truncated,
@@ -141,7 +141,9 @@ class AutoscalingBatch:
             shape = (self.copies, columns) if self.multi else (self.copies,)
             raise BadInput("actions", (actions.shape, str(actions.dtype)), f"give int64 of shape {shape}")
         rows = actions.reshape(self.copies, columns)
-        invalid = step_all(self._copies, rows, self.multi, self.extended, self._scratch, renew, *self._step)
+        if not rows.flags.carray:
+            rows = rows.copy()
+        invalid = step_all(self._copies, rows, self.multi, self.extended, renew, *self._step)
         if invalid >= 0:
             largest = len(MULTI_CHANGES) - 1 if self.multi else self.n_actions - 1
             raise BadInput(f"actions[{invalid}]", rows[invalid].tolist(), f"give indices in 0..{largest}")

@@ -15,7 +15,7 @@ from simulator.autoscaling.memory import (
     kind_at,
     meter_at,
     pending_at,
-    ready_at,
+    ready_slot,
     running_at,
     settings_of,
     trace_at,
@@ -47,7 +47,7 @@ def _read_monitors(copy: Copy) -> None:
     """Take one reading of CPU and RAM of every ready VM."""
     settings = settings_of(copy)
     for place in range(copy.ready):
-        slot = ready_at(copy, place).slot
+        slot = ready_slot(copy, place)
         vm, meter = vm_at(copy, slot), meter_at(copy, slot)
         meter.readings += 1
         busy = 1.0 - vm.free / vm.cores

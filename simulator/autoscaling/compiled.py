@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function at its first call; division by zero gives inf or nan, as numpy does."""
-    return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function))
+    return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def _drop_stale() -> None:

@@ -6,7 +6,7 @@ from domain.workload import WHOLE_VM
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.jobs import start_aside, start_head
 from simulator.autoscaling.layout import Copy
-from simulator.autoscaling.memory import ready_at, settings_of, side_at, vm_at
+from simulator.autoscaling.memory import ready_slot, settings_of, side_at, vm_at, whole
 from simulator.autoscaling.waiting import arrived_at, drop_started, job_of, set_aside, side_is_next
 from simulator.reference.configuration import Dispatch
 
@@ -22,7 +22,7 @@ def _choose(copy: Copy, width: int, scan_from: int) -> int:
     start = scan_from if order == _FIRST_FIT else 0
     chosen, fewest = -1, _ANY_WIDTH
     for place in range(start, copy.ready):
-        vm = vm_at(copy, ready_at(copy, place).slot)
+        vm = vm_at(copy, ready_slot(copy, place))
         if vm.free < (vm.cores if width == WHOLE_VM else width):
             continue
         if order == _FIRST_FIT:
@@ -61,14 +61,14 @@ def _dispatch_in_order(copy: Copy) -> None:
     scan_from, widest_tried = 0, _ANY_WIDTH
     while copy.waiting > 0 and copy.free_cores > 0:
         aside = side_is_next(copy, copy.side_head)
-        width = job_of(copy, side_at(copy, copy.side_head).position if aside else copy.head).width
+        width = whole(job_of(copy, side_at(copy, copy.side_head).position if aside else copy.head).width)
         if width == WHOLE_VM or width < widest_tried:
             scan_from = 0
         widest_tried = _ANY_WIDTH if width == WHOLE_VM else width
         place = _choose(copy, width, scan_from)
         if place < 0:
             return
-        slot = ready_at(copy, place).slot
+        slot = ready_slot(copy, place)
         vm = vm_at(copy, slot)
         copy.next_place = vm.number
         if aside:
@@ -78,7 +78,7 @@ def _dispatch_in_order(copy: Copy) -> None:
                 copy.side_head = copy.side_end = 0
         else:
             # Whatever the order, one-core jobs fill the VM that took the first of them.
-            start_head(copy, slot, vm.free if copy.side_head == copy.side_end else 1)
+            start_head(copy, slot, whole(vm.free) if copy.side_head == copy.side_end else 1)
         if settings.dispatch == _FIRST_FIT:
             scan_from = place
 
@@ -91,9 +91,9 @@ def _dispatch_with_backfill(copy: Copy) -> None:
         aside = side_is_next(copy, entry)
         position = side_at(copy, entry).position if aside else copy.head
         job = job_of(copy, position)
-        place = _choose(copy, job.width, 0)
+        place = _choose(copy, whole(job.width), 0)
         if place >= 0:
-            slot = ready_at(copy, place).slot
+            slot = ready_slot(copy, place)
             copy.next_place = vm_at(copy, slot).number
             if aside:
                 start_aside(copy, slot, entry)

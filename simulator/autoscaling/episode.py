@@ -17,7 +17,7 @@ from simulator.autoscaling.memory import (
     free_slot_at,
     kind_at,
     meter_at,
-    ready_at,
+    ready_slot,
     settings_of,
     stage_at,
     stage_left_at,
@@ -79,7 +79,7 @@ def begin_step(copy: Copy) -> None:
     copy.step_rent = 0
     if settings.cpu_sampling == _AVERAGE or settings.cpu_sampling == _SAMPLED:
         for place in range(copy.ready):
-            slot = ready_at(copy, place).slot
+            slot = ready_slot(copy, place)
             meter = meter_at(copy, slot)
             if settings.cpu_sampling == _AVERAGE:
                 count_busy(copy, slot)
@@ -152,7 +152,6 @@ def step_all(
     actions: NDArray[np.int64],
     multi: bool,
     extended: bool,
-    scratch: NDArray[np.float64],
     renew: bool,
     obs: NDArray[np.float32],
     reward: NDArray[np.float64],
@@ -174,15 +173,15 @@ def step_all(
             if renew:
                 reset_copy(copy, np.int64(copy.seed) + total, (copy.trace + 1) % copy.traces)
                 terminated[b] = truncated[b] = False
-                observe(copy, extended, scratch, obs[b])
+                observe(copy, extended, obs, b)
             continue
         begin_step(copy)
         if multi:
-            carry_out_changes(copy, actions[b])
+            carry_out_changes(copy, actions, b)
         else:
             carry_out_index(copy, actions[b, 0])
         end_step(copy)
-        observe(copy, extended, scratch, obs[b])
+        observe(copy, extended, obs, b)
         reward[b] = -(copy.step_rent / UNITS_PER_DOLLAR + copy.step_penalty / UNITS_PER_DOLLAR)
         terminated[b] = copy.finished == copy.jobs
         truncated[b] = copy.over and not terminated[b]
@@ -196,7 +195,6 @@ def reset_some(
     seeds: NDArray[np.int64],
     trace_index: NDArray[np.int64],
     extended: bool,
-    scratch: NDArray[np.float64],
     obs: NDArray[np.float32],
     terminated: NDArray[np.bool_],
     truncated: NDArray[np.bool_],
@@ -208,7 +206,7 @@ def reset_some(
             reset_copy(copy, seeds[b], trace_index[b])
             terminated[b] = copy.over
             truncated[b] = False
-            observe(copy, extended, scratch, obs[b])
+            observe(copy, extended, obs, b)
 
 
 @compiled
@@ -216,7 +214,7 @@ def view_vms(copies: Records, b: int, out: NDArray[np.float64]) -> None:
     """Write type, CPU, RAM, seconds ready and seconds idle of the ready VMs in request order; shape (5, V)."""
     copy = copies[b]
     for place in range(copy.ready):
-        slot = ready_at(copy, place).slot
+        slot = ready_slot(copy, place)
         vm = vm_at(copy, slot)
         out[0, place] = vm.kind
         out[1, place] = measured_cpu(copy, slot)

@@ -10,13 +10,16 @@ from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.layout import BOOTING, DRAINING, GONE, READY, Copy
 from simulator.autoscaling.memory import (
     booting_at,
+    booting_slot,
     count_at,
     free_slot_at,
     kind_at,
     meter_at,
     ready_at,
+    ready_slot,
     settings_of,
     vm_at,
+    whole,
 )
 from simulator.autoscaling.philox import draw
 from simulator.reference.configuration import Billing
@@ -40,7 +43,7 @@ def new_vm(copy: Copy, kind: int) -> int:
     """Take a slot for a VM requested now and return it; the caller boots it or makes it ready."""
     of_kind = kind_at(copy, kind)
     copy.free_slots -= 1
-    slot = free_slot_at(copy, copy.free_slots).slot
+    slot: int = whole(free_slot_at(copy, copy.free_slots).slot)
     vm, meter = vm_at(copy, slot), meter_at(copy, slot)
     vm.number, vm.kind, vm.cores = copy.next_number, kind, of_kind.cores
     vm.free, vm.jobs, vm.state = 0, 0, BOOTING
@@ -52,7 +55,7 @@ def new_vm(copy: Copy, kind: int) -> int:
     copy.next_number += 1
     copy.rate_micro += of_kind.price_micro
     count_at(copy, kind).present += 1
-    return int(slot)
+    return slot
 
 
 @compiled
@@ -80,8 +83,8 @@ def make_ready(copy: Copy, slot: int) -> None:
     vm.free = vm.cores
     vm.used_ram_gb = settings.base_ram_gb
     place = copy.ready
-    while place > 0 and vm_at(copy, ready_at(copy, place - 1).slot).number > vm.number:
-        ready_at(copy, place).slot = ready_at(copy, place - 1).slot
+    while place > 0 and vm_at(copy, ready_slot(copy, place - 1)).number > vm.number:
+        ready_at(copy, place).slot = ready_slot(copy, place - 1)
         place -= 1
     ready_at(copy, place).slot = slot
     copy.ready += 1
@@ -97,14 +100,14 @@ def make_ready(copy: Copy, slot: int) -> None:
 @compiled
 def _leave_boot(copy: Copy, place: int) -> int:
     """Take an entry out of the list of booting VMs and return its slot."""
-    slot = booting_at(copy, place).slot
+    slot = booting_slot(copy, place)
     copy.booting -= 1
-    booting_at(copy, place).slot = booting_at(copy, copy.booting).slot
+    booting_at(copy, place).slot = booting_slot(copy, copy.booting)
     count_at(copy, vm_at(copy, slot).kind).booting -= 1
     copy.next_boot = math.inf
     for other in range(copy.booting):
-        copy.next_boot = min(copy.next_boot, vm_at(copy, booting_at(copy, other).slot).ready_at)
-    return int(slot)
+        copy.next_boot = min(copy.next_boot, vm_at(copy, booting_slot(copy, other)).ready_at)
+    return slot
 
 
 @compiled
@@ -112,7 +115,7 @@ def end_boots(copy: Copy) -> None:
     """Make every VM ready whose boot ends now."""
     while copy.next_boot == copy.now:
         place = 0
-        while vm_at(copy, booting_at(copy, place).slot).ready_at != copy.now:
+        while vm_at(copy, booting_slot(copy, place)).ready_at != copy.now:
             place += 1
         make_ready(copy, _leave_boot(copy, place))
 
@@ -122,8 +125,8 @@ def cancel_boot(copy: Copy, kind: int) -> None:
     """Take back the newest booting VM of a type."""
     newest = -1
     for place in range(copy.booting):
-        vm = vm_at(copy, booting_at(copy, place).slot)
-        if vm.kind == kind and (newest < 0 or vm.number > vm_at(copy, booting_at(copy, newest).slot).number):
+        vm = vm_at(copy, booting_slot(copy, place))
+        if vm.kind == kind and (newest < 0 or vm.number > vm_at(copy, booting_slot(copy, newest)).number):
             newest = place
     depart(copy, _leave_boot(copy, newest))
 
@@ -134,10 +137,10 @@ def leave_ready(copy: Copy, slot: int) -> None:
     vm = vm_at(copy, slot)
     copy.ready -= 1
     place = 0
-    while ready_at(copy, place).slot != slot:
+    while ready_slot(copy, place) != slot:
         place += 1
     while place < copy.ready:
-        ready_at(copy, place).slot = ready_at(copy, place + 1).slot
+        ready_at(copy, place).slot = ready_slot(copy, place + 1)
         place += 1
     count_at(copy, vm.kind).ready -= 1
     copy.ready_cores -= vm.cores
@@ -173,7 +176,7 @@ def owed(copy: Copy, slot: int) -> int:
     until = copy.now
     if settings.bill_from_ready and vm.state == BOOTING:
         return 0
-    owed_ms = np.int64(np.rint((until - since) * 1000))
+    owed_ms: int = whole(np.rint((until - since) * 1000))
     if settings.billing == _BY_SECOND:
         owed_ms = max(owed_ms, _MINIMUM_CHARGE_MS)
     else:

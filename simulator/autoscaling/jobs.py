@@ -15,6 +15,7 @@ from simulator.autoscaling.memory import (
     trace_at,
     vm_at,
     wait_at,
+    whole,
 )
 from simulator.autoscaling.waiting import arrived_at, job_of, release, set_aside
 from simulator.reference.configuration import CpuSampling, RemovalMode
@@ -67,7 +68,7 @@ def start_head(copy: Copy, slot: int, most: int) -> None:
         count_busy(copy, slot)
     head = copy.head
     job = job_of(copy, head)
-    width, service = job.width, job.service_s
+    width, service = whole(job.width), job.service_s
     cores = vm.cores if width == WHOLE_VM else width
     most = min(most, copy.submitted - head) if width == 1 else 1
     work = max(width, 1) * service
@@ -98,7 +99,7 @@ def start_aside(copy: Copy, slot: int, place: int) -> None:
     if settings.cpu_sampling == _AVERAGE:
         count_busy(copy, slot)
     job = job_of(copy, entry.position)
-    width = job.width
+    width = whole(job.width)
     cores = vm.cores if width == WHOLE_VM else width
     vm.free -= cores
     vm.used_ram_gb += job.ram_gb
@@ -115,7 +116,7 @@ def finish_next(copy: Copy) -> None:
     """End the jobs that are the next to end."""
     settings = settings_of(copy)
     entry = running_at(copy, 0)
-    slot, count, start, position = entry.slot, entry.count, entry.start, entry.position
+    slot, count, start, position = whole(entry.slot), whole(entry.count), entry.start, whole(entry.position)
     returned, waited = entry.waited, 0.0
     vm = vm_at(copy, slot)
     copy.running_head = (copy.running_head + 1) & (copy.running_mask)
@@ -147,7 +148,7 @@ def finish_next(copy: Copy) -> None:
         copy.busy_cores -= cores * count
     if copy.closed_loop:
         for index in range(count):
-            release(copy, job_of(copy, position + index).stage)
+            release(copy, whole(job_of(copy, position + index).stage))
 
 
 @compiled
@@ -173,7 +174,7 @@ def work_lost(copy: Copy, slot: int) -> float:
     lost, now = 0.0, copy.now
     for index in range(gather(copy, slot)):
         entry = running_at(copy, gathered_at(copy, index).index)
-        width = job_of(copy, entry.position).width
+        width = job_of(copy, whole(entry.position)).width
         cores = vm_at(copy, slot).cores if width == WHOLE_VM else width
         for _ in range(entry.count):
             lost += cores * (now - entry.start)
@@ -189,8 +190,8 @@ def interrupt_all(copy: Copy, slot: int) -> None:
         entry = running_at(copy, gathered_at(copy, index).index)
         elapsed = now - entry.start
         for offset in range(entry.count):
-            position = entry.position + offset
-            width = job_of(copy, position).width
+            position = whole(entry.position) + offset
+            width = whole(job_of(copy, position).width)
             cores = vm.cores if width == WHOLE_VM else width
             vm.free += cores
             vm.jobs -= 1

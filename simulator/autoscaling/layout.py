@@ -112,7 +112,7 @@ PER_COPY = (
     "waits",
 )
 """Tables of `Worlds` with a row for each copy, besides `copies`."""
-_OF_ALL = ("settings", "kinds", "traces", "jobs", "waiting_log", "gathered")
+_OF_ALL = ("settings", "kinds", "traces", "jobs", "waiting_log", "gathered", "cpu_shares", "ram_shares")
 ADDRESSES = tuple(f"{name}_at" for name in (*_OF_ALL, *PER_COPY))
 """Fields of COPIES that hold addresses."""
 
@@ -269,6 +269,7 @@ SLOTS = np.dtype([("slot", "i2")])
 INDICES = np.dtype([("index", "i4")])
 WAITS = np.dtype([("seconds", "f8")])
 LOGS = np.dtype([("value", "f4")])
+SHARES = np.dtype([("share", "f8")])
 
 
 class Worlds(NamedTuple):
@@ -292,4 +293,3 @@ class Worlds(NamedTuple):
     waits: Records  # (B, J): seconds in the queue, in order of finishing
     traces: Records
     shared: tuple[Records, ...]
-    scratch: NDArray[np.float64]  # (2, V)

@@ -22,6 +22,7 @@ from simulator.autoscaling.layout import (
     METERS,
     RUNNING,
     SETTINGS,
+    SHARES,
     SIDE,
     SLOTS,
     STAGES,
@@ -49,6 +50,8 @@ def _record_at(typingctx: Any, address: Any, index: Any, layout: Any) -> Any:
 
 
 record_at: Any = intrinsic(_record_at)
+whole: Any = np.int64
+"""Widens a narrow field, so that functions are compiled for one width of integer only."""
 
 
 def address_of(array: np.ndarray[Any, Any]) -> int:
@@ -129,9 +132,23 @@ def ready_at(copy: Copy, place: int) -> Record:
 
 
 @compiled
+def ready_slot(copy: Copy, place: int) -> int:
+    """Return the slot of a ready VM."""
+    slot: int = whole(ready_at(copy, place).slot)
+    return slot
+
+
+@compiled
 def booting_at(copy: Copy, place: int) -> Record:
     """Return the entry (`slot`) of a booting VM."""
     return record_at(copy.booting_at, place, SLOTS)
+
+
+@compiled
+def booting_slot(copy: Copy, place: int) -> int:
+    """Return the slot of a booting VM."""
+    slot: int = whole(booting_at(copy, place).slot)
+    return slot
 
 
 @compiled
@@ -174,6 +191,12 @@ def pending_at(copy: Copy, place: int) -> Record:
 def wait_at(copy: Copy, finished: int) -> Record:
     """Return the time in the queue (`seconds`) of the finished-th job to end."""
     return record_at(copy.waits_at, finished, WAITS)
+
+
+@compiled
+def share_at(shares: int, place: int) -> Record:
+    """Return an entry (`share`) of scratch space at an address."""
+    return record_at(shares, place, SHARES)
 
 
 @compiled

@@ -11,7 +11,16 @@ from domain.observations.autoscale import OLDEST_WAIT_SCALE_S, QUEUE_SCALE_S
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.fleet import count_busy
 from simulator.autoscaling.layout import Copy
-from simulator.autoscaling.memory import count_at, kind_at, meter_at, ready_at, settings_of, vm_at, waiting_log_at
+from simulator.autoscaling.memory import (
+    count_at,
+    kind_at,
+    meter_at,
+    ready_slot,
+    settings_of,
+    share_at,
+    vm_at,
+    waiting_log_at,
+)
 from simulator.autoscaling.orders import cooldown_left, victim
 from simulator.autoscaling.waiting import oldest_arrival
 from simulator.reference.configuration import CpuSampling
@@ -53,125 +62,123 @@ def measured_ram(copy: Copy, slot: int) -> float:
 
 
 @compiled
-def _sort(values: NDArray[np.float64], n: int) -> None:
-    """Sort the first n values in place; they are few."""
+def _sort(shares: int, n: int) -> None:
+    """Sort n shares in place; they are few, and often equal."""
     for index in range(1, n):
-        value = values[index]
+        value = share_at(shares, index).share
         place = index
-        while place > 0 and values[place - 1] > value:
-            values[place] = values[place - 1]
+        while place > 0 and share_at(shares, place - 1).share > value:
+            share_at(shares, place).share = share_at(shares, place - 1).share
             place -= 1
-        values[place] = value
+        share_at(shares, place).share = value
 
 
 @compiled
-def _sum_block(values: NDArray[np.float64], first: int, n: int) -> float:
-    """Add at most 128 values in the order in which numpy adds them."""
+def _sum_block(shares: int, first: int, n: int) -> float:
+    """Add at most 128 shares in the order in which numpy adds them."""
+    whole_rows = n // 8 if n >= 8 else 0
     total = 0.0
-    if n < 8:
-        for index in range(first, first + n):
-            total += values[index]
-        return total
-    a0, a1, a2, a3 = values[first], values[first + 1], values[first + 2], values[first + 3]
-    a4, a5, a6, a7 = values[first + 4], values[first + 5], values[first + 6], values[first + 7]
-    whole = n - n % 8
-    for index in range(first + 8, first + whole, 8):
-        a0 += values[index]
-        a1 += values[index + 1]
-        a2 += values[index + 2]
-        a3 += values[index + 3]
-        a4 += values[index + 4]
-        a5 += values[index + 5]
-        a6 += values[index + 6]
-        a7 += values[index + 7]
-    total = ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
-    for index in range(first + whole, first + n):
-        total += values[index]
+    if whole_rows > 0:
+        a0, a1 = share_at(shares, first).share, share_at(shares, first + 1).share
+        a2, a3 = share_at(shares, first + 2).share, share_at(shares, first + 3).share
+        a4, a5 = share_at(shares, first + 4).share, share_at(shares, first + 5).share
+        a6, a7 = share_at(shares, first + 6).share, share_at(shares, first + 7).share
+        for row in range(1, whole_rows):
+            index = first + 8 * row
+            a0 += share_at(shares, index).share
+            a1 += share_at(shares, index + 1).share
+            a2 += share_at(shares, index + 2).share
+            a3 += share_at(shares, index + 3).share
+            a4 += share_at(shares, index + 4).share
+            a5 += share_at(shares, index + 5).share
+            a6 += share_at(shares, index + 6).share
+            a7 += share_at(shares, index + 7).share
+        total = ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
+    for index in range(first + 8 * whole_rows, first + n):
+        total += share_at(shares, index).share
     return total
 
 
 @compiled
-def _sum_pair(values: NDArray[np.float64], first: int, n: int) -> float:
-    """Add up to two blocks."""
+def _sum(shares: int, n: int) -> float:
+    """Add n shares by halves of at most 128, as numpy does: the same bits up to 500 of them, nearly so beyond."""
     if n <= _BLOCK:
-        return _sum_block(values, first, n)
+        return _sum_block(shares, 0, n)
     half = n // 2 - n // 2 % 8
-    return _sum_block(values, first, half) + _sum_block(values, first + half, n - half)
+    total = 0.0
+    for first, size in ((0, half), (half, n - half)):
+        if size <= _BLOCK:
+            total += _sum_block(shares, first, size)
+        else:
+            quarter = size // 2 - size // 2 % 8
+            total += _sum_block(shares, first, quarter) + _sum_block(shares, first + quarter, size - quarter)
+    return total
 
 
 @compiled
-def _sum(values: NDArray[np.float64], first: int, n: int) -> float:
-    """Add n values pairwise by blocks, as numpy does: the same bits up to 500 values, nearly so beyond."""
-    if n <= _BLOCK:
-        return _sum_block(values, first, n)
-    half = n // 2 - n // 2 % 8
-    return _sum_pair(values, first, half) + _sum_pair(values, first + half, n - half)
-
-
-@compiled
-def _mean_and_p90(values: NDArray[np.float64], n: int) -> tuple[float, float]:
-    """Return mean and 90th percentile of the first n values, clipped to 0..1."""
+def _write_mean_and_p90(shares: int, n: int, out: NDArray[np.float32], row: int, column: int) -> None:
+    """Write mean and 90th percentile of n shares, clipped to 0..1; 0 where there is none."""
+    out[row, column] = out[row, column + 1] = 0.0
     if n == 0:
-        return 0.0, 0.0
-    _sort(values, n)
+        return
+    _sort(shares, n)
     rank = 0.9 * (n - 1)
     below = int(rank)
-    above = min(below + 1, n - 1)
-    mean = _sum(values, 0, n) / n
-    p90 = values[below] + (rank - below) * (values[above] - values[below])
-    return min(max(mean, 0.0), 1.0), min(max(p90, 0.0), 1.0)
+    low, high = share_at(shares, below).share, share_at(shares, min(below + 1, n - 1)).share
+    out[row, column] = min(max(_sum(shares, n) / n, 0.0), 1.0)
+    out[row, column + 1] = min(max(low + (rank - below) * (high - low), 0.0), 1.0)
 
 
 @compiled
-def observe(copy: Copy, extended: bool, scratch: NDArray[np.float64], out: NDArray[np.float32]) -> None:
-    """Write obs-7, or obs-v2 if `extended`, of a copy (§3); scratch: shape (2, V)."""
+def observe(copy: Copy, extended: bool, out: NDArray[np.float32], row: int) -> None:
+    """Write obs-7, or obs-v2 if `extended`, of a copy into a row of `out` (§3)."""
     settings = settings_of(copy)
-    cpu, ram = scratch[0], scratch[1]
+    cpu, ram = copy.cpu_shares_at, copy.ram_shares_at
     n = 0
     if copy.steps > 0:
         for place in range(copy.ready):
-            slot = ready_at(copy, place).slot
+            slot = ready_slot(copy, place)
             share = measured_cpu(copy, slot)
             if not math.isnan(share):
-                cpu[n], ram[n] = share, measured_ram(copy, slot)
+                share_at(cpu, n).share, share_at(ram, n).share = share, measured_ram(copy, slot)
                 n += 1
-    out[0] = min(max(copy.ready_cores / settings.max_cores, 0.0), 1.0) if settings.max_cores > 0 else 0.0
-    out[1], out[2] = _mean_and_p90(cpu, n)
-    out[3], out[4] = _mean_and_p90(ram, n)
+    out[row, 0] = min(max(copy.ready_cores / settings.max_cores, 0.0), 1.0) if settings.max_cores > 0 else 0.0
+    _write_mean_and_p90(cpu, n, out, row, 1)
+    _write_mean_and_p90(ram, n, out, row, 3)
     recent = copy.submitted - copy.submitted_before
-    out[5] = min(max(copy.waiting / copy.submitted, 0.0), 1.0) if copy.submitted > 0 else 0.0
+    out[row, 5] = min(max(copy.waiting / copy.submitted, 0.0), 1.0) if copy.submitted > 0 else 0.0
     # Jobs interrupted at the step's start stand before its arrivals, so two counters tell exactly who is recent.
-    out[6] = min(max(min(copy.waiting, recent) / recent, 0.0), 1.0) if recent > 0 else 0.0
+    out[row, 6] = min(max(min(copy.waiting, recent) / recent, 0.0), 1.0) if recent > 0 else 0.0
     if extended:
-        _observe_fleet(copy, out)
+        _observe_fleet(copy, out, row)
 
 
 @compiled
-def _observe_fleet(copy: Copy, out: NDArray[np.float32]) -> None:
+def _observe_fleet(copy: Copy, out: NDArray[np.float32], row: int) -> None:
     """Write the entries of obs-v2 that follow obs-7."""
     settings = settings_of(copy)
     kinds = copy.kinds
     chosen = -1
     for k in range(kinds):
         count, limit = count_at(copy, k), kind_at(copy, k).limit
-        out[7 + 3 * k] = min(max(count.ready / limit, 0.0), 1.0) if limit > 0 else 0.0
-        out[8 + 3 * k] = min(max(count.booting / limit, 0.0), 1.0) if limit > 0 else 0.0
-        out[9 + 3 * k] = 0.0
+        out[row, 7 + 3 * k] = min(max(count.ready / limit, 0.0), 1.0) if limit > 0 else 0.0
+        out[row, 8 + 3 * k] = min(max(count.booting / limit, 0.0), 1.0) if limit > 0 else 0.0
+        out[row, 9 + 3 * k] = 0.0
         if settings.cooldown_s > 0.0:
             left = max(cooldown_left(copy, k, True), cooldown_left(copy, k, False))
-            out[9 + 3 * k] = min(max(left / settings.cooldown_s, 0.0), 1.0)
+            out[row, 9 + 3 * k] = min(max(left / settings.cooldown_s, 0.0), 1.0)
         larger = chosen < 0 or kind_at(copy, k).cores > kind_at(copy, chosen).cores
         if count.ready > kind_at(copy, k).minimum and larger:
             chosen = k
     fleet = 7 + 3 * kinds
-    out[fleet] = waiting_log_at(copy, copy.waiting).value
-    out[fleet + 1] = 0.0
+    out[row, fleet] = waiting_log_at(copy, copy.waiting).value
+    out[row, fleet + 1] = 0.0
     if settings.max_cores > 0:
         queued = copy.queued_core_s / (settings.max_cores * QUEUE_SCALE_S)
-        out[fleet + 1] = min(max(queued, 0.0), 10.0)
+        out[row, fleet + 1] = min(max(queued, 0.0), 10.0)
     oldest = copy.now - oldest_arrival(copy) if copy.waiting > 0 else 0.0
-    out[fleet + 2] = min(max(oldest / OLDEST_WAIT_SCALE_S, 0.0), 1.0)
-    out[fleet + 3] = 0.0
+    out[row, fleet + 2] = min(max(oldest / OLDEST_WAIT_SCALE_S, 0.0), 1.0)
+    out[row, fleet + 3] = 0.0
     if chosen >= 0 and copy.busy_cores > 0:
         vm = vm_at(copy, victim(copy, chosen, False))
-        out[fleet + 3] = min(max((vm.cores - vm.free) / copy.busy_cores, 0.0), 1.0)
+        out[row, fleet + 3] = min(max((vm.cores - vm.free) / copy.busy_cores, 0.0), 1.0)

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.autoscaling.compiled import compiled
-from simulator.autoscaling.fleet import cancel_boot, depart, drain, leave_ready, request
-from simulator.autoscaling.jobs import count_busy, interrupt_all, work_lost
+from simulator.autoscaling.fleet import cancel_boot, count_busy, depart, drain, leave_ready, request
+from simulator.autoscaling.jobs import interrupt_all, work_lost
 from simulator.autoscaling.layout import Copy, Records
-from simulator.autoscaling.memory import count_at, kind_at, ready_at, settings_of, vm_at
+from simulator.autoscaling.memory import count_at, kind_at, ready_slot, settings_of, vm_at
 from simulator.autoscaling.philox import draw
 from simulator.reference.actions import MULTI_CHANGES
 from simulator.reference.configuration import CooldownScope, CpuSampling, RemovalChoice, RemovalMode
@@ -67,7 +67,7 @@ def victim(copy: Copy, kind: int, really: bool) -> int:
             copy.removal_draws += 1
     chosen, least = -1, np.inf
     for place in range(copy.ready - 1, -1, -1):
-        slot = ready_at(copy, place).slot
+        slot = ready_slot(copy, place)
         if vm_at(copy, slot).kind != kind:
             continue
         if choice == _LEAST_WORK_LOST:
@@ -77,8 +77,8 @@ def victim(copy: Copy, kind: int, really: bool) -> int:
         elif skip > 0:
             skip -= 1
         else:
-            return int(slot)
-    return int(chosen)
+            return slot
+    return chosen
 
 
 @compiled
@@ -134,36 +134,36 @@ def carry_out_index(copy: Copy, action: int) -> None:
 
 
 @compiled
-def carry_out_changes(copy: Copy, indices: NDArray[np.int64]) -> None:
-    """Carry out a change per type, given by index into MULTI_CHANGES: removals first, larger types first in both."""
+def carry_out_changes(copy: Copy, indices: NDArray[np.int64], row: int) -> None:
+    """Carry out a row of changes, as indices into MULTI_CHANGES: removals first, larger types first in both."""
     kinds = copy.kinds
     for sign in (-1, 1):
         for place in range(kinds):
             kind = kind_at(copy, place).by_size
-            change = _CHANGES[indices[kind]]
+            change = _CHANGES[indices[row, kind]]
             if change * sign > 0:
                 carry_out(copy, kind, change)
 
 
 @compiled
-def write_mask(copy: Copy, multi: bool, out: NDArray[np.bool_]) -> None:
-    """Write which actions would have an effect now: shape (1 + 2N,), or (7N,) for changes per type."""
+def write_mask(copy: Copy, multi: bool, out: NDArray[np.bool_], row: int) -> None:
+    """Write a row of `out`: which actions would have an effect now, 1 + 2N of them, or 7N for changes per type."""
     cooling = settings_of(copy).cooldown_s > 0
-    out[0] = True
+    out[row, 0] = True
     for kind in range(copy.kinds):
         add = _may_add(copy, kind) and not (cooling and cooldown_left(copy, kind, True) > 0)
         remove = _may_remove(copy, kind) and not (cooling and cooldown_left(copy, kind, False) > 0)
         if not multi:
-            out[2 * kind + 1] = add
-            out[2 * kind + 2] = remove
+            out[row, 2 * kind + 1] = add
+            out[row, 2 * kind + 2] = remove
             continue
         for index in range(CHANGES):
             change = _CHANGES[index]
-            out[CHANGES * kind + index] = change == 0 or (add if change > 0 else remove)
+            out[row, CHANGES * kind + index] = change == 0 or (add if change > 0 else remove)
 
 
 @compiled
 def write_masks(copies: Records, multi: bool, out: NDArray[np.bool_]) -> None:
     """Write the mask of every copy, one per row."""
     for b in range(copies.shape[0]):
-        write_mask(copies[b], multi, out[b])
+        write_mask(copies[b], multi, out, b)

@@ -22,6 +22,7 @@ from simulator.autoscaling.layout import (
     PER_COPY,
     RUNNING,
     SETTINGS,
+    SHARES,
     SIDE,
     SLOTS,
     STAGES,
@@ -29,6 +30,7 @@ from simulator.autoscaling.layout import (
     TRACES,
     VMS,
     WAITS,
+    Record,
     Records,
     Worlds,
 )
@@ -100,7 +102,7 @@ def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worl
     # Strict first come, first served: a job starts only when none that was interrupted waits, so there are never more
     # of these than cores. Backfill and ties in a closed loop may set any job aside.
     aside = longest if config.backfill or closed else config.max_cores
-    gathered = np.zeros(entries, dtype=INDICES)
+    gathered, shares = np.zeros(entries, dtype=INDICES), np.zeros((2, slots), dtype=SHARES)
     worlds = Worlds(
         copies=np.zeros(copies, dtype=COPIES),
         counts=np.zeros((copies, len(config.types)), dtype=COUNTS),
@@ -116,8 +118,7 @@ def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worl
         stage_left=np.zeros((copies, max(1, *(row["stages"] for row in rows))), dtype=INDICES),
         waits=np.empty((copies, max(longest, 1)), dtype=WAITS),
         traces=rows,
-        shared=(*shared, gathered),
-        scratch=np.zeros((2, slots), dtype=np.float64),
+        shared=(*shared, gathered, shares),
     )
     row_of = worlds.copies
     for name in PER_COPY:
@@ -126,6 +127,7 @@ def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worl
     for name, table in zip(("settings", "kinds", "traces", "waiting_log"), shared, strict=False):
         row_of[f"{name}_at"] = address_of(table)
     row_of["gathered_at"] = address_of(gathered)
+    row_of["cpu_shares_at"], row_of["ram_shares_at"] = address_of(shares[0]), address_of(shares[1])
     row_of["kinds"], row_of["traces"], row_of["vm_slots"] = len(config.types), len(traces), slots
     row_of["running_mask"], row_of["side_size"] = entries - 1, worlds.side.shape[1]
     return worlds
@@ -167,10 +169,11 @@ def _check_charges(config: SimulationConfig, settings: Records, kinds: Records, 
 def _waiting_log(longest: int) -> Records:
     """Return the entry waiting_log of obs-v2 for each number of waiting jobs."""
     waiting = np.arange(longest + 1, dtype=np.float64)
-    return np.minimum(np.log1p(waiting) / np.log1p(WAITING_SCALE_JOBS), 2.0).astype(np.float32).view(LOGS)
+    logs: Records = np.minimum(np.log1p(waiting) / np.log1p(WAITING_SCALE_JOBS), 2.0).astype(np.float32).view(LOGS)
+    return logs
 
 
-def _pack_trace(row: Records, trace: Trace, config: SimulationConfig) -> list[Records]:
+def _pack_trace(row: Record, trace: Trace, config: SimulationConfig) -> list[Records]:
     """Fill a trace's row and return the records it points to: jobs, and for a closed loop who releases whom."""
     widest = max((cores for cores, limit in zip(config.cores, config.limits, strict=True) if limit > 0), default=0)
     if trace.jobs > 0 and (widest == 0 or int(trace.width.max()) > widest):
@@ -187,7 +190,7 @@ def _pack_trace(row: Records, trace: Trace, config: SimulationConfig) -> list[Re
     return [jobs, *_pack_stages(row, trace)] if trace.staged else [jobs]
 
 
-def _pack_stages(row: Records, trace: Trace) -> list[Records]:
+def _pack_stages(row: Record, trace: Trace) -> list[Records]:
     own, held = np.flatnonzero(trace.release_after == NO_STAGE), np.flatnonzero(trace.release_after != NO_STAGE)
     fixed = _indices(own[np.lexsort((own, trace.arrival_s[own]))])
     released = _indices(held[np.lexsort((held, trace.release_after[held]))])

@@ -43,8 +43,8 @@ class QuickCopy:
         self._kinds = kinds = len(config.types)
         self._extended, self._multi = extended, multi
         self._worlds = pack(config, traces, 1)
-        self._choices = np.zeros(kinds if multi else 1, dtype=np.int64)
-        self._obs = np.zeros(observations, dtype=np.float32)
+        self._choices = np.zeros((1, kinds if multi else 1), dtype=np.int64)
+        self._obs = np.zeros((1, observations), dtype=np.float32)
         self._mask = np.zeros((1, CHANGES * kinds if multi else 1 + 2 * kinds), dtype=np.bool_)
         self._shown_mask = self._mask.reshape((kinds, CHANGES) if multi else (1 + 2 * kinds,))
         self._counts = np.zeros(_COUNTS + _PER_TYPE * kinds, dtype=np.int64)
@@ -56,23 +56,22 @@ class QuickCopy:
         # The kernel takes a signed word and reads it as an unsigned one.
         signed = word - (_SEED_BITS + 1) if word > _SEED_BITS >> 1 else word
         self._play(signed, place)
-        return self._obs.copy(), self.info()
+        return self._obs[0].copy(), self.info()
 
     def step(self, action: Any) -> Step:
         """Do a step: observation, reward, terminated, truncated, info. Raises EpisodeOver, BadInput."""
         if self._multi:
-            self._choices[:] = action
-        else:
             self._choices[0] = action
+        else:
+            self._choices[0, 0] = action
         outcome = self._play(0, -1)
         if outcome <= _INVALID:
             self._refuse(outcome, action)
-        return self._obs.copy(), self._amounts.item(3), outcome == _DONE, outcome == _TRUNCATED, self.info()
+        return self._obs[0].copy(), self._amounts.item(3), outcome == _DONE, outcome == _TRUNCATED, self.info()
 
     def _play(self, seed: int, place: int) -> int:
         return _play(
             self._worlds.copies,
-            self._worlds.scratch,
             seed,
             place,
             self._choices,
@@ -125,7 +124,6 @@ class QuickCopy:
 @compiled
 def _play(
     copies: Records,
-    scratch: NDArray[np.float64],
     seed: int,
     place: int,
     choices: NDArray[np.int64],
@@ -144,16 +142,16 @@ def _play(
         if copy.over:
             return _OVER
         largest = CHANGES - 1 if multi else 2 * kinds
-        for choice in choices:
+        for choice in choices.flat:
             if choice < 0 or choice > largest:
                 return _INVALID
         begin_step(copy)
         if multi:
-            carry_out_changes(copy, choices)
+            carry_out_changes(copy, choices, 0)
         else:
-            carry_out_index(copy, choices[0])
+            carry_out_index(copy, choices[0, 0])
         end_step(copy)
-    observe(copy, extended, scratch, obs)
+    observe(copy, extended, obs, 0)
     write_masks(copies, multi, mask)
     counts[0], counts[1], counts[2] = copy.steps, copy.waiting, copy.executing
     counts[3], counts[4] = copy.finished, copy.submitted

@@ -45,9 +45,9 @@ class FastSimulation:
         self.seed = seed
         self._batch = AutoscalingBatch(config, [trace], 1, observation="obs-v2")
         self._worlds = self._batch.worlds
-        self._copies, self._scratch = self._worlds.copies, self._worlds.scratch
+        self._copies = self._worlds.copies
         kinds = len(config.types)
-        self._vector = np.zeros(self._batch.n_features, dtype=np.float32)
+        self._vector = np.zeros((1, self._batch.n_features), dtype=np.float32)
         self._vms = np.zeros((5, max(sum(config.limits), 1)), dtype=np.float64)
         self._flat_mask = np.zeros((1, 1 + 2 * kinds), dtype=np.bool_)
         self._multi_mask = np.zeros((1, len(MULTI_CHANGES) * kinds), dtype=np.bool_)
@@ -107,13 +107,14 @@ class FastSimulation:
 
     def observe(self) -> NDArray[np.float32]:
         """Return obs-7 at this instant."""
-        observe(self._row, False, self._scratch, self._vector)
-        return self._vector[: len(OBS7_NAMES)].copy()
+        observe(self._row, False, self._vector, 0)
+        return self._vector[0, : len(OBS7_NAMES)].copy()
 
     def observe_v2(self) -> NDArray[np.float32]:
         """Return obs-v2 at this instant."""
-        observe(self._row, True, self._scratch, self._vector)
-        return self._vector.copy()
+        observe(self._row, True, self._vector, 0)
+        vector: NDArray[np.float32] = self._vector[0].copy()
+        return vector
 
     def fleet_view(self) -> FleetView:
         """Return what an outside policy may decide on."""
@@ -126,12 +127,14 @@ class FastSimulation:
     def mask(self) -> NDArray[np.bool_]:
         """Return which act-7 indices would have an effect now, shape (1 + 2 N,)."""
         write_masks(self._copies, False, self._flat_mask)
-        return self._flat_mask[0].copy()
+        mask: NDArray[np.bool_] = self._flat_mask[0].copy()
+        return mask
 
     def mask_multi(self) -> NDArray[np.bool_]:
         """Return which changes of MULTI_CHANGES would have an effect now, shape (N, 7)."""
         write_masks(self._copies, True, self._multi_mask)
-        return self._multi_mask.reshape(-1, len(MULTI_CHANGES)).copy()
+        mask: NDArray[np.bool_] = self._multi_mask.reshape(-1, len(MULTI_CHANGES)).copy()
+        return mask
 
     def measures(self) -> Measures:
         """Return the measures of the episode so far (§11)."""

@@ -18,13 +18,14 @@ from simulator.autoscaling.memory import (
     stage_at,
     stage_left_at,
     trace_at,
+    whole,
 )
 
 
 @compiled
 def job_of(copy: Copy, position: int) -> Record:
     """Return the job at a submitted position."""
-    return job_at(copy, ring_at(copy, position).job if copy.closed_loop else position)
+    return job_at(copy, whole(ring_at(copy, position).job) if copy.closed_loop else position)
 
 
 @compiled
@@ -118,11 +119,11 @@ def submit_closed_loop(copy: Copy) -> None:
     """Submit the jobs of a closed loop that arrive now: first those released, then those with a time of their own."""
     now = copy.now
     while copy.pending_head < copy.pending_end and pending_at(copy, copy.pending_head).time == now:
-        _submit(copy, pending_at(copy, copy.pending_head).job)
+        _submit(copy, whole(pending_at(copy, copy.pending_head).job))
         copy.pending_head += 1
     fixed = trace_at(copy, copy.trace).fixed
     while copy.next_fixed < fixed and job_at(copy, fixed_at(copy, copy.next_fixed).index).arrival_s == now:
-        _submit(copy, fixed_at(copy, copy.next_fixed).index)
+        _submit(copy, whole(fixed_at(copy, copy.next_fixed).index))
         copy.next_fixed += 1
 
 
@@ -154,7 +155,7 @@ def release(copy: Copy, stage: int) -> None:
         return
     ended = stage_at(copy, stage)
     for place in range(ended.released_first, ended.released_first + ended.released):
-        job = released_at(copy, place).index
+        job = whole(released_at(copy, place).index)
         _expect(copy, copy.now + job_at(copy, job).pause_s, job)
 
 

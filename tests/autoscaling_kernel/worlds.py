@@ -1,6 +1,5 @@
 """Random configurations, traces and actions, and the comparison of the compiled simulator with the reference."""
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -20,7 +19,7 @@ from simulator.reference.configuration import (
     RemovalMode,
 )
 
-Action = int | Sequence[int] | list[Order]
+Action = int | tuple[int, ...] | list[Order]
 
 
 @st.composite
@@ -29,7 +28,9 @@ def configs(draw: st.DrawFn) -> SimulationConfig:
     kinds = draw(st.integers(1, 4))
     prices = st.sampled_from([0.0, 0.086, 0.2, 0.4, 1.234567])
     types = tuple(
-        VmType(f"type-{k}", draw(st.sampled_from([1, 2, 3, 4, 8])), draw(st.sampled_from([2.0, 7.5, 16.0])), draw(prices))
+        VmType(
+            f"type-{k}", draw(st.sampled_from([1, 2, 3, 4, 8])), draw(st.sampled_from([2.0, 7.5, 16.0])), draw(prices)
+        )
         for k in range(kinds)
     )
     limits = tuple(draw(st.integers(0, 5)) for _ in range(kinds))
@@ -126,7 +127,7 @@ def actions(draw: st.DrawFn, config: SimulationConfig) -> list[Action]:
 
 def take(simulation: Simulation | FastSimulation, action: Action) -> StepResult:
     """Do one step whatever the form of its action."""
-    if isinstance(action, list) and (not action or isinstance(action[0], Order)):
+    if isinstance(action, list):
         return simulation.step_orders(action)
     return simulation.step(action)
 

@@ -113,7 +113,7 @@ def autoscaling(
     _check_writable(out)
     groups = [group.strip() for group in traces.split(",") if group.strip()]
     cases = suite(groups, short=short, world=chosen, seeds=seeds)
-    contenders = contenders_of(policies) if policies else () if importance else default_contenders()
+    contenders = contenders_of(policies) if policies else () if importance else default_contenders(chosen)
     kept = Results(results, resume=resume)
     with _bars(as_json) as bars:
         summary = None

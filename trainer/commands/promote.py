@@ -13,7 +13,7 @@ from agent.commands.options import JsonOption, examples, print_json
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from trainer.evaluation.suite import Case
+    from trainer.evaluation.suite import Case, World
     from trainer.promotion.contest import Contest
     from trainer.promotion.models_directory import ModelsDirectory
 
@@ -98,9 +98,12 @@ def promote(
     elif rollback:
         _rollback(directory, now, as_json)
     elif challenger is not None:
-        cases = _cases(traces, short, seeds, world, recent)
-        facts: dict[str, Any] = {"groups": traces, "short": short, "world": world, "recent": len(recent or ())}
-        contest = _hold(challenger, directory, cases, run_time_limit, now, key, facts, workers, try_only, as_json)
+        chosen = _world(world)
+        cases = _cases(traces, short, seeds, chosen, recent)
+        facts: dict[str, Any] = {"groups": traces, "short": short, "world": chosen.value, "recent": len(recent or ())}
+        contest = _hold(
+            challenger, directory, cases, run_time_limit, now, key, facts, chosen, workers, try_only, as_json
+        )
         if as_json:
             quiet = {name: value for name, value in contest.report.items() if name not in ("results", "cases")}
             print_json(quiet | {"promoted": contest.promoted, "report": contest.report_name})
@@ -119,16 +122,21 @@ def _directory_of_settings() -> Path:
     return Path(named or Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY)) / "models")
 
 
-def _cases(traces: str, short: bool, seeds: int | None, world: str, recent: list[str] | None) -> list[Case]:
-    from trainer.evaluation.suite import World, suite
-    from trainer.promotion.recent import recent_cases
+def _world(text: str) -> World:
+    from trainer.evaluation.suite import World
 
     try:
-        chosen = World(world)
+        return World(text)
     except ValueError:
-        raise BadInput("--world", world, f"choose one of {', '.join(World)}") from None
+        raise BadInput("--world", text, f"choose one of {', '.join(World)}") from None
+
+
+def _cases(traces: str, short: bool, seeds: int | None, world: World, recent: list[str] | None) -> list[Case]:
+    from trainer.evaluation.suite import suite
+    from trainer.promotion.recent import recent_cases
+
     groups = [group.strip() for group in traces.split(",") if group.strip()]
-    cases = [*suite(groups, short=short, world=chosen, seeds=seeds), *recent_cases(recent or ())]
+    cases = [*suite(groups, short=short, world=world, seeds=seeds), *recent_cases(recent or ())]
     if not cases:
         raise BadInput("--traces", traces, "name at least one group, or give --recent")
     return cases
@@ -142,6 +150,7 @@ def _hold(
     at: str,
     key: bytes | None,
     facts: dict[str, Any],
+    world: World,
     workers: int,
     try_only: bool,
     quiet: bool,
@@ -164,6 +173,7 @@ def _hold(
             at=at,
             key=key,
             facts=facts,
+            world=world,
             workers=workers,
             try_only=try_only,
             told=lambda n: bars.advance(task, n),

@@ -18,6 +18,7 @@ from trainer.evaluation.summary import (
     WORSE_LIMIT,
     Standing,
     Summary,
+    Trade,
     Verdict,
 )
 
@@ -158,7 +159,6 @@ def _group(summary: Summary, group: str, colour: Mapping[str, str], extras: Extr
     head = [
         "policy",
         "cost $",
-        "95 %",
         "rent $",
         "penalty $",
         "run time min",
@@ -166,8 +166,8 @@ def _group(summary: Summary, group: str, colour: Mapping[str, str], extras: Extr
         "allocated",
         "utilisation",
         "idle core-h",
-        "changes /<br>refused",
-        "interrupted /<br>core-s lost",
+        "changes<br>/ refused",
+        "interrupted<br>/ core-s lost",
         "peak cores",
         "first core s",
         "idle shutdown min",
@@ -188,8 +188,7 @@ def _standing_cells(s: Standing, colour: Mapping[str, str]) -> list[str]:
     truncated = f' <small class="bad">{s.truncated} cut off</small>' if s.truncated else ""
     return [
         _policy(s.policy, colour),
-        f"<b>{s.cost.mean:.2f}</b>{truncated}",
-        _span(s.cost),
+        f"<b>{s.cost.mean:.2f}</b>{truncated}<br>{_span(s.cost)}",
         f"{s.rent:.2f}",
         f"{s.penalty:.2f}",
         f"{s.run_time_min:.1f}",
@@ -232,9 +231,8 @@ def _published(summary: Summary) -> str:
                 _relative(trade.rent),
                 _relative(trade.run_time),
                 _chip(
-                    trade.rent.relative.mean <= PUBLISHED_RENT_CHANGE
-                    and trade.run_time.relative.mean <= PUBLISHED_TIME_CHANGE,
-                    "the published trade",
+                    _as_published(trade),
+                    "yes" if _as_published(trade) else "no",
                 ),
             ],
         )
@@ -247,8 +245,13 @@ def _published(summary: Summary) -> str:
     )
     return (
         f"<p>{_e(words)}</p>{_table(head, rows)}"
-        f"{_table(['policy', 'against', 'rent', 'run time', 'at least as good as'], trades)}"
+        f"{_table(['policy', 'against', 'rent', 'run time', 'at least the published trade'], trades)}"
     )
+
+
+def _as_published(trade: Trade) -> bool:
+    rent, run_time = trade.rent.relative.mean, trade.run_time.relative.mean
+    return rent <= PUBLISHED_RENT_CHANGE and run_time <= PUBLISHED_TIME_CHANGE
 
 
 def _absences(summary: Summary) -> str:

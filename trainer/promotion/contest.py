@@ -15,8 +15,8 @@ from typing import Any
 from agent.models import load_model
 from domain.errors import BadInput
 from trainer.evaluation.contenders import ANYWHERE, Contender
-from trainer.evaluation.defaults import BASELINES, QUEUE_RULE
-from trainer.evaluation.suite import Case
+from trainer.evaluation.defaults import queue_rule
+from trainer.evaluation.suite import Case, World
 from trainer.evaluation.table import code_version
 from trainer.promotion.entry_states import ENTRY_SHARES, Told, trials
 from trainer.promotion.gate import Judgement, Limits, Trial, judge
@@ -38,14 +38,14 @@ class Contest:
     promoted: bool
 
 
-def opponent(directory: ModelsDirectory) -> tuple[Contender, str | None]:
+def opponent(directory: ModelsDirectory, world: World = World.LIVE_LIKE) -> tuple[Contender, str | None]:
     """Return the champion and its SHA-256; before the first promotion the queue rule, and None.
 
     Raises ModelRefused when the champion's own file is damaged: there is nothing sound to compare with.
     """
     champion = directory.champion()
     if champion is None:
-        return next(baseline for baseline in BASELINES if baseline.label == QUEUE_RULE), None
+        return queue_rule(world), None
     path = directory.model_path(champion.model)
     return Contender("champion", {ANYWHERE: str(path)}), load_model(path).name
 
@@ -59,17 +59,19 @@ def hold(
     at: str,
     key: bytes | None,
     facts: Mapping[str, Any],
+    world: World = World.LIVE_LIKE,
     workers: int = 1,
     try_only: bool = False,
     told: Told = lambda _: None,
 ) -> Contest:
     """Let the challenger run against the champion; if it passes, it is the champion when this returns.
 
-    at: the time for the record. facts: how the cases were chosen. try_only: judge and report, change nothing. A file
-    that is refused (ModelRefused, BadInput) leaves everything as it is. The report is stored either way.
+    at: the time for the record. facts: how the cases were chosen. world: of T3, T5 and T6. try_only: judge and report,
+    change nothing. A file that is refused (ModelRefused, BadInput) leaves everything as it is. The report is stored
+    either way.
     """
     model = load_model(challenger)
-    champion, champion_sha = opponent(directory)
+    champion, champion_sha = opponent(directory, world)
     runs = _runs(champion, Contender("challenger", {ANYWHERE: str(challenger)}), cases, workers, told)
     judgement = judge(runs, limits)
     if champion_sha == model.name:

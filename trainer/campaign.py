@@ -17,6 +17,7 @@ from trainer.configuration import PPOConfig
 from trainer.curves import curve_of, draw_curves, summary_of
 from trainer.evaluation.intervals import Interval
 from trainer.fields import changes_of
+from trainer.goals import held_out_unit, marks_of
 from trainer.progress import CURVE_FILE
 from trainer.runs import CHECKPOINTS_FOLDER, HELD_OUT, write_json
 from trainer.sweeps import Job, grid_of
@@ -71,6 +72,7 @@ def jobs_of(campaign: Campaign, goals: Mapping[str, Mapping[str, float]], episod
                 "config": replace(variant.config, seed=seed).plain(),
                 "directory": str(campaign.run_directory(variant, seed).resolve()),
                 "goals": dict(goals[variant.config.task]),
+                "marks": marks_of(variant.config.task, goals[variant.config.task]),
                 "episodes": episodes,
             }
             jobs.append(Job(name, data))
@@ -105,16 +107,18 @@ def conclude(campaign: Campaign, results: Sequence[Mapping[str, Any]]) -> dict[s
         runs, left = left[: len(campaign.seeds)], left[len(campaign.seeds) :]
         places = [campaign.run_directory(variant, seed) for seed in campaign.seeds]
         named = {f"seed {seed}": run for seed, run in zip(campaign.seeds, runs, strict=True)}
-        goals = runs[0]["goals"]
+        goals, task = runs[0]["goals"], variant.config.task
         curves = {name: curve_of(place / CURVE_FILE, HELD_OUT) for name, place in zip(named, places, strict=True)}
-        draw_curves(curves, goals, variant.config.task, variant.directory / CURVES_FILE)
+        draw_curves(
+            curves, marks_of(task, goals), variant.directory / CURVES_FILE, title=task, unit=held_out_unit(task)
+        )
         first = runs[0]["report"]
         alone = Interval(first["cost"], first["low"], first["high"], first["episodes"])
         chosen = min(range(len(runs)), key=lambda at: runs[at]["selection_cost"])
         variants.append(
             {
                 "variant": variant.name,
-                "task": variant.config.task,
+                "task": task,
                 **summary_of({name: run["report"]["cost"] for name, run in named.items()}, goals, alone),
                 "cpu_s": sum(run["cpu_s"] for run in runs),
                 "best": {

@@ -88,10 +88,12 @@ def summary_of(costs: Mapping[str, float], goals: Mapping[str, float], alone: In
     }
 
 
-def draw_curves(curves: Mapping[str, Curve], goals: Mapping[str, float], title: str, path: Path) -> None:
+def draw_curves(
+    curves: Mapping[str, Curve], goals: Mapping[str, float], path: Path, *, title: str, unit: str = "cost, $ an episode"
+) -> None:
     """Draw each run's cost and the mean of their best so far as SVG, a line per baseline; same data, same bytes.
 
-    curves: (steps, dollars an episode) by name of the run.
+    curves: (steps, held-out figure) by name of the run. goals: baselines in the same unit.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -116,7 +118,7 @@ def draw_curves(curves: Mapping[str, Curve], goals: Mapping[str, float], title: 
         top = max(value for curve in curves.values() for _, value in curve)
         axes.set_ylim(0.9 * lowest, min(highest, 1.05 * max(top, *goals.values(), 0.0)))
         axes.set_xlabel("environment steps, millions")
-        axes.set_ylabel("held-out cost, $ an episode")
+        axes.set_ylabel(f"held-out {unit}")
         runs = f"{len(curves)} seeds (light) and the mean of their best so far" if len(curves) > 1 else "one run"
         axes.set_title(f"{title}: {runs}", loc="left", fontsize=10, color=_INK)
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})

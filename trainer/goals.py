@@ -10,41 +10,39 @@ from domain.workload import Trace
 from simulator.reference import SimulationConfig
 from simulator.workloads.synthetic import coevolution, train_rand
 from trainer.episodes import run_many
-from trainer.evaluation.defaults import BASELINES
+from trainer.evaluation.defaults import baselines
+from trainer.evaluation.suite import World
+from trainer.release_mixture import FAMILIES, mixture
 from trainer.tasks import task_of
 
 EPISODES = 30
 """Reported episodes: seeds from 0 on (autoscaler specification §11)."""
 
+GOALS = ("best constant fleet", "threshold, tuned", "queue rule, one action", "queue rule, multi")
+"""Which of the baselines of an evaluation a run is shown beside."""
 _GROUPS: Mapping[str, str] = MappingProxyType({"train-text": "T1", "train-fit": "T2", "coevolution": "T4"})
 """The group of the evaluation suite that a task resembles; T3 for the others."""
-_FIXED: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "T1": MappingProxyType(
-            {
-                "constant fleet": "constant:1,0,7",
-                "tuned threshold": "threshold:high=0.9,low=0.9,periods=1,exclude_warming=false,cooldown_s=120",
-            }
-        ),
-        "T2": MappingProxyType(
-            {
-                "constant fleet": "constant:2,1,0",
-                "tuned threshold": "threshold:high=0.8,low=0.8,periods=1,exclude_warming=true,cooldown_s=120",
-            }
-        ),
-    }
-)
-"""Best constant fleet and threshold of `trimtab tune autoscaling`, for the two fixed traces."""
+_TRAINING_WORLD = ("train-text", "train-fit", "train-rand", "curriculum")
 
 
 def baselines_of(task: str) -> dict[str, str]:
     """Return the policies that a task is measured against, by what people call them."""
+    world = World.TRAINING if task in _TRAINING_WORLD else World.LIVE_LIKE
     group = _GROUPS.get(task, "T3")
-    fixed = dict(_FIXED.get(group, {}))
-    known = {contender.label: text for contender in BASELINES if (text := contender.text(group)) is not None}
-    if fixed:
-        known = {label: text for label, text in known.items() if label.startswith("queue rule")}
-    return fixed | known
+    known = {contender.label: contender.text(group) for contender in baselines(world)}
+    # A fleet that is best for random traces says nothing about other loads and limits.
+    named = GOALS[1:] if task_of(task).families else GOALS
+    return {label: text for label in named if (text := known.get(label)) is not None}
+
+
+def marks_of(task: str, costs: Mapping[str, float]) -> dict[str, float]:
+    """Return what the held-out figure of a task is shown beside: the baselines' costs, or 1 where it is relative."""
+    return {"queue rule": 1.0} if task_of(task).par else dict(costs)
+
+
+def held_out_unit(task: str) -> str:
+    """Return what the held-out figure of a task is measured in."""
+    return "cost, times the queue rule's" if task_of(task).par else "cost, $ an episode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,8 @@ def reported(task: str, count: int = EPISODES) -> Episodes:
         traces = tuple(coevolution(seed) for seed in seeds)
     elif len(known.selection) == 1:
         traces = known.selection * count
+    elif known.families:
+        traces = mixture(0, -(-count // len(FAMILIES)), known.world.max_cores).traces[:count]
     else:
         traces = tuple(train_rand(seed) for seed in seeds)
     return Episodes(known.world, traces, seeds)

@@ -33,21 +33,20 @@ HELD_OUT = "held_out/greedy"
 """The figure by which the best checkpoint is chosen."""
 RUN_FILE, CHECKPOINTS_FOLDER = "run.json", "checkpoints"
 BAR, LINES, SILENT = "bar", "lines", "silent"
-_OF_A_WORKER = ("collector", "scale")
+_OF_A_WORKER = ("collector", "scale", "rank")
 _MOST_TRACES_NAMED = 8
 
 
 def run(data: Mapping[str, Any]) -> dict[str, Any]:
     """Train as `data` says, go on from the last checkpoint where there is one, and return what stands in `run.json`.
 
-    data: config (JSON data of a PPOConfig), directory, name, goals (cost by baseline), show (bar, lines or silent),
-    episodes (how many are reported). Plain data, so that any process can be asked.
+    data: config (JSON data of a PPOConfig), directory, name, goals (cost by baseline on the reported episodes), marks
+    (what to show beside the held-out figure), show (bar, lines or silent), episodes (how many are reported). Plain
+    data, so that any process can be asked.
     """
     config, directory = PPOConfig(**data["config"]), Path(data["directory"])
     directory.mkdir(parents=True, exist_ok=True)
-    results: list[Trained] = []
-    # Only this process's copy of the list is filled: the other workers have copies of their own.
-    run_together(config.workers, partial(_train, dict(data), results))
+    trained = run_together(config.workers, partial(_lead, data), partial(_follow, dict(data)))
     checkpoints = Checkpoints(directory / CHECKPOINTS_FOLDER)
     best, last = checkpoints.best(), checkpoints.last()
     if best is None or last is None:
@@ -55,11 +54,11 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     summary = {
         "name": data["name"],
         "config": config.plain(),
-        "steps": results[0].steps,
+        "steps": trained.steps,
         "wall_s": last.progress["wall_s"],
         "cpu_s": last.progress["cpu_s"],
-        "weights_hash": results[0].weights_hash,
-        "selection_cost": results[0].best_cost,
+        "weights_hash": trained.weights_hash,
+        "selection_cost": trained.best_cost,
         **export_checkpoint(best, directory, int(data.get("episodes", EPISODES))),
         "goals": dict(data.get("goals", {})),
     }
@@ -67,33 +66,36 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     return summary
 
 
-def _train(data: Mapping[str, Any], results: list[Trained], crew: Crew) -> None:
-    """Train as one of a run's workers; the leading one tells of it."""
+def _lead(data: Mapping[str, Any], crew: Crew) -> Trained:
+    """Train as the worker that evaluates, saves and tells."""
+    config, directory = PPOConfig(**data["config"]), Path(data["directory"])
+    checkpoints = Checkpoints(directory / CHECKPOINTS_FOLDER)
+    resume = checkpoints.last()
+    with Listeners(_listeners(data, directory, resume)) as told:
+        return train(config, resume=resume, on_update=told, checkpoints=checkpoints, crew=crew)
+
+
+def _follow(data: Mapping[str, Any], crew: Crew) -> Trained:
+    """Train as another worker: its experience is its own, weights and counts are those of the leading one."""
     config, directory = PPOConfig(**data["config"]), Path(data["directory"])
     resume = Checkpoints(directory / CHECKPOINTS_FOLDER).last()
-    if crew.leads:
-        with Listeners(_listeners(data, directory, resume)) as told:
-            checkpoints = Checkpoints(directory / CHECKPOINTS_FOLDER)
-            results.append(train(config, resume=resume, on_update=told, checkpoints=checkpoints, crew=crew))
-        return
-    # A worker's experience is its own; weights and counts are the leading one's.
     mine = Checkpoints(directory / f"{CHECKPOINTS_FOLDER}-worker-{crew.rank}")
     own = mine.last()
     if resume is not None and own is not None:
         resume = replace(resume, state={**resume.state, **{name: own.state[name] for name in _OF_A_WORKER}})
-    train(config, resume=resume, checkpoints=mine, crew=crew)
+    return train(config, resume=resume, checkpoints=mine, crew=crew)
 
 
 def _listeners(data: Mapping[str, Any], directory: Path, resume: Checkpoint | None) -> list[Listener]:
-    show, name, goals = data.get("show", SILENT), data["name"], dict(data.get("goals", {}))
+    show, name, marks = data.get("show", SILENT), data["name"], dict(data.get("marks", {}))
     listeners: list[Listener] = [
         Curve(directory, 0 if resume is None else resume.update),
         TensorBoard(directory, None if resume is None else int(resume.progress["steps"])),
     ]
     if show == BAR:
-        listeners.append(Bar(name, goals, HELD_OUT))
+        listeners.append(Bar(name, marks, HELD_OUT))
     elif show == LINES:
-        listeners.append(Lines(name, goals, HELD_OUT, _write_line))
+        listeners.append(Lines(name, marks, HELD_OUT, _write_line))
     return listeners
 
 
@@ -149,9 +151,10 @@ def network_of(checkpoint: Checkpoint) -> PolicyValueNetwork:
     """Return a network with a checkpoint's best weights."""
     config, weights = PPOConfig(**checkpoint.config), dict(checkpoint.state["best_weights"])
     learned = learned_of(config)
-    network = PolicyValueNetwork(config.network, len(learned.features), len(learned.actions), config.hidden)
+    sizes = len(learned.features), len(learned.actions)
+    network = PolicyValueNetwork(config.network, *sizes, config.hidden, gains=config.gains(sizes[0]))
     network.load_state_dict(weights)
-    return network
+    return network.folded()
 
 
 def learned_of(config: PPOConfig) -> Learned:

@@ -28,6 +28,7 @@ EPILOG = "\n\n".join(
                 "  live-like               random batches, bursts and idle hours, with a",
                 "                          cool-down, draining and cloud prices: for use",
                 "  curriculum              train-fit, train-text, train-rand, then a cool-down",
+                "  release, release-small  many kinds of load, for the policies that ship",
             )
         ),
         "\n".join(
@@ -210,9 +211,9 @@ def _train(jobs: list[Job], *, ray: str | None, at_once: int | None, silent: boo
     live = sys.stderr.isatty()
     if len(jobs) == 1 and ray is None:
         return [run({**jobs[0].data, "show": SILENT if silent else BAR if live else LINES})]
-    goals = jobs[0].data["goals"] if len({job.data["config"]["task"] for job in jobs}) == 1 else {}
+    marks = jobs[0].data["marks"] if len({job.data["config"]["task"] for job in jobs}) == 1 else {}
     runs = [(job.name, Path(job.data["directory"]), job.data["config"]["total_steps"]) for job in jobs]
-    with Watch(runs, goals, HELD_OUT, live=live and not silent, quiet=silent) as watch:
+    with Watch(runs, marks, HELD_OUT, live=live and not silent, quiet=silent) as watch:
         if ray is not None:
             return on_ray(run, jobs, ray, workers=at_once, watch=watch.look)
         return in_processes(run, jobs, at_once or os.cpu_count() or 1, watch.look)

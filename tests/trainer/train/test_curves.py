@@ -35,7 +35,7 @@ def test_a_summary_tells_which_goals_the_mean_and_its_interval_pass() -> None:
 def test_the_picture_of_the_same_curves_is_the_same_file_and_names_the_baselines(tmp_path: Path) -> None:
     curves = {"seed-0": [(1_000_000, 30.0), (2_000_000, 21.0)], "seed-1": [(1_000_000, 25.0), (2_000_000, 20.0)]}
     for name in ("one.svg", "two.svg"):
-        draw_curves(curves, {"queue rule": 20.68, "threshold": 26.96}, "train-text", tmp_path / name)
+        draw_curves(curves, {"queue rule": 20.68, "threshold": 26.96}, tmp_path / name, title="train-text")
     text = (tmp_path / "one.svg").read_text()
     assert text == (tmp_path / "two.svg").read_text()
     for words in ("queue rule 20.68", "threshold 26.96", "train-text: 2 seeds"):
@@ -44,7 +44,7 @@ def test_the_picture_of_the_same_curves_is_the_same_file_and_names_the_baselines
 
 def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="give at least one run"):
-        draw_curves({}, {}, "train-text", tmp_path / "none.svg")
+        draw_curves({}, {}, tmp_path / "none.svg", title="train-text")
 
 
 def test_a_curve_without_the_figure_is_refused_by_name(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from domain.errors import BadInput
+from domain.observations.autoscale import OBS7_NAMES, obs_v2_names
 from trainer.checkpoint import plain
 from trainer.networks import NetworkKind
 
@@ -20,6 +21,7 @@ class PPOConfig:
 
     Sight and action: observation (obs-7 | obs-v2), action_set (act-7 | act-multi), masked (hide actions that would have
     no effect). network (lstm | gru | mlp), hidden: its memory size, forget_bias: initial bias of the forget gate.
+    queue_gain: factor on obs-v2's queued work inside the network, where it is small beside the other features.
 
     Experience: environments: copies of the world over all workers. steps_per_update: of each copy. warm_steps: copies
     begin their first episodes spread over so many steps, so that they are out of phase. most_episode_steps: an episode
@@ -37,7 +39,8 @@ class PPOConfig:
     Watch: evaluate_every_steps: held-out episodes are played after so many; selection_episodes: how many, greedy, and
     as many sampled. collapse_share, collapse_entropy: a policy that takes one action in more than this share of steps,
     or has less entropy (nats per head), and whose held-out cost is `collapse_worse` times the best so far, has
-    collapsed: the best weights return, at `collapse_rate` times the learning rate.
+    collapsed; so has any whose cost, greedy and sampled, is `collapse_lost` times the best: the best weights return, at
+    `collapse_rate` times the learning rate.
 
     Start: imitate: text of a policy to clone first ("" for none); imitation_episodes, imitation_epochs: how many
     episodes, and passes over them; value_updates: first updates that change the value head alone.
@@ -54,22 +57,23 @@ class PPOConfig:
     network: NetworkKind = NetworkKind.LSTM
     hidden: int = 128
     forget_bias: float = 1.0
+    queue_gain: float = 1.0
     environments: int = 512
-    steps_per_update: int = 128
+    steps_per_update: int = 32
     warm_steps: int = 256
-    most_episode_steps: int = 2000
+    most_episode_steps: int = 600
     gamma: float = 0.98
-    gae_lambda: float = 0.9
+    gae_lambda: float = 0.95
     scale_rewards: bool = True
     progress_reward: float = 0.0
     time_price_per_minute: float = 0.0
     epochs: int = 4
-    minibatches: int = 4
+    minibatches: int = 8
     clip: float = 0.2
     value_clip: float = 0.2
     value_coefficient: float = 0.5
     entropy_coefficient: float = 0.003
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     adam_epsilon: float = 1e-5
     anneal_rate: bool = True
     anneal_clip: bool = False
@@ -81,10 +85,11 @@ class PPOConfig:
     collapse_share: float = 0.95
     collapse_entropy: float = 0.05
     collapse_worse: float = 1.25
+    collapse_lost: float = 3.0
     collapse_rate: float = 0.5
     imitate: str = ""
     imitation_episodes: int = 32
-    imitation_epochs: int = 60
+    imitation_epochs: int = 200
     value_updates: int = 0
     workers: int = 1
     device: str = "cpu"
@@ -103,6 +108,13 @@ class PPOConfig:
         parts = self.workers * self.minibatches
         if self.environments % parts:
             raise BadInput("environments", self.environments, f"give a multiple of workers x minibatches, {parts}")
+
+    def gains(self, features: int) -> tuple[float, ...]:
+        """Return the factor of each of `features` features inside the network; none where all are 1."""
+        if self.observation == "obs-7" or self.queue_gain == 1.0:
+            return ()
+        kinds = (features - len(OBS7_NAMES) - 4) // 3
+        return tuple(self.queue_gain if name == "queued_fleet_hours" else 1.0 for name in obs_v2_names(kinds))
 
     def plain(self) -> dict[str, Any]:
         """Return the configuration as JSON data."""
@@ -124,7 +136,9 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             masked=False,
             forget_bias=0.0,
             environments=16,
+            steps_per_update=128,
             warm_steps=0,
+            minibatches=4,
             gamma=0.99,
             gae_lambda=0.95,
             clip=0.1,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ import torch.distributed as distributed
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.multiprocessing.spawn import start_processes
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,46 +50,52 @@ class Crew:
         for gradient, mean in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(mean.view_as(gradient))
 
-    def share(self, tensors: Iterable[Tensor]) -> None:
-        """Replace the tensors by those of the leading process."""
-        if self.size > 1:
-            for tensor in tensors:
-                distributed.broadcast(tensor, 0)
+    def as_leader(self, values: Sequence[float]) -> list[float]:
+        """Return the leader's values in every process."""
+        if self.size == 1:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64)
+        distributed.broadcast(tensor, 0)
+        found: list[float] = tensor.tolist()
+        return found
 
 
 ALONE = Crew()
 
 
-def run_as_follower(rank: int, size: int, meeting: str, work: Callable[[Crew], None]) -> None:
-    """Join the group and work until done; for processes that `leading` starts."""
+def run_together(size: int, lead: Callable[[Crew], Result], follow: Callable[[Crew], object] | None = None) -> Result:
+    """Run `lead` in this process (rank 0) and `follow` in `size - 1` fresh ones; return what `lead` returns.
+
+    `follow` (`lead` when it is None) must be importable by name, with plain arguments: a partial of a module's
+    function. When one process fails, the others are ended and its error is raised.
+    """
+    if size == 1:
+        return lead(ALONE)
+    follow = follow or lead
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = (Path(folder) / "meeting").as_uri()
+        followers = cast(Any, start_processes)(
+            _follow, args=(size, meeting, follow), nprocs=size - 1, join=False, start_method="spawn"
+        )
+        try:
+            result = _as_member(0, size, meeting, lead)
+        except BaseException:
+            for process in followers.processes:
+                process.terminate()
+            raise
+        while not followers.join():
+            pass
+        return result
+
+
+def _as_member(rank: int, size: int, meeting: str, work: Callable[[Crew], Result]) -> Result:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     try:
-        work(Crew(rank, size))
+        return work(Crew(rank, size))
     finally:
         distributed.destroy_process_group()
 
 
-def run_together(size: int, work: Callable[[Crew], None]) -> None:
-    """Run `work` in this process (rank 0) and in `size - 1` fresh ones; return when all are done.
-
-    `work` must be importable by name with plain arguments (a partial of a module's function). A process that fails ends
-    the others, and its error is raised.
-    """
-    if size == 1:
-        work(ALONE)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        meeting = (Path(folder) / "meeting").as_uri()
-        followers = cast(Any, start_processes)(
-            _follow, args=(size, meeting, work), nprocs=size - 1, join=False, start_method="spawn"
-        )
-        try:
-            run_as_follower(0, size, meeting, work)
-        finally:
-            while followers is not None and not followers.join():
-                pass
-
-
-def _follow(index: int, size: int, meeting: str, work: Callable[[Crew], None]) -> None:
-    run_as_follower(index + 1, size, meeting, work)
+def _follow(index: int, size: int, meeting: str, work: Callable[[Crew], object]) -> None:
+    _as_member(index + 1, size, meeting, work)

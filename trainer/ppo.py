@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +22,9 @@ from simulator.reference import SimulationConfig
 from trainer.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
 from trainer.configuration import PPOConfig, configuration
 from trainer.held_out import HeldOut, Judge
+from trainer.imitation import imitate
 from trainer.networks import Memory, PolicyValueNetwork
-from trainer.parallel import ALONE, Crew
+from trainer.parallel import ALONE, Crew, run_together
 from trainer.progress import Progress
 from trainer.recurrence import fast_products
 from trainer.reward_scale import RewardScale
@@ -106,10 +108,11 @@ class Training:
         config: PPOConfig,
         *,
         task: Task | None = None,
+        resuming: bool = False,
         crew: Crew = ALONE,
         make_worlds: MakeWorlds = kernel_worlds,
     ) -> None:
-        """task: one of your own, else the one that the configuration names."""
+        """task: one of your own, else the one that the configuration names. resuming: `restore` follows."""
         self.config, self.task = config, task or task_of(config.task)
         self._crew, self._make_worlds = crew, make_worlds
         self._heads = len(self.task.world.types) if config.action_set == "act-multi" else 1
@@ -123,14 +126,19 @@ class Training:
             heads=self._heads,
             masked=config.masked,
             most_steps=config.most_episode_steps,
+            par=self.task.par,
+            families=self.task.families,
         )
         self.network = PolicyValueNetwork(
             config.network,
             *self._judge.sizes,
             config.hidden,
             forget_bias=config.forget_bias,
+            gains=config.gains(self._judge.sizes[0]),
             seed=config.seed,
         ).to(config.device)
+        if config.imitate and not resuming:
+            imitate(config, self.task, self.network)
         self.optimiser = self._fresh_optimiser()
         self._scale = RewardScale(np.zeros(self._copies))
         self._collector = self._enter(0)
@@ -168,6 +176,7 @@ class Training:
             jobs=stage.jobs,
             progress_reward=config.progress_reward + self.task.progress_reward,
             time_price=(config.time_price_per_minute + self.task.time_price_per_minute) * stage.config.step_s / 60.0,
+            scales=stage.scales,
         )
         collector = Collector(self._worlds(stage.config, stage.traces, self._copies), self.network, plan, self._rng)
         collector.advance(config.warm_steps)
@@ -185,8 +194,8 @@ class Training:
         made, ended = self.gather()
         figures = {"rate/learning_rate": rate} | self._learn(made)
         self.updates += 1
-        shares = np.array([np.bincount(made.actions[..., k].ravel()).max() for k in range(self._heads)])
-        figures["policy/most_frequent_action"] = float(shares.min() / made.values.size)
+        most = np.array([min(np.bincount(made.actions[..., k].ravel()).max() for k in range(self._heads))])
+        figures["policy/most_frequent_action"] = float(self._crew.mean(most / made.values.size)[0])
         if ended.costs:
             figures |= {"episodes/cost": float(np.mean(ended.costs)), "episodes/steps": float(np.mean(ended.steps))}
         return figures
@@ -236,7 +245,7 @@ class Training:
         if stoppable and config.target_kl and told[KL] > config.target_kl:
             return None
         self.optimiser.zero_grad()
-        parted.total.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+        torch.autograd.backward(parted.total)
         self._crew.average_gradients(self.network.parameters())
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), config.gradient_norm)
         self.optimiser.step()
@@ -257,23 +266,22 @@ class Training:
         """
         config = self.config
         self._evaluated_at = self.steps
-        found = self.held_out()
+        costs = astuple(self.held_out()) if self._crew.leads else (0.0, 0.0, 0.0)
+        found = HeldOut(*self._crew.as_leader(costs))
         figures |= {f"held_out/{name}": value for name, value in asdict(found).items()}
         if self.best_cost is None or found.greedy < self.best_cost:
             self.best_cost, self.best_weights = found.greedy, self._weights()
             return True, ""
         stuck = figures["policy/most_frequent_action"] > config.collapse_share
         stuck |= figures["policy/entropy"] < config.collapse_entropy
-        if not stuck or found.greedy < config.collapse_worse * self.best_cost:
+        lost = min(found.greedy, found.sampled) > config.collapse_lost * self.best_cost
+        if not lost and not (stuck and found.greedy > config.collapse_worse * self.best_cost):
             return False, ""
         self.restarts += 1
         self.network.load_state_dict(self.best_weights)
         self.optimiser = self._fresh_optimiser()
-        slower = config.collapse_rate**self.restarts
-        return (
-            False,
-            f"collapsed at cost {found.greedy:.2f}: back to the weights of {self.best_cost:.2f}, rate x {slower:g}",
-        )
+        slower = f"rate x {config.collapse_rate**self.restarts:g}"
+        return False, f"collapsed at cost {found.greedy:.2f}: back to the weights of {self.best_cost:.2f}, {slower}"
 
     @property
     def due(self) -> bool:
@@ -298,6 +306,7 @@ class Training:
             "counts": [self.updates, self.restarts, self._at_stage, self._evaluated_at],
             "scale": asdict(self._scale),
             "collector": self._collector.state(),
+            "rank": self._crew.rank,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -309,7 +318,9 @@ class Training:
         self.optimiser.load_state_dict(state["optimiser"])
         self.best_weights, self.best_cost = dict(state["best_weights"]), state["best_cost"]
         self._scale = RewardScale(**state["scale"])
-        self._collector.restore(state["collector"])
+        if state["rank"] == self._crew.rank:
+            # A worker without a state of its own begins new episodes.
+            self._collector.restore(state["collector"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,15 +346,19 @@ def train(
 ) -> Trained:
     """Train until `total_steps`, telling of every update; save at every evaluation.
 
-    The same configuration gives the same weights, and so does a run resumed from its last checkpoint (one worker). Runs
-    on one thread. Raises OtherConfiguration when `resume` was trained with another configuration.
+    The same configuration gives the same weights, and so does a run resumed from its last checkpoint (one worker).
+    Runs on one thread; with `workers` in as many processes, this one leading (`crew` is for the others). Raises
+    OtherConfiguration when `resume` was trained with another configuration.
     """
+    if config.workers > crew.size:
+        share = partial(_as_member, config, resume=resume, task=task, make_worlds=make_worlds)
+        return run_together(config.workers, partial(share, on_update=on_update, checkpoints=checkpoints), share)
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
     began, cpu_before = time.monotonic(), time.process_time()
     wall_s = cpu_s = 0.0
     with fast_products():
-        run = Training(config, task=task, crew=crew, make_worlds=make_worlds)
+        run = Training(config, task=task, resuming=resume is not None, crew=crew, make_worlds=make_worlds)
         if resume is not None:
             check_resumable(resume, config.plain(), Path("--resume"))
             run.restore(resume.state)
@@ -368,3 +383,7 @@ def train(
         last = weights_hash(run.network.state_dict())
         run.network.load_state_dict(run.best_weights)
     return Trained(run.network, run.best_cost, last, run.steps, cpu_s + time.process_time() - cpu_before)
+
+
+def _as_member(config: PPOConfig, crew: Crew, **more: Any) -> Trained:
+    return train(config, crew=crew, **more)

@@ -6,7 +6,8 @@ ours, round by round; ratio_vs_sb3_same_products: the same with oneDNN matrix pr
 choose by itself. collect_share: share of our time that goes into gathering experience.
 cpu_s_to_quality: processor seconds with the default preset until the mean held-out cost on train-fit (greedy, 16 seeds,
 after every update; evaluations not counted) is below --quality dollars, that of the tuned threshold policy.
-sb3_cpu_s_to_quality: the peer's with the same sizes and coefficients, stopped at --patience times ours; time_to_quality_ratio: the second over the first, a lower bound where quality_reached_by_sb3 is 0.
+sb3_cpu_s_to_quality: the peer's with the same sizes and coefficients, stopped at --patience times ours;
+time_to_quality_ratio: the second over the first, a lower bound where quality_reached_by_sb3 is below 1.
 time_to_quality_ratio_unmasked: the same with ours unmasked too. Compiling is not counted.
 """
 

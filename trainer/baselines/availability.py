@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from domain.errors import BadInput
 from domain.workload import WHOLE_VM, Trace
 from simulator.reference import SimulationConfig
 from simulator.reference.configuration import Billing, RemovalMode
-from trainer.baselines.grid import grid_of
+from trainer.baselines.grid import MOST_STARTS, grid_of, starts_of
 
 LONGEST_S = 300 * 60.0
 """A trace whose last job cannot end sooner than this is not tried."""
-MOST_STARTS = 60_000
-"""Most start variables (lengths of jobs times instants)."""
 
 
 class Unavailable(BadInput):
@@ -41,9 +37,7 @@ def check_available(config: SimulationConfig, trace: Trace) -> None:
     }
     found = [name for name, there in faults.items() if there]
     if not found:
-        grid = grid_of(config, trace)
-        lengths = {grid.duration(s) for s in np.unique(trace.service_s / config.speeds[0])}
-        starts = len(lengths) * len(grid.offsets) * first_end_s(config, trace) / config.step_s
-        found = [f"so many lengths of jobs ({len(lengths)})"] if starts > MOST_STARTS else []
+        starts = starts_of(config, trace, grid_of(config, trace))
+        found = [f"so many lengths of jobs and minutes ({starts:,} starts)"] if starts > MOST_STARTS else []
     if found:
         raise Unavailable("clairvoyant plan", trace.name, f"the model does not cover {', '.join(found)}")

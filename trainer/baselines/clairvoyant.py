@@ -26,6 +26,8 @@ Ints = NDArray[np.int64]
 
 EXTRA_STEPS = 30
 """Steps after the earliest possible end in which the model may still work jobs off."""
+SOLVER_SLACK = 1e-6
+"""What the solver's own tolerances may add to a bound: this share of it is taken off."""
 HOUR_S = 3600.0
 _CLOSE_S = 1e-6
 
@@ -83,7 +85,7 @@ def solve(
     bound = result.fun if relaxed else result.mip_dual_bound
     fleet = np.rint(result.x[model.vms[: model.finish]]).astype(np.int64) if found else np.empty((0, 0), dtype=np.int64)
     return Solution(
-        bound=float(bound) if bound is not None and math.isfinite(bound) else 0.0,
+        bound=float(bound) * (1.0 - SOLVER_SLACK) if bound is not None and math.isfinite(bound) else 0.0,
         cost=float(result.fun) if found else math.inf,
         fleet=fleet,
         proven=result.status == 0,

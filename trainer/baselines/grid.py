@@ -20,8 +20,10 @@ Floats = NDArray[np.float64]
 
 MOST_OFFSETS = 12
 """A grid with more instants a step than this is not tried."""
-EVEN_POINTS = 4
-"""Instants a step of the grid that serves where lengths vary."""
+EVEN_POINTS = (4, 2, 1)
+"""Instants a step of the grids that serve where lengths vary; the first that keeps the model small is taken."""
+MOST_STARTS = 8_000
+"""Most start variables of a model: lengths of jobs times instants."""
 COMMON_SHARE = 0.95
 """Share of the jobs whose lengths the grid of job starts has to keep as they are."""
 _CLOSE_S = 1e-6
@@ -64,7 +66,7 @@ def grid_of(config: SimulationConfig, trace: Trace) -> Grid:
     adding the length of a common job. Boot times that vary, or many arrivals and lengths, give too many of them.
     """
     step_s = config.step_s
-    even = Grid(step_s, tuple(step_s * k / EVEN_POINTS for k in range(EVEN_POINTS)), (), step_s / EVEN_POINTS)
+    even = _even_grid(config, trace)
     arrivals = {_offset(time, step_s) for time in np.unique(trace.arrival_s)}
     if config.boot_low_s != config.boot_high_s or len(arrivals) > MOST_OFFSETS:
         return even
@@ -81,6 +83,22 @@ def grid_of(config: SimulationConfig, trace: Trace) -> Grid:
     if len(offsets) > MOST_OFFSETS or covered < COMMON_SHARE * trace.jobs:
         return even
     return Grid(step_s, tuple(sorted(offsets)), tuple(kept), step_s)
+
+
+def starts_of(config: SimulationConfig, trace: Trace, grid: Grid) -> int:
+    """Return how many start variables a model on this grid has: one for each length of jobs and instant."""
+    lengths_s = np.unique(trace.service_s) / config.speeds[0]
+    steps = math.ceil(float((trace.arrival_s + trace.service_s / config.speeds[0]).max(initial=0.0)) / grid.step_s)
+    return len({grid.duration(s) for s in lengths_s.tolist()}) * len(grid.offsets) * steps
+
+
+def _even_grid(config: SimulationConfig, trace: Trace) -> Grid:
+    step_s = config.step_s
+    for points in EVEN_POINTS:
+        grid = Grid(step_s, tuple(step_s * k / points for k in range(points)), (), step_s / points)
+        if starts_of(config, trace, grid) <= MOST_STARTS:
+            break
+    return grid
 
 
 def _closed(seeds: set[float], lengths_s: list[float], step_s: float) -> set[float] | None:

@@ -67,12 +67,14 @@ def make_plan(
     single: bool,
     time_limit_s: float = 60.0,
     seed: int = 0,
+    known: Sequence[Plan] = (),
     on_round: Callable[[int, float], None] | None = None,
 ) -> Plan:
     """Solve the clairvoyant model, then better its fleet and the queue rule's in the simulator.
 
-    Where boot times vary the plan is made for the mean over PLAN_SEEDS, so that it does not hang on one of them. The
-    solver and the search stop by the clock: two machines may find different plans. Raises `Unavailable`.
+    known: plans to start from as well, so that a second go betters the first. Where boot times vary the plan is made
+    for the mean over PLAN_SEEDS, so that it does not hang on one of them. The solver and the search stop by the clock:
+    two machines may find different plans. Raises `Unavailable`.
     """
     world = solve(config, trace, single=single, time_limit_s=SOLVER_SHARE * time_limit_s)
     changes = world
@@ -89,6 +91,7 @@ def make_plan(
     first = [_queue_rule_list(config, trace, single, steps, horizon_s) for horizon_s in (120.0, 240.0, 420.0, 700.0)]
     if changes.fleet.size:
         first.append(_as_list(np.diff(np.vstack([config.initial, changes.fleet]), axis=0), single, steps))
+    first += [_as_indices(plan.actions, steps) for plan in known]
     seeds = PLAN_SEEDS if config.boot_low_s != config.boot_high_s else PLAN_SEEDS[:1]
     settings = SearchSettings(time_limit_s=time_limit_s * (1.0 - SOLVER_SHARE), seed=seed)
     best, cost = better(config, trace, first, seeds, settings, on_round)
@@ -143,6 +146,14 @@ def _as_actions(row: Ints) -> tuple[Action, ...]:
     if row.ndim == 1:
         return tuple(int(index) for index in row)
     return tuple(tuple(MULTI_CHANGES[index] for index in step) for step in row)
+
+
+def _as_indices(actions: Sequence[Action], steps: int) -> Ints:
+    """Return actions as the lists that a search changes, filled up with nothing."""
+    if all(isinstance(action, int) for action in actions):
+        return np.array([*actions, *[0] * steps][:steps], dtype=np.int64)
+    rows = [[MULTI_CHANGES.index(n) for n in action] for action in actions if isinstance(action, tuple)]
+    return np.array([*rows, *[[_IDLE] * len(rows[0])] * steps][:steps], dtype=np.int64)
 
 
 # Plans kept with the program

@@ -34,8 +34,8 @@ class SearchSettings:
     chains: int = 32
     rounds: int = 100_000
     time_limit_s: float = 60.0
-    warm: float = 0.03
-    cold: float = 0.0005
+    warm: float = 0.01
+    cold: float = 0.0002
     seed: int = 0
 
 

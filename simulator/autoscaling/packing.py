@@ -158,9 +158,9 @@ def _kinds(config: SimulationConfig) -> Records:
 
 def _check_charges(config: SimulationConfig, settings: Records, kinds: Records, jobs: int) -> None:
     """Refuse a setting in which the rent or penalty of one step may not fit into 64 bits."""
-    # An hourly bill may charge an hour for each VM that comes and goes within a step.
-    step_ms = int(settings[0]["step_ms"]) + 3_600_000
-    rent = sum(int(kind["limit"]) * int(kind["price_micro"]) for kind in kinds) * step_ms * 2
+    step_ms = int(settings[0]["step_ms"])
+    # An hourly bill may charge an hour more for each VM, and for as many that left in the step.
+    rent = sum(int(kind["limit"]) * int(kind["price_micro"]) for kind in kinds) * (step_ms + 3_600_000) * 2
     penalty = jobs * step_ms * int(settings[0]["waiting_price_micro"])
     if max(rent, penalty) > _LARGEST_STEP_CHARGE:
         raise BadInput("step_s", config.step_s, "give a shorter step, or use simulator.reference.Simulation")

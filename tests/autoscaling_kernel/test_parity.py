@@ -8,7 +8,7 @@ from simulator.reference import Simulation
 from tests.autoscaling_kernel.worlds import actions, assert_same, assert_same_result, configs, take, traces
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.data(), st.integers(-(2**70), 2**70))
 def test_every_step_of_any_world_is_the_reference_simulators(data: st.DataObject, seed: int) -> None:
     config = data.draw(configs())

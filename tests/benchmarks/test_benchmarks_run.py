@@ -21,8 +21,10 @@ SMALLEST = {
     "footprint": "--runs 1 --idle 0.1",
     "soak": "--hours 0.1 --vms 60 --fleets 2",
     "coevolution_calibration": "--runs 1",
+    "autoscaling_simulator": "--runs 1 --copies 16 --steps 50 --jobs 3000",
     "policy_inference": "--runs 1 --steps 100",
     "ppo_throughput": "--runs 1 --environments 32 --steps 16 --hidden 16 --quality-seeds 1 --quality 1000",
+    "autoscaling_baselines": "--short",
 }
 PROMISED = {
     "tick": {
@@ -42,6 +44,10 @@ PROMISED = {
         *("minutes_70", "minutes_92", "utilisation_70", "utilisation_92", "speed_up"),
         *("ratio_vs_published_70", "ratio_vs_published_92", "one_core_minutes_70", "one_job_minutes_92"),
     },
+    "autoscaling_simulator": {
+        *("batch_steps_per_s", "gym_steps_per_s", "reference_steps_per_s", "reset_us", "growth", "compile_or_load_s"),
+        *("ratio_vs_reference", "gym_ratio_vs_reference", "ratio_vs_published_best"),
+    },
     "policy_inference": {
         *("p50_us", "decision_p50_us", "torch_p50_us", "torch_network_p50_us", "torch_module_p50_us"),
         *("ratio_vs_torch", "resident_mb_added", "torch_resident_mb_added"),
@@ -49,6 +55,9 @@ PROMISED = {
     "ppo_throughput": {
         *("steps_per_cpu_s", "collect_share", "cpu_s_to_quality", "cpu_s_to_quality_unmasked"),
         *("ratio_vs_sb3", "ratio_vs_sb3_same_products", "time_to_quality_ratio", "time_to_quality_ratio_unmasked"),
+    },
+    "autoscaling_baselines": {
+        *("T2_constant", "T2_queue_rule", "T2_bound", "T2_queue_rule_vs_constant", "T2_queue_rule_vs_bound"),
     },
 }
 MAY_BE_ZERO = {
@@ -63,9 +72,11 @@ TARGETS = {
     "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},
     "footprint": {"ready_s", "idle_rss_mb", "heavy_import_count"},
     "soak": {"rss_last_vs_tenth", "unexplained_decisions", "replay_differs"},
+    "autoscaling_simulator": {"batch_steps_per_s", "gym_steps_per_s", "reset_us", "growth"},
     "policy_inference": {"ratio_vs_torch"},
     "ppo_throughput": {"ratio_vs_sb3", "time_to_quality_ratio"},
     "coevolution_calibration": {"minutes_off_70", "minutes_off_92", "utilisation_off_70", "utilisation_off_92"},
+    "autoscaling_baselines": set(),
 }
 
 

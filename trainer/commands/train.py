@@ -67,7 +67,8 @@ def register(app: typer.Typer) -> None:
 def autoscaling(
     task: Annotated[str, typer.Option(metavar="NAME", help="What to learn, see below.")] = "train-fit",
     preset: Annotated[
-        str, typer.Option(metavar="NAME", help="Settings to start from: default, published (as in the paper), fit, text.")
+        str,
+        typer.Option(metavar="NAME", help="Settings to start from: default, published (as in the paper), fit, text."),
     ] = "default",
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, exploration and worlds.")] = 0,
     seeds: Annotated[

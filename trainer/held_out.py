@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from trainer.tasks import SELECTION_SEED
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Mean cost of held-out episodes, dollars, by most probable and by drawn actions; mean length of the former."""
+    """Cost of held-out episodes by most probable and by drawn actions, see `Judge.score`; mean steps of the former."""
 
     greedy: float
     sampled: float
@@ -25,7 +26,8 @@ class HeldOut:
 class Judge:
     """The same `episodes` held-out episodes each time, greedy and sampled, over `traces` traces in turn.
 
-    worlds: twice as many copies. most_steps: an episode that is not over by then counts with its cost so far.
+    worlds: twice as many copies. most_steps: an episode that is not over by then counts with its cost so far. par,
+    families [traces]: what each trace costs under a rule, dollars, and what it is an example of; none for neither.
     """
 
     worlds: Worlds
@@ -34,6 +36,22 @@ class Judge:
     heads: int
     masked: bool
     most_steps: int
+    par: Sequence[float] = ()
+    families: Sequence[str] = ()
+
+    def score(self, costs: Doubles) -> float:
+        """Return the mean cost, dollars; where there is a par, how costs relate to it instead.
+
+        That is the mean over families of their mean ratio, and half as much as the worst family lies above 1 on top: a
+        policy that is cheap on the whole and dear on one kind of load is not what is wanted.
+        """
+        if not self.par:
+            return float(costs.mean())
+        which = np.arange(costs.size) % self.traces
+        ratios = costs / np.asarray(self.par)[which]
+        families = np.asarray(self.families or ("",) * self.traces)[which]
+        means = [float(ratios[families == family].mean()) for family in dict.fromkeys(families.tolist())]
+        return float(np.mean(means)) + 0.5 * max(max(means) - 1.0, 0.0)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -55,7 +73,7 @@ class Judge:
             most_steps=self.most_steps,
             rng=np.random.default_rng(SELECTION_SEED),
         )
-        return HeldOut(float(costs[greedy].mean()), float(costs[~greedy].mean()), float(lengths[greedy].mean()))
+        return HeldOut(self.score(costs[greedy]), self.score(costs[~greedy]), float(lengths[greedy].mean()))
 
 
 def play(

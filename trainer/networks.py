@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Protocol, cast
 
@@ -40,8 +41,11 @@ class PolicyValueNetwork(nn.Module):
 
     features: F. logits: A = heads x choices. hidden: memory size H (recurrent kinds). Heads: `policy` and `value`,
     linear. Trunks: `LstmTrunk`, `GruTrunk`, `MlpTrunk`. Orthogonal initialisation from `seed`, gain 0.01 for the logits
-    and 1 elsewhere. Raises BadInput for sizes below 1.
+    and 1 elsewhere. gains: factors by which the features are multiplied first, for features that are small beside the
+    others; none for 1 everywhere. Raises BadInput for sizes below 1 and gains that do not fit.
     """
+
+    gains: Tensor | None
 
     def __init__(
         self,
@@ -51,12 +55,16 @@ class PolicyValueNetwork(nn.Module):
         hidden: int = 128,
         *,
         forget_bias: float = 1.0,
+        gains: Sequence[float] = (),
         seed: int = 0,
     ) -> None:
         super().__init__()
         if min(features, logits, hidden) < 1:
             raise BadInput("features, logits, hidden", (features, logits, hidden), "give 1 or more of each")
+        if gains and (len(gains) != features or not all(gain > 0 for gain in gains)):
+            raise BadInput("gains", tuple(gains), f"give {features} numbers above 0, or none")
         generator = torch.Generator().manual_seed(seed)
+        self.register_buffer("gains", torch.tensor(gains) if gains else None, persistent=False)
         self.kind, self.features, self.logits = NetworkKind(kind), features, logits
         self.trunk: LstmTrunk | GruTrunk | MlpTrunk
         if self.kind is NetworkKind.LSTM:
@@ -93,20 +101,33 @@ class PolicyValueNetwork(nn.Module):
         observations [T, B, F]; starts [T, B], 1 where an episode starts (the memory is dropped there); memory [B, H]
         before the first step. Only one unroll of a size may wait for its gradient at a time: buffers are reused.
         """
-        both = nn.functional.linear(self.trunk.unroll(observations, starts, memory), *self.head())
+        both = nn.functional.linear(self.trunk.unroll(self._scaled(observations), starts, memory), *self.head())
         return both[..., :-1], both[..., -1]
 
     def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
         """Return logits [B, A], values [B] and the next memory for observations [B, F], in plain torch operations."""
-        output, memory = self.trunk.step(observations, memory)
+        output, memory = self.trunk.step(self._scaled(observations), memory)
         both = nn.functional.linear(output, *self.head())
         return both[:, :-1], both[:, -1], memory
 
     def actor(self, batch: int) -> Actor:
         """Return an actor with today's weights and no memory yet."""
-        if isinstance(self.trunk, LstmTrunk) and self.trunk.fast:
-            return LstmActor(self.trunk.weight, *self.head(), batch)
+        trunk = (self if self.gains is None else self.folded()).trunk
+        if isinstance(trunk, LstmTrunk) and trunk.fast:
+            return LstmActor(trunk.weight, *self.head(), batch)
         return TorchActor(self, batch)
+
+    def folded(self) -> PolicyValueNetwork:
+        """Return a network that answers alike and has no gains: they are part of its weights."""
+        other = PolicyValueNetwork(self.kind, self.features, self.logits, self.hidden_size or 1)
+        other.load_state_dict(self.state_dict())
+        if self.gains is not None:
+            with torch.no_grad():
+                other.trunk.scale_inputs(self.gains)
+        return other
+
+    def _scaled(self, observations: Tensor) -> Tensor:
+        return observations if self.gains is None else observations * self.gains
 
 
 def _linear(inputs: int, outputs: int, gain: float, generator: torch.Generator) -> nn.Linear:
@@ -152,6 +173,10 @@ class LstmTrunk(nn.Module):
         outputs: Tensor = cast(Any, UnrolledLstm).apply(self.weight, found)
         return outputs
 
+    def scale_inputs(self, gains: Tensor) -> None:
+        """Multiply the weights of each feature by its gain."""
+        self.weight[self.width : -1] *= gains[:, None]
+
     def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Return the output [B, H] and the next memory."""
         hidden, cell = lstm_step(self.weight, observations, *memory)
@@ -184,6 +209,10 @@ class GruTrunk(nn.Module):
             outputs.append(hidden)
         return torch.stack(outputs)
 
+    def scale_inputs(self, gains: Tensor) -> None:
+        """Multiply the weights of each feature by its gain."""
+        self.input_weight[:-1] *= gains[:, None]
+
     def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Return the output [B, H] and the next memory."""
         (hidden,) = memory
@@ -213,6 +242,11 @@ class MlpTrunk(nn.Module):
     def unroll(self, observations: Tensor, starts: Tensor, memory: Memory) -> Tensor:
         """Return the outputs [T, B, 64]."""
         return self.step(observations, memory)[0]
+
+    def scale_inputs(self, gains: Tensor) -> None:
+        """Multiply the weights of each feature by its gain."""
+        first = cast(nn.Linear, self.layers[0])
+        first.weight *= gains
 
     def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Return the output [..., 64]; there is no memory."""

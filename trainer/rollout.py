@@ -60,7 +60,7 @@ class Plan:
 
     heads: actions chosen per step. masked: hide actions without an effect. weights [traces]: chance of each trace for
     an episode; jobs: of each trace. Added to the rewards: progress_reward, dollars over an episode, paid as jobs
-    finish; time_price, dollars that a step costs.
+    finish; time_price, dollars that a step costs. scales [traces]: rewards are divided by them; none for 1 everywhere.
     """
 
     heads: int
@@ -71,6 +71,7 @@ class Plan:
     jobs: Sequence[int]
     progress_reward: float = 0.0
     time_price: float = 0.0
+    scales: Sequence[float] = ()
 
 
 @dataclass(slots=True)
@@ -153,6 +154,7 @@ class Collector:
         heads, batch = plan.heads, plan.batch
         self._heads, self._choices = heads, worlds.n_actions // heads
         self._jobs = np.maximum(np.asarray(plan.jobs, dtype=np.float64), 1.0)
+        self._scales = np.asarray(plan.scales or np.ones(self._jobs.size), dtype=np.float64)
         self._episodes = 0
         self.batch = batch
         self._seeds = np.zeros(batch, dtype=np.int64)
@@ -260,6 +262,8 @@ class Collector:
             done = self._worlds.finished
             rewards += self._plan.progress_reward * (done - self._finished) / self._jobs[self._traces]
             self._finished = done.copy()
+        if self._plan.scales:
+            rewards /= self._scales[self._traces]
         return rewards, terminated | truncated, truncated
 
     def _draw_episodes(self, where: Bools) -> None:

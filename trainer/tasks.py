@@ -19,12 +19,19 @@ from domain.errors import BadInput
 from domain.workload import DEFAULT_RAM_GB, Trace, make_trace
 from simulator.autoscaling import AutoscalingBatch
 from simulator.reference import SimulationConfig, preset
+from simulator.reference.configuration import Billing, Dispatch
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand, train_text
+from trainer.episodes import run_many
+from trainer.release_mixture import mixture, usual_cost
 from trainer.rollout import Worlds
 
 TRAINING_SEED, SELECTION_SEED = 1_000_000, 900_000
 RANDOM_TRACES, SELECTION_TRACES = 256, 16
 IDLE_TAIL_S, BURST_SIZE = 4 * 3600.0, 10
+RELEASE_TRACES = 64
+"""Per family of `trainer.release_mixture`."""
+RELEASE_PAR = "queue-rule:horizon_s=300,idle_s=0,skip_cooling=true"
+"""The queue rule, tuned on random traces in the live-like world (seeds 500,000 to 500,023)."""
 
 
 class MakeWorlds(Protocol):
@@ -45,12 +52,16 @@ def kernel_worlds(
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One world with its traces, each drawn with its share in `weights`, until `until` (0..1) of all steps are done."""
+    """One world with its traces, each drawn with its share in `weights`, until `until` (0..1) of all steps are done.
+
+    scales: dollars per trace by which its rewards are divided, so that large loads do not count for more; none for 1.
+    """
 
     config: SimulationConfig
     traces: tuple[Trace, ...]
     weights: tuple[float, ...] = ()
     until: float = 1.0
+    scales: tuple[float, ...] = ()
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
@@ -70,7 +81,8 @@ class Task:
     """What to learn: stages in order; the last one's world with `selection` traces judges checkpoints.
 
     progress_reward, time_price_per_minute: dollars, added to what the configuration of a run asks for (§18: with a
-    discount below 1 a closed loop rewards delay unless progress is paid and time has a price).
+    discount below 1 a closed loop rewards delay unless progress is paid and time has a price). par, families: of each
+    selection trace, what a rule pays for it, and what it is an example of; checkpoints are then chosen by the ratio.
     """
 
     name: str
@@ -78,6 +90,8 @@ class Task:
     selection: tuple[Trace, ...]
     progress_reward: float = 0.0
     time_price_per_minute: float = 0.0
+    par: tuple[float, ...] = ()
+    families: tuple[str, ...] = ()
 
     @property
     def world(self) -> SimulationConfig:
@@ -149,6 +163,30 @@ def _live_like() -> Task:
     return Task("live-like", (stage,), _mixture(SELECTION_SEED, SELECTION_TRACES))
 
 
+def _release(name: str, world: SimulationConfig) -> Task:
+    """The policy that ships: every family of load, none weighing more than its share, chosen where it is worst."""
+    price = min(kind.price_per_hour / kind.cores for kind in world.types)
+    least = sum(n * kind.price_per_hour for n, kind in zip(world.minimum, world.types, strict=True))
+    shown = mixture(TRAINING_SEED, RELEASE_TRACES, world.max_cores)
+    scales = tuple(usual_cost(trace, price, least) for trace in shown.traces)
+    held = mixture(SELECTION_SEED, SELECTION_TRACES // 2, world.max_cores)
+    runs = [run_many(RELEASE_PAR, world, (trace,), (SELECTION_SEED + k,))[0] for k, trace in enumerate(held.traces)]
+    stage = Stage(world, shown.traces, shown.weights, scales=scales)
+    return Task(name, (stage,), held.traces, par=tuple(run.cost for run in runs), families=held.families)
+
+
+def dry_run_world() -> SimulationConfig:
+    """Return the world of the dry run's fleet: 3 VMs of each type at most, jobs spread as by workers that pull them."""
+    return preset(
+        "live-like",
+        limits=(3, 3, 3),
+        initial=(1, 0, 0),
+        dispatch=Dispatch.NEXT_FIT,
+        billing=Billing.EXACT,
+        integral_penalty=True,
+    )
+
+
 def _curriculum() -> Task:
     """Fixed batches first, then random ones, then random ones with a cool-down (§10)."""
     randoms = _random_traces(TRAINING_SEED, RANDOM_TRACES)
@@ -169,6 +207,8 @@ TASKS: Mapping[str, Callable[[], Task]] = MappingProxyType(
         "coevolution": _coevolution,
         "live-like": _live_like,
         "curriculum": _curriculum,
+        "release": lambda: _release("release", preset("live-like")),
+        "release-small": lambda: _release("release-small", dry_run_world()),
     }
 )
 

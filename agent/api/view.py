@@ -255,8 +255,9 @@ def installed_version() -> str:
 
 
 def model_check(standing: Standing) -> Check:
-    """Say which model is held ready. A refused one does not make the agent unready: the rules stand in for it."""
+    """Say which model is held ready. A refused one does not make the agent unready: another decides in its place."""
     refusal = standing.problems.get(MODEL_PROBLEM)
     if refusal:
-        return Check("model", True, f"refused, the rules stand in: {refusal}")
+        instead = f"{standing.model[:12]} stays" if standing.model else "the rules stand in"
+        return Check("model", True, f"refused, {instead}: {refusal}")
     return Check("model", True, f"{standing.model[:12]} is ready" if standing.model else "none is set")

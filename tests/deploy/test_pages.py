@@ -18,7 +18,10 @@ from tests.deploy.test_monitoring import anchors
 
 PAGES = [
     ROOT / "docs" / f"{name}.md"
-    for name in ("install", "instrument", "operating", "troubleshooting", "threat-model", "worker-hook")
+    for name in (
+        *("install", "instrument", "operating", "troubleshooting", "threat-model", "worker-hook"),
+        *("learned-policy", "rehearse"),
+    )
 ]
 GROUP: Any = typer.main.get_command(program())
 VERBS = {verb: GROUP.get_command(None, verb) for verb in GROUP.list_commands(None)}

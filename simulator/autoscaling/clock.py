@@ -6,9 +6,9 @@ import math
 
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.dispatch import dispatch
-from simulator.autoscaling.fleet import end_boots
-from simulator.autoscaling.jobs import finish_next
-from simulator.autoscaling.layout import Copy
+from simulator.autoscaling.fleet import end_boots, find_next_reclaim, withdraw
+from simulator.autoscaling.jobs import evict, finish_next
+from simulator.autoscaling.layout import READY, Copy
 from simulator.autoscaling.memory import (
     fixed_at,
     job_at,
@@ -21,13 +21,13 @@ from simulator.autoscaling.memory import (
     trace_at,
     vm_at,
 )
-from simulator.autoscaling.waiting import submit_closed_loop, submit_fixed
+from simulator.autoscaling.waiting import submit_fixed, submit_released
 
 
 @compiled
 def _next_time(copy: Copy) -> float:
     """Return the time of the next event, inf when there is none."""
-    time = float(copy.next_boot)
+    time: float = min(copy.next_boot, copy.next_reclaim)
     if copy.running > 0:
         time = min(time, running_at(copy, 0).end)
     if not copy.closed_loop:
@@ -40,6 +40,36 @@ def _next_time(copy: Copy) -> float:
     if copy.next_fixed < trace.fixed:
         time = min(time, job_at(copy, fixed_at(copy, copy.next_fixed).index).arrival_s)
     return time
+
+
+@compiled
+def _first_due(copy: Copy, taken: bool) -> int:
+    """Return the slot of the first VM requested that is noticed, or taken back, now; -1 for none."""
+    first = -1
+    for slot in range(copy.vm_slots):
+        meter, vm = meter_at(copy, slot), vm_at(copy, slot)
+        due = meter.taken_at if taken else meter.notice_at
+        if vm.state >= READY and due == copy.now and (first < 0 or vm.number < vm_at(copy, first).number):
+            first = slot
+    return first
+
+
+@compiled
+def reclaim(copy: Copy) -> None:
+    """Give notice to the spot VMs whose time has come, then take back those whose notice has run out (§12.2)."""
+    slot = _first_due(copy, False)
+    while slot >= 0:
+        copy.reclaimed += 1
+        meter = meter_at(copy, slot)
+        meter.notice_at, meter.taken_at = math.inf, copy.now + settings_of(copy).reclaim_notice_s
+        if vm_at(copy, slot).state == READY:
+            withdraw(copy, slot)
+        slot = _first_due(copy, False)
+    slot = _first_due(copy, True)
+    while slot >= 0:
+        evict(copy, slot)
+        slot = _first_due(copy, True)
+    find_next_reclaim(copy)
 
 
 @compiled
@@ -80,9 +110,10 @@ def run_until(copy: Copy, end: float) -> None:
         if copy.next_boot == time:
             end_boots(copy)
         if copy.closed_loop:
-            submit_closed_loop(copy)
-        else:
-            submit_fixed(copy)
+            submit_released(copy)
+        if copy.next_reclaim == time:
+            reclaim(copy)
+        submit_fixed(copy)
         dispatch(copy)
     _move_clock(copy, end)
     if copy.next_reading <= end:

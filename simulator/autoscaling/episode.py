@@ -38,7 +38,7 @@ _SAMPLED = list(CpuSampling).index(CpuSampling.SAMPLED)
 def reset_copy(copy: Copy, seed: int, trace_index: int) -> None:
     """Begin an episode: initial fleet ready, clock 0, all jobs to come."""
     trace = trace_at(copy, trace_index)
-    copy.now, copy.next_boot, copy.next_reading = 0.0, math.inf, math.inf
+    copy.now, copy.next_boot, copy.next_reading, copy.next_reclaim = 0.0, math.inf, math.inf, math.inf
     copy.seed, copy.trace = np.uint64(seed), trace_index
     copy.jobs_at, copy.jobs, copy.closed_loop = trace.jobs_at, trace.jobs, trace.closed_loop
     copy.steps = copy.head = copy.submitted = copy.submitted_before = copy.next_fixed = 0
@@ -50,7 +50,7 @@ def reset_copy(copy: Copy, seed: int, trace_index: int) -> None:
     copy.busy_core_s = copy.ready_core_s = copy.waiting_job_s = copy.allocated = 0.0
     copy.burst_open = copy.bursts = copy.bursts_answered = 0
     copy.burst_since, copy.burst_wait_s = math.inf, 0.0
-    copy.interruptions = copy.removal_draws = copy.peak_cores = 0
+    copy.interruptions = copy.reclaimed = copy.removal_draws = copy.peak_cores = 0
     copy.rent_dollars = copy.rent_units = copy.penalty_dollars = copy.penalty_units = 0
     copy.step_rent = copy.step_penalty = 0
     copy.over = trace.jobs == 0
@@ -62,7 +62,7 @@ def reset_copy(copy: Copy, seed: int, trace_index: int) -> None:
         stage_left_at(copy, stage).index = stage_at(copy, stage).jobs
     for kind in range(copy.kinds):
         count = count_at(copy, kind)
-        count.present = count.ready = count.booting = count.requests = 0
+        count.present = count.ready = count.booting = count.requests = count.made = 0
         count.added_at = count.removed_at = -math.inf
         count.cooling_out = count.cooling_in = 0
         count.step_added = count.step_removed = count.step_refused = 0

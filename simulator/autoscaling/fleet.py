@@ -23,7 +23,7 @@ from simulator.autoscaling.memory import (
 )
 from simulator.autoscaling.philox import draw
 from simulator.reference.configuration import Billing
-from simulator.reference.streams import BOOT
+from simulator.reference.streams import BOOT, RECLAIM
 
 _HOUR_MS = 3_600_000
 _MINIMUM_CHARGE_MS = 60_000
@@ -52,6 +52,7 @@ def new_vm(copy: Copy, kind: int) -> int:
     meter.busy_core_s = meter.step_busy_core_s = meter.counted_to = 0.0
     meter.cpu_readings = meter.ram_readings = 0.0
     meter.readings = 0
+    meter.notice_at = meter.taken_at = math.inf
     copy.next_number += 1
     copy.rate_micro += of_kind.price_micro
     count_at(copy, kind).present += 1
@@ -88,9 +89,15 @@ def make_ready(copy: Copy, slot: int) -> None:
         place -= 1
     ready_at(copy, place).slot = slot
     copy.ready += 1
-    count_at(copy, vm.kind).ready += 1
+    count, of_kind = count_at(copy, vm.kind), kind_at(copy, vm.kind)
+    count.ready += 1
     copy.free_cores += vm.cores
     copy.ready_cores += vm.cores
+    if of_kind.reclaims_per_hour > 0:
+        share = draw(copy.seed, RECLAIM, whole(vm.kind), count.made)
+        meter.notice_at = copy.now - math.log1p(-share) * 3600.0 / of_kind.reclaims_per_hour
+        copy.next_reclaim = min(copy.next_reclaim, meter.notice_at)
+    count.made += 1
     if copy.burst_open and copy.burst_since < math.inf:
         copy.bursts_answered += 1
         copy.burst_wait_s += copy.now - copy.burst_since
@@ -112,12 +119,14 @@ def _leave_boot(copy: Copy, place: int) -> int:
 
 @compiled
 def end_boots(copy: Copy) -> None:
-    """Make every VM ready whose boot ends now."""
+    """Make every VM ready whose boot ends now, in request order."""
     while copy.next_boot == copy.now:
-        place = 0
-        while vm_at(copy, booting_slot(copy, place)).ready_at != copy.now:
-            place += 1
-        make_ready(copy, _leave_boot(copy, place))
+        first = -1
+        for place in range(copy.booting):
+            vm = vm_at(copy, booting_slot(copy, place))
+            if vm.ready_at == copy.now and (first < 0 or vm.number < vm_at(copy, booting_slot(copy, first)).number):
+                first = place
+        make_ready(copy, _leave_boot(copy, first))
 
 
 @compiled
@@ -132,8 +141,8 @@ def cancel_boot(copy: Copy, kind: int) -> None:
 
 
 @compiled
-def leave_ready(copy: Copy, slot: int) -> None:
-    """Take a VM out of the ready ones, with its cores; what runs on it is the caller's to settle."""
+def withdraw(copy: Copy, slot: int) -> None:
+    """Give a ready VM no more jobs; it leaves when it has none, which may be now."""
     vm = vm_at(copy, slot)
     copy.ready -= 1
     place = 0
@@ -145,27 +154,35 @@ def leave_ready(copy: Copy, slot: int) -> None:
     count_at(copy, vm.kind).ready -= 1
     copy.ready_cores -= vm.cores
     copy.free_cores -= vm.free
-
-
-@compiled
-def drain(copy: Copy, slot: int) -> None:
-    """Let a VM that is no longer among the ready ones leave when its last job ends."""
-    vm = vm_at(copy, slot)
-    vm.state = DRAINING
     copy.busy_cores -= vm.cores - vm.free
+    vm.state = DRAINING
+    if vm.jobs == 0:
+        depart(copy, slot)
 
 
 @compiled
 def depart(copy: Copy, slot: int) -> None:
     """Give a VM back, paying what it owes up to now."""
-    vm, settings = vm_at(copy, slot), settings_of(copy)
-    if settings.billing != _BY_STEP:
+    vm, meter = vm_at(copy, slot), meter_at(copy, slot)
+    if settings_of(copy).billing != _BY_STEP:
         copy.step_rent += owed(copy, slot)
     vm.state = GONE
     copy.rate_micro -= kind_at(copy, vm.kind).price_micro
     count_at(copy, vm.kind).present -= 1
     free_slot_at(copy, copy.free_slots).slot = slot
     copy.free_slots += 1
+    if meter.notice_at < math.inf or meter.taken_at < math.inf:
+        find_next_reclaim(copy)
+
+
+@compiled
+def find_next_reclaim(copy: Copy) -> None:
+    """Note when the provider next gives notice to a spot VM or takes one back."""
+    copy.next_reclaim = math.inf
+    for slot in range(copy.vm_slots):
+        if vm_at(copy, slot).state >= READY:
+            meter = meter_at(copy, slot)
+            copy.next_reclaim = min(copy.next_reclaim, meter.notice_at, meter.taken_at)
 
 
 @compiled

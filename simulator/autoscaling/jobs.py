@@ -5,7 +5,7 @@ from __future__ import annotations
 from domain.workload import WHOLE_VM
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.fleet import count_busy, depart
-from simulator.autoscaling.layout import DRAINING, Copy
+from simulator.autoscaling.layout import DRAINING, GONE, Copy
 from simulator.autoscaling.memory import (
     gathered_at,
     kind_at,
@@ -182,9 +182,11 @@ def work_lost(copy: Copy, slot: int) -> float:
 
 
 @compiled
-def interrupt_all(copy: Copy, slot: int) -> None:
-    """Send the jobs of a VM back to the queue, with their progress lost or kept (§2.4)."""
+def evict(copy: Copy, slot: int) -> None:
+    """Send the jobs of a withdrawn VM back to the queue, with their progress lost or kept, and the VM away (§2.4)."""
     vm = vm_at(copy, slot)
+    if vm.state == GONE:
+        return
     now, keep = copy.now, settings_of(copy).removal_mode == _CHECKPOINT
     for index in range(gather(copy, slot)):
         entry = running_at(copy, gathered_at(copy, index).index)
@@ -195,7 +197,6 @@ def interrupt_all(copy: Copy, slot: int) -> None:
             cores = vm.cores if width == WHOLE_VM else width
             vm.free += cores
             vm.jobs -= 1
-            copy.busy_cores -= cores
             copy.executing -= 1
             copy.interruptions += 1
             copy.executed_core_s += cores * elapsed
@@ -210,6 +211,7 @@ def interrupt_all(copy: Copy, slot: int) -> None:
             copy.waiting += 1
         entry.slot = -1
     _forget_interrupted(copy)
+    depart(copy, slot)
 
 
 @compiled

@@ -43,10 +43,8 @@ SETTINGS = np.dtype(
         ("backfill", "i8"),
         ("cancel_booting", "i8"),
         ("bill_from_ready", "i8"),
+        ("reclaim_notice_s", "f8"),
         ("integral_penalty", "i8"),
-        # The fields below say what may be left out because nobody can see it.
-        ("fractions_exact", "i8"),
-        ("largest_cores", "i8"),
     ],
     align=True,
 )
@@ -59,6 +57,7 @@ KINDS = np.dtype(
         ("speed", "f8"),
         ("boot_low_s", "f8"),
         ("boot_high_s", "f8"),
+        ("reclaims_per_hour", "f8"),
         ("price_micro", "i8"),
         ("limit", "i8"),
         ("minimum", "i8"),
@@ -127,6 +126,7 @@ COPIES = np.dtype(
         ("now", "f8"),
         ("next_boot", "f8"),
         ("next_reading", "f8"),
+        ("next_reclaim", "f8"),
         ("seed", "u8"),
         ("steps", "i8"),
         ("trace", "i8"),
@@ -164,6 +164,7 @@ COPIES = np.dtype(
         ("ready_core_s", "f8"),
         ("waiting_job_s", "f8"),
         ("interruptions", "i8"),
+        ("reclaimed", "i8"),
         ("removal_draws", "i8"),
         ("burst_open", "i8"),
         ("burst_since", "f8"),
@@ -195,6 +196,7 @@ COUNTS = np.dtype(
         ("ready", "i8"),
         ("booting", "i8"),
         ("requests", "i8"),
+        ("made", "i8"),
         ("added_at", "f8"),
         ("removed_at", "f8"),
         ("cooling_out", "i8"),
@@ -233,13 +235,15 @@ METERS = np.dtype(
         ("busy_core_s", "f8"),
         ("step_busy_core_s", "f8"),
         ("counted_to", "f8"),
+        ("notice_at", "f8"),
+        ("taken_at", "f8"),
         ("cpu_readings", "f8"),
         ("ram_readings", "f8"),
         ("readings", "i8"),
     ],
     align=True,
 )
-"""What only some ways of billing and of measuring CPU need of a VM."""
+"""What only some settings need of a VM: its bill, its CPU over time, and when a spot VM is noticed and taken back."""
 
 RUNNING = np.dtype(
     [

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.autoscaling.compiled import compiled
-from simulator.autoscaling.fleet import cancel_boot, count_busy, depart, drain, leave_ready, request
-from simulator.autoscaling.jobs import interrupt_all, work_lost
+from simulator.autoscaling.fleet import cancel_boot, request, withdraw
+from simulator.autoscaling.jobs import evict, work_lost
 from simulator.autoscaling.layout import Copy, Records
 from simulator.autoscaling.memory import count_at, kind_at, ready_slot, settings_of, vm_at
 from simulator.autoscaling.philox import draw
 from simulator.reference.actions import MULTI_CHANGES
-from simulator.reference.configuration import CooldownScope, CpuSampling, RemovalChoice, RemovalMode
+from simulator.reference.configuration import CooldownScope, RemovalChoice, RemovalMode
 from simulator.reference.streams import REMOVAL
 
 _PER_TYPE = list(CooldownScope).index(CooldownScope.PER_TYPE)
@@ -20,7 +20,6 @@ _PER_DIRECTION = list(CooldownScope).index(CooldownScope.PER_DIRECTION)
 _NEWEST = list(RemovalChoice).index(RemovalChoice.NEWEST)
 _LEAST_WORK_LOST = list(RemovalChoice).index(RemovalChoice.LEAST_WORK_LOST)
 _DRAIN = list(RemovalMode).index(RemovalMode.DRAIN)
-_AVERAGE = list(CpuSampling).index(CpuSampling.AVERAGE)
 _CHANGES = np.array(MULTI_CHANGES, dtype=np.int64)
 CHANGES = len(MULTI_CHANGES)
 
@@ -88,14 +87,9 @@ def _remove(copy: Copy, kind: int) -> None:
         cancel_boot(copy, kind)
         return
     slot = victim(copy, kind, True)
-    leave_ready(copy, slot)
-    if settings.cpu_sampling == _AVERAGE:
-        count_busy(copy, slot)
-    if settings.removal_mode == _DRAIN and vm_at(copy, slot).jobs > 0:
-        drain(copy, slot)
-        return
-    interrupt_all(copy, slot)
-    depart(copy, slot)
+    withdraw(copy, slot)
+    if settings.removal_mode != _DRAIN:
+        evict(copy, slot)
 
 
 @compiled

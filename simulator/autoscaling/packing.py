@@ -49,6 +49,7 @@ from simulator.reference.jobs import JobColumns
 _SAME_NAME = (
     *("step_s", "cooldown_s", "sample_interval_s", "samples_needed", "idle_cpu"),
     *("base_ram_gb", "max_steps", "max_cores", "backfill", "cancel_booting", "bill_from_ready", "integral_penalty"),
+    "reclaim_notice_s",
 )
 _ENUMERATIONS = {
     "dispatch": Dispatch,
@@ -60,7 +61,7 @@ _ENUMERATIONS = {
 }
 _ELSEWHERE = (
     *("types", "limits", "minimum", "initial", "speed", "waiting_price_per_hour"),
-    *("boot_low_s", "boot_high_s", "boot_lows_s", "boot_highs_s"),
+    *("boot_low_s", "boot_high_s", "boot_lows_s", "boot_highs_s", "reclaims_per_hour"),
 )
 _LARGEST_STEP_CHARGE = 2**62
 
@@ -151,6 +152,7 @@ def _kinds(config: SimulationConfig) -> Records:
     kinds["ram_gb"] = [kind.memory_gb for kind in config.types]
     kinds["speed"] = config.speeds
     kinds["boot_low_s"], kinds["boot_high_s"] = zip(*config.boot_ranges_s, strict=True)
+    kinds["reclaims_per_hour"] = config.reclaims_per_hour or 0.0
     kinds["price_micro"] = [round(kind.price_per_hour * 1_000_000) for kind in config.types]
     kinds["by_size"] = sorted(range(len(config.types)), key=lambda k: -config.cores[k])
     return kinds

@@ -49,6 +49,7 @@ def measures_of(worlds: Worlds, copy: int, config: SimulationConfig) -> Measures
         lost_core_s=float(row["lost_core_s"]),
         peak_cores=int(row["peak_cores"]),
         bursts=int(row["bursts"]),
+        reclaimed=int(row["reclaimed"]),
         first_core_s=float(row["burst_wait_s"]) / answered if answered else 0.0,
     )
 

@@ -100,7 +100,13 @@ def oldest_arrival(copy: Copy) -> float:
 
 @compiled
 def submit_fixed(copy: Copy) -> None:
-    """Submit the jobs of an open trace that arrive now."""
+    """Submit the jobs whose own arrival is now."""
+    if copy.closed_loop:
+        fixed = trace_at(copy, copy.trace).fixed
+        while copy.next_fixed < fixed and job_at(copy, fixed_at(copy, copy.next_fixed).index).arrival_s == copy.now:
+            _submit(copy, whole(fixed_at(copy, copy.next_fixed).index))
+            copy.next_fixed += 1
+        return
     now, next_fixed, queued = copy.now, copy.next_fixed, copy.queued_core_s
     while next_fixed < copy.jobs:
         job = job_at(copy, next_fixed)
@@ -115,16 +121,11 @@ def submit_fixed(copy: Copy) -> None:
 
 
 @compiled
-def submit_closed_loop(copy: Copy) -> None:
-    """Submit the jobs of a closed loop that arrive now: first those released, then those with a time of their own."""
-    now = copy.now
-    while copy.pending_head < copy.pending_end and pending_at(copy, copy.pending_head).time == now:
+def submit_released(copy: Copy) -> None:
+    """Submit the jobs of a closed loop whose pause after their release ends now."""
+    while copy.pending_head < copy.pending_end and pending_at(copy, copy.pending_head).time == copy.now:
         _submit(copy, whole(pending_at(copy, copy.pending_head).job))
         copy.pending_head += 1
-    fixed = trace_at(copy, copy.trace).fixed
-    while copy.next_fixed < fixed and job_at(copy, fixed_at(copy, copy.next_fixed).index).arrival_s == now:
-        _submit(copy, whole(fixed_at(copy, copy.next_fixed).index))
-        copy.next_fixed += 1
 
 
 @compiled

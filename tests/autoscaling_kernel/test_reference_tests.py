@@ -8,16 +8,32 @@ from typing import Any
 import pytest
 
 from simulator.autoscaling import FastSimulation
-from tests.simulator import baseline_runs, test_closed_forms, test_coevolution, test_edge_cases
+from tests.simulator import (
+    baseline_runs,
+    test_closed_forms,
+    test_coevolution,
+    test_edge_cases,
+    test_spot_and_starts,
+)
 
-REFERENCE_ONLY = {"test_two_processes_with_one_seed_see_the_same_bits"}
+ELSEWHERE = {
+    # Names the reference in a program of its own; see test_batch for the kernel.
+    "test_two_processes_with_one_seed_see_the_same_bits",
+    # The kernel starts jobs at once.
+    "test_a_start_takes_its_latency_on_the_core",
+    "test_a_vm_that_goes_before_its_jobs_run_sends_them_back_without_loss",
+    "test_a_draining_vm_runs_the_jobs_that_had_its_cores",
+    "test_jobs_and_cores_are_conserved_with_starts_and_reclaims",
+}
+
+MODULES = (test_edge_cases, test_closed_forms, test_coevolution, test_spot_and_starts)
 
 
 def cases(*modules: ModuleType) -> Iterator[Any]:
     """Yield every test of the modules that runs a simulation, with its marks."""
     for module in modules:
         for name, test in vars(module).items():
-            if name.startswith("test_") and name not in REFERENCE_ONLY and callable(test):
+            if name.startswith("test_") and name not in ELSEWHERE and callable(test):
                 rows = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
                 marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name != "parametrize"]
                 if rows:
@@ -27,7 +43,7 @@ def cases(*modules: ModuleType) -> Iterator[Any]:
                     yield pytest.param(test, (), marks=marks, id=name)
 
 
-@pytest.mark.parametrize(("test", "row"), list(cases(test_edge_cases, test_closed_forms, test_coevolution)))
+@pytest.mark.parametrize(("test", "row"), list(cases(*MODULES)))
 def test_the_compiled_simulator_passes_the_reference_simulators_test(
     test: Callable[..., None], row: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ Action = int | tuple[int, ...] | list[Order]
 
 @st.composite
 def configs(draw: st.DrawFn) -> SimulationConfig:
-    """Draw a configuration: one to four VM types and every option there is."""
+    """Draw a configuration: one to four VM types and every option that the kernel has."""
     kinds = draw(st.integers(1, 4))
     prices = st.sampled_from([0.0, 0.086, 0.2, 0.4, 1.234567])
     types = tuple(
@@ -41,6 +41,7 @@ def configs(draw: st.DrawFn) -> SimulationConfig:
     if draw(st.booleans()):
         lows = tuple(draw(st.sampled_from([0.0, 40.0, 90.0])) for _ in range(kinds))
         boots |= {"boot_lows_s": lows, "boot_highs_s": tuple(x + draw(st.sampled_from([0.0, 30.0])) for x in lows)}
+    spot = draw(st.booleans())
     return SimulationConfig(
         types=types,
         limits=limits,
@@ -66,6 +67,8 @@ def configs(draw: st.DrawFn) -> SimulationConfig:
         bill_from_ready=draw(st.booleans()),
         integral_penalty=draw(st.booleans()),
         max_steps=draw(st.sampled_from([3, 25, 60])),
+        reclaims_per_hour=tuple(draw(st.sampled_from([0.0, 4.0, 60.0])) for _ in range(kinds)) if spot else (),
+        reclaim_notice_s=draw(st.sampled_from([120.0, 0.0, 31.5])) if spot else 120.0,
     )
 
 

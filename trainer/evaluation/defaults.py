@@ -38,6 +38,7 @@ _T1_T2_T4 = {
     },
     "best constant fleet": {"T1": "constant:1,0,7", "T2": "constant:2,1,0"},
 }
+_AS_RANDOM = ("T3", "T5", "T6", "recent")
 _RANDOM = {
     World.LIVE_LIKE: {
         QUEUE_RULE: "queue-rule:horizon_s=300,idle_s=0,single=false,busy_counts=true,skip_cooling=true",
@@ -64,7 +65,10 @@ _PUBLISHED = (
 
 def baselines(world: World = World.LIVE_LIKE) -> tuple[Contender, ...]:
     """Return the baselines; T3, T5 and T6 are run in `world`."""
-    rules = (Contender(label, {**texts, ANYWHERE: _RANDOM[world][label]}) for label, texts in _T1_T2_T4.items())
+    rules = (
+        Contender(label, {**texts, **dict.fromkeys(_AS_RANDOM, _RANDOM[world][label])})
+        for label, texts in _T1_T2_T4.items()
+    )
     return (*rules, *_PUBLISHED)
 
 

@@ -201,9 +201,12 @@ def cost_and_delay(
             axes.plot(
                 [wait], [rent], "*", ms=11, mec="white", mew=0.6, color=colour[label], label=_shortened(label, 40)
             )
-        axes.set_xscale("symlog", linthresh=10.0)
-        axes.set_xlim(left=0.0)
-        axes.set_ylim(bottom=0.0)
+        shown = [(t.mean_wait_s, t.rent) for front in fronts for t in front.chosen] + list(points.values())
+        axes.set_xscale("symlog", linthresh=30.0)
+        # Hopeless settings would push what matters into a corner.
+        axes.set_xlim(0.0, 1.6 * max(wait for wait, _ in shown))
+        axes.set_ylim(0.85 * min(rent for _, rent in shown), 1.12 * max(rent for _, rent in shown))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel("mean wait per job, seconds")
         axes.set_ylabel("rent per episode, dollars")
         axes.tick_params(length=0)

@@ -104,7 +104,7 @@ def _verdicts(summary: Summary, colour: Mapping[str, str]) -> str:
                 reference,
                 [
                     _policy(verdict.policy, colour),
-                    "reference" if reference else _relative(verdict.overall),
+                    "reference" if reference else _relative(verdict.overall) + _partly(verdict, summary),
                     "" if verdict.overall is None else _share(verdict.overall.probability_lower),
                     _worst(verdict),
                     _shutdown(verdict),
@@ -118,10 +118,18 @@ def _verdicts(summary: Summary, colour: Mapping[str, str]) -> str:
     return f'<p class="soft">{_e(words)}</p>{_table(head, rows)}'
 
 
+def _partly(verdict: Verdict, summary: Summary) -> str:
+    """Say so where a policy did not take part everywhere: its figure is not that of the others."""
+    if verdict.families == len(summary.families):
+        return ""
+    return f" <small>on {verdict.families} of {len(summary.families)} families</small>"
+
+
 def _worst(verdict: Verdict) -> str:
     if verdict.never_worse is None or verdict.worst_relative is None:
         return _chip(None, "—")
-    return _chip(verdict.never_worse, f"{_percent(verdict.worst_relative)} on {verdict.worst_family}")
+    kept = None if verdict.partial and verdict.never_worse else verdict.never_worse
+    return _chip(kept, f"{_percent(verdict.worst_relative)} on {verdict.worst_family}")
 
 
 def _shutdown(verdict: Verdict) -> str:
@@ -164,13 +172,13 @@ def _group(summary: Summary, group: str, colour: Mapping[str, str], extras: Extr
         "run time min",
         "wait s<br>mean / p95",
         "allocated",
-        "utilisation",
+        "busy",
         "idle core-h",
         "changes<br>/ refused",
         "interrupted<br>/ core-s lost",
         "peak cores",
         "first core s",
-        "idle shutdown min",
+        "idle shut-down min",
     ]
     parts = []
     for family in (f for f in summary.families if f.split()[0] == group):
@@ -188,7 +196,7 @@ def _standing_cells(s: Standing, colour: Mapping[str, str]) -> list[str]:
     truncated = f' <small class="bad">{s.truncated} cut off</small>' if s.truncated else ""
     return [
         _policy(s.policy, colour),
-        f"<b>{s.cost.mean:.2f}</b>{truncated}<br>{_span(s.cost)}",
+        f"<b>{s.cost.mean:.2f}</b>{truncated}" + (f"<br>{_span(s.cost)}" if s.cases > 1 else ""),
         f"{s.rent:.2f}",
         f"{s.penalty:.2f}",
         f"{s.run_time_min:.1f}",
@@ -322,7 +330,7 @@ the same boot times, and both figures of a case are drawn together</dd>
 <dt>sure it is cheaper</dt><dd>share of the resamples in which the policy costs less than the reference</dd>
 <dt>run time</dt><dd>minutes until the last job has ended</dd>
 <dt>allocated</dt><dd>cores of ready VMs over the cores at the limits, mean over minutes</dd>
-<dt>utilisation</dt><dd>busy over ready core-seconds</dd>
+<dt>busy</dt><dd>busy over ready core-seconds</dd>
 <dt>changes / refused</dt><dd>VMs added and removed, and VMs ordered in vain, per episode</dd>
 <dt>first core</dt><dd>seconds from a burst that finds no free core to the first new core, mean</dd>
 <dt>idle shutdown</dt><dd>minutes from an empty queue with nothing running to the minimum fleet, the longest of all

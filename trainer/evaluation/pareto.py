@@ -50,15 +50,18 @@ def settings(case: Case) -> dict[str, list[str]]:
     minimum = sum(n * cores for n, cores in zip(case.config.minimum, case.config.cores, strict=True))
     step = max(2, (case.config.max_cores - minimum) // 16 // 2 * 2)
     fleets = [sizes_of_cores(case.config, cores) for cores in range(minimum, case.config.max_cores + 1, step)]
-    horizons = (60, 120, 200, 300, 420, 600, 900, 1500, 2400)
+    horizons = (60, 120, 210, 300, 420, 700, 1000, 1500, 2400)
     return {
         "constant fleet": [f"constant:{','.join(map(str, sizes))}" for sizes in fleets],
         "queue rule, multi": [
             f"queue-rule:horizon_s={h},idle_s={i},single=false" for h, i in itertools.product(horizons, (0, 120, 300))
         ],
         "threshold": [
-            f"threshold:high={high},low={low},periods={periods}"
-            for high, low, periods in itertools.product((0.5, 0.65, 0.75, 0.9), (0.3, 0.5), (1, 3))
+            f"threshold:high={high},low={high if low is None else low},periods={periods},exclude_warming=false,"
+            f"cooldown_s={cooldown_s}"
+            for high, low, periods, cooldown_s in itertools.product(
+                (0.6, 0.75, 0.9), (None, 0.4), (1, 3), (0, 120, 300)
+            )
         ],
     }
 

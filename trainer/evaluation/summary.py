@@ -79,12 +79,15 @@ class Trade:
 class Verdict:
     """Whether a policy keeps the promises for use: never much dearer than the reference, and idle VMs given back.
 
+    families: on how many of them it took part; partial: not on all.
     overall: its cost against the reference over all cases of both, families counting alike. worst_family: where its
     cost stands highest against the reference, and worst_relative how high. shutdown_min: the longest idle shutdown on
     T6.
     """
 
     policy: str
+    families: int
+    partial: bool
     overall: Comparison | None
     worst_family: str | None
     worst_relative: float | None
@@ -160,7 +163,9 @@ def summarise(evaluated: Evaluated, reference: str) -> Summary:
         families=families,
         standings=standings,
         verdicts=tuple(
-            _verdict(policy, [s for s in standings if s.policy == policy], _overall(policy, reference, rows))
+            _verdict(
+                policy, [s for s in standings if s.policy == policy], len(families), _overall(policy, reference, rows)
+            )
             for policy in policies
         ),
         trades=_trades(policies, {policy: by.get((policy, "T4"), {}) for policy in policies}),
@@ -220,12 +225,14 @@ def _overall(policy: str, reference: str, rows: Sequence[Row]) -> Comparison | N
     return compare([r.cost for r in ours], [theirs[r.case_key] for r in ours], [r.family for r in ours])
 
 
-def _verdict(policy: str, standings: Sequence[Standing], overall: Comparison | None) -> Verdict:
+def _verdict(policy: str, standings: Sequence[Standing], families: int, overall: Comparison | None) -> Verdict:
     compared = [(s.against.relative.mean, s.family) for s in standings if s.against is not None]
     worst = max(compared, default=None)
     idle = [s for s in standings if s.group == "T6" and s.idle_worst_min is not None]
     return Verdict(
         policy=policy,
+        families=len(standings),
+        partial=len(standings) < families,
         overall=overall,
         worst_family=worst[1] if worst else None,
         worst_relative=worst[0] if worst else None,

@@ -22,6 +22,8 @@ def test_the_queue_rule_takes_part_everywhere_and_the_ramps_on_the_closed_loop()
     assert all(queue_rule().text(group) for group in GROUPS)
     assert by_label["ramp to 1, 10, 3"].text("T4") == "fixed-ramp:1,10,3"
     assert by_label["ramp to 1, 10, 3"].text("T1") is None
+    assert by_label["best constant fleet"].text("T4") is None
+    assert queue_rule().text("recent") == queue_rule().text("T3")
 
 
 @pytest.mark.parametrize(("group", "least", "most"), [("T1", 19.9, 20.1), ("T2", 5.7, 5.95)])

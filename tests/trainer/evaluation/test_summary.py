@@ -55,6 +55,11 @@ def test_the_verdict_names_the_family_where_it_stands_worst() -> None:
     assert (reference.overall, reference.never_worse) == (None, None)
 
 
+def test_a_policy_that_took_part_in_some_families_only_is_marked() -> None:
+    found = summary(rows("rule", "T1", [10.0]), rows("rule", "T4", [10.0]), rows("ramp", "T4", [9.0]))
+    assert [(v.policy, v.families, v.partial) for v in found.verdicts] == [("rule", 2, False), ("ramp", 1, True)]
+
+
 @pytest.mark.parametrize(
     ("minutes", "released", "kept"), [(15.0, True, True), (16.0, True, False), (5.0, False, False), (None, True, None)]
 )

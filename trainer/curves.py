@@ -33,7 +33,9 @@ _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "trimtab",
 }
-_HIGHEST = 3.0
+_LINE = 0.05
+"""Height of a line of text as a share of the picture's."""
+_HIGHEST = 2.0
 """The picture ends at so many times the highest baseline (or the best cost): early costs would hide the rest."""
 
 
@@ -88,6 +90,17 @@ def summary_of(costs: Mapping[str, float], goals: Mapping[str, float], alone: In
     }
 
 
+def spread(values: Mapping[str, float], gap: float) -> dict[str, float]:
+    """Return the values from low to high, each moved up as far as it takes to stand `gap` above the one before."""
+    places: dict[str, float] = {}
+    lowest = -np.inf
+    for name, value in sorted(values.items(), key=lambda item: item[1]):
+        lowest = max(value, lowest)
+        places[name] = lowest
+        lowest += gap
+    return places
+
+
 def draw_curves(
     curves: Mapping[str, Curve], goals: Mapping[str, float], path: Path, *, title: str, unit: str = "cost, $ an episode"
 ) -> None:
@@ -112,11 +125,13 @@ def draw_curves(
         axes.plot(*_columns(mean), color=_MEAN, linewidth=2.0)
         for name, goal in goals.items():
             axes.axhline(goal, color=_SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
-            beside: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-            axes.annotate(f"{name} {goal:.2f}", (1.0, goal), xytext=(4, -3), color=_SOFT, **beside)
         axes.set_xlim(left=0.0)
         top = max(value for curve in curves.values() for _, value in curve)
-        axes.set_ylim(0.9 * lowest, min(highest, 1.05 * max(top, *goals.values(), 0.0)))
+        bottom, top = 0.9 * lowest, min(highest, 1.05 * max(top, *goals.values(), 0.0))
+        axes.set_ylim(bottom, top)
+        beside: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        for name, place in spread(goals, (top - bottom) * _LINE).items():
+            axes.annotate(f"{name} {goals[name]:.2f}", (1.0, place), xytext=(4, -3), color=_SOFT, **beside)
         axes.set_xlabel("environment steps, millions")
         axes.set_ylabel(f"held-out {unit}")
         runs = f"{len(curves)} seeds (light) and the mean of their best so far" if len(curves) > 1 else "one run"

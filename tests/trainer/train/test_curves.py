@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from domain.errors import BadInput
-from trainer.curves import best_so_far, curve_of, draw_curves, mean_curve, summary_of
+from trainer.curves import best_so_far, curve_of, draw_curves, mean_curve, spread, summary_of
 from trainer.evaluation.intervals import Interval
 from trainer.progress import CURVE_FILE, Curve, Progress
 
@@ -40,6 +40,10 @@ def test_the_picture_of_the_same_curves_is_the_same_file_and_names_the_baselines
     assert text == (tmp_path / "two.svg").read_text()
     for words in ("queue rule 20.68", "threshold 26.96", "train-text: 2 seeds"):
         assert words in text
+
+
+def test_labels_that_would_overlap_are_moved_apart_in_their_order() -> None:
+    assert spread({"a": 6.0, "b": 5.0, "c": 6.5, "d": 9.0}, 1.0) == {"b": 5.0, "a": 6.0, "c": 7.0, "d": 9.0}
 
 
 def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def draw_curves(
         for curve in curves.values():
             axes.plot(*_columns(curve), color=_SEED, linewidth=0.9)
         axes.plot(*_columns(mean), color=_MEAN, linewidth=2.0)
-        for name, goal in goals.items():
+        for goal in goals.values():
             axes.axhline(goal, color=_SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.set_xlim(left=0.0)
         top = max(value for curve in curves.values() for _, value in curve)

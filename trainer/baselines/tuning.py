@@ -118,13 +118,25 @@ def _tasks(policies: Sequence[str], cases: Cases) -> list[Task]:
     return [(policy, cases.config, trace, seed) for policy in policies for trace, seed in pairs]
 
 
+def explore(
+    name: str, cases: Cases, *, workers: int = 1, on_run: Callable[[int, int], None] | None = None
+) -> list[tuple[str, list[Measures]]]:
+    """Run the whole grid of a policy on all cases and return every setting with its runs, for choices of one's own."""
+    grid = GRIDS[name](cases.config)
+    with _counting(workers, len(grid) * len(cases.seeds), on_run) as pool:
+        return _runs(pool, grid, cases)
+
+
+def _runs(pool: Pool, policies: Sequence[str], cases: Cases) -> list[tuple[str, list[Measures]]]:
+    runs, each = list(pool.run(_tasks(policies, cases))), len(cases.seeds)
+    return [(policy, runs[place * each : (place + 1) * each]) for place, policy in enumerate(policies)]
+
+
 def _ranked(pool: Pool, policies: Sequence[str], cases: Cases, objective: Objective) -> list[Tried]:
     """Return the settings by mean objective; equals stay in the order of the grid."""
-    runs = list(pool.run(_tasks(policies, cases)))
     found = []
-    for place, policy in enumerate(policies):
-        mine = runs[place * len(cases.seeds) : (place + 1) * len(cases.seeds)]
-        values = [objective.of(run, trace.jobs) for run, trace in zip(mine, cases.traces, strict=True)]
+    for policy, runs in _runs(pool, policies, cases):
+        values = [objective.of(run, trace.jobs) for run, trace in zip(runs, cases.traces, strict=True)]
         found.append(Tried(policy, fmean(values)))
     return sorted(found, key=lambda tried: tried.objective)
 

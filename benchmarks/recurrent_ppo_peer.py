@@ -140,15 +140,15 @@ class Peer:
         model.train()
         return time.process_time() - before
 
-    def held_out_cost(self) -> float:
-        """Return the mean cost of the held-out episodes, dollars, most probable actions."""
+    def held_out_cost(self, *, greedy: bool) -> float:
+        """Return the mean cost of the held-out episodes, dollars, by most probable or by drawn actions."""
         copies = self.config.selection_episodes
         seeds = SELECTION_SEED + np.arange(copies)
         observations = self._judged.reset(seeds, np.zeros(copies, dtype=np.int64))
         state: Any = None
         starts, running = np.ones(copies, dtype=np.bool_), np.ones(copies, dtype=np.bool_)
         for _ in range(self.config.most_episode_steps):
-            actions, state = self._model.predict(observations, state, starts, deterministic=True)
+            actions, state = self._model.predict(observations, state, starts, deterministic=greedy)
             observations, _, terminated, truncated = self._judged.step(actions.astype(np.int64))
             starts[:] = False
             running &= ~(terminated | truncated)

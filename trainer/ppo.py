@@ -21,6 +21,7 @@ from domain.workload import Trace
 from simulator.reference import SimulationConfig
 from trainer.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
 from trainer.configuration import PPOConfig, configuration
+from trainer.dagger import follow
 from trainer.held_out import HeldOut, Judge
 from trainer.imitation import imitate
 from trainer.networks import Memory, PolicyValueNetwork
@@ -138,7 +139,8 @@ class Training:
             seed=config.seed,
         ).to(config.device)
         if config.imitate and not resuming:
-            imitate(config, self.task, self.network)
+            teach = follow if config.imitation_rounds else imitate
+            teach(config, self.task, self.network)
         self.optimiser = self._fresh_optimiser()
         self._scale = RewardScale(np.zeros(self._copies))
         self._collector = self._enter(0)
@@ -187,7 +189,7 @@ class Training:
         config = self.config
         number = self.task.stage_at(self.steps / config.total_steps)
         if number != self._at_stage:
-            self._collector = self._enter(number)
+            self._collector, self._scale = self._enter(number), RewardScale(np.zeros(self._copies))
         rate = config.learning_rate * config.collapse_rate**self.restarts * (self._left if config.anneal_rate else 1.0)
         for group in self.optimiser.param_groups:
             group["lr"] = rate

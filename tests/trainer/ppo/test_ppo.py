@@ -257,3 +257,17 @@ def test_the_published_preset_has_no_mask_and_the_published_network() -> None:
     published = PRESETS["published"]
     assert (published.masked, published.observation, published.action_set) == (False, "obs-7", "act-7")
     assert (published.network, published.hidden) == ("lstm", 128)
+
+
+def test_a_run_passes_through_the_stages_of_its_task_and_resumes_in_the_later_one(tmp_path) -> None:
+    first, second = SMALL.stages[0], replace(SMALL.stages[0], config=replace(SMALL.world, cooldown_s=300.0))
+    staged = replace(SMALL, stages=(replace(first, until=0.4), second))
+    training = Training(TINY, task=staged)
+    stages = []
+    for _ in range(6):
+        training.update()
+        stages.append(training.state()["counts"][2])
+    assert stages == [0, 0, 0, 1, 1, 1]
+    later = Training(TINY, task=staged)
+    later.restore(training.state())
+    assert later.update() == training.update()

@@ -5,7 +5,7 @@ import pytest
 
 from simulator.reference import preset
 from trainer.held_out import Judge
-from trainer.release_mixture import FAMILIES, SHARES, load_of, mixture, usual_cost
+from trainer.release_mixture import FAMILIES, SHARES, load_of, mixture
 from trainer.tasks import kernel_worlds
 
 
@@ -40,12 +40,6 @@ def test_an_idle_load_goes_on_for_hours_with_four_short_jobs() -> None:
     trace = load_of("idle", 3, 140)
     assert (trace.arrival_s >= 3600.0).sum() == 4
     assert trace.arrival_s.max() >= 3 * 3600.0
-
-
-def test_the_usual_cost_is_half_as_much_again_as_the_work_and_the_least_fleet() -> None:
-    trace = load_of("random", 5, 140)
-    hours, work_hours = trace.arrival_s.max() / 3600.0, trace.work_core_s / 3600.0
-    assert usual_cost(trace, 0.043, 0.086) == pytest.approx(1.5 * 0.043 * work_hours + 0.086 * hours)
 
 
 def test_checkpoints_are_judged_by_the_mean_ratio_and_the_worst_family() -> None:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import structlog
+
 from agent.model_card import misfit, other_prices
 from agent.model_shelf import ModelShelf
 from agent.policies.ppo_lstm import names_model, sha_of
@@ -13,6 +15,8 @@ from agent.ports import ManagedFleet
 from agent.standing import StandingBoard
 from domain.decisions import Reason
 from domain.errors import TrimtabError
+
+log = structlog.get_logger(__name__)
 
 PROBLEM = "model"
 
@@ -54,6 +58,7 @@ class ModelWatch:
             standing = self.board.read()
             if standing.model != model:
                 self.board.change(model=model)
+                log.info("model_ready", model=model)
             if standing.problems.get(PROBLEM, "") != sentence:
                 self.board.problem(PROBLEM, sentence)
                 if sentence:

@@ -17,13 +17,21 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
+_FROZEN = (
+    *("simulator/reference/accounting.py", "simulator/reference/actions.py", "simulator/reference/configuration.py"),
+    *("simulator/reference/streams.py", "domain/observations/autoscale.py", "domain/workload.py"),
+)
+"""Where the constants come from that are compiled in."""
+
+
 def _drop_stale() -> None:
-    """Delete the cached code of this package when one of its sources is newer.
+    """Delete the cached code of this package when one of the sources that it was made from is newer.
 
     The cache looks at the file of a function only, and would keep the old code of whatever that function calls.
     """
     here = Path(__file__).parent
-    newest = max(path.stat().st_mtime for path in here.glob("*.py"))
+    sources = [*here.glob("*.py"), *(here.parents[1] / name for name in _FROZEN)]
+    newest = max(path.stat().st_mtime for path in sources)
     for index in (here / "__pycache__").glob("*.nbi"):
         try:
             if index.stat().st_mtime < newest:

@@ -25,7 +25,15 @@ from simulator.autoscaling.memory import (
     vm_at,
 )
 from simulator.autoscaling.observing import measured_cpu, measured_ram, observe
-from simulator.autoscaling.orders import CHANGES, begin_orders, carry_out, carry_out_changes, carry_out_index
+from simulator.autoscaling.orders import (
+    CHANGES,
+    begin_orders,
+    carry_out,
+    carry_out_changes,
+    carry_out_index,
+    cooldown_left,
+)
+from simulator.autoscaling.waiting import oldest_arrival
 from simulator.reference.accounting import UNITS_PER_DOLLAR
 from simulator.reference.configuration import Billing, CpuSampling
 
@@ -210,9 +218,22 @@ def reset_some(
 
 
 @compiled
-def view_vms(copies: Records, b: int, out: NDArray[np.float64]) -> None:
-    """Write type, CPU, RAM, seconds ready and seconds idle of the ready VMs in request order; shape (5, V)."""
+def show(copies: Records, extended: bool, out: NDArray[np.float32]) -> None:
+    """Write the observation of every copy."""
+    for b in range(copies.shape[0]):
+        observe(copies[b], extended, out, b)
+
+
+@compiled
+def view(copies: Records, b: int, cooldowns: NDArray[np.float64], out: NDArray[np.float64]) -> float:
+    """Write what an outside policy may see of a copy, and return when the oldest waiting job arrived, nan for none.
+
+    cooldowns: shape (2, N), seconds until a type may grow and shrink. out: shape (5, V), type, CPU, RAM, seconds ready
+    and seconds idle of the ready VMs in request order.
+    """
     copy = copies[b]
+    for kind in range(copy.kinds):
+        cooldowns[0, kind], cooldowns[1, kind] = cooldown_left(copy, kind, True), cooldown_left(copy, kind, False)
     for place in range(copy.ready):
         slot = ready_slot(copy, place)
         vm = vm_at(copy, slot)
@@ -221,3 +242,4 @@ def view_vms(copies: Records, b: int, out: NDArray[np.float64]) -> None:
         out[2, place] = measured_ram(copy, slot)
         out[3, place] = copy.now - vm.ready_at
         out[4, place] = 0.0 if vm.jobs > 0 else copy.now - vm.idle_since
+    return oldest_arrival(copy) if copy.waiting > 0 else math.nan

@@ -1,7 +1,7 @@
 """What one copy of the simulated world consists of in memory: records of fixed layout, one row of each per copy.
 
 A copy's rows are small and stand together, so that a batch of hundreds stays in the processor's cache. Only `waits`,
-and for closed-loop or backfilled traces `side`, `ring` and `pending`, have a row as long as the trace: at most 60
+and for closed-loop or backfilled traces `side`, `ring` and `pending`, have a row as long as the trace: at most 64
 bytes per job and copy in all.
 """
 

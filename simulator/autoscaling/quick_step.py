@@ -13,7 +13,7 @@ from domain.workload import Trace
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.episode import begin_step, end_step, reset_copy
 from simulator.autoscaling.layout import Records
-from simulator.autoscaling.memory import count_at, kind_at
+from simulator.autoscaling.memory import count_at, kind_at, whole
 from simulator.autoscaling.observing import observe
 from simulator.autoscaling.orders import CHANGES, carry_out_changes, carry_out_index, write_masks
 from simulator.autoscaling.packing import pack
@@ -135,7 +135,8 @@ def _play(
     amounts: NDArray[np.float64],
 ) -> int:
     """Do a step, or with a trace's `place` of 0 or more begin an episode, and write all that is shown of it."""
-    copy, kinds = copies[0], copies[0].kinds
+    # A literal 0 as the row would compile what is called here once more.
+    row, copy, kinds = whole(0), copies[0], copies[0].kinds
     if place >= 0:
         reset_copy(copy, seed, place)
     else:
@@ -147,11 +148,11 @@ def _play(
                 return _INVALID
         begin_step(copy)
         if multi:
-            carry_out_changes(copy, choices, 0)
+            carry_out_changes(copy, choices, row)
         else:
             carry_out_index(copy, choices[0, 0])
         end_step(copy)
-    observe(copy, extended, obs, 0)
+    observe(copy, extended, obs, row)
     write_masks(copies, multi, mask)
     counts[0], counts[1], counts[2] = copy.steps, copy.waiting, copy.executing
     counts[3], counts[4] = copy.finished, copy.submitted

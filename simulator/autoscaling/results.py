@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulator.autoscaling.episode import view_vms
+from simulator.autoscaling.episode import view
 from simulator.autoscaling.layout import Records, Worlds
-from simulator.autoscaling.orders import cooldown_left
-from simulator.autoscaling.waiting import oldest_arrival
 from simulator.reference.accounting import UNITS_PER_DOLLAR, dollars
 from simulator.reference.actions import Outcome
 from simulator.reference.configuration import RemovalChoice, SimulationConfig
@@ -78,39 +75,53 @@ def info_of(worlds: Worlds, copy: int, config: SimulationConfig, *, with_outcome
     )
 
 
-def fleet_view_of(worlds: Worlds, copy: int, config: SimulationConfig, vms: NDArray[np.float64]) -> FleetView:
-    """Return what an outside policy may decide on; `vms` is scratch space of shape (5, V)."""
-    row, counts, kinds = worlds.copies[copy], worlds.counts[copy], range(len(config.types))
-    view_vms(worlds.copies, copy, vms)
-    shown = vms[:, : int(row["ready"])].copy()
-    ready, booting = counts["ready"].copy(), counts["booting"].copy()
-    waiting, finished, submitted = int(row["waiting"]), int(row["finished"]), int(row["submitted"])
-    return FleetView(
-        now_s=float(row["now"]),
-        cores=np.array(config.cores, dtype=np.int64),
-        requested=ready + booting,
-        ready=ready,
-        booting=booting,
-        draining=counts["present"] - ready - booting,
-        minimum=np.array(config.minimum, dtype=np.int64),
-        maximum=np.array(config.limits, dtype=np.int64),
-        cooldown_out_s=np.array([cooldown_left(row, k, True) for k in kinds]),
-        cooldown_in_s=np.array([cooldown_left(row, k, False) for k in kinds]),
-        free_cores=int(row["free_cores"]),
-        busy_cores=int(row["busy_cores"]),
-        removes_newest=config.removal_choice is RemovalChoice.NEWEST,
-        vm_type=shown[0].astype(np.int64),
-        vm_cpu=shown[1],
-        vm_ram=shown[2],
-        vm_ready_s=shown[3],
-        vm_idle_s=shown[4],
-        queue=QueueView(
-            waiting=waiting,
-            running=int(row["executing"]),
-            submitted=submitted,
-            submitted_recent=submitted - int(row["submitted_before"]),
-            oldest_wait_s=float(row["now"]) - oldest_arrival(row) if waiting else 0.0,
-            queued_core_s=float(row["queued_core_s"]),
-            mean_job_core_s=float(row["finished_core_s"]) / finished if finished else None,
-        ),
-    )
+class Viewer:
+    """Reads the view of the fleet of copies of one configuration; what never changes is shared by all views."""
+
+    def __init__(self, config: SimulationConfig) -> None:
+        self._removes_newest = config.removal_choice is RemovalChoice.NEWEST
+        self._cores, self._minimum, self._maximum = (
+            np.array(column, dtype=np.int64) for column in (config.cores, config.minimum, config.limits)
+        )
+        for shared in (self._cores, self._minimum, self._maximum):
+            shared.setflags(write=False)
+        self._cooldowns = np.zeros((2, len(config.types)), dtype=np.float64)
+        self._vms = np.zeros((5, max(sum(config.limits), 1)), dtype=np.float64)
+
+    def view(self, worlds: Worlds, copy: int) -> FleetView:
+        """Return what an outside policy may decide on."""
+        oldest = view(worlds.copies, copy, self._cooldowns, self._vms)
+        row, counts = worlds.copies[copy], worlds.counts[copy]
+        now, waiting, finished, submitted = (row[name].item() for name in ("now", "waiting", "finished", "submitted"))
+        shown, cooldowns = self._vms[:, : row["ready"]].copy(), self._cooldowns.copy()
+        ready, booting = counts["ready"].copy(), counts["booting"].copy()
+        requested = ready + booting
+        return FleetView(
+            now_s=now,
+            cores=self._cores,
+            requested=requested,
+            ready=ready,
+            booting=booting,
+            draining=counts["present"] - requested,
+            minimum=self._minimum,
+            maximum=self._maximum,
+            cooldown_out_s=cooldowns[0],
+            cooldown_in_s=cooldowns[1],
+            free_cores=row["free_cores"].item(),
+            busy_cores=row["busy_cores"].item(),
+            removes_newest=self._removes_newest,
+            vm_type=shown[0].astype(np.int64),
+            vm_cpu=shown[1],
+            vm_ram=shown[2],
+            vm_ready_s=shown[3],
+            vm_idle_s=shown[4],
+            queue=QueueView(
+                waiting=waiting,
+                running=row["executing"].item(),
+                submitted=submitted,
+                submitted_recent=submitted - row["submitted_before"].item(),
+                oldest_wait_s=now - oldest if waiting else 0.0,
+                queued_core_s=row["queued_core_s"].item(),
+                mean_job_core_s=row["finished_core_s"].item() / finished if finished else None,
+            ),
+        )

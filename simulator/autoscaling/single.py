@@ -12,10 +12,9 @@ from domain.errors import BadInput
 from domain.observations.autoscale import OBS7_NAMES
 from domain.workload import Trace
 from simulator.autoscaling.batch import AutoscalingBatch, CopyState
-from simulator.autoscaling.episode import step_orders
-from simulator.autoscaling.observing import observe
+from simulator.autoscaling.episode import show, step_orders
 from simulator.autoscaling.orders import write_masks
-from simulator.autoscaling.results import fleet_view_of, info_of
+from simulator.autoscaling.results import Viewer, info_of
 from simulator.reference.accounting import dollars
 from simulator.reference.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
 from simulator.reference.configuration import SimulationConfig
@@ -48,7 +47,7 @@ class FastSimulation:
         self._copies = self._worlds.copies
         kinds = len(config.types)
         self._vector = np.zeros((1, self._batch.n_features), dtype=np.float32)
-        self._vms = np.zeros((5, max(sum(config.limits), 1)), dtype=np.float64)
+        self._viewer = Viewer(config)
         self._flat_mask = np.zeros((1, 1 + 2 * kinds), dtype=np.bool_)
         self._multi_mask = np.zeros((1, len(MULTI_CHANGES) * kinds), dtype=np.bool_)
         self.reset()
@@ -107,18 +106,18 @@ class FastSimulation:
 
     def observe(self) -> NDArray[np.float32]:
         """Return obs-7 at this instant."""
-        observe(self._row, False, self._vector, 0)
+        show(self._copies, False, self._vector)
         return self._vector[0, : len(OBS7_NAMES)].copy()
 
     def observe_v2(self) -> NDArray[np.float32]:
         """Return obs-v2 at this instant."""
-        observe(self._row, True, self._vector, 0)
+        show(self._copies, True, self._vector)
         vector: NDArray[np.float32] = self._vector[0].copy()
         return vector
 
     def fleet_view(self) -> FleetView:
         """Return what an outside policy may decide on."""
-        return fleet_view_of(self._worlds, 0, self.config, self._vms)
+        return self._viewer.view(self._worlds, 0)
 
     def info(self) -> StepInfo:
         """Return the counts at this instant, with no outcome."""

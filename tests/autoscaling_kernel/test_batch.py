@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +11,13 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput, TraceError, TrimtabError
-from domain.workload import make_trace
+from domain.workload import Trace, make_trace
 from simulator.autoscaling import AutoscalingBatch, FastSimulation
 from simulator.reference import MULTI_CHANGES, Simulation, SimulationConfig, preset
 from simulator.reference.accounting import UNITS_PER_DOLLAR
 from simulator.reference.compat import COMPAT
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand
+from tests.simulator.test_edge_cases import SCRIPT
 
 CONFIG = preset("train-text", limits=(4, 3, 2), max_steps=70)
 TRACES = (train_fit(), train_rand(1), coevolution(2))
@@ -138,6 +141,27 @@ def test_seeds_of_any_64_bits_give_the_boot_times_of_the_reference() -> None:
         fast, twin = FastSimulation(CONFIG, trace, seed), Simulation(CONFIG, trace, seed)
         for _ in range(9):
             assert fast.step([1, 1, 1]).obs.tobytes() == twin.step([1, 1, 1]).obs.tobytes()
+
+
+def test_a_process_of_its_own_sees_the_bits_of_the_reference() -> None:
+    script = SCRIPT.replace(
+        "simulator.reference import Simulation, preset", "simulator.reference import preset"
+    ).replace("import hashlib", "from simulator.autoscaling import FastSimulation as Simulation; import hashlib")
+    runs = [
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
+        for text in (script, SCRIPT)
+    ]
+    assert runs[0] == runs[1]
+    assert len(runs[0].strip()) == 64
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, backfill=True)])
+@pytest.mark.parametrize("trace", [TRACES[1], TRACES[2]])
+def test_a_copy_takes_at_most_64_bytes_for_each_of_its_jobs(config: SimulationConfig, trace: Trace) -> None:
+    worlds = AutoscalingBatch(config, [trace], 3).worlds
+    by_job = [table for table in worlds[:13] if table.shape[-1] >= trace.jobs > 100]
+    assert sum(table.nbytes for table in by_job) <= 64 * 3 * trace.jobs
+    assert any(table is worlds.waits for table in by_job)
 
 
 def test_two_hundred_vms_are_measured_as_numpy_adds_them() -> None:

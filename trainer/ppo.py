@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -302,7 +303,7 @@ class Training:
         """Return everything that is needed to go on exactly here, as a tree for `trainer.checkpoint`."""
         return {
             "weights": self._weights(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimiser": deepcopy(self.optimiser.state_dict()),
             "best_weights": self.best_weights,
             "best_cost": self.best_cost,
             "counts": [self.updates, self.restarts, self._at_stage, self._evaluated_at],
@@ -317,7 +318,7 @@ class Training:
         if stage != self._at_stage:
             self._collector = self._enter(stage)
         self.network.load_state_dict(state["weights"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimiser.load_state_dict(deepcopy(state["optimiser"]))
         self.best_weights, self.best_cost = dict(state["best_weights"]), state["best_cost"]
         self._scale = RewardScale(**state["scale"])
         if state["rank"] == self._crew.rank:

@@ -136,11 +136,13 @@ def time_to_quality(options: Namespace, peer_there: bool) -> dict[str, float]:
         config = quality_settings(options, seed)
         spent, _ = our_time_to(options.quality, config, options.limit)
         masked.append(spent)
+        progress(f"  ours: {spent:.1f} s")
         unmasked.append(our_time_to(options.quality, replace(config, masked=False), options.limit)[0])
         if peer_there:
             spent, there = peer_time_to(options.quality, config, options.patience * spent)
             theirs.append(spent)
             reached.append(there)
+            progress(f"  RecurrentPPO: {spent:.1f} s{'' if there else ', stopped'}")
     ours = statistics.median(masked)
     peers = statistics.median(theirs) if theirs else 0.0
     return {

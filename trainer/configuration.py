@@ -43,7 +43,9 @@ class PPOConfig:
     `collapse_rate` times the learning rate.
 
     Start: imitate: text of a policy to clone first ("" for none); imitation_episodes, imitation_epochs: how many
-    episodes, and passes over them; value_updates: first updates that change the value head alone.
+    episodes, and passes over them; imitation_rounds: 0 for the teacher's own episodes alone, else rounds in which the
+    learner plays and the teacher answers (`trainer.dagger`); value_updates: first updates that change the value head
+    alone.
 
     workers: processes that share the environments and average their gradients. device: cpu or cuda.
     """
@@ -90,6 +92,7 @@ class PPOConfig:
     imitate: str = ""
     imitation_episodes: int = 32
     imitation_epochs: int = 200
+    imitation_rounds: int = 0
     value_updates: int = 0
     workers: int = 1
     device: str = "cpu"

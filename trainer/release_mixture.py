@@ -100,15 +100,6 @@ def log_like(seed: int, fleet_cores: int) -> Trace:
     return make_trace(f"log-like-{seed}", np.repeat(arrival_s, width[:kept]), np.repeat(service_s[:kept], width[:kept]))
 
 
-def usual_cost(trace: Trace, price_per_core_hour: float, least_price_per_hour: float) -> float:
-    """Return about what a good policy pays for a trace, dollars: half as much again as its work, and the least fleet.
-
-    By it rewards are divided in training, so that each trace counts alike whatever its size.
-    """
-    hours = float(trace.arrival_s.max()) / HOUR_S
-    return 1.5 * price_per_core_hour * trace.work_core_s / HOUR_S + least_price_per_hour * hours
-
-
 def _thinned(trace: Trace, share: float, rng: np.random.Generator) -> Trace:
     if share >= 1.0:
         return trace

@@ -22,13 +22,13 @@ from simulator.reference import SimulationConfig, preset
 from simulator.reference.configuration import Billing, Dispatch
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand, train_text
 from trainer.episodes import run_many
-from trainer.release_mixture import mixture, usual_cost
+from trainer.release_mixture import Mixture, mixture
 from trainer.rollout import Worlds
 
 TRAINING_SEED, SELECTION_SEED = 1_000_000, 900_000
 RANDOM_TRACES, SELECTION_TRACES = 256, 16
 IDLE_TAIL_S, BURST_SIZE = 4 * 3600.0, 10
-RELEASE_TRACES = 64
+RELEASE_TRACES = 48
 """Per family of `trainer.release_mixture`."""
 RELEASE_PAR = "queue-rule:horizon_s=300,idle_s=0,skip_cooling=true"
 """The queue rule, tuned on random traces in the live-like world (seeds 500,000 to 500,023)."""
@@ -165,14 +165,15 @@ def _live_like() -> Task:
 
 def _release(name: str, world: SimulationConfig) -> Task:
     """The policy that ships: every family of load, none weighing more than its share, chosen where it is worst."""
-    price = min(kind.price_per_hour / kind.cores for kind in world.types)
-    least = sum(n * kind.price_per_hour for n, kind in zip(world.minimum, world.types, strict=True))
+
+    def par(made: Mixture, first_seed: int) -> tuple[float, ...]:
+        runs = (run_many(RELEASE_PAR, world, (trace,), (first_seed + k,))[0] for k, trace in enumerate(made.traces))
+        return tuple(run.cost for run in runs)
+
     shown = mixture(TRAINING_SEED, RELEASE_TRACES, world.max_cores)
-    scales = tuple(usual_cost(trace, price, least) for trace in shown.traces)
     held = mixture(SELECTION_SEED, SELECTION_TRACES // 2, world.max_cores)
-    runs = [run_many(RELEASE_PAR, world, (trace,), (SELECTION_SEED + k,))[0] for k, trace in enumerate(held.traces)]
-    stage = Stage(world, shown.traces, shown.weights, scales=scales)
-    return Task(name, (stage,), held.traces, par=tuple(run.cost for run in runs), families=held.families)
+    stage = Stage(world, shown.traces, shown.weights, scales=par(shown, TRAINING_SEED))
+    return Task(name, (stage,), held.traces, par=par(held, SELECTION_SEED), families=held.families)
 
 
 def dry_run_world() -> SimulationConfig:

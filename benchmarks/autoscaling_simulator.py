@@ -110,7 +110,7 @@ def measure_growth(jobs: int, steps: int, config: SimulationConfig) -> float:
 def main() -> int:
     """Measure, print, and return the exit status."""
     parser = arguments(__doc__ or "", runs=5)
-    parser.add_argument("--copies", type=int, default=512, help="copies in the batch (default 512)")
+    parser.add_argument("--copies", type=int, default=256, help="copies in the batch (default 256)")
     parser.add_argument("--steps", type=int, default=2000, help="steps of each copy (default 2000)")
     parser.add_argument("--jobs", type=int, default=1_000_000, help="jobs of the long trace (default 1000000)")
     parser.add_argument("--directory", help="ignored: this benchmark writes nothing")

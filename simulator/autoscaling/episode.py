@@ -126,11 +126,6 @@ def end_step(copy: Copy) -> None:
         copy.penalty_units %= UNITS_PER_DOLLAR
     copy.allocated += copy.ready_cores / settings.max_cores
     copy.peak_cores = max(copy.peak_cores, copy.ready_cores)
-    for kind in range(copy.kinds):
-        count = count_at(copy, kind)
-        count.added += count.step_added
-        count.removed += count.step_removed
-        count.refused += count.step_refused
     copy.over = copy.finished == copy.jobs or copy.steps >= settings.max_steps
 
 

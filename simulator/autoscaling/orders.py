@@ -99,8 +99,9 @@ def begin_orders(copy: Copy) -> None:
     for kind in range(copy.kinds):
         count = count_at(copy, kind)
         count.step_added = count.step_removed = count.step_refused = 0
-        count.cooling_out = cooling and cooldown_left(copy, kind, True) > 0
-        count.cooling_in = cooling and cooldown_left(copy, kind, False) > 0
+        if cooling:
+            count.cooling_out = cooldown_left(copy, kind, True) > 0
+            count.cooling_in = cooldown_left(copy, kind, False) > 0
 
 
 @compiled
@@ -111,13 +112,16 @@ def carry_out(copy: Copy, kind: int, change: int) -> None:
         if change > 0 and not count.cooling_out and _may_add(copy, kind):
             request(copy, kind)
             count.step_added += 1
+            count.added += 1
             count.added_at = copy.now
         elif change < 0 and not count.cooling_in and _may_remove(copy, kind):
             _remove(copy, kind)
             count.step_removed += 1
+            count.removed += 1
             count.removed_at = copy.now
         else:
             count.step_refused += 1
+            count.refused += 1
 
 
 @compiled

@@ -2,8 +2,8 @@
 
 Costs are means over the reporting seeds, each rule at its tuned setting; ratios are to the best constant fleet and to
 the clairvoyant bound of the same run. For T4 rent and minutes are told; its rules are chosen for rent plus MINUTE_PRICE
-dollars a minute, and (`as_fast`) for the least rent in no more minutes than the 75 % threshold with one period, on
-T4_GRID_SEEDS tuning seeds. Settings found stand in the notes.
+dollars a minute, and (`as_fast`) for the least rent in no more minutes than the 75 % threshold with one period (the
+faster of two: with and without the CPU of VMs that warm up), on T4_GRID_SEEDS tuning seeds. Settings found stand in the notes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ RULES = ("queue-rule", "queue-rule-single", "threshold", "target-tracking")
 T4_FIXED = {
     "threshold_1": "threshold:high=0.75,low=0.75,periods=1",
     "threshold_3": "threshold:high=0.75,low=0.75,periods=3",
+    "threshold_1_counting_new": "threshold:high=0.75,low=0.75,periods=1,exclude_warming=false",
     "nothing": "nothing",
 }
+T4_ONE_PERIOD = ("threshold_1", "threshold_1_counting_new")
 T4_GRID_SEEDS = 2
-T4_RULES = ("queue-rule", "queue-rule-single", "fixed-ramp", "fixed-ramp-single")
+T4_RULES = ("threshold", "queue-rule", "queue-rule-single", "fixed-ramp", "fixed-ramp-single")
 
 
 def training_figures(
@@ -68,7 +70,8 @@ def loop_figures(seeds: int, notes: dict[str, str]) -> dict[str, float]:
     for name, text in T4_FIXED.items():
         figures |= _rent_and_minutes(name, run_many(text, config, reporting.traces, reporting.seeds))
     few = tuning.first(T4_GRID_SEEDS)
-    fastest = fmean(run.run_time_s for run in run_many(T4_FIXED["threshold_1"], config, few.traces, few.seeds))
+    rivals = [run_many(T4_FIXED[name], config, few.traces, few.seeds) for name in T4_ONE_PERIOD]
+    fastest = min(fmean(run.run_time_s for run in runs) for runs in rivals)
     for rule in T4_RULES:
         progress(f"T4: {rule}")
         every = explore(rule, few)
@@ -83,7 +86,7 @@ def loop_figures(seeds: int, notes: dict[str, str]) -> dict[str, float]:
             notes[f"T4_{name}"] = policy
             runs = run_many(policy, config, reporting.traces, reporting.seeds)
             figures |= _rent_and_minutes(name.replace("-", "_"), runs)
-    for name in ("queue_rule", "queue_rule_single", "fixed_ramp", "fixed_ramp_single"):
+    for name in (rule.replace("-", "_") for rule in T4_RULES):
         figures[f"T4_{name}_as_fast_rent_vs_threshold_1"] = (
             figures[f"T4_{name}_as_fast_rent"] / figures["T4_threshold_1_rent"]
         )

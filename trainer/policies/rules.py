@@ -47,6 +47,9 @@ class ThresholdPolicy(PlainPolicy):
 
     def choose(self, simulation: AnySimulation) -> Sequence[Order]:
         """Order the same step in every group that may change now."""
+        if simulation.steps == 0:
+            # No minute has passed, so nothing was measured.
+            return ()
         view = simulation.fleet_view()
         cpu = view.cpu_mean(warmup_s=self.warmup_s if self.exclude_warming else 0.0)
         delta, *streaks = threshold_step(cpu, self.high, self.low, self.periods, *self._streaks)
@@ -89,6 +92,8 @@ class TargetTrackingPolicy(PlainPolicy):
 
     def choose(self, simulation: AnySimulation) -> Sequence[Order]:
         """Order each group to the size its tracker asks for."""
+        if simulation.steps == 0:
+            return ()
         view = simulation.fleet_view()
         changes = [self._change(view, kind) for kind in range(view.cores.size)]
         return orders_of_vector(changes, simulation.config.cores)

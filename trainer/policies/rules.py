@@ -16,6 +16,8 @@ from simulator.reference.actions import orders_of_index, orders_of_vector
 from trainer.policies.base import AnySimulation, PlainPolicy
 from trainer.policies.text import spelled
 
+TYPICAL_JOB_CORE_S, SHORTEST_HORIZON_S = 150.0, 1e-3
+
 
 @dataclass(slots=True)
 class ThresholdPolicy(PlainPolicy):
@@ -126,6 +128,8 @@ class QueueRulePolicy(PlainPolicy):
     finished, then their mean, as a live controller counts; 0: the work of the queue is known. single: change at most
     one VM a minute (act-7). idle_s: a VM idle for so long is given back. busy_counts: busy cores are cover, since they
     take up what waits; else the specification's text. skip_cooling: choose among the types that may change now.
+    length_power: the horizon is taken times (mean length of the waiting jobs / 150 s) to this power; a core bought for
+    long jobs is paid for longer, so 0.5 weighs its rent against the waiting whatever the length.
     """
 
     horizon_s: float = 150.0
@@ -134,6 +138,7 @@ class QueueRulePolicy(PlainPolicy):
     idle_s: float = 120.0
     busy_counts: bool = True
     skip_cooling: bool = False
+    length_power: float = 0.0
 
     @property
     def name(self) -> str:
@@ -147,9 +152,12 @@ class QueueRulePolicy(PlainPolicy):
         if self.skip_cooling:
             minimum = np.where(view.cooldown_in_s > 0, np.maximum(view.requested, minimum), minimum)
             maximum = np.where(view.cooldown_out_s > 0, np.minimum(view.requested, maximum), maximum)
+        queued_core_s, horizon_s = self._queued_core_s(view), self.horizon_s
+        if self.length_power and view.queue.waiting:
+            horizon_s *= (queued_core_s / view.queue.waiting / TYPICAL_JOB_CORE_S) ** self.length_power
         arguments = (
-            self._queued_core_s(view),
-            self.horizon_s,
+            queued_core_s,
+            max(horizon_s, SHORTEST_HORIZON_S),
             view.cores,
             view.requested,
             view.booting,

@@ -32,7 +32,8 @@ class PPOConfig:
 
     Update: epochs over the experience, each in `minibatches` parts (whole environments, never parts of their time).
     clip, value_clip (0 for none): how far a ratio and a value may move. value_coefficient, entropy_coefficient: weights
-    in the loss. learning_rate, adam_epsilon. anneal_rate, anneal_clip: let learning rate, clip fall linearly to 0.
+    in the loss. learning_rate, adam_epsilon. anneal_rate, anneal_clip, anneal_entropy: let learning
+    rate, clip, weight of the entropy fall linearly to 0.
     gradient_norm: longest gradient. target_kl: epochs stop where the policy has moved so far (0: never).
     normalise_advantages: per minibatch.
 
@@ -79,6 +80,7 @@ class PPOConfig:
     adam_epsilon: float = 1e-5
     anneal_rate: bool = True
     anneal_clip: bool = False
+    anneal_entropy: bool = False
     gradient_norm: float = 0.5
     target_kl: float = 0.02
     normalise_advantages: bool = True
@@ -153,7 +155,7 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
         ),
         "fit": PPOConfig(
             task="train-fit",
-            total_steps=3_000_000,
+            total_steps=2_000_000,
             observation="obs-v2",
             environments=512,
             steps_per_update=32,
@@ -195,8 +197,9 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             steps_per_update=128,
             minibatches=4,
             gamma=0.98,
-            gae_lambda=0.9,
+            gae_lambda=0.95,
             entropy_coefficient=0.01,
+            anneal_entropy=True,
             learning_rate=2e-3,
             evaluate_every_steps=65_536,
             selection_episodes=32,

@@ -242,6 +242,8 @@ class Training:
     def _descend(self, part: Mapping[str, Tensor], memory: Memory, clip: float, *, stoppable: bool) -> Doubles | None:
         """Take one step down the loss of a minibatch; None when the policy has moved far enough."""
         config = self.config
+        if config.anneal_entropy:
+            config = replace(config, entropy_coefficient=config.entropy_coefficient * self._left)
         logits, values = self.network.unroll(part["observations"], part["starts"], memory)
         parted = loss(config, clip, part, logits, values)
         told = self._crew.mean(parted.figures())

@@ -192,6 +192,15 @@ def test_an_update_stops_when_the_policy_has_moved_far_enough() -> None:
     assert minibatches(1e-6) < 4
 
 
+def test_the_weight_of_the_entropy_is_whole_at_first_and_falls_when_it_is_to() -> None:
+    runs = [Training(replace(TINY, entropy_coefficient=1.0, anneal_entropy=falls), task=SMALL) for falls in (False, True)]
+    for same in (True, False):
+        for training in runs:
+            training.update()
+        weights = [training.network.policy.weight for training in runs]
+        assert torch.equal(*weights) is same
+
+
 def test_while_the_value_warms_up_nothing_else_changes() -> None:
     training = Training(replace(TINY, value_updates=1), task=SMALL)
     before = {name: tensor.clone() for name, tensor in training.network.state_dict().items()}

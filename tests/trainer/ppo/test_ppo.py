@@ -193,7 +193,9 @@ def test_an_update_stops_when_the_policy_has_moved_far_enough() -> None:
 
 
 def test_the_weight_of_the_entropy_is_whole_at_first_and_falls_when_it_is_to() -> None:
-    runs = [Training(replace(TINY, entropy_coefficient=1.0, anneal_entropy=falls), task=SMALL) for falls in (False, True)]
+    runs = [
+        Training(replace(TINY, entropy_coefficient=1.0, anneal_entropy=falls), task=SMALL) for falls in (False, True)
+    ]
     for same in (True, False):
         for training in runs:
             training.update()

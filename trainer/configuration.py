@@ -191,7 +191,7 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
         ),
         "text": PPOConfig(
             task="train-text",
-            total_steps=3_000_000,
+            total_steps=2_000_000,
             observation="obs-v2",
             environments=128,
             steps_per_update=128,

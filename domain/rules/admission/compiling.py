@@ -1,0 +1,32 @@
+"""The same functions, compiled: each one calls the compiled ones instead of the plain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+from domain.rules.admission import ab, belief, na
+
+LEAVES: tuple[FunctionType, ...] = tuple(
+    function
+    for module in (belief, na, ab)
+    for function in vars(module).values()
+    if isinstance(function, FunctionType) and function.__module__ == module.__name__
+)
+"""Every function of these modules, those that are called before those that call them."""
+
+
+def compile_all(compile_one: Callable[[Any], Any]) -> SimpleNamespace:
+    """Return the functions of belief, na and ab by name, passed through `compile_one` (such as a `numba.njit`).
+
+    A compiler that binds the globals of a function, as numba does, would meet the plain functions there and refuse
+    them; so each gets globals of its own in which the compiled ones stand.
+    """
+    done: dict[str, Any] = {}
+    for leaf in LEAVES:
+        bound = FunctionType(leaf.__code__, {**leaf.__globals__, **done}, leaf.__name__, leaf.__defaults__)
+        bound.__qualname__ = leaf.__qualname__
+        bound.__module__ = leaf.__module__
+        done[leaf.__name__] = compile_one(bound)
+    return SimpleNamespace(**done)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from domain.rules.admission import ab, belief, na
+from domain.rules.admission import ab, belief, na, paper, policies, tails
 
 LEAVES: tuple[FunctionType, ...] = tuple(
     function
-    for module in (belief, na, ab)
+    for module in (belief, na, ab, paper, tails, policies)
     for function in vars(module).values()
     if isinstance(function, FunctionType) and function.__module__ == module.__name__
 )
@@ -18,7 +18,7 @@ LEAVES: tuple[FunctionType, ...] = tuple(
 
 
 def compile_all(compile_one: Callable[[Any], Any]) -> SimpleNamespace:
-    """Return the functions of belief, na and ab by name, passed through `compile_one` (such as a `numba.njit`).
+    """Return the functions of this package's rules by name, passed through `compile_one` (such as a `numba.njit`).
 
     A compiler that binds the globals of a function, as numba does, would meet the plain functions there and refuse
     them; so each gets globals of its own in which the compiled ones stand.

@@ -77,7 +77,7 @@ class Statistics:
     """m_X, the sizes drawn, the first among them."""
 
     def __post_init__(self) -> None:
-        if int(self.size) != self.size or self.size < 1:
+        if not math.isfinite(self.size) or int(self.size) != self.size or self.size < 1:
             raise BadInput("size", self.size, "give a whole number of cores, 1 or more")
         for field in fields(self)[1:]:
             value = getattr(self, field.name)

@@ -1,0 +1,119 @@
+"""Who may come in, decided on summed curves (specification §5).
+
+Curves are the sums over all live deployments of mean, variance and third central moment at each horizon, without the
+new one, whose own curves stand beside them. Decisions return the index of a horizon that forbids the admission, the
+one at `first` if that one does, or -1: admit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from domain.errors import BadInput
+from domain.rules.admission.belief import Floats
+from domain.rules.admission.tails import sgamma_tail
+
+LONGEST_H = 26_280.0
+BANDS_H = (24.0, 168.0, 730.0, 8_760.0, LONGEST_H)
+"""Ends of the bands of horizons: a day, a week, a month, a year, three years."""
+
+
+def log_grid(count: int = 32, shortest_h: float = 0.04) -> Floats:
+    """Return horizons equally spaced in the log, from `shortest_h` to three years."""
+    if count < 2:
+        raise BadInput("count", count, "give 2 horizons or more")
+    return np.geomspace(shortest_h, LONGEST_H, count)
+
+
+def paper_grid() -> Floats:
+    """Return the published horizons: each band in 600 equal steps, all together."""
+    return np.unique(np.concatenate([end * np.arange(1, 601) / 600.0 for end in BANDS_H]))
+
+
+def checked_grid(horizons_h: Floats) -> Floats:
+    """Return the horizons as given; BadInput unless they are ascending, finite and above 0."""
+    given = np.asarray(horizons_h, dtype=np.float64)
+    good = given.ndim == 1 and given.size > 0 and bool(np.all(np.isfinite(given)))
+    if not good or given[0] <= 0.0 or bool(np.any(np.diff(given) <= 0.0)):
+        raise BadInput("horizons_h", given.tolist(), "give one hour or more, ascending, all above 0")
+    return given
+
+
+def banded_kappa(horizons_h: Floats, kappa: float, factor: float) -> Floats:
+    """Return kappa per horizon: kappa up to a month, times `factor` up to a year and its square beyond (§5.1)."""
+    return kappa * np.where(horizons_h <= BANDS_H[2], 1.0, np.where(horizons_h <= BANDS_H[3], factor, factor * factor))
+
+
+def zeroth_admits(total: float, size: float, capacity: float, threshold: float) -> bool:
+    """Return whether the cores stay below the threshold and fit."""
+    return total + size <= capacity and total + size < threshold
+
+
+def first_refusal(mean: Floats, new_mean: Floats, threshold: float, marginal_eps: float, first: int) -> int:
+    """Return the horizon at which the mean reaches the threshold, or -1.
+
+    Horizons at which the newcomer's mean is below `marginal_eps` do not count; 0 lets all count.
+    """
+    count = mean.shape[0]
+    for i in range(-1, count):
+        k = first if i < 0 else i
+        if new_mean[k] >= marginal_eps and mean[k] + new_mean[k] >= threshold:
+            return k
+    return -1
+
+
+def second_refusal(
+    mean: Floats,
+    variance: Floats,
+    new_mean: Floats,
+    new_variance: Floats,
+    kappa: Floats,
+    capacity: float,
+    marginal_eps: float,
+    first: int,
+) -> int:
+    """Return the horizon at which mean + kappa standard deviations exceed the capacity, or -1.
+
+    kappa (H,): one for each horizon, all alike or `banded_kappa`. capacity may be any threshold in cores. Horizons at
+    which the newcomer's mean is below `marginal_eps` do not count; 0 lets all count.
+    """
+    count = mean.shape[0]
+    for i in range(-1, count):
+        k = first if i < 0 else i
+        if new_mean[k] < marginal_eps:
+            continue
+        spread = math.sqrt(max(variance[k] + new_variance[k], 0.0))
+        if mean[k] + new_mean[k] + kappa[k] * spread > capacity:
+            return k
+    return -1
+
+
+def sgamma_refusal(
+    mean: Floats,
+    variance: Floats,
+    third: Floats,
+    new_mean: Floats,
+    new_variance: Floats,
+    new_third: Floats,
+    p: float,
+    capacity: float,
+    marginal_eps: float,
+    first: int,
+) -> int:
+    """Return the horizon at which the shifted gamma's tail beyond the capacity exceeds p, or -1 (§5.1).
+
+    Horizons at which the newcomer's mean is below `marginal_eps` do not count; 0 lets all count.
+    """
+    count = mean.shape[0]
+    for i in range(-1, count):
+        k = first if i < 0 else i
+        if new_mean[k] < marginal_eps:
+            continue
+        risk = sgamma_tail(
+            mean[k] + new_mean[k], max(variance[k] + new_variance[k], 0.0), third[k] + new_third[k], capacity
+        )
+        if risk > p:
+            return k
+    return -1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from domain.workload import Trace
-from simulator.reference import SimulationConfig
+from simulator.reference import SimulationConfig, preset
 from simulator.workloads.synthetic import coevolution, train_rand
 from trainer.episodes import run_many
 from trainer.evaluation.defaults import baselines
@@ -20,8 +20,11 @@ EPISODES = 30
 
 GOALS = ("best constant fleet", "threshold, tuned", "queue rule, one action", "queue rule, multi")
 """Which of the baselines of an evaluation a run is shown beside."""
-_GROUPS: Mapping[str, str] = MappingProxyType({"train-text": "T1", "train-fit": "T2", "coevolution": "T4"})
+_GROUPS: Mapping[str, str] = MappingProxyType(
+    {"train-text": "T1", "train-fit": "T2", "coevolution": "T4", "coevolution-rent": "T4"}
+)
 """The group of the evaluation suite that a task resembles; T3 for the others."""
+RENT_AND_TIME = "coevolution-rent"
 _TRAINING_WORLD = ("train-text", "train-fit", "train-rand", "curriculum")
 
 
@@ -36,12 +39,19 @@ def baselines_of(task: str) -> dict[str, str]:
 
 
 def marks_of(task: str, costs: Mapping[str, float]) -> dict[str, float]:
-    """Return what the held-out figure of a task is shown beside: the baselines' costs, or 1 where it is relative."""
+    """Return what the held-out figure of a task is shown beside: the baselines' costs, or 1 where it is relative.
+
+    Nothing where it is rent and priced minutes, which is another figure than the cost that is reported.
+    """
+    if task == RENT_AND_TIME:
+        return {}
     return {"queue rule": 1.0} if task_of(task).par else dict(costs)
 
 
 def held_out_unit(task: str) -> str:
     """Return what the held-out figure of a task is measured in."""
+    if task == RENT_AND_TIME:
+        return "rent and priced minutes, $ an episode"
     return "cost, times the queue rule's" if task_of(task).par else "cost, $ an episode"
 
 
@@ -58,9 +68,10 @@ def reported(task: str, count: int = EPISODES) -> Episodes:
     """Return the episodes that a task's results are reported on; BadInput for an unknown task."""
     known = task_of(task)
     seeds = tuple(range(count))
-    if task == "coevolution":
-        traces = tuple(coevolution(seed) for seed in seeds)
-    elif len(known.selection) == 1:
+    if _GROUPS.get(task) == "T4":
+        # Reported at its full cost, whatever was charged in training.
+        return Episodes(preset("paper-live"), tuple(coevolution(seed) for seed in seeds), seeds)
+    if len(known.selection) == 1:
         traces = known.selection * count
     elif known.families:
         traces = mixture(0, -(-count // len(FAMILIES)), known.world.max_cores).traces[:count]

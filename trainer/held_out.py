@@ -28,6 +28,7 @@ class Judge:
 
     worlds: twice as many copies. most_steps: an episode that is not over by then counts with its cost so far. par,
     families [traces]: what each trace costs under a rule, dollars, and what it is an example of; none for neither.
+    step_price: dollars that a step of an episode costs besides, where run time has a price.
     """
 
     worlds: Worlds
@@ -38,6 +39,7 @@ class Judge:
     most_steps: int
     par: Sequence[float] = ()
     families: Sequence[str] = ()
+    step_price: float = 0.0
 
     def score(self, costs: Doubles) -> float:
         """Return the mean cost, dollars; where there is a par, how costs relate to it instead.
@@ -73,6 +75,7 @@ class Judge:
             most_steps=self.most_steps,
             rng=np.random.default_rng(SELECTION_SEED),
         )
+        costs += self.step_price * lengths
         return HeldOut(self.score(costs[greedy]), self.score(costs[~greedy]), float(lengths[greedy].mean()))
 
 

@@ -130,6 +130,7 @@ class Training:
             most_steps=config.most_episode_steps,
             par=self.task.par,
             families=self.task.families,
+            step_price=self._step_price(self.task.world),
         )
         self.network = PolicyValueNetwork(
             config.network,
@@ -159,6 +160,10 @@ class Training:
         """Share of the run that is still to come, never 0."""
         return max(1.0 - self.steps / self.config.total_steps, 1e-3)
 
+    def _step_price(self, world: SimulationConfig) -> float:
+        """Return what a step costs, dollars, for run time having a price."""
+        return (self.config.time_price_per_minute + self.task.time_price_per_minute) * world.step_s / 60.0
+
     def _worlds(self, world: SimulationConfig, traces: tuple[Trace, ...], copies: int) -> Worlds:
         world = replace(world, max_steps=min(world.max_steps, self.config.most_episode_steps))
         return self._make_worlds(
@@ -178,7 +183,7 @@ class Training:
             weights=stage.probabilities,
             jobs=stage.jobs,
             progress_reward=config.progress_reward + self.task.progress_reward,
-            time_price=(config.time_price_per_minute + self.task.time_price_per_minute) * stage.config.step_s / 60.0,
+            time_price=self._step_price(stage.config),
             scales=stage.scales,
         )
         collector = Collector(self._worlds(stage.config, stage.traces, self._copies), self.network, plan, self._rng)

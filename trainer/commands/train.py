@@ -25,6 +25,7 @@ EPILOG = "\n\n".join(
                 "  train-text, train-fit   the published batches, read in two ways",
                 "  train-rand              random batches, other ones than are reported",
                 "  coevolution             the closed loop of the published experiment",
+                "  coevolution-rent        the same for rent against run time, waiting being free",
                 "  live-like               random batches, bursts and idle hours, with a",
                 "                          cool-down, draining and cloud prices: for use",
                 "  curriculum              train-fit, train-text, train-rand, then a cool-down",
@@ -68,7 +69,9 @@ def autoscaling(
     task: Annotated[str, typer.Option(metavar="NAME", help="What to learn, see below.")] = "train-fit",
     preset: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Settings to start from: default, published (as in the paper), fit, text."),
+        typer.Option(
+            metavar="NAME", help="Settings to start from: default, published (as in the paper), fit, text, coevolution."
+        ),
     ] = "default",
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, exploration and worlds.")] = 0,
     seeds: Annotated[

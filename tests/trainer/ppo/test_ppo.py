@@ -282,3 +282,9 @@ def test_a_run_passes_through_the_stages_of_its_task_and_resumes_in_the_later_on
     later = Training(TINY, task=staged)
     later.restore(training.state())
     assert later.update() == training.update()
+
+
+def test_where_run_time_has_a_price_checkpoints_are_judged_with_it() -> None:
+    free, priced = (Training(replace(TINY, time_price_per_minute=price)).held_out() for price in (0.0, 0.5))
+    assert priced.greedy == pytest.approx(free.greedy + 0.5 * free.greedy_steps)
+    assert priced.greedy_steps == free.greedy_steps

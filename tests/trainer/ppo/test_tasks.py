@@ -8,7 +8,8 @@ import pytest
 from domain.errors import BadInput
 from simulator.reference import preset
 from simulator.reference.configuration import CooldownScope
-from simulator.workloads.synthetic import train_rand
+from simulator.workloads.synthetic import coevolution, train_rand
+from trainer.goals import marks_of, reported
 from trainer.tasks import TASKS, task_of, with_burst, with_idle_tail
 
 
@@ -61,6 +62,14 @@ def test_a_curriculum_goes_from_fixed_to_random_and_ends_with_a_cool_down() -> N
     task = task_of("curriculum")
     assert [task.stage_at(share) for share in (0.0, 0.2, 0.5, 0.7, 1.0)] == [0, 1, 2, 3, 3]
     assert task.world == preset("train-rand", cooldown_s=300.0)
+
+
+def test_rent_against_run_time_is_learnt_without_waiting_costs_and_reported_with_them() -> None:
+    task, reports = task_of("coevolution-rent"), reported("coevolution-rent", 2)
+    assert task.world == preset("paper-live", waiting_price_per_hour=0.0)
+    assert reports.world == preset("paper-live")
+    assert [trace.digest for trace in reports.traces] == [coevolution(seed).digest for seed in (0, 1)]
+    assert marks_of("coevolution-rent", {"queue rule": 9.0}) == {}
 
 
 def test_an_unknown_task_lists_what_there_is() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, milp
+from scipy.optimize import Bounds, OptimizeResult, milp
 
 from domain.workload import Trace
 from simulator.reference import SimulationConfig
@@ -74,18 +74,18 @@ def solve(
     """
     check_available(config, trace)
     model = _Model(config, trace, single, largest_change)
-    result = milp(
-        model.costs,
-        integrality=np.zeros(model.variables) if relaxed else model.whole,
-        bounds=Bounds(np.zeros(model.variables), model.upper),
-        constraints=model.rows.constraint(model.variables),
-        options={"time_limit": time_limit_s, "mip_rel_gap": 1e-4},
-    )
+    fractions = model.run(np.zeros(model.variables), time_limit_s)
+    bound = float(fractions.fun) if fractions.status == 0 else 0.0
+    result = fractions
+    if not relaxed:
+        result = model.run(model.whole, time_limit_s)
+        # Stopped early, the solver may know less than the relaxation.
+        if result.mip_dual_bound is not None and math.isfinite(result.mip_dual_bound):
+            bound = max(bound, float(result.mip_dual_bound))
     found = result.x is not None and not relaxed
-    bound = result.fun if relaxed else result.mip_dual_bound
     fleet = np.rint(result.x[model.vms[: model.finish]]).astype(np.int64) if found else np.empty((0, 0), dtype=np.int64)
     return Solution(
-        bound=float(bound) * (1.0 - SOLVER_SLACK) if bound is not None and math.isfinite(bound) else 0.0,
+        bound=bound * (1.0 - SOLVER_SLACK),
         cost=float(result.fun) if found else math.inf,
         fleet=fleet,
         proven=result.status == 0,
@@ -118,6 +118,16 @@ class _Model:
         self._fleet(single, largest_change)
         self._work()
         self._wait()
+
+    def run(self, whole: Floats, time_limit_s: float) -> OptimizeResult:
+        """Solve with the variables marked in `whole` kept to whole numbers."""
+        return milp(
+            self.costs,
+            integrality=whole,
+            bounds=Bounds(np.zeros(self.variables), self.upper),
+            constraints=self.rows.constraint(self.variables),
+            options={"time_limit": time_limit_s, "mip_rel_gap": 1e-4},
+        )
 
     def _number(self, *shape: int) -> NDArray[np.int64]:
         first = self.variables

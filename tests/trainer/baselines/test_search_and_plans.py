@@ -92,3 +92,22 @@ def test_what_has_no_plan_says_so() -> None:
         run_policy(policy_of("plan"), preset("paper-live"), coevolution(0))
     with pytest.raises(BadInput, match="act-multi"):
         plan_actions(FIXED_BOOT, SMALL, "act-8")
+
+
+@pytest.mark.parametrize(
+    ("trace", "action_set", "at_most"),
+    [
+        (train_text(), "act-7", 19.45),
+        (train_text(), "act-multi", 19.50),
+        (train_fit(), "act-7", 5.06),
+        (train_fit(), "act-multi", 4.95),
+    ],
+)
+def test_plans_made_for_drawn_boot_times_hold_on_others(trace: Trace, action_set: str, at_most: float) -> None:
+    drawn = preset("train-text")
+    kept = kept_plan(drawn, trace, action_set == "act-7")
+    assert kept is not None
+    script = ScriptPolicy("kept", kept.actions)
+    costs = [run_policy(script, drawn, trace, seed).cost for seed in range(10)]
+    assert kept.bound < min(costs)
+    assert np.mean(costs) < at_most

@@ -8,7 +8,7 @@ learns from short stretches that begin with an empty memory, for what a rule doe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -117,7 +117,7 @@ def covering(orders: Sequence[Order], possible: Bools, room: Ints, cores: Ints) 
         for kind in range(cores.size)
     ]
 
-    def distance(plan: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    def distance(plan: Iterable[tuple[int, int]]) -> tuple[int, int]:
         counts = np.array([count for _, count in plan])
         return abs(int(counts @ cores) - need), int(np.abs(counts - wanted).sum())
 

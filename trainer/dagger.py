@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -169,7 +169,7 @@ def _fit(
 def stretches(episodes: Sequence[Answered]) -> tuple[torch.Tensor, ...]:
     """Cut episodes into stretches: observations, actions, masks [STRETCH, S, ...] and valid [STRETCH, S], 0 or 1."""
     count = sum(-(-len(episode.actions) // STRETCH) for episode in episodes)
-    columns = [np.zeros((STRETCH, count, *part.shape[1:]), dtype=part.dtype) for part in episodes[0]]
+    columns: list[NDArray[Any]] = [np.zeros((STRETCH, count, *part.shape[1:]), part.dtype) for part in episodes[0]]
     valid = np.zeros((STRETCH, count), dtype=np.float32)
     at = 0
     for episode in episodes:

@@ -1,0 +1,105 @@
+"""`trimtab admission moments`: how many cores a deployment will hold, by what was seen of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agent.commands.options import JsonOption, duration_text, examples, print_json
+from domain.errors import BadInput
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the program."""
+    admission = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Admission control: what a deployment that comes in will grow to.",
+    )
+    # With a callback `moments` stays a word of its own, however few verbs there are.
+    admission.callback()(lambda: None)
+    admission.command(
+        epilog="\n\n".join(
+            (
+                "\n".join(
+                    (
+                        "\b",
+                        "Moments (--moments):",
+                        "  ab        death at zero cores by a hazard closure; what decides",
+                        "  ab_fast   the same, with mean scale-out rate and size in the closure",
+                        "  na        death at zero ignored: never too low",
+                        "  paper     as published: all factors independent",
+                        "  volterra  nearly exact, takes seconds",
+                    )
+                ),
+                examples(
+                    "trimtab admission moments --size 4 --at 24,720",
+                    "trimtab admission moments --preset T --size 4 --deaths 5 --core-hours 60 \\",
+                    "    --scale-outs 3 --hours 20 --extra-cores 7 --size-draws 4 --at 1,24 --json",
+                ),
+            )
+        )
+    )(moments)
+    app.add_typer(admission, name="admission")
+
+
+def moments(
+    size: Annotated[int, typer.Option(min=1, metavar="CORES", help="Cores now.")],
+    at: Annotated[str, typer.Option(metavar="HOURS,...", help="Hours from now.")] = "1,24,168,730,8760,26280",
+    preset: Annotated[str, typer.Option(metavar="T|H|K", help="Population of deployments.")] = "T",
+    moments: Annotated[str, typer.Option(metavar="NAME", help="How they are computed, see below.")] = "ab",
+    deaths: Annotated[float, typer.Option(help="Cores that ended, one by one.")] = 0.0,
+    core_hours: Annotated[float, typer.Option(help="Hours that all its cores ran, together.")] = 0.0,
+    scale_outs: Annotated[float, typer.Option(help="Requests for more cores, refused ones too.")] = 0.0,
+    hours: Annotated[float, typer.Option(help="Hours in the cluster.")] = 0.0,
+    gap_hours: Annotated[float, typer.Option(help="Hours of gaps between scale-outs seen before it came.")] = 0.0,
+    extra_cores: Annotated[
+        float | None,
+        typer.Option(help="Sum of (cores - 1) over the sizes drawn, the first too; else size - 1.", show_default=False),
+    ] = None,
+    size_draws: Annotated[float, typer.Option(help="Sizes drawn, the first too.")] = 1.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Print mean and variance of a deployment's cores at times to come.
+
+    Data: E and V, lists in the order of --at; third, the third central moment, or null where it is not known. A
+    deployment that is gone counts as 0 cores. Nothing is asked of a cluster: this is the belief that an admission is
+    decided by.
+    """
+    import numpy as np
+
+    from domain.rules.admission.moments import moments_of
+    from domain.rules.admission.population import Statistics, population_of
+
+    wanted = _hours(at)
+    statistics = Statistics(
+        size,
+        deaths,
+        core_hours,
+        scale_outs,
+        hours,
+        gap_hours,
+        float(size - 1) if extra_cores is None else extra_cores,
+        size_draws,
+    )
+    horizons_h, order = np.unique(np.array(wanted), return_inverse=True)
+    curve = moments_of(population_of(preset), statistics, horizons_h, moments)
+    mean, variance = curve.mean[order].tolist(), curve.variance[order].tolist()
+    if as_json:
+        third = None if curve.third is None else curve.third[order].tolist()
+        print_json({"preset": preset, "moments": moments, "at": wanted, "E": mean, "V": variance, "third": third})
+        return
+    from agent.commands.output import columns, show
+
+    rows: list[tuple[object, ...]] = [("in", "mean cores", "standard deviation")]
+    for at_h, e, v in zip(wanted, mean, variance, strict=True):
+        rows.append((duration_text(at_h * 3600.0), f"{e:.4g}", f"{v**0.5:.4g}"))
+    show(columns(rows))
+
+
+def _hours(text: str) -> list[float]:
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise BadInput("--at", text, "give hours with commas between them, such as 1,24,720") from None

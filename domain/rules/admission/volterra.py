@@ -136,7 +136,7 @@ def reference_moments(
     power: float,
     lifetimes: float,
     horizons_h: Floats,
-    nodes: int = 32,
+    nodes: int = 40,
     lam_points: int = 4,
     size_points: int = 4,
     closure: bool = False,
@@ -146,7 +146,7 @@ def reference_moments(
     closure: take S from the hazard closure instead, which shows what the quadratures of `ab` leave.
     """
     mu, weight = np.empty(nodes), np.empty(nodes)
-    mu_nodes(*belief[:5], power, REFERENCE_DROP / 2, -60.0, mu, weight)
+    mu_nodes(*belief[:5], power, REFERENCE_DROP / 2, -25.0, mu, weight)
     _, _, lam_shape, lam_rate, exposure_h, size_shape, size_rate = belief
     raw = np.zeros((3, horizons_h.size))
     for rate, share in zip(mu, weight, strict=True):

@@ -169,7 +169,7 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
         ),
         "release": PPOConfig(
             task="release",
-            total_steps=1_000_000,
+            total_steps=2_500_000,
             observation="obs-v2",
             action_set="act-multi",
             queue_gain=20.0,
@@ -184,7 +184,7 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             learning_rate=4e-4,
             selection_episodes=40,
             imitate="queue-rule:horizon_s=240,idle_s=0,skip_cooling=true,length_power=0.5",
-            imitation_rounds=6,
+            imitation_rounds=4,
             imitation_episodes=40,
             imitation_epochs=300,
             value_updates=5,

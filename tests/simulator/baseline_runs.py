@@ -33,4 +33,4 @@ def target_policy(
     target: float, out_periods: int = 3, in_periods: int = 15, warmup_s: float = 300.0
 ) -> SimulatedPolicy:
     """Return target tracking, one tracker per group on that group's CPU."""
-    return TargetTrackingPolicy(target, 0.9, out_periods, in_periods, warmup_s)
+    return TargetTrackingPolicy(target, 0.9, out_periods, in_periods, warmup_s, keep_one=True)

@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping
 
 from simulator.reference import SimulationConfig
 
-HIGH = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
+HIGH = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+TARGETS = (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9)
 HORIZONS_S = (60, 90, 120, 150, 180, 210, 240, 270, 300, 360, 420, 480, 540, 600, 700, 800, 900, 1200, 1800, 3600)
 IDLE_S = (0, 60, 120, 180, 300, 600)
 
 
 def threshold_grid(config: SimulationConfig) -> list[str]:
-    """High threshold 50-90 %, hysteresis none or down to 30 or 50 %, periods 1-3, warm-up and cool-down on or off."""
+    """High threshold 50-95 %, hysteresis none or down to 30 or 50 %, periods 1-3, warm-up on or off, cool-downs."""
     texts = []
     for high, low, periods, excluding, cooldown_s in itertools.product(
-        HIGH, (None, 0.5, 0.3), (1, 2, 3), ("true", "false"), (0, 120, 300)
+        HIGH, (None, 0.5, 0.3), (1, 2, 3), ("true", "false"), (0, 120, 300, 600)
     ):
         if low is not None and low >= high:
             continue
@@ -28,10 +29,12 @@ def threshold_grid(config: SimulationConfig) -> list[str]:
 
 
 def target_tracking_grid(config: SimulationConfig) -> list[str]:
-    """Target 50-90 %, minutes until a change out and in, warm-up on or off."""
+    """Target 30-90 %, minutes until a change out and in, warm-up on or off, groups that may go to none or not."""
     return [
-        f"target-tracking:target={target},out_periods={out},in_periods={back},warmup_s={warmup_s}"
-        for target, out, back, warmup_s in itertools.product(HIGH, (1, 3), (3, 5, 15), (0, 300))
+        f"target-tracking:target={target},out_periods={out},in_periods={back},warmup_s={warmup_s},keep_one={keep}"
+        for target, out, back, warmup_s, keep in itertools.product(
+            TARGETS, (1, 3), (1, 3, 5, 15), (0, 300), ("true", "false")
+        )
     ]
 
 

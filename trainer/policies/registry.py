@@ -17,7 +17,7 @@ FORMS = (
     "fixed-ramp:cores=N | fixed-ramp:N,N,...",
     "random:seed=,masked=,multi=",
     "threshold:high=,low=,periods=,exclude_warming=,warmup_s=,cooldown_s=",
-    "target-tracking:target=,scale_in_factor=,out_periods=,in_periods=,warmup_s=",
+    "target-tracking:target=,scale_in_factor=,out_periods=,in_periods=,warmup_s=,keep_one=",
     "queue-rule:horizon_s=,idle_s=,single=,busy_counts=,skip_cooling=,job_core_s=",
     "plan:time_limit_s=,single=",
     "script:FILE",

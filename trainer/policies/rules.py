@@ -73,7 +73,8 @@ class TargetTrackingPolicy(PlainPolicy):
 
     target: mean CPU aimed at, 0..1. scale_in_factor: the low alarm stands at this share of it. out_periods, in_periods:
     minutes in a row beyond an alarm. warmup_s: a VM's CPU counts, and its group stops warming, so long after it is
-    ready. A group keeps at least one VM: without any it would show no CPU and never grow again.
+    ready. keep_one: a group keeps at least one VM where its limit allows; without any it shows no CPU and never grows
+    again, as live.
     """
 
     target: float = 0.65
@@ -81,6 +82,7 @@ class TargetTrackingPolicy(PlainPolicy):
     out_periods: int = 3
     in_periods: int = 15
     warmup_s: float = 300.0
+    keep_one: bool = False
     _streaks: list[tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=list)
 
     @property
@@ -117,7 +119,8 @@ class TargetTrackingPolicy(PlainPolicy):
         self._streaks[kind] = (above, below)
         size = int(view.requested[kind])
         wanted = max(size, desired) if desired > warm else desired if desired < warm else size
-        return int(np.clip(wanted, min(1, view.maximum[kind]), view.maximum[kind])) - size
+        least = max(int(view.minimum[kind]), min(1, int(view.maximum[kind])) if self.keep_one else 0)
+        return int(np.clip(wanted, least, view.maximum[kind])) - size
 
 
 @dataclass(slots=True)

@@ -97,7 +97,7 @@ def test_the_verb_prints_settings_that_simulate_takes(tmp_path: Path) -> None:
     bound, single, constant = (found[name]["cost"] for name in ("bound", "bound-single", "constant"))
     assert bound - 1e-9 <= single <= constant
     assert policy_of(found["target-tracking"]["policy"]).name.startswith("target-tracking:")
-    assert found["target-tracking"]["settings"] == 108
+    assert found["target-tracking"]["settings"] == 288
 
 
 def test_the_verb_refuses_a_policy_it_has_no_grid_for() -> None:

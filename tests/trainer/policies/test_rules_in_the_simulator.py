@@ -77,9 +77,11 @@ def test_the_threshold_ignores_vms_that_warm_up_unless_told_not_to() -> None:
     assert fleets("threshold:low=0,cooldown_s=0,exclude_warming=false", BUSY)[1] == (2, 2, 2)
 
 
-def test_target_tracking_never_leaves_a_group_without_a_vm() -> None:
-    seen = fleets("target-tracking:target=0.6,in_periods=1,warmup_s=0", train_fit())
-    assert min(min(sizes) for sizes in seen) == 1
+def test_target_tracking_leaves_a_group_without_a_vm_only_where_the_minimum_allows() -> None:
+    text = "target-tracking:target=0.6,in_periods=1,warmup_s=0"
+    freely, kept = fleets(text, train_fit()), fleets(f"{text},keep_one=true", train_fit())
+    assert [min(column) for column in zip(*freely, strict=True)] == [1, 0, 0]
+    assert [min(column) for column in zip(*kept, strict=True)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

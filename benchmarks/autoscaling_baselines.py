@@ -3,7 +3,7 @@
 Costs are means over the reporting seeds, each rule at its tuned setting; ratios are to the best constant fleet and to
 the clairvoyant bound of the same run. For T4 rent and minutes are told; its rules are chosen for rent plus MINUTE_PRICE
 dollars a minute, and (`as_fast`) for the least rent in no more minutes than the 75 % threshold with one period (the
-faster of two: with and without the CPU of VMs that warm up), on T4_GRID_SEEDS tuning seeds. Settings found stand in the notes.
+faster of two: with and without the CPU of VMs that warm up), on T4_GRID_SEEDS tuning seeds. Notes have the settings.
 """
 
 from __future__ import annotations

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.rules.admission import policies
 from simulator.admission.compiled import compiled
 from simulator.admission.engine import State
 from simulator.admission.layout import Record
 from simulator.admission.moments import NODES, Floats, Prior, Seen, ab_fast
 
+second_refusal = compiled(policies.second_refusal)
 REBUILD = 1000
 """Sums are added up anew after so many changes, which stops the drift of rounding (admission specification §5.2)."""
 MEMORY = 512
@@ -54,18 +55,21 @@ def empty_curves(times: Floats, slots: int) -> Curves:
     """Return room for the curves of so many deployments at some horizons."""
     count = len(times)
     kept = MEMORY if slots and count < 1000 else 1
-    tables = (np.zeros((rows, count)) for rows in (slots, slots, kept, kept))
-    mean, variance, fresh_mean, fresh_variance = tables
-    rows = [np.zeros(count) for _ in range(4)]
     return Curves(
-        *(times, mean, variance, *rows, fresh_mean, fresh_variance),
-        *(
-            np.zeros(kept, dtype=np.bool_),
-            np.zeros(1, dtype=np.int64),
-            np.full(1, -np.inf),
-            np.zeros(NODES),
-            np.zeros(NODES),
-        ),
+        times=times,
+        mean=np.zeros((slots, count)),
+        variance=np.zeros((slots, count)),
+        total_mean=np.zeros(count),
+        total_variance=np.zeros(count),
+        new_mean=np.zeros(count),
+        new_variance=np.zeros(count),
+        fresh_mean=np.zeros((kept, count)),
+        fresh_variance=np.zeros((kept, count)),
+        fresh_known=np.zeros(kept, dtype=np.bool_),
+        changes=np.zeros(1, dtype=np.int64),
+        refreshed_at=np.full(1, -np.inf),
+        nodes=np.zeros(NODES),
+        weights=np.zeros(NODES),
     )
 
 
@@ -164,22 +168,24 @@ def _add_up(state: State, curves: Curves) -> None:
 
 
 @compiled
-def holds(curves: Curves, k: int, limit: float, kappa: float) -> bool:
-    """Whether the deployments inside and the new one keep to the limit at a horizon (admission specification §5)."""
-    mean = curves.total_mean[k] + curves.new_mean[k]
-    spread = max(0.0, curves.total_variance[k] + curves.new_variance[k])
-    return bool(mean + kappa * math.sqrt(spread) <= limit)
+def violated(curves: Curves, limit: float, kappas: Floats, marginal: float, last: int) -> int:
+    """Return a horizon at which the rule fails for the arrival that was looked at last, -1 for none (§5).
+
+    The horizon `last` is asked first. One at which the new deployment is expected to be smaller than `marginal` cores
+    never fails.
+    """
+    return second_refusal(
+        *(curves.total_mean, curves.total_variance, curves.new_mean, curves.new_variance),
+        *(kappas, limit, marginal, last),
+    )
 
 
 @compiled
-def first_violated(curves: Curves, limit: float, kappas: Floats, marginal: float, last: int) -> int:
-    """Return a horizon at which the rule fails, -1 for none; the one that failed last is asked first.
-
-    A horizon at which the new deployment is expected to have fewer than `marginal` cores never fails.
-    """
-    if not holds(curves, last, limit, kappas[last]) and curves.new_mean[last] >= marginal:
-        return last
-    for k in range(len(curves.times)):
-        if not holds(curves, k, limit, kappas[k]) and curves.new_mean[k] >= marginal:
-            return k
-    return -1
+def fails_at(curves: Curves, limit: float, kappas: Floats, marginal: float, k: int) -> bool:
+    """Whether the rule fails at one horizon, as the sums stand."""
+    one = slice(k, k + 1)
+    refused = second_refusal(
+        *(curves.total_mean[one], curves.total_variance[one], curves.new_mean[one], curves.new_variance[one]),
+        *(kappas[one], limit, marginal, 0),
+    )
+    return refused >= 0

@@ -1,4 +1,4 @@
-"""Mean and variance of a deployment's future size, compiled for the simulator (`ab_fast`, admission specification §4.3).
+"""Mean and variance of a deployment's future size, fast: `ab_fast` for the simulator (admission specification §4.3).
 
 The scale-out rate and the request size enter the survival function by their means and everything else exactly; the
 core death rate is integrated over its exact posterior. Horizons without subdivision carry the integration, so grids
@@ -21,7 +21,7 @@ NODES = 16
 DEPTH = 9.0
 """The posterior is cut where its logarithm is so far below the mode's (admission specification §3)."""
 SETTLED = 4.0
-SETTLED_NODES = 10
+SETTLED_NODES = 7
 """From this shape on the posterior of ln mu is close to normal, and so many points integrate it as well as NODES."""
 _WIDEST = 1.6
 """Largest ratio of neighbouring points of scaled time between which the survival is integrated in one step."""
@@ -78,7 +78,7 @@ def posterior_nodes(prior: Prior, seen: Seen, nodes: Floats, weights: Floats) ->
     c, rate, exposure = prior.lam_shape + seen.requests, prior.lam_rate, seen.hours + seen.gap_hours
     u = math.log(a / b)
     high, low = u, u - 60.0
-    # The log-density is concave, so its slope has one root, at or below ln(a/b); bisect where Newton leaves the bracket.
+    # The log-density is concave, so its slope has one root, at or below ln(a/b); bisect where Newton's step leads out.
     for _ in range(60):
         first, second = _slope(u, a, b, c, rate, prior.power, exposure)
         if first > 0.0:
@@ -153,17 +153,22 @@ def ein(z: float) -> float:
 
 
 @compiled
+def _ended(x: float, y: float) -> float:
+    """Return 1 - y, where y = e^-x, without loss of digits."""
+    if x > 0.1:
+        return 1.0 - y
+    return x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * (1.0 - x / 5.0))))
+
+
+@compiled
 def _hazard(x: float, y: float, n: int, rho: float, sig: float, e_sig: float, ein_sig: float) -> float:
     """Return the rate of dying at zero cores per unit of scaled time, given survival so far (§4.3 b); y = e^-x."""
-    z = -math.expm1(-x)
+    z = _ended(x, y)
     log_z = math.log(z)
     if n * log_z < _NEVER:
         return 0.0
     e_left = math.exp(-sig * y)
-    if sig > 1e-6:
-        waited = ein_sig - ein(sig * y) + (e_left - e_sig) / sig
-    else:
-        waited = z
+    waited = ein_sig - ein(sig * y) + (e_left - e_sig) / sig if sig > 1e-6 else z
     log_empty = n * log_z - rho * waited
     if log_empty < _NEVER:
         return 0.0
@@ -174,7 +179,8 @@ def _hazard(x: float, y: float, n: int, rho: float, sig: float, e_sig: float, ei
 def ab_fast(prior: Prior, seen: Seen, times: Floats, nodes: Floats, weights: Floats, mean: Floats, var: Floats) -> None:
     """Fill in mean and variance of the size after `times` hours, rising and above 0 (admission specification §4.3).
 
-    nodes, weights: room for the quadrature over ln mu, any equal length; NODES in production, of which a settled belief takes the first.
+    nodes, weights: room for the quadrature over ln mu, any equal length; NODES in production, of which a settled belief
+    takes the first.
     """
     settled = len(nodes) == NODES and prior.mu_shape + seen.deaths + prior.power * seen.requests > SETTLED
     if settled:
@@ -223,8 +229,8 @@ def _add_node(
 ) -> None:
     """Add one value of mu: the first and second moment of the size, times its weight.
 
-    With S the survival, J the cores that stem from a request of unit rate: J' = -J + S, mean = n e^-x + inflow J; of the
-    second moment what the first cores give is in closed form, the rest W' = -2 W + from_grown J + from_alive S.
+    With S the survival and J what it feeds: J' = -J + S, and the mean is n e^-x + inflow J. Of the second moment the
+    part of the first cores is in closed form, the rest is W' = -2 W + from_grown J + from_alive S.
     """
     x, y, alive, hazard = 0.0, 1.0, 1.0, 1.0 if n == 1 else 0.0
     grown, rest, gone = 0.0, 0.0, 0.0
@@ -246,12 +252,10 @@ def _add_node(
             hazard_ahead = _hazard(ahead, y_ahead, n, rho, sig, e_sig, ein_sig)
             gone += 0.5 * (hazard + hazard_ahead) * d
             alive_ahead = math.exp(-gone) if gone > 0.0 else 1.0
-            held = -math.expm1(-d) / d
+            held = _ended(d, e) / d
             grown_ahead = e * grown + alive_ahead * (1.0 - held) + alive * (held - e)
-            source, source_ahead = (
-                from_grown * grown + from_alive * alive,
-                from_grown * grown_ahead + from_alive * alive_ahead,
-            )
+            source = from_grown * grown + from_alive * alive
+            source_ahead = from_grown * grown_ahead + from_alive * alive_ahead
             e2, held2 = e * e, held * (1.0 + e) * 0.5
             rest = e2 * rest + 0.5 * (source_ahead * (1.0 - held2) + source * (held2 - e2))
             x, y, alive, hazard, grown = ahead, y_ahead, alive_ahead, hazard_ahead, grown_ahead

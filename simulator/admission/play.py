@@ -17,11 +17,11 @@ from simulator.admission.curves import (
     Freshness,
     drop,
     empty_curves,
-    first_violated,
-    holds,
+    fails_at,
     look_at_new,
     refresh,
     take_in,
+    violated,
 )
 from simulator.admission.engine import State, admit, leave, next_end, turn_away
 from simulator.admission.layout import BOOKS, CLASSES, DEPLOYMENT, EVENT, MONTH
@@ -104,15 +104,15 @@ def _advance(state: State, curves: Curves, keeps_curves: bool, until: float) -> 
 
 
 @compiled
-def _admits_by_moments(state: State, curves: Curves, setting: Setting, arrival: NDArray[np.void], last: int) -> int:
+def _refused_at(state: State, curves: Curves, setting: Setting, arrival: NDArray[np.void], last: int) -> int:
     """Return the horizon at which the rule fails for an arrival, -1 to admit it."""
     look_at_new(curves, setting.prior, arrival, setting.drawn)
     freshness, marginal = setting.freshness, setting.marginal
     recent = state.books[0].now - curves.refreshed_at[0] < freshness.reuse_h and freshness.tolerance > 0.0
-    if recent and curves.new_mean[last] >= marginal and not holds(curves, last, setting.limit, setting.kappas[last]):
+    if recent and fails_at(curves, setting.limit, setting.kappas, marginal, last):
         return last
     refresh(state, curves, setting.prior, freshness)
-    return first_violated(curves, setting.limit, setting.kappas, marginal, last)
+    return violated(curves, setting.limit, setting.kappas, marginal, last)
 
 
 @compiled
@@ -134,10 +134,10 @@ def _play(
             turn_away(state, number, arrival.size)
             continue
         if setting.moments:
-            violated = _admits_by_moments(state, curves, setting, arrival, last)
-            if violated >= 0:
-                binding[violated] += 1
-                last = violated
+            refused_at = _refused_at(state, curves, setting, arrival, last)
+            if refused_at >= 0:
+                binding[refused_at] += 1
+                last = refused_at
                 turn_away(state, number, arrival.size)
                 continue
         elif not books.total + arrival.size < setting.limit:
@@ -187,7 +187,7 @@ def play(run: Run, rule: Rule, *, log: int = 0) -> Outcome:
         # The first-moment rule asks for less than its limit, the second for no more.
         float(np.nextafter(limit, -np.inf)) if rule.kind == "first" else limit,
         kappas_of(rule, horizons) if rule.kind == "second" else np.zeros(len(horizons)),
-        rule.marginal_cores if rule.marginal_cores > 0.0 else -math.inf,
+        rule.marginal_cores,
         True,
         Freshness(rule.tolerance, rule.dead_band_cores, rule.reuse_h),
         Prior(

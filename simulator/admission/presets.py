@@ -19,7 +19,7 @@ HOURS_PER_RUN = 26_280.0
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster and the population it is offered (admission specification §1, §11). Raises BadInput naming the field."""
+    """A cluster and the population it is offered (admission specification §1, §11); BadInput names a wrong field."""
 
     name: str
     population: Population
@@ -52,7 +52,8 @@ PRESETS = {name: Cluster(name, law, 20_000, 1.0, 1e-3 if name == "K" else 1e-4) 
 def cluster_of(text: str) -> Cluster:
     """Return preset T, H or K, or what a .json or .toml file says.
 
-    The file holds the fields of Cluster and Population side by side, or `preset` and the fields that differ from it. Raises BadInput.
+    The file holds the fields of Cluster and Population side by side, or `preset` and the fields that differ from it.
+    Raises BadInput.
     """
     if text in PRESETS:
         return PRESETS[text]

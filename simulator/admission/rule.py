@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from domain.errors import BadInput
+from domain.rules.admission.policies import BANDS_H, log_grid, paper_grid
+from domain.rules.admission.tails import kappa_of
 from simulator.admission.moments import Floats
 
 KINDS = ("zeroth", "first", "second")
-BAND_ENDS_H = (24.0, 168.0, 730.0, 8760.0, 26_280.0)
-"""The horizons of the five subpolicies: a day, a week, a month, a year, three years (admission specification §5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,7 @@ def rule_of(text: str) -> Rule:
             raise BadInput("policy", text, f"{name} is no setting; see the help for those there are")
     kappa = given.get("kappa", 0.0)
     if "p" in given:
-        if not 0.0 < given["p"] <= 1.0:
-            raise BadInput("policy", text, "give p above 0 and up to 1")
-        kappa = math.sqrt((1.0 - given["p"]) / given["p"])
+        kappa = kappa_of(given["p"])
     elif kind == "second" and "kappa" not in given:
         raise BadInput("policy", text, "give kappa, such as second:2.5, or second:p=0.1")
     return Rule(
@@ -106,21 +104,17 @@ def _number(text: str, value: str) -> float:
 
 def _numbers(text: str, value: str) -> list[float]:
     numbers = [_number(text, part) for part in value.split("/")]
-    if len(numbers) != len(BAND_ENDS_H):
+    if len(numbers) != len(BANDS_H):
         raise BadInput("policy", text, "give five factors for bands=, divided by slashes")
     return numbers
 
 
 def horizons_of(grid: str) -> Floats:
     """Return the horizons in hours, rising (admission specification §5)."""
-    if grid == "log":
-        return np.geomspace(0.04, BAND_ENDS_H[-1], 32)
-    steps = np.concatenate([end * np.arange(1, 601) / 600 for end in BAND_ENDS_H])
-    # Bands meet in points that differ by rounding alone.
-    return np.unique(np.round(steps, 9))
+    return log_grid() if grid == "log" else paper_grid()
 
 
 def kappas_of(rule: Rule, horizons: Floats) -> Floats:
     """Return kappa by horizon."""
-    band = np.searchsorted(np.asarray(BAND_ENDS_H) * (1.0 + 1e-9), horizons)
-    return rule.kappa * np.asarray(rule.bands)[np.minimum(band, len(BAND_ENDS_H) - 1)]
+    band = np.searchsorted(np.asarray(BANDS_H) * (1.0 + 1e-9), horizons)
+    return rule.kappa * np.asarray(rule.bands)[np.minimum(band, len(BANDS_H) - 1)]

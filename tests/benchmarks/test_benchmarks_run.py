@@ -25,6 +25,7 @@ SMALLEST = {
     "policy_inference": "--runs 1 --steps 100",
     "ppo_throughput": "--runs 1 --environments 32 --steps 16 --hidden 16 --quality-seeds 1 --quality 1000",
     "autoscaling_baselines": "--short",
+    "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
 }
 PROMISED = {
     "tick": {
@@ -59,6 +60,10 @@ PROMISED = {
     "autoscaling_baselines": {
         *("T2_constant", "T2_queue_rule", "T2_bound", "T2_queue_rule_vs_constant", "T2_queue_rule_vs_bound"),
     },
+    "admission_simulator": {
+        *("zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s", "events_per_s", "refresh_us"),
+        *("unoptimised_s", "ratio_vs_unoptimised", "ratio_vs_published_best", "compile_or_load_s"),
+    },
 }
 MAY_BE_ZERO = {
     *("intents_per_tick", "unexplained_decisions", "replay_differs"),
@@ -77,6 +82,7 @@ TARGETS = {
     "ppo_throughput": {"ratio_vs_sb3", "time_to_quality_ratio"},
     "coevolution_calibration": {"minutes_off_70", "minutes_off_92", "utilisation_off_70", "utilisation_off_92"},
     "autoscaling_baselines": set(),
+    "admission_simulator": {"zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s"},
 }
 
 

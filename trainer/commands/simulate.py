@@ -11,6 +11,7 @@ import typer
 
 from agent.commands.options import JsonOption, duration_text, examples, print_json
 from domain.errors import BadInput
+from trainer.commands import simulate_admission
 
 if TYPE_CHECKING:
     from simulator.reference import SimulationConfig
@@ -73,6 +74,7 @@ def register(app: typer.Typer) -> None:
     # With a callback `autoscaling` stays a word of its own, however few worlds there are.
     simulate.callback()(lambda: None)
     simulate.command("autoscaling", epilog=EPILOG)(autoscaling)
+    simulate.command("admission", epilog=simulate_admission.EPILOG)(simulate_admission.admission)
     app.add_typer(simulate, name="simulate")
 
 

@@ -1,0 +1,133 @@
+"""`trimtab simulate admission`: what a rule would have let into a cluster, and which promises it would have broken."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agent.commands.options import JsonOption, duration_text, examples, print_json
+from domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from simulator.admission import Outcome, Rule, Run
+
+EPILOG = "\n\n".join(
+    (
+        "\n".join(
+            (
+                "\b",
+                "Presets:",
+                "  T   matched to a public trace; failures are rare",
+                "  H   heavy-tailed: few deployments grow very large",
+                "  K   long-lived deployments keep growing",
+                '  cluster.toml, cluster.json   your own; `preset = "K"` and the fields that differ',
+            )
+        ),
+        "\n".join(
+            (
+                "\b",
+                "Policies:",
+                "  zeroth:14000   admit below so many cores now",
+                "  first:16000    admit while fewer are expected at every time to come",
+                "  second:2.5     admit while the mean and 2.5 standard deviations fit; or second:p=0.1",
+                "  Settings after commas: marginal=1 (cores), limit=15000, bands=1/1/1/0.7/0.49,",
+                "  grid=log|paper, tol=0.1, dead_band=1, reuse=6 (hours)",
+            )
+        ),
+        examples(
+            "trimtab simulate admission --preset H --policy zeroth:14000",
+            "trimtab simulate admission --preset K --policy second:3,marginal=1 --observations 1 --json",
+        ),
+    )
+)
+
+
+def admission(
+    preset: Annotated[str, typer.Option(metavar="T|H|K|FILE", help="Cluster and population, see below.")] = "K",
+    policy: Annotated[str, typer.Option(metavar="POLICY", help="Who is let in, see below.")] = "second:2.5",
+    observations: Annotated[
+        int, typer.Option(metavar="N", help="How often each deployment was seen before it comes.", min=0)
+    ] = 0,
+    years: Annotated[float, typer.Option(metavar="YEARS", help="Length of the run.")] = 3.0,
+    seed: Annotated[int, typer.Option(help="Seed of the deployments and all that happens to them.", min=0)] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Play a cluster that deployments ask to come into: how full it was, and how many scale-outs it refused.
+
+    The same seed brings the same deployments whatever the policy, and the same figures to the last digit.
+    """
+    from simulator.admission import cluster_of, draw_run, play, rule_of
+
+    if not 0.0 < years <= 30.0:
+        raise BadInput("--years", years, "give a number above 0 and up to 30")
+    rule = rule_of(policy)
+    run = draw_run(cluster_of(preset), seed, observations=observations, hours=years * 8760.0)
+    outcome = play(run, rule)
+    if as_json:
+        print_json(_as_data(run, policy, rule, outcome))
+    else:
+        _show(run, policy, outcome)
+
+
+def _as_data(run: Run, policy: str, rule: Rule, outcome: Outcome) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    failures, requests = int(outcome.failures.sum()), int(outcome.requests.sum())
+    shares = outcome.failed_share_by_month
+    return {
+        "preset": run.cluster.name,
+        "policy": policy,
+        "seed": run.seed,
+        "observations": run.observations,
+        "hours": run.hours,
+        "utilisation": outcome.utilisation,
+        "failures": failures,
+        "requests": requests,
+        "failed_share": failures / requests if requests else 0.0,
+        "sla_metric": outcome.sla_metric,
+        "arrivals": outcome.arrivals,
+        "admitted": outcome.admitted,
+        "rejected_no_room": outcome.unfit,
+        "rejected_by_rule": int(outcome.binding.sum()),
+        "peak_cores": outcome.peak_cores,
+        "crowded_h": outcome.crowded_h,
+        "live_at_end": outcome.live,
+        "events": outcome.events,
+        "cores_ended": outcome.deaths,
+        "shutdowns": outcome.shutdowns,
+        "refreshes": outcome.refreshes,
+        "wall_s": outcome.wall_s,
+        "by_month": {
+            "utilisation": outcome.utilisation_by_month.tolist(),
+            "requests": outcome.requests.tolist(),
+            "failures": outcome.failures.tolist(),
+            "failed_share": [None if share != share else share for share in shares.tolist()],
+        },
+        "by_size": {"arrivals": outcome.arrivals_by_class.tolist(), "admitted": outcome.admitted_by_class.tolist()},
+        "binding": {
+            f"{hours:.4g}": count
+            for hours, count in zip(outcome.horizons.tolist(), outcome.binding.tolist(), strict=False)
+            if count
+        },
+        "rule": asdict(rule),
+        "cluster": asdict(run.cluster),
+    }
+
+
+def _show(run: Run, policy: str, outcome: Outcome) -> None:
+    from agent.commands.output import columns, show
+
+    failures, requests = int(outcome.failures.sum()), int(outcome.requests.sum())
+    rows = [
+        ("cores taken", f"{outcome.utilisation:.1%} of {run.cluster.capacity:,}, at most {outcome.peak_cores:,}"),
+        ("scale-outs refused", f"{failures:,} of {requests:,}, by month {outcome.sla_metric:.2g}"),
+        ("promised", f"at most {run.cluster.sla:g} refused"),
+        ("admitted", f"{outcome.admitted:,} of {outcome.arrivals:,} deployments"),
+        ("turned away", f"{int(outcome.binding.sum()):,} by the rule, {outcome.unfit:,} for want of room"),
+        ("above 95 %", duration_text(outcome.crowded_h * 3600.0)),
+        ("inside at the end", f"{outcome.live:,} deployments"),
+        ("events", f"{outcome.events:,} in {outcome.wall_s:.2f} s, {outcome.refreshes:,} forecasts made anew"),
+    ]
+    told = f"preset {run.cluster.name}, {policy}, {run.observations} observations, seed {run.seed}"
+    show([f"{told}, {run.hours / 8760.0:.3g} years", "", *columns(rows)])

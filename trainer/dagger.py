@@ -7,8 +7,7 @@ learns from short stretches that begin with an empty memory, for what a rule doe
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,6 @@ from trainer.tasks import TRAINING_SEED, Stage, Task
 STRETCH, STRETCHES = 32, 128
 """Steps of a stretch, and stretches of a minibatch."""
 RATE, LAST_RATE = 3e-3, 3e-4
-ADDED = tuple(change for change in MULTI_CHANGES if change > 0)
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -94,37 +92,8 @@ def _answer(config: PPOConfig, simulation: AnySimulation, orders: Sequence[Order
     if config.action_set == "act-7":
         mask = simulation.mask().copy()
         return mask[None], np.array([index_of(orders, mask)])
-    possible, view = simulation.mask_multi().copy(), simulation.fleet_view()
-    return possible, covering(orders, possible, view.maximum - view.requested, view.cores)
-
-
-def covering(orders: Sequence[Order], possible: Bools, room: Ints, cores: Ints) -> Ints:
-    """Return act-multi indices, shape (N,), that come closest to the orders.
-
-    possible: shape (N, 7), over MULTI_CHANGES. room: VMs per type up to the limit. Removals are those of `changes_of`;
-    of additions, sizes 3 and 4 do not exist, so that combination of types is taken whose cores are closest to those
-    asked for, and among equals the one whose counts are.
-    """
-    chosen = changes_of([order for order in orders if order.change < 0], possible)
-    wanted = np.zeros(cores.size, dtype=np.int64)
-    for order in orders:
-        wanted[order.kind] += max(order.change, 0)
-    need = int(wanted @ cores)
-    if need == 0:
-        return chosen
-    sizes = [
-        [(0, 0)] + [(size, min(size, int(room[kind]))) for size in ADDED if possible[kind, MULTI_CHANGES.index(size)]]
-        for kind in range(cores.size)
-    ]
-
-    def distance(plan: Iterable[tuple[int, int]]) -> tuple[int, int]:
-        counts = np.array([count for _, count in plan])
-        return abs(int(counts @ cores) - need), int(np.abs(counts - wanted).sum())
-
-    for kind, (size, _) in enumerate(min(itertools.product(*sizes), key=distance)):
-        if size:
-            chosen[kind] = MULTI_CHANGES.index(size)
-    return chosen
+    possible = simulation.mask_multi().copy()
+    return possible, changes_of(orders, possible)
 
 
 def _orders(config: PPOConfig, stage: Stage, chosen: Ints) -> list[Order]:

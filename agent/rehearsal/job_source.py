@@ -108,9 +108,12 @@ class JobSource(Thread):
     def _send(self, at: float) -> None:
         with self._lock:
             served = [job.service_s for job in self._finished.values()]
+            # Jobs that are still to come stand there with the time of their arrival.
+            oldest_s = max(0.0, at - min(self._waiting_since.values(), default=at))
         readings: list[tuple[QueueMetric, float]] = [
             (QueueMetric.SUBMITTED_TOTAL, float(self.submitted)),
             (QueueMetric.FINISHED_TOTAL, float(len(served))),
+            (QueueMetric.OLDEST_WAIT_SECONDS, oldest_s),
         ]
         if served:
             readings.append((QueueMetric.JOB_CORE_SECONDS, sum(served) / len(served)))

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.reference import MULTI_CHANGES, Order, preset
+from simulator.reference import preset
 from simulator.workloads.synthetic import train_fit
 from trainer.configuration import configuration
-from trainer.dagger import STRETCH, Answered, covering, follow, stretches
+from trainer.dagger import STRETCH, Answered, follow, stretches
 from trainer.networks import PolicyValueNetwork
 from trainer.tasks import Stage, Task
 
@@ -48,22 +48,3 @@ def test_episodes_are_cut_into_stretches_whose_padding_is_not_valid() -> None:
     assert actions[2:5, 1, 0].tolist() == [1, 0, 0]
     assert masks[0, 0, 0].tolist() == [False, True]
     assert masks[3, 1, 0].tolist() == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("orders", "room", "sizes"),
-    [
-        # Three of 8 cores are two of 8 and two of 4, for 3 does not exist.
-        ([Order(2, 3)], (10, 10, 10), (0, 2, 2)),
-        ([Order(2, 1), Order(0, 1)], (10, 10, 10), (1, 0, 1)),
-        # Five asked of a type with room for three bring three.
-        ([Order(2, 3)], (10, 10, 3), (0, 0, 5)),
-        ([Order(1, -3)], (10, 10, 10), (0, -2, 0)),
-        ([], (10, 10, 10), (0, 0, 0)),
-    ],
-)
-def test_the_nearest_cores_that_the_actions_can_add_are_added(
-    orders: list[Order], room: tuple[int, ...], sizes: tuple[int, ...]
-) -> None:
-    chosen = covering(orders, np.ones((3, 7), dtype=np.bool_), np.array(room), np.array([2, 4, 8]))
-    assert tuple(MULTI_CHANGES[index] for index in chosen) == sizes

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.errors import BadInput
 from simulator.admission.arrivals import Run
 from simulator.admission.compiled import compiled
 from simulator.admission.curves import (
@@ -170,10 +171,13 @@ def empty_state(cluster: Cluster, hours: float, slots: int, log: int = 0) -> Sta
 def play(run: Run, rule: Rule, *, log: int = 0) -> Outcome:
     """Play a run under a rule and return what became of it (admission specification §2, §5, §7).
 
-    log: keep so many of the first events.
+    log: keep so many of the first events. Raises BadInput for a rule of moments where deployments come back from 0
+    cores, which the moments know nothing of.
     """
     began = time.perf_counter()
     cluster, moments = run.cluster, rule.kind != "zeroth"
+    if moments and not cluster.absorb:
+        raise BadInput("absorb", False, f"give true for {rule.kind}, or take zeroth")
     # Every deployment inside has a core, unless empty ones may come back.
     slots = len(run.arrivals) if not cluster.absorb else min(len(run.arrivals), cluster.capacity)
     horizons = horizons_of(rule.grid) if moments else np.zeros(1)

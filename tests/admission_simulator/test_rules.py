@@ -172,6 +172,12 @@ def test_a_run_names_what_is_wrong(field: str, changes: dict[str, Any]) -> None:
     assert refused.value.field == field
 
 
+def test_moments_are_refused_where_empty_deployments_come_back() -> None:
+    run = draw_run(replace(SMALL, absorb=False), 0, hours=24.0)
+    with pytest.raises(BadInput, match="absorb"):
+        play(run, rule_of("second:2"))
+
+
 def test_the_command_prints_the_figures_of_the_run() -> None:
     args = ["simulate", "admission", "--preset", "H", "--policy", "zeroth:14000", "--observations", "0", "--seed", "0"]
     done = CliRunner().invoke(app, [*args, "--years", "0.1", "--json"])

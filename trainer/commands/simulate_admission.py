@@ -21,7 +21,7 @@ EPILOG = "\n\n".join(
                 "  T   matched to a public trace; failures are rare",
                 "  H   heavy-tailed: few deployments grow very large",
                 "  K   long-lived deployments keep growing",
-                '  cluster.toml, cluster.json   your own; `preset = "K"` and the fields that differ',
+                '  cluster.toml or .json, your own: `preset = "K"` and what differs',
             )
         ),
         "\n".join(
@@ -30,14 +30,16 @@ EPILOG = "\n\n".join(
                 "Policies:",
                 "  zeroth:14000   admit below so many cores now",
                 "  first:16000    admit while fewer are expected at every time to come",
-                "  second:2.5     admit while the mean and 2.5 standard deviations fit; or second:p=0.1",
-                "  Settings after commas: marginal=1 (cores), limit=15000, bands=1/1/1/0.7/0.49,",
-                "  grid=log|paper, tol=0.1, dead_band=1, reuse=6 (hours)",
+                "  second:2.5     admit while the mean and 2.5 standard deviations fit",
+                "  second:p=0.1   the same by Cantelli's bound on the risk",
+                "  Settings after commas: marginal=1 (cores), limit=15000, grid=log|paper,",
+                "  bands=1/1/1/0.7/0.49, tol=0.1, dead_band=1, reuse=6 (hours)",
             )
         ),
         examples(
             "trimtab simulate admission --preset H --policy zeroth:14000",
-            "trimtab simulate admission --preset K --policy second:3,marginal=1 --observations 1 --json",
+            "trimtab simulate admission --preset K --policy second:3,marginal=1 \\",
+            "    --observations 1 --json",
         ),
     )
 )

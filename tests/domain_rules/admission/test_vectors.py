@@ -1,5 +1,6 @@
 """The moments give the specification's numbers (admission specification §4.4, §4.5)."""
 
+import math
 from dataclasses import astuple
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_more_points_of_lam_and_size_bring_the_closure_to_its_converged_value(pr
 @pytest.mark.parametrize("size", [1, 4, 20])
 def test_the_closed_form_of_a_fresh_deployment_equals_the_quadrature(preset: str, size: int) -> None:
     population = POPULATIONS[preset]
-    a, b, a_lam, b_lam, a_sig, b_sig, r, s = astuple(population)
+    a, b, a_lam, b_lam, _, _, r, s = astuple(population)
     horizons = np.array([0.04, 1.0, 24.0, 720.0, 26_280.0])
     mu, weight = np.empty(REFERENCE_NODES), np.empty(REFERENCE_NODES)
     mean, variance = np.empty(5), np.empty(5)
@@ -104,7 +105,7 @@ def test_the_closed_form_of_a_fresh_deployment_equals_the_quadrature(preset: str
     )
 
     def average(power: float, y: float) -> float:
-        return float(_gamma(a + power) / _gamma(a) * b**a / (b + y) ** (a + power))
+        return float(math.gamma(a + power) / math.gamma(a) * b**a / (b + y) ** (a + power))
 
     shape, rate = belief[5:]
     lam1, lam2 = a_lam / b_lam, a_lam * (a_lam + 1) / b_lam**2
@@ -124,9 +125,3 @@ def test_the_closed_form_of_a_fresh_deployment_equals_the_quadrature(preset: str
         )
         assert mean[k] == pytest.approx(expected, rel=1e-8)
         assert variance[k] == pytest.approx(second - expected**2, rel=1e-7)
-
-
-def _gamma(x: float) -> float:
-    import math
-
-    return math.gamma(x)

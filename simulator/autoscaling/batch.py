@@ -164,7 +164,7 @@ class AutoscalingBatch:
     @property
     def waiting(self) -> NDArray[np.int64]:
         """Jobs waiting in each copy."""
-        return self._scalar("waiting")
+        return self._scalar("waiting") - self._scalar("uncounted")
 
     @property
     def finished(self) -> NDArray[np.int64]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.dispatch import dispatch
 from simulator.autoscaling.fleet import end_boots, find_next_reclaim, withdraw
-from simulator.autoscaling.jobs import evict, finish_next
+from simulator.autoscaling.jobs import evict, finish_next, run_next
 from simulator.autoscaling.layout import READY, Copy
 from simulator.autoscaling.memory import (
     fixed_at,
@@ -18,7 +20,6 @@ from simulator.autoscaling.memory import (
     ready_slot,
     running_at,
     settings_of,
-    trace_at,
     vm_at,
 )
 from simulator.autoscaling.waiting import submit_fixed, submit_released
@@ -27,17 +28,16 @@ from simulator.autoscaling.waiting import submit_fixed, submit_released
 @compiled
 def _next_time(copy: Copy) -> float:
     """Return the time of the next event, inf when there is none."""
-    time: float = min(copy.next_boot, copy.next_reclaim)
+    time: float = min(copy.next_boot, copy.next_rare)
     if copy.running > 0:
         time = min(time, running_at(copy, 0).end)
     if not copy.closed_loop:
-        if copy.next_fixed < copy.jobs:
+        if copy.next_fixed < copy.timed:
             time = min(time, job_at(copy, copy.next_fixed).arrival_s)
         return time
-    trace = trace_at(copy, copy.trace)
     if copy.pending_head < copy.pending_end:
         time = min(time, pending_at(copy, copy.pending_head).time)
-    if copy.next_fixed < trace.fixed:
+    if copy.next_fixed < copy.timed:
         time = min(time, job_at(copy, fixed_at(copy, copy.next_fixed).index).arrival_s)
     return time
 
@@ -80,7 +80,7 @@ def _read_monitors(copy: Copy) -> None:
         slot = ready_slot(copy, place)
         vm, meter = vm_at(copy, slot), meter_at(copy, slot)
         meter.readings += 1
-        busy = 1.0 - vm.free / vm.cores
+        busy = 1.0 - (vm.free + vm.starting) / vm.cores
         meter.cpu_readings += busy + (1.0 - busy) * settings.idle_cpu
         meter.ram_readings += vm.used_ram_gb / kind_at(copy, vm.kind).ram_gb
     copy.next_reading += settings.sample_interval_s
@@ -93,27 +93,49 @@ def _move_clock(copy: Copy, time: float) -> None:
     passed = time - copy.now
     copy.busy_core_s += copy.busy_cores * passed
     copy.ready_core_s += copy.ready_cores * passed
-    copy.waiting_job_s += copy.waiting * passed
+    copy.waiting_job_s += (copy.waiting - copy.uncounted) * passed
     copy.now = time
 
 
 @compiled
+def _end_jobs(copy: Copy) -> None:
+    while copy.running > 0 and running_at(copy, 0).end == copy.now:
+        finish_next(copy)
+
+
+@compiled
+def _run_started(copy: Copy) -> None:
+    """Let the jobs run whose latency ends now; one that ends at once goes before the next of them."""
+    while copy.next_start == copy.now:
+        run_next(copy)
+        _end_jobs(copy)
+        if copy.closed_loop:
+            submit_released(copy)
+
+
+@compiled
 def run_until(copy: Copy, end: float) -> None:
-    """Process all events up to and including `end`: at one instant ends, boots, arrivals, one dispatch (§2.2)."""
+    """Process all events up to `end`: at one instant ends, boots, arrivals, starts, one dispatch (§2.2).
+
+    Those at `end` belong to the next step where the clock is offset (compat row 1).
+    """
+    last = np.nextafter(end, -np.inf) if settings_of(copy).offset_clock else end
     while True:
         time = _next_time(copy)
-        if time > end or time == math.inf:
+        if time > last or time == math.inf:
             break
         _move_clock(copy, time)
-        while copy.running > 0 and running_at(copy, 0).end == time:
-            finish_next(copy)
+        _end_jobs(copy)
         if copy.next_boot == time:
             end_boots(copy)
         if copy.closed_loop:
             submit_released(copy)
-        if copy.next_reclaim == time:
-            reclaim(copy)
-        submit_fixed(copy)
+        if copy.next_rare == time:
+            _run_started(copy)
+            if copy.next_reclaim == time:
+                reclaim(copy)
+        if copy.next_fixed < copy.timed:
+            submit_fixed(copy)
         dispatch(copy)
     _move_clock(copy, end)
     if copy.next_reading <= end:

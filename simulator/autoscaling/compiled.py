@@ -19,7 +19,8 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 _FROZEN = (
     *("simulator/reference/accounting.py", "simulator/reference/actions.py", "simulator/reference/configuration.py"),
-    *("simulator/reference/streams.py", "domain/observations/autoscale.py", "domain/workload.py"),
+    *("simulator/reference/compat.py", "simulator/reference/streams.py"),
+    *("domain/observations/autoscale.py", "domain/workload.py"),
 )
 """Where the constants come from that are compiled in."""
 

@@ -61,7 +61,7 @@ def _dispatch_in_order(copy: Copy) -> None:
     scan_from, widest_tried = 0, _ANY_WIDTH
     while copy.waiting > 0 and copy.free_cores > 0:
         aside = side_is_next(copy, copy.side_head)
-        width = whole(job_of(copy, side_at(copy, copy.side_head).position if aside else copy.head).width)
+        width = whole(job_of(copy, whole(side_at(copy, copy.side_head).position) if aside else copy.head).width)
         if width == WHOLE_VM or width < widest_tried:
             scan_from = 0
         widest_tried = _ANY_WIDTH if width == WHOLE_VM else width
@@ -89,7 +89,7 @@ def _dispatch_with_backfill(copy: Copy) -> None:
     entry, passed = copy.side_head, 0
     while copy.waiting > passed and copy.free_cores > 0:
         aside = side_is_next(copy, entry)
-        position = side_at(copy, entry).position if aside else copy.head
+        position = whole(side_at(copy, entry).position) if aside else copy.head
         job = job_of(copy, position)
         place = _choose(copy, whole(job.width), 0)
         if place >= 0:
@@ -105,6 +105,6 @@ def _dispatch_with_backfill(copy: Copy) -> None:
         passed += 1
         if not aside:
             copy.head += 1
-            set_aside(copy, entry, position, arrived_at(copy, position), 0.0, job.service_s)
+            set_aside(copy, entry, position, arrived_at(copy, position), 0.0, job.service_s, whole(0))
         entry += 1
     drop_started(copy)

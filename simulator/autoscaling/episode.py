@@ -33,7 +33,7 @@ from simulator.autoscaling.orders import (
     carry_out_index,
     cooldown_left,
 )
-from simulator.autoscaling.waiting import oldest_arrival
+from simulator.autoscaling.waiting import oldest_arrival, submit_fixed
 from simulator.reference.accounting import UNITS_PER_DOLLAR
 from simulator.reference.configuration import Billing, CpuSampling
 
@@ -47,8 +47,14 @@ def reset_copy(copy: Copy, seed: int, trace_index: int) -> None:
     """Begin an episode: initial fleet ready, clock 0, all jobs to come."""
     trace = trace_at(copy, trace_index)
     copy.now, copy.next_boot, copy.next_reading, copy.next_reclaim = 0.0, math.inf, math.inf, math.inf
+    copy.next_start = copy.next_rare = math.inf
+    copy.starting_head = copy.starting = copy.uncounted = 0
     copy.seed, copy.trace = np.uint64(seed), trace_index
     copy.jobs_at, copy.jobs, copy.closed_loop = trace.jobs_at, trace.jobs, trace.closed_loop
+    copy.keyed = trace.closed_loop or settings_of(copy).interrupted_to_tail
+    copy.timed = trace.fixed if trace.closed_loop else trace.jobs
+    if settings_of(copy).arrivals_by_minute:
+        copy.timed = 0
     copy.steps = copy.head = copy.submitted = copy.submitted_before = copy.next_fixed = 0
     copy.waiting = copy.executing = copy.finished = 0
     copy.ready = copy.booting = copy.free_cores = copy.busy_cores = copy.ready_cores = 0
@@ -77,6 +83,20 @@ def reset_copy(copy: Copy, seed: int, trace_index: int) -> None:
         count.added = count.removed = count.refused = 0
         for _ in range(kind_at(copy, kind).initial):
             make_ready(copy, new_vm(copy, kind))
+    if settings_of(copy).offset_clock:
+        _run_to_offset(copy)
+
+
+@compiled
+def _run_to_offset(copy: Copy) -> None:
+    """Run to the start of the first step where the clock is offset (compat row 1)."""
+    settings = settings_of(copy)
+    if settings.arrivals_by_minute:
+        submit_fixed(copy)
+    dispatch(copy)
+    run_until(copy, settings.clock_offset_s)
+    copy.step_rent = 0
+    copy.over = copy.finished == copy.jobs
 
 
 @compiled
@@ -103,19 +123,23 @@ def end_step(copy: Copy) -> None:
     """Run the step whose orders have been carried out, and account for it."""
     settings = settings_of(copy)
     waited_before = copy.waiting_job_s
+    if settings.arrivals_by_minute:
+        submit_fixed(copy)
     dispatch(copy)
     if settings.billing == _BY_STEP:
         copy.step_rent = copy.rate_micro * settings.step_ms
     copy.steps += 1
-    run_until(copy, copy.steps * settings.step_s)
+    run_until(copy, copy.steps * settings.step_s + settings.clock_offset_s)
     if settings.billing != _BY_STEP:
         for slot in range(copy.vm_slots):
             if vm_at(copy, slot).state != GONE:
                 copy.step_rent += owed(copy, slot)
-    waited_ms = copy.waiting * settings.step_ms
+    waited_ms = (copy.waiting - copy.uncounted) * settings.step_ms
     if settings.integral_penalty:
         waited_ms = np.int64(np.rint((copy.waiting_job_s - waited_before) * 1000))
     copy.step_penalty = settings.waiting_price_micro * waited_ms
+    if settings.free_last_step and copy.finished == copy.jobs:
+        copy.step_rent = copy.step_penalty = 0
     copy.rent_units += copy.step_rent
     copy.penalty_units += copy.step_penalty
     if copy.rent_units >= UNITS_PER_DOLLAR:
@@ -236,5 +260,5 @@ def view(copies: Records, b: int, cooldowns: NDArray[np.float64], out: NDArray[n
         out[1, place] = measured_cpu(copy, slot)
         out[2, place] = measured_ram(copy, slot)
         out[3, place] = copy.now - vm.ready_at
-        out[4, place] = 0.0 if vm.jobs > 0 else copy.now - vm.idle_since
+        out[4, place] = copy.now - vm.idle_since if vm.free == vm.cores else 0.0
     return oldest_arrival(copy) if copy.waiting > 0 else math.nan

@@ -34,7 +34,7 @@ _BY_STEP, _BY_SECOND = list(Billing).index(Billing.STEP), list(Billing).index(Bi
 def count_busy(copy: Copy, slot: int) -> None:
     """Bring the integral of a VM's busy cores up to now."""
     now, vm, meter = copy.now, vm_at(copy, slot), meter_at(copy, slot)
-    meter.busy_core_s += (vm.cores - vm.free) * (now - meter.counted_to)
+    meter.busy_core_s += (vm.cores - vm.free - vm.starting) * (now - meter.counted_to)
     meter.counted_to = now
 
 
@@ -46,13 +46,14 @@ def new_vm(copy: Copy, kind: int) -> int:
     slot: int = whole(free_slot_at(copy, copy.free_slots).slot)
     vm, meter = vm_at(copy, slot), meter_at(copy, slot)
     vm.number, vm.kind, vm.cores = copy.next_number, kind, of_kind.cores
-    vm.free, vm.jobs, vm.state = 0, 0, BOOTING
+    vm.free, vm.starting, vm.jobs, vm.state = 0, 0, 0, BOOTING
     vm.used_ram_gb = 0.0
     meter.requested_at, meter.billed_ms = copy.now, 0
     meter.busy_core_s = meter.step_busy_core_s = meter.counted_to = 0.0
     meter.cpu_readings = meter.ram_readings = 0.0
     meter.readings = 0
     meter.notice_at = meter.taken_at = math.inf
+    meter.freed_at = -math.inf
     copy.next_number += 1
     copy.rate_micro += of_kind.price_micro
     count_at(copy, kind).present += 1
@@ -97,6 +98,7 @@ def make_ready(copy: Copy, slot: int) -> None:
         share = draw(copy.seed, RECLAIM, whole(vm.kind), count.made)
         meter.notice_at = copy.now - math.log1p(-share) * 3600.0 / of_kind.reclaims_per_hour
         copy.next_reclaim = min(copy.next_reclaim, meter.notice_at)
+        copy.next_rare = min(copy.next_reclaim, copy.next_start)
     count.made += 1
     if copy.burst_open and copy.burst_since < math.inf:
         copy.bursts_answered += 1
@@ -154,9 +156,9 @@ def withdraw(copy: Copy, slot: int) -> None:
     count_at(copy, vm.kind).ready -= 1
     copy.ready_cores -= vm.cores
     copy.free_cores -= vm.free
-    copy.busy_cores -= vm.cores - vm.free
+    copy.busy_cores -= vm.cores - vm.free - vm.starting
     vm.state = DRAINING
-    if vm.jobs == 0:
+    if vm.free == vm.cores:
         depart(copy, slot)
 
 
@@ -183,6 +185,7 @@ def find_next_reclaim(copy: Copy) -> None:
         if vm_at(copy, slot).state >= READY:
             meter = meter_at(copy, slot)
             copy.next_reclaim = min(copy.next_reclaim, meter.notice_at, meter.taken_at)
+    copy.next_rare = min(copy.next_reclaim, copy.next_start)
 
 
 @compiled

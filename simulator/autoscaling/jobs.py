@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from domain.workload import WHOLE_VM
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.fleet import count_busy, depart
@@ -9,15 +11,18 @@ from simulator.autoscaling.layout import DRAINING, GONE, Copy
 from simulator.autoscaling.memory import (
     gathered_at,
     kind_at,
+    meter_at,
     running_at,
     settings_of,
     side_at,
+    starting_at,
     trace_at,
     vm_at,
     wait_at,
     whole,
 )
 from simulator.autoscaling.waiting import arrived_at, job_of, release, set_aside
+from simulator.reference.compat import CHAIN_LOSS_S
 from simulator.reference.configuration import CpuSampling, RemovalMode
 
 _AVERAGE = list(CpuSampling).index(CpuSampling.AVERAGE)
@@ -61,6 +66,73 @@ def _begin(copy: Copy, slot: int, position: int, count: int, waited: float, rema
 
 
 @compiled
+def _start_late(
+    copy: Copy, slot: int, position: int, since: float, waited: float, remaining: float, unseen: int
+) -> bool:
+    """Let a job that was given its cores run after the latency of a start; return False where there is none."""
+    vm, settings = vm_at(copy, slot), settings_of(copy)
+    latency_s = settings.start_latency_s
+    if settings.chain_loss and meter_at(copy, slot).freed_at == copy.now:
+        latency_s += CHAIN_LOSS_S
+    if latency_s <= 0.0:
+        return False
+    width = whole(job_of(copy, position).width)
+    cores = vm.cores if width == WHOLE_VM else width
+    time = copy.now + latency_s
+    place = copy.starting
+    while place > 0 and starting_at(copy, place - 1).time > time:
+        _move_starting(copy, place - 1, place)
+        place -= 1
+    entry = starting_at(copy, place)
+    entry.time, entry.since, entry.waited, entry.remaining = time, since, waited, remaining
+    entry.position, entry.sequence, entry.slot, entry.unseen = position, copy.sequence, slot, unseen
+    copy.starting += 1
+    copy.sequence += 1
+    copy.uncounted -= 1
+    _find_next_start(copy)
+    vm.free -= cores
+    vm.starting += cores
+    copy.free_cores -= cores
+    return True
+
+
+@compiled
+def _move_starting(copy: Copy, source: int, target: int) -> None:
+    old, new = starting_at(copy, source), starting_at(copy, target)
+    new.time, new.since, new.waited, new.remaining = old.time, old.since, old.waited, old.remaining
+    new.position, new.sequence, new.slot, new.unseen = old.position, old.sequence, old.slot, old.unseen
+
+
+@compiled
+def _find_next_start(copy: Copy) -> None:
+    """Note when the next job runs that has its cores."""
+    copy.next_start = starting_at(copy, 0).time if copy.starting > 0 else math.inf
+    copy.next_rare = min(copy.next_reclaim, copy.next_start)
+
+
+@compiled
+def run_next(copy: Copy) -> None:
+    """Let the job run that is the next to do so."""
+    entry = starting_at(copy, 0)
+    slot, position = whole(entry.slot), whole(entry.position)
+    vm = vm_at(copy, slot)
+    if settings_of(copy).cpu_sampling == _AVERAGE:
+        count_busy(copy, slot)
+    copy.starting_head = (copy.starting_head + 1) & copy.running_mask
+    copy.starting -= 1
+    _find_next_start(copy)
+    copy.uncounted += 1 - whole(entry.unseen)
+    job = job_of(copy, position)
+    width = whole(job.width)
+    cores = vm.cores if width == WHOLE_VM else width
+    vm.starting -= cores
+    vm.used_ram_gb += job.ram_gb
+    if vm.state != DRAINING:
+        copy.busy_cores += cores
+    _begin(copy, slot, position, 1, entry.waited + (copy.now - entry.since), entry.remaining, width)
+
+
+@compiled
 def start_head(copy: Copy, slot: int, most: int) -> None:
     """Start the first job that never left the queue on a VM, with up to `most` - 1 equal one-core jobs behind it."""
     vm, settings = vm_at(copy, slot), settings_of(copy)
@@ -69,6 +141,13 @@ def start_head(copy: Copy, slot: int, most: int) -> None:
     head = copy.head
     job = job_of(copy, head)
     width, service = whole(job.width), job.service_s
+    if settings.starts_late:
+        if _start_late(copy, slot, head, arrived_at(copy, head), 0.0, service, whole(0)):
+            copy.head = head + 1
+            copy.waiting -= 1
+            copy.queued_core_s = copy.queued_core_s - max(width, 1) * service if copy.waiting > 0 else 0.0
+            return
+        most = 1
     cores = vm.cores if width == WHOLE_VM else width
     most = min(most, copy.submitted - head) if width == 1 else 1
     work = max(width, 1) * service
@@ -98,17 +177,21 @@ def start_aside(copy: Copy, slot: int, place: int) -> None:
     vm, settings, entry = vm_at(copy, slot), settings_of(copy), side_at(copy, place)
     if settings.cpu_sampling == _AVERAGE:
         count_busy(copy, slot)
-    job = job_of(copy, entry.position)
+    position, unseen = whole(entry.position), whole(entry.unseen)
+    job = job_of(copy, position)
     width = whole(job.width)
     cores = vm.cores if width == WHOLE_VM else width
+    copy.waiting -= 1
+    copy.queued_core_s = copy.queued_core_s - max(width, 1) * entry.remaining if copy.waiting > 0 else 0.0
+    if settings.starts_late and _start_late(copy, slot, position, entry.since, entry.waited, entry.remaining, unseen):
+        return
+    copy.uncounted -= unseen
     vm.free -= cores
     vm.used_ram_gb += job.ram_gb
     copy.free_cores -= cores
     copy.busy_cores += cores
-    copy.waiting -= 1
-    copy.queued_core_s = copy.queued_core_s - max(width, 1) * entry.remaining if copy.waiting > 0 else 0.0
     waited = entry.waited + (copy.now - entry.since)
-    _begin(copy, slot, entry.position, 1, waited, entry.remaining, width)
+    _begin(copy, slot, position, 1, waited, entry.remaining, width)
 
 
 @compiled
@@ -138,10 +221,13 @@ def finish_next(copy: Copy) -> None:
     copy.finished += count
     copy.executing -= count
     vm.free += cores * count
-    if left == 0:
+    if settings.chain_loss:
+        meter_at(copy, slot).freed_at = now
+    vacant = vm.free == vm.cores
+    if vacant:
         vm.idle_since = now
     if vm.state == DRAINING:
-        if left == 0:
+        if vacant:
             depart(copy, slot)
     else:
         copy.free_cores += cores * count
@@ -187,7 +273,8 @@ def evict(copy: Copy, slot: int) -> None:
     vm = vm_at(copy, slot)
     if vm.state == GONE:
         return
-    now, keep = copy.now, settings_of(copy).removal_mode == _CHECKPOINT
+    settings, now = settings_of(copy), copy.now
+    keep, unseen = settings.removal_mode == _CHECKPOINT, whole(settings.interrupted_to_tail)
     for index in range(gather(copy, slot)):
         entry = running_at(copy, gathered_at(copy, index).index)
         elapsed = now - entry.start
@@ -206,12 +293,39 @@ def evict(copy: Copy, slot: int) -> None:
             else:
                 copy.lost_core_s += cores * elapsed
             waited = entry.waited if entry.waited >= 0.0 else entry.start - arrived_at(copy, position)
-            set_aside(copy, copy.side_head, position, now, waited, remaining)
+            set_aside(copy, copy.side_head, position, now, waited, remaining, unseen)
             copy.queued_core_s += max(width, 1) * remaining
             copy.waiting += 1
+            copy.uncounted += unseen
         entry.slot = -1
     _forget_interrupted(copy)
+    if vm.starting > 0:
+        _call_back(copy, slot)
     depart(copy, slot)
+
+
+@compiled
+def _call_back(copy: Copy, slot: int) -> None:
+    """Send the jobs that have cores of a VM and do not run yet back to the queue, in the order they got them."""
+    while True:
+        first = -1
+        for place in range(copy.starting):
+            entry = starting_at(copy, place)
+            if entry.slot == slot and (first < 0 or entry.sequence < starting_at(copy, first).sequence):
+                first = place
+        if first < 0:
+            break
+        entry = starting_at(copy, first)
+        position = whole(entry.position)
+        copy.interruptions += 1
+        copy.queued_core_s += max(whole(job_of(copy, position).width), 1) * entry.remaining
+        set_aside(copy, copy.side_head, position, entry.since, entry.waited, entry.remaining, whole(entry.unseen))
+        copy.waiting += 1
+        copy.uncounted += 1
+        copy.starting -= 1
+        for place in range(first, copy.starting):
+            _move_starting(copy, place + 1, place)
+    _find_next_start(copy)
 
 
 @compiled

@@ -22,6 +22,12 @@ Copy = Any
 GONE, BOOTING, READY, DRAINING = 0, 1, 2, 3
 """States of a VM's slot."""
 
+COMPAT_ROWS = (
+    *("offset_clock", "arrivals_by_minute", "chain_loss", "interrupted_to_tail", "free_last_step", "low_percentile"),
+    *("single_ram_slot", "recent_minus_vms", "single_limit", "blank_first_observation"),
+)
+OBSERVED_ROWS = COMPAT_ROWS[5:]
+
 SETTINGS = np.dtype(
     [
         ("step_s", "f8"),
@@ -45,10 +51,21 @@ SETTINGS = np.dtype(
         ("bill_from_ready", "i8"),
         ("reclaim_notice_s", "f8"),
         ("integral_penalty", "i8"),
+        ("start_latency_s", "f8"),
+        ("clock_offset_s", "f8"),
+        ("starts_late", "i8"),
+        ("published", "i8"),
+        ("one_limit_cores", "i8"),
+        *((row, "i8") for row in COMPAT_ROWS),
     ],
     align=True,
 )
-"""The configuration; enumerations are positions in their definition."""
+"""The configuration; enumerations are positions in their definition.
+
+starts_late: whether a job may run later than it is given its cores. published: whether obs-7 is changed by a row of
+compat; one_limit_cores: what row 11 divides by. The last fields are the rows of `simulator.reference.compat` that the
+kernel looks at; the others are in what it is given.
+"""
 
 KINDS = np.dtype(
     [
@@ -107,8 +124,8 @@ STAGES = np.dtype([("jobs", "i8"), ("released_first", "i8"), ("released", "i8")]
 """A stage of a closed loop: its jobs, and which entries of `released_at` its end releases."""
 
 PER_COPY = (
-    *("counts", "vms", "meters", "ready", "booting", "free", "running", "side", "ring", "pending", "stage_left"),
-    "waits",
+    *("counts", "vms", "meters", "ready", "booting", "free", "running", "starting", "side", "ring", "pending"),
+    *("stage_left", "waits"),
 )
 """Tables of `Worlds` with a row for each copy, besides `copies`."""
 _OF_ALL = ("settings", "kinds", "traces", "jobs", "waiting_log", "gathered", "cpu_shares", "ram_shares")
@@ -127,17 +144,22 @@ COPIES = np.dtype(
         ("next_boot", "f8"),
         ("next_reading", "f8"),
         ("next_reclaim", "f8"),
+        ("next_start", "f8"),
+        ("next_rare", "f8"),
         ("seed", "u8"),
         ("steps", "i8"),
         ("trace", "i8"),
         ("jobs", "i8"),
         ("closed_loop", "i8"),
+        ("keyed", "i8"),
+        ("timed", "i8"),
         ("over", "i8"),
         ("head", "i8"),
         ("submitted", "i8"),
         ("submitted_before", "i8"),
         ("next_fixed", "i8"),
         ("waiting", "i8"),
+        ("uncounted", "i8"),
         ("executing", "i8"),
         ("finished", "i8"),
         ("ready", "i8"),
@@ -151,6 +173,8 @@ COPIES = np.dtype(
         ("running_head", "i8"),
         ("running", "i8"),
         ("sequence", "i8"),
+        ("starting_head", "i8"),
+        ("starting", "i8"),
         ("side_head", "i8"),
         ("side_end", "i8"),
         ("pending_head", "i8"),
@@ -184,7 +208,11 @@ COPIES = np.dtype(
 )
 """The scalars of a copy, with the addresses of its other records (`memory`).
 
-head: submitted position of the first job that has never left the queue. running_head, running: the ring `running`.
+next_rare: the earlier of next_reclaim and next_start. keyed: whether a job's place in the queue may be another than its
+submitted position says. timed: jobs that come at a time of their own, 0 where they are handed over (compat row 2).
+head: submitted position of the first job that has never left the queue. running_head, running: the ring `running`;
+starting_head, starting: the ring `starting`. waiting: jobs in the queue; those that count as waiting are `uncounted`
+fewer, which is the jobs that compat row 6 forgets less those that have their cores and do not run yet.
 side_head, side_end: the jobs in `side`. pending_head, pending_end: released jobs that have not arrived yet.
 rate_micro: price of all VMs in millionths of a dollar per hour. Totals of rent and penalty are whole dollars and units
 (`simulator.reference.accounting`) of a dollar begun. Bursts: as in `simulator.reference.bursts`.
@@ -220,13 +248,15 @@ VMS = np.dtype(
         ("number", "i4"),
         ("free", "i4"),
         ("cores", "i4"),
+        ("starting", "i4"),
         ("jobs", "i4"),
         ("kind", "i2"),
         ("state", "i2"),
     ],
     align=True,
 )
-"""What every event of a VM touches. ready_at: while it boots, when it will be ready."""
+"""What every event of a VM touches. free: cores that no job has. starting: cores of jobs that do not run yet. jobs:
+those that run. ready_at: while it boots, when it will be ready."""
 
 METERS = np.dtype(
     [
@@ -237,13 +267,17 @@ METERS = np.dtype(
         ("counted_to", "f8"),
         ("notice_at", "f8"),
         ("taken_at", "f8"),
+        ("freed_at", "f8"),
         ("cpu_readings", "f8"),
         ("ram_readings", "f8"),
         ("readings", "i8"),
     ],
     align=True,
 )
-"""What only some settings need of a VM: its bill, its CPU over time, and when a spot VM is noticed and taken back."""
+"""What only some settings need of a VM.
+
+Its bill, its CPU over time, when a spot VM is noticed and taken back, and when a job last ended on it.
+"""
 
 RUNNING = np.dtype(
     [
@@ -263,8 +297,29 @@ RUNNING = np.dtype(
 waited: seconds in the queue, -1 where it is start minus arrival. remaining: seconds of service left at the start.
 """
 
-SIDE = np.dtype([("since", "f8"), ("waited", "f8"), ("remaining", "f8"), ("position", "i8")], align=True)
-"""A waiting job that left the queue's order once: interrupted, or passed over by backfill (position -1: taken)."""
+STARTING = np.dtype(
+    [
+        ("time", "f8"),
+        ("since", "f8"),
+        ("waited", "f8"),
+        ("remaining", "f8"),
+        ("position", "i4"),
+        ("sequence", "i4"),
+        ("slot", "i4"),
+        ("unseen", "i4"),
+    ],
+    align=True,
+)
+"""A job that has its cores and runs from `time` on; the rest as in RUNNING and SIDE."""
+
+SIDE = np.dtype(
+    [("since", "f8"), ("waited", "f8"), ("remaining", "f8"), ("position", "i4"), ("unseen", "i4")], align=True
+)
+"""A waiting job that left the queue's order once: interrupted, or passed over by backfill (position -1: taken).
+
+since: when it began to wait again; with compat row 6 its place in the queue. unseen: whether it counts as waiting no
+more.
+"""
 
 TIMED_JOBS = np.dtype([("time", "f8"), ("job", "i4")])
 """A job of a closed loop with its arrival: submitted (`ring`) or to come (`pending`)."""
@@ -290,6 +345,7 @@ class Worlds(NamedTuple):
     booting: Records  # (B, V)
     free: Records  # (B, V)
     running: Records  # (B, R), R a power of two
+    starting: Records  # (B, R)
     side: Records  # (B, S)
     ring: Records  # (B, J), closed loops only
     pending: Records  # (B, J), closed loops only

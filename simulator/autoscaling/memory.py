@@ -26,6 +26,7 @@ from simulator.autoscaling.layout import (
     SIDE,
     SLOTS,
     STAGES,
+    STARTING,
     TIMED_JOBS,
     TRACES,
     VMS,
@@ -161,6 +162,12 @@ def free_slot_at(copy: Copy, place: int) -> Record:
 def running_at(copy: Copy, place: int) -> Record:
     """Return the place-th entry of running jobs in order of their end; one place more than there are is free."""
     return record_at(copy.running_at, (copy.running_head + place) & copy.running_mask, RUNNING)
+
+
+@compiled
+def starting_at(copy: Copy, place: int) -> Record:
+    """Return the place-th entry of jobs that are to run, in order of when; one place more than there are is free."""
+    return record_at(copy.starting_at, (copy.starting_head + place) & copy.running_mask, STARTING)
 
 
 @compiled

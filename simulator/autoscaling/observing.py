@@ -22,6 +22,7 @@ from simulator.autoscaling.memory import (
     waiting_log_at,
 )
 from simulator.autoscaling.orders import cooldown_left, victim
+from simulator.autoscaling.publishing import publish
 from simulator.autoscaling.waiting import oldest_arrival
 from simulator.reference.configuration import CpuSampling
 
@@ -34,14 +35,14 @@ _BLOCK = 128
 def measured_cpu(copy: Copy, slot: int) -> float:
     """Return the CPU of a ready VM for the last step, 0..1; nan where there were too few readings."""
     settings, vm = settings_of(copy), vm_at(copy, slot)
-    busy = 1.0 - vm.free / vm.cores
+    busy = 1.0 - (vm.free + vm.starting) / vm.cores
     if settings.cpu_sampling == _SAMPLED:
         meter = meter_at(copy, slot)
         if meter.readings < settings.samples_needed:
             return math.nan
         return float(meter.cpu_readings / meter.readings)
     if settings.cpu_sampling == _AVERAGE:
-        elapsed = copy.now - max(max(copy.steps - 1, 0) * settings.step_s, vm.ready_at)
+        elapsed = copy.now - max(max(copy.steps - 1, 0) * settings.step_s + settings.clock_offset_s, vm.ready_at)
         if elapsed > 0:
             count_busy(copy, slot)
             meter = meter_at(copy, slot)
@@ -132,7 +133,7 @@ def _write_mean_and_p90(shares: int, n: int, out: NDArray[np.float32], row: int,
 @compiled
 def observe(copy: Copy, extended: bool, out: NDArray[np.float32], row: int) -> None:
     """Write obs-7, or obs-v2 if `extended`, of a copy into a row of `out` (§3)."""
-    settings = settings_of(copy)
+    settings, waiting = settings_of(copy), copy.waiting - copy.uncounted
     cpu, ram = copy.cpu_shares_at, copy.ram_shares_at
     n = 0
     if copy.steps > 0:
@@ -142,13 +143,16 @@ def observe(copy: Copy, extended: bool, out: NDArray[np.float32], row: int) -> N
             if not math.isnan(share):
                 share_at(cpu, n).share, share_at(ram, n).share = share, measured_ram(copy, slot)
                 n += 1
+    last_ram = share_at(ram, n - 1).share if n > 0 else 0.0
     out[row, 0] = min(max(copy.ready_cores / settings.max_cores, 0.0), 1.0) if settings.max_cores > 0 else 0.0
     _write_mean_and_p90(cpu, n, out, row, 1)
     _write_mean_and_p90(ram, n, out, row, 3)
     recent = copy.submitted - copy.submitted_before
-    out[row, 5] = min(max(copy.waiting / copy.submitted, 0.0), 1.0) if copy.submitted > 0 else 0.0
+    out[row, 5] = min(max(waiting / copy.submitted, 0.0), 1.0) if copy.submitted > 0 else 0.0
     # Jobs interrupted at the step's start stand before its arrivals, so two counters tell exactly who is recent.
-    out[row, 6] = min(max(min(copy.waiting, recent) / recent, 0.0), 1.0) if recent > 0 else 0.0
+    out[row, 6] = min(max(min(waiting, recent) / recent, 0.0), 1.0) if recent > 0 else 0.0
+    if settings.published:
+        publish(copy, n, last_ram, out, row)
     if extended:
         _observe_fleet(copy, out, row)
 
@@ -171,7 +175,7 @@ def _observe_fleet(copy: Copy, out: NDArray[np.float32], row: int) -> None:
         if count.ready > kind_at(copy, k).minimum and larger:
             chosen = k
     fleet = 7 + 3 * kinds
-    out[row, fleet] = waiting_log_at(copy, copy.waiting).value
+    out[row, fleet] = waiting_log_at(copy, copy.waiting - copy.uncounted).value
     out[row, fleet + 1] = 0.0
     if settings.max_cores > 0:
         queued = copy.queued_core_s / (settings.max_cores * QUEUE_SCALE_S)
@@ -181,4 +185,4 @@ def _observe_fleet(copy: Copy, out: NDArray[np.float32], row: int) -> None:
     out[row, fleet + 3] = 0.0
     if chosen >= 0 and copy.busy_cores > 0:
         vm = vm_at(copy, victim(copy, chosen, False))
-        out[row, fleet + 3] = min(max((vm.cores - vm.free) / copy.busy_cores, 0.0), 1.0)
+        out[row, fleet + 3] = min(max((vm.cores - vm.free - vm.starting) / copy.busy_cores, 0.0), 1.0)

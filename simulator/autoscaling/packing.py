@@ -12,6 +12,7 @@ from domain.errors import BadInput
 from domain.observations.autoscale import WAITING_SCALE_JOBS
 from domain.workload import NO_STAGE, Trace
 from simulator.autoscaling.layout import (
+    COMPAT_ROWS,
     COPIES,
     COUNTS,
     INDICES,
@@ -19,6 +20,7 @@ from simulator.autoscaling.layout import (
     KINDS,
     LOGS,
     METERS,
+    OBSERVED_ROWS,
     PER_COPY,
     RUNNING,
     SETTINGS,
@@ -26,6 +28,7 @@ from simulator.autoscaling.layout import (
     SIDE,
     SLOTS,
     STAGES,
+    STARTING,
     TIMED_JOBS,
     TRACES,
     VMS,
@@ -35,6 +38,7 @@ from simulator.autoscaling.layout import (
     Worlds,
 )
 from simulator.autoscaling.memory import address_of
+from simulator.reference.compat import RENT_FACTOR, truncated_service_s
 from simulator.reference.configuration import (
     Billing,
     CooldownScope,
@@ -49,7 +53,7 @@ from simulator.reference.jobs import JobColumns
 _SAME_NAME = (
     *("step_s", "cooldown_s", "sample_interval_s", "samples_needed", "idle_cpu"),
     *("base_ram_gb", "max_steps", "max_cores", "backfill", "cancel_booting", "bill_from_ready", "integral_penalty"),
-    "reclaim_notice_s",
+    *("reclaim_notice_s", "start_latency_s", "clock_offset_s"),
 )
 _ENUMERATIONS = {
     "dispatch": Dispatch,
@@ -62,6 +66,7 @@ _ENUMERATIONS = {
 _ELSEWHERE = (
     *("types", "limits", "minimum", "initial", "speed", "waiting_price_per_hour"),
     *("boot_low_s", "boot_high_s", "boot_lows_s", "boot_highs_s", "reclaims_per_hour"),
+    *("dispatch_latency_s", "compat"),
 )
 _LARGEST_STEP_CHARGE = 2**62
 
@@ -101,8 +106,8 @@ def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worl
     closed = max((trace.jobs for trace in traces if trace.staged), default=0)
     slots, entries = max(sum(config.limits), 1), 1 << max(config.max_cores, 1).bit_length()
     # Strict first come, first served: a job starts only when none that was interrupted waits, so there are never more
-    # of these than cores. Backfill and ties in a closed loop may set any job aside.
-    aside = longest if config.backfill or closed else config.max_cores
+    # of these than cores. Backfill, ties in a closed loop and the tail of compat row 6 may set any job aside.
+    aside = longest if config.backfill or closed or config.compat.interrupted_to_tail else config.max_cores
     gathered, shares = np.zeros(entries, dtype=INDICES), np.zeros((2, slots), dtype=SHARES)
     worlds = Worlds(
         copies=np.zeros(copies, dtype=COPIES),
@@ -113,6 +118,7 @@ def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worl
         booting=np.zeros((copies, slots), dtype=SLOTS),
         free=np.zeros((copies, slots), dtype=SLOTS),
         running=np.zeros((copies, entries), dtype=RUNNING),
+        starting=np.zeros((copies, entries), dtype=STARTING),
         side=np.empty((copies, max(aside, 1)), dtype=SIDE),
         ring=np.empty((copies, max(closed, 1)), dtype=TIMED_JOBS),
         pending=np.empty((copies, max(closed, 1)), dtype=TIMED_JOBS),
@@ -140,6 +146,12 @@ def _settings(config: SimulationConfig) -> Records:
         settings[0][name] = getattr(config, name)
     for name, enumeration in _ENUMERATIONS.items():
         settings[0][name] = list(enumeration).index(getattr(config, name))
+    for name in COMPAT_ROWS:
+        settings[0][name] = getattr(config.compat, name)
+    settings[0]["dispatch"] = list(Dispatch).index(config.placement)
+    settings[0]["starts_late"] = config.start_latency_s > 0 or config.compat.chain_loss
+    settings[0]["published"] = any(getattr(config.compat, name) for name in OBSERVED_ROWS)
+    settings[0]["one_limit_cores"] = max(config.limits) * sum(config.cores)
     settings[0]["step_ms"] = round(config.step_s * 1000)
     settings[0]["waiting_price_micro"] = round(config.waiting_price_per_hour * 1_000_000)
     return settings
@@ -153,7 +165,8 @@ def _kinds(config: SimulationConfig) -> Records:
     kinds["speed"] = config.speeds
     kinds["boot_low_s"], kinds["boot_high_s"] = zip(*config.boot_ranges_s, strict=True)
     kinds["reclaims_per_hour"] = config.reclaims_per_hour or 0.0
-    kinds["price_micro"] = [round(kind.price_per_hour * 1_000_000) for kind in config.types]
+    factor = RENT_FACTOR if config.compat.rounded_price else 1.0
+    kinds["price_micro"] = [round(kind.price_per_hour * 1_000_000 * factor) for kind in config.types]
     kinds["by_size"] = sorted(range(len(config.types)), key=lambda k: -config.cores[k])
     return kinds
 
@@ -181,15 +194,31 @@ def _pack_trace(row: Record, trace: Trace, config: SimulationConfig) -> list[Rec
     if trace.jobs > 0 and (widest == 0 or int(trace.width.max()) > widest):
         JobColumns(trace, config)  # raises, naming the job
     everyone = np.arange(trace.jobs)
-    order = everyone if trace.staged else np.lexsort((everyone, trace.job_id, trace.arrival_s))
+    arrival_s, service_s = _handed_over_s(trace, config), _service_s(trace, config)
+    order = everyone if trace.staged else np.lexsort((everyone, trace.job_id, arrival_s))
     submitted = everyone if trace.staged else np.lexsort((everyone, trace.arrival_s))
     jobs = np.zeros(trace.jobs, dtype=JOBS)
-    for name in ("arrival_s", "service_s", "ram_gb", "width", "job_id", "stage", "pause_s"):
+    jobs["arrival_s"], jobs["service_s"] = arrival_s[order], service_s[order]
+    for name in ("ram_gb", "width", "job_id", "stage", "pause_s"):
         jobs[name] = getattr(trace, name)[order]
-    jobs["submitted_core_s"] = (np.maximum(trace.width, 1) * trace.service_s)[submitted]
+    jobs["submitted_core_s"] = (np.maximum(trace.width, 1) * service_s)[submitted]
     row["jobs_at"], row["jobs"], row["closed_loop"] = address_of(jobs), trace.jobs, trace.staged
     row["serial_fraction"] = trace.serial_fraction
     return [jobs, *_pack_stages(row, trace)] if trace.staged else [jobs]
+
+
+def _handed_over_s(trace: Trace, config: SimulationConfig) -> NDArray[np.float64]:
+    """Return when each job comes: at its arrival, or at the start of the step of compat row 2."""
+    if not config.compat.arrivals_by_minute:
+        return trace.arrival_s
+    minutes = [int(arrival_s // config.step_s) for arrival_s in trace.arrival_s.tolist()]
+    return np.array([(d - 1) * config.step_s + config.clock_offset_s if d > 0 else 0.0 for d in minutes])
+
+
+def _service_s(trace: Trace, config: SimulationConfig) -> NDArray[np.float64]:
+    if not config.compat.truncated_service:
+        return trace.service_s
+    return np.array([truncated_service_s(service_s, config.step_s) for service_s in trace.service_s.tolist()])
 
 
 def _pack_stages(row: Record, trace: Trace) -> list[Records]:

@@ -154,7 +154,7 @@ def _play(
         end_step(copy)
     observe(copy, extended, obs, row)
     write_masks(copies, multi, mask)
-    counts[0], counts[1], counts[2] = copy.steps, copy.waiting, copy.executing
+    counts[0], counts[1], counts[2] = copy.steps, copy.waiting - copy.uncounted, copy.executing
     counts[3], counts[4] = copy.finished, copy.submitted
     counts[5], counts[6], counts[7], counts[8] = copy.ready_cores, 0, copy.busy_cores, 0
     for kind in range(kinds):

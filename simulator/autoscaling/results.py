@@ -61,7 +61,7 @@ def info_of(worlds: Worlds, copy: int, config: SimulationConfig, *, with_outcome
     return StepInfo(
         step=int(row["steps"]),
         now_s=float(row["now"]),
-        waiting=int(row["waiting"]),
+        waiting=int(row["waiting"] - row["uncounted"]),
         executing=int(row["executing"]),
         finished=int(row["finished"]),
         submitted=int(row["submitted"]),
@@ -92,7 +92,7 @@ class Viewer:
         """Return what an outside policy may decide on."""
         oldest = view(worlds.copies, copy, self._cooldowns, self._vms)
         row, counts = worlds.copies[copy], worlds.counts[copy]
-        now, waiting, finished, submitted = (row[name].item() for name in ("now", "waiting", "finished", "submitted"))
+        now, queued, finished, submitted = (row[name].item() for name in ("now", "waiting", "finished", "submitted"))
         shown, cooldowns = self._vms[:, : row["ready"]].copy(), self._cooldowns.copy()
         ready, booting = counts["ready"].copy(), counts["booting"].copy()
         requested = ready + booting
@@ -116,11 +116,11 @@ class Viewer:
             vm_ready_s=shown[3],
             vm_idle_s=shown[4],
             queue=QueueView(
-                waiting=waiting,
+                waiting=queued - row["uncounted"].item(),
                 running=row["executing"].item(),
                 submitted=submitted,
                 submitted_recent=submitted - row["submitted_before"].item(),
-                oldest_wait_s=now - oldest if waiting else 0.0,
+                oldest_wait_s=now - oldest if queued else 0.0,
                 queued_core_s=row["queued_core_s"].item(),
                 mean_job_core_s=row["finished_core_s"].item() / finished if finished else None,
             ),

@@ -14,6 +14,7 @@ from simulator.autoscaling.memory import (
     pending_at,
     released_at,
     ring_at,
+    settings_of,
     side_at,
     stage_at,
     stage_left_at,
@@ -35,24 +36,34 @@ def arrived_at(copy: Copy, position: int) -> float:
 
 
 @compiled
-def _before(copy: Copy, one: int, other: int) -> bool:
-    """Whether a submitted position is served before another: by (arrival, id)."""
-    if not copy.closed_loop:
-        return one < other
-    first, second = ring_at(copy, one), ring_at(copy, other)
-    if first.time != second.time:
-        return bool(first.time < second.time)
-    return bool(job_at(copy, first.job).job_id < job_at(copy, second.job).job_id)
+def _before(copy: Copy, position: int, since: float, entry: int) -> bool:
+    """Whether a submitted position is served before an entry of `side`: by (arrival, id).
+
+    With compat row 6 a job's place is that of when it began to wait, `since`, which is its arrival until it has run.
+    """
+    other = side_at(copy, entry)
+    place = whole(other.position)
+    if not copy.keyed:
+        return bool(position < place)
+    tail = settings_of(copy).interrupted_to_tail
+    first = since if tail else arrived_at(copy, position)
+    second = other.since if tail else arrived_at(copy, place)
+    if first != second:
+        return bool(first < second)
+    return bool(job_of(copy, position).job_id < job_of(copy, place).job_id)
 
 
 @compiled
 def _move_side(copy: Copy, source: int, target: int) -> None:
     old, new = side_at(copy, source), side_at(copy, target)
     new.position, new.since, new.waited, new.remaining = old.position, old.since, old.waited, old.remaining
+    new.unseen = old.unseen
 
 
 @compiled
-def set_aside(copy: Copy, lowest: int, position: int, since: float, waited: float, remaining: float) -> None:
+def set_aside(
+    copy: Copy, lowest: int, position: int, since: float, waited: float, remaining: float, unseen: int
+) -> None:
     """Put a job into `side` at its place in the order of service, not before entry `lowest`."""
     if copy.side_head > 0 and copy.side_end == copy.side_size:
         for entry in range(copy.side_head, copy.side_end):
@@ -62,11 +73,11 @@ def set_aside(copy: Copy, lowest: int, position: int, since: float, waited: floa
         copy.side_head = 0
     lowest = max(lowest, copy.side_head)
     place = copy.side_end
-    while place > lowest and _before(copy, position, side_at(copy, place - 1).position):
+    while place > lowest and _before(copy, position, since, place - 1):
         _move_side(copy, place - 1, place)
         place -= 1
     new = side_at(copy, place)
-    new.position, new.since, new.waited, new.remaining = position, since, waited, remaining
+    new.position, new.since, new.waited, new.remaining, new.unseen = position, since, waited, remaining, unseen
     copy.side_end += 1
 
 
@@ -87,14 +98,21 @@ def side_is_next(copy: Copy, entry: int) -> bool:
     """Whether entry `entry` of `side` is served before the jobs that have never left the queue."""
     if entry >= copy.side_end:
         return False
-    return copy.head == copy.submitted or _before(copy, side_at(copy, entry).position, copy.head)
+    if copy.head == copy.submitted:
+        return True
+    if not copy.keyed:
+        return bool(side_at(copy, entry).position < copy.head)
+    return not _before(copy, copy.head, arrived_at(copy, copy.head), entry)
 
 
 @compiled
 def oldest_arrival(copy: Copy) -> float:
     """Return when the first waiting job arrived; the queue is not empty."""
     if side_is_next(copy, copy.side_head):
-        return arrived_at(copy, side_at(copy, copy.side_head).position)
+        first = side_at(copy, copy.side_head)
+        if settings_of(copy).interrupted_to_tail:
+            return float(first.since)
+        return arrived_at(copy, whole(first.position))
     return arrived_at(copy, copy.head)
 
 

@@ -12,10 +12,9 @@ import pytest
 
 from domain.errors import BadInput, TraceError, TrimtabError
 from domain.workload import Trace, make_trace
-from simulator.autoscaling import AutoscalingBatch, FastSimulation
-from simulator.reference import MULTI_CHANGES, Simulation, SimulationConfig, preset
+from simulator.autoscaling import AutoscalingBatch, FastSimulation, unsupported
+from simulator.reference import MULTI_CHANGES, PRESETS, Simulation, SimulationConfig, preset
 from simulator.reference.accounting import UNITS_PER_DOLLAR
-from simulator.reference.compat import COMPAT
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand
 from tests.simulator.test_edge_cases import SCRIPT
 
@@ -102,7 +101,7 @@ def test_resetting_some_copies_leaves_the_others_alone() -> None:
     assert [batch.measures(index) == alone.measures(index) for index in range(4)] == [True, False, True, False]
 
 
-@pytest.mark.parametrize("name", ["train-text", "live-like", "paper-live"])
+@pytest.mark.parametrize("name", ["train-text", "live-like", "paper-live", "compat"])
 def test_a_state_goes_on_in_any_copy_of_another_batch_with_the_same_bits(name: str) -> None:
     config = preset(name, backfill=True, limits=(4, 3, 2))
     batch = AutoscalingBatch(config, (TRACES[2],), 3)
@@ -159,7 +158,7 @@ def test_a_process_of_its_own_sees_the_bits_of_the_reference() -> None:
 @pytest.mark.parametrize("trace", [TRACES[1], TRACES[2]])
 def test_a_copy_takes_at_most_64_bytes_for_each_of_its_jobs(config: SimulationConfig, trace: Trace) -> None:
     worlds = AutoscalingBatch(config, [trace], 3).worlds
-    by_job = [table for table in worlds[:13] if table.shape[-1] >= trace.jobs > 100]
+    by_job = [table for table in worlds[:14] if table.shape[-1] >= trace.jobs > 100]
     assert sum(table.nbytes for table in by_job) <= 64 * 3 * trace.jobs
     assert any(table is worlds.waits for table in by_job)
 
@@ -184,9 +183,27 @@ def test_totals_beyond_64_bits_of_the_smallest_unit_stay_exact() -> None:
     assert fast.measures().penalty > 2**63 / UNITS_PER_DOLLAR
 
 
-def test_whatever_only_the_reference_simulator_can_do_is_named() -> None:
-    with pytest.raises(BadInput, match=r"compat is .*use simulator.reference.Simulation"):
-        AutoscalingBatch(replace(CONFIG, compat=COMPAT), TRACES[:1], 1)
+def test_every_preset_is_compiled() -> None:
+    assert [unsupported(preset(name)) for name in PRESETS] == [None] * len(PRESETS)
+
+
+def test_copies_in_the_published_mode_begin_again_as_the_reference_does() -> None:
+    config = preset("compat", limits=(4, 3, 2), max_steps=9)
+    batch = AutoscalingBatch(config, TRACES, 3)
+    actions = random_actions(batch, 10)
+    for row in actions:
+        obs = batch.step_auto(row)[0]
+    # The tenth step began the next episodes: seeds go on by the number of copies, traces by one.
+    twins = [Simulation(config, TRACES[(copy + 1) % 3], copy + 3) for copy in range(3)]
+    assert [row.tobytes() for row in obs] == [twin.observe().tobytes() for twin in twins]
+    obs = batch.step_auto(actions[0])[0]
+    assert [row.tobytes() for row in obs] == [
+        twin.step(int(action)).obs.tobytes() for twin, action in zip(twins, actions[0], strict=True)
+    ]
+    assert batch.waiting.tolist() == [twin.info().waiting for twin in twins]
+
+
+def test_a_setting_whose_costs_outgrow_64_bits_is_refused() -> None:
     with pytest.raises(BadInput, match=r"step_s is 1000000000000\.0: give a shorter step"):
         AutoscalingBatch(replace(CONFIG, step_s=1e12), TRACES[:1], 1)
 

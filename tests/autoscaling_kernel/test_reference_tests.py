@@ -12,6 +12,7 @@ from tests.simulator import (
     baseline_runs,
     test_closed_forms,
     test_coevolution,
+    test_compat,
     test_edge_cases,
     test_spot_and_starts,
 )
@@ -19,14 +20,9 @@ from tests.simulator import (
 ELSEWHERE = {
     # Names the reference in a program of its own; see test_batch for the kernel.
     "test_two_processes_with_one_seed_see_the_same_bits",
-    # The kernel starts jobs at once.
-    "test_a_start_takes_its_latency_on_the_core",
-    "test_a_vm_that_goes_before_its_jobs_run_sends_them_back_without_loss",
-    "test_a_draining_vm_runs_the_jobs_that_had_its_cores",
-    "test_jobs_and_cores_are_conserved_with_starts_and_reclaims",
 }
 
-MODULES = (test_edge_cases, test_closed_forms, test_coevolution, test_spot_and_starts)
+MODULES = (test_edge_cases, test_closed_forms, test_coevolution, test_compat, test_spot_and_starts)
 
 
 def cases(*modules: ModuleType) -> Iterator[Any]:

@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from domain.fleet import VmType
 from domain.workload import NO_STAGE, WHOLE_VM, Trace, make_trace
 from simulator.autoscaling import FastSimulation
-from simulator.reference import FleetView, Order, Simulation, SimulationConfig, StepResult
+from simulator.reference import (
+    COMPAT,
+    EXACT,
+    Compat,
+    FleetView,
+    Order,
+    Simulation,
+    SimulationConfig,
+    StepResult,
+    compat_rows,
+)
+from simulator.reference.compat import MINUTE_S
 from simulator.reference.configuration import (
     Billing,
     CooldownScope,
@@ -22,9 +33,17 @@ from simulator.reference.configuration import (
 Action = int | tuple[int, ...] | list[Order]
 
 
+def compats() -> st.SearchStrategy[Compat]:
+    """Draw switches: none, one, all, or any of them."""
+    rows = st.integers(1, 16)
+    some = st.lists(rows, min_size=2, max_size=9, unique=True).map(lambda chosen: compat_rows(*chosen))
+    return st.one_of(st.just(EXACT), rows.map(compat_rows), st.just(COMPAT), some)
+
+
 @st.composite
-def configs(draw: st.DrawFn) -> SimulationConfig:
-    """Draw a configuration: one to four VM types and every option that the kernel has."""
+def configs(draw: st.DrawFn, switches: st.SearchStrategy[Compat] | None = None) -> SimulationConfig:
+    """Draw a configuration: one to four VM types and every option there is; switches: those of compat, none."""
+    compat = EXACT if switches is None else draw(switches)
     kinds = draw(st.integers(1, 4))
     prices = st.sampled_from([0.0, 0.086, 0.2, 0.4, 1.234567])
     types = tuple(
@@ -33,7 +52,9 @@ def configs(draw: st.DrawFn) -> SimulationConfig:
         )
         for k in range(kinds)
     )
-    limits = tuple(draw(st.integers(0, 5)) for _ in range(kinds))
+    # The published observation divides by the largest limit.
+    fewest = 0 if compat == EXACT else 1
+    limits = (draw(st.integers(fewest, 5)), *(draw(st.integers(0, 5)) for _ in range(kinds - 1)))
     minimum = tuple(draw(st.integers(0, min(1, limit))) for limit in limits)
     initial = tuple(draw(st.integers(0, limit)) for limit in limits)
     low = draw(st.sampled_from([0.0, 30.0, 45.0, 60.0, 100.0]))
@@ -48,9 +69,11 @@ def configs(draw: st.DrawFn) -> SimulationConfig:
         minimum=minimum,
         initial=initial,
         speed=draw(st.one_of(st.just(()), st.just(tuple(0.5 + k * 0.7 for k in range(kinds))))),
-        step_s=draw(st.sampled_from([60.0, 60.0, 30.0, 12.5, 400.0])),
+        step_s=MINUTE_S if compat.minute_steps else draw(st.sampled_from([60.0, 60.0, 30.0, 12.5, 400.0])),
         waiting_price_per_hour=draw(st.sampled_from([0.036, 0.0, 1.7])),
         **boots,
+        dispatch_latency_s=draw(st.sampled_from([0.0, 0.0, 0.0, 7.5, 30.0, 61.3])),
+        compat=compat,
         dispatch=draw(st.sampled_from(Dispatch)),
         backfill=draw(st.booleans()),
         removal_choice=draw(st.sampled_from(RemovalChoice)),

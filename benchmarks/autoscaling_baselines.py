@@ -31,7 +31,7 @@ T4_FIXED = {
     "nothing": "nothing",
 }
 T4_ONE_PERIOD = ("threshold_1", "threshold_1_counting_new")
-T4_GRID_SEEDS = 2
+T4_GRID_SEEDS = 6
 T4_RULES = ("threshold", "queue-rule", "queue-rule-single", "fixed-ramp", "fixed-ramp-single")
 
 

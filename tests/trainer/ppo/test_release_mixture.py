@@ -11,7 +11,7 @@ from trainer.tasks import kernel_worlds
 
 def test_families_have_their_shares_whatever_their_number() -> None:
     made = mixture(1_000_000, 2, 140)
-    shares = {family: 0.0 for family in FAMILIES}
+    shares = dict.fromkeys(FAMILIES, 0.0)
     for family, weight in zip(made.families, made.weights, strict=True):
         shares[family] += weight
     assert shares == pytest.approx(dict(zip(FAMILIES, SHARES, strict=True)))
@@ -33,7 +33,8 @@ def test_a_load_like_a_log_has_at_most_the_work_it_is_meant_to_have(seed: int) -
     trace = load_of("log", seed, 140)
     longest_job_core_s = 64 * 4 * 3600.0
     assert trace.work_core_s <= 0.6 * 140 * 4 * 3600.0 + longest_job_core_s
-    assert trace.arrival_s[0] == 0.0 and trace.arrival_s.max() <= 4 * 3600.0
+    assert trace.arrival_s[0] == 0.0
+    assert trace.arrival_s.max() <= 4 * 3600.0
 
 
 def test_an_idle_load_goes_on_for_hours_with_four_short_jobs() -> None:

@@ -1,4 +1,4 @@
-"""The loads of the release policy: every family, never one load twice, scaled to the fleet, chosen where it is worst."""
+"""The loads of the release policy: every family, no load twice, scaled to the fleet, chosen where it is worst."""
 
 import numpy as np
 import pytest

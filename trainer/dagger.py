@@ -144,7 +144,8 @@ def stretches(episodes: Sequence[Answered]) -> tuple[torch.Tensor, ...]:
     for episode in episodes:
         for first in range(0, len(episode.actions), STRETCH):
             length = min(STRETCH, len(episode.actions) - first)
-            for column, part in zip(columns, episode, strict=True):
+            parts: tuple[NDArray[Any], ...] = episode
+            for column, part in zip(columns, parts, strict=True):
                 column[:length, at] = part[first : first + length]
             valid[:length, at] = 1.0
             # Nothing is chosen after the end; an action must still be allowed there for the loss to be a number.

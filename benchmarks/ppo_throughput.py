@@ -170,7 +170,6 @@ def main() -> int:
     parser.add_argument("--directory", help="not used: nothing is written")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
     there = installed()
     if not there:
         progress(f"sb3-contrib is missing, so nothing is compared (0 stands for that); install it with: {INSTALL}")

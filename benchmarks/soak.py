@@ -32,7 +32,7 @@ from agent.policies.base import Policy
 from agent.policies.fallback import Evaluate, Proposer, evaluate_within
 from agent.ports import ManagedFleet, Ports
 from agent.rails.base import RailLimits
-from agent.replay import OVERRUN, replay
+from agent.replay import LATE, replay
 from agent.series import SeriesStore
 from agent.settings import Settings
 from agent.standing import StandingBoard
@@ -148,7 +148,7 @@ class Soak:
                 m.fleet.name == fleet.name and policy.name.startswith(m.policy[:5]) for m in self.ports.fleets
             )
             if is_first and self.cloud.clock.now() < self.cloud.late_policies.get(fleet.name, 0.0):
-                raise PolicyFailure(f"{policy.name} {OVERRUN} {POLICY_DEADLINE_S:g} s")
+                raise PolicyFailure(f"{policy.name} {LATE[0]} {POLICY_DEADLINE_S:g} s")
             return evaluate(policy, fleet, snapshot, memory)
 
         return evaluated

@@ -364,7 +364,6 @@ def train(
         share = partial(_as_member, config, resume=resume, task=task, make_worlds=make_worlds)
         return run_together(config.workers, partial(share, on_update=on_update, checkpoints=checkpoints), share)
     torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
     began, cpu_before = time.monotonic(), time.process_time()
     wall_s = cpu_s = 0.0
     with fast_products():

@@ -41,7 +41,7 @@ def test_a_hangup_takes_up_the_new_champion_and_the_process_goes_on(site: Site, 
     try:
         daemon.start()
         daemon.supervisor.until("READY", 20.0)
-        assert "no model comes with this version" in events(daemon, Reason.MODEL_REFUSED)[0]
+        assert "learned policy is 'no champion': promote a model" in events(daemon, Reason.MODEL_REFUSED)[0]
         path = write_model(models, hidden=4)
         promote(models, path)
         assert daemon.popen is not None

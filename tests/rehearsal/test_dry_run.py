@@ -88,7 +88,8 @@ def test_headless_json_tells_the_story_in_order_and_leaves_nothing_behind(tmp_pa
     assert summary["missing"] == []
     assert summary["lived"]["finished"] > 0
     assert summary["lived"]["cost"] == pytest.approx(summary["lived"]["rent"] + summary["lived"]["waiting_cost"])
-    assert len(summary["others"]) == 3
+    # The run's own policy, the queue rule, the 75 % threshold, and the best constant fleet.
+    assert len(summary["others"]) == 4
     assert run.left() == []
     endpoint = urlsplit(next(entry["detail"] for entry in said if entry.get("what") == "fake AWS"))
     assert not answers(endpoint.hostname, endpoint.port)

@@ -142,8 +142,8 @@ def test_a_group_s_name_becomes_a_key_for_metric_paths(name: str, key: str) -> N
         ),
         (
             [group(policy="best")],
-            "fleet web, as its groups are tagged: policy is 'best': Input should be 'queue-rule', 'threshold', "
-            "'target-tracking' or 'hold'",
+            "fleet web, as its groups are tagged: policy is 'best': Input should be 'queue-rule', 'learned', "
+            "'threshold', 'target-tracking' or 'hold'",
         ),
         (
             [group(group="queue")],

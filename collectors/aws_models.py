@@ -16,7 +16,14 @@ from botocore.loaders import JSONFileLoader, Loader
 from domain.errors import BadInput
 
 KEPT: Mapping[str, frozenset[str]] = {
-    "ec2": frozenset({"DescribeInstances", "DescribeInstanceTypes", "DescribeLaunchTemplateVersions"})
+    "ec2": frozenset(
+        {
+            "DescribeCapacityReservations",
+            "DescribeInstances",
+            "DescribeInstanceTypes",
+            "DescribeLaunchTemplateVersions",
+        }
+    )
 }
 """Operations that remain of services whose description is cut down; other services stay whole."""
 

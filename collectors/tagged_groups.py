@@ -75,10 +75,10 @@ class TaggedGroups:
     def _group(self, group: Mapping[str, Any]) -> TaggedGroup:
         tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", ())}
         return TaggedGroup(
-            group["AutoScalingGroupName"], tags, group["MinSize"], group["MaxSize"], tuple(self._vm_types(group))
+            group["AutoScalingGroupName"], tags, group["MinSize"], group["MaxSize"], tuple(self.vm_types(group))
         )
 
-    def _vm_types(self, group: Mapping[str, Any]) -> list[str]:
+    def vm_types(self, group: Mapping[str, Any]) -> list[str]:
         """Return what the group launches from now on: what its overrides, template or configuration say."""
         mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
         overrides = sorted({o["InstanceType"] for o in mixed.get("Overrides", ()) if o.get("InstanceType")})

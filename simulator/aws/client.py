@@ -52,6 +52,10 @@ class CloudControl:
         """Interrupt spot machines; fields as in `simulator.aws.spot.notify`."""
         return dict(self._ask("POST", "spot-notice", {"instance_ids": instance_ids, **about}))
 
+    def set_quota(self, code: str, value: float, service: str = "ec2") -> None:
+        """Set a service quota, such as ec2's L-1216C47A: vCPUs of running on-demand standard instances."""
+        self._ask("POST", "quotas", {"service": service, "code": code, "value": value})
+
     def calls(self, since: int = 0, **wanted: str | bool) -> list[dict[str, Any]]:
         """Return logged calls numbered above `since` whose fields (service, operation, plane, ...) equal `wanted`."""
         query = urllib.parse.urlencode({"since": since, **wanted})

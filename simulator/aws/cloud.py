@@ -14,6 +14,7 @@ from simulator.aws.capacity import Shortage
 from simulator.aws.faults import Faults
 from simulator.aws.group import IN_SERVICE, LEAVING
 from simulator.aws.lifecycle import Delays
+from simulator.aws.limits import Limits
 from simulator.aws.queues import Queues
 from simulator.aws.region import Region
 
@@ -39,6 +40,7 @@ class Cloud:
     spot_actions: dict[str, float] = field(default_factory=dict)
     """Instance id -> when (epoch seconds) its spot machine is reclaimed."""
     calls: CallLog = field(default_factory=CallLog)
+    limits: Limits = field(default_factory=Limits)
     faults: Faults = field(init=False)
     queues: Queues = field(init=False)
     dice: np.random.Generator = field(init=False)

@@ -6,6 +6,7 @@
 | POST ready {"group": name or null} | puts machines on their way in into service at once |
 | GET, POST, DELETE faults (DELETE ?id=) | lists, makes and clears fault rules and shortages |
 | POST spot-notice {"instance_ids": [...] or "count": n, ...} | interrupts spot machines; see `spot.notify` |
+| POST quotas {"service": "ec2", "code": ..., "value": n} | sets a service quota, of which there are none at first |
 | GET calls?since=seq&service=&operation=&plane=&mutating=&access_key= | the call log |
 | GET imds/{instance id}/latest/meta-data/... | what the instance's own metadata shows |
 | GET prices?instance_type=&region= | the price table |
@@ -64,6 +65,9 @@ def _routed(cloud: Cloud, method: str, path: str, query: dict[str, str], body: d
             return _clear_faults(cloud, query.get("id"))
         case "POST", "spot-notice":
             return spot.notify(cloud, **body)
+        case "POST", "quotas":
+            cloud.limits.quotas[str(body["service"]), str(body["code"])] = float(body["value"])
+            return body
         case "GET", "calls":
             since = int(query.pop("since", "0"))
             return {"calls": cloud.calls.since(since, **query), "last": cloud.calls.last_seq}

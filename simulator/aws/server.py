@@ -17,6 +17,7 @@ from simulator.aws.capacity import insufficient_capacity
 from simulator.aws.cloud import Cloud
 from simulator.aws.errors import AwsError, Response, render
 from simulator.aws.faults import Fault, error_for
+from simulator.aws.limits import OPERATIONS as LIMIT_OPERATIONS
 from simulator.aws.prices import priced
 from simulator.aws.requests import AwsRequest, read_request
 
@@ -103,6 +104,10 @@ class Endpoint:
             region = self.cloud.region(request.region)
             if request.service == "autoscaling" and request.operation not in autoscaling.MOTO_OPERATIONS:
                 return autoscaling.answer(region, request.operation, request.form, now, request_id)
+            if request.service == "servicequotas" and request.operation == "GetServiceQuota":
+                return self.cloud.limits.quota(request.document, request.region)
+            if request.service == "ec2" and request.operation in LIMIT_OPERATIONS:
+                return self.cloud.limits.answer(request.region, request.operation, request.form, now, request_id)
             if request.service == "ec2":
                 if request.operation == "RunInstances":
                     return self._run_instances(request, forward, now)

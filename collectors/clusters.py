@@ -1,0 +1,127 @@
+"""Reads clusters: the Auto Scaling groups tagged into them, the cores that these have in service, and what may run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from collectors.aws import AwsSession
+from collectors.tagged_groups import TaggedGroups
+from domain.errors import CloudError, FailureClass
+
+CLUSTER: Final = "trimtab:cluster"
+"""The tag that puts a group into a cluster, which it names."""
+QUOTA_SERVICE: Final = "ec2"
+IN_SERVICE: Final = "InService"
+GONE: Final = frozenset({"Terminated", "Detached", "Standby"})
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterGroup:
+    """A group of a cluster as AWS describes it.
+
+    in_service: VMs in service by type. there: VMs that are in it at all, on their way in or out included. vm_cores: the
+    cores of one VM of each type in it; a type that AWS does not know is left out. deleting: AWS is at its end.
+    """
+
+    name: str
+    cluster: str
+    tags: Mapping[str, str]
+    desired: int
+    minimum: int
+    maximum: int
+    in_service: Mapping[str, int]
+    there: int
+    vm_cores: Mapping[str, int]
+    suspended: tuple[str, ...] = ()
+    deleting: bool = False
+
+    @property
+    def cores(self) -> int:
+        """Cores in service."""
+        return sum(count * self.vm_cores.get(vm_type, 0) for vm_type, count in self.in_service.items())
+
+    @property
+    def vms(self) -> int:
+        """VMs in service."""
+        return sum(self.in_service.values())
+
+
+class ClusterReader:
+    """Reads clusters; what VM types have is remembered, the rest is read anew each time."""
+
+    def __init__(self, session: AwsSession) -> None:
+        self._session = session
+        self._tagged = TaggedGroups(session)
+
+    def groups(self) -> tuple[ClusterGroup, ...]:
+        """Return every group that is tagged into a cluster, by name; raises CloudError unless all could be read."""
+        wanted = [{"Name": "tag-key", "Values": [CLUSTER]}]
+        described = [
+            group
+            for page in self._session.pages("autoscaling", "DescribeAutoScalingGroups", Filters=wanted, MaxRecords=100)
+            for group in page["AutoScalingGroups"]
+        ]
+        present = {vm["InstanceType"] for group in described for vm in group["Instances"] if vm.get("InstanceType")}
+        cores = {name: size.cores for name, size in self._tagged.sizes(present).items()}
+        return tuple(sorted((_group(one, cores) for one in described), key=lambda group: group.name))
+
+    def launched_cores(self, name: str) -> tuple[tuple[str, ...], Mapping[str, int]]:
+        """Return the VM types that the group launches from now on, and the cores of a VM of each; raises CloudError."""
+        wanted = {"AutoScalingGroupNames": [name], "MaxRecords": 1}
+        for group in self._session.read("autoscaling", "DescribeAutoScalingGroups", **wanted)["AutoScalingGroups"]:
+            vm_types = tuple(self._tagged.vm_types(group))
+            return vm_types, {kind: size.cores for kind, size in self._tagged.sizes(vm_types).items()}
+        raise CloudError("DescribeAutoScalingGroups", FailureClass.PERMANENT, "NoSuchGroup", f"no group named {name}")
+
+    def tags(self, name: str) -> Mapping[str, str]:
+        """Return a group's tags right now; raises CloudError, PERMANENT when there is no such group."""
+        wanted = {"AutoScalingGroupNames": [name], "MaxRecords": 1}
+        for group in self._session.read("autoscaling", "DescribeAutoScalingGroups", **wanted)["AutoScalingGroups"]:
+            return _tags(group)
+        raise CloudError("DescribeAutoScalingGroups", FailureClass.PERMANENT, "NoSuchGroup", f"no group named {name}")
+
+    def quota_cores(self, code: str) -> int:
+        """Return the vCPUs that a quota of EC2 allows, such as L-1216C47A; raises CloudError."""
+        answer = self._session.read("service-quotas", "GetServiceQuota", ServiceCode=QUOTA_SERVICE, QuotaCode=code)
+        value: float = answer["Quota"]["Value"]
+        return math.floor(value)
+
+    def reserved_cores(self, reservation_id: str) -> int:
+        """Return the cores of a capacity reservation, 0 when it is over; raises CloudError."""
+        operation = "DescribeCapacityReservations"
+        answer = self._session.read("ec2", operation, CapacityReservationIds=[reservation_id])
+        for one in answer["CapacityReservations"]:
+            if one["State"] != "active":
+                return 0
+            vm_type = one["InstanceType"]
+            sizes = self._tagged.sizes([vm_type])
+            if vm_type not in sizes:
+                raise CloudError(operation, FailureClass.PERMANENT, "NoSuchType", f"AWS knows no type {vm_type}")
+            return int(one["TotalInstanceCount"]) * sizes[vm_type].cores
+        raise CloudError(operation, FailureClass.PERMANENT, "NoSuchReservation", f"no reservation {reservation_id}")
+
+
+def _tags(group: Mapping[str, Any]) -> Mapping[str, str]:
+    return {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", ())}
+
+
+def _group(group: Mapping[str, Any], cores: Mapping[str, int]) -> ClusterGroup:
+    tags = _tags(group)
+    states = [(vm.get("InstanceType", ""), vm["LifecycleState"]) for vm in group["Instances"]]
+    return ClusterGroup(
+        name=group["AutoScalingGroupName"],
+        cluster=tags.get(CLUSTER, "").strip(),
+        tags=tags,
+        desired=int(group["DesiredCapacity"]),
+        minimum=int(group["MinSize"]),
+        maximum=int(group["MaxSize"]),
+        in_service=Counter(vm_type for vm_type, state in states if state == IN_SERVICE),
+        there=sum(state not in GONE for _, state in states),
+        vm_cores={vm_type: cores[vm_type] for vm_type, _ in states if vm_type in cores},
+        suspended=tuple(sorted(one["ProcessName"] for one in group.get("SuspendedProcesses", ()))),
+        deleting=bool(group.get("Status")),
+    )

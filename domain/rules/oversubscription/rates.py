@@ -1,0 +1,71 @@
+"""Oversubscription rates: the levels there are, what a valid rate is, and how fast one may move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from domain.errors import BadInput
+
+ACTIONS = (0.2, 0.3, 0.4, 0.5, 0.6, 1.0)
+"""Shares of the requested cores that may be reserved (oversubscription specification §1)."""
+LOWEST_RATE = 0.05
+"""Continuous rates, those of the moving average and the regression, are kept above this (§5)."""
+KNOWN_AFTER_H, KNOWN_AFTER_VM_DAYS = 24.0, 5.0
+"""Hours of history and VM-days of usage below which nothing is oversold (§11)."""
+TRUSTED_AFTER_H = 168.0
+"""Hours of history from which a subscriber's own rate counts in full."""
+
+
+def check_actions(actions: Sequence[float]) -> tuple[float, ...]:
+    """Return the levels as a tuple; BadInput unless they rise, lie in (0, 1] and contain 1.0."""
+    levels = tuple(float(level) for level in actions)
+    if not levels or not all(math.isfinite(level) and 0.0 < level <= 1.0 for level in levels):
+        raise BadInput("actions", list(actions), "give rates above 0 and up to 1")
+    if any(a >= b for a, b in pairwise(levels)):
+        raise BadInput("actions", list(actions), "give rates in rising order, each once")
+    if levels[-1] != 1.0:
+        raise BadInput("actions", list(actions), "add 1.0, the rate of what is not oversold")
+    return levels
+
+
+def check_rate(name: str, rate: float) -> float:
+    """Return a rate; BadInput unless it is in (0, 1]."""
+    if not (math.isfinite(rate) and 0.0 < rate <= 1.0):
+        raise BadInput(name, rate, "give a rate above 0 and up to 1")
+    return float(rate)
+
+
+def clip_rate(rate: float) -> float:
+    """Return a continuous rate within [LOWEST_RATE, 1]; 1.0 for one that is not finite (fail-safe)."""
+    return min(max(rate, LOWEST_RATE), 1.0) if math.isfinite(rate) else 1.0
+
+
+def level_at_least(rate: float, actions: Sequence[float]) -> int:
+    """Return the index of the lowest level that reserves at least this rate."""
+    for index, level in enumerate(actions):
+        if level >= rate - 1e-9:
+            return index
+    return len(actions) - 1
+
+
+def next_level(rate: float, actions: Sequence[float]) -> float:
+    """Return the next safer level above a rate, 1.0 from the last one on."""
+    for level in actions:
+        if level > rate + 1e-9:
+            return level
+    return 1.0
+
+
+def with_little_history(rate: float, history_h: float, vm_days: float) -> float:
+    """Return the rate for a subscriber seen so long: 1.0 at first, its own after a week, between them by time (§11)."""
+    if history_h < KNOWN_AFTER_H or vm_days < KNOWN_AFTER_VM_DAYS:
+        return 1.0
+    trust = min(1.0, history_h / TRUSTED_AFTER_H)
+    return 1.0 - (1.0 - rate) * trust
+
+
+def violation_hours(horizon_h: int) -> int:
+    """Return the hot hours that break the promise in so many hours: three of 120 (§10.1)."""
+    return max(1, math.ceil(horizon_h / 40))

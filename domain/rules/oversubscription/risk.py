@@ -1,0 +1,68 @@
+"""How likely a machine runs hot in an hour, a cluster in that hour, and either too often in a week.
+
+Leaves: scalars and 1-D arrays in, scalars out, nothing called but `math`, so that numba can compile them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def hot_probability(mean: float, variance: float, third: float, threshold: float) -> float:
+    """Return the chance that a machine's usage in cores reaches the threshold (oversubscription specification §12.1).
+
+    Usage is a sum of independent parts with these summed moments; the normal tail is corrected for skewness
+    (Edgeworth), Q(z) + gamma/6 (z^2 - 1) phi(z), and kept within [0, 1].
+    """
+    if variance <= 0.0:
+        return 1.0 if mean >= threshold else 0.0
+    sigma = math.sqrt(variance)
+    z = (threshold - mean) / sigma
+    if z > 38.0:
+        return 0.0
+    skewness = third / (variance * sigma)
+    density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    tail = 0.5 * math.erfc(z / math.sqrt(2.0)) + skewness / 6.0 * (z * z - 1.0) * density
+    return min(max(tail, 0.0), 1.0)
+
+
+def any_hot(probabilities: Floats) -> float:
+    """Return the chance that at least one of several independent machines is hot: 1 - prod(1 - p)."""
+    total = 0.0
+    for p in probabilities:
+        if p >= 1.0:
+            return 1.0
+        total += math.log1p(-p)
+    return -math.expm1(total)
+
+
+def count_at_least(probabilities: Floats, hours: int) -> float:
+    """Return the chance that at least so many of the independent hours are hot, by recursion over them."""
+    if hours <= 0:
+        return 1.0
+    exactly = np.zeros(hours)
+    exactly[0] = 1.0
+    reached = 0.0
+    for p in probabilities:
+        reached += exactly[hours - 1] * p
+        for k in range(hours - 1, 0, -1):
+            exactly[k] = exactly[k] * (1.0 - p) + exactly[k - 1] * p
+        exactly[0] *= 1.0 - p
+    return min(max(reached, 0.0), 1.0)
+
+
+def correlated_variance(by_owner: Floats, squared: Floats, variance: Floats, rho: float) -> float:
+    """Return a machine's variance when the VMs of one owner move together (§12.8).
+
+    by_owner, squared: sums of the VMs' cores and of their squares per owner, (N,); variance: of one VM's usage, (N,).
+    rho (sum c sd)^2 + (1 - rho) sum c^2 sd^2, summed over owners.
+    """
+    total = 0.0
+    for n in range(variance.size):
+        total += (rho * by_owner[n] * by_owner[n] + (1.0 - rho) * squared[n]) * variance[n]
+    return total

@@ -1,0 +1,101 @@
+"""A VM's usage as a share of its requested cores: moments after clipping to [0, 1], profiles with gaps, bad samples.
+
+The moments are leaves: scalars in, scalars out, nothing called but `math`, so that numba can compile them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.errors import RejectReason, SampleRejected
+
+Floats = NDArray[np.float64]
+
+SD_FLOOR = 1e-6
+HOURS = 24
+HIGHEST_SAMPLE = 1.05
+"""Samples above 1 up to here are clipped: clocks and counters are not exact (§11)."""
+HELD_H = 3
+"""Gaps of so many hours are bridged with the last value; longer ones are stale (§11)."""
+POOLED_H = 2
+
+
+class Moments(NamedTuple):
+    """Mean, variance and third central moment of one VM's usage, by subscriber and hour of day: each (N, 24)."""
+
+    mean: Floats
+    variance: Floats
+    third: Floats
+
+
+def clipped_moments(mu: float, sd: float) -> tuple[float, float, float]:
+    """Return mean, variance and third central moment of clip(mu + sd e, 0, 1) for a standard normal e (§2).
+
+    In closed form: with A = -mu/sd and B = (1-mu)/sd the integrals of e^k phi(e) between A and B, and the mass at both
+    ends. Computed about mu, where nothing cancels. sd is taken as at least SD_FLOOR.
+    """
+    sd = max(sd, SD_FLOOR)
+    low, high = -mu, 1.0 - mu
+    a, b = low / sd, high / sd
+    below, above = 0.5 * math.erfc(-a / math.sqrt(2.0)), 0.5 * math.erfc(b / math.sqrt(2.0))
+    phi_a = math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
+    phi_b = math.exp(-0.5 * b * b) / math.sqrt(2.0 * math.pi)
+    inside = 1.0 - below - above
+    first = sd * (phi_a - phi_b) + low * below + high * above
+    second = sd * sd * (inside + a * phi_a - b * phi_b) + low * low * below + high * high * above
+    third = (
+        sd * sd * sd * ((a * a + 2.0) * phi_a - (b * b + 2.0) * phi_b)
+        + low * low * low * below
+        + high * high * high * above
+    )
+    variance = max(second - first * first, 0.0)
+    return mu + first, variance, third - 3.0 * first * second + 2.0 * first * first * first
+
+
+def moments_of(mu: Floats, sd: Floats) -> Moments:
+    """Return the moments of a profile, mu and sd of shape (N, 24)."""
+    table = np.array([clipped_moments(m, s) for m, s in zip(mu.ravel().tolist(), sd.ravel().tolist(), strict=True)])
+    mean, variance, third = (np.ascontiguousarray(column.reshape(mu.shape)) for column in table.T)
+    return Moments(mean, variance, third)
+
+
+def fill_profile(values: Floats) -> Floats:
+    """Return a profile (N, 24) whose nan hours are the mean of the neighbours within two hours, else of the day (§11).
+
+    A subscriber without any hour stays nan.
+    """
+    filled = values.copy()
+    for n, hour in zip(*np.nonzero(np.isnan(values)), strict=True):
+        near = values[n, [(hour + step) % HOURS for step in range(-POOLED_H, POOLED_H + 1)]]
+        known = near[~np.isnan(near)]
+        if not known.size:
+            known = values[n, ~np.isnan(values[n])]
+        if known.size:
+            filled[n, hour] = known.mean()
+    return filled
+
+
+def clean_sample(usage: float) -> float:
+    """Return a measured usage within [0, 1]; SampleRejected for nan, below 0 or above HIGHEST_SAMPLE (§11)."""
+    if not math.isfinite(usage):
+        raise SampleRejected(RejectReason.NOT_FINITE, "usage", usage, "send a share of the requested cores")
+    if not 0.0 <= usage <= HIGHEST_SAMPLE:
+        raise SampleRejected(RejectReason.OUT_OF_RANGE, "usage", usage, "send a share between 0 and 1")
+    return min(usage, 1.0)
+
+
+def hold_gaps(hourly: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return hourly usage with gaps (nan) of up to three hours held, and which hours are stale beyond that."""
+    held, stale = hourly.copy(), np.zeros(hourly.shape, dtype=np.bool_)
+    missing = 0
+    for t in range(hourly.size):
+        missing = missing + 1 if math.isnan(hourly[t]) else 0
+        if 0 < missing <= HELD_H and t >= missing:
+            held[t] = hourly[t - missing]
+        elif missing:
+            stale[t] = True
+    return held, stale

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import typer
 
-VERBS = ("simulate", "train", "tune", "evaluate", "promote", "trace", "admission")
+VERBS = ("simulate", "train", "tune", "evaluate", "fit", "promote", "trace", "admission")
 """Modules of this package in the order of the help, each with `register(app)`."""
 
 

@@ -32,6 +32,8 @@ OBJECT_STORE_BYTES = 100 * 1024 * 1024
 
 Work = Callable[[Mapping[str, Any]], dict[str, Any]]
 Watch = Callable[[], None]
+Told = Callable[["Job", dict[str, Any]], None]
+"""Hears each answer as it comes."""
 
 
 class JobFailed(TrimtabError):
@@ -75,10 +77,13 @@ def grid_of(sweeps: Sequence[str]) -> list[dict[str, str]]:
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
-def in_processes(work: Work, jobs: Sequence[Job], workers: int, watch: Watch | None = None) -> list[dict[str, Any]]:
+def in_processes(
+    work: Work, jobs: Sequence[Job], workers: int, watch: Watch | None = None, *, told: Told | None = None
+) -> list[dict[str, Any]]:
     """Return the answers in the order of the jobs, worked out by so many processes of one thread each.
 
-    `watch` is called from time to time meanwhile. Raises JobFailed; jobs that have not begun are then dropped.
+    `watch` is called from time to time meanwhile, `told` with each answer as it comes. Raises JobFailed;
+    jobs that have not begun are then dropped.
     """
     answers: dict[int, dict[str, Any]] = {}
     with _one_thread_each(), _pool(min(workers, len(jobs))) as pool:
@@ -87,7 +92,10 @@ def in_processes(work: Work, jobs: Sequence[Job], workers: int, watch: Watch | N
         while waiting:
             done, waiting = wait(waiting, timeout=GLANCE_S, return_when=FIRST_COMPLETED)
             for future in done:
-                answers[places[future]] = _answer(jobs[places[future]], future.result)
+                job = jobs[places[future]]
+                answers[places[future]] = _answer(job, future.result)
+                if told is not None:
+                    told(job, answers[places[future]])
             if watch is not None:
                 watch()
     return [answers[at] for at in range(len(jobs))]
@@ -100,6 +108,7 @@ def on_ray(
     *,
     workers: int | None = None,
     watch: Watch | None = None,
+    told: Told | None = None,
     retries: int = RETRIES,
 ) -> list[dict[str, Any]]:
     """Return the answers in the order of the jobs, worked out on a Ray cluster, one core each.
@@ -127,6 +136,8 @@ def on_ray(
                 except RayError as error:
                     first = str(error).strip().splitlines()[0]
                     raise JobFailed(f"{job.name}: its machine was lost more than {retries} times: {first}") from error
+                if told is not None:
+                    told(job, answers[places[reference]])
             if watch is not None:
                 watch()
     return [answers[at] for at in range(len(jobs))]

@@ -102,6 +102,14 @@ class Reason(StrEnum):
     OUTSIDE_TRAINING = "outside_training"
     WITHIN_TRAINING = "within_training"
     OPERATOR = "operator"
+    # what a cluster answered to a deployment that asks to come in, and what became of those inside
+    ADMITTED = "admitted"
+    REJECTED_FEASIBILITY = "rejected_feasibility"
+    REJECTED_RULE = "rejected_rule"
+    REJECTED_UNSAFE = "rejected_unsafe"
+    REJECTED_INPUT = "rejected_input"
+    ADMISSION_LAPSED = "admission_lapsed"
+    SIZES_REPAIRED = "sizes_repaired"
 
 
 class Origin(StrEnum):

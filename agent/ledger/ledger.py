@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from agent.decide import Decided, DecisionInputs
 from agent.ledger import journal, lease, operators, read, retention, state
+from agent.ledger.admission import AdmissionStore
 from agent.ledger.database import Clash, Database
 from agent.ledger.lease import Held, Taken
 from agent.ledger.lock import lock_directory
@@ -33,6 +34,7 @@ class Ledger:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.admission = AdmissionStore(database)
 
     @staticmethod
     def open(url: str, *, read_only: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Ledger:

@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, select
 
+from agent.ledger import admission
 from agent.ledger.database import Database
 from agent.ledger.journal import CLOSED
 from agent.ledger.records import Compacted, Kind
@@ -28,6 +29,7 @@ def compact(database: Database, now: float, keep_s: float, *, batch: int, batche
     while not finished and (batches is None or done < batches):
         with database.write() as connection:
             rows = _forget(connection, now - keep_s, batch)
+            rows += admission.forget(connection, now - keep_s, max(batch - rows, 0))
         removed += rows
         done += 1
         finished = rows < batch

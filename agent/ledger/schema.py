@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002")
+REVISIONS: Final = ("0001", "0002", "0003")
 """Every schema revision this code knows, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -106,4 +106,52 @@ lease = Table(
     Column("epoch", Seq, primary_key=True, autoincrement=False),
     Column("owner", String, nullable=False),
     Column("expires_at", Double, nullable=False),
+)
+
+# What a cluster holds; `revision` grows with each change, so that two writers cannot both start from the same state.
+admission_clusters = Table(
+    "admission_clusters",
+    metadata,
+    Column("cluster", String, primary_key=True),
+    Column("revision", Seq, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+# The present state of each deployment that asked a cluster or started in it.
+admission_deployments = Table(
+    "admission_deployments",
+    metadata,
+    Column("cluster", String, primary_key=True),
+    Column("deployment_id", String, primary_key=True),
+    Column("stage", String, nullable=False),
+    Column("last_at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("admission_deployments_by_time", "last_at"),
+)
+
+# Every event that was told, so that one told twice counts once.
+admission_events = Table(
+    "admission_events",
+    metadata,
+    Column("cluster", String, primary_key=True),
+    Column("event_id", String, primary_key=True),
+    Column("at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("admission_events_by_time", "at"),
+)
+
+# `request_id` is NULL where the request had none: then it may come again.
+admission_decisions = Table(
+    "admission_decisions",
+    metadata,
+    Column("decision_id", String, primary_key=True),
+    Column("cluster", String, nullable=False),
+    Column("number", Seq, nullable=False),
+    Column("deployment_id", String, nullable=False),
+    Column("request_id", String),
+    Column("at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("admission_decisions_by_time", "at"),
+    Index("admission_decisions_by_number", "cluster", "number", unique=True),
+    Index("one_decision_per_request", "cluster", "request_id", unique=True),
 )

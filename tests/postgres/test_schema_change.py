@@ -31,7 +31,7 @@ def test_open_intents_and_history_survive_the_way_back_and_forth(url: str, open_
     ledger.downgrade("0001")
     assert "lease" not in tables(url)
     again = open_ledger()
-    assert again.schema() == "0002"
+    assert again.schema() == "0003"
     assert (again.open_intents(), again.journal(), again.loop_state("web"), again.epoch()) == before
 
 

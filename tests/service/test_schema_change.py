@@ -50,15 +50,15 @@ def test_an_intent_that_is_open_across_a_downgrade_and_an_upgrade_is_followed_to
 
     path = tmp_path / "ledger.db"
     said = trimtab("ledger", "downgrade", "--to", "0001", "--ledger", str(path))
-    assert said == f"{path}: schema 0002 -> 0001; install the version that uses it before starting the agent again\n"
+    assert said == f"{path}: schema 0003 -> 0001; install the version that uses it before starting the agent again\n"
     revision, tables = schema(path)
     assert revision == "0001"
     assert "lease" not in tables
 
     world.restart()
-    assert schema(path)[0] == "0002"
+    assert schema(path)[0] == "0003"
     found = json.loads(trimtab("ledger", "check", "--ledger", str(path), "--json"))
-    assert (found["schema"], found["open_intents"]) == ("0002", [intent.intent_id for intent in intents])
+    assert (found["schema"], found["open_intents"]) == ("0003", [intent.intent_id for intent in intents])
     sent = world.count("SetDesiredCapacity")
     world.tick()
     for intent in intents:
@@ -74,18 +74,18 @@ def test_while_an_agent_runs_the_schema_stays(world: World, tmp_path: Path) -> N
         done = CliRunner().invoke(app, ["ledger", "downgrade", "--to", "0001", "--ledger", str(tmp_path / "ledger.db")])
     assert done.exit_code == 1
     assert "stop that agent" in done.output
-    assert schema(tmp_path / "ledger.db")[0] == "0002"
+    assert schema(tmp_path / "ledger.db")[0] == "0003"
 
 
 def test_a_schema_that_never_was_is_refused_with_those_there_are(world: World, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["ledger", "downgrade", "--to", "7", "--ledger", str(tmp_path / "ledger.db")])
     assert done.exit_code == 2
-    assert "error: schema is '7': give one of 0001, 0002" in done.output
+    assert "error: schema is '7': give one of 0001, 0002, 0003" in done.output
 
 
 def test_a_ledger_of_the_first_version_is_brought_up_when_an_agent_opens_it(world: World, tmp_path: Path) -> None:
     world.ledger.downgrade("0001")
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     with Ledger.open(url) as ledger:
-        assert ledger.schema() == "0002"
+        assert ledger.schema() == "0003"
     world.restart()

@@ -1,0 +1,233 @@
+"""What is inside a cluster: sizes, what was seen, futures and their sums, each future renewed when it is out of date.
+
+Slots are reused; a free one holds zeros. The rule of renewal is that of admission specification §5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.admission.deployments import HOUR_S, Deployment
+from agent.admission.futures import Curves, Seen, futures
+from agent.admission.records import Prior
+from agent.admission.rules import ClusterRules, horizons_of
+from domain.rules.admission.belief import Floats
+
+REBUILD = 1000
+"""Sums are added up anew after so many changes, which stops the drift of rounding."""
+REMEMBERED = 4096
+"""Futures of newcomers that are kept, by size and what was seen before."""
+NEW_AGE_H = 0.1
+FIRST_SLOTS = 64
+FUTURES = ("mean", "variance", "third", "since", "computed_cores", "computed_at")
+"""What `Book.arrays` gives: the futures, and the sizes and times that they were computed for."""
+
+
+def seen_of(deployment: Deployment, at: float) -> Seen:
+    """Return what was seen of a deployment up to `at`, the quiet time since the last event included."""
+    quiet_h = max(at - deployment.last_at, 0.0) / HOUR_S
+    return Seen(
+        float(deployment.cores),
+        float(deployment.deaths),
+        deployment.core_hours + deployment.cores * quiet_h,
+        float(deployment.scale_outs),
+        max(at - deployment.since, 0.0) / HOUR_S,
+        float(deployment.extra_cores),
+        float(deployment.size_draws),
+    )
+
+
+class Book:
+    """The deployments of one cluster and their futures. Not safe to share between threads."""
+
+    def __init__(self, rules: ClusterRules, deployments: Iterable[Deployment] = ()) -> None:
+        self.rules = rules
+        self.horizons_h = horizons_of(rules)
+        self.known: dict[str, Deployment] = {}
+        self.total = 0
+        self.mean_sum, self.variance_sum, self.third_sum = (np.zeros(self.horizons_h.size) for _ in range(3))
+        self._slots: dict[str, int] = {}
+        self._free: list[int] = []
+        self._ids: list[str] = []
+        self._changes = 0
+        self._newcomers: dict[tuple[int, tuple[Prior, ...]], Curves] = {}
+        self._room(FIRST_SLOTS)
+        for deployment in deployments:
+            self.put(deployment)
+
+    def __len__(self) -> int:
+        """Return how many deployments have cores."""
+        return len(self._slots)
+
+    def inside(self) -> Iterator[Deployment]:
+        """Return those that have cores."""
+        return (self.known[deployment_id] for deployment_id in self._slots)
+
+    def put(self, deployment: Deployment, curves: Curves | None = None) -> None:
+        """Take in a deployment as it is now, in place of what was known of it; with its futures where they are known.
+
+        One that ended is remembered without a slot.
+        """
+        before = self.known.get(deployment.deployment_id)
+        self.total += (deployment.cores if deployment.counts else 0) - (
+            before.cores if before is not None and before.counts else 0
+        )
+        self.known[deployment.deployment_id] = deployment
+        if not deployment.counts:
+            self._leave(deployment.deployment_id)
+            return
+        slot = self._slots.get(deployment.deployment_id)
+        if slot is None:
+            slot = self._enter(deployment.deployment_id)
+        self._cores[slot], self._since[slot] = deployment.cores, deployment.since
+        if curves is not None:
+            self._store(np.array([slot]), curves, deployment.last_at)
+
+    def forget(self, deployment_id: str) -> None:
+        """Remember a deployment that ended no longer."""
+        self.known.pop(deployment_id, None)
+
+    def newcomer(self, cores: int, priors: tuple[Prior, ...]) -> Curves:
+        """Return the futures (1, H) of a deployment of `cores` that has not been seen yet."""
+        key = (cores, priors)
+        found = self._newcomers.get(key)
+        if found is None:
+            seen = Seen(float(cores), 0.0, 0.0, 0.0, 0.0, cores - 1.0, 1.0)
+            found = futures(self.rules.population, [seen], [priors], self.horizons_h, self.rules.moments)
+            if len(self._newcomers) >= REMEMBERED:
+                self._newcomers.pop(next(iter(self._newcomers)))
+            self._newcomers[key] = found
+        return found
+
+    def refresh(self, now: float, *, all_of_them: bool = False) -> int:
+        """Compute the futures that are out of date, and return how many there were."""
+        outdated = np.flatnonzero(self._taken) if all_of_them else self._outdated(now)
+        if outdated.size:
+            deployments = [self.known[self._ids[slot]] for slot in outdated]
+            curves = futures(
+                self.rules.population,
+                [seen_of(deployment, now) for deployment in deployments],
+                [deployment.priors for deployment in deployments],
+                self.horizons_h,
+                self.rules.moments,
+            )
+            self._store(outdated, curves, now)
+        if self._changes >= REBUILD:
+            self.add_up()
+        return int(outdated.size)
+
+    def add_up(self) -> None:
+        """Compute the sums anew."""
+        self._changes = 0
+        self.mean_sum = self._mean.sum(axis=0)
+        self.variance_sum = self._variance.sum(axis=0)
+        self.third_sum = self._third.sum(axis=0)
+
+    def largest(self, horizon: int, count: int) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+        """Return the deployments with the largest parts of the mean and of the variance at a horizon, with these."""
+        return self._top(self._mean[:, horizon], count), self._top(self._variance[:, horizon], count)
+
+    def mends(self) -> tuple[int, int] | None:
+        """Return the total that was held and the sum of the sizes, when they differ; the total is right afterwards."""
+        held, added = self.total, int(self._cores.sum())
+        if held == added:
+            return None
+        self.total = added
+        return held, added
+
+    def arrays(self) -> tuple[list[str], dict[str, Floats]]:
+        """Return the ids of those inside and their futures by the names of `FUTURES`."""
+        slots = np.array(list(self._slots.values()), dtype=np.int64)
+        found = (self._mean, self._variance, self._third, self._since, self._computed_cores, self._computed_at)
+        return list(self._slots), {name: array[slots] for name, array in zip(FUTURES, found, strict=True)}
+
+    def adopt(self, ids: Sequence[str], arrays: Mapping[str, Floats]) -> None:
+        """Take over what `arrays` returned, for those that are inside since the same time."""
+        for k, deployment_id in enumerate(ids):
+            slot = self._slots.get(deployment_id)
+            if slot is not None and self._since[slot] == arrays["since"][k]:
+                self._mean[slot], self._variance[slot] = arrays["mean"][k], arrays["variance"][k]
+                self._third[slot] = arrays["third"][k]
+                self._computed_cores[slot] = arrays["computed_cores"][k]
+                self._computed_at[slot] = arrays["computed_at"][k]
+        self.add_up()
+
+    def bytes_each(self) -> float:
+        """Return the memory of futures and statistics for one slot."""
+        curves = self._mean.nbytes + self._variance.nbytes + self._third.nbytes
+        stamps = self._cores.nbytes + self._since.nbytes + self._computed_cores.nbytes + self._computed_at.nbytes
+        return (curves + stamps + self._taken.nbytes) / self._taken.size
+
+    def _top(self, column: Floats, count: int) -> list[tuple[str, float]]:
+        most = min(count, len(self))
+        if not most:
+            return []
+        # Free slots hold zeros, below every part that counts.
+        found = np.argpartition(column, -most)[-most:]
+        ordered = sorted(found, key=lambda slot: -column[slot])
+        return [(self._ids[slot], float(column[slot])) for slot in ordered if self._taken[slot]]
+
+    def _outdated(self, now: float) -> NDArray[np.int64]:
+        tolerance = self.rules.tolerance
+        if tolerance <= 0.0:
+            return np.flatnonzero(self._taken)
+        moved = np.abs(self._cores - self._computed_cores)
+        grown = moved > np.maximum(tolerance * self._computed_cores, self.rules.dead_band_cores)
+        elapsed_h = (now - self._computed_at) / HOUR_S
+        aged = elapsed_h > tolerance * ((now - self._since) / HOUR_S + NEW_AGE_H)
+        return np.flatnonzero(self._taken & (grown | aged))
+
+    def _store(self, slots: NDArray[np.int64], curves: Curves, at: float) -> None:
+        self.mean_sum += (curves.mean - self._mean[slots]).sum(axis=0)
+        self.variance_sum += (curves.variance - self._variance[slots]).sum(axis=0)
+        self.third_sum += (curves.third - self._third[slots]).sum(axis=0)
+        self._mean[slots], self._variance[slots], self._third[slots] = curves.mean, curves.variance, curves.third
+        self._computed_cores[slots] = self._cores[slots]
+        self._computed_at[slots] = at
+        self._changes += slots.size
+
+    def _enter(self, deployment_id: str) -> int:
+        if not self._free:
+            self._room(2 * self._taken.size)
+        slot = self._free.pop()
+        self._slots[deployment_id] = slot
+        self._ids[slot] = deployment_id
+        self._taken[slot] = True
+        self._computed_at[slot] = -np.inf
+        return slot
+
+    def _leave(self, deployment_id: str) -> None:
+        slot = self._slots.pop(deployment_id, None)
+        if slot is None:
+            return
+        self.mean_sum -= self._mean[slot]
+        self.variance_sum -= self._variance[slot]
+        self.third_sum -= self._third[slot]
+        for array in (self._mean, self._variance, self._third, self._cores, self._since, self._computed_cores):
+            array[slot] = 0.0
+        self._computed_at[slot] = 0.0
+        self._taken[slot] = False
+        self._ids[slot] = ""
+        self._free.append(slot)
+        self._changes += 1
+
+    def _room(self, slots: int) -> None:
+        old = len(self._ids)
+        self._ids += [""] * (slots - old)
+        self._free += range(slots - 1, old - 1, -1)
+        if not old:
+            self._mean, self._variance, self._third = (np.zeros((slots, self.horizons_h.size)) for _ in range(3))
+            self._cores, self._since, self._computed_cores, self._computed_at = (np.zeros(slots) for _ in range(4))
+            self._taken = np.zeros(slots, dtype=np.bool_)
+            return
+        more = slots - old
+        wide, narrow = ((0, more), (0, 0)), (0, more)
+        self._mean, self._variance, self._third = (
+            np.pad(array, wide) for array in (self._mean, self._variance, self._third)
+        )
+        self._cores, self._since = np.pad(self._cores, narrow), np.pad(self._since, narrow)
+        self._computed_cores = np.pad(self._computed_cores, narrow)
+        self._computed_at, self._taken = np.pad(self._computed_at, narrow), np.pad(self._taken, narrow)

@@ -1,0 +1,167 @@
+"""One deployment as a cluster knows it, and what each event makes of it (admission specification §3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from agent.admission.records import DeploymentEvent, EventKind, Prior
+from domain.errors import BadInput
+
+HOUR_S = 3600.0
+
+
+class Stage(StrEnum):
+    """reserved: admitted, not started yet; its cores count. live: it runs. gone: it ended."""
+
+    RESERVED = "reserved"
+    LIVE = "live"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """All that counts of what was seen of a deployment until `last_at`; times in epoch seconds.
+
+    extra_cores, size_draws: over its own requests, the first size among them. decision_id: "" when it started without
+    having asked.
+    """
+
+    deployment_id: str
+    stage: Stage
+    cores: int
+    since: float
+    last_at: float
+    deaths: int = 0
+    core_hours: float = 0.0
+    scale_outs: int = 0
+    extra_cores: int = 0
+    size_draws: int = 1
+    priors: tuple[Prior, ...] = ()
+    decision_id: str = ""
+    lapses_at: float | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether its cores are taken."""
+        return self.stage is not Stage.GONE
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an event left: the deployment, and what did not add up, "" when all did."""
+
+    deployment: Deployment
+    repaired: str = ""
+
+
+def reserved(
+    deployment_id: str, cores: int, at: float, priors: tuple[Prior, ...], decision_id: str, lapses_at: float
+) -> Deployment:
+    """Return a deployment that has just been admitted."""
+    return Deployment(
+        deployment_id,
+        Stage.RESERVED,
+        cores,
+        since=at,
+        last_at=at,
+        extra_cores=cores - 1,
+        priors=priors,
+        decision_id=decision_id,
+        lapses_at=lapses_at,
+    )
+
+
+def lapsed(deployment: Deployment) -> Deployment:
+    """Return an admitted deployment that did not start in time, without its cores."""
+    return replace(deployment, stage=Stage.GONE, cores=0, lapses_at=None)
+
+
+def applied(deployment: Deployment | None, event: DeploymentEvent) -> Applied:
+    """Return what the event makes of the deployment, None being one that was never heard of.
+
+    BadInput when the event contradicts what is known: an unknown deployment, an earlier time than the last one, or a
+    second start.
+    """
+    if event.kind is EventKind.STARTED:
+        return _checked(_started(deployment, event), event)
+    if deployment is None:
+        remedy = "it is not in this cluster: admit it, or tell of its start first"
+        raise BadInput("deployment_id", event.deployment_id, remedy)
+    if deployment.stage is Stage.GONE:
+        remedy = f"it ended at {deployment.last_at!r}: tell of its new start first"
+        raise BadInput("deployment_id", event.deployment_id, remedy)
+    _in_order(deployment, event)
+    now = _aged(deployment, event.time)
+    if event.kind is EventKind.SHUTDOWN:
+        return _checked(Applied(replace(now, stage=Stage.GONE, cores=0, lapses_at=None)), event)
+    if deployment.stage is Stage.RESERVED:
+        remedy = f"{event.deployment_id} was admitted and has not started: tell of its start first"
+        raise BadInput("kind", event.kind.value, remedy)
+    if event.kind is EventKind.CORE_ENDED:
+        return _checked(_fewer(now, event.cores), event)
+    granted = event.cores if event.kind is EventKind.SCALED else 0
+    more = replace(
+        now,
+        cores=now.cores + granted,
+        scale_outs=now.scale_outs + 1,
+        extra_cores=now.extra_cores + event.cores - 1,
+        size_draws=now.size_draws + 1,
+    )
+    return _checked(Applied(more), event)
+
+
+def _started(deployment: Deployment | None, event: DeploymentEvent) -> Applied:
+    if deployment is None or deployment.stage is Stage.GONE:
+        if deployment is not None:
+            _in_order(deployment, event)
+        born = Deployment(event.deployment_id, Stage.LIVE, event.cores, event.time, event.time)
+        return Applied(replace(born, extra_cores=event.cores - 1))
+    if deployment.stage is Stage.LIVE:
+        raise BadInput("kind", event.kind.value, f"{event.deployment_id} runs since {deployment.since!r} already")
+    # What it was admitted by is the first thing known of it; from its start on it is seen.
+    start = max(event.time, deployment.since)
+    live = replace(
+        deployment,
+        stage=Stage.LIVE,
+        cores=event.cores,
+        since=start,
+        last_at=start,
+        extra_cores=event.cores - 1,
+        lapses_at=None,
+    )
+    if event.cores == deployment.cores:
+        return Applied(live)
+    return Applied(live, f"admitted with {deployment.cores} cores, started with {event.cores}")
+
+
+def _fewer(now: Deployment, ended: int) -> Applied:
+    left = now.cores - ended
+    repaired = f"{ended} cores ended where {now.cores} were known" if left < 0 else ""
+    died = replace(now, cores=max(left, 0), deaths=now.deaths + min(ended, now.cores))
+    return Applied(died if left > 0 else replace(died, stage=Stage.GONE), repaired)
+
+
+def _checked(result: Applied, event: DeploymentEvent) -> Applied:
+    """Return the result with the size that the event says the deployment has."""
+    found = result.deployment
+    if event.cores_after is None or event.cores_after == found.cores:
+        return result
+    said = f"{found.cores} cores were known after this, {event.cores_after} were reported"
+    stage = Stage.LIVE if event.cores_after else Stage.GONE
+    mended = replace(found, cores=event.cores_after, stage=stage)
+    return Applied(mended, f"{result.repaired}; {said}" if result.repaired else said)
+
+
+def _in_order(deployment: Deployment, event: DeploymentEvent) -> None:
+    if event.time < deployment.last_at:
+        remedy = (
+            f"it lies before {deployment.last_at!r}, the time of what was last told of {event.deployment_id}: "
+            "tell events in the order of their times"
+        )
+        raise BadInput("time", event.time, remedy)
+
+
+def _aged(deployment: Deployment, at: float) -> Deployment:
+    hours = (at - deployment.last_at) / HOUR_S
+    return replace(deployment, last_at=at, core_hours=deployment.core_hours + deployment.cores * hours)

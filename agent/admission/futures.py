@@ -1,0 +1,149 @@
+"""The futures of deployments: what is believed of each, and the moments of its size at each horizon, in one batch.
+
+Formulas: admission specification §3, §4, §8; `domain.rules.admission` holds them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+
+from agent.admission.records import LabelWeight, Prior
+from agent.admission.rules import Moments
+from domain.rules.admission.batch import Beliefs, ab_batch, na_batch
+from domain.rules.admission.belief import (
+    PRODUCTION_DROP,
+    PRODUCTION_FLOOR,
+    PRODUCTION_NODES,
+    Floats,
+    conjugate_belief,
+    exact_belief,
+    mu_nodes,
+)
+from domain.rules.admission.paper import paper_moments
+from domain.rules.admission.population import Population
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of one deployment itself, up to now: see `population.Statistics`."""
+
+    cores: float
+    deaths: float
+    core_hours: float
+    scale_outs: float
+    hours: float
+    extra_cores: float
+    size_draws: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Moments of N sizes at H horizons, each (N, H); `third` is central, and zeros where it is not known."""
+
+    mean: Floats
+    variance: Floats
+    third: Floats
+
+
+def futures(
+    population: Population,
+    seen: Sequence[Seen],
+    priors: Sequence[tuple[Prior, ...]],
+    horizons_h: Floats,
+    moments: Moments,
+) -> Curves:
+    """Return the curves of deployments, each with what is known of its kind before it came; see `Prior`."""
+    owner = np.array([i for i, kinds in enumerate(priors) for _ in kinds or (None,)], dtype=np.int64)
+    each = [prior for kinds in priors for prior in (kinds or (Prior(),))]
+    rows = _rows([seen[i] for i in owner], each)
+    sizes = np.array([seen[i].cores for i in owner], dtype=np.float64)
+    found = _moments(population, sizes, rows, horizons_h, moments)
+    if owner.size == len(seen):
+        return found
+    weight = np.concatenate([_weights(population, s, kinds) for s, kinds in zip(seen, priors, strict=True)])
+    return _mixed(found, owner, weight, len(seen))
+
+
+def label_weights(population: Population, seen: Seen, priors: tuple[Prior, ...]) -> tuple[LabelWeight, ...]:
+    """Return the chance of each kind after what was seen of the deployment itself (§8)."""
+    chances = _weights(population, seen, priors)
+    return tuple(LabelWeight(prior.label, float(chance)) for prior, chance in zip(priors, chances, strict=True))
+
+
+def _rows(seen: Sequence[Seen], priors: Sequence[Prior]) -> Floats:
+    """Return (7, N): deaths, core-hours, scale-outs, hours, gap hours, extra cores, size draws."""
+    rows = [
+        (
+            s.deaths + p.deaths,
+            s.core_hours + p.core_hours,
+            s.scale_outs + p.scale_outs,
+            s.hours,
+            p.gap_hours,
+            s.extra_cores + p.extra_cores,
+            s.size_draws + p.size_draws,
+        )
+        for s, p in zip(seen, priors, strict=True)
+    ]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), 7).T
+
+
+def _belief(population: Population, rows: Floats) -> Beliefs:
+    count = rows.shape[1]
+    laws = [np.full(count, value) for value in astuple(population)]
+    return exact_belief(*laws, *rows)
+
+
+def _moments(population: Population, sizes: Floats, rows: Floats, horizons_h: Floats, moments: Moments) -> Curves:
+    power, lifetimes = population.power, population.lifetimes
+    if moments is Moments.PAPER:
+        mean, variance = np.empty((sizes.size, horizons_h.size)), np.empty((sizes.size, horizons_h.size))
+        for i in range(sizes.size):
+            alone = conjugate_belief(*astuple(population), *(float(part) for part in rows[:, i]))
+            paper_moments(float(sizes[i]), *alone, power, lifetimes, horizons_h, mean[i], variance[i])
+        return Curves(mean, variance, np.zeros_like(mean))
+    belief = _belief(population, rows)
+    if moments is Moments.NA:
+        mean, variance = na_batch(sizes, belief, power, lifetimes, horizons_h)
+        return Curves(mean, variance, np.zeros_like(mean))
+    fast = moments is Moments.AB_FAST
+    return Curves(*ab_batch(sizes, belief, power, lifetimes, horizons_h, fast=fast))
+
+
+def _weights(population: Population, seen: Seen, priors: tuple[Prior, ...]) -> Floats:
+    if len(priors) < 2:
+        return np.ones(1)
+    blank = Seen(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    count = len(priors)
+    after = _log_evidence(population, _rows([seen] * count, priors))
+    before = _log_evidence(population, _rows([blank] * count, priors))
+    log_weight = np.log([prior.weight for prior in priors]) + after - before
+    weight = np.exp(log_weight - log_weight.max())
+    return np.asarray(weight / weight.sum())
+
+
+def _log_evidence(population: Population, rows: Floats) -> Floats:
+    """Return the log of the likelihood of what was seen, but for what all kinds have in common (§3)."""
+    belief = _belief(population, rows)
+    mu = np.empty((PRODUCTION_NODES, rows.shape[1]))
+    weight = np.empty_like(mu)
+    integral = mu_nodes(*belief[:5], population.power, PRODUCTION_DROP, PRODUCTION_FLOOR, mu, weight)
+    _, _, lam_shape, _, _, size_shape, size_rate = belief
+    scale_outs = np.array([math.lgamma(shape) for shape in lam_shape])
+    sizes = np.array([math.lgamma(shape) for shape in size_shape])
+    return np.asarray(integral + scale_outs + sizes - size_shape * np.log(size_rate))
+
+
+def _mixed(curves: Curves, owner: np.ndarray, weight: Floats, count: int) -> Curves:
+    """Return the curves of mixtures: row i of the result mixes the rows whose owner is i (§8)."""
+    horizons = curves.mean.shape[1]
+    mean, second, third = (np.zeros((count, horizons)) for _ in range(3))
+    share = weight[:, None]
+    np.add.at(mean, owner, share * curves.mean)
+    np.add.at(second, owner, share * (curves.variance + curves.mean**2))
+    off = curves.mean - mean[owner]
+    np.add.at(third, owner, share * (curves.third + 3.0 * curves.variance * off + off**3))
+    return Curves(mean, np.maximum(second - mean**2, 0.0), third)

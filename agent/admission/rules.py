@@ -1,0 +1,150 @@
+"""A cluster's capacity, population and rule of admission, as its service works with them (admission specification §5).
+
+The rules themselves are `domain.rules.admission.policies`; here stands with which numbers they are asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+
+import numpy as np
+
+from domain.errors import BadInput
+from domain.rules.admission.belief import Floats
+from domain.rules.admission.policies import BANDS_H, banded_kappa, checked_grid, log_grid
+from domain.rules.admission.population import Population
+from domain.rules.admission.tails import kappa_of
+
+BANDS = ("day", "week", "month", "year", "three years")
+"""Names of the bands of horizons, whose ends are `policies.BANDS_H`."""
+
+
+class PolicyKind(StrEnum):
+    """zeroth: cores now. first: expected cores. second: expected cores and their spread. sgamma: three moments."""
+
+    ZEROTH = "zeroth"
+    FIRST = "first"
+    SECOND = "second"
+    SGAMMA = "sgamma"
+
+
+class Moments(StrEnum):
+    """How futures are computed: see `domain.rules.admission.moments`."""
+
+    AB = "ab"
+    AB_FAST = "ab_fast"
+    NA = "na"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRules:
+    """A cluster and its rule; BadInput names a wrong field.
+
+    zeroth and first need `threshold_cores`, second `kappa` or `risk` (Cantelli's bound), sgamma `risk`. Without a
+    threshold, second and sgamma keep to the capacity.
+    """
+
+    name: str
+    capacity_cores: int
+    population: Population
+    policy: PolicyKind
+    threshold_cores: float | None = None
+    kappa: float | None = None
+    risk: float | None = None
+    band_factor: float = 1.0
+    """Of kappa for horizons beyond a month; its square beyond a year."""
+    moments: Moments = Moments.AB
+    marginal_cores: float = 1.0
+    """A horizon at which a newcomer with prior observations is expected to be smaller than this does not count."""
+    sla: float = 1e-3
+    """Share of requests for more cores that may be refused."""
+    tolerance: float = 0.1
+    dead_band_cores: float = 1.0
+    """When a future is computed anew: its size changed by more than both, or so much of its age has passed."""
+    start_within_s: float = 3600.0
+    """An admitted deployment that has not started after this time gives its cores back."""
+    horizons: int = 32
+
+    def __post_init__(self) -> None:
+        if isinstance(self.capacity_cores, bool) or int(self.capacity_cores) != self.capacity_cores:
+            raise BadInput("capacity_cores", self.capacity_cores, "give whole cores, 1 or more")
+        if not self.capacity_cores >= 1:
+            raise BadInput("capacity_cores", self.capacity_cores, "give whole cores, 1 or more")
+        if not 0.0 < self.sla < 1.0:
+            raise BadInput("sla", self.sla, "give a share between 0 and 1, such as 1e-3")
+        self._check_rule()
+        for name in ("band_factor", "marginal_cores", "tolerance", "dead_band_cores"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0.0):
+                raise BadInput(name, value, "give a finite number, 0 or more")
+        if not (math.isfinite(self.start_within_s) and self.start_within_s > 0.0):
+            raise BadInput("start_within_s", self.start_within_s, "give seconds, more than 0")
+
+    def _check_rule(self) -> None:
+        if self.policy in (PolicyKind.ZEROTH, PolicyKind.FIRST) and self.threshold_cores is None:
+            raise BadInput("threshold_cores", None, f"give the threshold of {self.policy} in cores")
+        if self.threshold_cores is not None and not math.isfinite(self.threshold_cores):
+            raise BadInput("threshold_cores", self.threshold_cores, "give a finite number of cores")
+        if self.kappa is not None and not (math.isfinite(self.kappa) and self.kappa >= 0.0):
+            raise BadInput("kappa", self.kappa, "give standard deviations, 0 or more")
+        if self.risk is not None and not 0.0 < self.risk < 1.0:
+            raise BadInput("risk", self.risk, "give a chance between 0 and 1, such as 1e-3")
+        if self.policy is PolicyKind.SECOND and (self.kappa is None) == (self.risk is None):
+            raise BadInput("kappa", self.kappa, "give either kappa or risk with the policy second")
+        if self.policy is PolicyKind.SGAMMA:
+            if self.risk is None:
+                raise BadInput("risk", None, "give the chance that sgamma may leave, such as 1e-3")
+            if self.moments not in (Moments.AB, Moments.AB_FAST):
+                raise BadInput("moments", self.moments.value, "give ab or ab_fast: sgamma needs a third moment")
+
+    @property
+    def limit_cores(self) -> float:
+        """What the rule keeps the cores below: the threshold, else the capacity."""
+        return float(self.capacity_cores) if self.threshold_cores is None else self.threshold_cores
+
+    @property
+    def standard_deviations(self) -> float | None:
+        """Kappa, given or by Cantelli's bound; None for a rule without."""
+        if self.policy is not PolicyKind.SECOND:
+            return None
+        return self.kappa if self.kappa is not None else kappa_of(self.risk or 1.0)
+
+    @property
+    def config_hash(self) -> str:
+        """Sixteen hexadecimal digits that any change of the rules changes."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def text(self) -> str:
+        """The rule in a word and its number, such as second:2.5."""
+        if self.policy is PolicyKind.SGAMMA:
+            return f"{self.policy}:{self.risk:g}"
+        number = self.standard_deviations if self.policy is PolicyKind.SECOND else self.threshold_cores
+        return f"{self.policy}:{number:g}"
+
+
+def horizons_of(rules: ClusterRules) -> Floats:
+    """Return the horizons in hours, (H,)."""
+    return checked_grid(log_grid(rules.horizons))
+
+
+def kappas_of(rules: ClusterRules, horizons_h: Floats) -> Floats:
+    """Return kappa per horizon, (H,); zeros for a rule without."""
+    return banded_kappa(horizons_h, rules.standard_deviations or 0.0, rules.band_factor)
+
+
+def bands_of(horizons_h: Floats) -> tuple[str, ...]:
+    """Return the name of each horizon's band."""
+    place = np.searchsorted(np.asarray(BANDS_H) * (1.0 + 1e-9), horizons_h)
+    return tuple(BANDS[min(int(k), len(BANDS) - 1)] for k in place)
+
+
+def population_fields() -> tuple[str, ...]:
+    """Return the names of a population's fields in their order."""
+    return tuple(field.name for field in fields(Population))

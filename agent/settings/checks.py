@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.settings.admission import ClusterSettings, rules_of
 from agent.settings.fleet import FleetSettings, GroupSettings, PolicyName
 from agent.settings.http import mistakes
 from agent.settings.inputs import MeasuredBy
 from agent.settings.model import Settings
 from agent.settings.names import SettingPath
 from domain.decisions import Mode
+from domain.errors import BadInput
 from domain.samples import QUEUE_SEGMENT
 
 ZERO_SAFE = (PolicyName.QUEUE_RULE,)
@@ -49,6 +51,8 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _shared(settings)
     for name, fleet in settings.fleets.items():
         yield from _of_fleet(("fleets", name), fleet)
+    for name, cluster in settings.clusters.items():
+        yield from _of_cluster(name, cluster)
 
 
 def _shared(settings: Settings) -> Iterator[Conflict]:
@@ -125,3 +129,13 @@ def _budget(path: SettingPath, fleet: FleetSettings, minima: tuple[SettingPath, 
         if budget is not None and budget < least * hours:
             remedy = f"give at least {least * hours:g}, what the groups cost at their MIN, or lower a MIN"
             yield Conflict((*path, "rails", name), (*minima, *prices), remedy)
+
+
+def _of_cluster(name: str, cluster: ClusterSettings) -> Iterator[Conflict]:
+    path = ("clusters", name)
+    try:
+        rules_of(name, cluster)
+    except BadInput as error:
+        others = ("policy", "threshold_cores", "kappa", "risk", "moments", "population_file")
+        depends_on = tuple((*path, other) for other in others if other != error.field)
+        yield Conflict((*path, error.field), depends_on, error.remedy)

@@ -87,6 +87,7 @@ UNITS = {
     "_mb": "MB",
     "_days": "days",
     "_core_s": "core-seconds",
+    "_cores": "cores",
     "_s": "seconds",
 }
 

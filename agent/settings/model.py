@@ -9,6 +9,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from agent.rails.base import RailLimits
+from agent.settings.admission import ClusterSettings
 from agent.settings.alarms import AlarmSettings
 from agent.settings.fleet import FleetSettings
 from agent.settings.http import HttpSettings, SelfMetricsSettings
@@ -156,6 +157,7 @@ class Settings(BaseSettings):
     self_metrics: SelfMetricsSettings = SelfMetricsSettings()
     learned: LearnedSettings = LearnedSettings()
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
+    clusters: dict[Key, ClusterSettings] = Field({}, description="The clusters, by their key.")
 
     @classmethod
     def settings_customise_sources(

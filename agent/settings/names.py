@@ -110,18 +110,20 @@ def _without_delimiters(path: SettingPath) -> str | None:
     """Find the setting by its letters alone: one underscore instead of two is the commonest slip."""
     keys = {"fleets": path[1]} if len(path) > 1 and path[0] == "fleets" else {}
     group = path[3] if len(path) > 3 and path[2] == "groups" else "<group>"
-    names = [name_of(item) for item in paths(keys.get("fleets", "<fleet>"), group)]
+    cluster = path[1] if len(path) > 1 and path[0] == "clusters" else "<cluster>"
+    names = [name_of(item) for item in paths(keys.get("fleets", "<fleet>"), group, cluster)]
     plain = {name.lower().replace(DELIMITER, "_"): name for name in names}
     close = difflib.get_close_matches((PREFIX + "_".join(path)).lower(), plain, n=1, cutoff=0.8)
     return plain[close[0]] if close else None
 
 
-def paths(fleet: str, group: str) -> Iterator[SettingPath]:
-    """Return the path of every setting, with these keys for a fleet and a group."""
+def paths(fleet: str, group: str, cluster: str = "<cluster>") -> Iterator[SettingPath]:
+    """Return the path of every setting, with these keys for a fleet, a group and a cluster."""
+    top: dict[SettingPath, str] = {("fleets",): fleet, ("clusters",): cluster}
 
     def below(node: Node, path: SettingPath) -> Iterator[SettingPath]:
         if node.values is not None:
-            yield from below(node.values, (*path, fleet if path == ("fleets",) else group))
+            yield from below(node.values, (*path, top.get(path, group)))
         elif node.children is not None:
             for name, child in node.children.items():
                 yield from below(child, (*path, name))

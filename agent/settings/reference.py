@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from agent.settings.admission import ClusterSettings
 from agent.settings.alarms import AlarmSettings
 from agent.settings.effective import plain
 from agent.settings.fleet import (
@@ -69,7 +70,10 @@ TITLES = {
     ThresholdSettings: "Policy `threshold`",
     TargetTrackingSettings: "Policy `target-tracking`",
     RailsSettings: "Rails of a fleet",
+    ClusterSettings: "A cluster that deployments ask to come into",
 }
+
+KEYS = {"fleets": "<fleet>", "groups": "<group>", "clusters": "<cluster>"}
 
 
 def page() -> str:
@@ -95,7 +99,7 @@ def _section(title: str, text: str, node: Node, path: SettingPath) -> Iterator[s
     for name, child in sections:
         below, place = child, (*path, name)
         if child.values is not None:
-            below, place = child.values, (*place, "<group>" if path else "<fleet>")
+            below, place = child.values, (*place, KEYS[name])
         if below.section is not None:
             yield from _section(TITLES[below.section], _first_line(below.section.__doc__), below, place)
 

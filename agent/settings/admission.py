@@ -1,0 +1,150 @@
+"""The settings of clusters that deployments ask to come into: capacity, population, rule and promise."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from agent.admission.rules import ClusterRules, Moments, PolicyKind
+from agent.settings.http import File
+from agent.settings.kinds import Section
+from domain.errors import BadInput
+from domain.rules.admission.population import POPULATIONS, Population
+
+DEFAULT_KAPPA = 2.8
+
+
+class Preset(StrEnum):
+    """Populations that come with the agent: T fits a public trace, H has heavier tails, K grows for longer."""
+
+    T = "T"
+    H = "H"
+    K = "K"
+
+
+class ClusterSettings(Section):
+    """One cluster that deployments ask to come into. `<cluster>` is its key."""
+
+    capacity_cores: int = Field(
+        ge=1, le=10_000_000, description="Cores that it has, such as a vCPU quota.", examples=[20_000]
+    )
+    preset: Preset = Field(
+        Preset.T, description="What deployments are like: `T` as in a public trace, `H` heavy-tailed, `K` growing long."
+    )
+    population_file: File | None = Field(
+        None,
+        description="JSON or TOML file of what deployments are like, as `trimtab fit admission` writes it; stands "
+        "before the preset.",
+        examples=["/etc/trimtab/population.json"],
+    )
+    policy: PolicyKind = Field(
+        PolicyKind.SECOND,
+        description="`zeroth` admits while cores taken stay below the threshold, `first` while expected cores do, "
+        "`second` while expected cores and kappa standard deviations fit, `sgamma` while the chance to exceed stays "
+        "below the risk.",
+    )
+    threshold_cores: float | None = Field(
+        None, gt=0, description="What `zeroth` and `first` keep below. With the others: in place of the capacity."
+    )
+    kappa: float | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description=f"Standard deviations that `second` leaves free. Not set, and no risk: {DEFAULT_KAPPA:g}.",
+    )
+    risk: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Chance to exceed the capacity that `sgamma` allows, or `second` by Cantelli's bound.",
+    )
+    band_factor: float = Field(
+        1.0, ge=0, le=10, description="Multiplies kappa for what lies more than a month ahead, twice beyond a year."
+    )
+    moments: Moments = Field(
+        Moments.AB,
+        description="How futures are computed: `ab`, `ab_fast` (cheaper, low for small new ones), `na` (never too "
+        "low) or `paper` (as published).",
+    )
+    marginal_cores: float = Field(
+        1.0,
+        ge=0,
+        description="What a newcomer with prior observations is expected to be smaller than does not speak against it.",
+    )
+    sla: float = Field(1e-3, gt=0, lt=1, description="Share of requests for more cores that may be refused.")
+    tolerance: float = Field(
+        0.1,
+        ge=0,
+        le=1,
+        description="A deployment's future is computed anew when its size or its age has changed by more than this "
+        "share; 0: for every decision.",
+    )
+    dead_band_cores: float = Field(
+        1.0, ge=0, description="So many cores may come or go before its future is computed anew."
+    )
+    start_within_s: float = Field(
+        3600.0,
+        ge=1,
+        le=2_592_000,
+        description="An admitted deployment that has not started after this time gives its cores back.",
+    )
+
+
+def rules_of(name: str, settings: ClusterSettings) -> ClusterRules:
+    """Return a cluster's rules; BadInput names the setting that does not fit the others, or the file's wrong field."""
+    kappa = settings.kappa
+    if settings.policy is PolicyKind.SECOND and kappa is None and settings.risk is None:
+        kappa = DEFAULT_KAPPA
+    population = POPULATIONS[settings.preset.value]
+    if settings.population_file is not None:
+        population = population_in(settings.population_file)
+    return ClusterRules(
+        name=name,
+        capacity_cores=settings.capacity_cores,
+        population=population,
+        policy=settings.policy,
+        threshold_cores=settings.threshold_cores,
+        kappa=kappa,
+        risk=settings.risk,
+        band_factor=settings.band_factor,
+        moments=settings.moments,
+        marginal_cores=settings.marginal_cores,
+        sla=settings.sla,
+        tolerance=settings.tolerance,
+        dead_band_cores=settings.dead_band_cores,
+        start_within_s=settings.start_within_s,
+    )
+
+
+def population_in(path: Path) -> Population:
+    """Return the population that a JSON or TOML file holds, with or without more of a cluster beside it.
+
+    `preset` in it names one that its fields change. BadInput, `population_file`, says what is wrong with it.
+    """
+    try:
+        text = path.read_text("utf-8")
+        held: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise BadInput("population_file", str(path), f"give a JSON or TOML file that can be read: {error}") from None
+    names = [field.name for field in fields(Population)]
+    given = held if isinstance(held, dict) else {}
+    base = POPULATIONS.get(given.get("preset", ""))
+    missing = [name for name in names if name not in given] if base is None else []
+    if missing:
+        raise BadInput("population_file", str(path), f"it lacks {', '.join(missing)}")
+    numbers: dict[str, float] = {}
+    for name in names:
+        value: Any = given.get(name, getattr(base, name, None))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadInput("population_file", str(path), f"its {name} is {value!r}: give a number")
+        numbers[name] = float(value)
+    try:
+        return Population(**numbers)
+    except BadInput as error:
+        raise BadInput("population_file", str(path), f"its {error}") from None

@@ -45,6 +45,7 @@ class Activity:
     vm: str | None = None
     zone: str = ""
     desired_to: int | None = None
+    cause: str = ""
 
     @property
     def failed(self) -> bool:
@@ -91,7 +92,8 @@ def parse_activity(described: dict[str, Any]) -> Activity:
     elif description.startswith("Terminating"):
         kind = Kind.TERMINATE
     vm = _VM.search(description)
-    desired = _DESIRED_TO.search(str(described.get("Cause", "")))
+    cause = str(described.get("Cause", ""))
+    desired = _DESIRED_TO.search(cause)
     return Activity(
         kind=kind,
         started_at=described["StartTime"].timestamp(),
@@ -100,6 +102,7 @@ def parse_activity(described: dict[str, Any]) -> Activity:
         vm=vm.group() if vm else None,
         zone=_zone_of(described),
         desired_to=int(desired.group(1)) if desired else None,
+        cause=cause,
     )
 
 

@@ -36,6 +36,7 @@ class ClusterGroup:
     in_service: Mapping[str, int]
     there: int
     vm_cores: Mapping[str, int]
+    zones: tuple[str, ...] = ()
     suspended: tuple[str, ...] = ()
     deleting: bool = False
 
@@ -122,6 +123,7 @@ def _group(group: Mapping[str, Any], cores: Mapping[str, int]) -> ClusterGroup:
         in_service=Counter(vm_type for vm_type, state in states if state == IN_SERVICE),
         there=sum(state not in GONE for _, state in states),
         vm_cores={vm_type: cores[vm_type] for vm_type, _ in states if vm_type in cores},
+        zones=tuple(group.get("AvailabilityZones", ())),
         suspended=tuple(sorted(one["ProcessName"] for one in group.get("SuspendedProcesses", ()))),
         deleting=bool(group.get("Status")),
     )

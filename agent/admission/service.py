@@ -126,6 +126,13 @@ class AdmissionService:
         with self._lock:
             return self._loaded().refresh(self._clock.now(), all_of_them=all_of_them)
 
+    def resize(self, capacity_cores: int) -> None:
+        """Work with another capacity from now on, such as a quota that was raised; BadInput when it is none."""
+        with self._lock:
+            self.rules = replace(self.rules, capacity_cores=capacity_cores)
+            if self._book is not None:
+                self._book.rules = self.rules
+
     def gauges(self, now: float) -> Gauges:
         """Return what the cluster is like now; futures are those of the last decision or `refresh`."""
         with self._lock:

@@ -11,6 +11,7 @@ from agent.decide import Decided, DecisionInputs
 from agent.ledger import journal, lease, operators, read, retention, state
 from agent.ledger.admission import AdmissionStore
 from agent.ledger.database import Clash, Database
+from agent.ledger.gate import GateStore
 from agent.ledger.lease import Held, Taken
 from agent.ledger.lock import lock_directory
 from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry, Kind
@@ -35,6 +36,7 @@ class Ledger:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.admission = AdmissionStore(database)
+        self.gate = GateStore(database)
 
     @staticmethod
     def open(url: str, *, read_only: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Ledger:

@@ -1,0 +1,221 @@
+"""The gate: groups tagged into a cluster come in when its service admits them, and their sizes become its events.
+
+Turned by the loop after its fleets, by the leader only. In one turn: read every tagged group, carry open requests on,
+tell the clusters what changed, then ask for the groups that are pending. In observe mode nothing is carried on and
+nobody is let in or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from actuators.sizes import GroupSizes
+from actuators.tags import GroupTags
+from agent.admission.deployments import Stage
+from agent.admission.gate_asking import asked_by, is_pending, waits_for
+from agent.admission.gate_capacity import CAPACITY, Capacities, CapacitySource
+from agent.admission.gate_effects import Effect, GateEffects
+from agent.admission.gate_rails import Asked, held
+from agent.admission.gate_records import GroupRecord, Step, admitted, deployment_id, refused
+from agent.admission.gate_sizes import end_event
+from agent.admission.gate_turn import GateJournal, GateTurn
+from agent.admission.gate_watch import GateWatch
+from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
+from agent.admission.service import AdmissionService
+from agent.ledger import Ledger
+from agent.rails.base import RailLimits
+from collectors.aws import AwsSession
+from collectors.clusters import ClusterGroup, ClusterReader
+from collectors.inventory import Inventory
+from domain.decisions import Event, Mode, Outcome, Reason
+from domain.errors import BadInput, CloudError
+from domain.fleet import Fleet
+from domain.observed import Observed
+
+ASKED_PER_TURN: Final = 20
+"""Pending groups beyond so many wait for the next turn, so that a crowd does not outlast one."""
+REQUESTED_BY: Final = "gate"
+
+
+class Gate:
+    """Admits pending groups into their clusters, or refuses them. limits: of the rails that it asks."""
+
+    def __init__(
+        self,
+        session: AwsSession,
+        ledger: Ledger,
+        clusters: Mapping[str, AdmissionService],
+        sources: Mapping[str, CapacitySource],
+        mode: Mode,
+        limits: RailLimits | None = None,
+    ) -> None:
+        self._ledger, self._mode, self._clusters = ledger, mode, clusters
+        self._limits = limits or RailLimits()
+        self._reader = ClusterReader(session)
+        self._inventory = Inventory(session)
+        self._journal = GateJournal(ledger, self._limits)
+        self._effects = GateEffects(GroupSizes(session, self._inventory), GroupTags(session), self._observe)
+        self._capacities = Capacities(self._reader, clusters, sources, self._journal)
+        self._watch = GateWatch(session, ledger, clusters, self._journal)
+
+    def turn(
+        self, now: float, epoch: int, fleets: Sequence[Fleet] = (), outcomes: Sequence[Outcome] = ()
+    ) -> tuple[Event, ...]:
+        """Turn once and return what happened; `fleets` and the outcomes of their turn are the loop's.
+
+        Raises LedgerError or Fenced when nothing more may be done: what is open is carried on by a later turn.
+        """
+        turn = GateTurn(now, epoch, {}, self._ledger.gate.records())
+        try:
+            turn.groups = {group.name: group for group in self._reader.groups()}
+        except CloudError as error:
+            for name in self._clusters:
+                detail = f"its groups could not be read, nobody comes in: {error}"
+                self._journal.say(turn, name, CAPACITY, Reason.CLOUD_UNREADABLE, detail)
+            return tuple(turn.events)
+        self._capacities.measure(turn)
+        if self._mode is Mode.ACT:
+            self._carry_on(turn)
+        self._watch.look(turn, fleets, outcomes)
+        sized = {group.name for fleet in fleets for group in fleet.groups}
+        for group in turn.groups.values():
+            if is_pending(group):
+                self._pending(turn, group, sized_by_fleet=group.name in sized)
+        return tuple(turn.events)
+
+    def _carry_on(self, turn: GateTurn) -> None:
+        waiting = [record for record in turn.records.values() if record.open and record.cluster in self._clusters]
+        raising = [record.group for record in waiting if record.step is Step.RAISING]
+        observed = self._inventory.observe(raising, turn.now) if raising else Observed(turn.now)
+        for record in waiting:
+            if record.step is Step.RAISING:
+                self._raise(turn, record, observed)
+            else:
+                self._mark(turn, record)
+
+    def _raise(self, turn: GateTurn, record: GroupRecord, observed: Observed) -> None:
+        group = turn.groups.get(record.group)
+        deployment = self._clusters[record.cluster].deployment(record.deployment_id)
+        over = deployment is None or deployment.stage is Stage.GONE
+        if over and (group is None or group.desired <= record.before):
+            detail = f"{record.group} was admitted, but what was set aside for it has lapsed: ask again"
+            after = replace(record, step=Step.MARKING, answer=refused(Reason.ADMISSION_LAPSED))
+            self._journal.write(turn, after, Effect(after, Reason.ADMISSION_LAPSED, detail))
+            self._mark(turn, after)
+            return
+        self._took(turn, record, self._effects.follow(record, group, observed, turn.now))
+
+    def _took(self, turn: GateTurn, record: GroupRecord, effect: Effect) -> None:
+        """Record what came of bringing a group to its size; when that is over, go on to its tags."""
+        outcome = effect.outcome
+        if outcome is None or not outcome.status.final:
+            self._journal.write(turn, record, effect)
+            return
+        deployment = self._clusters[record.cluster].deployment(record.deployment_id)
+        after = self._effects.conclude(record, outcome, deployment, turn.now)
+        self._journal.write(turn, after, effect)
+        self._mark(turn, after)
+
+    def _mark(self, turn: GateTurn, record: GroupRecord) -> None:
+        """Write the answer into the group's tags; settle the record once they were read to hold it.
+
+        The groups were read before anything was written in this turn, so that no write passes for its own read-back.
+        """
+        group = turn.groups.get(record.group)
+        if group is None or all(group.tags.get(key) == value for key, value in record.tags.items()):
+            self._journal.write(turn, replace(record, step=Step.SETTLED))
+            return
+        effect = self._effects.mark(record, group)
+        if effect.reason is not None:
+            self._journal.write(turn, record, effect)
+
+    def _pending(self, turn: GateTurn, group: ClusterGroup, *, sized_by_fleet: bool) -> None:
+        record = turn.records.get(group.name)
+        if record is not None and record.open:
+            return
+        if group.cluster not in self._clusters:
+            known = ", ".join(sorted(self._clusters))
+            detail = f"{group.name} asks to come in, but no setting describes this cluster; there are: {known}"
+            self._journal.say(turn, group.cluster, group.name, Reason.REJECTED_INPUT, detail)
+            return
+        stopped = waits_for(group, sized_by_fleet=sized_by_fleet, capacity_known=self._capacities.known(group.cluster))
+        if stopped is not None:
+            self._journal.say(turn, group.cluster, group.name, stopped.reason, f"{group.name} waits: {stopped.detail}")
+        elif turn.asked < ASKED_PER_TURN:
+            self._judge(turn, group, record.number + 1 if record is not None else 1)
+
+    def _judge(self, turn: GateTurn, group: ClusterGroup, number: int) -> None:
+        """Ask the cluster for a pending group, unless a rail holds it or what it asks for makes no sense."""
+        turn.asked += 1
+        cluster = group.cluster
+        try:
+            asked = asked_by(group, self._reader)
+        except CloudError as error:
+            self._journal.say(turn, cluster, group.name, Reason.CLOUD_UNREADABLE, f"{group.name} waits: {error}")
+            return
+        except BadInput as error:
+            self._refuse(turn, group, number, str(error))
+            return
+        memory, controls = self._ledger.gate.memory(cluster), self._ledger.controls(cluster)
+        stopped = held(cluster, group, asked, memory, controls, self._limits, self._mode, turn.now)
+        if stopped is not None:
+            self._journal.say(turn, cluster, group.name, stopped.reason, f"{group.name} waits: {stopped.detail}")
+            return
+        decision = self._decision(turn, group, asked, number)
+        self._begin(turn, group, asked, decision)
+
+    def _refuse(self, turn: GateTurn, group: ClusterGroup, number: int, why: str) -> None:
+        """Refuse what the cluster need not be asked for."""
+        if self._mode is not Mode.ACT:
+            self._journal.say(turn, group.cluster, group.name, Reason.REJECTED_INPUT, f"{group.name}: {why}")
+            return
+        answer = refused(Reason.REJECTED_INPUT)
+        step = Step.MARKING
+        record = GroupRecord(group.cluster, group.name, number, step, turn.now, epoch=turn.epoch, answer=answer)
+        self._journal.write(turn, record, Effect(record, Reason.REJECTED_INPUT, f"{group.name} is refused: {why}"))
+        self._mark(turn, record)
+
+    def _decision(self, turn: GateTurn, group: ClusterGroup, asked: Asked, number: int) -> AdmissionDecision:
+        """Return the cluster's decision; one that was made before a crash is the decision, whatever came since.
+
+        Where the group has come to ask for something else meanwhile, what was set aside is given back.
+        """
+        cluster, name = self._clusters[group.cluster], deployment_id(group.name, number)
+        request = AdmissionRequest(group.cluster, name, asked.cores, requested_by=REQUESTED_BY, request_id=name)
+        try:
+            return cluster.admit(request)
+        except BadInput:
+            deployment = cluster.deployment(name)
+            if deployment is not None and deployment.stage is Stage.RESERVED:
+                cluster.observe(end_event(name, max(turn.now, deployment.last_at)))
+            return self._decision(turn, group, asked, number + 1)
+
+    def _begin(self, turn: GateTurn, group: ClusterGroup, asked: Asked, decision: AdmissionDecision) -> None:
+        """Write what will be done, then do it."""
+        record = GroupRecord(
+            cluster=group.cluster,
+            group=group.name,
+            number=int(decision.deployment_id.rpartition(".")[2]),
+            step=Step.RAISING if decision.admit else Step.MARKING,
+            at=turn.now,
+            vms=asked.vms,
+            vm_type=asked.vm_type,
+            vm_cores=asked.vm_cores,
+            before=group.desired,
+            epoch=turn.epoch,
+            deadline_at=turn.now + self._limits.boot_deadline_s,
+            decision_id=decision.decision_id,
+            answer=admitted() if decision.admit else refused(decision.reason),
+        )
+        verb = "comes in" if decision.admit else "is refused"
+        detail = f"{group.name} {verb} with {asked.vms} x {asked.vm_type}: {decision.detail}"
+        self._journal.begin(turn, record, decision.reason, detail)
+        if decision.admit:
+            self._took(turn, record, self._effects.begin(record, turn.now))
+        else:
+            self._mark(turn, record)
+
+    def _observe(self, cluster: str, event: DeploymentEvent) -> None:
+        self._clusters[cluster].observe(event)

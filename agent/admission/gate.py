@@ -15,11 +15,12 @@ from actuators.sizes import GroupSizes
 from actuators.tags import GroupTags
 from agent.admission.deployments import Stage
 from agent.admission.gate_asking import asked_by, is_pending, waits_for
-from agent.admission.gate_capacity import CAPACITY, Capacities, CapacitySource
+from agent.admission.gate_capacity import CAPACITY, Capacities
 from agent.admission.gate_effects import Effect, GateEffects
 from agent.admission.gate_rails import Asked, held
 from agent.admission.gate_records import GroupRecord, Step, admitted, deployment_id, refused
 from agent.admission.gate_sizes import end_event
+from agent.admission.gate_terms import GateTerms
 from agent.admission.gate_turn import GateJournal, GateTurn
 from agent.admission.gate_watch import GateWatch
 from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
@@ -47,17 +48,17 @@ class Gate:
         session: AwsSession,
         ledger: Ledger,
         clusters: Mapping[str, AdmissionService],
-        sources: Mapping[str, CapacitySource],
+        terms: Mapping[str, GateTerms],
         mode: Mode,
         limits: RailLimits | None = None,
     ) -> None:
-        self._ledger, self._mode, self._clusters = ledger, mode, clusters
+        self._ledger, self._mode, self._clusters, self._terms = ledger, mode, clusters, terms
         self._limits = limits or RailLimits()
         self._reader = ClusterReader(session)
         self._inventory = Inventory(session)
         self._journal = GateJournal(ledger, self._limits)
         self._effects = GateEffects(GroupSizes(session, self._inventory), GroupTags(session), self._observe)
-        self._capacities = Capacities(self._reader, clusters, sources, self._journal)
+        self._capacities = Capacities(self._reader, clusters, terms, self._journal)
         self._watch = GateWatch(session, ledger, clusters, self._journal)
 
     def turn(
@@ -205,7 +206,7 @@ class Gate:
             vm_cores=asked.vm_cores,
             before=group.desired,
             epoch=turn.epoch,
-            deadline_at=turn.now + self._limits.boot_deadline_s,
+            deadline_at=turn.now + self._terms[group.cluster].boot_deadline_s,
             decision_id=decision.decision_id,
             answer=admitted() if decision.admit else refused(decision.reason),
         )

@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import Field
 
+from agent.admission.gate_terms import GateTerms
 from agent.admission.rules import ClusterRules, Moments, PolicyKind
 from agent.settings.http import File
-from agent.settings.kinds import Section
+from agent.settings.kinds import QuotaCode, ReservationId, Section
 from domain.errors import BadInput
 from domain.rules.admission.population import POPULATIONS, Population
 
@@ -94,6 +95,30 @@ class ClusterSettings(Section):
         le=2_592_000,
         description="An admitted deployment that has not started after this time gives its cores back.",
     )
+    tagged_groups: bool = Field(
+        False,
+        description="Count the Auto Scaling groups tagged `trimtab:cluster=<cluster>` and admit or refuse those tagged "
+        "`trimtab:admission=pending`.",
+    )
+    quota_code: QuotaCode | None = Field(
+        None,
+        description="Quota of EC2 in vCPUs that is the capacity, read every five minutes, in place of the fixed one.",
+        examples=["L-1216C47A"],
+    )
+    reservation_id: ReservationId | None = Field(
+        None,
+        description="Capacity reservation that is the capacity, read every five minutes, in place of the fixed one.",
+        examples=["cr-0123456789abcdef0"],
+    )
+    set_aside_cores: int = Field(
+        0, ge=0, description="Cores of the quota or reservation that are kept for what is not in the cluster's groups."
+    )
+    boot_deadline_s: float = Field(
+        600.0,
+        ge=60,
+        le=86_400,
+        description="An admitted group that has not come to its size by then gives back what AWS did not launch.",
+    )
 
 
 def rules_of(name: str, settings: ClusterSettings) -> ClusterRules:
@@ -119,6 +144,16 @@ def rules_of(name: str, settings: ClusterSettings) -> ClusterRules:
         tolerance=settings.tolerance,
         dead_band_cores=settings.dead_band_cores,
         start_within_s=settings.start_within_s,
+    )
+
+
+def gate_terms(settings: ClusterSettings) -> GateTerms:
+    """Return what the gate goes by for a cluster."""
+    return GateTerms(
+        settings.quota_code or "",
+        settings.reservation_id or "",
+        settings.set_aside_cores,
+        settings.boot_deadline_s,
     )
 
 

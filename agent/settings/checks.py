@@ -139,3 +139,10 @@ def _of_cluster(name: str, cluster: ClusterSettings) -> Iterator[Conflict]:
         others = ("policy", "threshold_cores", "kappa", "risk", "moments", "population_file")
         depends_on = tuple((*path, other) for other in others if other != error.field)
         yield Conflict((*path, error.field), depends_on, error.remedy)
+    if cluster.quota_code and cluster.reservation_id:
+        remedy = "give the quota or the reservation: a cluster has one capacity"
+        yield Conflict((*path, "reservation_id"), ((*path, "quota_code"),), remedy)
+    if (cluster.quota_code or cluster.reservation_id) and not cluster.tagged_groups:
+        measured = "quota_code" if cluster.quota_code else "reservation_id"
+        remedy = f"set it to true: {measured} is read for a cluster of tagged groups"
+        yield Conflict((*path, "tagged_groups"), ((*path, measured),), remedy)

@@ -48,6 +48,14 @@ GroupName = Annotated[
     Field(pattern=r"^[^\s:][^:]{0,254}$"),
     Expected("the name of an Auto Scaling group, at most 255 characters and none of them a colon"),
 ]
+QuotaCode = Annotated[
+    str, Field(pattern=r"^L-[0-9A-Z]{8}$"), Expected("the code of a service quota such as L-1216C47A")
+]
+ReservationId = Annotated[
+    str,
+    Field(pattern=r"^cr-[0-9a-f]{8,17}$"),
+    Expected("the id of a capacity reservation such as cr-0123456789abcdef0"),
+]
 
 
 def _authorization(value: SecretStr) -> SecretStr:

@@ -12,13 +12,12 @@ from typing import Any
 
 from agent.admission.deployments import Deployment
 from agent.admission.gate import Gate
-from agent.admission.gate_capacity import CapacitySource
+from agent.admission.gate_terms import GateTerms
 from agent.admission.gate_records import GroupRecord
 from agent.admission.records import AdmissionDecision, DeploymentEvent
 from agent.admission.rules import ClusterRules, PolicyKind
 from agent.admission.service import AdmissionService
 from agent.ledger import Ledger
-from agent.rails.base import RailLimits
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Event, Mode, Outcome
@@ -31,7 +30,6 @@ from tests.simulator_aws.world import START, World
 
 AGENT = "agent"
 CLUSTER = "gpu"
-LIMITS = RailLimits(boot_deadline_s=600.0)
 TYPES = {"m5a.large": 2, "m5a.xlarge": 4, "m5a.2xlarge": 8}
 
 
@@ -41,7 +39,7 @@ class Plan:
 
     cores: int = 32
     threshold: float | None = None
-    source: CapacitySource = CapacitySource()
+    terms: GateTerms = field(default_factory=GateTerms)
     mode: Mode = Mode.ACT
     start_within_s: float = 3600.0
     read_timeout_s: float = 1.0
@@ -99,7 +97,7 @@ class Yard:
         )
         self.service = AdmissionService(rules, self.ledger.admission, self.clock)
         self.gate = Gate(
-            self.session, self.ledger, {CLUSTER: self.service}, {CLUSTER: self.plan.source}, self.mode, LIMITS
+            self.session, self.ledger, {CLUSTER: self.service}, {CLUSTER: self.plan.terms}, self.mode
         )
 
     def restart(self, mode: Mode | None = None) -> None:

@@ -207,7 +207,7 @@ class Aggregator:
             age_s=self._age_s(fleet, folds, now),
             absent=tuple(absent),
             cpu_mean=cpu_mean if cpu_known else None,
-            cpu_mean_warmed_up=_warmed_up_mean(warmed_up, cpu_mean) if cpu_known else None,
+            cpu_mean_warmed_up=_warmed_up_mean(warmed_up),
             cpu_p90=cpu_p90 if cpu_known else None,
             ram_mean=ram_mean if ram_known else None,
             ram_p90=ram_p90 if ram_known else None,
@@ -228,8 +228,8 @@ def _observed_group(fleet: Fleet, name: str, observed: Observed) -> GroupObserve
     return group
 
 
-def _warmed_up_mean(warmed_up: Floats, otherwise: float) -> float:
-    return round(min(float(warmed_up.mean()), 1.0), MEAN_DECIMALS) if warmed_up.size else otherwise
+def _warmed_up_mean(warmed_up: Floats) -> float | None:
+    return round(min(float(warmed_up.mean()), 1.0), MEAN_DECIMALS) if warmed_up.size else None
 
 
 def _coverage(folds: tuple[GroupFold, ...]) -> float:

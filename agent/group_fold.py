@@ -120,7 +120,8 @@ def fold_group(
     missing_late = int((missing_for > limits.boot_deadline_s).sum())
 
     mature = warm & (age >= limits.min_lifetime_s)
-    victims = _removable(vms, store, mature & vms.healthy & ~silent, idle, since, observed.drain_hook is not None, now)
+    allowed, drains = mature & vms.healthy & ~silent, observed.drain_hook is not None
+    victims = _removable(vms, store, allowed, idle, since, drains, removes_newest, now)
     # After a restart of ours no report is old, but a VM launched so long ago has warmed up all the same.
     warmed_up = (fold.end - warm_since >= warm_up_s) | (age >= warm_up_s + limits.boot_deadline_s)
     ram_usable = reporting & (ram_counts >= min_samples)
@@ -190,9 +191,16 @@ def _warm_since(vms: _Vms, seats: Ints, store: SeriesStore, roster: GroupRoster,
 
 
 def _removable(
-    vms: _Vms, store: SeriesStore, allowed: Mask, idle: Mask, since: Floats, drains: bool, now: float
+    vms: _Vms,
+    store: SeriesStore,
+    allowed: Mask,
+    idle: Mask,
+    since: Floats,
+    drains: bool,
+    removes_newest: bool,
+    now: float,
 ) -> list[int]:
-    """Return positions of VMs that may be removed, the least loss first.
+    """Return positions of VMs that may be removed, the least loss first, or the newest where the cloud takes that one.
 
     Idle ones come first; busy ones only where a drain hook lets them finish, by least executed work. A silent one is
     none: it may be at work, and a drain that nobody reports on ends with the hook's time, not with the job. Ties go to
@@ -204,6 +212,8 @@ def _removable(
         return []
     _, work = store.latest(vms.rows[candidates, _WORK], now)
     work = np.where(idle[candidates], -1.0, np.where(np.isnan(work), np.inf, work))
+    if removes_newest:
+        work = np.zeros_like(work)
     if candidates.size > MAX_REMOVABLE:
         last = np.lexsort((-since[candidates], work))[MAX_REMOVABLE - 1]
         tied = (work == work[last]) & (since[candidates] >= since[candidates[last]])

@@ -71,7 +71,7 @@ class Snapshot:
     coverage: share of the in-service VMs that should report by now with enough samples (1.0 for an empty fleet). age_s:
     seconds since the newest sample, None when there never was one. stale_bins: consecutive minutes, this one included,
     in which a needed input was absent. absent: the names of absent inputs. cpu_mean..ram_p90: 0..1 over the fleet's
-    reporting VMs; cpu_mean_warmed_up: the same over those older than the warm-up (equal to cpu_mean where none is).
+    reporting VMs; cpu_mean_warmed_up: the same over those older than the warm-up, None where none is.
     obs7, obs_v2: observation vectors (domain.observations.autoscale), None when an input they need is absent.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agent.policies.base import InputAbsent, clamp, spelled
+from agent.policies.base import InputAbsent, clamp, hold, spelled
 from agent.state import Memory
 from domain.decisions import Proposal, Reason
 from domain.fleet import Fleet
@@ -31,10 +31,18 @@ class ThresholdPolicy:
         return spelled("threshold", self)
 
     def decide(self, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
-        """Propose from the fleet's mean CPU; InputAbsent when it is absent."""
-        cpu = snapshot.cpu_mean_warmed_up if self.exclude_warming else snapshot.cpu_mean
-        if cpu is None:
+        """Propose from the fleet's mean CPU; InputAbsent when it is absent.
+
+        While no VM counts, because none is warm or none has warmed up, there is no mean: that begins the count of
+        minutes anew, as a mean between the thresholds does.
+        """
+        if snapshot.cpu_mean is None:
             raise InputAbsent("the threshold rule needs the fleet's CPU, and too few VMs reported it this minute")
+        cpu = snapshot.cpu_mean_warmed_up if self.exclude_warming else snapshot.cpu_mean
+        if cpu is None or not any(snapshot.warm):
+            wanted = "warmed up" if any(snapshot.warm) else "reported"
+            detail = f"no VM has {wanted} yet, so no CPU to go by"
+            return hold(fleet, snapshot, self.name, Reason.WARMING_UP, detail), {"streaks": (0.0, 0.0)}
         high, low = (int(n) for n in memory.get("streaks", (0.0, 0.0)))
         delta, high, low = threshold_step(cpu, self.high, self.low, self.periods, high, low)
         desired = clamp(fleet, tuple(n + delta for n in snapshot.requested)) if delta else snapshot.requested

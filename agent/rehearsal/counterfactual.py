@@ -140,7 +140,7 @@ def snapshot_of(settled: Settled, view: FleetView) -> Snapshot:
         coverage=1.0,
         age_s=0.0,
         cpu_mean=_mean(cpu) if cpu.size else 0.0,
-        cpu_mean_warmed_up=_mean(warmed_up) if warmed_up.size else _mean(cpu) if cpu.size else 0.0,
+        cpu_mean_warmed_up=_mean(warmed_up),
     )
 
 

@@ -19,7 +19,8 @@ class RailSet:
 
     limits: of the rails. grace_s: how long after a minute's end it is decided on. sample_interval_s: how often VMs
     report. idle_more_s: added to the time after which a VM counts as idle for long. drains: whether removed VMs finish
-    their jobs, the one with the least to lose first, instead of going at once, the newest first.
+    their jobs, the one with the least to lose first, instead of going at once, the newest first. measured_before:
+    whether rules on CPU decide at once, by what the first VMs measured before; if not, once a minute has passed.
     """
 
     limits: RailLimits
@@ -27,6 +28,7 @@ class RailSet:
     sample_interval_s: float
     idle_more_s: float
     drains: bool
+    measured_before: bool
 
     def world(self, config: SimulationConfig) -> SimulationConfig:
         """Return the simulated world under these rails; it has no cool-down of its own, for the rails keep it."""
@@ -59,12 +61,13 @@ PAPER = RailSet(
     sample_interval_s=60.0,
     idle_more_s=60.0,
     drains=False,
+    measured_before=False,
 )
 """Bounds, minimum and cool-down only. A minute is decided on at its very end, from one reading taken then: the world
 in which `trimtab simulate` plays the training presets, so that the two can be compared. A VM found idle by the only
 reading of a minute may have fallen idle anywhere in it, hence a minute more until it counts as idle for long."""
 
-DEFAULT = RailSet(RailLimits(), grace_s=5.0, sample_interval_s=10.0, idle_more_s=0.0, drains=True)
+DEFAULT = RailSet(RailLimits(), grace_s=5.0, sample_interval_s=10.0, idle_more_s=0.0, drains=True, measured_before=True)
 """The agent's own, with readings every ten seconds and VMs that are drained."""
 
 RAIL_SETS: Mapping[str, RailSet] = {"paper": PAPER, "default": DEFAULT}

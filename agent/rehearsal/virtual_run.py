@@ -110,12 +110,14 @@ class Rehearsal:
         self.cloud = VirtualCloud(fleet, rails.world(config), lived, seed, store, clock, rails.sample_interval_s)
         self.policy = checked_policy(policy, fleet, models)
         kind = policy.partition(":")[0]
+        needed = NEEDED.get(PolicyName(kind), ()) if kind in set(PolicyName) else ()
+        self._first_decision = int(needed == ("cpu",) and not rails.measured_before)
         aggregation = AggregationSettings(
             limits=rails.limits,
             sample_interval_s=rails.sample_interval_s,
             grace_s=rails.grace_s,
             idle_s=idle_s + rails.idle_more_s,
-            needed=NEEDED.get(PolicyName(kind), ()) if kind in set(PolicyName) else (),
+            needed=needed,
             removes_newest=not rails.drains,
         )
         self.ledger = Ledger.open(f"sqlite:///{ledger_path}")
@@ -137,6 +139,9 @@ class Rehearsal:
         events: dict[str, int] = {}
         simulation = self.cloud.simulation
         while not simulation.finished and simulation.steps < self._minutes:
+            if simulation.steps < self._first_decision:
+                self.cloud.minute()
+                continue
             report = run_tick(self._clock.now(), self.ports)
             if report.failure is not None:
                 raise LedgerUnavailable(report.failure)

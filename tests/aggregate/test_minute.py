@@ -188,11 +188,12 @@ def test_the_warmed_up_mean_leaves_out_vms_that_reported_first_less_than_the_war
     assert means == [0.2, 0.2, 0.5]
 
 
-def test_without_a_warmed_up_vm_the_warmed_up_mean_is_the_mean() -> None:
+def test_without_a_warmed_up_vm_there_is_no_warmed_up_mean() -> None:
     scene = Scene()
-    assert scene.minute(queue=QUEUE).cpu_mean_warmed_up == 0.0
+    assert scene.minute(queue=QUEUE).cpu_mean_warmed_up is None
     scene.place("s", running("i-1", launched_at=scene.now))
-    assert scene.minute({"i-1": 30.0}, QUEUE).cpu_mean_warmed_up == 0.3
+    fresh = scene.minute({"i-1": 30.0}, QUEUE)
+    assert (fresh.cpu_mean, fresh.cpu_mean_warmed_up) == (0.3, None)
     assert scene.minute(queue=QUEUE).cpu_mean_warmed_up is None
 
 

@@ -120,6 +120,22 @@ def test_with_a_drain_hook_busy_vms_follow_by_least_executed_work_ties_to_the_ne
     assert group(scene.fold(), "s").removable == ("i-idle", "i-light", "i-new", "i-old", "i-unknown")
 
 
+def test_where_the_cloud_takes_the_newest_the_newest_is_listed_first_whatever_it_does() -> None:
+    scene = Scene()
+    scene.settings = replace(scene.settings, removes_newest=True)
+    ages = {"i-old": 4000.0, "i-new": 3000.0, "i-idle": 5000.0}
+    scene.place("s", *(running(vm, launched_at=T0 - age) for vm, age in ages.items()), drain_hook=HOOK)
+    scene.now += 60
+    times = [T0 + 10.0 * k for k in range(1, 7)]
+    for vm, busy, work in (("i-old", 1.0, 20.0), ("i-new", 2.0, 700.0), ("i-idle", 0.0, 0.0)):
+        scene.report("s", vm, times, cpu_percent=50.0, ram_percent=1.0, busy_cores=busy, work_core_seconds=work)
+    scene.report_queue(scene.now, waiting=0, running=3, submitted_total=3)
+    scene.now += 5
+    snapshot = scene.fold()
+    assert group(snapshot, "s").removable == ("i-new", "i-old", "i-idle")
+    assert snapshot.obs_v2[-1] == pytest.approx(2.0 / 3.0)
+
+
 def test_young_and_unhealthy_vms_are_not_removable() -> None:
     scene = Scene()
     scene.place("s", running("i-1"), running("i-2", healthy=False), running("i-3", launched_at=T0))

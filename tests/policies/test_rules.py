@@ -178,6 +178,22 @@ def test_the_threshold_keeps_to_the_bounds_of_each_group() -> None:
     assert ask(ThresholdPolicy(), minute((20, 4, 4), cpu_mean_warmed_up=0.9)).desired == (20, 5, 5)
 
 
+def test_while_no_vm_has_warmed_up_the_threshold_changes_nothing_and_counts_anew() -> None:
+    seen = minute(cpu_mean=0.99, cpu_mean_warmed_up=None)
+    proposal, memory = ThresholdPolicy(periods=2).decide(fleet(), seen, {"streaks": (1.0, 0.0)})
+    assert (proposal.desired, proposal.reason) == ((4, 4, 4), Reason.WARMING_UP)
+    assert (proposal.detail, memory) == ("no VM has warmed up yet, so no CPU to go by", {"streaks": (0.0, 0.0)})
+    assert ask(ThresholdPolicy(exclude_warming=False), seen).desired == (5, 5, 5)
+
+
+def test_a_fleet_that_boots_is_not_taken_for_an_idle_one() -> None:
+    booting = {key: {"warm": 0, "booting": 4} for key in KEYS}
+    seen = minute(groups=booting, cpu_mean=0.0, cpu_mean_warmed_up=None)
+    for policy in (ThresholdPolicy(), ThresholdPolicy(exclude_warming=False)):
+        proposal = ask(policy, seen)
+        assert (proposal.desired, proposal.detail) == ((4, 4, 4), "no VM has reported yet, so no CPU to go by")
+
+
 # Target tracking
 
 
@@ -206,7 +222,7 @@ def test_target_tracking_leaves_a_group_without_a_warm_vm_or_a_report_alone() ->
     ("policy", "missing", "sentence"),
     [
         (QueueRulePolicy(), {"queue": None}, "needs the queue's length"),
-        (ThresholdPolicy(), {"cpu_mean_warmed_up": None}, "needs the fleet's CPU"),
+        (ThresholdPolicy(), {"cpu_mean": None, "cpu_mean_warmed_up": None}, "needs the fleet's CPU"),
         (ThresholdPolicy(exclude_warming=False), {"cpu_mean": None}, "needs the fleet's CPU"),
         (TargetTrackingPolicy(), {"cpu_mean": None}, "needs the groups' CPU"),
     ],

@@ -15,6 +15,7 @@ import structlog
 
 from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
+from agent.admission.clusters import Clusters, clusters_of
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.inputs import collectors_of
 from agent.leader import Leadership, LeaseLeader, SoleLeader
@@ -76,6 +77,7 @@ class Agent:
     session: AwsSession
     clock: Clock
     models: ModelShelf
+    clusters: Clusters
 
     @property
     def ledger(self) -> Ledger:
@@ -155,7 +157,8 @@ def assembled(
         poller = Poller(collectors_of(settings, [managed.fleet for managed in fleets], session), store, clock)
         poller.start()
         stack.callback(poller.stop)
-        yield Agent(settings, ports, leadership, store, listener, poller, session, clock, models)
+        clusters = clusters_of(settings, ledger, clock)
+        yield Agent(settings, ports, leadership, store, listener, poller, session, clock, models, clusters)
 
 
 def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) -> Ledger:
@@ -233,6 +236,7 @@ def managed_fleets(settings: Settings) -> tuple[ManagedFleet, ...]:
             idle_s=fleet.idle_s,
             needed=NEEDED[fleet.policy],
             submitted_late=fleet.submitted_from is MeasuredBy.CLOUDWATCH,
+            job_core_s=fleet.queue_rule.job_core_s,
         )
         drift = DriftRule(settings.drift.value)
         policy = named_policy(settings, fleet.policy_text)

@@ -24,6 +24,7 @@ RETENTION_AFTER_S: Final = 300.0
 RETENTION_BATCHES: Final = 50
 """At most so many transactions at a time, so that decisions are recorded in between; the rest waits an hour."""
 SELF_CHECK_EVERY_S: Final = 60.0
+FUTURES_EVERY_S: Final = 30.0
 LEAST_FREE_SHARE: Final = 0.05
 DAY_S: Final = 86_400.0
 
@@ -36,6 +37,8 @@ def add(schedule: Schedule, settings: Settings, agent: Agent, board: StandingBoa
         "retention", lambda: forget(agent.ledger, agent.clock.now(), keep_s), RETENTION_EVERY_S, now + RETENTION_AFTER_S
     )
     schedule.add("self-check", lambda: check_itself(settings, agent, board), SELF_CHECK_EVERY_S, now)
+    if agent.clusters:
+        schedule.add("futures", lambda: renew_futures(agent), FUTURES_EVERY_S, now)
 
 
 def forget(ledger: Ledger, now: float, keep_s: float) -> None:
@@ -47,6 +50,14 @@ def forget(ledger: Ledger, now: float, keep_s: float) -> None:
         return
     if compacted.rows:
         log.info("retention", rows=compacted.rows, bytes=compacted.bytes, finished=compacted.finished)
+
+
+def renew_futures(agent: Agent) -> None:
+    """Compute what admissions will ask for before they ask; without a ledger it is left for the next time."""
+    try:
+        agent.clusters.refresh()
+    except TrimtabError as error:
+        log.warning("futures_not_renewed", detail=str(error))
 
 
 def check_itself(settings: Settings, agent: Agent, board: StandingBoard) -> None:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -180,6 +180,8 @@ class Loop:
         except Exception as error:
             log.exception("turn_failed")
             report = TickReport(now, failure=f"{type(error).__name__}: {error}")
+        # What happened to clusters is told with the turn, so that alarms and metrics hear of it.
+        report = replace(report, events=(*report.events, *self.agent.clusters.alarms()))
         self.models.look()
         duration_s = time.monotonic() - began
         epoch = self.agent.leadership.epoch()

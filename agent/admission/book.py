@@ -167,7 +167,7 @@ class Book:
             return []
         # Free slots hold zeros, below every part that counts.
         found = np.argpartition(column, -most)[-most:]
-        ordered = sorted(found, key=lambda slot: -column[slot])
+        ordered = sorted(found, key=lambda slot: (-column[slot], self._ids[slot]))
         return [(self._ids[slot], float(column[slot])) for slot in ordered if self._taken[slot]]
 
     def _outdated(self, now: float) -> NDArray[np.int64]:

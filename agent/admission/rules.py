@@ -19,7 +19,7 @@ from domain.rules.admission.policies import BANDS_H, banded_kappa, checked_grid,
 from domain.rules.admission.population import Population
 from domain.rules.admission.tails import kappa_of
 
-BANDS = ("day", "week", "month", "year", "three years")
+BANDS = ("day", "week", "month", "year", "three_years")
 """Names of the bands of horizons, whose ends are `policies.BANDS_H`."""
 
 

@@ -54,6 +54,8 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.DRAIN_TIMED_OUT: Severity.WARNING,
         Reason.DRIFT_REPORTED: Severity.WARNING,
         Reason.CLOCK_JUMP: Severity.WARNING,
+        Reason.REJECTED_UNSAFE: Severity.WARNING,
+        Reason.SIZES_REPAIRED: Severity.WARNING,
     }
 )
 """Events that are alarms by themselves; they are over when they have not come up for the quiet time."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from agent.admission.clusters import Clusters
 from agent.assembly import Agent
 from agent.ledger import Ledger
 from agent.settings import Settings
@@ -31,7 +32,7 @@ class AgentParts:
     VMs that the cloud showed last. newest_sample: (fleet, group key, VM) to the time of its newest reading, None when
     there was none. series: how many series are held. collectors, intake, aws_calls: the counters of collectors,
     listener and AWS session. alive: whether the loop turns, as the watchdog sees it. checks: further conditions of
-    readiness, such as that of a model.
+    readiness, such as that of a model. clusters: those that deployments ask to come into.
     """
 
     settings: Settings
@@ -48,6 +49,7 @@ class AgentParts:
     aws_calls: Callable[[], Mapping[tuple[str, str], int]]
     alive: Callable[[], bool] = lambda: True
     checks: tuple[Callable[[], Check], ...] = ()
+    clusters: Clusters = field(default_factory=lambda: Clusters({}))
 
 
 def parts_of(
@@ -73,4 +75,5 @@ def parts_of(
         aws_calls=lambda: agent.session.budget.counts,
         alive=alive,
         checks=checks,
+        clusters=agent.clusters,
     )

@@ -21,25 +21,35 @@ def explain(
     decision: Annotated[
         str,
         typer.Argument(
-            metavar="ID", help="Decision: web-17, w-17, 17, an intent's id, `last`, or a fleet for its last."
+            metavar="ID",
+            help="Decision: web-17, w-17, 17, an intent's id, `last`, or a fleet for its last; main-a17: an admission.",
         ),
     ] = LAST,
     fleet: FleetOption = None,
     ledger: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell why a decision came out as it did: inputs, proposal, each rail, intents and what AWS did."""
+    """Tell why a decision came out as it did: inputs, proposal, each rail, intents and what AWS did.
+
+    For an admission: the rule, the time with the least room, and the deployments that fill it.
+    """
+    from agent.commands.admission_text import admission_lines
     from agent.commands.ledger import open_ledger
     from agent.commands.output import show
-    from agent.explain import as_data
+    from agent.explain import as_data, plain
     from agent.explain import explain as explained
 
     with open_ledger(ledger) as book:
-        record = found(book, decision, fleet)
+        admission = book.admission.find(decision)
+        if admission is not None:
+            data, lines = plain(admission), admission_lines(admission)
+        else:
+            record = found(book, decision, fleet)
+            data, lines = as_data(record), text(explained(record), record)
     if as_json:
-        print_json(as_data(record))
+        print_json(data)
     else:
-        show(text(explained(record), record))
+        show(lines)
 
 
 def found(ledger: Ledger, wanted: str, fleet: str | None) -> DecisionRecord:
@@ -99,4 +109,6 @@ def _groups(fleet: Fleet, snapshot: Snapshot) -> list[tuple[object, ...]]:
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the program."""
-    app.command(epilog=examples("trimtab explain last", "trimtab explain web-17 --json"))(explain)
+    app.command(epilog=examples("trimtab explain last", "trimtab explain web-17 --json", "trimtab explain main-a17"))(
+        explain
+    )

@@ -105,12 +105,17 @@ class AdmissionStore:
 
     def decision(self, decision_id: str) -> AdmissionDecision:
         """Return a decision; BadInput when there is none of that id."""
+        found = self.find(decision_id)
+        if found is None:
+            raise BadInput("decision_id", decision_id, "no admission was decided under it; see the newest ones")
+        return found
+
+    def find(self, decision_id: str) -> AdmissionDecision | None:
+        """Return a decision, None when there is none of that id."""
         query = select(decisions.c.body).where(decisions.c.decision_id == decision_id)
         with self._database.read() as connection:
             body = connection.execute(query).scalar()
-        if body is None:
-            raise BadInput("decision_id", decision_id, "no admission was decided under it; see the newest ones")
-        return _decision(body)
+        return None if body is None else _decision(body)
 
     def decision_of_request(self, cluster: str, request_id: str) -> AdmissionDecision | None:
         """Return what was decided on a request, None when it was never made."""

@@ -43,6 +43,7 @@ class Section:
 TICK_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WRITE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 SECONDS, DOLLARS, RATIO, VMS, JOBS, BYTES = "seconds", "dollars", "ratio (0..1)", "VMs", "jobs", "bytes"
+CORES = "cores"
 
 
 def _counter(name: str, meaning: str, *labels: str, unit: str = "") -> Metric:
@@ -146,6 +147,40 @@ CATALOGUE: tuple[Section, ...] = (
             _gauge("queue_oldest_wait_seconds", "How long the oldest job has waited.", "fleet", unit=SECONDS),
             _gauge("cost_dollars_per_hour", "What the requested size costs in an hour.", "fleet", unit=DOLLARS),
             _gauge("cost_today_dollars", "Spent since midnight UTC.", "fleet", unit=DOLLARS),
+        ),
+    ),
+    Section(
+        "Admission",
+        (
+            _gauge(
+                "cluster_capacity_cores", "Cores of a cluster that deployments ask to come into.", "cluster", unit=CORES
+            ),
+            _gauge(
+                "cluster_taken_cores",
+                "Cores of those inside, those admitted and not started included.",
+                "cluster",
+                unit=CORES,
+            ),
+            _gauge("cluster_deployments", "Deployments inside: live, or admitted and not started.", "cluster", "stage"),
+            _gauge("cluster_safe", "1 while the rule holds for those inside; 0: nobody is admitted.", "cluster"),
+            _gauge(
+                "cluster_slack_cores",
+                "Least room that the rule leaves in a band of time to come; below 0 the rule is broken.",
+                "cluster",
+                "band",
+                unit=CORES,
+            ),
+            _gauge(
+                "cluster_scale_outs_month_to_date", "Requests for more cores in the calendar month (UTC).", "cluster"
+            ),
+            _gauge("cluster_failures_month_to_date", "Those of them that were refused.", "cluster"),
+            _gauge(
+                "cluster_sla_budget_used_ratio",
+                "Refused ones against those that the promise allows; above 1 it is broken.",
+                "cluster",
+                unit="ratio",
+            ),
+            _counter("admissions", "Decisions on admission since the start of the ledger.", "cluster"),
         ),
     ),
     Section(

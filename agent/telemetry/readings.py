@@ -39,7 +39,7 @@ class Readings:
         """Return value by label values by full name."""
         found: dict[str, dict[LabelValues, float]] = defaultdict(dict)
         standing = self._parts.board.read()
-        for source in (self._agent(standing), self._fleets(standing), self._inputs(), self._ledger()):
+        for source in (self._agent(standing), self._fleets(standing), self._inputs(), self._clusters(), self._ledger()):
             try:
                 for name, labels, value in source:
                     found[f"trimtab_{name}"][labels] = value
@@ -104,6 +104,21 @@ class Readings:
         for (family, outcome), count in self._parts.aws_calls().items():
             service, _, kind = family.partition(" ")
             yield "aws_calls_total", (service, kind, outcome), count
+
+    def _clusters(self) -> Iterator[Reading]:
+        for name, service in self._parts.clusters.items():
+            gauges = service.gauges(self._parts.now())
+            yield "cluster_capacity_cores", (name,), gauges.capacity_cores
+            yield "cluster_taken_cores", (name,), gauges.total_cores
+            yield "cluster_deployments", (name, "live"), gauges.live
+            yield "cluster_deployments", (name, "reserved"), gauges.reserved
+            yield "cluster_safe", (name,), gauges.safe
+            for band, slack in gauges.worst_slack_cores.items():
+                yield "cluster_slack_cores", (name, band), slack
+            yield "cluster_scale_outs_month_to_date", (name,), gauges.requests_month_to_date
+            yield "cluster_failures_month_to_date", (name,), gauges.failures_month_to_date
+            yield "cluster_sla_budget_used_ratio", (name,), gauges.sla_budget_used
+            yield "admissions_total", (name,), gauges.decisions
 
     def _ledger(self) -> Iterator[Reading]:
         ledger, now = self._parts.ledger, self._parts.now()

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
+from agent.admission.clusters import clusters_of
 from agent.api.app import create_app
 from agent.api.limits import Count
 from agent.api.parts import AgentParts, Check
@@ -20,6 +21,7 @@ from tests.loop.world import World
 
 READER = "reading-token-0123456789"
 OPERATOR = "operating-token-9876543210"
+CLUSTERS = {"main": {"capacity_cores": 1000, "preset": "K", "kappa": 2.2}}
 
 
 class Running:
@@ -27,7 +29,7 @@ class Running:
 
     def __init__(self, world: World, **settings: Any) -> None:
         self.world = world
-        self.settings = Settings(**{"mode": world.mode, **settings})
+        self.settings = Settings(**{"mode": world.mode, "clusters": CLUSTERS, **settings})
         self.board = StandingBoard(world.agent_clock.now())
         self.collectors = {"queue web": CollectorHealth(successes=3, last_success_at=world.agent_clock.now())}
         self.is_alive = True
@@ -45,6 +47,7 @@ class Running:
             intake=lambda: world.intake,
             aws_calls=lambda: world.session.budget.counts,
             alive=lambda: self.is_alive,
+            clusters=clusters_of(self.settings, world.ledger, world.agent_clock),
         )
         self.view = AgentView(self.parts)
 

@@ -46,6 +46,14 @@ def test_it_tells_every_route(description: dict[str, Any]) -> None:
         ("POST", "/api/v1/resume"),
         ("POST", "/api/v1/pin"),
         ("POST", "/api/v1/unpin"),
+        ("POST", "/api/v1/admissions"),
+        ("POST", "/api/v1/admissions/batch"),
+        ("POST", "/api/v1/deployments/{deployment_id}/events"),
+        ("POST", "/api/v1/deployments/events"),
+        ("GET", "/api/v1/admissions/{decision_id}"),
+        ("GET", "/api/v1/clusters"),
+        ("GET", "/api/v1/clusters/{cluster}"),
+        ("GET", "/api/v1/clusters/{cluster}/admissions"),
     }
 
 

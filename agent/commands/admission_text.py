@@ -1,0 +1,87 @@
+"""A decision on admission as lines for people: the verdict, where room is least, who fills the cluster, the rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.commands.options import time_text
+
+if TYPE_CHECKING:
+    from agent.admission.records import AdmissionDecision, Contributor, PriorSource
+
+HOURS_PER_DAY = 24.0
+HOURS_PER_YEAR = 8760.0
+
+
+def admission_lines(decision: AdmissionDecision) -> list[str]:
+    """Return the decision as lines."""
+    from agent.commands.output import columns
+
+    verdict = "admitted" if decision.admit else f"refused ({decision.reason})"
+    lines = [
+        f"{decision.decision_id}  {time_text(decision.at)}  cluster {decision.cluster}",
+        f"  {decision.deployment_id} with {decision.cores:,} cores: {verdict}",
+        f"  {decision.detail}",
+        "",
+        "Seen",
+        f"  {decision.total_cores:,} of {decision.capacity_cores:,} cores were taken by {decision.live:,} deployments",
+        f"  the newcomer was judged by {_prior(decision.prior)}",
+    ]
+    if decision.requested_by:
+        lines.append(f"  asked for by {decision.requested_by}")
+    lines += ["", "Rule", *columns(_rule(decision))]
+    if decision.binding_hours is not None:
+        lines += ["", f"Least room: {span(decision.binding_hours)} ahead", *columns(_binding(decision))]
+        lines += ["", "Largest there", *columns(_largest(decision.top_expected, decision.top_variance))]
+    lines += ["", f"Took {decision.evaluation_us / 1000.0:.2f} ms; {decision.refreshed} futures were computed anew"]
+    return lines
+
+
+def span(hours: float) -> str:
+    """Return a horizon as people say it: 0.5 h, 3 days, 1.2 years."""
+    if hours < 2 * HOURS_PER_DAY:
+        return f"{hours:.3g} h"
+    if hours < HOURS_PER_YEAR:
+        return f"{hours / HOURS_PER_DAY:.3g} days"
+    return f"{hours / HOURS_PER_YEAR:.2g} years"
+
+
+def _prior(prior: PriorSource) -> str:
+    if prior.labels:
+        kinds = ", ".join(f"{label.label} {label.weight:.0%}" for label in prior.labels)
+        return f"the kinds that it may be of: {kinds}"
+    if prior.observations:
+        return f"the population and {prior.observations:g} observations of each kind of event"
+    return "the population alone"
+
+
+def _rule(decision: AdmissionDecision) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = [("policy", decision.policy)]
+    if decision.threshold_cores is not None:
+        rows.append(("threshold", f"{decision.threshold_cores:,.0f} cores"))
+    if decision.marginal_bands:
+        rows.append(("too small to count in", ", ".join(decision.marginal_bands)))
+    return [*rows, ("configuration", decision.config_hash)]
+
+
+def _binding(decision: AdmissionDecision) -> list[tuple[object, ...]]:
+    sgamma = "not known" if decision.sgamma is None else f"{decision.sgamma:.2g}"
+    peak = f"{decision.peak_utilisation or 0.0:.1%} of the capacity, {span(decision.peak_hours or 0.0)} ahead"
+    return [
+        ("band", decision.binding_band),
+        ("expected", f"{decision.expected_cores or 0.0:,.1f} cores"),
+        ("standard deviation", f"{decision.sd_cores or 0.0:,.1f} cores"),
+        ("room left by the rule", f"{decision.slack_cores or 0.0:,.1f} cores"),
+        ("chance to exceed, at most", f"{decision.cantelli or 0.0:.2g}"),
+        ("chance to exceed, estimated", sgamma),
+        ("largest expected share", peak),
+    ]
+
+
+def _largest(means: tuple[Contributor, ...], variances: tuple[Contributor, ...]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = [("by expected cores", "", "by variance", "")]
+    rows += [
+        (mean.deployment_id, f"{mean.amount:,.1f}", spread.deployment_id, f"{spread.amount:,.0f}")
+        for mean, spread in zip(means, variances, strict=True)
+    ]
+    return rows

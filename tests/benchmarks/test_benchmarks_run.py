@@ -26,6 +26,7 @@ SMALLEST = {
     "ppo_throughput": "--runs 1 --environments 32 --steps 16 --hidden 16 --quality-seeds 1 --quality 1000",
     "autoscaling_baselines": "--short",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
+    "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }
 PROMISED = {
     "tick": {
@@ -64,6 +65,10 @@ PROMISED = {
         *("zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s", "events_per_s", "refresh_us"),
         *("unoptimised_s", "ratio_vs_unoptimised", "ratio_vs_published_best", "compile_or_load_s"),
     },
+    "admission_fit": {
+        *("read_s", "parse_s", "sort_s", "plain_s", "ratio_vs_plain", "fit_s", "empirical_bayes_s", "two_step_s"),
+        *("rows", "rows_per_s", "table_mb", "peak_rss_mb", "largest_error", "compile_or_load_s"),
+    },
 }
 MAY_BE_ZERO = {
     *("intents_per_tick", "unexplained_decisions", "replay_differs"),
@@ -83,6 +88,7 @@ TARGETS = {
     "coevolution_calibration": {"minutes_off_70", "minutes_off_92", "utilisation_off_70", "utilisation_off_92"},
     "autoscaling_baselines": set(),
     "admission_simulator": {"zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s"},
+    "admission_fit": {"read_s", "fit_s"},
 }
 
 

@@ -25,13 +25,15 @@ def write_table(
     seed: int = 0,
     window_h: float = WINDOW_H,
     grid_s: int = GRID_S,
+    id_characters: int = 0,
 ) -> int:
     """Write a table in the format of `vm_table`, .csv or .csv.gz, and return its rows.
 
     Deployments come at even chances over the window, and times are on a clock of `grid_s` seconds, as Azure's are on
-    one of 300. Raises BadInput.
+    one of 300. id_characters: ids are filled up to this length, such as Azure's 64. Raises BadInput.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
     from pyarrow import csv
 
     if deployments < 1:
@@ -49,11 +51,11 @@ def write_table(
         return np.asarray(np.floor(seconds / grid_s) * grid_s, dtype=np.int64)
 
     count = len(owner)
-    names = pa.array([f"d{i:07d}" for i in range(deployments)])
-    users = pa.array([f"u{i // 6:06d}" for i in range(deployments)])
+    names = pa.array([f"d{i:07d}".ljust(id_characters, "x") for i in range(deployments)])
+    users = pa.array([f"u{i // 6:07d}".ljust(id_characters, "x") for i in range(deployments)])
     table = pa.table(
         {
-            "vmid": np.arange(count),
+            "vmid": pc.utf8_rpad(pa.array(np.arange(count)).cast(pa.string()), id_characters, "x"),
             "subscriptionid": pa.DictionaryArray.from_arrays(owner.astype(np.int32), users).cast(pa.string()),
             "deploymentid": pa.DictionaryArray.from_arrays(owner.astype(np.int32), names).cast(pa.string()),
             "vmcreated": marked(began),
@@ -61,7 +63,7 @@ def write_table(
             "maxcpu": np.full(count, 90.0),
             "avgcpu": np.full(count, 10.0),
             "p95maxcpu": np.full(count, 50.0),
-            "vmcategory": pa.array(["Unknown"] * 1).take(pa.array(np.zeros(count, dtype=np.int8))),
+            "vmcategory": pa.repeat("Unknown", count),
             "vmcorecount": np.ones(count, dtype=np.int8),
             "vmmemory": np.full(count, 2, dtype=np.int8),
         }

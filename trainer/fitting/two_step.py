@@ -140,7 +140,7 @@ def fit_two_step(
     from scipy.optimize import minimize
 
     quantiles, hours = uniforms(simulated, seed), window_hours(histories, simulated, seed)
-    calls = 0
+    tried: list[tuple[float, float, float]] = []
 
     def probability(x: float) -> float:
         return EPS_LOW + (EPS_HIGH - EPS_LOW) / (1.0 + math.exp(-min(max(x, -30.0), 30.0)))
@@ -149,22 +149,23 @@ def fit_two_step(
         return math.log((p - EPS_LOW) / (EPS_HIGH - p))
 
     def distance(x: Floats) -> float:
-        nonlocal calls
-        calls += 1
-        population = population_at(histories, probability(x[0]), probability(x[1]))
+        eps1, eps2 = probability(x[0]), probability(x[1])
+        population = population_at(histories, eps1, eps2)
         lives = lives_of(drawn_from(population, quantiles, hours, seed), population.lifetimes)
         value = cramer_von_mises(histories.peak, lives.peak)
+        tried.append((value, eps1, eps2))
         if told is not None:
-            told(calls, value)
+            told(len(tried), value)
         return value
 
     start = np.array([logit(p) for p in EPS_START])
     simplex = start + np.array([[0.0, 0.0], [1.5, 0.0], [0.0, 1.5]])
-    found = minimize(
+    minimize(
         distance,
         start,
         method="Nelder-Mead",
         options={"initial_simplex": simplex, "maxfev": EVALUATIONS, "xatol": 0.02, "fatol": 1e-7},
     )
-    eps1, eps2 = probability(found.x[0]), probability(found.x[1])
-    return TwoStepFit(population_at(histories, eps1, eps2), eps1, eps2, float(found.fun), calls)
+    # The last trials may have been cut off before the method took them over.
+    best, eps1, eps2 = min(tried)
+    return TwoStepFit(population_at(histories, eps1, eps2), eps1, eps2, best, len(tried))

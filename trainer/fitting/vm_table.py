@@ -149,11 +149,11 @@ def read_vm_table(path: Path, told: Told | None = None) -> VmTable:
         raise TraceError(
             str(path), path.name, f"give a CSV of eleven columns, plain or .gz: {told_by_parser}"
         ) from None
-    deployment, created, deleted, cores = (np.concatenate(column) for column in zip(*parts, strict=True))
     rejected = rejects.result()
-    if not len(deployment):
+    if not sum(len(part[0]) for part in parts):
         reasons = ", ".join(f"{reason} {told.count}" for reason, told in rejected.items())
         raise TraceError(str(path), path.name, f"give a table with usable rows; left out: {reasons}")
+    deployment, created, deleted, cores = (np.concatenate(column) for column in zip(*parts, strict=True))
     lines = rows + len(rejects.odd_lines)
     return VmTable(deployment, created, deleted, cores, len(of_deployment.known), len(of_owner.known), lines, rejected)
 

@@ -43,17 +43,26 @@ def _uniform(word: np.uint64) -> float:
 
 
 @compiled
+def _in_tail(word: np.uint64, negative: bool) -> float:
+    """Return a normal number beyond the layers."""
+    while True:
+        word = mixed(word + _STEP)
+        x = math.log(_uniform(word)) / _TAIL
+        word = mixed(word + _STEP)
+        if -2.0 * math.log(_uniform(word)) >= x * x:
+            return x - _TAIL if negative else _TAIL - x
+
+
+@compiled
 def _outside(word: np.uint64, layer: int, u: float) -> tuple[bool, float]:
     """Return whether a point beyond the inner part of its layer is taken, and its place."""
-    second = _uniform(mixed(word + _STEP))
     if layer == 0:
-        third = _uniform(mixed(word + _STEP + _STEP))
-        x = math.log(second) / _TAIL
-        return -2.0 * math.log(third) >= x * x, (x - _TAIL if u < 0.0 else _TAIL - x)
+        return True, _in_tail(word, u < 0.0)
+    second = _uniform(mixed(word + _STEP))
     x = u * _EDGE[layer]
     outer = math.exp(-0.5 * (_EDGE[layer] * _EDGE[layer] - x * x))
     inner = math.exp(-0.5 * (_EDGE[layer + 1] * _EDGE[layer + 1] - x * x))
-    return inner + second * (outer - inner) < 1.0, x
+    return bool(inner + second * (outer - inner) < 1.0), x
 
 
 @compiled
@@ -64,7 +73,7 @@ def normal(key: np.uint64, index: np.uint64) -> float:
         u = 2.0 * _uniform(word) - 1.0
         layer = int(word & _LAYER)
         if abs(u) < _INSIDE[layer]:
-            return u * _EDGE[layer]
+            return float(u * _EDGE[layer])
         taken, x = _outside(word, layer, u)
         if taken:
             return x

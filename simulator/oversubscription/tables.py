@@ -13,8 +13,8 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.errors import BadInput, TraceError
-from domain.rules.oversubscription.usage import HOURS, SD_FLOOR, fill_profile
+from domain.errors import BadInput, SampleRejected, TraceError
+from domain.rules.oversubscription.usage import HOURS, SD_FLOOR, clean_sample, fill_profile, hold_gaps
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -160,3 +160,24 @@ def read_profile(path: Path, subscribers: int) -> tuple[Floats, Floats]:
     if bare.size:
         raise BadInput(f"{path.name}: sub", int(bare[0]), "add at least one hour with mu and sd for the subscriber")
     return np.ascontiguousarray(np.minimum(mu, 1.0)), np.ascontiguousarray(np.maximum(sd, SD_FLOOR))
+
+
+def read_usage(path: Path, ids: Ints, hours: int) -> Floats:
+    """Return measured usage by row of a week and hour, nan where there is none, of a CSV with id, hour and usage.
+
+    Values above 1 up to 1.05 are clipped, gaps of up to three hours are held. Raises TraceError.
+    """
+    rows = {int(vm): i for i, vm in enumerate(ids.tolist())}
+    table = np.full((len(ids), hours), np.nan)
+    for place, row in rows_of(path, ("id", "hour", "usage")):
+        if row["id"] not in rows:
+            raise TraceError(f"{place}: id", row["id"], "give the id of a VM of the week")
+        if not (row["hour"] == math.floor(row["hour"]) and 0 <= row["hour"] < hours):
+            raise TraceError(f"{place}: hour", row["hour"], f"give an hour from 0 to {hours - 1}")
+        try:
+            table[rows[int(row["id"])], int(row["hour"])] = clean_sample(row["usage"])
+        except SampleRejected as error:
+            raise TraceError(f"{place}: usage", row["usage"], error.remedy) from None
+    for i in np.nonzero(~np.isnan(table).all(axis=1))[0]:
+        table[i], _ = hold_gaps(table[i])
+    return table

@@ -1,0 +1,232 @@
+"""What the compiled simulator keeps: the weeks, the machines, the guard, the copies of the cluster, and their books."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.oversubscription.scenario import Scenario, Week
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NOWHERE, REJECTED = -1, -2
+"""Machine of a VM that has not come or is left out, and of one for which there was no room."""
+UNGUARDED, ESCALATE, FILTER = 0, 1, 2
+"""Kinds of guard: none, a higher rate for a risky machine, another machine in place of a risky one."""
+
+BOOKS: np.dtype[Any] = np.dtype(
+    [
+        ("seed", np.uint64),
+        ("week", np.int64),
+        ("hour", np.int64),
+        # Machines that ever had a VM stand in front; `used` have one now.
+        ("opened", np.int64),
+        ("used", np.int64),
+        ("peak", np.int64),
+        ("alive", np.int64),
+        ("rejects", np.int64),
+        # Requests whose rate the guard raised, and those for which nothing was safe.
+        ("raised", np.int64),
+        ("unsafe", np.int64),
+        ("requested", np.float64),
+        ("saved", np.float64),
+        ("hot_hours", np.int64),
+        ("expected_hot_hours", np.float64),
+    ]
+)
+
+
+class Weeks(NamedTuple):
+    """Weeks of one scenario side by side, shorter ones padded: (W, VMs), (W, hours + 1), (W, hours, N, 3)."""
+
+    subscriber: Ints
+    cores: Floats
+    memory: Floats
+    network: Floats
+    arrival: Ints
+    departure: Ints
+    warm: Ints
+    first: Ints
+    """Requests of hour t are the rows first[t] to first[t + 1]."""
+    leaving: Ints
+    """Rows in the order in which they depart; those of hour t from leaving_first[t] to leaving_first[t + 1]."""
+    leaving_first: Ints
+    asked: Floats
+    """Cores, memory and network requested by hour and subscriber."""
+
+
+class Cluster(NamedTuple):
+    """The machines."""
+
+    machines: int
+    cores: float
+    memory: float
+    network: float
+    threshold: float
+    violation_hours: int
+    prefill_rate: float
+    unit: float
+    """Cores requested per hour that make a reward of 1."""
+
+
+class Tables(NamedTuple):
+    """Moments of one VM's usage by subscriber and hour of day, (N, 24), and the correlation within a subscriber."""
+
+    mean: Floats
+    variance: Floats
+    third: Floats
+    rho: float
+
+
+class Guard(NamedTuple):
+    """What checks the machine of each request (oversubscription specification §12.4, §12.4b, §12.6)."""
+
+    kind: int
+    budget: float
+    """Expected hot hours of a machine in the next 24 hours."""
+    levels: Floats
+    posterior: bool
+    persistence: float
+    shared: float
+    mu: Floats
+    sd: Floats
+
+
+class Copies(NamedTuple):
+    """B clusters: every array has the copy as its first axis."""
+
+    books: NDArray[np.void]
+    free_cores: Floats
+    free_memory: Floats
+    free_network: Floats
+    vms: Ints
+    loads: Floats
+    """Sums of cores, their squares and cubes by machine and subscriber, (B, K, N, 3)."""
+    machine: Ints
+    rate: Floats
+    alive: Ints
+    place: Ints
+    held: Floats
+    """Cores assigned and requested, memory and network of the VMs alive, (B, N, 4)."""
+    vms_of: Floats
+    chance: Floats
+    """Chance of each machine to be hot in the last hour, (B, K)."""
+    usage: Floats
+    hot: Flags
+    day: Floats
+    """Guarded copies: moments of each machine's usage by hour of day, (B, K, 24, 3)."""
+    worst: Ints
+    own: Floats
+    """With beliefs: the moments that each VM contributes, (B, VMs, 24, 3)."""
+    residual: Floats
+    seen: Ints
+    refused: Ints
+
+
+class State(NamedTuple):
+    """One copy: the arrays of Copies without the first axis, the books as an array of one."""
+
+    books: NDArray[np.void]
+    free_cores: Floats
+    free_memory: Floats
+    free_network: Floats
+    vms: Ints
+    loads: Floats
+    machine: Ints
+    rate: Floats
+    alive: Ints
+    place: Ints
+    held: Floats
+    vms_of: Floats
+    chance: Floats
+    usage: Floats
+    hot: Flags
+    day: Floats
+    worst: Ints
+    own: Floats
+    residual: Floats
+    seen: Ints
+    refused: Ints
+
+
+def cluster_layout(scenario: Scenario) -> Cluster:
+    """Return the machines of a scenario as compiled code takes them."""
+    return Cluster(
+        scenario.machines,
+        scenario.machine_cores,
+        scenario.machine_memory_gb,
+        scenario.machine_network_gbps,
+        scenario.threshold,
+        scenario.violation_hours,
+        scenario.prefill_rate,
+        scenario.hourly_cores,
+    )
+
+
+def stack(scenario: Scenario, weeks: Sequence[Week]) -> Weeks:
+    """Return weeks of a scenario side by side."""
+    hours, most = scenario.hours, max(1, *(len(week.ids) for week in weeks))
+    shape = (len(weeks), most)
+    stacked = Weeks(
+        subscriber=np.zeros(shape, np.int64),
+        cores=np.zeros(shape),
+        memory=np.zeros(shape),
+        network=np.zeros(shape),
+        arrival=np.zeros(shape, np.int64),
+        departure=np.zeros(shape, np.int64),
+        warm=np.zeros(len(weeks), np.int64),
+        first=np.zeros((len(weeks), hours + 1), np.int64),
+        leaving=np.zeros(shape, np.int64),
+        leaving_first=np.zeros((len(weeks), hours + 1), np.int64),
+        asked=np.zeros((len(weeks), hours, scenario.subscribers, 3)),
+    )
+    for i, week in enumerate(weeks):
+        count = len(week.ids)
+        columns = (week.subscriber, week.cores, week.memory_gb, week.network_gbps, week.arrival, week.departure)
+        for target, column in zip(stacked[:6], columns, strict=True):
+            target[i, :count] = column
+        stacked.warm[i] = week.warm
+        stacked.first[i] = week.warm + np.searchsorted(week.arrival[week.warm :], np.arange(hours + 1))
+        order = np.argsort(week.departure, kind="stable")
+        stacked.leaving[i, :count] = order
+        stacked.leaving_first[i] = np.searchsorted(week.departure[order], np.arange(hours + 1))
+        asked = slice(week.warm, count)
+        where = (week.arrival[asked], week.subscriber[asked])
+        for j, column in enumerate((week.cores, week.memory_gb, week.network_gbps)):
+            np.add.at(stacked.asked[i, :, :, j], where, column[asked])
+    return stacked
+
+
+def empty_copies(copies: int, subscribers: int, vms: int, cluster: Cluster, guard: Guard) -> Copies:
+    """Return room for so many clusters; each is made ready by a reset."""
+    machines = cluster.machines
+    guarded = machines if guard.kind != UNGUARDED else 0
+    believed = vms if guard.posterior else 0
+    return Copies(
+        books=np.zeros(copies, BOOKS),
+        free_cores=np.full((copies, machines), cluster.cores),
+        free_memory=np.full((copies, machines), cluster.memory),
+        free_network=np.full((copies, machines), cluster.network),
+        vms=np.zeros((copies, machines), np.int64),
+        loads=np.zeros((copies, machines, subscribers, 3)),
+        machine=np.full((copies, vms), NOWHERE, np.int64),
+        rate=np.zeros((copies, vms)),
+        alive=np.zeros((copies, vms), np.int64),
+        place=np.zeros((copies, vms), np.int64),
+        held=np.zeros((copies, subscribers, 4)),
+        vms_of=np.zeros((copies, subscribers)),
+        chance=np.zeros((copies, machines)),
+        usage=np.zeros((copies, machines)),
+        hot=np.zeros((copies, machines), np.bool_),
+        day=np.zeros((copies, guarded, 24, 3)),
+        worst=np.zeros((copies, guarded), np.int64),
+        own=np.zeros((copies, believed, 24, 3)),
+        residual=np.zeros((copies, believed)),
+        seen=np.zeros((copies, believed), np.int64),
+        refused=np.zeros((copies, guarded), np.int64),
+    )

@@ -1,0 +1,194 @@
+"""How VMs use their cores: the five models of §2, each drawn by index, so that policies meet the same usage."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.errors import BadInput
+from domain.rules.oversubscription.usage import HOURS, Moments, moments_of
+from simulator.admission.streams import key_of, uniform
+from simulator.oversubscription.bootstrap import pool_of
+from simulator.oversubscription.compiled import compiled
+from simulator.oversubscription.draws import normal
+from simulator.oversubscription.scenario import Scenario, Week
+from simulator.oversubscription.tables import read_usage
+
+Floats = NDArray[np.float64]
+
+DRAWN, SERIES, DAYS = 0, 1, 2
+MODELS = ("gauss", "gauss_corr", "replay", "persistent", "bootstrap")
+LOG_SEED = 2_011
+"""Seed of the stored realisation that `replay` repeats and that the baselines read as their log."""
+_NOISE, _OFFSET, _SHARED, _DAY = (np.uint64(stream) for stream in (1, 2, 3, 4))
+_SHIFT = np.uint64(16)
+
+
+class Usage(NamedTuple):
+    """A usage model as compiled code takes it."""
+
+    kind: int
+    own: float
+    """Weight of the noise of a VM and hour; then of the VM's offset and of what the subscriber's VMs share."""
+    offset: float
+    shared: float
+    mu: Floats
+    sd: Floats
+    fixed: bool
+    """Whether every episode has the usage of `fixed_seed`."""
+    fixed_seed: np.uint64
+    series: Floats
+    """SERIES: usage by row of the week and hour, nan where it is drawn."""
+    days: Floats
+    """DAYS: measured VM-days, (D, 24); those of subscriber n from days_first[n] to days_first[n + 1]."""
+    days_first: NDArray[np.int64]
+
+
+class Keys(NamedTuple):
+    """Where the sequences of one episode begin, and what subscribers' VMs share in each hour, (N, hours)."""
+
+    noise: np.uint64
+    offset: np.uint64
+    day: np.uint64
+    shared: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class UsageModel:
+    """A usage model, its moments for the risk engine, and the text that names it."""
+
+    text: str
+    usage: Usage
+    moments: Moments
+    rho: float = 0.0
+    persistence: float = 0.0
+
+
+def usage_of(text: str, scenario: Scenario, week: Week) -> UsageModel:
+    """Return the model of a text; raises BadInput.
+
+    gauss; gauss_corr:rho=0.05; persistent:psi=0.85,rho=0; replay, replay:seed=7 or replay:FILE (columns id, hour,
+    usage); bootstrap:FILE (see `simulator.oversubscription.bootstrap`).
+    """
+    name, _, rest = text.partition(":")
+    mu, sd = scenario.mu, scenario.sd
+    if name == "bootstrap":
+        pool = pool_of(Path(rest) if rest else None, mu)
+        drawn = _drawn(mu, sd)._replace(kind=DAYS, days=pool.days, days_first=pool.first)
+        return UsageModel(text, drawn, pool.moments)
+    moments = moments_of(mu, sd)
+    if name == "replay" and rest and not rest.startswith("seed="):
+        table = read_usage(Path(rest), week.ids, scenario.hours)
+        return UsageModel(
+            text,
+            _drawn(mu, sd)._replace(kind=SERIES, series=table, fixed=True, fixed_seed=np.uint64(LOG_SEED)),
+            moments,
+        )
+    if name not in MODELS:
+        raise BadInput("usage", text, f"choose one of {', '.join(MODELS)}")
+    given = _settings(
+        text, rest, {"gauss_corr": ("rho",), "persistent": ("psi", "rho"), "replay": ("seed",)}.get(name, ())
+    )
+    if name == "replay":
+        seed = given.get("seed", float(LOG_SEED))
+        if seed < 0 or seed != int(seed) or seed > 2.0**53:
+            raise BadInput("usage", text, "give the seed as a whole number, 0 or more")
+        return UsageModel(text, _drawn(mu, sd)._replace(fixed=True, fixed_seed=np.uint64(int(seed))), moments)
+    rho = given.get("rho", 0.05 if name == "gauss_corr" else 0.0)
+    psi = given.get("psi", 0.85) if name == "persistent" else 0.0
+    if not (0.0 <= rho <= 1.0 and 0.0 <= psi <= 1.0 and rho + psi <= 1.0):
+        raise BadInput("usage", text, "give shares of the variance, 0 or more and together at most 1")
+    return UsageModel(text, _drawn(mu, sd, psi, rho), moments, rho, psi)
+
+
+def _drawn(mu: Floats, sd: Floats, psi: float = 0.0, rho: float = 0.0) -> Usage:
+    return Usage(
+        DRAWN,
+        own=math.sqrt(max(1.0 - psi - rho, 0.0)),
+        offset=math.sqrt(psi),
+        shared=math.sqrt(rho),
+        mu=mu,
+        sd=sd,
+        fixed=False,
+        fixed_seed=np.uint64(0),
+        series=np.zeros((0, 0)),
+        days=np.zeros((0, HOURS)),
+        days_first=np.zeros(1, np.int64),
+    )
+
+
+def _settings(text: str, rest: str, known: tuple[str, ...]) -> dict[str, float]:
+    given: dict[str, float] = {}
+    for part in filter(None, rest.split(",")):
+        name, _, value = part.partition("=")
+        if name not in known:
+            raise BadInput("usage", text, f"settings are {', '.join(known)}" if known else "it takes no settings")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            raise BadInput("usage", text, f"give {name} as a number") from None
+        if not math.isfinite(given[name]):
+            raise BadInput("usage", text, f"give {name} as a finite number")
+    return given
+
+
+@compiled
+def keys_of(usage: Usage, seed: np.uint64, hours: int) -> Keys:
+    """Return the sequences of the episode with this seed."""
+    own = usage.fixed_seed if usage.fixed else np.uint64(seed)
+    subscribers = usage.mu.shape[0]
+    shared = np.zeros((subscribers if usage.shared > 0.0 else 0, hours))
+    key = key_of(own, _SHARED)
+    for n in range(shared.shape[0]):
+        for t in range(hours):
+            shared[n, t] = normal(key, (np.uint64(n) << _SHIFT) | np.uint64(t))
+    return Keys(key_of(own, _NOISE), key_of(own, _OFFSET), key_of(own, _DAY), shared)
+
+
+@compiled
+def offset_of(usage: Usage, keys: Keys, row: int) -> float:
+    """Return the constant offset of a VM in standard deviations, times its weight."""
+    return usage.offset * normal(keys.offset, np.uint64(row)) if usage.offset > 0.0 else 0.0
+
+
+@compiled
+def add_usage(
+    usage: Usage,
+    keys: Keys,
+    row: int,
+    n: int,
+    hours: tuple[int, int],
+    offset: float,
+    cores: float,
+    total: Floats,
+) -> None:
+    """Add to a total by hour what the VM in a row of the week, of subscriber n, uses in the hours from, to.
+
+    Of each hour: cores times the share of its requested cores that it uses, in [0, 1].
+    """
+    # Arrays are taken out of the tuples here because that costs as much as a draw.
+    mu, sd, own, shared = usage.mu[n], usage.sd[n], usage.own, usage.shared
+    series, kind, noise, common = usage.series, usage.kind, keys.noise, keys.shared
+    first, end = (usage.days_first[n], usage.days_first[n + 1]) if kind == DAYS else (0, 0)
+    days, base = usage.days, np.uint64(row) << _SHIFT
+    hour = hours[0] % 24
+    for t in range(hours[0], hours[1]):
+        if kind == DAYS:
+            place = first + int(uniform(keys.day, base | np.uint64(t // 24)) * (end - first))
+            u = days[min(place, end - 1), hour]
+        else:
+            u = np.nan
+            if kind == SERIES:
+                u = series[row, t]
+            if np.isnan(u):
+                e = own * normal(noise, base | np.uint64(t)) + offset
+                if shared > 0.0:
+                    e += shared * common[n, t]
+                u = min(max(mu[hour] + sd[hour] * e, 0.0), 1.0)
+        total[t] += cores * u
+        hour = hour + 1 if hour < 23 else 0

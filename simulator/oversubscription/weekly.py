@@ -1,0 +1,214 @@
+"""A whole week in one call: placed once, with the chance of every machine and hour to be hot (§12.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from domain.errors import BadInput
+from domain.rules.oversubscription import risk
+from domain.rules.oversubscription.usage import Moments, moments_of
+from simulator.oversubscription.compiled import compiled
+from simulator.oversubscription.engine import assess_hour, clear, depart, one, place, prefill
+from simulator.oversubscription.guard import unguarded
+from simulator.oversubscription.layout import (
+    Cluster,
+    Copies,
+    Floats,
+    Guard,
+    Ints,
+    Tables,
+    Weeks,
+    cluster_layout,
+    empty_copies,
+    stack,
+)
+from simulator.oversubscription.scenario import STARTS, Scenario, Week
+
+count_at_least = compiled(risk.count_at_least)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placement:
+    """Where a policy's week put every VM, and at which rate."""
+
+    scenario: Scenario
+    week: Week
+    machine: Ints
+    """By row of the week; negative where the VM was left out or rejected."""
+    rate: Floats
+    opened: int
+    """Machines that ever had a VM stand before this index."""
+    peak_machines: int
+    """The most machines with VMs at once."""
+    rejects: int
+    raised: int = 0
+    """Requests whose rate a guard raised, and below those for which it found no safe machine."""
+    unsafe: int = 0
+
+    @property
+    def s_cores(self) -> float | None:
+        """Share of the requested cores that was not reserved; rejected requests count as reserved (§3).
+
+        None without any requested core.
+        """
+        return self._saved(np.ones(self.week.requests))
+
+    @property
+    def s_core_hours(self) -> float | None:
+        """The same weighted by the hours each VM is there within the week."""
+        end = np.minimum(self.week.departure, self.scenario.hours)[self.week.warm :]
+        return self._saved((end - self.week.arrival[self.week.warm :]).astype(np.float64))
+
+    def _saved(self, weights: Floats) -> float | None:
+        asked = slice(self.week.warm, None)
+        cores = self.week.cores[asked] * weights
+        rates = np.where(self.machine[asked] >= 0, self.rate[asked], 1.0)
+        total = float(cores.sum())
+        return 1.0 - float((rates * cores).sum()) / total if total > 0.0 else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Risk:
+    """How likely a week's machines run hot, without sampling."""
+
+    placement: Placement
+    by_hour: Floats
+    """Chance of any hot machine, (hours,)."""
+    by_machine: Floats
+    """Chance of each machine in each hour, (hours, opened machines)."""
+    c_hot_r: float
+    """Chance that so many hours as break the promise have a hot machine."""
+
+    @property
+    def pm_hot_r(self) -> float:
+        """The same for the worst single machine."""
+        limit = self.placement.scenario.violation_hours
+        columns = np.ascontiguousarray(self.by_machine.T)
+        return max((float(count_at_least(column, limit)) for column in columns if column.any()), default=0.0)
+
+    @property
+    def expected_hot_hours(self) -> float:
+        """Expected hours of the week with a hot machine."""
+        return float(self.by_hour.sum())
+
+
+@compiled
+def _play(
+    copies: Copies,
+    weeks: Weeks,
+    cluster: Cluster,
+    guard: Guard,
+    tables: Tables,
+    warm: bool,
+    rates: Floats,
+    by_hour: Floats,
+    by_machine: Floats,
+    keep: bool,
+) -> float:
+    """Play one week at the rates of each hour (hours, N) and return the chance that the promise is broken."""
+    state = one(copies, 0)
+    clear(state, cluster, 0, np.uint64(0))
+    books = state.books[0]
+    if warm:
+        prefill(state, weeks, cluster, guard, tables)
+    for t in range(by_hour.shape[0]):
+        books.hour = t
+        depart(state, weeks, cluster, guard, tables)
+        place(state, weeks, cluster, guard, tables, rates[t])
+        by_hour[t] = assess_hour(state, cluster, tables)
+        if keep:
+            by_machine[t, : books.opened] = state.chance[: books.opened]
+    return count_at_least(by_hour, cluster.violation_hours)
+
+
+@dataclass(slots=True, eq=False)
+class Assessor:
+    """Assesses rates on one week again and again, in the same memory."""
+
+    scenario: Scenario
+    week: Week
+    start: str = "cold"
+    moments: Moments | None = None
+    rho: float = 0.0
+    guard: Guard | None = None
+    weeks: Weeks = field(init=False)
+    cluster: Cluster = field(init=False)
+    tables: Tables = field(init=False)
+    copies: Copies = field(init=False)
+    _by_hour: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_start(self.start)
+        scenario = self.scenario
+        self.guard = unguarded(scenario) if self.guard is None else self.guard
+        if self.guard.posterior:
+            raise BadInput("guard", "posterior", "beliefs come from usage: sample whole episodes instead")
+        moments = moments_of(scenario.mu, scenario.sd) if self.moments is None else self.moments
+        self.weeks, self.cluster = stack(scenario, [self.week]), cluster_layout(scenario)
+        self.tables = Tables(*moments, self.rho)
+        vms = self.weeks.cores.shape[1]
+        self.copies = empty_copies(1, scenario.subscribers, vms, self.cluster, self.guard)
+        self._by_hour = np.zeros(scenario.hours)
+
+    def c_hot_r(self, rates: Floats) -> float:
+        """Return the chance that the promise is broken at rates (N,) by subscriber, or (hours, N)."""
+        return self._run(rates, self._by_hour, np.zeros((0, 0)))
+
+    def rejects(self) -> int:
+        """Return the rejected VMs of the last run."""
+        return int(self.copies.books["rejects"][0])
+
+    def assess(self, rates: Floats) -> Risk:
+        """Return placement and risk at rates (N,) or (hours, N)."""
+        by_hour = np.zeros(self.scenario.hours)
+        by_machine = np.zeros((self.scenario.hours, self.scenario.machines))
+        c_hot_r = self._run(rates, by_hour, by_machine)
+        placed = placement_of(self.scenario, self.week, self.copies, 0)
+        return Risk(placed, by_hour, np.ascontiguousarray(by_machine[:, : placed.opened]), c_hot_r)
+
+    def _run(self, rates: Floats, by_hour: Floats, by_machine: Floats) -> float:
+        hours, subscribers = self.scenario.hours, self.scenario.subscribers
+        given = np.ascontiguousarray(np.broadcast_to(np.asarray(rates, dtype=np.float64), (hours, subscribers)))
+        if not np.all((given > 0.0) & (given <= 1.0)):
+            raise BadInput("rates", given.min(axis=0).tolist(), "give rates above 0 and up to 1")
+        guard, warm, keep = self.guard, self.start == "warm", by_machine.size > 0
+        assert guard is not None
+        args = (self.copies, self.weeks, self.cluster, guard, self.tables, warm, given, by_hour, by_machine, keep)
+        return float(_play(*args))
+
+
+def check_start(start: str) -> None:
+    """Raise BadInput unless the start is cold or warm."""
+    if start not in STARTS:
+        raise BadInput("start", start, "choose cold or warm")
+
+
+def placement_of(scenario: Scenario, week: Week, copies: Copies, i: int) -> Placement:
+    """Return where a copy's week put its VMs so far."""
+    books, count = copies.books[i], len(week.ids)
+    return Placement(
+        scenario,
+        week,
+        copies.machine[i, :count].copy(),
+        copies.rate[i, :count].copy(),
+        *(int(books[name]) for name in ("opened", "peak", "rejects", "raised", "unsafe")),
+    )
+
+
+def assess(
+    scenario: Scenario,
+    week: Week,
+    rates: Floats,
+    *,
+    start: str = "cold",
+    moments: Moments | None = None,
+    rho: float = 0.0,
+    guard: Guard | None = None,
+) -> Risk:
+    """Return the risk of a week at rates by subscriber (N,), or by hour and subscriber (hours, N).
+
+    moments: of one VM's usage, else of the scenario's profile. Raises BadInput.
+    """
+    return Assessor(scenario, week, start, moments, rho, guard).assess(rates)

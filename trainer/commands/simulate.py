@@ -138,10 +138,10 @@ def autoscaling(
 
     Nothing is rented. The same options and seed give the same figures to the last digit.
     """
+    from simulator.workloads.named import workload_of
     from trainer.plots import check_plot_file, draw
     from trainer.policies.registry import policy_of
     from trainer.simulate import play, write_steps
-    from trainer.workloads import workload_of
     from trainer.worlds import world_of
 
     if plot is not None:

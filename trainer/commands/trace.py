@@ -56,8 +56,8 @@ def make(
 
     The same text makes the same file. `simulate --workload FILE.csv` plays it.
     """
+    from simulator.workloads.named import workload_of
     from simulator.workloads.saved import save_trace
-    from trainer.workloads import workload_of
 
     trace = workload_of(workload)
     generator, seed, parameters = origin(workload)

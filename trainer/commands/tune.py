@@ -12,6 +12,7 @@ import typer
 
 from agent.commands.options import JsonOption, examples, print_json
 from domain.errors import BadInput
+from trainer.commands import tune_admission
 
 if TYPE_CHECKING:
     from domain.workload import Trace
@@ -48,9 +49,8 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
         help="Find the best setting of a rule, honestly: tuned on some seeds, reported on others.",
     )
-    # With a callback `autoscaling` stays a word of its own, however few worlds there are.
-    tune.callback()(lambda: None)
     tune.command("autoscaling", epilog=EPILOG)(autoscaling)
+    tune.command("admission", epilog=tune_admission.EPILOG)(tune_admission.admission)
     app.add_typer(tune, name="tune")
 
 
@@ -117,7 +117,7 @@ def autoscaling(
 
 def _traces(workload: str, config: SimulationConfig) -> Callable[[int], Trace]:
     """Return the trace of a seed: a new one for the workloads that vary by seed, else always the same."""
-    from trainer.workloads import workload_of
+    from simulator.workloads.named import workload_of
 
     widest = max(config.cores)
     if workload in SEEDED:

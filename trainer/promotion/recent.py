@@ -19,8 +19,8 @@ from domain.errors import BadInput
 from domain.fleet import Fleet
 from domain.workload import Trace, make_trace
 from simulator.reference import SimulationConfig, preset
+from simulator.workloads.named import workload_of
 from trainer.evaluation.suite import Case
-from trainer.workloads import workload_of
 
 FAMILY = "recent"
 MINUTE_S, DAY_S = 60.0, 86_400.0

@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 import pytest
 
 from simulator.reference import SimulationConfig
+from simulator.workloads.named import workload_of
 from tests.trainer.simulate.conftest import Simulate
 from trainer.plots import draw
 from trainer.policies.registry import policy_of
 from trainer.simulate import Run, play
-from trainer.workloads import workload_of
 
 
 @pytest.fixture

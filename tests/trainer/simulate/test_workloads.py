@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput, TraceError
+from simulator.workloads.named import workload_names, workload_of
 from simulator.workloads.saved import save_trace
 from simulator.workloads.swf import SwfOptions, read_swf
 from simulator.workloads.synthetic import (
@@ -17,7 +18,6 @@ from simulator.workloads.synthetic import (
     train_text,
 )
 from tests.trainer.simulate.conftest import Simulate
-from trainer.workloads import workload_names, workload_of
 
 SWF = "; header\n1 0 0 120 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n2 7200 5 60 1 -1 -1 1 -1 -1 1 1 1 1 1 1 -1 -1\n"
 

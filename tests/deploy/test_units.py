@@ -77,6 +77,13 @@ def settings(directory: Path) -> dict[str, str]:
     }
 
 
+def command(unit: str, directive: str) -> list[str]:
+    """Return what systemd would run, as the unit has it."""
+    text = (ROOT / "deploy" / "systemd" / f"trimtab-{unit}.service").read_text("utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{directive}=")]
+    return line.partition("=")[2].split()
+
+
 on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter's call numbers are those of x86-64")
 
 
@@ -97,7 +104,7 @@ def test_the_sandbox_of_these_tests_refuses_what_systemd_would(tmp_path: Path) -
 
 
 @on_x86_64
-def test_the_daemon_starts_turns_and_ends_in_the_sandbox(tmp_path: Path) -> None:
+def test_the_daemon_starts_turns_reloads_and_ends_in_the_sandbox(tmp_path: Path) -> None:
     with Supervisor(str(tmp_path / "notify")) as supervisor:
         environ = settings(tmp_path / "state") | supervisor.environ
         daemon = subprocess.Popen(
@@ -105,6 +112,10 @@ def test_the_daemon_starts_turns_and_ends_in_the_sandbox(tmp_path: Path) -> None
         )
         try:
             assert supervisor.until("READY", 30.0)["STATUS"].startswith("observe; ")
+            reload = [word.replace("$MAINPID", str(daemon.pid)) for word in command("agent", "ExecReload")]
+            subprocess.run(reload, check=True)
+            with pytest.raises(subprocess.TimeoutExpired):
+                daemon.wait(timeout=1.0)
             daemon.send_signal(signal.SIGTERM)
             _, log = daemon.communicate(timeout=15.0)
         finally:

@@ -26,6 +26,7 @@ MIN_SAMPLE_SHARE = 0.5
 """A VM with less than this share of the samples due in a minute is left out (autoscaler specification §13: 3 of 6)."""
 
 FRESH_BUSY_S = 60.0
+EXPECTED_JOB_CORE_S = 120.0
 MEAN_DECIMALS = 7
 _BUSY = VM_COLUMNS.index(VmMetric.BUSY_CORES)
 
@@ -39,7 +40,8 @@ class AggregationSettings:
     long after its first report. limits: coverage, boot deadline, minimum lifetime and cool-down lengths are the
     rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue"). submitted_late: the count
     of submitted jobs comes from CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
-    whichever is named, so that an idle one behind a newer one at work does not count as idle for long.
+    whichever is named, so that an idle one behind a newer one at work does not count as idle for long. job_core_s:
+    core-seconds of a job for obs-v2 until the job source has reported one.
     """
 
     limits: RailLimits = field(default_factory=RailLimits)
@@ -50,6 +52,7 @@ class AggregationSettings:
     needed: tuple[str, ...] = ("cpu", "queue")
     submitted_late: bool = False
     removes_newest: bool = False
+    job_core_s: float = EXPECTED_JOB_CORE_S
 
     @property
     def min_samples(self) -> int:
@@ -212,7 +215,7 @@ class Aggregator:
             ram_mean=ram_mean if ram_known else None,
             ram_p90=ram_p90 if ram_known else None,
             obs7=tuple(seven.tolist()) if complete else None,
-            obs_v2=_extended(fleet, folds, queue, settings.limits, seven) if complete and queue else None,
+            obs_v2=_extended(fleet, folds, queue, settings, seven) if complete and queue else None,
         )
 
     def _age_s(self, fleet: Fleet, folds: tuple[GroupFold, ...], now: float) -> float | None:
@@ -243,11 +246,16 @@ def _coverage(folds: tuple[GroupFold, ...]) -> float:
 
 
 def _extended(
-    fleet: Fleet, folds: tuple[GroupFold, ...], queue: QueueSnapshot, limits: RailLimits, seven: Vector
+    fleet: Fleet, folds: tuple[GroupFold, ...], queue: QueueSnapshot, settings: AggregationSettings, seven: Vector
 ) -> tuple[float, ...] | None:
-    """Return obs-v2; None while jobs wait whose size or age nobody reports."""
-    if queue.waiting and (queue.job_core_s is None or queue.oldest_wait_s is None):
+    """Return obs-v2; None while jobs wait whose age nobody reports.
+
+    Of the size of a job nothing is known until the first one has finished: till then it is the expected one, so that
+    the first burst of an episode is met by the policy and not by waiting.
+    """
+    if queue.waiting and queue.oldest_wait_s is None:
         return None
+    limits, job_core_s = settings.limits, settings.job_core_s if queue.job_core_s is None else queue.job_core_s
     groups = [fold.snapshot for fold in folds]
     if any(group.busy_cores is None for group in groups):
         return None
@@ -268,7 +276,7 @@ def _extended(
         np.array([max(group.cooldown_out_s, group.cooldown_in_s) for group in groups]),
         max(limits.cooldown_out_s, limits.cooldown_in_s),
         queue.waiting,
-        queue.waiting * (queue.job_core_s or 0.0),
+        queue.waiting * job_core_s,
         fleet.max_cores,
         (queue.oldest_wait_s or 0.0) if queue.waiting else 0.0,
         lost,

@@ -105,7 +105,7 @@ class LearnedPolicy:
         extended = self.model.card.observation == "obs-v2"
         vector = snapshot.obs_v2 if extended else snapshot.obs7
         if vector is None:
-            lacking = ", ".join(snapshot.absent) or "the size or age of the waiting jobs, or who is busy"
+            lacking = ", ".join(snapshot.absent) or "the age of the waiting jobs, or who is busy"
             raise InputAbsent(f"the learned policy needs the whole {self.model.card.observation}; absent: {lacking}")
         return np.array([vector], dtype=np.float32)
 

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from agent.aggregate import EXPECTED_JOB_CORE_S
 from agent.decide import DecisionInputs, decide
 from agent.policies.fallback import Models, Proposer, evaluate_directly
 from agent.rails.base import RailLimits
-from agent.state import Controls, LoopState
+from agent.state import Controls, Cooldown, LoopState
 from domain.decisions import Mode
 from domain.fleet import Fleet
+from domain.observations.autoscale import Vector, obs_v2
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot
 from domain.workload import Trace
 from simulator.reference import FleetView, Simulation, SimulationConfig, preset
@@ -47,11 +49,12 @@ class Counterfactual:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a fleet's decisions depend on besides measurements: its limits, and when a VM is idle for long."""
+    """What a fleet's decisions depend on besides measurements: limits, when a VM is idle for long, a job's size."""
 
     fleet: Fleet
     limits: RailLimits
     idle_s: float
+    job_core_s: float = EXPECTED_JOB_CORE_S
 
 
 def world_of(fleet: Fleet, initial: tuple[int, ...]) -> SimulationConfig:
@@ -144,6 +147,29 @@ def snapshot_of(settled: Settled, view: FleetView) -> Snapshot:
     )
 
 
+def _extended(settled: Settled, simulation: Simulation, view: FleetView, cooldowns: tuple[Cooldown, ...]) -> Vector:
+    """Return obs-v2 as the agent has it: jobs as long as those that have finished, and the cool-downs of its rails."""
+    queue, limits = view.queue, settled.limits
+    job_core_s = settled.job_core_s if queue.mean_job_core_s is None else queue.mean_job_core_s
+    left = [
+        max((c.remaining_s(view.now_s) for c in cooldowns if c.group == group.key), default=0.0)
+        for group in settled.fleet.groups
+    ]
+    return obs_v2(
+        simulation.observe(),
+        view.ready,
+        view.booting,
+        view.maximum,
+        np.array(left),
+        max(limits.cooldown_out_s, limits.cooldown_in_s),
+        queue.waiting,
+        queue.waiting * job_core_s,
+        settled.fleet.max_cores,
+        queue.oldest_wait_s,
+        float(simulation.observe_v2()[-1]),
+    )
+
+
 def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
     return float(values.mean()) if values.size else None
 
@@ -171,7 +197,7 @@ def run_agent(
         snapshot = replace(
             snapshot_of(settled, view),
             obs7=tuple(simulation.observe().tolist()),
-            obs_v2=tuple(simulation.observe_v2().tolist()),
+            obs_v2=tuple(_extended(settled, simulation, view, state.cooldowns).tolist()),
         )
         inputs = DecisionInputs(
             decision_id=f"{settled.fleet.name}-{state.decisions + 1}",

@@ -223,7 +223,9 @@ class DryRun:
         ledger, managed = agent.ports.ledger, agent.ports.fleets[0]
         journal = ledger.journal(limit=EVERYTHING)
         decisions = ledger.decisions(FLEET, limit=EVERYTHING)
-        settled = Settled(settings.fleet(FLEET), managed.limits, managed.aggregation.idle_s)
+        settled = Settled(
+            settings.fleet(FLEET), managed.limits, managed.aggregation.idle_s, managed.aggregation.job_core_s
+        )
         horizon_s = self._options.minutes * TICK_S
         with self._screen.comparing():
             seed, models = self._options.seed, agent.models

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.queue_fold import growth
-from tests.aggregate.scene import Scene, running
+from domain.observations.autoscale import obs_v2_names
+from domain.snapshot import Snapshot
+from tests.aggregate.scene import FLEET, Scene, running
 
 
 def test_the_last_reading_of_the_minute_counts() -> None:
@@ -167,3 +169,30 @@ def test_last_busy_is_the_last_minute_in_which_something_waited_or_ran() -> None
     assert scene.state.last_busy_at == busy
     scene.minute(queue={"waiting": 1, "running": 0})
     assert scene.state.last_busy_at == busy + 120
+
+
+def test_until_the_job_source_tells_the_size_of_a_job_the_extended_observation_takes_the_expected_one() -> None:
+    scene = Scene()
+    scene.settings = replace(scene.settings, job_core_s=240.0)
+    scene.place("s", running("i-1"))
+    waiting = {"waiting": 40, "running": 2, "submitted_total": 42, "oldest_wait_seconds": 30}
+    queued = obs_v2_names(2).index("queued_fleet_hours")
+
+    def minute(**reported: float) -> Snapshot:
+        return scene.minute({"i-1": 50.0}, waiting | reported)
+
+    first = minute()
+    assert first.queue is not None
+    assert first.queue.job_core_s is None
+    assert first.obs_v2 is not None
+    assert first.obs_v2[queued] == pytest.approx(40 * 240.0 / (3600.0 * FLEET.max_cores))
+    for later in (minute(job_core_seconds=90.0), minute()):
+        assert later.obs_v2 is not None
+        assert later.obs_v2[queued] == pytest.approx(40 * 90.0 / (3600.0 * FLEET.max_cores))
+
+
+def test_without_the_age_of_the_oldest_job_there_is_no_extended_observation_while_jobs_wait() -> None:
+    scene = Scene()
+    scene.place("s", running("i-1"))
+    assert scene.minute({"i-1": 50.0}, {"waiting": 1, "running": 2, "submitted_total": 3}).obs_v2 is None
+    assert scene.minute({"i-1": 50.0}, {"waiting": 0, "running": 2, "submitted_total": 3}).obs_v2 is not None

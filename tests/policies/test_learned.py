@@ -106,7 +106,7 @@ def test_many_changes_are_chosen_type_by_type_and_reach_as_far_as_there_is_room(
 def test_the_extended_observation_is_taken_where_the_card_says_so(tmp_path: Path) -> None:
     policy = LearnedPolicy(load_model(write_model(tmp_path, hidden=4, observation="obs-v2")))
     assert "type2.cooldown_ratio 0.25" in policy.decide(FLEET, snapshot(), {})[0].detail
-    with pytest.raises(InputAbsent, match="needs the whole obs-v2; absent: the size or age of the waiting jobs"):
+    with pytest.raises(InputAbsent, match="needs the whole obs-v2; absent: the age of the waiting jobs"):
         policy.decide(FLEET, snapshot(obs_v2=None), {})
 
 

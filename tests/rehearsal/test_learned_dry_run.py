@@ -58,6 +58,21 @@ def test_the_reckoning_sets_learned_policy_and_queue_rule_beside_each_other(
     assert names("learned") == [rules[1], rules[0], rules[2]]
 
 
+def test_a_learned_policy_is_simulated_knowing_of_jobs_what_the_agent_knows(
+    settings: Callable[[], Settings], tmp_path: Path
+) -> None:
+    """Until a job has finished it goes by the expected size, and whatever jobs there are it sees the same."""
+    path = write_model(tmp_path, 2, hidden=8, scale=1.0, limits=LIMITS, observation="obs-v2", action_set="act-multi")
+
+    def cost(job_core_s: float, service_s: float) -> float:
+        settled = Settled(settings().fleet(FLEET), RailLimits(), 120.0, job_core_s)
+        trace = make_trace("burst", [0.0] * 60, [service_s] * 60)
+        return run_agent(f"model:{path}", settled, trace, (1, 0, 0), 900.0, 0, ModelShelf(tmp_path)).cost
+
+    assert cost(120.0, 5000.0) == cost(120.0, 9000.0)
+    assert cost(120.0, 5000.0) != cost(12_000.0, 5000.0)
+
+
 def test_a_learned_policy_is_simulated_with_its_observations_and_masks(
     settings: Callable[[], Settings], tmp_path: Path
 ) -> None:

@@ -95,13 +95,19 @@ class PolicyValueNetwork(nn.Module):
         """Return weights [A + 1, H] and biases [A + 1] of both heads together: logits, then value."""
         return torch.cat([self.policy.weight, self.value.weight]), torch.cat([self.policy.bias, self.value.bias])
 
-    def unroll(self, observations: Tensor, starts: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def unroll(
+        self, observations: Tensor, starts: Tensor, memory: Memory, *, value_apart: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Return logits [T, B, A] and values [T, B] with gradients.
 
         observations [T, B, F]; starts [T, B], 1 where an episode starts (the memory is dropped there); memory [B, H]
         before the first step. Only one unroll of a size may wait for its gradient at a time: buffers are reused.
+        value_apart: the value's gradient stops at its head.
         """
-        both = nn.functional.linear(self.trunk.unroll(self._scaled(observations), starts, memory), *self.head())
+        output = self.trunk.unroll(self._scaled(observations), starts, memory)
+        if value_apart:
+            return self.policy(output), self.value(output.detach()).squeeze(-1)
+        both = nn.functional.linear(output, *self.head())
         return both[..., :-1], both[..., -1]
 
     def step(self, observations: Tensor, memory: Memory) -> tuple[Tensor, Tensor, Memory]:

@@ -1,7 +1,8 @@
 """Proximal policy optimisation of a recurrent policy on the simulated autoscaler (autoscaler specification §10).
 
-Read top to bottom: advantages, the loss, one update, the loop. What may be set is in `trainer.configuration`, networks
-are in `trainer.networks`, experience comes from `trainer.rollout`, the worlds from `trainer.tasks`.
+Read top to bottom: the loss, one update, the loop. What may be set is in `trainer.configuration`, networks are in
+`trainer.networks`, experience comes from `trainer.rollout`, advantages from `trainer.returns`, the worlds from
+`trainer.tasks`.
 """
 
 from __future__ import annotations
@@ -23,35 +24,24 @@ from simulator.reference import SimulationConfig
 from trainer.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
 from trainer.configuration import PPOConfig, configuration
 from trainer.dagger import follow
+from trainer.foresight import Foresight
 from trainer.held_out import HeldOut, Judge
 from trainer.imitation import imitate
 from trainer.networks import Memory, PolicyValueNetwork
 from trainer.parallel import ALONE, Crew, run_together
 from trainer.progress import Progress
 from trainer.recurrence import fast_products
+from trainer.returns import advantages
 from trainer.reward_scale import RewardScale
-from trainer.rollout import NEVER, Collector, Doubles, Ended, Experience, Floats, Plan, Worlds, to_device
+from trainer.rollout import NEVER, Collector, Doubles, Ended, Experience, Plan, Worlds, to_device
 from trainer.tasks import TRAINING_SEED, MakeWorlds, Task, kernel_worlds, task_of
 
 __all__ = ["PPOConfig", "Trained", "Training", "configuration", "train"]
 
 SEEDS_PER_RUN = 10_000_000
 """Room for the seeds of the episodes of one worker of one run."""
-
-
-def advantages(made: Experience, rewards: Floats, gamma: float, gae_lambda: float) -> Floats:
-    """Return the generalised advantage estimates [T, B] of scaled rewards.
-
-    An episode that ended has no value after it; one that was cut short has its estimated value.
-    """
-    found = np.zeros_like(rewards)
-    going, after = np.zeros_like(made.last_values), made.last_values
-    for t in range(rewards.shape[0] - 1, -1, -1):
-        goes_on = 1.0 - made.dones[t]
-        surprise = rewards[t] + gamma * (goes_on * after + made.bootstraps[t]) - made.values[t]
-        going = surprise + gamma * gae_lambda * goes_on * going
-        found[t], after = going, made.values[t]
-    return found
+CRITIC_LAST = 0.2
+"""Share of its first rate that a critic with foresight learns at in the end."""
 
 
 KL = 3
@@ -144,6 +134,7 @@ class Training:
             teach = follow if config.imitation_rounds else imitate
             teach(config, self.task, self.network)
         self.optimiser = self._fresh_optimiser()
+        self._critic = Foresight(self._judge.sizes[0], config.seed) if config.foresight else None
         self._scale = RewardScale(np.zeros(self._copies))
         self._collector = self._enter(0)
         self.best_cost: float | None = None
@@ -186,7 +177,10 @@ class Training:
             time_price=self._step_price(stage.config),
             scales=stage.scales,
         )
-        collector = Collector(self._worlds(stage.config, stage.traces, self._copies), self.network, plan, self._rng)
+        if self._critic is not None:
+            self._critic.enter(stage.config, stage.traces, stage.scales, config.most_episode_steps)
+        worlds = self._worlds(stage.config, stage.traces, self._copies)
+        collector = Collector(worlds, self.network, plan, self._rng, self._critic)
         collector.advance(config.warm_steps)
         return collector
 
@@ -223,7 +217,7 @@ class Training:
         for name, parameter in self.network.named_parameters():
             parameter.requires_grad_(not frozen or name.startswith("value."))
         sums, parts = np.zeros(5), 0
-        for chosen in self._minibatches():
+        for chosen in () if frozen and self._critic else self._minibatches():
             told = self._descend(
                 {name: tensor[:, chosen] for name, tensor in whole.items()},
                 tuple(kept[chosen] for kept in made.memory),
@@ -236,6 +230,10 @@ class Training:
         unexplained = np.var(gained) / max(float(np.var(gained + made.values)), 1e-12)
         names = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/clipped")
         figures = dict(zip(names, (sums / max(parts, 1)).tolist(), strict=True))
+        if self._critic is not None and made.told is not None:
+            rate = config.critic_rate * (max(self._left, CRITIC_LAST) if config.anneal_rate else 1.0)
+            returns, epochs = gained + made.values, config.critic_epochs
+            figures["loss/critic"] = self._critic.learn(made.observations, made.told, returns, epochs, rate, self._rng)
         return figures | {"policy/minibatches": float(parts), "value/explained": float(1.0 - unexplained)}
 
     def _minibatches(self) -> Iterator[Tensor]:
@@ -249,7 +247,8 @@ class Training:
         config = self.config
         if config.anneal_entropy:
             config = replace(config, entropy_coefficient=config.entropy_coefficient * self._left)
-        logits, values = self.network.unroll(part["observations"], part["starts"], memory)
+        seen, starts = part["observations"], part["starts"]
+        logits, values = self.network.unroll(seen, starts, memory, value_apart=config.foresight)
         parted = loss(config, clip, part, logits, values)
         told = self._crew.mean(parted.figures())
         if stoppable and config.target_kl and told[KL] > config.target_kl:
@@ -315,6 +314,7 @@ class Training:
             "best_cost": self.best_cost,
             "counts": [self.updates, self.restarts, self._at_stage, self._evaluated_at],
             "scale": asdict(self._scale),
+            "critic": None if self._critic is None else self._critic.state(),
             "collector": self._collector.state(),
             "rank": self._crew.rank,
         }
@@ -328,6 +328,8 @@ class Training:
         self.optimiser.load_state_dict(deepcopy(state["optimiser"]))
         self.best_weights, self.best_cost = dict(state["best_weights"]), state["best_cost"]
         self._scale = RewardScale(**state["scale"])
+        if self._critic is not None:
+            self._critic.restore(state["critic"])
         if state["rank"] == self._crew.rank:
             # A worker without a state of its own begins new episodes.
             self._collector.restore(state["collector"])

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer.foresight import TOLD, Foresight
 from trainer.networks import Memory, PolicyValueNetwork
 from trainer.pointwise import compiled
 
@@ -80,7 +81,8 @@ class Experience:
 
     observations [T, B, F]; starts [T, B]: 1 where an episode starts; actions [T, B, heads]; masks [T, B, heads, C];
     log_probs, rewards, values [T, B]; dones [T, B]: 1 where the step ended an episode; bootstraps [T, B]: the value
-    after a step that cut an episode short, else 0; last_values [B]; memory [B, H] before the first step.
+    after a step that cut an episode short, else 0; last_values [B]; memory [B, H] before the first step; told
+    [T, B, TOLD]: what a critic with foresight was told, none without one.
     """
 
     observations: Floats
@@ -94,6 +96,7 @@ class Experience:
     bootstraps: Floats
     last_values: Floats
     memory: Memory
+    told: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +151,16 @@ choose = compiled(_choose)
 class Collector:
     """Steps B worlds with a network and records what happened; episodes follow each other without a break."""
 
-    def __init__(self, worlds: Worlds, network: PolicyValueNetwork, plan: Plan, rng: np.random.Generator) -> None:
-        """Begin an episode in every copy."""
-        self._worlds, self._network, self._plan, self._rng = worlds, network, plan, rng
+    def __init__(
+        self,
+        worlds: Worlds,
+        network: PolicyValueNetwork,
+        plan: Plan,
+        rng: np.random.Generator,
+        critic: Foresight | None = None,
+    ) -> None:
+        """Begin an episode in every copy. critic: estimates the values in place of the network."""
+        self._worlds, self._network, self._plan, self._rng, self._critic = worlds, network, plan, rng, critic
         heads, batch = plan.heads, plan.batch
         self._heads, self._choices = heads, worlds.n_actions // heads
         self._jobs = np.maximum(np.asarray(plan.jobs, dtype=np.float64), 1.0)
@@ -196,6 +206,7 @@ class Collector:
             bootstraps=np.zeros((T, B), dtype=np.float32),
             last_values=np.empty(B, dtype=np.float32),
             memory=self.memory(),
+            told=None if self._critic is None else np.empty((T, B, TOLD), dtype=np.float32),
         )
         costs: list[float] = []
         lengths: list[int] = []
@@ -203,6 +214,9 @@ class Collector:
             made.observations[t], made.starts[t] = self._observations, self._starts
             made.masks[t] = self._masks()
             answer = self._answer()
+            if self._critic is not None and made.told is not None:
+                made.told[t] = self._critic.told(self._traces, self._elapsed)
+                answer[:, -1] = self._critic.values(self._observations, made.told[t])
             made.rewards[t], ended, truncated = self._step(answer, made.masks[t])
             made.actions[t], made.log_probs[t], made.values[t] = self._actions, self._log_probs, self._values
             made.dones[t] = ended
@@ -235,6 +249,8 @@ class Collector:
 
     def _peek(self) -> Floats:
         """Return the values [B] of the present observations, leaving the memory as it is."""
+        if self._critic is not None:
+            return self._critic.values(self._observations, self._critic.told(self._traces, self._elapsed))
         memory = self.memory()
         values = self._answer()[:, -1].copy()
         self._remember(memory)

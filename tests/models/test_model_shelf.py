@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from agent.shipped.index import shipped_models
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
 from tests.models.making import ADD_M, ADD_S, NOTHING, preferring, promote
+from trainer.configuration import configuration
 
 TYPES = (VmType("m5a.large", 2, 8.0, 0.2), VmType("m5a.xlarge", 4, 16.0, 0.4), VmType("m5a.2xlarge", 8, 32.0, 0.8))
 
@@ -81,6 +83,19 @@ def test_every_model_that_comes_along_is_whole_and_says_what_it_is_for() -> None
     for model in shipped_models():
         assert load_model(model.path).name == model.sha256
         assert model.trained_for
+
+
+def test_the_policy_trained_as_published_comes_along_and_is_nobodys_default() -> None:
+    *preferred, last = shipped_models()
+    assert last.name == "published"
+    card = load_model(last.path).card
+    assert (card.observation, card.action_set, card.network, card.hidden_size) == ("obs-7", "act-7", "lstm", 128)
+    assert not card.masked
+    settings = card.training["config"]
+    assert settings == asdict(
+        configuration("published", task="train-text", seed=settings["seed"], total_steps=1_000_000)
+    )
+    assert ModelShelf(None).resolve("learned", fleet()) in {f"learned:{model.sha256}" for model in preferred}
 
 
 def test_an_index_that_cannot_be_read_is_named(tmp_path: Path) -> None:

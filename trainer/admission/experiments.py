@@ -86,11 +86,11 @@ def ordering(preset: str) -> Experiment:
     """Zeroth, first and second moment rules without prior observations (§13.4 a, c, d)."""
     ladders = (
         _ladder("zeroth", preset, [f"zeroth:{cores}" for cores in ZEROTH]),
-        _ladder("first", preset, [f"first:{cores}" for cores in FIRST]),
-        second(preset, 0, name="second"),
+        _ladder("first", preset, [f"first:{cores}{COARSE}" for cores in FIRST]),
+        second(preset, 0, COARSE, name="second"),
     )
     pairs = (("first", "zeroth"), ("second", "zeroth"), ("second", "first"))
-    return Experiment("ordering", "The ladder of rules, 0 observations", ladders, pairs, judged="second:2.2")
+    return Experiment("ordering", "The ladder of rules, 0 observations", ladders, pairs, judged=f"second:2.2{COARSE}")
 
 
 def observations(preset: str) -> Experiment:

@@ -12,6 +12,7 @@ import typer
 
 from agent.commands.options import JsonOption, examples, print_json
 from domain.errors import BadInput
+from trainer.commands import evaluate_admission
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -57,9 +58,8 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
         help="Measure policies against each other on held-out traces.",
     )
-    # With a callback `autoscaling` stays a word of its own, however few worlds there are.
-    evaluate.callback()(lambda: None)
     evaluate.command("autoscaling", epilog=EPILOG)(autoscaling)
+    evaluate.command("admission", epilog=evaluate_admission.EPILOG)(evaluate_admission.admission)
     app.add_typer(evaluate, name="evaluate")
 
 

@@ -61,7 +61,14 @@ class FitReport:
             "window_h": histories.window_h,
             "grid_h": histories.grid_h,
             "arrival_rate": self.arrival_rate,
-            "core_hours": float(histories.core_hours.sum()),
+            "machine_hours": table.machine_hours,
+            "core_hours": table.core_hours,
+            "fitted": {
+                "cores_activated": int(histories.activated.sum()),
+                "cores_ended": int(histories.ended.sum()),
+                "dead": int(histories.dead.sum()),
+                "shutdowns": int(histories.shut_down.sum()),
+            },
             "size_classes": CLASS_STARTS,
             "facts": asdict(self.facts),
             "fits": {

@@ -61,6 +61,16 @@ class VmTable:
     rejected: dict[str, Rejected]
     """By reason, only those that occurred."""
 
+    @property
+    def machine_hours(self) -> float:
+        """Hours that all machines ran inside the window."""
+        return float((self.deleted_s - self.created_s).sum()) / 3600.0
+
+    @property
+    def core_hours(self) -> float:
+        """Hours that all cores ran inside the window."""
+        return float((self.cores * (self.deleted_s - self.created_s)).sum()) / 3600.0
+
 
 class _Numbering:
     """Numbers texts in order of appearance, a batch at a time."""

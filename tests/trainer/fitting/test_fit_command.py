@@ -54,6 +54,8 @@ def test_a_fit_writes_a_preset_that_can_be_played(table: Path, tmp_path: Path) -
     assert found["fits"]["empirical-bayes"]["population"]["power"] == fit.population.power
     assert set(found["fits"]) == {"empirical-bayes", "two-step"}
     assert found["facts"]["cores_activated"] * found["fitted_deployments"] == pytest.approx(found["machines"], rel=0.05)
+    assert found["fitted"]["dead"] == pytest.approx(found["facts"]["dead_share"] * found["fitted_deployments"])
+    assert found["fitted"]["cores_activated"] <= found["machines"]
     arguments = ("simulate", "admission", "--preset", str(preset), "--policy", "zeroth:4000", "--years", "0.02")
     played = data(CliRunner().invoke(app, [*arguments, "--json"]))
     assert played["preset"] == "mine"

@@ -30,6 +30,7 @@ def test_rows_become_columns_and_deployments_numbers(tmp_path: Path) -> None:
     assert table.deleted_s.tolist() == [600, 900, 900]
     assert table.cores.tolist() == [2, 16, 1]
     assert (table.deployments, table.subscriptions, table.lines, table.rejected) == (2, 1, 3, {})
+    assert (table.machine_hours, table.core_hours) == pytest.approx((1500 / 3600, (300 * 2 + 900 * 16 + 300) / 3600))
 
 
 def test_a_packed_table_is_the_same(tmp_path: Path) -> None:

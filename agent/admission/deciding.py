@@ -93,7 +93,6 @@ def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: 
     )
     three = rules.moments in (Moments.AB, Moments.AB_FAST)
     by_mean, by_variance = book.largest(k, TOP)
-    amounts = (0.0, 0.0) if unsafe >= 0 else (float(newcomer.mean[k]), float(newcomer.variance[k]))
     peak = int(np.argmax(sums.mean))
     return Verdict(
         reason,
@@ -108,8 +107,8 @@ def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: 
         cantelli(at.expected, at.sd * at.sd, float(rules.capacity_cores)),
         _tail(sums, k, float(rules.capacity_cores)) if three else None,
         tuple(dict.fromkeys(band for band, small in zip(bands_of(horizons_h), marginal, strict=True) if small)),
-        _merged(by_mean, deployment_id, amounts[0]),
-        _merged(by_variance, deployment_id, amounts[1]),
+        _merged(by_mean, [] if unsafe >= 0 else [(deployment_id, float(newcomer.mean[k]))]),
+        _merged(by_variance, [] if unsafe >= 0 else [(deployment_id, float(newcomer.variance[k]))]),
     )
 
 
@@ -167,8 +166,8 @@ def _tail(sums: _Sums, k: int, limit: float) -> float:
     return sgamma_tail(float(sums.mean[k]), max(float(sums.variance[k]), 0.0), float(sums.third[k]), limit)
 
 
-def _merged(found: list[tuple[str, float]], deployment_id: str, amount: float) -> tuple[Contributor, ...]:
-    ordered = sorted([*found, (deployment_id, amount)], key=lambda pair: -pair[1])
+def _merged(found: list[tuple[str, float]], more: list[tuple[str, float]]) -> tuple[Contributor, ...]:
+    ordered = sorted([*found, *more], key=lambda pair: -pair[1])
     return tuple(Contributor(name, part) for name, part in ordered[:TOP])
 
 

@@ -16,6 +16,8 @@ import structlog
 from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
 from agent.admission.clusters import Clusters, clusters_of
+from agent.admission.gate import Gate
+from agent.admission.gate_start import gate_of, gated
 from agent.aggregate import AggregationSettings, Aggregator
 from agent.inputs import collectors_of
 from agent.leader import Leadership, LeaseLeader, SoleLeader
@@ -78,6 +80,7 @@ class Agent:
     clock: Clock
     models: ModelShelf
     clusters: Clusters
+    gate: Gate | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -93,7 +96,10 @@ class Agent:
                 return watch(now, self.ports)
             if epoch != self.ports.epoch:
                 self._take_over(epoch)
-            return run_tick(now, self.ports)
+            report = run_tick(now, self.ports)
+            if self.gate is None:
+                return report
+            return gated(self.gate, report, epoch, [managed.fleet for managed in self.ports.fleets])
 
     def adopt(self, settings: Settings) -> None:
         """Manage the fleets of these settings from the next turn on; LedgerError when that must be tried again."""
@@ -158,7 +164,8 @@ def assembled(
         poller.start()
         stack.callback(poller.stop)
         clusters = clusters_of(settings, ledger, clock)
-        yield Agent(settings, ports, leadership, store, listener, poller, session, clock, models, clusters)
+        gate = gate_of(settings, session, ledger, clusters)
+        yield Agent(settings, ports, leadership, store, listener, poller, session, clock, models, clusters, gate)
 
 
 def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) -> Ledger:
@@ -191,7 +198,8 @@ def leadership_of(settings: Settings, ledger: Ledger, clock: Clock) -> Leadershi
 
 def check_region(settings: Settings, session: AwsSession) -> None:
     """Raise ConfigurationError when there is something to manage and no region to look for it."""
-    if (settings.fleets or settings.discovery.enabled) and session.region is None:
+    gates = any(cluster.tagged_groups for cluster in settings.clusters.values())
+    if (settings.fleets or settings.discovery.enabled or gates) and session.region is None:
         remedy = "give the AWS region of the fleets, such as eu-west-1; neither it nor the AWS chain names one"
         raise ConfigurationError([Mistake("TRIMTAB_AWS__REGION", "(not set)", remedy)])
 

@@ -100,13 +100,18 @@ class Gate:
         group = turn.groups.get(record.group)
         deployment = self._clusters[record.cluster].deployment(record.deployment_id)
         over = deployment is None or deployment.stage is Stage.GONE
-        if over and (group is None or group.desired <= record.before):
+        if over and (group is None or group.desired <= record.before) and not self._ended(record):
             detail = f"{record.group} was admitted, but what was set aside for it has lapsed: ask again"
             after = replace(record, step=Step.MARKING, answer=refused(Reason.ADMISSION_LAPSED))
             self._journal.write(turn, after, Effect(after, Reason.ADMISSION_LAPSED, detail))
             self._mark(turn, after)
             return
         self._took(turn, record, self._effects.follow(record, group, observed, turn.now))
+
+    def _ended(self, record: GroupRecord) -> bool:
+        """Return whether we told the cluster ourselves that an admission came to nothing, before a crash."""
+        told = end_event(record.deployment_id, record.at).event_id
+        return bool(self._ledger.admission.events(record.cluster, [told]))
 
     def _took(self, turn: GateTurn, record: GroupRecord, effect: Effect) -> None:
         """Record what came of bringing a group to its size; when that is over, go on to its tags."""

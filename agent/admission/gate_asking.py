@@ -18,14 +18,20 @@ def is_pending(group: ClusterGroup) -> bool:
     return group.tags.get(ADMISSION) == PENDING and not group.deleting
 
 
-def asked_by(group: ClusterGroup, reader: ClusterReader) -> Asked:
-    """Return what a pending group asks for; BadInput says what is wrong with it, CloudError that AWS did not answer."""
+def vms_wanted(group: ClusterGroup) -> int:
+    """Return the size that a pending group asks for; BadInput when its tag holds none that it could have."""
     text = group.tags.get(REQUESTED, "")
     vms = int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER else 0
     if vms < 1:
         raise BadInput(f"tag {REQUESTED}", text, "give the number of VMs that the group is to have, 1 or more")
     if vms > group.maximum:
         raise BadInput(f"tag {REQUESTED}", vms, f"the group's maximum is {group.maximum}: raise it, or ask for less")
+    return vms
+
+
+def asked_by(group: ClusterGroup, reader: ClusterReader) -> Asked:
+    """Return what a pending group asks for; BadInput says what is wrong with it, CloudError that AWS did not answer."""
+    vms = vms_wanted(group)
     vm_types, cores = reader.launched_cores(group.name)
     if len(vm_types) != 1 or vm_types[0] not in cores:
         shown = ", ".join(vm_types) or "none that its launch template names"

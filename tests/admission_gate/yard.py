@@ -12,8 +12,8 @@ from typing import Any
 
 from agent.admission.deployments import Deployment
 from agent.admission.gate import Gate
-from agent.admission.gate_terms import GateTerms
 from agent.admission.gate_records import GroupRecord
+from agent.admission.gate_terms import GateTerms
 from agent.admission.records import AdmissionDecision, DeploymentEvent
 from agent.admission.rules import ClusterRules, PolicyKind
 from agent.admission.service import AdmissionService
@@ -96,9 +96,7 @@ class Yard:
             start_within_s=self.plan.start_within_s,
         )
         self.service = AdmissionService(rules, self.ledger.admission, self.clock)
-        self.gate = Gate(
-            self.session, self.ledger, {CLUSTER: self.service}, {CLUSTER: self.plan.terms}, self.mode
-        )
+        self.gate = Gate(self.session, self.ledger, {CLUSTER: self.service}, {CLUSTER: self.plan.terms}, self.mode)
 
     def restart(self, mode: Mode | None = None) -> None:
         self.session.close()
@@ -146,9 +144,9 @@ class Yard:
             self.world.control.ready_now(name)
         return name
 
-    def ask(self, name: str, vms: object, **about: Any) -> str:
+    def ask(self, name: str, wanted: object, **about: Any) -> str:
         """Make a group that asks to come in with so many VMs."""
-        tags = {"trimtab:admission": "pending", "trimtab:requested": str(vms), **about.pop("tags", {})}
+        tags = {"trimtab:admission": "pending", "trimtab:requested": str(wanted), **about.pop("tags", {})}
         return self.group(name, tags=tags, **about)
 
     def tag(self, name: str, **tags: str) -> None:

@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 
+from agent.admission.gate import Gate
+from agent.admission.gate_records import ADMISSION, DECISION
+from agent.admission.gate_terms import GateTerms
+from agent.admission.rules import ClusterRules, PolicyKind
+from agent.admission.service import AdmissionService
 from agent.alarms.book import Alarm, Severity
 from agent.alarms.delivery import SnsTopic
 from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted
 from collectors.queue import QueueDepthCollector
 from domain.decisions import Mode, Reason
 from domain.fleet import Fleet
+from domain.rules.admission.population import POPULATIONS
 from tests.deploy.policies import grants, permission
 from tests.loop.world import AGENT_KEY, OWNER_KEY, World
 from tests.preflight.looking import look, tag
@@ -75,6 +81,38 @@ def discover_and_look(world: World, mode: Mode) -> None:
     look(world, mode, DISCOVERY__ENABLED="true")
 
 
+def admit(world: World, mode: Mode) -> None:
+    """Turn the gate before a group that fits and one that does not, once with a quota, once with a reservation."""
+    world.control.set_quota("L-1216C47A", 8.0)
+    machines = world._client("ec2")
+    held = machines.create_capacity_reservation(
+        InstanceType="m5a.large", InstancePlatform="Linux/UNIX", AvailabilityZone="us-east-1a", InstanceCount=2
+    )["CapacityReservation"]["CapacityReservationId"]
+    terms = {"quota": GateTerms(quota_code="L-1216C47A"), "held": GateTerms(reservation_id=held)}
+    for name in terms:
+        for wanted in (1, 9):
+            tags = {"trimtab:cluster": name, "trimtab:admission": "pending", "trimtab:requested": str(wanted)}
+            world.owner.create_auto_scaling_group(
+                AutoScalingGroupName=f"{name}-{wanted}",
+                LaunchTemplate={"LaunchTemplateName": world.plan.groups[0].name, "Version": "$Latest"},
+                MinSize=0,
+                MaxSize=10,
+                DesiredCapacity=0,
+                AvailabilityZones=["us-east-1a"],
+                Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+            )
+    rules = {
+        name: ClusterRules(name, 8, POPULATIONS["T"], PolicyKind.ZEROTH, threshold_cores=1_000.0) for name in terms
+    }
+    services = {name: AdmissionService(rules[name], world.ledger.admission, world.agent_clock) for name in terms}
+    gate = Gate(world.session, world.ledger, services, terms, mode)
+    for _ in range(3):
+        world.clock.advance(60.0)
+        gate.turn(world.agent_clock.now(), world.ports.epoch)
+    answers = {} if mode is Mode.OBSERVE else {name: [d.admit for d in services[name].newest()] for name in terms}
+    assert answers in ({}, {"quota": [False, True], "held": [False, True]})
+
+
 def permissions_used(world: World) -> set[str]:
     return {permission(call["service"], call["operation"]) for call in world.calls} - NO_PERMISSION_NEEDED
 
@@ -87,6 +125,7 @@ def acting(make_world: Callable[..., World]) -> World:
     collect(world)
     alarm(world)
     discover_and_look(world, Mode.ACT)
+    admit(world, Mode.ACT)
     return world
 
 
@@ -102,6 +141,7 @@ def observing(make_world: Callable[..., World]) -> World:
     interrupt(world)
     collect(world)
     discover_and_look(world, Mode.OBSERVE)
+    admit(world, Mode.OBSERVE)
     assert [call for call in world.calls[calls:] if call["mutating"]] == []
     world.observed_from = calls  # type: ignore[attr-defined]
     return world
@@ -131,12 +171,25 @@ def test_act_holds_all_of_observe() -> None:
     assert {grant.action for grant in grants("observe")} <= {grant.action for grant in grants("act")}
 
 
-def test_a_group_is_changed_only_where_its_tag_names_a_fleet() -> None:
+def test_a_group_is_changed_only_where_its_tag_names_a_fleet_or_a_cluster() -> None:
+    of_fleets = {"StringLike": {"autoscaling:ResourceTag/trimtab:fleet": "*"}}
+    of_clusters = {"StringLike": {"autoscaling:ResourceTag/trimtab:cluster": "*"}}
     changing = [grant for grant in grants("act") if grant.action in CHANGES_A_GROUP]
-    assert {grant.action for grant in changing} == CHANGES_A_GROUP
+    assert {grant.action for grant in changing if grant.condition == of_fleets} == CHANGES_A_GROUP
+    assert {grant.action for grant in changing if grant.condition == of_clusters} == {"autoscaling:SetDesiredCapacity"}
+    assert len(changing) == len(CHANGES_A_GROUP) + 1
     for grant in changing:
-        assert grant.condition == {"StringLike": {"autoscaling:ResourceTag/trimtab:fleet": "*"}}
         assert [resource.partition(":autoScalingGroup:")[1] for resource in grant.resources] == [":autoScalingGroup:"]
+
+
+def test_tags_are_written_only_on_groups_of_a_cluster_and_only_those_that_answer() -> None:
+    (tagging,) = [grant for grant in grants("act") if "Tags" in grant.action]
+    assert tagging.action == "autoscaling:CreateOrUpdateTags"
+    assert tagging.condition == {
+        "StringLike": {"autoscaling:ResourceTag/trimtab:cluster": "*"},
+        "ForAllValues:StringEquals": {"aws:TagKeys": [ADMISSION, DECISION]},
+    }
+    assert [resource.partition(":autoScalingGroup:")[1] for resource in tagging.resources] == [":autoScalingGroup:"]
 
 
 @pytest.mark.parametrize("mode", ["observe", "act"])
@@ -149,8 +202,10 @@ def test_only_what_aws_cannot_scope_reaches_every_resource(mode: str) -> None:
         "autoscaling:DescribeLifecycleHooks",
         "autoscaling:DescribeScalingActivities",
         "cloudwatch:GetMetricData",
+        "ec2:DescribeCapacityReservations",
         "ec2:DescribeInstanceTypes",
         "ec2:DescribeInstances",
         "ec2:DescribeLaunchTemplateVersions",
+        "servicequotas:GetServiceQuota",
     }
     assert {grant.action for grant in grants(mode) if "*" in grant.action} == set()

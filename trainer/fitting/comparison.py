@@ -64,8 +64,8 @@ def facts_of(histories: Histories | Lives) -> Facts:
     )
 
 
-def compare(histories: Histories, population: Population, *, simulated: int = 50_000, seed: int = 1) -> Comparison:
-    """Simulate a population in the table's window and return its facts; the seed is not the one of the fit."""
+def compare(histories: Histories, population: Population, *, simulated: int = 50_000, seed: int = 2**40) -> Comparison:
+    """Simulate a population in the table's window and return its facts; take a seed that the fit has not used."""
     drawn = drawn_from(population, uniforms(simulated, seed), window_hours(histories, simulated, seed), seed)
     lives = lives_of(drawn, population.lifetimes)
     return Comparison(facts_of(lives), cramer_von_mises(histories.peak, lives.peak), lives.peak)

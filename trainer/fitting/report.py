@@ -19,6 +19,8 @@ from trainer.fitting.vm_table import VmTable, read_vm_table
 
 METHODS = ("empirical-bayes", "two-step")
 START = Population(0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 0.7, 20.0)
+COMPARISON_SEEDS = 2**40
+"""Comparisons take random numbers that neither a fit nor a made table with a usual seed has used."""
 Told = Callable[[str, int, int], None]
 """Is told the step, what of it is done and what there is of it; 0 where that is not known."""
 
@@ -108,8 +110,7 @@ def fit_table(
 
 
 def _fitted(method: str, fit: MarginalFit | TwoStepFit, histories: Histories, simulated: int, seed: int) -> Fitted:
-    # Compared on random numbers that the fit has not seen.
-    comparison = compare(histories, fit.population, simulated=simulated, seed=seed + 1)
+    comparison = compare(histories, fit.population, simulated=simulated, seed=COMPARISON_SEEDS + seed)
     details = {name: value for name, value in asdict(fit).items() if name not in ("population", "distance")}
     if isinstance(fit, TwoStepFit):
         details["distance_minimised"] = fit.distance

@@ -1,7 +1,11 @@
 """The price of uncertainty: total variance, caps, labels, and prices that follow what is seen."""
 
+import contextlib
+import io
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,3 +161,12 @@ def test_wrong_mixtures_and_hours_are_refused_by_field() -> None:
         hourly_price(TARIFF, 1, -1.0)
     with pytest.raises(BadInput, match=r"^cores is "):
         hourly_price(TARIFF, math.nan, 1.0)
+
+
+def test_the_users_page_shows_what_its_lines_print() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "admission-payment.md").read_text("utf-8")
+    (code,), (printed,) = (re.findall(rf"^```{kind}\n(.*?)^```", page, re.M | re.S) for kind in ("python", "text"))
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        exec(compile(code, "admission-payment.md", "exec"), {})
+    assert shown.getvalue() == printed

@@ -266,7 +266,7 @@ def _filtered(
         for k in range(min(books.opened + 1, cluster.machines)):
             free = state.free_cores[k]
             if (
-                free < least
+                free < least - placement.TOLERANCE
                 and state.refused[k] != row
                 and free >= rate * c - placement.TOLERANCE
                 and state.free_memory[k] >= memory

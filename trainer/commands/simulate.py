@@ -11,7 +11,7 @@ import typer
 
 from agent.commands.options import JsonOption, duration_text, examples, print_json
 from domain.errors import BadInput
-from trainer.commands import simulate_admission
+from trainer.commands import simulate_admission, simulate_oversubscription
 
 if TYPE_CHECKING:
     from simulator.reference import SimulationConfig
@@ -75,6 +75,9 @@ def register(app: typer.Typer) -> None:
     simulate.callback()(lambda: None)
     simulate.command("autoscaling", epilog=EPILOG)(autoscaling)
     simulate.command("admission", epilog=simulate_admission.EPILOG)(simulate_admission.admission)
+    simulate.command("oversubscription", epilog=simulate_oversubscription.EPILOG)(
+        simulate_oversubscription.oversubscription
+    )
     app.add_typer(simulate, name="simulate")
 
 

@@ -21,11 +21,17 @@ def best_fit(
 ) -> int:
     """Return the machine, of the first `machines`, with the least free cores that takes the VM; -1 where none does.
 
-    assigned: the cores to be reserved. Ties go to the lowest index (oversubscription specification §2).
+    assigned: the cores to be reserved. Ties go to the lowest index (oversubscription
+    specification §2); free cores closer than the tolerance are a tie, or rounding would decide.
     """
     best, least = -1, np.inf
     for k in range(machines):
         free = free_cores[k]
-        if free < least and free >= assigned - TOLERANCE and free_memory[k] >= memory and free_network[k] >= network:
+        if (
+            free < least - TOLERANCE
+            and free >= assigned - TOLERANCE
+            and free_memory[k] >= memory
+            and free_network[k] >= network
+        ):
             best, least = k, free
     return best

@@ -1,0 +1,1 @@
+"""Oversubscription: policies, how they are judged, and how the learned one is trained."""

@@ -1,0 +1,208 @@
+"""Plays a policy on a task and judges it: saved cores, machines, hot hours sampled and assessed (specification §3)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.errors import BadInput
+from domain.rules.oversubscription.risk import count_at_least
+from domain.rules.oversubscription.verdict import satisfied
+from simulator.oversubscription.batch import OversubscriptionBatch
+from simulator.oversubscription.sampling import Sampled, sample
+from simulator.oversubscription.single import OversubscriptionSimulation
+from simulator.oversubscription.usage import UsageModel, usage_of
+from simulator.oversubscription.weekly import Assessor, Placement
+from trainer.oversubscription.policies.base import OversubscriptionPolicy, Plan, Task
+
+Floats = NDArray[np.float64]
+Told = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """One hour of a week as it was placed."""
+
+    hour: int
+    machines_used: int
+    cores_requested: float
+    """Of all VMs there, and reserved for them."""
+    cores_reserved: float
+    chance: float
+    """Of any hot machine."""
+    rates: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """How a policy did on a task. Where it decides by usage, the placement and hours are those of the first episode."""
+
+    policy: str
+    task: Task
+    model: UsageModel
+    placement: Placement
+    sampled: Sampled
+    by_hour: Floats | None
+    """Chance of a hot machine by hour, where the placement is the same in every episode."""
+    s_cores: float | None
+    peak_machines: float
+    rates: Floats
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the figures for JSON; rates are fractions."""
+        drawn, limit, placed = self.sampled, self.sampled.limit, self.placement
+        analytic = None if self.by_hour is None else count_at_least(self.by_hour, limit)
+        return {
+            "scenario": self.task.scenario.name,
+            "week": self.task.week.name,
+            "start": self.task.start,
+            "policy": self.policy,
+            "alpha": self.task.alpha,
+            "usage": self.model.text,
+            "episodes": drawn.episodes,
+            "s_cores": self.s_cores,
+            "s_core_hours": placed.s_core_hours,
+            "pm_hot_r": drawn.pm_hot_r,
+            "c_hot_r": drawn.c_hot_r,
+            "c_hot_r_upper_95": drawn.c_hot_r_upper,
+            "c_hot_r_analytic": analytic,
+            "satisfied": {f"{alpha:g}": kept for alpha, kept in satisfied(drawn.c_hot_r).items()},
+            "satisfied_by_machine": {f"{alpha:g}": kept for alpha, kept in satisfied(drawn.pm_hot_r).items()},
+            "keeps_alpha": bool(1.0 - drawn.c_hot_r >= self.task.alpha),
+            "mean_hot_hours": float(drawn.hot_hours.mean()),
+            "mean_hot_machine_hours": float(drawn.hot_machine_hours.mean()),
+            "hot_severity": drawn.severity,
+            "expected_hot_hours_analytic": None if self.by_hour is None else float(self.by_hour.sum()),
+            "peak_machines": self.peak_machines,
+            "rejects": placed.rejects,
+            "raised": placed.raised,
+            "unsafe": placed.unsafe,
+            "requests": placed.week.requests,
+            "requested_cores": placed.week.requested_cores,
+            "mean_rates": self.rates.mean(axis=0).tolist(),
+        }
+
+    def hours(self) -> list[Hour]:
+        """Return the week hour by hour."""
+        placed, there = self.placement, self.placement.machine >= 0
+        rows = []
+        for t in range(self.task.scenario.hours):
+            alive = there & (placed.week.arrival <= t) & (placed.week.departure > t)
+            cores = placed.week.cores[alive]
+            rows.append(
+                Hour(
+                    t,
+                    len(np.unique(placed.machine[alive])),
+                    float(cores.sum()),
+                    float((cores * placed.rate[alive]).sum()),
+                    float("nan") if self.by_hour is None else float(self.by_hour[t]),
+                    tuple(self.rates[t].tolist()),
+                )
+            )
+        return rows
+
+
+def judge(
+    policy: OversubscriptionPolicy,
+    task: Task,
+    *,
+    usage: str = "gauss",
+    episodes: int = 300,
+    seed: int = 0,
+    told: Told = lambda _, __: None,
+) -> Judged:
+    """Play a policy and judge it on episodes seed, seed + 1, ... ; told: episodes done, of how many. Raises BadInput.
+
+    A policy that decides by requests and time alone is placed once, and only the usage is drawn anew; one that
+    decides by usage plays every episode.
+    """
+    if episodes < 1:
+        raise BadInput("episodes", episodes, "give at least one")
+    model, plan = usage_of(usage, task.scenario, task.week), policy.plan(task)
+    if plan.guard is not None and plan.guard.posterior:
+        return _each_episode(policy.name, task, model, plan, episodes, seed, told)
+    placement, by_hour, rates = _placed(task, model, plan)
+    seeds = np.arange(seed, seed + episodes)
+    sampled = sample(placement, model, seeds)
+    told(episodes, episodes)
+    peak = float(placement.peak_machines)
+    return Judged(policy.name, task, model, placement, sampled, by_hour, placement.s_cores, peak, rates)
+
+
+def _placed(task: Task, model: UsageModel, plan: Plan) -> tuple[Placement, Floats, Floats]:
+    """Return where the plan puts the VMs, the chance of a hot machine by hour, and the rates that were asked for."""
+    if plan.schedule is not None:
+        assessor = Assessor(task.scenario, task.week, task.start, model.moments, model.rho, plan.guard)
+        risk = assessor.assess(plan.schedule)
+        return risk.placement, risk.by_hour, plan.schedule
+    options: dict[str, Any] = {"usage": model, "cost": "analytic", "observation": plan.observation}
+    simulation = OversubscriptionSimulation(task.scenario, task.week, start=task.start, guard=plan.guard, **options)
+    simulation.reset()
+    chances, rates, over = [], [], False
+    while not over:
+        rates.append(_chosen(plan, simulation))
+        _, _, chance, over, _, _ = simulation.step_rates(rates[-1])
+        chances.append(chance)
+    return simulation.placement(), np.array(chances), np.array(rates)
+
+
+def _chosen(plan: Plan, simulation: OversubscriptionSimulation) -> Floats:
+    if plan.schedule is not None:
+        row: Floats = plan.schedule[simulation.hour]
+        return row
+    if plan.choose is None:
+        raise BadInput("policy", "plan", "give a schedule or a function that chooses")
+    return plan.choose(simulation)
+
+
+def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes: int, seed: int, told: Told) -> Judged:
+    """Play every episode, as what is seen of the usage changes where VMs go."""
+    scenario = task.scenario
+    options: dict[str, Any] = {"usage": model, "cost": "sampled", "observation": plan.observation}
+    simulation = OversubscriptionSimulation(scenario, task.week, start=task.start, guard=plan.guard, **options)
+    batch: OversubscriptionBatch = simulation.batch
+    threshold, limit = scenario.threshold, scenario.violation_hours
+    hot_hours, hot_machine_hours = (np.zeros(episodes, np.int64) for _ in range(2))
+    violations, excess = np.zeros(scenario.machines, np.int64), np.zeros(episodes)
+    saved, peaks = np.zeros(episodes), np.zeros(episodes)
+    first: Placement | None = None
+    rates: list[Floats] = []
+    for e in range(episodes):
+        simulation.reset(seed + e)
+        by_machine = np.zeros(scenario.machines, np.int64)
+        over = False
+        while not over:
+            asked = _chosen(plan, simulation)
+            if e == 0:
+                rates.append(asked)
+            over = simulation.step_rates(asked)[3]
+            hot = batch.hot[0]
+            by_machine += hot
+            excess[e] += (batch.usage[0][hot] / threshold - 1.0).sum()
+        placed = simulation.placement()
+        first = placed if first is None else first
+        hot_hours[e], hot_machine_hours[e] = batch.books(0)["hot_hours"], by_machine.sum()
+        violations += by_machine >= limit
+        saved[e], peaks[e] = placed.s_cores or 0.0, placed.peak_machines
+        told(e + 1, episodes)
+    assert first is not None
+    sampled = Sampled(limit, hot_hours, violations, hot_machine_hours, excess)
+    s_cores = None if first.s_cores is None else float(saved.mean())
+    return Judged(name, task, model, first, sampled, None, s_cores, float(peaks.mean()), np.array(rates))
+
+
+def write_hours(judged: Judged, path: Path) -> None:
+    """Write the week hour by hour as CSV."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        names = [f"rate_{n}" for n in range(judged.task.scenario.subscribers)]
+        writer.writerow(["hour", "machines_used", "cores_requested", "cores_reserved", "chance_hot", *names])
+        for row in judged.hours():
+            figures = (row.machines_used, f"{row.cores_requested:g}", f"{row.cores_reserved:.6g}", f"{row.chance:.6g}")
+            writer.writerow([row.hour, *figures, *(f"{rate:.6g}" for rate in row.rates)])

@@ -1,0 +1,189 @@
+"""The best constant rate of each subscriber: a multi-start search on the analytic risk engine (§12.1, §12.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from domain.errors import BadInput
+from simulator.oversubscription.weekly import Assessor
+from trainer.oversubscription.policies.base import Floats, Plan, Task
+
+EVALUATIONS = 4_000
+"""Assessments of one search."""
+IDLE_ROUNDS = 200
+Levels = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found: rates (N,), the saved share of the cores, the worst risk, and what it took."""
+
+    rates: Floats
+    s_cores: float
+    risk: float
+    evaluations: int
+    feasible: bool
+
+
+@dataclass(slots=True)
+class _Search:
+    assessors: Sequence[Assessor]
+    actions: Floats
+    shares: Floats
+    """Share of the requested cores by subscriber."""
+    cap: float
+    known: dict[Levels, float] = field(default_factory=dict)
+
+    def risk(self, levels: Levels) -> float:
+        if levels not in self.known:
+            worst, rates = 0.0, self.actions[list(levels)]
+            for assessor in self.assessors:
+                worst = max(worst, 1.0 if worst > self.cap else assessor.c_hot_r(rates))
+                # A week with rejected requests is no week that anybody wants.
+                worst = 1.0 if assessor.rejects() else worst
+            self.known[levels] = worst
+        return self.known[levels]
+
+    def reserved(self, levels: Levels) -> float:
+        return float(self.shares @ self.actions[list(levels)])
+
+
+def optimise(
+    assessors: Sequence[Assessor],
+    alpha: float,
+    *,
+    cap: float | None = None,
+    evaluations: int = EVALUATIONS,
+    seed: int = 0,
+    told: Callable[[str], None] = lambda _: None,
+) -> Found:
+    """Return the constant rates that save most cores with the risk of every given week at most 1 - alpha, or `cap`.
+
+    From safe rates the search lowers one subscriber after the other, by most cores saved per risk added, then makes
+    exchanges: one down, another up. It begins anew, from rates with some raised at random, until the evaluations are
+    spent. Without any safe rates the answer is 1.0 for all, not feasible. Raises BadInput.
+    """
+    if not 0.0 < alpha < 1.0:
+        raise BadInput("alpha", alpha, "give a required probability between 0 and 1, such as 0.95")
+    scenario = assessors[0].scenario
+    shares = np.zeros(scenario.subscribers)
+    for assessor in assessors:
+        week = assessor.week
+        np.add.at(shares, week.subscriber[week.warm :], week.cores[week.warm :])
+    shares /= max(float(shares.sum()), 1e-12)
+    search = _Search(assessors, np.array(scenario.actions), shares, 1.0 - alpha if cap is None else cap)
+    draws = np.random.default_rng(seed)
+    top = len(scenario.actions) - 1
+    safest: Levels = (top,) * scenario.subscribers
+    if search.risk(safest) > search.cap:
+        return Found(search.actions[list(safest)], 0.0, search.risk(safest), len(search.known), False)
+    best, start = safest, safest
+    for level in range(top):
+        if search.risk((level,) * scenario.subscribers) <= search.cap:
+            start = (level,) * scenario.subscribers
+            break
+    idle = 0
+    while len(search.known) < evaluations and idle < IDLE_ROUNDS:
+        before = len(search.known)
+        found = _climb(search, start, evaluations, draws)
+        if search.reserved(found) < search.reserved(best) - 1e-12:
+            best = found
+            told(f"{1.0 - search.reserved(best):.2%} saved at risk {search.risk(best):.2%}")
+        start = _shaken(best, top, draws)
+        if search.risk(start) > search.cap:
+            start = best
+        # A few subscribers have few rates: the search is over when nothing new comes up.
+        idle = idle + 1 if len(search.known) == before else 0
+    return Found(search.actions[list(best)], 1.0 - search.reserved(best), search.risk(best), len(search.known), True)
+
+
+def _shaken(levels: Levels, top: int, draws: np.random.Generator) -> Levels:
+    """Return levels of which some are raised, and one may be lowered, at random."""
+    changed = list(levels)
+    for n in draws.permutation(len(changed))[: max(1, min(len(changed) // 3, 4))]:
+        changed[n] = min(top, changed[n] + int(draws.integers(1, 3)))
+    if draws.random() < 0.5:
+        n = int(draws.integers(len(changed)))
+        changed[n] = max(0, changed[n] - 1)
+    return tuple(changed)
+
+
+def _climb(search: _Search, start: Levels, evaluations: int, draws: np.random.Generator) -> Levels:
+    """Return rates that no single step down and no exchange of two improves, or what the evaluations allow."""
+    at = start
+    while len(search.known) < evaluations:
+        lower = _lowered(search, at, draws)
+        lower = lower if lower is not None else _exchanged(search, at, evaluations)
+        if lower is None:
+            return at
+        at = lower
+    return at
+
+
+def _lowered(search: _Search, at: Levels, draws: np.random.Generator) -> Levels | None:
+    """Return the best single step down, None where every one is unsafe: most saved per risk, with some chance."""
+    best, merit = None, -1.0
+    now = search.risk(at)
+    for n, level in enumerate(at):
+        if level == 0:
+            continue
+        step = (*at[:n], level - 1, *at[n + 1 :])
+        risk = search.risk(step)
+        if risk <= search.cap:
+            gain = search.reserved(at) - search.reserved(step)
+            worth = gain / (max(risk - now, 0.0) + 1e-4) * draws.uniform(0.5, 1.0)
+            if worth > merit:
+                best, merit = step, worth
+    return best
+
+
+def _exchanged(search: _Search, at: Levels, evaluations: int) -> Levels | None:
+    """Return the first safe exchange, those that save most tried first: one or two steps down against some up."""
+    base, top, steps = search.reserved(at), len(search.actions) - 1, []
+    for i, down in enumerate(at):
+        for j, up in enumerate(at):
+            if i == j:
+                continue
+            for by, back in ((1, 1), (2, 1), (1, 2), (3, 1), (2, 2)):
+                if down - by >= 0 and up + back <= top:
+                    changed = list(at)
+                    changed[i], changed[j] = down - by, up + back
+                    gain = base - search.reserved(tuple(changed))
+                    if gain > 1e-9:
+                        steps.append((gain, tuple(changed)))
+    for _, step in sorted(steps, reverse=True):
+        if search.risk(step) <= search.cap:
+            return step
+        if len(search.known) >= evaluations:
+            return None
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StaticOptimum:
+    """The best constant rates for the task's own week and start, or for several weeks together (§12.5)."""
+
+    name: str
+    alpha: float | None = None
+    """Required probability; the task's when None."""
+    weeks: tuple[str, ...] = ()
+    """Weeks that must all be safe; the task's own when empty."""
+    cap: float | None = None
+    """Largest allowed risk of any of them, 1 - alpha when None."""
+    evaluations: int = EVALUATIONS
+
+    def search(self, task: Task) -> Found:
+        """Return what the search finds for a task."""
+        scenario = task.scenario
+        weeks = [scenario.week(name) for name in self.weeks] or [task.week]
+        assessors = [Assessor(scenario, week, task.start) for week in weeks]
+        alpha = task.alpha if self.alpha is None else self.alpha
+        return optimise(assessors, alpha, cap=self.cap, evaluations=self.evaluations, told=task.told)
+
+    def plan(self, task: Task) -> Plan:
+        """Return the rates that the search finds, for every hour."""
+        rates = self.search(task).rates
+        return Plan(np.broadcast_to(rates, (task.scenario.hours, rates.size)).copy())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from agent.group_fold import GroupFold, fold_group
-from agent.queue_fold import begins_episode, queue_snapshot
+from agent.queue_fold import EPISODE_GAP_S, begins_episode, queue_snapshot
 from agent.rails.base import RailLimits
 from agent.roster import GroupRoster
 from agent.series import ABSENT_ROW, VM_COLUMNS, SeriesStore
@@ -41,7 +41,8 @@ class AggregationSettings:
     rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue"). submitted_late: the count
     of submitted jobs comes from CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
     whichever is named, so that an idle one behind a newer one at work does not count as idle for long. job_core_s:
-    core-seconds of a job for obs-v2 until the job source has reported one.
+    core-seconds of a job for obs-v2 until the job source has reported one. episode_gap_s: an idle stretch at the
+    minimum fleet, or a gap, so long ends a live episode.
     """
 
     limits: RailLimits = field(default_factory=RailLimits)
@@ -53,6 +54,7 @@ class AggregationSettings:
     submitted_late: bool = False
     removes_newest: bool = False
     job_core_s: float = EXPECTED_JOB_CORE_S
+    episode_gap_s: float = EPISODE_GAP_S
 
     @property
     def min_samples(self) -> int:
@@ -102,7 +104,7 @@ class Aggregator:
             )
             for group in fleet.groups
         )
-        queue, state = self._queue(fleet, folds, state, start, end)
+        queue, state = self._queue(fleet, folds, state, start, end, settings.episode_gap_s)
         if queue is not None and settings.submitted_late:
             queue = replace(queue, submitted_is_late=True)
         snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
@@ -147,7 +149,7 @@ class Aggregator:
         return found
 
     def _queue(
-        self, fleet: Fleet, folds: tuple[GroupFold, ...], state: LoopState, start: float, end: float
+        self, fleet: Fleet, folds: tuple[GroupFold, ...], state: LoopState, start: float, end: float, gap_s: float
     ) -> tuple[QueueSnapshot | None, LoopState]:
         """Return the queue over the minute and the state with the episode's counters brought up to it."""
         groups = [fold.snapshot for fold in folds]
@@ -158,7 +160,7 @@ class Aggregator:
         busy = queue is not None and queue.waiting + queue.running > 0
         if queue is None:
             busy = any((group.busy_cores or 0.0) > 0.0 for group in groups)
-        if state.last_bin_end != end and begins_episode(state, start, end, busy, at_minimum):
+        if state.last_bin_end != end and begins_episode(state, start, end, busy, at_minimum, gap_s):
             queue, submitted = queue_snapshot(self._store, fleet.name, start, end, state, 0.0)
             state = replace(state, memory={}, shadow_memory={})
         return queue, replace(

@@ -101,10 +101,12 @@ def queue_snapshot(
     return snapshot, submitted
 
 
-def begins_episode(state: LoopState, start: float, end: float, busy: bool, at_minimum: bool) -> bool:
+def begins_episode(
+    state: LoopState, start: float, end: float, busy: bool, at_minimum: bool, gap_s: float = EPISODE_GAP_S
+) -> bool:
     """Return whether (start, end] belongs to a new episode; `busy` says whether something waited or ran in it."""
-    if state.last_bin_end is not None and end - state.last_bin_end > EPISODE_GAP_S:
+    if state.last_bin_end is not None and end - state.last_bin_end > gap_s:
         return True
     if state.last_busy_at is None or not at_minimum:
         return False
-    return (start if busy else end) - state.last_busy_at >= EPISODE_GAP_S
+    return (start if busy else end) - state.last_busy_at >= gap_s

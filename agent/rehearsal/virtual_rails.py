@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from agent.queue_fold import EPISODE_GAP_S
 from agent.rails.base import RailLimits
 from domain.errors import BadInput
 from simulator.reference import SimulationConfig
@@ -21,6 +22,7 @@ class RailSet:
     report. idle_more_s: added to the time after which a VM counts as idle for long. drains: whether removed VMs finish
     their jobs, the one with the least to lose first, instead of going at once, the newest first. measured_before:
     whether rules on CPU decide at once, by what the first VMs measured before; if not, once a minute has passed.
+    episode_gap_s: so long idle at the minimum, a fleet begins a new live episode, with an empty memory.
     """
 
     limits: RailLimits
@@ -29,6 +31,7 @@ class RailSet:
     idle_more_s: float
     drains: bool
     measured_before: bool
+    episode_gap_s: float
 
     def world(self, config: SimulationConfig) -> SimulationConfig:
         """Return the simulated world under these rails; it has no cool-down of its own, for the rails keep it."""
@@ -62,12 +65,22 @@ PAPER = RailSet(
     idle_more_s=60.0,
     drains=False,
     measured_before=False,
+    episode_gap_s=float(UNLIMITED),
 )
 """Bounds, minimum and cool-down only. A minute is decided on at its very end, from one reading taken then: the world
 in which `trimtab simulate` plays the training presets, so that the two can be compared. A VM found idle by the only
-reading of a minute may have fallen idle anywhere in it, hence a minute more until it counts as idle for long."""
+reading of a minute may have fallen idle anywhere in it, hence a minute more until it counts as idle for long. A trace
+is one episode, however long its pauses."""
 
-DEFAULT = RailSet(RailLimits(), grace_s=5.0, sample_interval_s=10.0, idle_more_s=0.0, drains=True, measured_before=True)
+DEFAULT = RailSet(
+    RailLimits(),
+    grace_s=5.0,
+    sample_interval_s=10.0,
+    idle_more_s=0.0,
+    drains=True,
+    measured_before=True,
+    episode_gap_s=EPISODE_GAP_S,
+)
 """The agent's own, with readings every ten seconds and VMs that are drained."""
 
 RAIL_SETS: Mapping[str, RailSet] = {"paper": PAPER, "default": DEFAULT}

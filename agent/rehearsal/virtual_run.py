@@ -119,6 +119,7 @@ class Rehearsal:
             idle_s=idle_s + rails.idle_more_s,
             needed=needed,
             removes_newest=not rails.drains,
+            episode_gap_s=rails.episode_gap_s,
         )
         self.ledger = Ledger.open(f"sqlite:///{ledger_path}")
         self.ports = Ports(

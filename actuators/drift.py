@@ -46,27 +46,3 @@ def drift(
         reason = Reason.DRIFT_ADOPTED if adopted else Reason.DRIFT_REPORTED
         events.append(Event(fleet.name, now, reason, detail, group.key))
     return tuple(events), known
-
-
-def unknown_vms(
-    fleet: Fleet, reporting: Mapping[str, Collection[str]], observed: Observed, told: Collection[str], now: float
-) -> tuple[tuple[Event, ...], frozenset[str]]:
-    """Return an event for each VM that reports as one of a group it is not in, and all of those: the next `told`.
-
-    They are never stopped: a VM outside the group is somebody's, a detached or attached one, or a wrong metric path.
-    reporting: per group key the VMs that report. A group not read in this tick is passed over.
-    """
-    events: list[Event] = []
-    strangers: set[str] = set()
-    for group in fleet.groups:
-        seen = observed.groups.get(group.name)
-        if seen is None:
-            strangers.update(vm for vm in reporting.get(group.key, ()) if vm in told)
-            continue
-        inside = {instance.vm for instance in seen.instances}
-        for vm in sorted(set(reporting.get(group.key, ())) - inside):
-            strangers.add(vm)
-            if vm not in told:
-                detail = f"{vm} reports as part of {group.key} but {group.name} does not hold it; it is left alone"
-                events.append(Event(fleet.name, now, Reason.DRIFT_REPORTED, detail, vm))
-    return tuple(events), frozenset(strangers)

@@ -1,8 +1,8 @@
-"""Drift: somebody else's change is told once, taken as it is or announced; unknown VMs are told and left alone."""
+"""Drift: somebody else's change is told once, taken as it is or announced."""
 
-from actuators.drift import DriftRule, drift, unknown_vms
+from actuators.drift import DriftRule, drift
 from domain.decisions import Reason
-from domain.observed import GroupObserved, Instance, Lifecycle, Observed
+from domain.observed import GroupObserved, Observed
 from tests.actuators.shift import FLEET
 
 NOW = 1_795_209_000.0
@@ -37,14 +37,3 @@ def test_a_group_in_flight_or_unread_keeps_what_was_known() -> None:
 
 def test_a_group_that_the_settings_dropped_is_forgotten() -> None:
     assert drift(FLEET, {"old": 4}, seen(s=2), (), DriftRule.ADOPT, NOW) == ((), {"s": 2})
-
-
-def test_a_vm_outside_the_group_is_told_once_and_forgotten_when_it_falls_silent() -> None:
-    inside = Instance("i-00000001", "us-east-1a", Lifecycle.IN_SERVICE)
-    observed = Observed(NOW, {"web-s": GroupObserved("web-s", 1, 0, 10, (inside,))})
-    reporting = {"s": ["i-00000001", "i-00000002"]}
-    events, told = unknown_vms(FLEET, reporting, observed, (), NOW)
-    assert [(event.reason, event.subject) for event in events] == [(Reason.DRIFT_REPORTED, "i-00000002")]
-    assert unknown_vms(FLEET, reporting, observed, told, NOW) == ((), told)
-    assert unknown_vms(FLEET, {}, observed, told, NOW) == ((), frozenset())
-    assert unknown_vms(FLEET, reporting, Observed(NOW), told, NOW) == ((), told)

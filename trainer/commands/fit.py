@@ -20,7 +20,7 @@ EPILOG = "\n\n".join(
         "\n".join(
             (
                 "\b",
-                "TRACE: vmtable.csv or .csv.gz as Azure published it in 2017; no header, columns",
+                "TRACE: vmtable.csv or .csv.gz as Azure published it in 2017, no header:",
                 "  vmid, subscriptionid, deploymentid, vmcreated, vmdeleted (seconds),",
                 "  maxcpu, avgcpu, p95maxcpu, vmcategory, vmcorecount, vmmemory",
                 "Rows that make no sense are left out and counted. Deployments that were there",
@@ -31,7 +31,7 @@ EPILOG = "\n\n".join(
             (
                 "\b",
                 "Methods (--method):",
-                "  empirical-bayes  likeliest population, each deployment's rates integrated out",
+                "  empirical-bayes  the likeliest population, rates integrated out",
                 "  two-step         as published: rates first, then gamma laws of the rates",
                 "  both             each of them; the preset is the first one's",
             )
@@ -91,8 +91,8 @@ def admission(
 ) -> None:
     """Find the population of deployments that a table of virtual machines comes from, and say how well it fits.
 
-    Fitted: how soon cores end (mu), how often deployments scale out (lam, power), by how much (sig), how many core
-    lifetimes they last (lifetimes). The same table and seed give the same figures.
+    Fitted: how soon cores end (mu), how often deployments scale out (lam, power), by how much (sig), how many
+    core lifetimes they last (lifetimes). The same table and seed give the same figures.
     """
     from simulator.admission.presets import Cluster
     from trainer.fitting.plot import check_plot_file, draw_fit

@@ -26,6 +26,7 @@ SMALLEST = {
     "ppo_throughput": "--runs 1 --environments 32 --steps 16 --hidden 16 --quality-seeds 1 --quality 1000",
     "autoscaling_baselines": "--short",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
+    "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }
 PROMISED = {
@@ -69,8 +70,14 @@ PROMISED = {
         *("read_s", "parse_s", "sort_s", "plain_s", "ratio_vs_plain", "fit_s", "empirical_bayes_s", "two_step_s"),
         *("rows", "rows_per_s", "table_mb", "peak_rss_mb", "largest_error", "compile_or_load_s"),
     },
+    "admission_decision": {
+        *("cached_p50_ms", "cached_p99_ms", "cached_p99_cpu_ms", "full_p50_ms", "full_p99_ms", "full_p99_cpu_ms"),
+        *("typical_p99_ms", "durable_p99_ms", "cached_10k_p99_ms", "full_10k_ms", "bytes_per_deployment", "restart_ms"),
+        *("resident_kb_per_deployment", "one_by_one_cpu_ms", "ratio_vs_one_by_one"),
+    },
 }
 MAY_BE_ZERO = {
+    "resident_kb_per_deployment",
     *("intents_per_tick", "unexplained_decisions", "replay_differs"),
     # 0 where sb3-contrib, which is no dependency, is not installed.
     *("ratio_vs_sb3", "ratio_vs_sb3_same_products", "time_to_quality_ratio", "time_to_quality_ratio_unmasked"),
@@ -89,6 +96,7 @@ TARGETS = {
     "autoscaling_baselines": set(),
     "admission_simulator": {"zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s"},
     "admission_fit": {"read_s", "fit_s"},
+    "admission_decision": {"cached_p99_ms", "full_p99_ms"},
 }
 
 

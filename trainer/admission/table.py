@@ -125,7 +125,7 @@ class Store:
         if self._folder is None or not (file := self._file(cell)).exists():
             return None
         try:
-            with np.load(file, allow_pickle=False) as found:
+            with file.open("rb") as content, np.load(content, allow_pickle=False) as found:
                 runs = Runs.from_data(found)
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise BadInput("runs", str(file), f"delete the file, its runs are then played again: {error}") from None

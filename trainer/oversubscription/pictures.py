@@ -1,4 +1,4 @@
-"""Draws a week of the oversubscription simulator: cores requested and reserved, machines, rates, chance of a hot hour."""
+"""Draws a week of the oversubscription simulator: cores reserved, machines, rates, chance of a hot hour."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ def hot_probability(mean: float, variance: float, third: float, threshold: float
     Usage is a sum of independent parts with these summed moments; the normal tail is corrected for skewness
     (Edgeworth), Q(z) + gamma/6 (z^2 - 1) phi(z), and kept within [0, 1].
     """
-    if variance <= 0.0:
+    if variance <= 1e-30:
         return 1.0 if mean >= threshold else 0.0
     sigma = math.sqrt(variance)
     z = (threshold - mean) / sigma
-    if z > 38.0:
-        return 0.0
+    if abs(z) > 38.0:
+        return 0.0 if z > 0.0 else 1.0
     skewness = third / (variance * sigma)
     density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
     tail = 0.5 * math.erfc(z / math.sqrt(2.0)) + skewness / 6.0 * (z * z - 1.0) * density

@@ -1,0 +1,91 @@
+"""Oversubscription as a Gymnasium environment: `make("simulator.gym_oversubscription:Trimtab/Oversubscription-v0")`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
+
+from domain.errors import BadInput
+from simulator.oversubscription.batch import OversubscriptionBatch, Vector
+from simulator.oversubscription.scenario import Scenario, scenario_of
+
+ENV_ID = "Trimtab/Oversubscription-v0"
+Info = dict[str, Any]
+
+
+class OversubscriptionEnv(gymnasium.Env[Vector, NDArray[np.int64]]):
+    """One week at a time: a level for every subscriber, hour by hour (oversubscription specification §2).
+
+    The action is an index of the scenario's levels for each subscriber; those without requests are not looked at. The
+    reward is the hour's saved cores over the mean hourly requested cores. An episode ends after the scenario's hours.
+    `reset(seed=n)` plays the usage of seed n; later resets without a seed draw theirs from the environment's generator,
+    as they draw one of several weeks. `reset(options={"week": i})` chooses the week.
+
+    info: cost (the chance of a hot machine where the cost is analytic, else 0 or 1), mask (N,), local (N, 9 or 13),
+    hour, machines_used, rejects; hot (K,) where usage is drawn.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (so declared by Gymnasium)
+
+    def __init__(
+        self,
+        scenario: str | Scenario = "internal_like",
+        weeks: Sequence[str] = ("s0",),
+        *,
+        start: str = "cold",
+        usage: str = "gauss",
+        cost: str = "sampled",
+        observation: str = "obs-o",
+        render_mode: None = None,
+    ) -> None:
+        """Make an environment; arguments as `OversubscriptionBatch` takes them. Raises BadInput."""
+        cluster = scenario_of(scenario) if isinstance(scenario, str) else scenario
+        self.batch = OversubscriptionBatch(
+            cluster, weeks, 1, start=start, usage=usage, cost=cost, observation=observation
+        )
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(-1.0, 2.0, (self.batch.n_features,), np.float32)
+        self.action_space = spaces.MultiDiscrete([len(cluster.actions)] * cluster.subscribers)
+        self._begun = False
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Vector, Info]:
+        """Begin a week; BadInput for one that there is not."""
+        super().reset(seed=seed)
+        episode = int(self.np_random.integers(2**31)) if seed is None else seed
+        place = (options or {}).get("week")
+        if place is None:
+            place = int(self.np_random.integers(len(self.batch.weeks))) if len(self.batch.weeks) > 1 else 0
+        if not 0 <= place < len(self.batch.weeks):
+            raise BadInput("options: week", place, f"give an index in 0..{len(self.batch.weeks) - 1}")
+        self._begun = True
+        return self.batch.reset(np.array([episode]), np.array([place]))[0].copy(), self._info(0.0)
+
+    def step(self, action: NDArray[np.int64]) -> tuple[Vector, float, bool, bool, Info]:
+        """Play an hour; raises ResetNeeded before the first reset and after the end."""
+        if not self._begun or self.batch.over[0]:
+            raise ResetNeeded("call reset() to begin a week")
+        seen, reward, cost, over = self.batch.step(np.asarray(action)[None])
+        return seen[0].copy(), float(reward[0]), bool(over[0]), False, self._info(float(cost[0]))
+
+    def _info(self, cost: float) -> Info:
+        books = self.batch.books(0)
+        told: Info = {
+            "cost": cost,
+            "mask": self.batch.mask[0].copy(),
+            "local": self.batch.local[0].copy(),
+            "hour": books["hour"],
+            "machines_used": books["used"],
+            "rejects": books["rejects"],
+        }
+        if self.batch.cost != "analytic":
+            told["hot"] = self.batch.hot[0].copy()
+        return told
+
+
+gymnasium.register(id=ENV_ID, entry_point="simulator.gym_oversubscription:OversubscriptionEnv")

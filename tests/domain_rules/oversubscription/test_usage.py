@@ -1,0 +1,105 @@
+"""How a VM uses its cores: moments after clipping, profiles with gaps, samples that are refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.errors import SampleRejected
+from domain.rules.oversubscription.usage import clean_sample, clipped_moments, fill_profile, hold_gaps, moments_of
+
+NODES = np.linspace(-8.0, 8.0, 400_001)
+WEIGHTS = np.exp(-0.5 * NODES**2)
+WEIGHTS /= WEIGHTS.sum()
+
+
+def by_quadrature(mu: float, sd: float) -> tuple[float, float, float]:
+    values = np.clip(mu + sd * NODES, 0.0, 1.0)
+    mean = float(WEIGHTS @ values)
+    return mean, float(WEIGHTS @ (values - mean) ** 2), float(WEIGHTS @ (values - mean) ** 3)
+
+
+@pytest.mark.parametrize(("mu", "sd"), [(0.2, 0.15), (0.95, 0.3), (0.0, 0.1), (0.45, 0.4)])
+def test_the_closed_form_is_the_integral(mu: float, sd: float) -> None:
+    assert clipped_moments(mu, sd) == pytest.approx(by_quadrature(mu, sd), abs=2e-9)
+
+
+def test_the_golden_values_follow_from_the_published_formulas() -> None:
+    mu, sd = 0.2, 0.15
+    a, b = -mu / sd, (1.0 - mu) / sd
+    phi = [math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi) for x in (a, b)]
+    cdf = [0.5 * math.erfc(-x / math.sqrt(2.0)) for x in (a, b)]
+    inside = cdf[1] - cdf[0]
+    first = mu * inside + sd * (phi[0] - phi[1]) + 1.0 - cdf[1]
+    second = (mu**2 + sd**2) * inside + 2.0 * mu * sd * (phi[0] - phi[1])
+    second += sd**2 * (a * phi[0] - b * phi[1]) + 1.0 - cdf[1]
+    mean, variance, _ = clipped_moments(mu, sd)
+    assert (mean, variance) == pytest.approx((first, second - first**2), abs=1e-15)
+
+
+def test_half_of_a_profile_at_zero_is_clipped_away() -> None:
+    mean, variance, third = clipped_moments(0.0, 0.1)
+    assert mean == pytest.approx(0.1 / math.sqrt(2.0 * math.pi), abs=1e-15)
+    assert variance == pytest.approx(0.005 - mean**2, abs=1e-15)
+    assert third > 0.0
+
+
+@given(st.floats(0.0, 1.0), st.floats(0.0, 2.0))
+def test_moments_are_those_of_a_share(mu: float, sd: float) -> None:
+    mean, variance, third = clipped_moments(mu, sd)
+    assert -1e-12 <= mean <= 1.0 + 1e-12
+    assert 0.0 <= variance <= mean * (1.0 - mean) + 1e-12
+    assert abs(third) <= variance + 1e-12
+
+
+def test_without_spread_the_usage_is_its_mean() -> None:
+    assert clipped_moments(0.3, 0.0) == pytest.approx((0.3, 1e-12, 0.0), abs=1e-15)
+
+
+def test_a_table_of_moments_keeps_the_profiles_shape() -> None:
+    mu, sd = np.full((2, 24), 0.2), np.full((2, 24), 0.15)
+    mu[1] = 0.95
+    table = moments_of(mu, sd)
+    assert table.mean.shape == (2, 24)
+    assert table.third[1, 5] == clipped_moments(0.95, 0.15)[2]
+
+
+def test_missing_hours_are_pooled_from_their_neighbours_then_from_the_day() -> None:
+    values = np.full((3, 24), np.nan)
+    values[0] = 0.2
+    values[0, 3:6] = (0.4, np.nan, 0.6)
+    values[1, 12] = 0.5
+    filled = fill_profile(values)
+    assert filled[0, 4] == pytest.approx((0.2 + 0.4 + 0.6 + 0.2) / 4.0)
+    assert filled[1].tolist() == [0.5] * 24
+    assert np.isnan(filled[2]).all()
+
+
+def test_midnight_has_neighbours_on_both_sides() -> None:
+    values = np.full((1, 24), 0.1)
+    values[0, 0] = np.nan
+    values[0, 23] = 0.5
+    assert fill_profile(values)[0, 0] == pytest.approx((0.1 + 0.5 + 0.1 + 0.1) / 4.0)
+
+
+@pytest.mark.parametrize(("usage", "kept"), [(0.0, 0.0), (0.4, 0.4), (1.0, 1.0), (1.03, 1.0), (1.05, 1.0)])
+def test_a_little_above_one_is_clipped(usage: float, kept: float) -> None:
+    assert clean_sample(usage) == kept
+
+
+@pytest.mark.parametrize("usage", [1.051, -0.01, math.nan, math.inf])
+def test_more_than_that_is_no_usage(usage: float) -> None:
+    with pytest.raises(SampleRejected):
+        clean_sample(usage)
+
+
+def test_gaps_of_three_hours_are_held_and_longer_ones_are_stale() -> None:
+    nan = math.nan
+    held, stale = hold_gaps(np.array([nan, 0.2, nan, nan, nan, 0.5, nan, nan, nan, nan, 0.1]))
+    assert held[1:9].tolist() == [0.2, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5, 0.5]
+    assert stale.nonzero()[0].tolist() == [0, 9]
+    assert math.isnan(held[9])

@@ -71,9 +71,8 @@ class ClusterRules:
     horizons: int = 32
 
     def __post_init__(self) -> None:
-        if isinstance(self.capacity_cores, bool) or int(self.capacity_cores) != self.capacity_cores:
-            raise BadInput("capacity_cores", self.capacity_cores, "give whole cores, 1 or more")
-        if not self.capacity_cores >= 1:
+        whole = math.isfinite(self.capacity_cores) and int(self.capacity_cores) == self.capacity_cores
+        if isinstance(self.capacity_cores, bool) or not whole or self.capacity_cores < 1:
             raise BadInput("capacity_cores", self.capacity_cores, "give whole cores, 1 or more")
         if not 0.0 < self.sla < 1.0:
             raise BadInput("sla", self.sla, "give a share between 0 and 1, such as 1e-3")

@@ -196,6 +196,9 @@ class AdmissionService:
     # How it is done
 
     def _loaded(self) -> Book:
+        """Return what is inside as the ledger has it now."""
+        if self._book is not None and self._store.revision(self.rules.name) != self._revision:
+            self._drop()
         if self._book is None:
             inside = self._store.inside(self.rules.name)
             self._revision, self._counts = inside.revision, inside.counts

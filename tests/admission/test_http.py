@@ -1,0 +1,224 @@
+"""Admission over HTTP: what is asked and told, what comes back, and what is refused how."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.admission.clusters import clusters_of
+from agent.api.app import create_app
+from agent.api.parts import AgentParts
+from agent.api.server import HttpServer
+from agent.api.view import AgentView
+from agent.ledger import Ledger
+from agent.settings import Settings
+from agent.standing import StandingBoard
+from collectors.intake import IntakeCounters
+from domain.clock import VirtualClock
+from tests.admission.clusters import START
+
+READER, OPERATOR = "reading-token-0123456789", "operating-token-9876543210"
+MAIN = {"main": {"capacity_cores": 1000, "preset": "K", "kappa": 2.2, "moments": "ab_fast"}}
+TWO = {**MAIN, "east": {"capacity_cores": 50, "policy": "zeroth", "threshold_cores": 51}}
+
+Open = Callable[..., HttpServer]
+
+
+@pytest.fixture
+def opened(ledger: Ledger, clock: VirtualClock) -> Iterator[Open]:
+    """Serve clusters on a socket, and on TCP where a port is given."""
+    directory = Path(tempfile.mkdtemp(prefix="tt-"))
+    running: list[HttpServer] = []
+
+    def start(clusters: dict[str, Any], **http: Any) -> HttpServer:
+        settings = Settings.model_validate({"clusters": clusters, "http": {"socket": directory / "s.sock", **http}})
+        parts = AgentParts(
+            settings=settings,
+            board=StandingBoard(START),
+            ledger=ledger,
+            now=clock.now,
+            monotonic=clock.monotonic,
+            fleets=list,
+            vms=lambda fleet: {},
+            newest_sample=lambda fleet, group, vm: None,
+            series=int,
+            collectors=dict,
+            intake=IntakeCounters,
+            aws_calls=dict,
+            clusters=clusters_of(settings, ledger, clock),
+        )
+        server = HttpServer(create_app(AgentView(parts)), settings)
+        server.start()
+        running.append(server)
+        return server
+
+    yield start
+    for server in running:
+        server.stop()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def client(opened: Open) -> Iterator[httpx.Client]:
+    with over_socket(opened(MAIN)) as made:
+        yield made
+
+
+def over_socket(server: HttpServer) -> httpx.Client:
+    transport = httpx.HTTPTransport(uds=str(server.path))
+    return httpx.Client(transport=transport, base_url="http://localhost/api/v1", timeout=30.0)
+
+
+def told(**fields: Any) -> dict[str, Any]:
+    return {"event_id": "e1", "kind": "started", "cores": 16, "time": START, **fields}
+
+
+class TestAskingToComeIn:
+    def test_is_answered_with_the_decision_and_found_again_under_its_id(self, client: httpx.Client) -> None:
+        answer = client.post("/admissions", json={"deployment_id": "shop-42", "cores": 16, "requested_by": "ada"})
+        assert answer.status_code == 200
+        found = answer.json()
+        assert (found["admit"], found["reason"], found["decision_id"]) == (True, "admitted", "main-a1")
+        assert (found["cluster"], found["deployment_id"], found["requested_by"]) == ("main", "shop-42", "ada")
+        assert found["top_expected"][0]["deployment_id"] == "shop-42"
+        assert client.get("/admissions/main-a1").json() == found
+        assert client.get("/clusters/main/admissions").json() == [found]
+        assert client.get("/clusters/main").json()["total_cores"] == 16
+
+    def test_a_refusal_is_an_answer_too(self, client: httpx.Client) -> None:
+        answer = client.post("/admissions", json={"deployment_id": "huge", "cores": 1001})
+        assert answer.status_code == 200
+        assert (answer.json()["admit"], answer.json()["reason"]) == (False, "rejected_feasibility")
+
+    def test_with_what_was_seen_of_it_or_with_the_kinds_it_may_be_of(self, client: httpx.Client) -> None:
+        seen = {"deaths": 5, "core_hours": 40, "scale_outs": 5, "gap_hours": 300, "extra_cores": 12, "size_draws": 5}
+        one = client.post("/admissions", json={"deployment_id": "a", "cores": 4, "observations": [seen]}).json()
+        assert one["prior"] == {"kind": "observations", "observations": 5.0, "labels": []}
+        kinds = [{**seen, "label": "night", "weight": 3}, {**seen, "extra_cores": 0, "label": "day"}]
+        two = client.post("/admissions", json={"deployment_id": "b", "cores": 9, "observations": kinds}).json()
+        labels = {item["label"]: item["weight"] for item in two["prior"]["labels"]}
+        assert two["prior"]["kind"] == "mixture"
+        assert sum(labels.values()) == pytest.approx(1.0)
+        assert labels["night"] > 0.75
+
+    def test_in_a_batch_each_knows_of_those_before(self, client: httpx.Client) -> None:
+        orders = [{"deployment_id": f"d{n}", "cores": 400} for n in range(3)]
+        answer = client.post("/admissions/batch", json={"admissions": orders})
+        assert answer.status_code == 200
+        assert [item["decision_id"] for item in answer.json()] == ["main-a1", "main-a2", "main-a3"]
+        taken = [item["total_cores"] for item in answer.json()]
+        admitted = [item["admit"] for item in answer.json()]
+        assert taken == [400 * sum(admitted[:n]) for n in range(3)]
+        assert not all(admitted)
+
+    @pytest.mark.parametrize(
+        ("field", "body"),
+        [
+            ("body.cores", {"deployment_id": "a", "cores": 0}),
+            ("body.cores", {"deployment_id": "a", "cores": "many"}),
+            ("body.cores", {"deployment_id": "a"}),
+            ("body.deployment_id", {"deployment_id": "", "cores": 1}),
+            ("body.colour", {"deployment_id": "a", "cores": 1, "colour": "red"}),
+            ("body.observations.0.deaths", {"deployment_id": "a", "cores": 1, "observations": [{"deaths": -1}]}),
+            ("cluster", {"deployment_id": "a", "cores": 1, "cluster": "west"}),
+        ],
+    )
+    def test_with_a_wrong_value_names_the_field_and_decides_nothing(
+        self, client: httpx.Client, field: str, body: dict[str, Any]
+    ) -> None:
+        answer = client.post("/admissions", json=body)
+        assert answer.status_code == 422
+        assert [wrong["field"] for wrong in answer.json()["wrong"]] == [field]
+        assert client.get("/clusters/main").json()["decisions"] == 0
+
+
+class TestTellingWhatHappened:
+    def test_changes_the_cluster_once(self, client: httpx.Client) -> None:
+        first = client.post("/deployments/shop-42/events", json=told())
+        assert first.status_code == 200
+        assert first.json() == {
+            "event_id": "e1",
+            "deployment_id": "shop-42",
+            "cores": 16,
+            "already_seen": False,
+            "repaired": "",
+        }
+        again = client.post("/deployments/shop-42/events", json=told())
+        assert (again.json()["cores"], again.json()["already_seen"]) == (16, True)
+        assert client.get("/clusters/main").json()["total_cores"] == 16
+
+    def test_in_a_batch_all_or_nothing(self, client: httpx.Client, clock: VirtualClock) -> None:
+        clock.advance(100.0)
+        good = [
+            {**told(), "deployment_id": "a"},
+            {**told(event_id="e2", kind="scaled", cores=4, time=START + 5), "deployment_id": "a"},
+        ]
+        bad = {**told(event_id="e3", kind="scaled"), "deployment_id": "nobody"}
+        refused = client.post("/deployments/events", json={"events": [*good, bad]})
+        assert refused.status_code == 422
+        assert refused.json()["wrong"][0]["field"] == "deployment_id"
+        assert client.get("/clusters/main").json()["total_cores"] == 0
+        taken = client.post("/deployments/events", json={"events": good})
+        assert [item["cores"] for item in taken.json()] == [16, 20]
+
+    def test_out_of_order_names_both_times(self, client: httpx.Client) -> None:
+        client.post("/deployments/shop/events", json=told())
+        answer = client.post("/deployments/shop/events", json=told(event_id="e2", kind="scaled", time=START - 60))
+        assert answer.status_code == 422
+        (wrong,) = answer.json()["wrong"]
+        assert wrong["field"] == "time"
+        assert str(START) in wrong["remedy"]
+
+    def test_of_an_unknown_deployment_or_kind(self, client: httpx.Client) -> None:
+        unknown = client.post("/deployments/nobody/events", json=told(kind="scaled"))
+        assert (unknown.status_code, unknown.json()["wrong"][0]["field"]) == (422, "deployment_id")
+        odd = client.post("/deployments/nobody/events", json=told(kind="exploded"))
+        assert (odd.status_code, odd.json()["wrong"][0]["field"]) == (422, "body.kind")
+
+
+class TestWhereThereIsNone:
+    def test_of_that_name(self, client: httpx.Client) -> None:
+        for path in ("/clusters/west", "/clusters/west/admissions", "/admissions/main-a9"):
+            assert client.get(path).status_code == 404
+
+    def test_of_several_clusters_one_must_be_named(self, opened: Open) -> None:
+        with over_socket(opened(TWO)) as client:
+            unnamed = client.post("/admissions", json={"deployment_id": "a", "cores": 4})
+            assert unnamed.status_code == 422
+            assert unnamed.json()["wrong"] == [{"field": "cluster", "remedy": "name one of: east, main"}]
+            named = client.post("/admissions", json={"deployment_id": "a", "cores": 4, "cluster": "east"})
+            assert named.json()["decision_id"] == "east-a1"
+            assert [found["cluster"] for found in client.get("/clusters").json()] == ["east", "main"]
+
+    def test_no_cluster_at_all_is_said(self, opened: Open) -> None:
+        with over_socket(opened({})) as client:
+            answer = client.post("/admissions", json={"deployment_id": "a", "cores": 4})
+            assert answer.json()["wrong"] == [{"field": "cluster", "remedy": "name one of: (none is set)"}]
+            assert client.get("/clusters").json() == []
+
+
+def test_over_tcp_asking_needs_the_operator_token(opened: Open) -> None:
+    server = opened(MAIN, port=0, token=READER, operator_token=OPERATOR)
+    body = {"deployment_id": "a", "cores": 4}
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}/api/v1", timeout=30.0) as client:
+        statuses = [
+            client.post("/admissions", json=body, headers={"Authorization": f"Bearer {token}"}).status_code
+            for token in ("wrong", READER, OPERATOR)
+        ]
+        assert statuses == [401, 403, 200]
+        assert client.get("/clusters/main", headers={"Authorization": f"Bearer {READER}"}).json()["decisions"] == 1
+
+
+def test_without_a_ledger_nothing_is_decided_and_the_client_may_try_again(client: httpx.Client, path: Path) -> None:
+    client.post("/admissions", json={"deployment_id": "a", "cores": 4})
+    away = path.with_suffix(".away")
+    path.rename(away)
+    refused = client.post("/admissions", json={"deployment_id": "b", "cores": 4})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "15")
+    away.rename(path)
+    answer = client.post("/admissions", json={"deployment_id": "b", "cores": 4})
+    assert (answer.status_code, answer.json()["decision_id"], answer.json()["total_cores"]) == (200, "main-a2", 4)

@@ -268,7 +268,7 @@ def test_a_learned_shadow_is_recorded_with_its_own_memory_and_changes_nothing(
 
 def test_a_rule_can_be_the_shadow_of_a_learned_policy(learned: Callable[..., World], models: Path) -> None:
     promote(models, preferring(models, NOTHING))
-    world = learned(shadow="threshold:low=0.5,periods=3")
+    world = learned(shadow="threshold:low=0.5,periods=3,exclude_warming=false")
     world.cpu = 0.95
     world.tick(2)
     assert world.last.shadow is not None

@@ -99,7 +99,7 @@ def observations(preset: str) -> Experiment:
     ladders = [second(preset, 0, COARSE), *(second(preset, level, more) for level in LEVELS[1:])]
     ladders.append(_ladder("accept if it fits", preset, ["zeroth:20001"]))
     names = [ladder.name for ladder in ladders]
-    pairs = ((names[1], names[0]), (names[2], names[1]), (names[3], names[2]))
+    pairs = ((names[1], names[0]), (names[2], names[1]), (names[3], names[2]), (names[3], names[1]))
     return Experiment("observations", "Prior observations", tuple(ladders), pairs)
 
 
@@ -149,13 +149,25 @@ EXPERIMENTS = {
 }
 
 
-def experiments_of(names: Sequence[str], preset: str, hours: float = HOURS_PER_RUN) -> Iterator[Experiment]:
-    """Return experiments by name on a preset, with runs of so many hours; raises BadInput for an unknown name."""
+def experiments_of(
+    names: Sequence[str], preset: str, hours: float = HOURS_PER_RUN, only: Sequence[str] = ()
+) -> Iterator[Experiment]:
+    """Return experiments by name on a preset, with runs of so many hours.
+
+    only: names of the ladders that take part, all when empty; pairs without both are left out. Raises BadInput for a
+    name that is none.
+    """
     for name in names:
         if name not in EXPERIMENTS:
             raise BadInput("experiment", name, f"give some of {', '.join(EXPERIMENTS)}")
         made = EXPERIMENTS[name](preset)
+        known = [ladder.name for ladder in made.ladders]
+        if unknown := [ladder for ladder in only if ladder not in known]:
+            raise BadInput("ladder", unknown[0], f"{name} has {'; '.join(known)}")
         ladders = tuple(
-            Ladder(ladder.name, tuple(replace(cell, hours=hours) for cell in ladder.cells)) for ladder in made.ladders
+            Ladder(ladder.name, tuple(replace(cell, hours=hours) for cell in ladder.cells))
+            for ladder in made.ladders
+            if not only or ladder.name in only
         )
-        yield replace(made, ladders=ladders)
+        pairs = tuple(pair for pair in made.pairs if not only or set(pair) <= set(only))
+        yield replace(made, ladders=ladders, pairs=pairs)

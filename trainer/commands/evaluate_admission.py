@@ -56,6 +56,10 @@ def admission(
     experiment: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="What to compare, see below; repeatable. Else all.")
     ] = None,
+    ladder: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only these rules of one experiment, such as zeroth; repeatable."),
+    ] = None,
     runs: Annotated[int, typer.Option(metavar="N", min=1, help="Runs per rule and threshold, seeds from 0 on.")] = 60,
     years: Annotated[float, typer.Option(metavar="YEARS", help="Length of a run.")] = 3.0,
     out: Annotated[
@@ -95,7 +99,7 @@ def admission(
         done = _importance(store, cell, runs, draws, pilot, crew, as_json)
         print_json(done.as_data()) if as_json else _show_study(done)
         return
-    chosen = [e for name in presets for e in experiments_of(experiment or list(EXPERIMENTS), name, hours)]
+    chosen = [e for name in presets for e in experiments_of(experiment or list(EXPERIMENTS), name, hours, ladder or ())]
     seeds = comparison_seeds(runs)
     if plan:
         _plan(chosen, None if not out.exists() else Store(out, configuration_of(presets, hours)), seeds, as_json)

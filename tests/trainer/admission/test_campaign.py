@@ -77,6 +77,8 @@ def test_two_processes_come_to_the_same_as_one(small: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.filterwarnings("ignore")
 def test_a_ray_cluster_comes_to_the_same_as_this_process(small: str) -> None:
     configuration = configuration_of([small], HOURS)
     alone = run_cells(Store(None, configuration), cells(small), SEEDS)
@@ -138,6 +140,14 @@ def test_every_comparison_is_fixed_beforehand_with_five_thresholds_a_rule(name: 
     assert all({challenger, base} <= names for challenger, base in experiment.pairs)
     assert not experiment.judged or experiment.judged in {cell.policy for cell in experiment.cells}
     assert len({cell.key for cell in experiment.cells}) == len(experiment.cells)
+
+
+def test_a_part_of_an_experiment_keeps_the_pairs_that_are_whole() -> None:
+    (part,) = experiments_of(["ordering"], "K", only=["second", "zeroth"])
+    assert [ladder.name for ladder in part.ladders] == ["zeroth", "second"]
+    assert part.pairs == (("second", "zeroth"),)
+    with pytest.raises(BadInput, match="ordering has zeroth; first; second"):
+        list(experiments_of(["ordering"], "K", only=["third"]))
 
 
 def test_an_experiment_that_is_none_is_refused() -> None:

@@ -19,7 +19,7 @@ from tests.loop.world import MEDIUM, QUICK, SMALL, M, Plan, World
 
 HELD = {Reason.STALE_INPUT, Reason.LOW_COVERAGE}
 FLOORED = replace(QUICK, safe_floor=(3, 1, 0), hold_bins=3)
-BUSY_RULE = "threshold:high=0.75,low=0.5,periods=1"
+BUSY_RULE = "threshold:high=0.75,low=0.5,periods=1,exclude_warming=false"
 
 
 def gap(seconds: int) -> frozenset[int]:

@@ -18,14 +18,15 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _drop_stale() -> None:
-    """Delete the cached code of this package when one of the sources that it was made from is newer.
+    """Delete the cached code of this package and the rules when one of the sources that it was made from is newer.
 
     The cache looks at the file of a function only, and would keep the old code of whatever that function calls.
     """
     here = Path(__file__).parent
-    sources = [*here.glob("*.py"), *(here.parents[1] / "domain/rules/admission").glob("*.py")]
+    rules = here.parents[1] / "domain/rules/admission"
+    sources = [*here.glob("*.py"), *rules.glob("*.py")]
     newest = max(path.stat().st_mtime for path in sources)
-    for index in (here / "__pycache__").glob("*.nbi"):
+    for index in (*(here / "__pycache__").glob("*.nbi"), *(rules / "__pycache__").glob("*.nbi")):
         try:
             if index.stat().st_mtime < newest:
                 index.unlink()

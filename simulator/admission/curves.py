@@ -2,155 +2,231 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.rules.admission import policies
 from simulator.admission.compiled import compiled
 from simulator.admission.engine import State
-from simulator.admission.layout import Record
-from simulator.admission.moments import NODES, Floats, Prior, Seen, ab_fast
+from simulator.admission.layout import ONE_KIND, Record
+from simulator.admission.moments import RULES, Floats, Room, Seen, forecast, forecast_mixed, room_for, share_of_first
+from simulator.admission.rule import Rule
+from simulator.admission.setting import BUDGET, GAMMA, SGAMMA, Freshness, Setting
 
-second_refusal = compiled(policies.second_refusal)
+_second_refusal, _gamma_refusal, _sgamma_refusal = RULES.second_refusal, RULES.gamma_refusal, RULES.sgamma_refusal
+_budget_refusal, _unused_budget = RULES.budget_refusal, RULES.unused_budget
 REBUILD = 1000
 """Sums are added up anew after so many changes, which stops the drift of rounding (admission specification §5.2)."""
 MEMORY = 512
 """Curves of fresh deployments below this size are kept."""
 
 
-class Freshness(NamedTuple):
-    """When a deployment's curves are out of date (admission specification §5.2)."""
+class Sums(NamedTuple):
+    """Curves of one deployment (H,), or of N of them (N, H).
 
-    tolerance: float
-    """Share by which its size may have changed, and share of its age that may have passed; 0 for always."""
-    dead_band: float
-    """Cores by which its size may have changed in any case, unless the tolerance is 0."""
-    reuse_h: float
-    """Hours for which sums may turn arrivals away, at the horizon that failed last, without being brought up to date;
-    none when the tolerance is 0."""
+    third: third central moments; requests: scale-outs expected per hour; both without horizons unless wanted.
+    """
+
+    mean: Floats
+    variance: Floats
+    third: Floats
+    requests: Floats
 
 
 class Curves(NamedTuple):
-    """Mean and variance by horizon: of each slot, in total, and of fresh deployments by size."""
+    """Curves of each slot, in total, of the arrival looked at last, and of fresh deployments by size."""
 
     times: Floats
-    mean: Floats
-    variance: Floats
-    total_mean: Floats
-    total_variance: Floats
-    new_mean: Floats
-    new_variance: Floats
-    fresh_mean: Floats
-    fresh_variance: Floats
+    slot: Sums
+    total: Sums
+    new: Sums
+    fresh: Sums
     fresh_known: NDArray[np.bool_]
     changes: NDArray[np.int64]
     refreshed_at: Floats
-    nodes: Floats
-    weights: Floats
+    refreshes: NDArray[np.int64]
+    computed_size: NDArray[np.int64]
+    """By slot: the size its curves were computed for, and when."""
+    computed_at: Floats
+    room: Room
 
 
-def empty_curves(times: Floats, slots: int) -> Curves:
+def empty_curves(times: Floats, slots: int, rule: Rule) -> Curves:
     """Return room for the curves of so many deployments at some horizons."""
     count = len(times)
     kept = MEMORY if slots and count < 1000 else 1
+    thirds, requests = count * rule.wants_third, count * (rule.kind == "budget")
+
+    def sums(*shape: int) -> Sums:
+        return Sums(*(np.zeros((*shape, length)) for length in (count, count, thirds, requests)))
+
     return Curves(
         times=times,
-        mean=np.zeros((slots, count)),
-        variance=np.zeros((slots, count)),
-        total_mean=np.zeros(count),
-        total_variance=np.zeros(count),
-        new_mean=np.zeros(count),
-        new_variance=np.zeros(count),
-        fresh_mean=np.zeros((kept, count)),
-        fresh_variance=np.zeros((kept, count)),
+        slot=sums(slots),
+        total=sums(),
+        new=sums(),
+        fresh=sums(kept),
         fresh_known=np.zeros(kept, dtype=np.bool_),
         changes=np.zeros(1, dtype=np.int64),
         refreshed_at=np.full(1, -np.inf),
-        nodes=np.zeros(NODES),
-        weights=np.zeros(NODES),
+        refreshes=np.zeros(1, dtype=np.int64),
+        computed_size=np.zeros(slots, dtype=np.int64),
+        computed_at=np.zeros(slots),
+        room=room_for(count, thirds, requests),
     )
 
 
 @compiled
-def look_at_new(curves: Curves, prior: Prior, arrival: Record, drawn: bool) -> None:
-    """Compute the curves of an arrival; those of a fresh one are remembered by its size."""
-    extra, sizes = arrival.seen_extra, arrival.seen_sizes
-    fresh = sizes == 0 and drawn and arrival.size < len(curves.fresh_known)
-    if fresh and curves.fresh_known[arrival.size]:
-        curves.new_mean[:] = curves.fresh_mean[arrival.size]
-        curves.new_variance[:] = curves.fresh_variance[arrival.size]
+def _add(total: Floats, part: Floats, sign: float) -> None:
+    for k in range(len(part)):
+        total[k] += sign * part[k]
+
+
+@compiled
+def _add_slot(curves: Curves, slot: int, sign: float) -> None:
+    one, total = curves.slot, curves.total
+    _add(total.mean, one.mean[slot], sign)
+    _add(total.variance, one.variance[slot], sign)
+    _add(total.third, one.third[slot], sign)
+    _add(total.requests, one.requests[slot], sign)
+
+
+@compiled
+def _before(arrival: Record, other: bool) -> Seen:
+    """Return what was seen of a kind before the deployment came."""
+    if other:
+        return Seen(
+            *(1, arrival.other_deaths, arrival.other_core_hours, arrival.other_requests),
+            *(0.0, arrival.other_gap_hours, arrival.other_extra, arrival.other_sizes),
+        )
+    return Seen(
+        *(1, arrival.seen_deaths, arrival.seen_core_hours, arrival.seen_requests),
+        *(0.0, arrival.seen_gap_hours, arrival.seen_extra, arrival.seen_sizes),
+    )
+
+
+@compiled
+def _of_other(arrival: Record, seen: Seen) -> Seen:
+    """Return what is seen of the other kind if the deployment is of it: its own events belong to it then."""
+    return Seen(
+        seen.size,
+        seen.deaths - arrival.seen_deaths + arrival.other_deaths,
+        seen.core_hours - arrival.seen_core_hours + arrival.other_core_hours,
+        seen.requests - arrival.seen_requests + arrival.other_requests,
+        seen.hours,
+        seen.gap_hours - arrival.seen_gap_hours + arrival.other_gap_hours,
+        seen.extra - arrival.seen_extra + arrival.other_extra,
+        seen.sizes - arrival.seen_sizes + arrival.other_sizes,
+    )
+
+
+@compiled
+def _forecast(
+    setting: Setting,
+    method: int,
+    arrival: Record,
+    seen: Seen,
+    curves: Curves,
+    mean: Floats,
+    variance: Floats,
+    third: Floats,
+    requests: Floats,
+) -> None:
+    """Fill in the curves of a deployment that came as `arrival`."""
+    prior, times, room, conjugate = setting.prior, curves.times, curves.room, setting.conjugate
+    if arrival.kinds == ONE_KIND:
+        forecast(method, conjugate, prior, seen, times, room, mean, variance, third, requests)
         return
-    if drawn:
+    other = _of_other(arrival, seen)
+    share = share_of_first(*(arrival.kinds, prior, seen, _before(arrival, False), other, _before(arrival, True), room))
+    forecast_mixed(*(method, conjugate, prior, share, seen, other, times, room, mean, variance, third, requests))
+
+
+@compiled
+def look_at_new(curves: Curves, setting: Setting, arrival: Record) -> None:
+    """Compute the curves of an arrival; those of a fresh one are remembered by its size."""
+    extra, sizes, new, kept = arrival.seen_extra, arrival.seen_sizes, curves.new, curves.fresh
+    fresh = sizes == 0 and arrival.seen_gap_hours == 0.0 and arrival.kinds == ONE_KIND
+    remembered = fresh and arrival.size < len(curves.fresh_known)
+    if remembered and curves.fresh_known[arrival.size]:
+        new.mean[:] = kept.mean[arrival.size]
+        new.variance[:] = kept.variance[arrival.size]
+        new.third[:] = kept.third[arrival.size]
+        new.requests[:] = kept.requests[arrival.size]
+        return
+    if setting.drawn:
         extra, sizes = extra + arrival.size - 1, sizes + 1
     seen = Seen(
         *(arrival.size, arrival.seen_deaths, arrival.seen_core_hours, arrival.seen_requests),
         *(0.0, arrival.seen_gap_hours, extra, sizes),
     )
-    ab_fast(prior, seen, curves.times, curves.nodes, curves.weights, curves.new_mean, curves.new_variance)
-    if fresh:
+    method = setting.fresh_method if fresh else setting.method
+    _forecast(setting, method, arrival, seen, curves, new.mean, new.variance, new.third, new.requests)
+    if remembered:
         curves.fresh_known[arrival.size] = True
-        curves.fresh_mean[arrival.size] = curves.new_mean
-        curves.fresh_variance[arrival.size] = curves.new_variance
+        kept.mean[arrival.size] = new.mean
+        kept.variance[arrival.size] = new.variance
+        kept.third[arrival.size] = new.third
+        kept.requests[arrival.size] = new.requests
 
 
 @compiled
 def take_in(state: State, curves: Curves, slot: int) -> None:
     """Add the arrival that was looked at last to the sums."""
-    deployment = state.live[slot]
-    deployment.curve_size, deployment.curve_at = deployment.size, state.books[0].now
+    curves.computed_size[slot], curves.computed_at[slot] = state.live[slot].size, state.books[0].now
     curves.changes[0] += 1
-    for k in range(len(curves.times)):
-        curves.mean[slot, k], curves.variance[slot, k] = curves.new_mean[k], curves.new_variance[k]
-        curves.total_mean[k] += curves.new_mean[k]
-        curves.total_variance[k] += curves.new_variance[k]
+    one, new = curves.slot, curves.new
+    one.mean[slot] = new.mean
+    one.variance[slot] = new.variance
+    one.third[slot] = new.third
+    one.requests[slot] = new.requests
+    _add_slot(curves, slot, 1.0)
 
 
 @compiled
 def drop(curves: Curves, slot: int) -> None:
     """Take a deployment out of the sums."""
     curves.changes[0] += 1
-    for k in range(len(curves.times)):
-        curves.total_mean[k] -= curves.mean[slot, k]
-        curves.total_variance[k] -= curves.variance[slot, k]
+    _add_slot(curves, slot, -1.0)
 
 
 @compiled
-def _outdated(deployment: Record, now: float, freshness: Freshness) -> bool:
+def _outdated(curves: Curves, slot: int, deployment: Record, now: float, freshness: Freshness) -> bool:
     if freshness.tolerance <= 0.0:
         return True
-    moved = abs(deployment.size - deployment.curve_size)
-    if moved > max(freshness.tolerance * deployment.curve_size, freshness.dead_band):
+    computed = curves.computed_size[slot]
+    if abs(deployment.size - computed) > max(freshness.tolerance * computed, freshness.dead_band):
         return True
-    return bool(now - deployment.curve_at > freshness.tolerance * (now - deployment.admitted_at + 0.1))
+    return bool(now - curves.computed_at[slot] > freshness.tolerance * (now - deployment.admitted_at + 0.1))
 
 
 @compiled
-def refresh(state: State, curves: Curves, prior: Prior, freshness: Freshness) -> None:
+def refresh(state: State, curves: Curves, setting: Setting, arrivals: NDArray[np.void]) -> None:
     """Compute the curves that are out of date and bring the sums up to date."""
-    books = state.books[0]
+    books, one = state.books[0], curves.slot
     now = books.now
     curves.refreshed_at[0] = now
     for place in range(books.waiting):
         slot = state.heap_slot[place]
         deployment = state.live[slot]
-        if not _outdated(deployment, now, freshness):
+        if not _outdated(curves, slot, deployment, now, setting.freshness):
             continue
-        deployment.core_hours += deployment.size * (now - deployment.at)
-        deployment.at = now
         drop(curves, slot)
         seen = Seen(
-            *(deployment.size, deployment.deaths, deployment.core_hours, deployment.requests),
-            *(now - deployment.admitted_at, deployment.gap_hours, deployment.extra, deployment.sizes),
+            *(deployment.size, deployment.deaths, deployment.core_hours + deployment.size * (now - deployment.at)),
+            *(deployment.requests, now - deployment.admitted_at, deployment.gap_hours),
+            *(deployment.extra, deployment.sizes),
         )
-        mean, variance = curves.mean[slot], curves.variance[slot]
-        ab_fast(prior, seen, curves.times, curves.nodes, curves.weights, mean, variance)
-        deployment.curve_size, deployment.curve_at = deployment.size, now
-        books.refreshes += 1
-        for k in range(len(curves.times)):
-            curves.total_mean[k] += mean[k]
-            curves.total_variance[k] += variance[k]
+        arrival = arrivals[deployment.number]
+        _forecast(
+            *(setting, setting.method, arrival, seen, curves),
+            *(one.mean[slot], one.variance[slot], one.third[slot], one.requests[slot]),
+        )
+        curves.computed_size[slot], curves.computed_at[slot] = deployment.size, now
+        curves.refreshes[0] += 1
+        _add_slot(curves, slot, 1.0)
     if curves.changes[0] >= REBUILD:
         _add_up(state, curves)
 
@@ -158,34 +234,64 @@ def refresh(state: State, curves: Curves, prior: Prior, freshness: Freshness) ->
 @compiled
 def _add_up(state: State, curves: Curves) -> None:
     curves.changes[0] = 0
-    curves.total_mean[:] = 0.0
-    curves.total_variance[:] = 0.0
+    total = curves.total
+    total.mean[:] = 0.0
+    total.variance[:] = 0.0
+    total.third[:] = 0.0
+    total.requests[:] = 0.0
     for place in range(state.books[0].waiting):
-        slot = state.heap_slot[place]
-        for k in range(len(curves.times)):
-            curves.total_mean[k] += curves.mean[slot, k]
-            curves.total_variance[k] += curves.variance[slot, k]
+        _add_slot(curves, state.heap_slot[place], 1.0)
 
 
 @compiled
-def violated(curves: Curves, limit: float, kappas: Floats, marginal: float, last: int) -> int:
-    """Return a horizon at which the rule fails for the arrival that was looked at last, -1 for none (§5).
+def _permitted(state: State, setting: Setting) -> float:
+    """Return the share of failures that a budget permits now."""
+    if not setting.feedback:
+        return setting.risk
+    failures, requests = 0, 0
+    for month in range(state.books[0].month + 1):
+        failures += state.months[month].failures
+        requests += state.months[month].requests
+    unused: float = _unused_budget(setting.sla, float(failures), float(requests))
+    return setting.risk * unused
 
-    The horizon `last` is asked first. One at which the new deployment is expected to be smaller than `marginal` cores
-    never fails.
+
+@compiled
+def violated(state: State, curves: Curves, setting: Setting, asked: int, alone: bool) -> int:
+    """Return a horizon that forbids the arrival looked at last, -1 for none (§5).
+
+    The horizon `asked` is asked first, or alone. One at which the new deployment is expected to be smaller than the
+    marginal cores never forbids. A budget always looks at all horizons.
     """
-    return second_refusal(
-        *(curves.total_mean, curves.total_variance, curves.new_mean, curves.new_variance),
-        *(kappas, limit, marginal, last),
-    )
+    total, new, limit, marginal = curves.total, curves.new, setting.limit, setting.marginal
+    if setting.question == BUDGET:
+        worst: int = _budget_refusal(
+            *(total.mean, total.variance, total.third, total.requests),
+            *(new.mean, new.variance, new.third, new.requests, setting.hours),
+            *(_permitted(state, setting), limit, marginal),
+        )
+        return worst
+    some = slice(asked, asked + 1) if alone else slice(0, len(curves.times))
+    mean, variance = total.mean[some], total.variance[some]
+    new_mean, new_variance = new.mean[some], new.variance[some]
+    at = asked - some.start
+    if setting.question == GAMMA:
+        found = _gamma_refusal(mean, variance, new_mean, new_variance, setting.risk, limit, marginal, at)
+    elif setting.question == SGAMMA:
+        found = _sgamma_refusal(
+            *(mean, variance, total.third[some], new_mean, new_variance, new.third[some]),
+            *(setting.risk, limit, marginal, at),
+        )
+    else:
+        found = _second_refusal(*(mean, variance, new_mean, new_variance, setting.kappas[some], limit, marginal, at))
+    return found + some.start if found >= 0 else -1
 
 
 @compiled
-def fails_at(curves: Curves, limit: float, kappas: Floats, marginal: float, k: int) -> bool:
-    """Whether the rule fails at one horizon, as the sums stand."""
-    one = slice(k, k + 1)
-    refused = second_refusal(
-        *(curves.total_mean[one], curves.total_variance[one], curves.new_mean[one], curves.new_variance[one]),
-        *(kappas[one], limit, marginal, 0),
-    )
-    return refused >= 0
+def least_slack(curves: Curves, setting: Setting) -> float:
+    """Return how many cores are left at the tightest horizon by mean and kappa standard deviations, the new one in."""
+    total, new, least = curves.total, curves.new, np.inf
+    for k in range(len(curves.times)):
+        spread = math.sqrt(max(total.variance[k] + new.variance[k], 0.0))
+        least = min(least, setting.limit - total.mean[k] - new.mean[k] - setting.kappas[k] * spread)
+    return least

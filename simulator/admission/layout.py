@@ -24,8 +24,18 @@ ARRIVAL = np.dtype(
         ("seen_gap_hours", np.float64),
         ("seen_extra", np.int64),
         ("seen_sizes", np.int64),
+        # What was seen of the other kind that it may be of, if it is not known which (admission specification §8).
+        ("kinds", np.int64),
+        ("other_deaths", np.int64),
+        ("other_core_hours", np.float64),
+        ("other_requests", np.int64),
+        ("other_gap_hours", np.float64),
+        ("other_extra", np.int64),
+        ("other_sizes", np.int64),
     ]
 )
+ONE_KIND, WEIGHED, HALVES = range(3)
+"""`kinds`: known; one of two, by what was seen since; one of two, half and half for ever."""
 
 DEPLOYMENT = np.dtype(
     [
@@ -46,10 +56,6 @@ DEPLOYMENT = np.dtype(
         ("gap_hours", np.float64),
         ("extra", np.int64),
         ("sizes", np.int64),
-        # What its curves were computed for.
-        ("curve_size", np.int64),
-        ("curve_at", np.float64),
-        ("place", np.int64),
     ]
 )
 
@@ -70,7 +76,6 @@ BOOKS = np.dtype(
         ("events", np.int64),
         ("deaths", np.int64),
         ("shutdowns", np.int64),
-        ("refreshes", np.int64),
         ("admits", np.int64),
         ("unfit", np.int64),
         ("logged", np.int64),
@@ -83,6 +88,9 @@ MONTH = np.dtype([("core_hours", np.float64), ("requests", np.int64), ("failures
 EVENT = np.dtype(
     [("time", np.float64), ("deployment", np.int64), ("kind", np.int64), ("cores", np.int64), ("total", np.int64)]
 )
+
+DECISION = np.dtype([("deployment", np.int64), ("rule", np.int64), ("other", np.int64), ("slack", np.float64)])
+"""An arrival that two rules were asked about: the horizons that refuse it, -1 for none, and what `slack` says of it."""
 
 REFUSED, ADMITTED, CORE_ENDED, SCALED, SCALE_REFUSED, SHUT_DOWN = range(6)
 """Kinds of events; CORE_ENDED with a total that leaves the deployment without cores is its end."""

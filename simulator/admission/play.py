@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,33 +16,20 @@ from simulator.admission.arrivals import Run
 from simulator.admission.compiled import compiled
 from simulator.admission.curves import (
     Curves,
-    Freshness,
     drop,
     empty_curves,
-    fails_at,
+    least_slack,
     look_at_new,
     refresh,
     take_in,
     violated,
 )
 from simulator.admission.engine import State, admit, leave, next_end, turn_away
-from simulator.admission.layout import BOOKS, CLASSES, DEPLOYMENT, EVENT, MONTH
-from simulator.admission.moments import Floats, Prior
+from simulator.admission.layout import BOOKS, CLASSES, DECISION, DEPLOYMENT, EVENT, MONTH, Record
+from simulator.admission.moments import Floats
 from simulator.admission.presets import HOURS_PER_MONTH, Cluster
-from simulator.admission.rule import Rule, horizons_of, kappas_of
-
-
-class Setting(NamedTuple):
-    """What of a rule and a cluster stays the same during a run, as compiled code takes it."""
-
-    seed: np.uint64
-    moments: bool
-    limit: float
-    kappas: Floats
-    marginal: float
-    drawn: bool
-    freshness: Freshness
-    prior: Prior
+from simulator.admission.rule import Rule, horizons_of
+from simulator.admission.setting import Setting, setting_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +66,11 @@ class Outcome:
     wall_s: float
     log: NDArray[np.void]
     """Events in order, records of layout EVENT; empty unless asked for."""
+    decisions: NDArray[np.void]
+    """Arrivals that two rules were asked about, records of layout DECISION; empty unless asked for."""
+    seed: int
+    config_hash: str
+    """Of cluster, rule, and how the run was drawn but for its seed: outcomes are alike only where this is the same."""
 
     @property
     def failed_share_by_month(self) -> NDArray[np.float64]:
@@ -91,29 +84,44 @@ class Outcome:
         known = shares[~np.isnan(shares)]
         return float(known.mean()) if len(known) else 0.0
 
+    @property
+    def pooled_failed_share(self) -> float:
+        """All refusals by all requests, the second metric of §1; 0 without requests."""
+        asked = int(self.requests.sum())
+        return int(self.failures.sum()) / asked if asked else 0.0
+
 
 @compiled
-def _advance(state: State, curves: Curves, keeps_curves: bool, until: float) -> None:
+def _advance(state: State, curves: Curves, setting: Setting, other: Curves, others: Setting, until: float) -> None:
     """Let time pass up to an arrival; what ends leaves the sums too."""
     while True:
         slot = next_end(state, until)
         if slot < 0:
             return
-        if keeps_curves:
+        if setting.moments:
             drop(curves, slot)
+        if others.moments:
+            drop(other, slot)
         leave(state)
 
 
 @compiled
-def _refused_at(state: State, curves: Curves, setting: Setting, arrival: NDArray[np.void], last: int) -> int:
+def _refused_at(
+    state: State, curves: Curves, setting: Setting, arrivals: NDArray[np.void], arrival: Record, last: int
+) -> int:
     """Return the horizon at which the rule fails for an arrival, -1 to admit it."""
-    look_at_new(curves, setting.prior, arrival, setting.drawn)
-    freshness, marginal = setting.freshness, setting.marginal
-    recent = state.books[0].now - curves.refreshed_at[0] < freshness.reuse_h and freshness.tolerance > 0.0
-    if recent and fails_at(curves, setting.limit, setting.kappas, marginal, last):
-        return last
-    refresh(state, curves, setting.prior, freshness)
-    return violated(curves, setting.limit, setting.kappas, marginal, last)
+    if not setting.moments:
+        return -1 if state.books[0].total + arrival.size < setting.limit else 0
+    look_at_new(curves, setting, arrival)
+    freshness, now = setting.freshness, state.books[0].now
+    stale = now > curves.refreshed_at[0]
+    if stale and now - curves.refreshed_at[0] < freshness.reuse_h and freshness.tolerance > 0.0:
+        refused_at = violated(state, curves, setting, last, stale)
+        if refused_at >= 0:
+            return refused_at
+    refresh(state, curves, setting, arrivals)
+    stale = now > curves.refreshed_at[0]
+    return violated(state, curves, setting, last, stale)
 
 
 @compiled
@@ -121,34 +129,49 @@ def _play(
     state: State,
     curves: Curves,
     setting: Setting,
+    other: Curves,
+    others: Setting,
     arrivals: NDArray[np.void],
     binding: NDArray[np.int64],
+    decisions: NDArray[np.void],
     hours: float,
-) -> None:
-    """Play a run to its end; arrivals that do not fit are turned away whatever the rule says (§2)."""
-    books, last = state.books[0], 0
+) -> int:
+    """Play a run to its end; arrivals that do not fit are turned away whatever the rule says (§2).
+
+    The other rule is asked where there is room for its decisions, but has no say. Returns how many decisions there are.
+    """
+    books, decided = state.books[0], 0
+    # Of either rule: the horizon that refused last, and what it says of this arrival.
+    last, says = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
     for number in range(len(arrivals)):
         arrival = arrivals[number]
-        _advance(state, curves, setting.moments, arrival.time)
+        _advance(state, curves, setting, other, others, arrival.time)
         if books.total + arrival.size > books.capacity:
             books.unfit += 1
             turn_away(state, number, arrival.size)
             continue
-        if setting.moments:
-            refused_at = _refused_at(state, curves, setting, arrival, last)
-            if refused_at >= 0:
-                binding[refused_at] += 1
-                last = refused_at
-                turn_away(state, number, arrival.size)
-                continue
-        elif not books.total + arrival.size < setting.limit:
-            binding[0] += 1
+        for who in range(2 if decided < len(decisions) else 1):
+            own, rule = (other, others) if who else (curves, setting)
+            says[who] = _refused_at(state, own, rule, arrivals, arrival, last[who])
+            if says[who] >= 0:
+                last[who] = says[who]
+        refused_at = says[0]
+        if decided < len(decisions):
+            decision = decisions[decided]
+            decision.deployment, decision.rule, decision.other = number, says[0], says[1]
+            decision.slack = least_slack(curves, setting)
+            decided += 1
+        if refused_at >= 0:
+            binding[refused_at] += 1
             turn_away(state, number, arrival.size)
             continue
         slot = admit(state, arrival, number, setting.seed, setting.prior.lifetimes, setting.drawn)
         if setting.moments:
             take_in(state, curves, slot)
-    _advance(state, curves, setting.moments, hours)
+        if others.moments:
+            take_in(state, other, slot)
+    _advance(state, curves, setting, other, others, hours)
+    return decided
 
 
 def empty_state(cluster: Cluster, hours: float, slots: int, log: int = 0) -> State:
@@ -168,42 +191,56 @@ def empty_state(cluster: Cluster, hours: float, slots: int, log: int = 0) -> Sta
     )
 
 
-def play(run: Run, rule: Rule, *, log: int = 0) -> Outcome:
+def play(run: Run, rule: Rule, *, log: int = 0, beside: Rule | None = None) -> Outcome:
     """Play a run under a rule and return what became of it (admission specification §2, §5, §7).
 
-    log: keep so many of the first events. Raises BadInput for a rule of moments where deployments come back from 0
-    cores, which the moments know nothing of.
+    log: keep so many of the first events. beside: a rule that is asked about every arrival that fits, in the same state
+    of the cluster, and decides nothing. Raises BadInput for a rule of moments where deployments come back from 0 cores,
+    which the moments know nothing of.
     """
     began = time.perf_counter()
-    cluster, moments = run.cluster, rule.kind != "zeroth"
-    if moments and not cluster.absorb:
-        raise BadInput("absorb", False, f"give true for {rule.kind}, or take zeroth")
+    cluster = run.cluster
+    for one in (rule, beside or rule):
+        if one.looks_ahead and not cluster.absorb:
+            raise BadInput("absorb", False, f"give true for {one.kind}, or take zeroth")
     # Every deployment inside has a core, unless empty ones may come back.
     slots = len(run.arrivals) if not cluster.absorb else min(len(run.arrivals), cluster.capacity)
-    horizons = horizons_of(rule.grid) if moments else np.zeros(1)
-    state, binding = empty_state(cluster, run.hours, slots, log), np.zeros(len(horizons), dtype=np.int64)
-    curves = empty_curves(horizons, slots if moments else 0)
-    limit = float(cluster.capacity if rule.limit is None else rule.limit)
-    law = cluster.population
-    setting = Setting(
-        np.uint64(run.seed),
-        moments,
-        # The first-moment rule asks for less than its limit, the second for no more.
-        float(np.nextafter(limit, -np.inf)) if rule.kind == "first" else limit,
-        kappas_of(rule, horizons) if rule.kind == "second" else np.zeros(len(horizons)),
-        rule.marginal_cores,
-        True,
-        Freshness(rule.tolerance, rule.dead_band_cores, rule.reuse_h),
-        Prior(
-            *(law.mu_shape, law.mu_rate, law.lam_shape, law.lam_rate, law.sig_shape, law.sig_rate),
-            *(law.power, law.lifetimes),
-        ),
-    )
-    _play(state, curves, setting, run.arrivals, binding, run.hours)
-    return _outcome(run, state, horizons if moments else np.zeros(0), binding, time.perf_counter() - began)
+    state = empty_state(cluster, run.hours, slots, log)
+    curves, setting = _kept(run, rule, slots)
+    other, others = _kept(run, beside or Rule("zeroth", 0.0), slots)
+    decisions = np.zeros(len(run.arrivals) if beside else 0, dtype=DECISION)
+    binding = np.zeros(len(curves.times), dtype=np.int64)
+    if beside and beside.looks_ahead and not rule.looks_ahead:
+        raise BadInput("beside", beside.kind, "put zeroth beside the rule that looks ahead, not the other way about")
+    decided = _play(state, curves, setting, other, others, run.arrivals, binding, decisions, run.hours)
+    horizons = curves.times if rule.looks_ahead else np.zeros(0)
+    wall_s = time.perf_counter() - began
+    refreshes = int(curves.refreshes[0])
+    return _outcome(run, rule, state, horizons, binding, refreshes, decisions[:decided], wall_s)
 
 
-def _outcome(run: Run, state: State, horizons: Floats, binding: NDArray[np.int64], wall_s: float) -> Outcome:
+def _kept(run: Run, rule: Rule, slots: int) -> tuple[Curves, Setting]:
+    horizons = horizons_of(rule.grid) if rule.looks_ahead else np.ones(1)
+    return empty_curves(horizons, slots if rule.looks_ahead else 0, rule), setting_of(run, rule, horizons)
+
+
+def config_hash(run: Run, rule: Rule) -> str:
+    """Return 16 hexadecimal digits that stand for everything but the seed that a run's outcome depends on."""
+    how = {name: getattr(run, name) for name in ("hours", "observations", "labels", "weights", "scale_outs")}
+    text = json.dumps({"cluster": asdict(run.cluster), "rule": asdict(rule), "run": how}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _outcome(
+    run: Run,
+    rule: Rule,
+    state: State,
+    horizons: Floats,
+    binding: NDArray[np.int64],
+    refreshes: int,
+    decisions: NDArray[np.void],
+    wall_s: float,
+) -> Outcome:
     books, months = state.books[0], state.months
     ends = np.minimum(np.arange(1, len(months) + 1) * HOURS_PER_MONTH, run.hours)
     lengths = np.diff(ends, prepend=0.0)
@@ -224,9 +261,12 @@ def _outcome(run: Run, state: State, horizons: Floats, binding: NDArray[np.int64
         events=int(books["events"]),
         deaths=int(books["deaths"]),
         shutdowns=int(books["shutdowns"]),
-        refreshes=int(books["refreshes"]),
+        refreshes=refreshes,
         horizons=horizons,
         binding=binding,
         wall_s=wall_s,
         log=state.log[: int(books["logged"])],
+        decisions=decisions,
+        seed=run.seed,
+        config_hash=config_hash(run, rule),
     )

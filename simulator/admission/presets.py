@@ -31,6 +31,11 @@ class Cluster:
     """Share of scale-out requests that may fail."""
     absorb: bool = True
     """False lets a deployment at 0 cores come back; for tests against the closed form (§4.2)."""
+    initial_size: str = "drawn"
+    """drawn: a deployment starts with one draw of its request-size law, which tells of that law. empirical: with one of
+    `sizes`, each as likely, which tells nothing."""
+    sizes: tuple[int, ...] = ()
+    """Cores; empty unless the first size is empirical."""
 
     def __post_init__(self) -> None:
         for name in ("capacity", "arrival_rate", "sla"):
@@ -43,8 +48,16 @@ class Cluster:
             raise BadInput("arrival_rate", self.arrival_rate, "give deployments per hour, 0 or more")
         if not 0.0 < self.sla < 1.0:
             raise BadInput("sla", self.sla, "give a share between 0 and 1, such as 1e-3")
+        if self.initial_size not in ("drawn", "empirical"):
+            raise BadInput("initial_size", self.initial_size, "give drawn or empirical")
+        if (self.initial_size == "empirical") != bool(self.sizes):
+            raise BadInput("sizes", self.sizes, "give the sizes to draw from if initial_size is empirical, else none")
+        wrong: list[object] = [size for size in self.sizes if type(size) is not int or size < 1]
+        if wrong:
+            raise BadInput("sizes", wrong[0], "give whole cores, 1 or more")
 
 
+_OPTIONAL = ("absorb", "initial_size", "sizes")
 PRESETS = {name: Cluster(name, law, 20_000, 1.0, 1e-3 if name == "K" else 1e-4) for name, law in POPULATIONS.items()}
 """Trace-matched, heavy-tailed, growing (admission specification §11)."""
 
@@ -84,11 +97,14 @@ def _from_fields(given: dict[str, Any], name: str) -> Cluster:
         start = PRESETS[base]
         named = {"absorb": True, "capacity": start.capacity, "arrival_rate": start.arrival_rate} | named
         named = {"sla": start.sla} | asdict(start.population) | named
-    missing = [field for field in (*laws, *own) if field not in named and field != "absorb"]
+    missing = [field for field in (*laws, *own) if field not in named and field not in _OPTIONAL]
     if missing:
         raise BadInput(missing[0], None, "give it, or name a preset as the base")
     for law in laws:
         if isinstance(named[law], bool) or not isinstance(named[law], (int, float)):
             raise BadInput(law, named[law], "give a number")
     population = Population(**{law: float(named.pop(law)) for law in laws})
+    if not isinstance(named.get("sizes", ()), (list, tuple)):
+        raise BadInput("sizes", named["sizes"], "give a list of whole cores")
+    named["sizes"] = tuple(named.get("sizes", ()))
     return Cluster(population=population, **named)

@@ -30,7 +30,8 @@ GENTLE = Population(4.0, 40.0, 4.0, 4.0, 2.0, 1.0, 0.8, 10.0)
 def plain_twin(run: Run, threshold: float) -> list[tuple[float, int, int, int, int]]:
     """The process of specification §2 in plain Python: (time, deployment, kind, cores, total) of every event."""
     capacity, seed = run.cluster.capacity, np.uint64(run.seed)
-    total, events, heap = 0, [], []
+    total, heap = 0, list[tuple[float, int]]()
+    events: list[tuple[float, int, int, int, int]] = []
     size: dict[int, int] = {}
     draws: dict[int, int] = {}
 

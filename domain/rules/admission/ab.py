@@ -21,6 +21,10 @@ STEP_RATIO = 1.6
 """Between two points of time there is at most this factor."""
 FIRST_STEP = 2e-2
 """The first step ends at the latest where this many things have happened to a core on average."""
+QUIET = 18.0
+"""Dying at zero is left out where its chance is below exp(-QUIET), for one deployment at a time."""
+GONE = 30.0
+"""So is all that follows where the chance of being alive is below exp(-GONE)."""
 
 
 def ein(z: Number, decayed: Number, log_z: Number) -> Number:
@@ -38,21 +42,42 @@ def ein(z: Number, decayed: Number, log_z: Number) -> Number:
     return value
 
 
-def hazard(size: Number, x: Number, rho: Number, sig: Number, ein_sig: Number) -> Number:
+def hazard(
+    size: Number, x: Number, rho: Number, sig: Number, log_sig: Number, decayed_sig: Number, ein_sig: Number
+) -> Number:
     """Return the rate of dying at zero at scaled time x > 0 of a deployment that is alive, no shutdown.
 
     The closure: the law given survival is that of the process without absorption given that it is not empty.
-    ein_sig: `ein` of sig.
+    log_sig, decayed_sig, ein_sig: ln sig, exp(-sig) and `ein` of sig.
     """
-    left = np.exp(-x)
     gone = -np.expm1(-x)
+    left = 1.0 - gone
     z = sig * left
     decayed = np.exp(-z)
-    integral = ein_sig - ein(z, decayed, np.log(sig) - x) - decayed * np.expm1(-sig * gone) / sig
+    integral = ein_sig - ein(z, decayed, log_sig - x) - (decayed_sig - decayed) / sig
     log_empty = size * np.log(gone) - rho * np.maximum(integral, 0.0)
+    alive = -np.expm1(log_empty)
     single = np.exp(log_empty) * (size * left + rho * gone * gone * decayed) / gone
-    value: Number = np.minimum((single + TINY) / (TINY - np.expm1(log_empty)), 1.0)
+    value: Number = np.minimum((single + TINY) / (TINY + alive), 1.0)
     return value
+
+
+def advanced(
+    h: Number, step: Number, s: Number, s1: Number, s2: Number, s3: Number
+) -> tuple[Number, Number, Number, Number]:
+    """Return S, S_1, S_2, S_3 a step of scaled time later, at a constant hazard h."""
+    # At h = 1 what follows is 0 / 0; so near to it nothing changes.
+    h = np.minimum(h, 1.0 - 1e-5)
+    stay = np.exp(-h * step)
+    fade = np.exp(-step)
+    fade2 = fade * fade
+    fade3 = fade2 * fade
+    return (
+        s * stay,
+        fade * s1 + s * (stay - fade) / (1.0 - h),
+        fade2 * s2 + s * (stay - fade2) / (2.0 - h),
+        fade3 * s3 + s * (stay - fade3) / (3.0 - h),
+    )
 
 
 def survival(
@@ -72,7 +97,9 @@ def survival(
     next, so that steps must be short where it changes: see `time_grid`.
     """
     sig = np.maximum(sig, 1e-9)
-    ein_sig = ein(sig, np.exp(-sig), np.log(sig))
+    log_sig = np.log(sig)
+    decayed_sig = np.exp(-sig)
+    ein_sig = ein(sig, decayed_sig, log_sig)
     s = 1.0 + 0.0 * rho
     s1 = 0.0 * rho
     s2 = 0.0 * rho
@@ -82,16 +109,9 @@ def survival(
     rate_before = np.maximum(2.0 - size, 0.0) + 0.0 * rho
     for i in range(times_h.shape[0]):
         step = mu * (times_h[i] - before)
-        rate_now = hazard(size, mu * times_h[i], rho, sig, ein_sig)
+        rate_now = hazard(size, mu * times_h[i], rho, sig, log_sig, decayed_sig, ein_sig)
         h = 0.5 * (rate_before + rate_now)
-        stay = np.exp(-h * step)
-        fade = np.exp(-step)
-        other = np.maximum((1.0 - h) * step, 1e-30)
-        gone1 = -np.expm1(-other)
-        s1 = fade * s1 + s * (stay * step * gone1 / other)
-        s2 = fade * fade * s2 + s * (stay - fade * fade) / (2.0 - h)
-        s3 = fade * fade * fade * s3 + s * (stay - fade * fade * fade) / (3.0 - h)
-        s = s * stay
+        s, s1, s2, s3 = advanced(h, step, s, s1, s2, s3)
         alive[i] = s
         alive1[i] = s1
         alive2[i] = s2
@@ -102,7 +122,8 @@ def survival(
 
 def conditional_ab(
     size: Number,
-    x: Number,
+    left: Number,
+    alive: Number,
     s1: Number,
     s2: Number,
     s3: Number,
@@ -112,13 +133,13 @@ def conditional_ab(
     sig1: Number,
     sig2: Number,
     sig3: Number,
-    lifetimes: float,
 ) -> tuple[Number, Number, Number]:
-    """Return (E[L], E[L^2], E[L^3]) at scaled time x, given mu and the path of S, whose S_k are s1, s2, s3.
+    """Return (E[L], E[L^2], E[L^3]) given mu and the path of S up to now, whose S_k are s1, s2, s3.
 
+    left, alive: the chances of a core to be left, exp(-x) at scaled time x, and of no shutdown, exp(-x / lifetimes).
     rho1..rho3, sig1..sig3: first three raw moments of rho and sig given mu (their powers where they are known).
     """
-    e1 = np.exp(-x)
+    e1 = left
     e2 = e1 * e1
     e3 = e2 * e1
     m = 1.0 + sig1
@@ -151,7 +172,6 @@ def conditional_ab(
         + rho2 * (m_square * (6.0 * size * d123 + 9.0 * s123) + 3.0 * m_q2 * (s23 + s13))
         + rho3 * 6.0 * m_cube * s123
     )
-    alive = np.exp(-x / lifetimes)
     return alive * first, alive * second, alive * third
 
 
@@ -196,6 +216,92 @@ def times_needed(horizons_h: Floats, lead: int) -> int:
     return count
 
 
+def quiet_until(size: float) -> float:
+    """Return the scaled time up to which a deployment is empty with a chance below exp(-QUIET)."""
+    return -math.log(-math.expm1(-QUIET / size))
+
+
+def ended(x: float, left: float) -> float:
+    """Return 1 - left, where left = exp(-x), without loss of digits."""
+    if x > 0.1:
+        return 1.0 - left
+    return x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * (1.0 - x / 5.0 * (1.0 - x / 6.0)))))
+
+
+def add_point(
+    share: float,
+    size: float,
+    mu: float,
+    rho1: float,
+    rho2: float,
+    rho3: float,
+    sig1: float,
+    sig2: float,
+    sig3: float,
+    lifetimes: float,
+    horizons_h: Floats,
+    mean: Floats,
+    second: Floats,
+    third: Floats,
+    requests: Floats,
+) -> None:
+    """Add, times `share`, one point of mu, lam and sig to the raw moments and to the requests per hour (H,) each.
+
+    The same as `survival` and `conditional_ab` at every horizon, but for what QUIET and GONE leave out, and with points
+    of time of its own. Numbers only. Arrays of length 0 are left alone.
+    """
+    sig = max(sig1, 1e-9)
+    log_sig = math.log(sig)
+    decayed_sig = math.exp(-sig)
+    ein_sig = ein(sig, decayed_sig, log_sig)
+    quiet = quiet_until(size)
+    first_step = FIRST_STEP / (1.0 + rho1)
+    x = 0.0
+    s = 1.0
+    s1 = 0.0
+    s2 = 0.0
+    s3 = 0.0
+    rate_before = 0.0
+    settled = False
+    for k in range(horizons_h.shape[0]):
+        goal = mu * horizons_h[k]
+        if goal > GONE * lifetimes or s < math.exp(-GONE):
+            break
+        left = math.exp(-goal)
+        alive = math.exp(-goal / lifetimes)
+        if goal <= quiet:
+            gone = ended(goal, left)
+            s1 = gone
+            s2 = gone * (1.0 - 0.5 * gone)
+            s3 = gone * (1.0 - gone * (1.0 - gone / 3.0))
+        elif x < quiet:
+            x = quiet
+            gone = -math.expm1(-x)
+            s1 = gone
+            s2 = gone * (1.0 - 0.5 * gone)
+            s3 = gone * (1.0 - gone * (1.0 - gone / 3.0))
+            rate_before = hazard(size, x, rho1, sig, log_sig, decayed_sig, ein_sig)
+        while x < goal and goal > quiet:
+            ahead = max(STEP_RATIO * x, first_step)
+            if ahead > goal or settled:
+                ahead = goal
+            rate_now = 0.0
+            if not settled:
+                rate_now = hazard(size, ahead, rho1, sig, log_sig, decayed_sig, ein_sig)
+                # Past its top the hazard only falls: what grows will not be empty again.
+                settled = rate_now < 1e-9 and rate_now < rate_before
+            s, s1, s2, s3 = advanced(0.5 * (rate_before + rate_now), ahead - x, s, s1, s2, s3)
+            x = ahead
+            rate_before = rate_now
+        e1, e2, e3 = conditional_ab(size, left, alive, s1, s2, s3, rho1, rho2, rho3, sig1, sig2, sig3)
+        mean[k] += share * e1
+        second[k] += share * e2
+        if third.shape[0] > 0:
+            third[k] += share * e3
+        if requests.shape[0] > 0:
+            requests[k] += share * rho1 * mu * s * alive
+
+
 def ab_moments(
     size: float,
     shape: float,
@@ -217,15 +323,16 @@ def ab_moments(
     mean: Floats,
     variance: Floats,
     third: Floats,
+    requests: Floats,
 ) -> None:
-    """Fill `mean`, `variance` and `third` (H,), the third central moment, of one size at ascending `horizons_h` > 0.
+    """Fill `mean`, `variance`, `third` and `requests`, (H,) each, of one deployment's size at `horizons_h` from now.
 
-    The seven arguments after `size` are a belief. lam_points, size_points: `belief.lam_count` and `belief.size_count`
-    for the full moments, 1 and 1 for `ab_fast`. `mu`, `weight` are room for the points of mu (16 in production, with
-    drop 9 and floor -18.5). A `third` of length 0 is left alone.
+    The seven arguments after `size` are a belief; horizons ascend from above 0. lam_points, size_points:
+    `belief.lam_count` and `belief.size_count` for the full moments, 1 and 1 for `ab_fast`. `mu`, `weight` are room for
+    the points of mu (`belief.node_count` in production, with drop 9 and floor -18.5). third: central moments. requests:
+    scale-outs expected per hour. A `third` or `requests` of length 0 is left alone.
     """
     mu_nodes(shape, rate, lam_shape, lam_rate, exposure_h, power, drop, floor, mu, weight)
-    horizons = horizons_h.shape[0]
     lam = np.empty(4)
     lam_weight = np.empty(4)
     sig = np.empty(4)
@@ -233,19 +340,10 @@ def ab_moments(
     room = np.empty(5)
     gamma_nodes(lam_shape, lam_points, lam[:lam_points], lam_weight[:lam_points], room)
     gamma_nodes(size_shape, size_points, sig[:size_points], sig_weight[:size_points], room)
-    fastest = 0.0
-    for j in range(mu.shape[0]):
-        seen = lam_rate + exposure_h * mu[j] ** power
-        fastest = max(fastest, mu[j] + lam[lam_points - 1] / seen * mu[j] ** power)
-    lead = lead_steps(fastest, horizons_h[0])
-    steps = times_needed(horizons_h, lead)
-    times_h = np.empty(steps)
-    at = np.empty(horizons, dtype=np.int64)
-    time_grid(horizons_h, lead, times_h, at)
-    path = np.empty((4, steps))
     mean[:] = 0.0
     variance[:] = 0.0
     third[:] = 0.0
+    requests[:] = 0.0
     for j in range(mu.shape[0]):
         seen = lam_rate + exposure_h * mu[j] ** power
         scale = mu[j] ** (power - 1.0)
@@ -263,29 +361,25 @@ def ab_moments(
                 sig3 = sig2 * sig1
                 if size_points == 1:
                     _, sig2, sig3 = gamma_powers(size_shape, size_rate)
-                survival(size, mu[j], rho1, sig1, times_h, path[0], path[1], path[2], path[3])
                 share = weight[j] * lam_weight[p] * sig_weight[q]
-                for k in range(horizons):
-                    i = at[k]
-                    e1, e2, e3 = conditional_ab(
-                        size,
-                        mu[j] * horizons_h[k],
-                        path[1, i],
-                        path[2, i],
-                        path[3, i],
-                        rho1,
-                        rho2,
-                        rho3,
-                        sig1,
-                        sig2,
-                        sig3,
-                        lifetimes,
-                    )
-                    mean[k] += share * e1
-                    variance[k] += share * e2
-                    if third.shape[0] > 0:
-                        third[k] += share * e3
-    for k in range(horizons):
+                add_point(
+                    share,
+                    size,
+                    mu[j],
+                    rho1,
+                    rho2,
+                    rho3,
+                    sig1,
+                    sig2,
+                    sig3,
+                    lifetimes,
+                    horizons_h,
+                    mean,
+                    variance,
+                    third,
+                    requests,
+                )
+    for k in range(horizons_h.shape[0]):
         if third.shape[0] > 0:
             third[k] += mean[k] * (2.0 * mean[k] * mean[k] - 3.0 * variance[k])
         variance[k] = max(variance[k] - mean[k] * mean[k], 0.0)

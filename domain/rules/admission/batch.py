@@ -146,9 +146,8 @@ def _ab_alike(
     survival(each_size, each_mu, points[0], points[3], times_h, path[0], path[1], path[2], path[3])
     raw = np.empty((3, size.size, horizons_h.size))
     for k, i in enumerate(at):
-        moments = conditional_ab(
-            each_size, each_mu * horizons_h[k], path[1, i], path[2, i], path[3, i], *points, lifetimes
-        )
+        left, alive = np.exp(-each_mu * horizons_h[k]), np.exp(-each_mu * (horizons_h[k] / lifetimes))
+        moments = conditional_ab(each_size, left, alive, path[1, i], path[2, i], path[3, i], *points)
         for order in range(3):
             raw[order, :, k] = (share * moments[order].reshape(whole)).sum(axis=(0, 1, 2))
     return raw

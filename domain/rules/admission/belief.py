@@ -19,6 +19,8 @@ PRODUCTION_NODES = 16
 PRODUCTION_DROP = 9.0
 PRODUCTION_FLOOR = -18.5
 """Points of mu, the drop of the log-density at the outer ones, and the least ln mu: mu t < 3e-4 for three years."""
+SETTLED = ((40.0, 6), (10.0, 7))
+"""From these shapes on the belief in ln mu is so close to normal that so many points serve."""
 REFERENCE_NODES = 500
 REFERENCE_DROP = 36.0
 REFERENCE_FLOOR = -600.0
@@ -238,3 +240,33 @@ def lam_count(lam_shape: float) -> int:
 def size_count(size_shape: float) -> int:
     """Return how many points the full `ab` moments take for sig."""
     return 3 if size_shape < 3.0 else 2 if size_shape < 20.0 else 1
+
+
+def node_count(shape: float) -> int:
+    """Return how many points of mu production takes for one deployment, by its belief's first number."""
+    for least, points in SETTLED:
+        if shape > least:
+            return points
+    return PRODUCTION_NODES
+
+
+def log_evidence(
+    shape: float,
+    rate: float,
+    lam_shape: float,
+    lam_rate: float,
+    exposure_h: float,
+    size_shape: float,
+    size_rate: float,
+    power: float,
+    drop: float,
+    floor: float,
+    mu: Floats,
+    weight: Floats,
+) -> float:
+    """Return the log of the chance of what was seen, but for terms that all deployments of a population share.
+
+    The first seven arguments are a belief; `mu`, `weight` are room for the points. Numbers only.
+    """
+    of_mu = mu_nodes(shape, rate, lam_shape, lam_rate, exposure_h, power, drop, floor, mu, weight)
+    return of_mu + math.lgamma(lam_shape) + math.lgamma(size_shape) - size_shape * math.log(size_rate)

@@ -41,7 +41,7 @@ def joined_means(shape: float, rate: float, power: float, t: float) -> tuple[flo
     """Return E[mu^(r-1) (1 - e^-mu t)], the same with 2 t, and E[mu^(2r-2) (1 - e^-mu t)^2], r being `power`."""
     once = shape + power - 1.0
     twice = shape + 2.0 * power - 2.0
-    if near_pole(once) or near_pole(twice) or t < 1e-3 * rate:
+    if near_pole(once) or near_pole(twice):
         mu = np.empty(REFERENCE_NODES)
         weight = np.empty(REFERENCE_NODES)
         mu_nodes(shape, rate, 1.0, 1.0, 0.0, power, REFERENCE_DROP, REFERENCE_FLOOR, mu, weight)
@@ -60,11 +60,12 @@ def joined_means(shape: float, rate: float, power: float, t: float) -> tuple[flo
     mean2 = power_mean(shape, rate, 2.0 * power - 2.0)
     short = math.log1p(t / rate)
     long = math.log1p(2.0 * t / rate)
-    return (
-        -mean1 * math.expm1(-once * short),
-        -mean1 * math.expm1(-once * long),
-        mean2 * (math.expm1(-twice * long) - 2.0 * math.expm1(-twice * short)),
-    )
+    if (shape + 2.0 * power + 2.0) * t < 1e-6 * rate:
+        # So soon the two terms below would cancel; the first one of the series serves.
+        dd = power_mean(shape, rate, 2.0 * power) * t * t
+    else:
+        dd = mean2 * (math.expm1(-twice * long) - 2.0 * math.expm1(-twice * short))
+    return -mean1 * math.expm1(-once * short), -mean1 * math.expm1(-once * long), dd
 
 
 def paper_moments(

@@ -13,7 +13,7 @@ import numpy as np
 
 from domain.errors import BadInput
 from domain.rules.admission.belief import Floats
-from domain.rules.admission.tails import sgamma_tail
+from domain.rules.admission.tails import gamma_tail, sgamma_tail
 
 LONGEST_H = 26_280.0
 BANDS_H = (24.0, 168.0, 730.0, 8_760.0, LONGEST_H)
@@ -44,6 +44,13 @@ def checked_grid(horizons_h: Floats) -> Floats:
 def banded_kappa(horizons_h: Floats, kappa: float, factor: float) -> Floats:
     """Return kappa per horizon: kappa up to a month, times `factor` up to a year and its square beyond (§5.1)."""
     return kappa * np.where(horizons_h <= BANDS_H[2], 1.0, np.where(horizons_h <= BANDS_H[3], factor, factor * factor))
+
+
+def horizon_hours(horizons_h: Floats) -> Floats:
+    """Return how many hours each horizon stands for: half way to its neighbours, the first one from now on."""
+    middle = 0.5 * (horizons_h[1:] + horizons_h[:-1])
+    edges = np.concatenate((np.zeros(1), middle, horizons_h[-1:]))
+    return np.diff(edges)
 
 
 def zeroth_admits(total: float, size: float, capacity: float, threshold: float) -> bool:
@@ -117,3 +124,70 @@ def sgamma_refusal(
         if risk > p:
             return k
     return -1
+
+
+def gamma_refusal(
+    mean: Floats,
+    variance: Floats,
+    new_mean: Floats,
+    new_variance: Floats,
+    p: float,
+    capacity: float,
+    marginal_eps: float,
+    first: int,
+) -> int:
+    """Return the horizon at which the gamma law's tail beyond the capacity exceeds p, or -1 (§5.1).
+
+    Horizons at which the newcomer's mean is below `marginal_eps` do not count; 0 lets all count.
+    """
+    count = mean.shape[0]
+    for i in range(-1, count):
+        k = first if i < 0 else i
+        if new_mean[k] < marginal_eps:
+            continue
+        if gamma_tail(mean[k] + new_mean[k], max(variance[k] + new_variance[k], 0.0), capacity) > p:
+            return k
+    return -1
+
+
+def budget_refusal(
+    mean: Floats,
+    variance: Floats,
+    third: Floats,
+    requests: Floats,
+    new_mean: Floats,
+    new_variance: Floats,
+    new_third: Floats,
+    new_requests: Floats,
+    hours: Floats,
+    share: float,
+    capacity: float,
+    marginal_eps: float,
+) -> int:
+    """Return the horizon that fails most requests where more than `share` of them all are to fail, or -1 (§5.1).
+
+    Failures are forecast as the sum over horizons of hours x requests per hour x the shifted gamma's tail. hours (H,):
+    `horizon_hours`. Horizons at which the newcomer's mean is below `marginal_eps` count neither way.
+    """
+    failures = 0.0
+    asked = 0.0
+    most = 0.0
+    worst = 0
+    for k in range(mean.shape[0]):
+        if new_mean[k] < marginal_eps:
+            continue
+        now = hours[k] * (requests[k] + new_requests[k])
+        risk = sgamma_tail(
+            mean[k] + new_mean[k], max(variance[k] + new_variance[k], 0.0), third[k] + new_third[k], capacity
+        )
+        failures += now * risk
+        asked += now
+        if now * risk > most:
+            most = now * risk
+            worst = k
+    return worst if failures > share * asked else -1
+
+
+def unused_budget(sla: float, failures: float, requests: float) -> float:
+    """Return the part, 0 to 1, of the failures permitted so far, sla x requests, that is not used up."""
+    return max(1.0 - failures / (sla * requests), 0.0) if requests > 0.0 else 1.0

@@ -108,7 +108,8 @@ def path_moments(
     one = np.ones_like(x)
     return conditional_ab(
         size * one,
-        x,
+        np.exp(-x),
+        np.exp(-x / lifetimes),
         path[1],
         path[2],
         path[3],
@@ -118,7 +119,6 @@ def path_moments(
         sig * one,
         sig**2 * one,
         sig**3 * one,
-        lifetimes,
     )
 
 

@@ -30,6 +30,7 @@ EPILOG = "\n\n".join(
             "trimtab dry-run",
             "trimtab dry-run --page",
             "trimtab dry-run --fault throttle --headless",
+            "trimtab dry-run --section admission",
             "trimtab dry-run --fault none --set FLEETS__web__POLICY=threshold",
         ),
     )
@@ -65,6 +66,10 @@ def dry_run(
         bool, typer.Option("--page", help="Serve the agent's page on this machine and print where.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="What happened as JSON, one object a line.")] = False,
+    section: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="fleet: the hour below. admission: a day before a cluster, in seconds. all."),
+    ] = "all",
 ) -> None:
     """Run the agent for a simulated hour against a fake AWS on this machine, and show what it does and why.
 
@@ -72,10 +77,15 @@ def dry_run(
     report over TCP, faults strike, and the loop of `trimtab run` scales the fleet. At the end: what it cost, and what
     other fleets would have cost with the same jobs.
 
+    Then, in some seconds, a day before a cluster with a vCPU quota: groups ask to come in, and the agent raises them to
+    their size or refuses them. `trimtab explain` tells why.
+
     Exits with status 1 when the ledger lacks an event that the story requires, 130 when stopped by Ctrl-C.
     """
-    from agent.rehearsal.program import Ending, play
+    from agent.rehearsal.program import Ending, Section, play
 
+    if section not in {each.value for each in Section}:
+        raise BadInput("--section", section, f"choose one of: {', '.join(each.value for each in Section)}")
     overrides = dict(_pair(text) for text in setting or [])
     ending = play(
         fault=fault,
@@ -89,6 +99,7 @@ def dry_run(
         headless=headless,
         as_json=as_json,
         page=page,
+        section=Section(section),
     )
     if ending is Ending.STOPPED:
         raise typer.Exit(INTERRUPTED)

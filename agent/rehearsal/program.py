@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -15,11 +15,34 @@ from rich.console import Console
 
 from agent.ledger import Ledger
 from agent.ledger.records import JournalEntry
+from agent.rehearsal.admission import Admissions, play_admissions
 from agent.rehearsal.live_view import LiveScreen
 from agent.rehearsal.run import LEDGER, LOG, DryRun, DryRunOptions, fresh_directory, shown_path, shown_program
-from agent.rehearsal.screen import JsonScreen, LineScreen, Screen
+from agent.rehearsal.screen import JsonScreen, LineScreen, Screen, clock_text
 from agent.rehearsal.story import story_named, told_by
 from agent.rehearsal.summary import Summary
+from domain.decisions import Event, Reason
+
+ANSWERS = frozenset(
+    {
+        Reason.ADMITTED,
+        Reason.REJECTED_FEASIBILITY,
+        Reason.REJECTED_RULE,
+        Reason.REJECTED_UNSAFE,
+        Reason.REJECTED_INPUT,
+        Reason.NO_CAPACITY,
+        Reason.OBSERVE_MODE,
+    }
+)
+"""What is worth a line of what happens to a cluster."""
+
+
+class Section(Enum):
+    """What a dry run shows: the hour of a fleet, the gate before a cluster, or one after the other."""
+
+    ALL = "all"
+    FLEET = "fleet"
+    ADMISSION = "admission"
 
 
 class Ending(Enum):
@@ -43,6 +66,7 @@ def play(
     headless: bool,
     as_json: bool,
     page: bool = False,
+    section: Section = Section.ALL,
 ) -> Ending:
     """Run and print.
 
@@ -62,18 +86,44 @@ def play(
         screen = LiveScreen(console, story.name)
     fresh_directory(directory)
     run = DryRun(options, screen)
+    summary: Summary | None = None
+    admissions: Admissions | None = None
     try:
         with logging_to(directory / LOG), termination_as_interrupt():
-            summary = run.run()
+            if section is not Section.ADMISSION:
+                summary = run.run()
+            if section is Section.ADMISSION or (section is Section.ALL and mode == "act"):
+                teller = tells(console, json_screen, screen)
+                admissions = play_admissions(directory.resolve(), seed, mode, overrides, teller)
     except KeyboardInterrupt:
         _print_stopped(console, json_screen, run, directory)
         return Ending.STOPPED
     if json_screen is not None:
         _print_events(json_screen, directory)
-        json_screen.say(**summary.as_json())
+        for told in (admissions, summary):
+            if told is not None:
+                json_screen.say(**told.as_json())
     else:
-        _print_summary(console, summary)
-    return Ending.INCOMPLETE if mode == "act" and summary.missing else Ending.COMPLETE
+        if admissions is not None:
+            _print_admissions(console, admissions)
+        if summary is not None:
+            _print_summary(console, summary)
+    return Ending.INCOMPLETE if mode == "act" and summary is not None and summary.missing else Ending.COMPLETE
+
+
+def tells(console: Console, json_screen: JsonScreen | None, screen: Screen) -> Callable[[Event], None]:
+    """Return what shows an event of a cluster: every decision as a line; in the terminal view only refusals.
+
+    A program reads them all from the ledger's entries.
+    """
+    shown = ANSWERS if isinstance(screen, LineScreen) else ANSWERS - {Reason.ADMITTED}
+
+    def tell(event: Event) -> None:
+        if json_screen is None and event.reason in shown:
+            line = f"{clock_text(event.at)} {event.reason} {event.detail}"
+            console.print(line, highlight=False, soft_wrap=True, style="" if isinstance(screen, LineScreen) else "dim")
+
+    return tell
 
 
 @contextmanager
@@ -144,6 +194,14 @@ def _print_events(screen: JsonScreen, directory: Path) -> None:
             reasons=reasons[entry.seq],
             detail=entry.body.get("sentence") or entry.body.get("detail", ""),
         )
+
+
+def _print_admissions(console: Console, admissions: Admissions) -> None:
+    console.print()
+    console.print(admissions.sentence(), highlight=False)
+    for reason, decision_id, detail in admissions.refusals():
+        console.print(f"  {reason}, for example {decision_id}: {detail}", style="dim", highlight=False)
+    console.print(f"why one was refused: [cyan]{admissions.next_command()}[/cyan]", highlight=False, soft_wrap=True)
 
 
 def _print_summary(console: Console, summary: Summary) -> None:

@@ -31,12 +31,13 @@ class Conflict:
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
     """Return everything in which the settings contradict each other."""
-    if settings.mode is Mode.ACT and not settings.fleets and not settings.discovery.enabled:
+    acts_on_something = settings.fleets or settings.clusters or settings.discovery.enabled
+    if settings.mode is Mode.ACT and not acts_on_something:
         remedy = (
             "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or let tagged ones be found by "
             "TRIMTAB_DISCOVERY__ENABLED=true, or set observe"
         )
-        yield Conflict(("mode",), (("fleets",), ("discovery", "enabled")), remedy)
+        yield Conflict(("mode",), (("fleets",), ("clusters",), ("discovery", "enabled")), remedy)
     if settings.grace_s >= settings.tick_interval_s:
         remedy = f"give less than TRIMTAB_TICK_INTERVAL_S={settings.tick_interval_s:g}"
         yield Conflict(("grace_s",), (("tick_interval_s",),), remedy)

@@ -37,10 +37,10 @@ pytestmark = pytest.mark.slow
 class Started:
     """A dry run in a process, marked so that its children can be found whatever becomes of their parent."""
 
-    def __init__(self, directory: Path, *arguments: str, **environment: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, section: str = "fleet", **environment: str) -> None:
         self._mark = uuid.uuid4().hex
         self.popen = subprocess.Popen(
-            [*PROGRAM, "--keep", str(directory), *arguments],
+            [*PROGRAM, "--keep", str(directory), "--section", section, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -72,13 +72,16 @@ def answers(address: str | None, port: int | None) -> bool:
 
 
 def test_headless_json_tells_the_story_in_order_and_leaves_nothing_behind(tmp_path: Path):
-    run = Started(tmp_path, "--headless", "--json", "--minutes", "15", "--speed", "120", "--fault", "capacity")
+    run = Started(
+        tmp_path, "--headless", "--json", "--minutes", "15", "--speed", "120", "--fault", "capacity", section="all"
+    )
     out, err = run.popen.communicate(timeout=90.0)
     assert (run.popen.returncode, err) == (0, "")
     said: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
     kinds = [entry["kind"] for entry in said]
     assert kinds[:5] == ["workload", "up", "up", "up", "up"]
-    assert kinds[-1] == "summary"
+    assert kinds[-2:] == ["admission", "summary"]
+    assert said[-2]["asked"] == said[-2]["admitted"] + sum(said[-2]["refused"].values()) > 0
     assert {"begin", "fault", "decision", "intent", "outcome", "event"} <= set(kinds)
     numbers = [entry["seq"] for entry in said if "seq" in entry]
     assert numbers == sorted(set(numbers))

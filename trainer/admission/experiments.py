@@ -62,8 +62,12 @@ KAPPAS = {
     ("H", 50): (5.2, 4.4, 3.7, 3.0, 2.4),
 }
 """Strict to permissive, by preset and prior observations; files take those of K."""
-RISKS = (3e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Thresholds of tails and of the budget rule, at 0 observations."""
+BANDED = {0.7: (4.2, 3.4, 2.8, 2.4, 2.0), 0.5: (6.0, 5.0, 4.2, 3.6, 3.0)}
+"""kappas by the factor of the later bands, at 0 observations."""
+CHANCES = (1e-3, 1e-2, 0.03, 0.08, 0.2)
+"""Chances of the shifted gamma tail, at 0 observations."""
+BUDGETS = (3e-4, 3e-3, 0.01, 0.03, 0.1)
+"""Shares of requests forecast to fail. Like the chances these were screened on three tuning seeds of K."""
 LEVELS = (0, 1, 5, 50)
 
 
@@ -129,11 +133,14 @@ def variants(preset: str) -> Experiment:
     ladders = (
         second(preset, 0, COARSE, name="second"),
         second(preset, 0, f",moments=ab{COARSE}", name="ab moments"),
+        second(preset, 0, f",fresh=ab{COARSE}", name="ab for arrivals"),
         second(preset, 0, f",moments=paper{COARSE}", name="paper moments"),
-        second(preset, 0, f",a=0.7{COARSE}", name="bands a = 0.7"),
-        second(preset, 0, f",a=0.5{COARSE}", name="bands a = 0.5"),
-        _ladder("sgamma", preset, [f"sgamma:{risk:g}{COARSE}" for risk in RISKS]),
-        _ladder("budget", preset, [f"budget:{risk:g}{COARSE}" for risk in RISKS]),
+        *(
+            _ladder(f"bands a = {a}", preset, [f"second:{kappa:g},a={a}{COARSE}" for kappa in tried])
+            for a, tried in BANDED.items()
+        ),
+        _ladder("sgamma", preset, [f"sgamma:{chance:g}{COARSE}" for chance in CHANCES]),
+        _ladder("budget", preset, [f"budget:{share:g}{COARSE}" for share in BUDGETS]),
     )
     pairs = [(ladder.name, "second") for ladder in ladders[1:]]
     pairs.append(("ab moments", "paper moments"))

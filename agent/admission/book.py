@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.admission.deployments import HOUR_S, Deployment
+from agent.admission.deployments import HOUR_S, Deployment, Stage
 from agent.admission.futures import Curves, Seen, futures
 from agent.admission.records import Prior
 from agent.admission.rules import ClusterRules, horizons_of
@@ -27,7 +27,12 @@ FUTURES = ("mean", "variance", "third", "since", "computed_cores", "computed_at"
 
 
 def seen_of(deployment: Deployment, at: float) -> Seen:
-    """Return what was seen of a deployment up to `at`, the quiet time since the last event included."""
+    """Return what was seen of a deployment up to `at`, the quiet time since the last event included.
+
+    Of one that has not started nothing was seen but the size that it asked for.
+    """
+    if deployment.stage is Stage.RESERVED:
+        at = deployment.since
     quiet_h = max(at - deployment.last_at, 0.0) / HOUR_S
     return Seen(
         float(deployment.cores),
@@ -83,6 +88,7 @@ class Book:
         if slot is None:
             slot = self._enter(deployment.deployment_id)
         self._cores[slot], self._since[slot] = deployment.cores, deployment.since
+        self._started[slot] = deployment.stage is Stage.LIVE
         if curves is not None:
             self._store(np.array([slot]), curves, deployment.last_at)
 
@@ -159,7 +165,7 @@ class Book:
         """Return the memory of futures and statistics for one slot."""
         curves = self._mean.nbytes + self._variance.nbytes + self._third.nbytes
         stamps = self._cores.nbytes + self._since.nbytes + self._computed_cores.nbytes + self._computed_at.nbytes
-        return (curves + stamps + self._taken.nbytes) / self._taken.size
+        return (curves + stamps + self._taken.nbytes + self._started.nbytes) / self._taken.size
 
     def _top(self, column: Floats, count: int) -> list[tuple[str, float]]:
         most = min(count, len(self))
@@ -178,7 +184,8 @@ class Book:
         grown = moved > np.maximum(tolerance * self._computed_cores, self.rules.dead_band_cores)
         elapsed_h = (now - self._computed_at) / HOUR_S
         aged = elapsed_h > tolerance * ((now - self._since) / HOUR_S + NEW_AGE_H)
-        return np.flatnonzero(self._taken & (grown | aged))
+        due = (grown | aged) & self._started
+        return np.flatnonzero(self._taken & (due | np.isinf(self._computed_at)))
 
     def _store(self, slots: NDArray[np.int64], curves: Curves, at: float) -> None:
         self.mean_sum += (curves.mean - self._mean[slots]).sum(axis=0)
@@ -221,7 +228,7 @@ class Book:
         if not old:
             self._mean, self._variance, self._third = (np.zeros((slots, self.horizons_h.size)) for _ in range(3))
             self._cores, self._since, self._computed_cores, self._computed_at = (np.zeros(slots) for _ in range(4))
-            self._taken = np.zeros(slots, dtype=np.bool_)
+            self._taken, self._started = (np.zeros(slots, dtype=np.bool_) for _ in range(2))
             return
         more = slots - old
         wide, narrow = ((0, more), (0, 0)), (0, more)
@@ -231,3 +238,4 @@ class Book:
         self._cores, self._since = np.pad(self._cores, narrow), np.pad(self._since, narrow)
         self._computed_cores = np.pad(self._computed_cores, narrow)
         self._computed_at, self._taken = np.pad(self._computed_at, narrow), np.pad(self._taken, narrow)
+        self._started = np.pad(self._started, narrow)

@@ -178,7 +178,7 @@ def _sentence(rules: ClusterRules, total: int, cores: int, reason: Reason, at: _
         said = f"{total:,} cores are taken, {cores:,} more make {total + cores:,}"
         said += f", {'below' if keeps else 'not below'} the threshold of {limit}"
     else:
-        said = f"{at.expected:,.1f} cores are expected in {_hours(at.hours)} (band: {at.band})"
+        said = f"{at.expected:,.1f} cores are expected in {_hours(at.hours)} (band: {_words(at.band)})"
         if rules.policy is PolicyKind.FIRST:
             said += f", {'below' if keeps else 'not below'} the threshold of {limit}"
         elif rules.policy is PolicyKind.SECOND:
@@ -192,3 +192,7 @@ def _sentence(rules: ClusterRules, total: int, cores: int, reason: Reason, at: _
 
 def _hours(hours: float) -> str:
     return f"{hours:,.0f} h" if hours >= 100.0 else f"{hours:.3g} h"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

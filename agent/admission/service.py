@@ -160,6 +160,10 @@ class AdmissionService:
                 sla_budget_used=counts.failures / (rules.sla * counts.requests) if counts.requests else 0.0,
             )
 
+    def now(self) -> float:
+        """Return the time by the service's clock, in epoch seconds."""
+        return self._clock.now()
+
     def alarms(self) -> tuple[Event, ...]:
         """Return what a person should look into since the last call."""
         with self._lock:

@@ -60,7 +60,7 @@ def _rule(decision: AdmissionDecision) -> list[tuple[object, ...]]:
     if decision.threshold_cores is not None:
         rows.append(("threshold", f"{decision.threshold_cores:,.0f} cores"))
     if decision.marginal_bands:
-        rows.append(("too small to count in", ", ".join(decision.marginal_bands)))
+        rows.append(("too small to count in", ", ".join(decision.marginal_bands).replace("_", " ")))
     return [*rows, ("configuration", decision.config_hash)]
 
 
@@ -68,7 +68,7 @@ def _binding(decision: AdmissionDecision) -> list[tuple[object, ...]]:
     sgamma = "not known" if decision.sgamma is None else f"{decision.sgamma:.2g}"
     peak = f"{decision.peak_utilisation or 0.0:.1%} of the capacity, {span(decision.peak_hours or 0.0)} ahead"
     return [
-        ("band", decision.binding_band),
+        ("band", decision.binding_band.replace("_", " ")),
         ("expected", f"{decision.expected_cores or 0.0:,.1f} cores"),
         ("standard deviation", f"{decision.sd_cores or 0.0:,.1f} cores"),
         ("room left by the rule", f"{decision.slack_cores or 0.0:,.1f} cores"),

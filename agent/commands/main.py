@@ -25,6 +25,7 @@ VERBS = (
     "replay",
     "pause",
     "pin",
+    "cluster",
     "config",
     "models",
     "preflight",

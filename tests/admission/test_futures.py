@@ -149,6 +149,15 @@ class TestABook:
         np.testing.assert_allclose(book.mean_sum, 170 * one.mean[0], rtol=1e-9)
 
 
+def test_one_that_has_not_started_is_expected_to_do_what_it_was_admitted_for() -> None:
+    since = START - 5 * HOUR_S
+    waiting = Deployment("a", Stage.RESERVED, 20, since, since, extra_cores=19)
+    book = Book(rules(), [waiting])
+    assert book.refresh(START) == 1
+    np.testing.assert_allclose(book.mean_sum, book.newcomer(20, ()).mean[0], rtol=1e-12)
+    assert book.refresh(START + 100 * HOUR_S) == 0
+
+
 class TestRenewal:
     def renewed(self, after_h: float = 0.0, cores: int = 20, **changes: Any) -> bool:
         book = Book(rules(moments=Moments.NA, **changes), [deployment("a", 20, age_h=10.0)])

@@ -109,6 +109,6 @@ def _groups(fleet: Fleet, snapshot: Snapshot) -> list[tuple[object, ...]]:
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the program."""
-    app.command(epilog=examples("trimtab explain last", "trimtab explain web-17 --json", "trimtab explain main-a17"))(
+    app.command(epilog=examples("trimtab explain last", "trimtab explain web-17 --json"))(
         explain
     )

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+import structlog
+
 from actuators.sizes import GroupSizes
 from actuators.tags import GroupTags
 from agent.admission.deployments import Stage
@@ -34,6 +36,8 @@ from domain.decisions import Event, Mode, Outcome, Reason
 from domain.errors import BadInput, CloudError
 from domain.fleet import Fleet
 from domain.observed import Observed
+
+log = structlog.get_logger(__name__)
 
 ASKED_PER_TURN: Final = 20
 """Pending groups beyond so many wait for the next turn, so that a crowd does not outlast one."""
@@ -224,4 +228,8 @@ class Gate:
             self._mark(turn, record)
 
     def _observe(self, cluster: str, event: DeploymentEvent) -> None:
-        self._clusters[cluster].observe(event)
+        """Tell a cluster what came of an admission; one that lapsed meanwhile has nothing to hear of it."""
+        try:
+            self._clusters[cluster].observe(event)
+        except BadInput as error:
+            log.warning("deployment_event_not_taken", cluster=cluster, event_id=event.event_id, detail=str(error))

@@ -63,7 +63,9 @@ class GateWatch:
             deployment = cluster.deployment(record.deployment_id)
             if deployment is not None and deployment.stage is Stage.LIVE:
                 self._tell(turn, record, size_event(deployment, group, turn.now))
-                self._shortage(turn, record, deployment, group)
+                if not record.open:
+                    # What an admission itself did not get was told with its outcome.
+                    self._shortage(turn, record, deployment, group)
                 return
         if group.cores and not (record is not None and record.step is Step.RAISING):
             self._adopt(turn, group, record.number + 1 if record is not None else 1)

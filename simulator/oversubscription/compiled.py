@@ -20,6 +20,12 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function into those that call it: for what is called per VM, where handing the arrays on costs more."""
+    made = numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)(function)
+    return cast("Callable[P, R]", made)
+
+
 def _drop_stale() -> None:
     """Delete the cached code of this package when one of the sources that it was made from is newer.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from domain.rules.oversubscription import placement, risk
-from simulator.oversubscription.compiled import compiled
+from simulator.oversubscription.compiled import compiled, inlined
 from simulator.oversubscription.layout import (
     ESCALATE,
     FILTER,
@@ -22,7 +22,7 @@ from simulator.oversubscription.layout import (
 )
 from simulator.oversubscription.usage import Keys, Usage, add_usage, offset_of
 
-best_fit = compiled(placement.best_fit)
+best_fit = inlined(placement.best_fit)
 hot_probability = compiled(risk.hot_probability)
 any_hot = compiled(risk.any_hot)
 correlated_variance = compiled(risk.correlated_variance)
@@ -103,7 +103,7 @@ def _add_to_day(state: State, guard: Guard, tables: Tables, row: int, k: int, n:
             state.day[k, hour, power] += sign * _share(state, guard, tables, row, n, c, hour, power)
 
 
-@compiled
+@inlined
 def put(
     state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int, k: int, rate: float
 ) -> None:
@@ -138,7 +138,7 @@ def put(
         _add_to_day(state, guard, tables, row, k, n, c, 1.0)
 
 
-@compiled
+@inlined
 def _take_out(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables, row: int) -> None:
     """Let a VM leave its machine."""
     books, w, k = state.books[0], state.books[0].week, state.machine[row]
@@ -186,7 +186,7 @@ def depart(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: T
             _take_out(state, weeks, cluster, guard, tables, row)
 
 
-@compiled
+@inlined
 def _fits(state: State, weeks: Weeks, cluster: Cluster, row: int, rate: float) -> int:
     """Return the machine best fit takes, the next unopened one included; -1 where none has room."""
     books = state.books[0]

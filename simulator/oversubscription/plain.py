@@ -85,9 +85,9 @@ def play_plainly(
 
 def _use(scenario: Scenario, week: Week, model: UsageModel, keys: Keys, row: int, t: int) -> float:
     n, usage = int(week.subscriber[row]), model.usage
-    e = usage.own * normal(keys.noise, np.uint64(row * 65536 + t))
+    e = usage.own * normal(np.uint64(keys.noise), np.uint64(row * 65536 + t))
     if usage.offset:
-        e += usage.offset * normal(keys.offset, np.uint64(row))
+        e += usage.offset * normal(np.uint64(keys.offset), np.uint64(row))
     if usage.shared:
         e += usage.shared * keys.shared[n, t]
     return float(min(max(scenario.mu[n, t % 24] + scenario.sd[n, t % 24] * e, 0.0), 1.0))

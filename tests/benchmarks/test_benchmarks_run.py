@@ -26,6 +26,7 @@ SMALLEST = {
     "ppo_throughput": "--runs 1 --environments 32 --steps 16 --hidden 16 --quality-seeds 1 --quality 1000",
     "autoscaling_baselines": "--short",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
+    "oversubscription": "--runs 1 --episodes 3 --times 2",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }
@@ -66,6 +67,10 @@ PROMISED = {
         *("zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s", "events_per_s", "refresh_us"),
         *("unoptimised_s", "ratio_vs_unoptimised", "ratio_vs_published_best", "compile_or_load_s"),
     },
+    "oversubscription": {
+        *("analytic_episodes_per_s", "sampled_episodes_per_s", "stepped_episodes_per_s", "shielded_episodes_per_s"),
+        *("plain_episodes_per_s", "ratio_vs_plain", "large_analytic_s", "large_requests", "growth_per_request"),
+    },
     "admission_fit": {
         *("read_s", "parse_s", "sort_s", "plain_s", "ratio_vs_plain", "fit_s", "empirical_bayes_s", "two_step_s"),
         *("rows", "rows_per_s", "table_mb", "peak_rss_mb", "largest_error", "compile_or_load_s"),
@@ -95,6 +100,7 @@ TARGETS = {
     "coevolution_calibration": {"minutes_off_70", "minutes_off_92", "utilisation_off_70", "utilisation_off_92"},
     "autoscaling_baselines": set(),
     "admission_simulator": {"zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s"},
+    "oversubscription": {"analytic_episodes_per_s", "sampled_episodes_per_s"},
     "admission_fit": {"read_s", "fit_s"},
     "admission_decision": {"cached_p99_ms", "full_p99_ms"},
 }

@@ -63,8 +63,8 @@ def optimise(
     """Return the constant rates that save most cores with the risk of every given week at most 1 - alpha, or `cap`.
 
     From safe rates the search lowers one subscriber after the other, by most cores saved per risk added, then makes
-    exchanges: one down, another up. It begins anew, from rates with some raised at random, until the evaluations are
-    spent. Without any safe rates the answer is 1.0 for all, not feasible. Raises BadInput.
+    exchanges: one down, another up. It begins anew, from random safe rates or the best ones with some raised, until the
+    evaluations are spent. Without any safe rates the answer is 1.0 for all, not feasible. Raises BadInput.
     """
     if not 0.0 < alpha < 1.0:
         raise BadInput("alpha", alpha, "give a required probability between 0 and 1, such as 0.95")
@@ -92,9 +92,9 @@ def optimise(
         if search.reserved(found) < search.reserved(best) - 1e-12:
             best = found
             told(f"{1.0 - search.reserved(best):.2%} saved at risk {search.risk(best):.2%}")
-        start = _shaken(best, top, draws)
-        if search.risk(start) > search.cap:
-            start = best
+        shaken = _shaken(best, top, draws)
+        anew = draws.random() < 0.5 or search.risk(shaken) > search.cap
+        start = _scattered(search, safest, draws) if anew else shaken
         # A few subscribers have few rates: the search is over when nothing new comes up.
         idle = idle + 1 if len(search.known) == before else 0
     return Found(search.actions[list(best)], 1.0 - search.reserved(best), search.risk(best), len(search.known), True)
@@ -109,6 +109,15 @@ def _shaken(levels: Levels, top: int, draws: np.random.Generator) -> Levels:
         n = int(draws.integers(len(changed)))
         changed[n] = max(0, changed[n] - 1)
     return tuple(changed)
+
+
+def _scattered(search: _Search, safest: Levels, draws: np.random.Generator) -> Levels:
+    """Return random safe levels: one subscriber after the other gets one, where that is safe."""
+    at = safest
+    for n in draws.permutation(len(at)).tolist():
+        changed = (*at[:n], int(draws.integers(len(search.actions))), *at[n + 1 :])
+        at = changed if search.risk(changed) <= search.cap else at
+    return at
 
 
 def _climb(search: _Search, start: Levels, evaluations: int, draws: np.random.Generator) -> Levels:

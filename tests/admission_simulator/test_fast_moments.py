@@ -144,7 +144,7 @@ def test_every_method_is_what_the_command_line_and_the_agent_compute(method: str
         # Where the skew changes its sign, or next to nothing can happen yet, a share of the third moment says nothing.
         counts &= expected.variance > 0.05
         off = np.abs(third - expected.third) - 0.1 * np.abs(expected.third)
-        assert np.all(off[counts] < 0.02 * expected.variance[counts] ** 1.5 + 1e-3)
+        assert np.all(off[counts] < 0.02 * expected.variance[counts] ** 1.5 + 1e-2)
 
 
 def test_requests_are_expected_at_the_rate_of_those_alive() -> None:

@@ -26,6 +26,7 @@ SMALLEST = {
     "ppo_throughput": "--runs 1 --environments 32 --steps 16 --hidden 16 --quality-seeds 1 --quality 1000",
     "autoscaling_baselines": "--short",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
+    "admission_grids": "--arrivals 20 --capacity 60 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
@@ -63,9 +64,11 @@ PROMISED = {
     "autoscaling_baselines": {
         *("T2_constant", "T2_queue_rule", "T2_bound", "T2_queue_rule_vs_constant", "T2_queue_rule_vs_bound"),
     },
+    "admission_grids": {"agreement_near", "agreement_all", "arrivals_near", "arrivals_all", "seconds"},
     "admission_simulator": {
         *("zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s", "events_per_s", "refresh_us"),
-        *("unoptimised_s", "ratio_vs_unoptimised", "ratio_vs_published_best", "compile_or_load_s"),
+        *("unoptimised_s", "ratio_vs_unoptimised", "ratio_vs_published_best", "ratio_vs_published_worst"),
+        "compile_or_load_s",
     },
     "oversubscription": {
         *("analytic_episodes_per_s", "sampled_episodes_per_s", "stepped_episodes_per_s", "shielded_episodes_per_s"),
@@ -99,6 +102,7 @@ TARGETS = {
     "ppo_throughput": {"ratio_vs_sb3", "time_to_quality_ratio"},
     "coevolution_calibration": {"minutes_off_70", "minutes_off_92", "utilisation_off_70", "utilisation_off_92"},
     "autoscaling_baselines": set(),
+    "admission_grids": {"agreement_near"},
     "admission_simulator": {"zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s"},
     "oversubscription": {"analytic_episodes_per_s", "sampled_episodes_per_s"},
     "admission_fit": {"read_s", "fit_s"},

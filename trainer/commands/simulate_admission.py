@@ -32,8 +32,15 @@ EPILOG = "\n\n".join(
                 "  first:16000    admit while fewer are expected at every time to come",
                 "  second:2.5     admit while the mean and 2.5 standard deviations fit",
                 "  second:p=0.1   the same by Cantelli's bound on the risk",
-                "  Settings after commas: marginal=1 (cores), limit=15000, grid=log|paper,",
-                "  bands=1/1/1/0.7/0.49, tol=0.1, dead_band=1, reuse=6 (hours)",
+                "  gamma:1e-3     admit while a gamma law exceeds the capacity with this chance",
+                "  sgamma:1e-4    the same by a shifted gamma law, with the third moment",
+                "  budget:3e-4    admit while this share of requests is forecast to fail",
+                "  Settings after commas:",
+                "  threshold=15000 (cores, for the capacity), marginal=1 (cores),",
+                "  a=0.7 (second: factor of kappa beyond a month; its square beyond a year),",
+                "  bands=1/1/1/0.7/0.49 (second: factors for a day, week, month, year, all),",
+                "  feedback=yes (budget), moments=ab_fast|ab|na|paper, fresh=ab,",
+                "  belief=exact|conjugate, grid=log|paper, tol=0.1, dead_band=1, reuse=6 (hours)",
             )
         ),
         examples(
@@ -51,6 +58,9 @@ def admission(
     observations: Annotated[
         int, typer.Option(metavar="N", help="How often each deployment was seen before it comes.", min=0)
     ] = 0,
+    labels: Annotated[
+        str, typer.Option(metavar="labelled|unlabelled", help="Whether users say which of two kinds comes.")
+    ] = "labelled",
     years: Annotated[float, typer.Option(metavar="YEARS", help="Length of the run.")] = 3.0,
     seed: Annotated[int, typer.Option(help="Seed of the deployments and all that happens to them.", min=0)] = 0,
     as_json: JsonOption = False,
@@ -64,7 +74,7 @@ def admission(
     if not 0.0 < years <= 30.0:
         raise BadInput("--years", years, "give a number above 0 and up to 30")
     rule = rule_of(policy)
-    run = draw_run(cluster_of(preset), seed, observations=observations, hours=years * 8760.0)
+    run = draw_run(cluster_of(preset), seed, observations=observations, hours=years * 8760.0, labels=labels)
     outcome = play(run, rule)
     if as_json:
         print_json(_as_data(run, policy, rule, outcome))
@@ -82,11 +92,16 @@ def _as_data(run: Run, policy: str, rule: Rule, outcome: Outcome) -> dict[str, A
         "policy": policy,
         "seed": run.seed,
         "observations": run.observations,
+        "labels": run.labels,
+        "weights": run.weights,
+        "scale_outs": run.scale_outs,
         "hours": run.hours,
+        "config_hash": outcome.config_hash,
         "utilisation": outcome.utilisation,
         "failures": failures,
         "requests": requests,
-        "failed_share": failures / requests if requests else 0.0,
+        "failed_share": outcome.pooled_failed_share,
+        "pooled_failed_share": outcome.pooled_failed_share,
         "sla_metric": outcome.sla_metric,
         "arrivals": outcome.arrivals,
         "admitted": outcome.admitted,

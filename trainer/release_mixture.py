@@ -19,7 +19,7 @@ from simulator.workloads.synthetic import train_rand
 
 HOUR_S = 3600.0
 FAMILIES = ("random", "longer", "burst", "idle", "log")
-SHARES = (0.45, 0.15, 0.2, 0.1, 0.1)
+SHARES = (0.36, 0.12, 0.18, 0.1, 0.24)
 """Chance of each family in training."""
 LONGEST_JOB_S = 4.0 * HOUR_S
 MOST_JOBS = 8000

@@ -6,7 +6,6 @@ results are reported on 0 to 999 (autoscaler specification §10, §11, §12.6).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -184,10 +183,8 @@ def _release(name: str, world: SimulationConfig) -> Task:
 
     shown = mixture(TRAINING_SEED, RELEASE_TRACES, world.max_cores)
     held = mixture(SELECTION_SEED, SELECTION_TRACES // 2, world.max_cores)
-    paid = par(shown, TRAINING_SEED)
-    # Between the trace's own cost and its family's: sums over a family are what is reported, and large loads make them.
-    scales = tuple(math.sqrt(own * mean) for own, mean in zip(paid, shown.mean_of_family(paid), strict=True))
-    stage = Stage(world, shown.traces, shown.weights, scales=scales)
+    stage = Stage(world, shown.traces, shown.weights, scales=par(shown, TRAINING_SEED))
+    # Sums over a family are what is reported, so a checkpoint is chosen by them.
     standard = held.mean_of_family(par(held, SELECTION_SEED))
     return Task(name, (stage,), held.traces, par=standard, families=held.families)
 

@@ -5,11 +5,11 @@ Formulas: admission specification §3, §4, §8; `domain.rules.admission` holds 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agent.admission.records import LabelWeight, Prior
 from agent.admission.rules import Moments
@@ -21,8 +21,9 @@ from domain.rules.admission.belief import (
     Floats,
     conjugate_belief,
     exact_belief,
-    mu_nodes,
+    log_evidence,
 )
+from domain.rules.admission.mixture import mix
 from domain.rules.admission.paper import paper_moments
 from domain.rules.admission.population import Population
 
@@ -126,24 +127,26 @@ def _weights(population: Population, seen: Seen, priors: tuple[Prior, ...]) -> F
 
 
 def _log_evidence(population: Population, rows: Floats) -> Floats:
-    """Return the log of the likelihood of what was seen, but for what all kinds have in common (§3)."""
+    """Return the log of the chance of what was seen, but for what all kinds have in common (§3)."""
+    mu, weight = np.empty(PRODUCTION_NODES), np.empty(PRODUCTION_NODES)
     belief = _belief(population, rows)
-    mu = np.empty((PRODUCTION_NODES, rows.shape[1]))
-    weight = np.empty_like(mu)
-    integral = mu_nodes(*belief[:5], population.power, PRODUCTION_DROP, PRODUCTION_FLOOR, mu, weight)
-    _, _, lam_shape, _, _, size_shape, size_rate = belief
-    scale_outs = np.array([math.lgamma(shape) for shape in lam_shape])
-    sizes = np.array([math.lgamma(shape) for shape in size_shape])
-    return np.asarray(integral + scale_outs + sizes - size_shape * np.log(size_rate))
+    power, drop, floor = population.power, PRODUCTION_DROP, PRODUCTION_FLOOR
+    found = []
+    for kind in range(rows.shape[1]):
+        shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate = (float(part[kind]) for part in belief)
+        of_lam = (lam_shape, lam_rate, exposure_h)
+        found.append(log_evidence(shape, rate, *of_lam, size_shape, size_rate, power, drop, floor, mu, weight))
+    return np.array(found)
 
 
-def _mixed(curves: Curves, owner: np.ndarray, weight: Floats, count: int) -> Curves:
+def _mixed(curves: Curves, owner: NDArray[np.int64], weight: Floats, count: int) -> Curves:
     """Return the curves of mixtures: row i of the result mixes the rows whose owner is i (§8)."""
-    horizons = curves.mean.shape[1]
-    mean, second, third = (np.zeros((count, horizons)) for _ in range(3))
-    share = weight[:, None]
-    np.add.at(mean, owner, share * curves.mean)
-    np.add.at(second, owner, share * (curves.variance + curves.mean**2))
-    off = curves.mean - mean[owner]
-    np.add.at(third, owner, share * (curves.third + 3.0 * curves.variance * off + off**3))
-    return Curves(mean, np.maximum(second - mean**2, 0.0), third)
+    first = np.searchsorted(owner, np.arange(count))
+    mean, variance, third = curves.mean[first], curves.variance[first], curves.third[first]
+    share = weight[first]
+    for row in np.setdiff1d(np.arange(owner.size), first):
+        i = owner[row]
+        share[i] += weight[row]
+        mine = 1.0 - weight[row] / share[i]
+        mix(mine, mean[i], variance[i], third[i], curves.mean[row], curves.variance[row], curves.third[row])
+    return Curves(mean, variance, third)

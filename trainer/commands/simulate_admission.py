@@ -40,7 +40,8 @@ EPILOG = "\n\n".join(
                 "  a=0.7 (second: factor of kappa beyond a month; its square beyond a year),",
                 "  bands=1/1/1/0.7/0.49 (second: factors for a day, week, month, year, all),",
                 "  feedback=yes (budget), moments=ab_fast|ab|na|paper, fresh=ab,",
-                "  belief=exact|conjugate, grid=log|paper, tol=0.1, dead_band=1, reuse=6 (hours)",
+                "  belief=exact|conjugate, grid=log|paper, tol=0.1, dead_band=1 (cores),",
+                "  reuse=6 (hours)",
             )
         ),
         examples(

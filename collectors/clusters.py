@@ -78,13 +78,6 @@ class ClusterReader:
             return vm_types, {kind: size.cores for kind, size in self._tagged.sizes(vm_types).items()}
         raise CloudError("DescribeAutoScalingGroups", FailureClass.PERMANENT, "NoSuchGroup", f"no group named {name}")
 
-    def tags(self, name: str) -> Mapping[str, str]:
-        """Return a group's tags right now; raises CloudError, PERMANENT when there is no such group."""
-        wanted = {"AutoScalingGroupNames": [name], "MaxRecords": 1}
-        for group in self._session.read("autoscaling", "DescribeAutoScalingGroups", **wanted)["AutoScalingGroups"]:
-            return _tags(group)
-        raise CloudError("DescribeAutoScalingGroups", FailureClass.PERMANENT, "NoSuchGroup", f"no group named {name}")
-
     def quota_cores(self, code: str) -> int:
         """Return the vCPUs that a quota of EC2 allows, such as L-1216C47A; raises CloudError."""
         answer = self._session.read("service-quotas", "GetServiceQuota", ServiceCode=QUOTA_SERVICE, QuotaCode=code)

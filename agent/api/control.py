@@ -119,10 +119,14 @@ def create_control_router(view: AgentView) -> APIRouter:
     def chosen(order: _Order) -> str:
         return one_fleet(order.fleet, view.fleet_names())
 
+    def paused(order: _Order) -> str:
+        """Return the fleet meant, or the cluster of that name: its admissions are held as a fleet's changes are."""
+        return order.fleet if order.fleet is not None and order.fleet in view.parts.clusters else chosen(order)
+
     @router.post("/pause", summary="Hold changes")
     def pause(order: PauseOrder) -> Paused:
-        """Hold scale-in, scale-out or both, for a time or until resumed."""
-        fleet = chosen(order)
+        """Hold scale-in, scale-out or both, for a time or until resumed; of a cluster, admissions of tagged groups."""
+        fleet = paused(order)
         made = controls.pause(
             ledger, fleet, order.scope, owner=order.owner, reason=order.reason, now=now(), lasting_s=order.for_s
         )
@@ -132,7 +136,7 @@ def create_control_router(view: AgentView) -> APIRouter:
     @router.post("/resume", summary="Let changes happen again")
     def resume(order: ResumeOrder) -> Resumed:
         """Lift pauses."""
-        fleet = chosen(order)
+        fleet = paused(order)
         done = controls.resume(ledger, fleet, order.scope, owner=order.owner, now=now())
         log.info("resumed", fleet=fleet, scope=order.scope, owner=order.owner)
         return Resumed(fleet=fleet, lifted=done.lifted, left=list(done.left))

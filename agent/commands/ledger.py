@@ -45,6 +45,16 @@ def fleets(ledger: Ledger) -> tuple[str, ...]:
     return fleet_names(ledger, configured)
 
 
+def clusters() -> frozenset[str]:
+    """Return the clusters of the settings, none as far as these cannot be read."""
+    from agent.settings import load_settings
+
+    try:
+        return frozenset(load_settings(os.environ).clusters)
+    except ConfigurationError:
+        return frozenset()
+
+
 def one_fleet(option: str | None, names: Sequence[str]) -> str:
     """Return the fleet meant: `--fleet`, or the only one there is; BadInput names those there are."""
     from agent import known_fleets

@@ -147,12 +147,18 @@ class _Book:
 
         return one_fleet(fleet, fleets(self._ledger))
 
+    def _paused(self, fleet: str | None) -> str:
+        """Return the fleet meant, or the cluster of that name."""
+        from agent.commands.ledger import clusters
+
+        return fleet if fleet is not None and fleet in clusters() else self._chosen(fleet)
+
     def pause(
         self, fleet: str | None, scope: PauseScope, *, owner: str, reason: str, lasting_s: float | None
     ) -> tuple[str, Pause]:
         from agent import controls
 
-        name = self._chosen(fleet)
+        name = self._paused(fleet)
         return name, controls.pause(
             self._ledger, name, scope, owner=owner, reason=reason, now=self._now, lasting_s=lasting_s
         )
@@ -160,7 +166,7 @@ class _Book:
     def resume(self, fleet: str | None, scope: PauseScope, *, owner: str) -> tuple[str, Resumed]:
         from agent import controls
 
-        name = self._chosen(fleet)
+        name = self._paused(fleet)
         return name, controls.resume(self._ledger, name, scope, owner=owner, now=self._now)
 
     def pin(

@@ -45,6 +45,15 @@ class TestOverHttp:
             event.detail.split(" until")[0] for event in running.world.events if event.reason is Reason.OPERATOR
         ] == ["ada paused all changes"]
 
+    def test_a_cluster_is_paused_by_its_name_and_pinned_never(self, client: httpx.Client, running: Running) -> None:
+        ledger = running.world.ledger
+        assert post(client, "pause", owner="ada", reason="moving", fleet="main").json()["fleet"] == "main"
+        assert [pause.reason for pause in ledger.controls("main").pauses] == ["moving"]
+        assert ledger.controls("web").pauses == ()
+        assert post(client, "resume", owner="ada", fleet="main").json()["lifted"] is True
+        assert ledger.controls("main").pauses == ()
+        assert post(client, "pin", owner="ada", reason="x", size=1, for_s=60, fleet="main").status_code == 422
+
     def test_resume_lifts_it_and_says_what_still_holds(self, client: httpx.Client, running: Running) -> None:
         post(client, "pause", owner="ada", reason="a", scope="in")
         post(client, "pause", owner="bob", reason="b", scope="out", fleet="web")

@@ -35,6 +35,17 @@ class TestPause:
         assert trimtab("pause", "all", "--reason", "x").stdout == "web: every change is paused until resumed\n"
         assert controls(ledger).pauses == (Pause(PauseScope.ALL, "grace", "x", NOW, None),)
 
+    def test_a_cluster_of_the_settings_is_paused_by_its_name(
+        self, trimtab: Trimtab, ledger: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TRIMTAB_CLUSTERS__staging__CAPACITY_CORES", "256")
+        result = trimtab("pause", "all", "--fleet", "staging", "--reason", "moving")
+        assert result.stdout == "staging: every change is paused until resumed\n"
+        with Ledger.open(ledger, read_only=True) as book:
+            assert book.controls("staging").pauses == (Pause(PauseScope.ALL, "ada", "moving", NOW, None),)
+        assert controls(ledger).pauses == ()
+        assert trimtab("resume", "--fleet", "staging").stdout == "staging: every change is resumed\n"
+
     def test_a_reason_is_required(self, trimtab: Trimtab, ledger: str) -> None:
         assert trimtab("pause", "all").exit_code == 2
         assert controls(ledger).pauses == ()

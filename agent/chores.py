@@ -38,7 +38,7 @@ def add(schedule: Schedule, settings: Settings, agent: Agent, board: StandingBoa
     )
     schedule.add("self-check", lambda: check_itself(settings, agent, board), SELF_CHECK_EVERY_S, now)
     if agent.clusters:
-        schedule.add("futures", lambda: renew_futures(agent), FUTURES_EVERY_S, now)
+        schedule.add("futures", lambda: renew_futures(agent, keep_s), FUTURES_EVERY_S, now)
 
 
 def forget(ledger: Ledger, now: float, keep_s: float) -> None:
@@ -52,9 +52,10 @@ def forget(ledger: Ledger, now: float, keep_s: float) -> None:
         log.info("retention", rows=compacted.rows, bytes=compacted.bytes, finished=compacted.finished)
 
 
-def renew_futures(agent: Agent) -> None:
+def renew_futures(agent: Agent, keep_s: float) -> None:
     """Compute what admissions will ask for before they ask; without a ledger it is left for the next time."""
     try:
+        agent.clusters.forget(agent.clock.now() - keep_s)
         agent.clusters.refresh()
     except TrimtabError as error:
         log.warning("futures_not_renewed", detail=str(error))

@@ -92,9 +92,10 @@ class Book:
         if curves is not None:
             self._store(np.array([slot]), curves, deployment.last_at)
 
-    def forget(self, deployment_id: str) -> None:
-        """Remember a deployment that ended no longer."""
-        self.known.pop(deployment_id, None)
+    def forget(self, before: float) -> None:
+        """Remember those no longer that ended before this time."""
+        for found in [one for one in self.known.values() if not one.counts and one.last_at < before]:
+            del self.known[found.deployment_id]
 
     def newcomer(self, cores: int, priors: tuple[Prior, ...]) -> Curves:
         """Return the futures (1, H) of a deployment of `cores` that has not been seen yet."""

@@ -44,6 +44,11 @@ class Clusters(Mapping[str, AdmissionService]):
         """Return what a person should look into since the last call."""
         return tuple(event for service in self._services.values() for event in service.alarms())
 
+    def forget(self, before: float) -> None:
+        """Remember those no longer that ended before this time."""
+        for service in self._services.values():
+            service.forget(before)
+
     def refresh(self) -> int:
         """Compute the futures that are out of date in every cluster; return how many there were."""
         return sum(service.refresh() for service in self._services.values())

@@ -73,7 +73,7 @@ def reserved(
 
 
 def lapsed(deployment: Deployment) -> Deployment:
-    """Return an admitted deployment that did not start in time, without its cores."""
+    """Return an admitted deployment that does not start after all, without its cores."""
     return replace(deployment, stage=Stage.GONE, cores=0, lapses_at=None)
 
 
@@ -91,13 +91,15 @@ def applied(deployment: Deployment | None, event: DeploymentEvent) -> Applied:
     if deployment.stage is Stage.GONE:
         remedy = f"it ended at {deployment.last_at!r}: tell of its new start first"
         raise BadInput("deployment_id", event.deployment_id, remedy)
+    if deployment.stage is Stage.RESERVED:
+        if event.kind is EventKind.SHUTDOWN:
+            return _checked(Applied(lapsed(deployment)), event)
+        remedy = f"{event.deployment_id} was admitted and has not started: tell of its start first"
+        raise BadInput("kind", event.kind.value, remedy)
     _in_order(deployment, event)
     now = _aged(deployment, event.time)
     if event.kind is EventKind.SHUTDOWN:
-        return _checked(Applied(replace(now, stage=Stage.GONE, cores=0, lapses_at=None)), event)
-    if deployment.stage is Stage.RESERVED:
-        remedy = f"{event.deployment_id} was admitted and has not started: tell of its start first"
-        raise BadInput("kind", event.kind.value, remedy)
+        return _checked(Applied(replace(now, stage=Stage.GONE, cores=0)), event)
     if event.kind is EventKind.CORE_ENDED:
         return _checked(_fewer(now, event.cores), event)
     granted = event.cores if event.kind is EventKind.SCALED else 0
@@ -119,14 +121,13 @@ def _started(deployment: Deployment | None, event: DeploymentEvent) -> Applied:
         return Applied(replace(born, extra_cores=event.cores - 1))
     if deployment.stage is Stage.LIVE:
         raise BadInput("kind", event.kind.value, f"{event.deployment_id} runs since {deployment.since!r} already")
-    # What it was admitted by is the first thing known of it; from its start on it is seen.
-    start = max(event.time, deployment.since)
+    # The admission was timed by our clock, the start by another's, which may be behind: from here on that one counts.
     live = replace(
         deployment,
         stage=Stage.LIVE,
         cores=event.cores,
-        since=start,
-        last_at=start,
+        since=event.time,
+        last_at=event.time,
         extra_cores=event.cores - 1,
         lapses_at=None,
     )

@@ -7,6 +7,7 @@ much as it would have. What it holds in memory is only what the ledger has, with
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +49,8 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-TRIES: Final = 5
+TRIES: Final = 50
+"""Times that what another process wrote meanwhile is read again; each takes some milliseconds."""
 AGENT: Final = ""
 """The fleet under which what happens to clusters stands in the journal."""
 
@@ -70,7 +72,8 @@ class AdmissionService:
         self._book: Book | None = None
         self._revision = 0
         self._counts = ClusterCounts()
-        self._alarms: list[Event] = []
+        # Read by the loop, which must not wait for whoever holds the lock.
+        self._alarms: deque[Event] = deque()
         self._dropped: Book | None = None
 
     def admit(self, request: AdmissionRequest) -> AdmissionDecision:
@@ -166,9 +169,12 @@ class AdmissionService:
 
     def alarms(self) -> tuple[Event, ...]:
         """Return what a person should look into since the last call."""
+        return tuple(self._alarms.popleft() for _ in range(len(self._alarms)))
+
+    def forget(self, before: float) -> None:
+        """Remember those no longer that ended before this time, as the ledger does with its history."""
         with self._lock:
-            told, self._alarms = tuple(self._alarms), []
-            return told
+            self._loaded().forget(before)
 
     def snapshot(self, path: Path) -> Path:
         """Write what is inside, with the futures, to `path`.npz and `path`.json; return the latter's path."""

@@ -113,6 +113,17 @@ class TestAnAdmittedDeployment:
         service.observe(event("shop", "shutdown"))
         assert service.gauges(clock.now()).total_cores == 0
 
+    def test_may_start_by_a_clock_that_is_behind(self, service: AdmissionService) -> None:
+        service.admit(ask("shop", 10))
+        service.observe(event("shop", "started", 10, START - 30.0))
+        service.observe(event("shop", "scaled", 2, START - 20.0))
+        assert (of(service).since, of(service).cores) == (START - 30.0, 12)
+
+    def test_may_be_withdrawn_by_such_a_clock_too(self, service: AdmissionService) -> None:
+        service.admit(ask("shop", 10))
+        service.observe(event("shop", "shutdown", 0, START - 30.0))
+        assert of(service).stage is Stage.GONE
+
     def test_cannot_scale_before_it_started(self, service: AdmissionService) -> None:
         service.admit(ask("shop", 10))
         with pytest.raises(BadInput, match="has not started: tell of its start first") as caught:
@@ -124,6 +135,19 @@ class TestAnAdmittedDeployment:
         answer = service.observe(event("shop", "started", 12))
         assert answer == Accepted(answer.event_id, "shop", 12, "admitted with 10 cores, started with 12")
         assert of(service).extra_cores == 11
+
+
+def test_one_that_ended_long_ago_is_forgotten_and_those_inside_are_not(
+    service: AdmissionService, clock: VirtualClock
+) -> None:
+    started(service, "gone")
+    started(service, "here")
+    told(service, clock, "gone", "shutdown", 0, 1.0)
+    service.forget(START + HOUR_S)
+    assert of(service, "gone").stage is Stage.GONE
+    service.forget(START + 2 * HOUR_S)
+    assert service.deployment("gone") is None
+    assert of(service, "here").cores == 4
 
 
 class TestSizesThatDoNotAddUp:

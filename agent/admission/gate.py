@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 
 ASKED_PER_TURN: Final = 20
 """Pending groups beyond so many wait for the next turn, so that a crowd does not outlast one."""
+NUMBERS_TRIED: Final = 10
+"""A number is used up by each crash between a decision and its record after which the group asks for another size."""
 REQUESTED_BY: Final = "gate"
 
 
@@ -192,15 +194,18 @@ class Gate:
 
         Where the group has come to ask for something else meanwhile, what was set aside is given back.
         """
-        cluster, name = self._clusters[group.cluster], deployment_id(group.name, number)
-        request = AdmissionRequest(group.cluster, name, asked.cores, requested_by=REQUESTED_BY, request_id=name)
-        try:
-            return cluster.admit(request)
-        except BadInput:
+        cluster = self._clusters[group.cluster]
+        for each in range(number, number + NUMBERS_TRIED):
+            name = deployment_id(group.name, each)
+            request = AdmissionRequest(group.cluster, name, asked.cores, requested_by=REQUESTED_BY, request_id=name)
+            try:
+                return cluster.admit(request)
+            except BadInput as error:
+                log.warning("asked_for_something_else_before", deployment=name, detail=str(error))
             deployment = cluster.deployment(name)
             if deployment is not None and deployment.stage is Stage.RESERVED:
                 cluster.observe(end_event(name, max(turn.now, deployment.last_at)))
-            return self._decision(turn, group, asked, number + 1)
+        raise BadInput("request_id", deployment_id(group.name, number), f"{NUMBERS_TRIED} after it were used as well")
 
     def _begin(self, turn: GateTurn, group: ClusterGroup, asked: Asked, decision: AdmissionDecision) -> None:
         """Write what will be done, then do it."""

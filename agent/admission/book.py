@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from agent.admission.deployments import HOUR_S, Deployment, Stage
 from agent.admission.futures import Curves, Seen, futures
+from agent.admission.horizons import horizons_of
 from agent.admission.records import Prior
-from agent.admission.rules import ClusterRules, horizons_of
+from agent.admission.rules import ClusterRules
 from domain.rules.admission.belief import Floats
 
 REBUILD = 1000

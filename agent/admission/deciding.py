@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from agent.admission.book import Book
 from agent.admission.futures import Curves
+from agent.admission.horizons import BANDS, bands_of, kappas_of
 from agent.admission.records import Contributor
-from agent.admission.rules import BANDS, ClusterRules, Moments, PolicyKind, bands_of, kappas_of
+from agent.admission.rules import ClusterRules, Moments, PolicyKind
 from domain.decisions import Reason
 from domain.rules.admission.belief import Floats
 from domain.rules.admission.policies import first_refusal, second_refusal, sgamma_refusal, zeroth_admits

@@ -1,6 +1,7 @@
 """A cluster's capacity, population and rule of admission, as its service works with them (admission specification §5).
 
-The rules themselves are `domain.rules.admission.policies`; here stands with which numbers they are asked.
+The rules themselves are `domain.rules.admission.policies`; here stands with which numbers they are asked. It needs no
+numpy, so that settings can be read by those who have no cluster: `trimtab collect` on every VM.
 """
 
 from __future__ import annotations
@@ -8,19 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-import numpy as np
-
 from domain.errors import BadInput
-from domain.rules.admission.belief import Floats
-from domain.rules.admission.policies import BANDS_H, banded_kappa, checked_grid, log_grid
 from domain.rules.admission.population import Population
 from domain.rules.admission.tails import kappa_of
-
-BANDS = ("day", "week", "month", "year", "three_years")
-"""Names of the bands of horizons, whose ends are `policies.BANDS_H`."""
 
 
 class PolicyKind(StrEnum):
@@ -126,24 +120,3 @@ class ClusterRules:
             return f"{self.policy}:{self.risk:g}"
         number = self.standard_deviations if self.policy is PolicyKind.SECOND else self.threshold_cores
         return f"{self.policy}:{number:g}"
-
-
-def horizons_of(rules: ClusterRules) -> Floats:
-    """Return the horizons in hours, (H,)."""
-    return checked_grid(log_grid(rules.horizons))
-
-
-def kappas_of(rules: ClusterRules, horizons_h: Floats) -> Floats:
-    """Return kappa per horizon, (H,); zeros for a rule without."""
-    return banded_kappa(horizons_h, rules.standard_deviations or 0.0, rules.band_factor)
-
-
-def bands_of(horizons_h: Floats) -> tuple[str, ...]:
-    """Return the name of each horizon's band."""
-    place = np.searchsorted(np.asarray(BANDS_H) * (1.0 + 1e-9), horizons_h)
-    return tuple(BANDS[min(int(k), len(BANDS) - 1)] for k in place)
-
-
-def population_fields() -> tuple[str, ...]:
-    """Return the names of a population's fields in their order."""
-    return tuple(field.name for field in fields(Population))

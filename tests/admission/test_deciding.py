@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent.admission.horizons import horizons_of
 from agent.admission.records import AdmissionDecision, Prior, PriorKind
-from agent.admission.rules import Moments, PolicyKind, horizons_of
+from agent.admission.rules import Moments, PolicyKind
 from agent.admission.service import AdmissionService
 from domain.clock import VirtualClock
 from domain.decisions import Reason

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from agent.admission.book import REBUILD, Book
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.futures import Seen, futures, label_weights
+from agent.admission.horizons import horizons_of
 from agent.admission.records import Prior
-from agent.admission.rules import Moments, horizons_of
+from agent.admission.rules import Moments
 from domain.rules.admission.population import POPULATIONS
 from tests.admission.clusters import HOUR_S, SEEN, START, rules
 

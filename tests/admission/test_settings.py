@@ -1,12 +1,15 @@
 """A cluster is described by settings; what does not fit is told with the setting's name and what to give."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.admission.rules import ClusterRules, Moments, PolicyKind, bands_of, horizons_of, kappas_of
+from agent.admission.horizons import bands_of, horizons_of, kappas_of
+from agent.admission.rules import ClusterRules, Moments, PolicyKind
 from agent.settings import Settings, load_settings
 from agent.settings.admission import rules_of
 from domain.errors import BadInput, ConfigurationError
@@ -32,6 +35,12 @@ def mistakes(**values: object) -> list[tuple[str, str]]:
     with pytest.raises(ConfigurationError) as caught:
         load_settings(given(**values))
     return [(mistake.name, mistake.remedy) for mistake in caught.value.mistakes]
+
+
+def test_who_only_reads_settings_loads_no_numpy() -> None:
+    code = "import sys, agent.settings, agent.commands.collect, agent.vm_agent; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"
 
 
 def test_a_capacity_is_enough() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from agent.assembly import AwsKeys, aws_session
 from agent.discovery import discover
+from agent.preflight.clusters import check_clusters
 from agent.preflight.findings import Finding, advice, missing, ok
 from agent.preflight.groups import check_fleet, check_types
 from agent.preflight.host import check_arrivals, check_collectors, check_ledger
@@ -46,6 +47,9 @@ def check_everything(
         if not settings.fleets and settings.discovery.enabled:
             settings, findings = _discovered(settings, session, session.region)
             yield from findings
+        yield from check_clusters(settings, session)
+        if not settings.fleets and settings.clusters:
+            return
         if not settings.fleets:
             yield missing("fleets", "there is none", "set one, or tag its groups: docs/install.md")
             return

@@ -110,7 +110,8 @@ def test_what_iam_refuses_is_named(iam: tuple[type[Iam], AwsSession], mode: str,
 
 
 def test_what_is_asked_about_is_what_the_policy_allows_on_groups() -> None:
-    on_groups = {grant.action for grant in grants("act") if any("autoScalingGroup" in one for one in grant.resources)}
+    of_fleets = {"StringLike": {"autoscaling:ResourceTag/trimtab:fleet": "*"}}
+    on_groups = {grant.action for grant in grants("act") if grant.condition == of_fleets}
     assert set(CHANGES) == on_groups
 
 

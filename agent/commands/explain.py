@@ -109,6 +109,4 @@ def _groups(fleet: Fleet, snapshot: Snapshot) -> list[tuple[object, ...]]:
 
 def register(app: typer.Typer) -> None:
     """Add the verb to the program."""
-    app.command(epilog=examples("trimtab explain last", "trimtab explain web-17 --json"))(
-        explain
-    )
+    app.command(epilog=examples("trimtab explain last", "trimtab explain web-17 --json"))(explain)

@@ -49,7 +49,7 @@ class Experiment:
 
 ZEROTH = (9_000, 10_000, 11_000, 12_000, 13_000, 14_000, 15_000, 16_000, 17_500, 20_001)
 """The last admits whatever fits."""
-FIRST = (13_500, 15_000, 16_000, 16_750, 17_500, 18_500)
+FIRST = (13_500, 15_000, 16_000, 16_750, 17_500, 18_500, 19_500)
 KAPPAS = {
     ("T", 0): (4.0, 3.0, 2.2, 1.8, 1.4, 1.0),
     ("K", 0): (3.6, 2.8, 2.2, 1.8, 1.4, 1.0),
@@ -136,7 +136,9 @@ def variants(preset: str) -> Experiment:
         second(preset, 0, f",fresh=ab{COARSE}", name="ab for arrivals"),
         second(preset, 0, f",moments=paper{COARSE}", name="paper moments"),
         *(
-            _ladder(f"bands a = {a}", preset, [f"second:{kappa:g},a={a}{COARSE}" for kappa in tried])
+            _ladder(
+                f"bands a = {a:g}", preset, [f"second:{kappa:g},bands=1/1/1/{a:g}/{a * a:g}{COARSE}" for kappa in tried]
+            )
             for a, tried in BANDED.items()
         ),
         _ladder("sgamma", preset, [f"sgamma:{chance:g}{COARSE}" for chance in CHANCES]),

@@ -13,7 +13,6 @@ from trainer.admission.bootstrap import Estimate, Kind
 from trainer.admission.cells import Cell
 from trainer.admission.experiments import Experiment
 from trainer.admission.fronts import (
-    FEWEST_FAILING,
     Front,
     Gain,
     Metric,
@@ -31,6 +30,7 @@ from trainer.admission.table import Runs
 
 LEVELS = (1e-3, 3e-4, 1e-4)
 """Failure rates at which rules are compared."""
+UNRESOLVED_SLA = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +189,17 @@ def _number(value: float) -> float | None:
 
 
 def gain_text(found: Gain) -> str:
-    """Return a gain in words: percentage points with its interval, or why there is none."""
+    """Return a gain in words: points of utilisation with their interval, or why there is none.
+
+    Where fewer than FEWEST_FAILING runs fail their number is told, at UNRESOLVED_SLA and below in the interval's place.
+    """
     if isnan(found.difference.value):
         return "beyond the thresholds tried"
     value = f"{100 * found.difference.value:+.1f}"
-    if not found.resolved:
-        return f"{value}, not resolved ({found.failing_runs} of {FEWEST_FAILING} failing runs)"
-    return f"{value} {ends_text(found.difference, 100, '+.1f')}"
+    if not found.resolved and found.sla <= UNRESOLVED_SLA:
+        return f"{value}, not resolved: {found.failing_runs} runs fail"
+    text = f"{value} {ends_text(found.difference, 100, '+.1f')}"
+    return text if found.resolved else f"{text}, {found.failing_runs} runs fail"
 
 
 def ends_text(estimate: Estimate, scale: float = 1.0, form: str = ".3g") -> str:

@@ -170,5 +170,5 @@ refused; pooled is all refusals over all requests. A few runs carry most failure
 rate (of {FLOOR:g} at least) linear in utilisation between two thresholds; the gain is the difference. Intervals are
 95 % bootstrap intervals over runs, 10,000 resamples: bias-corrected and accelerated, or of percentiles, which is said,
 where a figure is not defined on every resample. With fewer than {FEWEST_FAILING} runs that fail at the first threshold
-beyond the level the comparison counts as not resolved.</p>
+beyond the level their number is told beside the interval, and at 1e-4 the comparison counts as not resolved.</p>
 """

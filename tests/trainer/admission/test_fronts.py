@@ -7,6 +7,7 @@ from domain.errors import BadInput
 from tests.trainer.admission.made_runs import made
 from trainer.admission.bootstrap import Kind
 from trainer.admission.cells import Cell
+from trainer.admission.findings import gain_text
 from trainer.admission.fronts import (
     Front,
     Metric,
@@ -157,3 +158,16 @@ def test_other_seeds_are_never_compared() -> None:
     ours, theirs = (front_of((cell,), runs) for cell in (STRICT, LOOSE))
     with pytest.raises(BadInput, match="same seeds"):
         gain(ours, theirs, Metric.PRIMARY, 1e-3)
+
+
+def test_a_gain_is_told_with_the_runs_that_fail_where_they_are_few() -> None:
+    cells = {
+        cell: made([taken] * 30, [[count]] * 9 + [[0]] * 21)
+        for cell, taken, count in ((STRICT, 0.6, 0), (MIDDLE, 0.7, 1), (LOOSE, 0.8, 200))
+    }
+    front = front_of((STRICT, MIDDLE, LOOSE), cells)
+    assert gain_text(gain(front, front, Metric.PRIMARY, 1e-3)) == "+0.0 [+0.0, +0.0], 9 runs fail"
+    assert gain_text(gain(front, front, Metric.PRIMARY, 1e-4)) == "+0.0, not resolved: 9 runs fail"
+    assert gain_text(gain(front, front, Metric.PRIMARY, 0.5)) == "beyond the thresholds tried"
+    many = random_front(1)
+    assert gain_text(gain(many, many, Metric.PRIMARY, 1e-3)) == "+0.0 [+0.0, +0.0]"

@@ -8,7 +8,6 @@ logs have in common (§7.3): few users, parallel jobs split into one-core jobs, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +18,7 @@ from simulator.workloads.synthetic import train_rand
 
 HOUR_S = 3600.0
 FAMILIES = ("random", "longer", "burst", "idle", "log")
-SHARES = (0.36, 0.12, 0.18, 0.1, 0.24)
+SHARES = (0.4, 0.12, 0.12, 0.12, 0.24)
 """Chance of each family in training."""
 LONGEST_JOB_S = 4.0 * HOUR_S
 MOST_JOBS = 8000
@@ -34,14 +33,6 @@ class Mixture:
 
     traces: tuple[Trace, ...]
     families: tuple[str, ...]
-
-    def mean_of_family(self, costs: Sequence[float]) -> tuple[float, ...]:
-        """Return for each trace the mean of the costs of its family."""
-        of = {
-            family: [cost for cost, name in zip(costs, self.families, strict=True) if name == family]
-            for family in FAMILIES
-        }
-        return tuple(float(np.mean(of[family])) for family in self.families)
 
     @property
     def weights(self) -> tuple[float, ...]:

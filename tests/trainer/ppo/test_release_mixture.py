@@ -50,9 +50,3 @@ def test_checkpoints_are_judged_by_the_mean_ratio_and_the_worst_family() -> None
     # Family a: 1.0 and 1.0; family b: 1.5 and 1.1, on the mean 1.3: 1.15 over both, and half of 0.3.
     assert judge.score(np.array([1.0, 2.0, 6.0, 8.8])) == pytest.approx(1.15 + 0.15)
     assert Judge(worlds, 4, 4, 1, True, 10).score(np.array([1.0, 2.0, 6.0, 8.8])) == pytest.approx(4.45)
-
-
-def test_a_trace_is_measured_by_the_mean_of_its_family() -> None:
-    made = mixture(0, 2, 140)
-    costs = [float(k) for k in range(2 * len(FAMILIES))]
-    assert made.mean_of_family(costs) == (0.5, 0.5, 2.5, 2.5, 4.5, 4.5, 6.5, 6.5, 8.5, 8.5)

@@ -268,6 +268,11 @@ class OversubscriptionBatch:
         return self._copies.usage
 
     @property
+    def loads(self) -> Floats:
+        """Sums of cores, their squares and cubes of the VMs there, by machine and subscriber, (B, K, N, 3)."""
+        return self._copies.loads
+
+    @property
     def chances(self) -> Floats:
         """Chance of each machine to be hot, (B, K); needs analytic cost."""
         return self._copies.chance

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agent.commands.options import JsonOption, duration_text, examples, print_json
+from trainer.commands import train_oversubscription
 
 if TYPE_CHECKING:
     from trainer.campaign import Campaign
@@ -61,6 +62,7 @@ def register(app: typer.Typer) -> None:
         help="Learn a policy in the simulator, and write it as a model file.",
     )
     train.command("autoscaling", epilog=EPILOG)(autoscaling)
+    train.command("oversubscription", epilog=train_oversubscription.EPILOG)(train_oversubscription.oversubscription)
     train.command("export", epilog=EXPORT_EPILOG)(export)
     app.add_typer(train, name="train")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from domain.errors import BadInput
 from trainer.oversubscription.policies.base import OversubscriptionPolicy
@@ -19,6 +20,7 @@ FORMS = (
     "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=",
     "shield:base=POLICY,b=,posterior=,psi=,rho=",
     "filter:rate=,b=,posterior=,psi=,rho=",
+    "FILE.json or FILE.onnx of `trimtab train oversubscription`",
 )
 """The texts there are, for help and messages."""
 _STATIC = ("alpha", "weeks", "cap", "evaluations")
@@ -30,6 +32,8 @@ def policy_of(text: str) -> OversubscriptionPolicy:
 
     A guard's base may have settings of its own, in brackets: `shield:base=(static:alpha=0.85),b=0.003`.
     """
+    if text.endswith((".json", ".onnx")):
+        return _from_file(Path(text))
     name, _, rest = text.partition(":")
     if name == "none":
         _settings(text, rest, ())
@@ -57,6 +61,17 @@ def policy_of(text: str) -> OversubscriptionPolicy:
             _number(text, "rho", given.get("rho", "0")),
         )
     raise BadInput("policy", text, f"give one of {'; '.join(FORMS)}")
+
+
+def _from_file(path: Path) -> OversubscriptionPolicy:
+    # Both files are read with what writes them, which stands on this package.
+    if path.suffix == ".json":
+        from trainer.oversubscription.rates_file import read_rates
+
+        return read_rates(path)
+    from trainer.oversubscription.model_file import read_model
+
+    return read_model(path)
 
 
 def _static(text: str, given: dict[str, str]) -> StaticOptimum:

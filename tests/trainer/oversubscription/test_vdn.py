@@ -1,0 +1,220 @@
+"""Value decomposition: what is added up, what is masked, how risk is priced, and what is learnt (§4, A4 to A6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.errors import BadInput
+from domain.rules.oversubscription.risk import count_at_least
+from simulator.oversubscription.weekly import Assessor
+from tests.trainer.oversubscription.small import staggered_pair
+from trainer.checkpoint import Checkpoints, OtherConfiguration, weights_hash
+from trainer.oversubscription.configuration import VdnConfig, changes_of, preset
+from trainer.vdn import (
+    Learner,
+    Transitions,
+    ValueDecomposition,
+    dual_step,
+    epsilon_of,
+    loss_of,
+    published_bound,
+    targets,
+    train,
+)
+
+N, A = 3, 6
+TINY = VdnConfig(episodes=8, copies=2, updates=5, batch=8, capacity=480, evaluate_every=4, hidden=(8,))
+
+
+def network(seed: int = 0, *, shared: bool = False) -> ValueDecomposition:
+    return ValueDecomposition(7 * N + 2, 9, N, A, (16, 16), shared, seed)
+
+
+def rows(mask: list[float], mask_next: list[float], *, done: float = 0.0, seed: int = 0) -> Transitions:
+    draws = torch.Generator().manual_seed(seed)
+
+    def of(*shape: int) -> torch.Tensor:
+        return torch.rand(shape, generator=draws)
+
+    return Transitions(
+        *(of(1, 7 * N + 2), of(1, N, 9), torch.tensor([mask]), torch.tensor([[1, 2, 3]]), of(1), of(1)),
+        *(of(1, 7 * N + 2), of(1, N, 9), torch.tensor([mask_next]), torch.tensor([done])),
+    )
+
+
+def test_the_joint_value_is_the_clusters_part_and_those_of_subscribers_with_requests() -> None:
+    net, seen = network(), rows([1.0, 0.0, 1.0], [1.0, 1.0, 1.0])
+    with torch.no_grad():
+        sides = net.sides_of(seen.local)[0]
+        wanted = net.value(seen.cluster)[0] + sides[0, 1] + sides[2, 3]
+        found = net.joint(seen.cluster, seen.local, seen.actions, seen.mask)[0]
+    assert float(found) == pytest.approx(float(wanted))
+
+
+@pytest.mark.parametrize("off", range(N))
+def test_a_masked_subscriber_receives_no_gradient(off: int) -> None:
+    net, mask = network(), [1.0] * N
+    mask[off] = 0.0
+    seen = rows(mask, [1.0] * N)
+    loss_of(net, seen, torch.tensor([5.0])).backward()
+    for name, value in net.named_parameters():
+        if name.startswith("sides"):
+            by_subscriber = value.grad.abs().sum(dim=(1, 2))
+            assert [bool(total > 0) for total in by_subscriber] == [n != off for n in range(N)]
+
+
+@pytest.mark.parametrize("off", range(N))
+def test_a_subscriber_masked_in_the_next_hour_does_not_enter_the_target(off: int) -> None:
+    mask_next = [1.0] * N
+    mask_next[off] = 0.0
+    online, target, seen = network(0), network(1), rows([1.0] * N, mask_next)
+    before = targets(online, target, seen, 0.0, 0.0, 0.9)
+    with torch.no_grad():
+        for value in target.sides.parameters():
+            value[off] += 7.0
+    assert torch.equal(before, targets(online, target, seen, 0.0, 0.0, 0.9))
+    everyone = replace(seen, mask_next=torch.ones(1, N))
+    assert float(targets(online, target, everyone, 0.0, 0.0, 0.9)) > float(before) + 1.0
+
+
+def test_the_online_network_picks_and_the_target_network_rates() -> None:
+    online, target, seen = network(0), network(1), rows([1.0] * N, [1.0] * N)
+    with torch.no_grad():
+        best = online.sides_of(seen.local_next)[0].argmax(dim=1)
+        sides = target.sides_of(seen.local_next)[0]
+        ahead = target.value(seen.cluster_next)[0] + sum(sides[n, best[n]] for n in range(N))
+    wanted = float(seen.reward) + 3.0 * (0.5 - float(seen.cost)) + 0.9 * float(ahead)
+    assert float(targets(online, target, seen, 3.0, 0.5, 0.9)) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_after_the_last_hour_nothing_is_looked_ahead_to() -> None:
+    seen = rows([1.0] * N, [1.0] * N, done=1.0)
+    found = targets(network(0), network(1), seen, 2.0, 0.25, 0.9)
+    assert float(found) == pytest.approx(float(seen.reward) + 2.0 * (0.25 - float(seen.cost)))
+
+
+def test_the_price_of_risk_is_that_of_now_not_of_when_it_was_met() -> None:
+    seen = rows([1.0] * N, [1.0] * N, done=1.0)
+    cheap, dear = (float(targets(network(0), network(1), seen, price, 0.0, 0.9)) for price in (0.0, 10.0))
+    assert cheap - dear == pytest.approx(10.0 * float(seen.cost), rel=1e-5)
+
+
+@given(
+    price=st.floats(0.0, 100.0), rate=st.floats(0.01, 20.0), measured=st.floats(0.0, 1.0), allowed=st.floats(0.0, 1.0)
+)
+def test_lambda_rises_above_what_is_allowed_falls_below_it_and_stays_in_range(
+    price: float, rate: float, measured: float, allowed: float
+) -> None:
+    after = dual_step(price, rate, measured, allowed, 100.0)
+    assert 0.0 <= after <= 100.0
+    if measured > allowed:
+        assert after >= price
+    if measured < allowed:
+        assert after <= price
+
+
+def test_lambda_moves_by_rate_times_excess() -> None:
+    assert dual_step(1.0, 2.0, 0.30, 0.05, 100.0) == pytest.approx(1.5)
+    assert dual_step(1.0, 2.0, 0.00, 0.05, 100.0) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("alpha", "bound"), [(0.75, 0.00625), (0.85, 0.00375), (0.95, 0.00125)])
+def test_the_published_bound(alpha: float, bound: float) -> None:
+    assert published_bound(alpha, 3, 120) == pytest.approx(bound)
+
+
+def test_exploration_falls_in_a_line_to_its_last_value() -> None:
+    config = VdnConfig(episodes=100)
+    assert [epsilon_of(config, at) for at in (0, 30, 60, 100)] == pytest.approx([1.0, 0.525, 0.05, 0.05])
+
+
+def test_one_network_for_all_tells_them_apart() -> None:
+    net = network(shared=True)
+    same = torch.ones(1, N, 9)
+    sides = net.sides_of(same)[0]
+    assert sides.shape == (N, A)
+    assert not torch.equal(sides[0], sides[1])
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_others() -> None:
+    scenario = staggered_pair()
+    first, again, other = (train(replace(TINY, seed=seed), scenario=scenario) for seed in (3, 3, 4))
+    assert first.weights_hash == again.weights_hash != other.weights_hash
+    assert first.best == again.best
+
+
+def test_a_run_that_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
+    scenario = staggered_pair()
+    # Exploration depends on how many episodes there will be, so the whole run is described from the start.
+    config = replace(TINY, epsilon_share=1e-9)
+    whole = train(config, scenario=scenario)
+    checkpoints = Checkpoints(tmp_path)
+    train(replace(config, episodes=4), scenario=scenario, checkpoints=checkpoints)
+    resumed = train(config, scenario=scenario, checkpoints=checkpoints)
+    assert resumed.weights_hash == whole.weights_hash
+    assert weights_hash(resumed.weights) == weights_hash(whole.weights)
+
+
+def test_a_run_does_not_go_on_with_another_configuration(tmp_path: Path) -> None:
+    scenario, checkpoints = staggered_pair(), Checkpoints(tmp_path)
+    train(TINY, scenario=scenario, checkpoints=checkpoints)
+    with pytest.raises(OtherConfiguration, match="gamma"):
+        train(replace(TINY, gamma=0.5), scenario=scenario, checkpoints=checkpoints)
+
+
+def test_the_dual_sees_the_chance_of_a_broken_week() -> None:
+    learner = Learner(
+        replace(TINY, copies=1, cost="analytic", dual="violations", dual_rate=1.0), staggered_pair(sd=0.3)
+    )
+    figures = learner.play()
+    assert figures["risk/allowed"] == pytest.approx(0.05)
+    wanted = count_at_least(learner.replay.cost[0].astype(np.float64), 3)
+    assert wanted > 0.1
+    assert figures["risk/estimate"] == pytest.approx(wanted, abs=1e-6)
+    assert learner.price == pytest.approx(max(0.0, wanted - 0.05), abs=1e-6)
+
+
+def test_the_cost_brought_forward_adds_up_to_the_cost() -> None:
+    plain = replace(TINY, copies=1, cost="analytic", epsilon_last=1.0)
+    ahead = replace(plain, foresight_h=24)
+    first, second = (Learner(config, staggered_pair(sd=0.3)) for config in (plain, ahead))
+    first.play()
+    second.play()
+    assert np.array_equal(first.replay.actions, second.replay.actions)
+    fading = ahead.gamma ** np.arange(120)
+    # What is ahead of an empty cluster is nothing, and so is what is ahead of the last hour.
+    assert second.replay.cost[0] @ fading == pytest.approx(float(first.replay.cost[0] @ fading), abs=1e-4)
+    assert not np.allclose(first.replay.cost, second.replay.cost)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"dual": "guess"}, {"gamma": 1.0}, {"episodes": 0}, {"cost": "none"}, {"lambda_start": 200.0}]
+)
+def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(BadInput):
+        preset("robust", **wrong)
+
+
+def test_settings_as_text_are_read_as_what_they_are() -> None:
+    changes = changes_of("--set", {"gamma": "0.95", "hidden": "32+32", "shared": "true", "batch": "64"})
+    assert changes == {"gamma": 0.95, "hidden": (32, 32), "shared": True, "batch": 64}
+    with pytest.raises(BadInput, match="choose a field"):
+        changes_of("--set", {"gama": "0.9"})
+
+
+@pytest.mark.slow
+def test_the_staggered_pair_is_learnt_jointly_and_safely() -> None:
+    scenario = staggered_pair()
+    alone = Assessor(scenario, scenario.week("s0"))
+    assert alone.c_hot_r(np.array([0.4, 0.4])) < 0.05
+    learnt = train(preset("robust", episodes=400, updates=120, evaluate_every=8), scenario=scenario)
+    assert learnt.best.feasible
+    assert learnt.best.sampled <= 0.05
+    assert 1.0 - learnt.best.reserved >= 0.55

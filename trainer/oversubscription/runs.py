@@ -1,0 +1,148 @@
+"""One training run of the learned policy, from its configuration to its model file, and several of them together.
+
+A run's directory holds `checkpoints/`, `curve.csv`, `tensorboard/`, the model, and at the end `run.json`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from domain.errors import BadInput
+from simulator.oversubscription.scenario import scenario_of
+from trainer.checkpoint import Checkpoints, OtherConfiguration, check_resumable, config_hash
+from trainer.export import package_versions
+from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.model_file import export
+from trainer.oversubscription.playing import judge
+from trainer.oversubscription.policies import Task, policy_of
+from trainer.progress import Bar, Curve, Lines, Listener, Listeners, TensorBoard
+from trainer.runs import BAR, LINES, SILENT, write_json
+from trainer.sweeps import Job, in_processes, on_ray
+from trainer.vdn import EXTENDABLE, network_of, train
+
+RESERVED = "held_out/reserved"
+"""Share of the requested cores that the greedy policy reserves; the lowest safe one is kept."""
+RUN_FILE, SUMMARY_FILE, CHECKPOINTS_FOLDER = "run.json", "summary.json", "checkpoints"
+REPORT_EPISODES = 2_000
+REPORT_SEED = 3_000_000_019
+
+
+def run(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Train as `data` says, going on from the last checkpoint, export, judge on fresh episodes; return `run.json`.
+
+    data: config (JSON data of a VdnConfig), directory, name, show (bar, lines or silent). Plain data, so that any
+    process can be asked.
+    """
+    config, directory = VdnConfig.of(data["config"]), Path(data["directory"])
+    directory.mkdir(parents=True, exist_ok=True)
+    checkpoints = Checkpoints(directory / CHECKPOINTS_FOLDER)
+    before, name, show = checkpoints.last(), str(data["name"]), data.get("show", SILENT)
+    listeners: list[Listener] = [
+        Curve(directory, 0 if before is None else before.update),
+        TensorBoard(directory, None if before is None else int(before.progress["steps"])),
+    ]
+    if show == BAR:
+        listeners.append(Bar(name, {}, RESERVED))
+    elif show == LINES:
+        listeners.append(Lines(name, {}, RESERVED, _write_line))
+    with Listeners(listeners) as told:
+        learnt = train(config, checkpoints=checkpoints, told=told)
+    last = checkpoints.last()
+    wall_s, cpu_s = (0.0, 0.0) if last is None else (last.progress["wall_s"], last.progress["cpu_s"])
+    scenario = scenario_of(config.scenario)
+    network = network_of(config, scenario)
+    network.load_state_dict(dict(learnt.weights))
+    training = {
+        "config": config.plain(),
+        "config_hash": config_hash(config.plain()),
+        "seed": config.seed,
+        "episodes": learnt.episodes,
+        "lambda": learnt.price,
+        "weights_hash": learnt.weights_hash,
+        "packages": package_versions(),
+    }
+    path = export(network, config, scenario, directory, training=training, evaluation=asdict(learnt.best))
+    policy = policy_of(str(path))
+    reports = [
+        judge(
+            *(policy, Task(scenario, scenario.week(week), config.start, config.alpha)),
+            episodes=REPORT_EPISODES,
+            seed=REPORT_SEED,
+        ).as_data()
+        | {"policy": path.name}
+        for week in config.weeks
+    ]
+    summary = {
+        "name": name,
+        "config": config.plain(),
+        "episodes": learnt.episodes,
+        "wall_s": wall_s,
+        "cpu_s": cpu_s,
+        "weights_hash": learnt.weights_hash,
+        "lambda": learnt.price,
+        "selected": asdict(learnt.best),
+        "model": path.name,
+        "reports": reports,
+    }
+    write_json(directory / RUN_FILE, summary)
+    return summary
+
+
+def jobs_of(config: VdnConfig, seeds: Sequence[int], out: Path, *, resume: bool) -> list[Job]:
+    """Return a job per seed; BadInput when a run would go over another one, or go on with another configuration."""
+    jobs = []
+    for seed in seeds:
+        one, directory = replace(config, seed=seed), (out / f"seed-{seed}").resolve()
+        found = Checkpoints(directory / CHECKPOINTS_FOLDER).last()
+        if found is not None:
+            try:
+                check_resumable(found, one.plain(), directory, EXTENDABLE)
+            except OtherConfiguration:
+                if resume:
+                    raise
+            if not resume:
+                told = "it holds a run: give --resume to go on with it, or another --out"
+                raise BadInput("--out", str(directory), told)
+        data = {"name": f"seed {seed}", "config": one.plain(), "directory": str(directory)}
+        jobs.append(Job(f"seed {seed}", data))
+    return jobs
+
+
+def train_all(jobs: Sequence[Job], out: Path, *, at_once: int, ray: str | None, show: str) -> dict[str, Any]:
+    """Run the jobs, here or on a Ray cluster, write `summary.json` and return it. Raises JobFailed."""
+    if ray is not None:
+        results = on_ray(run, jobs, ray, workers=at_once)
+    elif len(jobs) == 1 or at_once == 1:
+        results = [run({**job.data, "show": show}) for job in jobs]
+    else:
+        results = in_processes(run, jobs, at_once)
+    first = [result["reports"][0] for result in results]
+    summary: dict[str, Any] = {
+        "config": {name: value for name, value in results[0]["config"].items() if name != "seed"},
+        "seeds": [result["config"]["seed"] for result in results],
+        "figures": {
+            name: {
+                "mean": float(np.mean([report[name] for report in first])),
+                "std": float(np.std([report[name] for report in first])),
+                "by_seed": [report[name] for report in first],
+            }
+            for name in ("s_cores", "pm_hot_r", "c_hot_r", "c_hot_r_analytic", "peak_machines")
+        },
+        "feasible": [result["selected"]["feasible"] for result in results],
+        "cpu_s": [result["cpu_s"] for result in results],
+        "wall_s": [result["wall_s"] for result in results],
+        "models": [str(Path(f"seed-{result['config']['seed']}") / result["model"]) for result in results],
+    }
+    write_json(out / SUMMARY_FILE, summary)
+    return summary
+
+
+def _write_line(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

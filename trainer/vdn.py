@@ -1,0 +1,402 @@
+"""C2MARL: one value for the cluster, one per subscriber, added up; risk is priced by a dual variable (§4).
+
+Each subscriber picks its own rate by its own part of the value, yet all parts are learnt together, from the cluster's
+saved cores and hot hours. Section numbers are those of the oversubscription specification.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from domain.errors import BadInput
+from domain.observations.oversubscribe import cluster_names, local_names
+from domain.rules.oversubscription.risk import count_at_least
+from simulator.oversubscription.batch import OversubscriptionBatch
+from simulator.oversubscription.scenario import Scenario, scenario_of
+from trainer.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
+from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.foresight import hot_hours_ahead
+from trainer.oversubscription.selecting import Candidate, judged_candidate
+from trainer.progress import Progress
+
+Floats = NDArray[np.float64]
+EXTENDABLE = ("episodes",)
+HALF_LIFE, WINDOW = 10.0, 20
+"""Episodes by which the estimate of the risk fades, and how many it looks back on (§10.11)."""
+
+
+class Side(nn.Module):
+    """A linear layer for each subscriber: (N, batch, inputs) to (N, batch, outputs)."""
+
+    def __init__(self, subscribers: int, inputs: int, outputs: int, draws: torch.Generator) -> None:
+        super().__init__()
+        bound = inputs**-0.5
+        shape = (subscribers, inputs, outputs)
+        self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=draws))
+        self.bias = nn.Parameter(torch.empty(subscribers, 1, outputs).uniform_(-bound, bound, generator=draws))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return each subscriber's outputs."""
+        return torch.baddbmm(self.bias, rows, self.weight)
+
+
+def _stack(subscribers: int, sizes: list[int], draws: torch.Generator) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(sizes):
+        layers += [Side(subscribers, inputs, outputs, draws), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class ValueDecomposition(nn.Module):
+    """Q(s, a) = Q_c(s_c) + the sum over subscribers with requests of Q_n(o_n)[a_n]."""
+
+    def __init__(
+        self, cluster: int, local: int, subscribers: int, actions: int, hidden: tuple[int, ...], shared: bool, seed: int
+    ) -> None:
+        super().__init__()
+        draws = torch.Generator().manual_seed(seed)
+        self.subscribers, self.shared = subscribers, shared
+        self.cluster = _stack(1, [cluster, *hidden, 1], draws)
+        inputs = local + subscribers if shared else local
+        self.sides = _stack(1 if shared else subscribers, [inputs, *hidden, actions], draws)
+
+    def value(self, cluster: Tensor) -> Tensor:
+        """Return Q_c for (B, features), (B,)."""
+        value: Tensor = self.cluster(cluster[None])[0, :, 0]
+        return value
+
+    def sides_of(self, local: Tensor) -> Tensor:
+        """Return every subscriber's Q_n for (B, N, features), (B, N, actions)."""
+        if not self.shared:
+            parts: Tensor = self.sides(local.transpose(0, 1))
+            return parts.transpose(0, 1)
+        count = local.shape[0]
+        who = torch.eye(self.subscribers).expand(count, -1, -1)
+        rows = torch.cat([local, who], dim=2).reshape(1, count * self.subscribers, -1)
+        together: Tensor = self.sides(rows)
+        return together.reshape(count, self.subscribers, -1)
+
+    def joint(self, cluster: Tensor, local: Tensor, actions: Tensor, mask: Tensor) -> Tensor:
+        """Return Q(s, a), (B,); mask: 1.0 where a subscriber has requests, (B, N)."""
+        chosen = self.sides_of(local).gather(2, actions[:, :, None])[:, :, 0]
+        return self.value(cluster) + (mask * chosen).sum(dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """Rows of what happened: reward and cost are kept apart, as lambda moves."""
+
+    cluster: Tensor
+    local: Tensor
+    mask: Tensor
+    actions: Tensor
+    reward: Tensor
+    cost: Tensor
+    cluster_next: Tensor
+    local_next: Tensor
+    mask_next: Tensor
+    done: Tensor
+
+
+@torch.no_grad()
+def targets(
+    online: ValueDecomposition, target: ValueDecomposition, rows: Transitions, price: float, bound: float, gamma: float
+) -> Tensor:
+    """Return r + lambda (c_bar - C) + gamma y, (B,): the online network picks the next rates, the target rates them.
+
+    Subscribers without requests in the next hour are left out of y (§10.4).
+    """
+    best = online.sides_of(rows.local_next).argmax(dim=2)
+    ahead = target.joint(rows.cluster_next, rows.local_next, best, rows.mask_next)
+    return rows.reward + price * (bound - rows.cost) + gamma * (1.0 - rows.done) * ahead
+
+
+def loss_of(online: ValueDecomposition, rows: Transitions, wanted: Tensor) -> Tensor:
+    """Return the mean squared error of the joint value."""
+    return ((online.joint(rows.cluster, rows.local, rows.actions, rows.mask) - wanted) ** 2).mean()
+
+
+def dual_step(price: float, rate: float, measured: float, allowed: float, highest: float) -> float:
+    """Return lambda after a step: it rises while more is measured than allowed, and stays in [0, highest]."""
+    return min(max(price + rate * (measured - allowed), 0.0), highest)
+
+
+def published_bound(alpha: float, limit: int, hours: int) -> float:
+    """Return c_bar: Markov's bound on the hot hours of a week, per hour; 0.00125 for alpha 0.95 (§4)."""
+    return (1.0 - alpha) * limit / hours
+
+
+def epsilon_of(config: VdnConfig, episode: int) -> float:
+    """Return the share of explored choices in an episode."""
+    passed = min(episode / max(config.epsilon_share * config.episodes, 1.0), 1.0)
+    return 1.0 - (1.0 - config.epsilon_last) * passed
+
+
+class Replay:
+    """The last episodes whole, each hour with what was seen before and after it."""
+
+    def __init__(self, episodes: int, hours: int, cluster: int, local: tuple[int, int]) -> None:
+        rows = (episodes, hours + 1)
+        self.cluster, self.local = np.zeros((*rows, cluster), np.float32), np.zeros((*rows, *local), np.float32)
+        self.mask = np.zeros((*rows, local[0]), np.float32)
+        self.actions = np.zeros((episodes, hours, local[0]), np.int64)
+        self.reward, self.cost = (np.zeros((episodes, hours), np.float32) for _ in range(2))
+        self.filled = self.at = 0
+
+    def sample(self, count: int, draws: np.random.Generator, bootstrap: bool) -> Transitions:
+        """Return so many transitions drawn with replacement."""
+        hours = self.reward.shape[1]
+        e, t = draws.integers(self.filled, size=count), draws.integers(hours, size=count)
+        done = np.zeros(count, np.float32) if bootstrap else (t == hours - 1).astype(np.float32)
+        arrays = (
+            *(self.cluster[e, t], self.local[e, t], self.mask[e, t], self.actions[e, t], self.reward[e, t]),
+            *(self.cost[e, t], self.cluster[e, t + 1], self.local[e, t + 1], self.mask[e, t + 1], done),
+        )
+        return Transitions(*(torch.from_numpy(array) for array in arrays))
+
+    def state(self) -> dict[str, Any]:
+        """Return what is kept."""
+        names = ("cluster", "local", "mask", "actions", "reward", "cost")
+        return {name: getattr(self, name)[: self.filled] for name in names} | {"at": self.at, "filled": self.filled}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on with what was kept."""
+        self.at, self.filled = state["at"], state["filled"]
+        for name in ("cluster", "local", "mask", "actions", "reward", "cost"):
+            getattr(self, name)[: self.filled] = state[name]
+
+
+class Learner:
+    """A run at one moment: networks, lambda, experience, and the best policy so far."""
+
+    def __init__(self, config: VdnConfig, scenario: Scenario) -> None:
+        self.config, self.scenario = config, scenario
+        weeks = [scenario.week(name) for name in config.weeks]
+        self.batch = OversubscriptionBatch(
+            *(scenario, weeks, config.copies),
+            start=config.start,
+            usage=config.usage,
+            cost=config.cost,
+            observation=config.observation,
+        )
+        batch = self.batch
+        self.online = network_of(config, scenario)
+        self.target = deepcopy(self.online)
+        self.optimiser = torch.optim.Adam(self.online.parameters(), lr=config.learning_rate)
+        kept = max(1, config.capacity // batch.hours, config.copies)
+        self.replay = Replay(kept, batch.hours, batch.n_features, (batch.subscribers, batch.n_local))
+        # One integer, a sequence of its own for each part (§14); the usage is seeded by episode.
+        self.exploring, self.sampling = (np.random.default_rng((config.seed, part)) for part in (1, 2))
+        self.episode, self.price = 0, config.lambda_start
+        self.recent: list[float] = []
+        self.best: Candidate | None = None
+        self.best_weights: dict[str, Tensor] = {}
+
+    @property
+    def policy(self) -> ValueDecomposition:
+        """The network that is judged and kept."""
+        return self.target if self.config.averaged else self.online
+
+    def choose(self) -> NDArray[np.int64]:
+        """Return the greedy levels for what every copy sees now, (B, N)."""
+        with torch.no_grad():
+            return self.policy.sides_of(torch.from_numpy(self.batch.local)).argmax(dim=2).numpy()
+
+    def play(self) -> dict[str, float]:
+        """Play an episode in every copy, keep it, and move lambda."""
+        config, batch, replay = self.config, self.batch, self.replay
+        slots = (replay.at + np.arange(config.copies)) % len(replay.reward)
+        epsilon = np.full((config.copies, 1), epsilon_of(config, self.episode))
+        epsilon[0] *= config.copies == 1
+        seeds = np.arange(config.copies) + self.episode + (config.seed << 24)
+        batch.reset(seeds, (self.episode + np.arange(config.copies)) % len(config.weeks))
+        ahead = self._ahead()
+        hot, shape = np.zeros((config.copies, batch.hours)), (config.copies, batch.subscribers)
+        for t in range(batch.hours):
+            self._keep(slots, t)
+            if t % config.exploration_h == 0:
+                explored = self.exploring.random(shape) < epsilon
+                levels = self.exploring.integers(len(batch.actions), size=shape)
+            greedy = self.choose()
+            if config.explore == "near":
+                other = np.clip(greedy + 2 * (levels % 2) - 1, 0, len(batch.actions) - 1)
+            else:
+                other = levels
+            actions = np.where(explored, other, greedy)
+            _, reward, cost, _ = batch.step(actions)
+            before, ahead = ahead, self._ahead()
+            replay.actions[slots, t], replay.reward[slots, t] = actions, reward
+            replay.cost[slots, t] = cost + config.gamma * ahead - before
+            hot[:, t] = cost
+        self._keep(slots, batch.hours)
+        replay.at = int((replay.at + config.copies) % len(replay.reward))
+        replay.filled = min(replay.filled + config.copies, len(replay.reward))
+        self.episode += config.copies
+        figures = {"explored": float(epsilon[-1, 0]), "reward": float(replay.reward[slots].mean())}
+        return figures | self._move_lambda(hot)
+
+    def _ahead(self) -> Floats:
+        """Return the potential of each copy's state, (B,).
+
+        Its change, added to the cost, tells an hour at once what its placements do to later hours, and leaves the best
+        policy what it is (A. Ng, D. Harada and S. Russell, 1999).
+        """
+        if not self.config.foresight_h:
+            return np.zeros(self.config.copies)
+        return hot_hours_ahead(self.batch, self.config.foresight_h)
+
+    def _keep(self, slots: NDArray[np.int64], t: int) -> None:
+        self.replay.cluster[slots, t], self.replay.local[slots, t] = self.batch.obs, self.batch.local
+        self.replay.mask[slots, t] = self.batch.mask
+
+    def _move_lambda(self, hot: Floats) -> dict[str, float]:
+        """Take in an episode's hot hours (or their chances) by copy, (B, hours); with several copies the greedy one."""
+        config, limit = self.config, self.scenario.violation_hours
+        allowed, measured = 1.0 - config.alpha, count_at_least(hot[0], limit)
+        if config.dual == "bound":
+            allowed, measured = published_bound(config.alpha, limit, self.scenario.hours), float(hot[0].mean())
+        self.recent = [*self.recent, measured][-WINDOW:]
+        fading = 0.5 ** (np.arange(len(self.recent))[::-1] / HALF_LIFE)
+        estimate = float(fading @ np.array(self.recent) / fading.sum())
+        self.price = dual_step(self.price, config.dual_rate, estimate, allowed, config.lambda_max)
+        return {"lambda": self.price, "risk/estimate": estimate, "risk/allowed": allowed}
+
+    def learn(self) -> float:
+        """Make the round's gradient updates and return their mean loss."""
+        config, total = self.config, 0.0
+        bound = published_bound(config.alpha, self.scenario.violation_hours, self.scenario.hours)
+        done = min(self.episode / config.episodes, 1.0)
+        for group in self.optimiser.param_groups:
+            group["lr"] = config.learning_rate + (config.learning_rate_last - config.learning_rate) * done
+        follow = config.tau if config.target_update == "slow" else 1.0 - config.tau
+        pairs = list(zip(self.target.parameters(), self.online.parameters(), strict=True))
+        for _ in range(config.updates):
+            rows = self.replay.sample(config.batch, self.sampling, config.bootstrap_truncation)
+            loss = loss_of(self.online, rows, targets(self.online, self.target, rows, self.price, bound, config.gamma))
+            self.optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimiser.step()
+            with torch.no_grad():
+                for slow, fast in pairs:
+                    slow.lerp_(fast, follow)
+            total += float(loss.detach())
+        return total / config.updates
+
+    def evaluate(self) -> dict[str, float]:
+        """Judge the greedy policy on fresh episodes and keep it when it is the best so far (§4)."""
+        config = self.config
+        seed = 1_000_000_007 + self.episode * config.evaluation_episodes
+        found = judged_candidate(self.greedy_rates, self.scenario, config, self.best, seed)
+        if found.beats(self.best):
+            self.best = found
+            self.best_weights = {name: value.clone() for name, value in self.policy.state_dict().items()}
+        return found.figures()
+
+    def greedy_rates(self, local: NDArray[np.float32]) -> Floats:
+        """Return the rates for what every subscriber sees, (N, features)."""
+        with torch.no_grad():
+            levels = self.policy.sides_of(torch.from_numpy(local[None])).argmax(dim=2)[0]
+        return np.array(self.batch.actions[levels.numpy()], dtype=np.float64)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything needed to go on."""
+        return {
+            "weights": self.online.state_dict(),
+            "target": self.target.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "best_weights": self.best_weights,
+            "best": None if self.best is None else asdict(self.best),
+            "replay": self.replay.state(),
+            "draws": [self.exploring.bit_generator.state, self.sampling.bit_generator.state],
+            "episode": self.episode,
+            "lambda": self.price,
+            "recent": self.recent,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of the same configuration."""
+        self.online.load_state_dict(state["weights"])
+        self.target.load_state_dict(state["target"])
+        self.optimiser.load_state_dict(deepcopy(state["optimiser"]))
+        self.best_weights = dict(state["best_weights"])
+        self.best = None if state["best"] is None else Candidate(**state["best"])
+        self.replay.restore(state["replay"])
+        self.exploring.bit_generator.state, self.sampling.bit_generator.state = state["draws"]
+        self.episode, self.price, self.recent = state["episode"], state["lambda"], list(state["recent"])
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a run came to: the best policy's weights and how it was judged."""
+
+    weights: Mapping[str, Tensor]
+    best: Candidate
+    episodes: int
+    price: float
+    weights_hash: str
+
+
+def train(
+    config: VdnConfig,
+    *,
+    scenario: Scenario | None = None,
+    checkpoints: Checkpoints | None = None,
+    told: Callable[[Progress], None] = lambda _: None,
+) -> Learnt:
+    """Learn a policy, going on from the last checkpoint where there is one; raises BadInput.
+
+    scenario: in place of the one that the configuration names. told: hears of every round.
+    """
+    torch.set_num_threads(1)
+    learner = Learner(config, scenario_of(config.scenario) if scenario is None else scenario)
+    before = checkpoints.last() if checkpoints is not None else None
+    wall, cpu = 0.0, 0.0
+    if before is not None and checkpoints is not None:
+        check_resumable(before, config.plain(), checkpoints.directory, EXTENDABLE)
+        learner.restore(before.state)
+        wall, cpu = before.progress["wall_s"], before.progress["cpu_s"]
+    began = time.perf_counter() - wall, time.process_time() - cpu
+    while learner.episode < config.episodes:
+        since = learner.episode // config.evaluate_every
+        figures = learner.play()
+        figures["loss"] = learner.learn()
+        due = learner.episode // config.evaluate_every > since or learner.episode >= config.episodes
+        held = learner.best
+        if due:
+            figures |= learner.evaluate()
+        best = learner.best
+        progress = Progress(
+            update=learner.episode,
+            steps=learner.episode * learner.batch.hours,
+            total_steps=config.episodes * learner.batch.hours,
+            wall_s=time.perf_counter() - began[0],
+            cpu_s=time.process_time() - began[1],
+            figures=figures,
+            best_cost=best.reserved if best is not None and best.feasible else None,
+        )
+        if due and checkpoints is not None:
+            progress_data = {name: value for name, value in asdict(progress).items() if name != "figures"}
+            checkpoints.save(Checkpoint(config.plain(), progress_data, learner.state()), best=best is not held)
+        told(progress)
+    if learner.best is None:
+        raise BadInput("episodes", config.episodes, "give enough episodes for one evaluation")
+    return Learnt(
+        learner.best_weights, learner.best, learner.episode, learner.price, weights_hash(learner.online.state_dict())
+    )
+
+
+def network_of(config: VdnConfig, scenario: Scenario) -> ValueDecomposition:
+    """Return a configuration's network for a scenario, with the weights that its seed begins with."""
+    extended = config.observation == "obs-o-ext"
+    sizes = (len(cluster_names(scenario.subscribers, extended)), len(local_names(extended)), scenario.subscribers)
+    return ValueDecomposition(*sizes, len(scenario.actions), config.hidden, config.shared, config.seed)

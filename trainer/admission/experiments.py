@@ -62,7 +62,7 @@ KAPPAS = {
     ("H", 50): (5.2, 4.4, 3.7, 3.0, 2.4),
 }
 """Strict to permissive, by preset and prior observations; files take those of K."""
-BANDED = {0.7: (4.2, 3.4, 2.8, 2.4, 2.0), 0.5: (6.0, 5.0, 4.2, 3.6, 3.0)}
+BANDED = {0.7: (5.2, 4.2, 3.4, 2.8, 2.4, 2.0, 1.6), 0.5: (6.0, 5.0, 4.2, 3.6, 3.0)}
 """kappas by the factor of the later bands, at 0 observations."""
 CHANCES = (1e-3, 1e-2, 0.03, 0.08, 0.2)
 """Chances of the shifted gamma tail, at 0 observations."""

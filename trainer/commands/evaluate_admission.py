@@ -45,8 +45,9 @@ EPILOG = "\n\n".join(
 )
 DEFAULT_PRESETS = ("K", "H")
 SECONDS = {"zeroth": 0.12, "first": 0.5}
+FULL_MOMENTS = 5.0
 SECONDS_FORECAST = ((0, 0.7), (1, 3.5))
-"""Rough CPU seconds of a three-year run with coarse curves, by the least prior observations."""
+"""Rough CPU seconds of a three-year run with coarse curves, by the least prior observations; FULL_MOMENTS as often."""
 
 
 def admission(
@@ -145,15 +146,19 @@ def _seconds(cell: Cell) -> float:
     known = SECONDS.get(cell.policy.partition(":")[0])
     if known is None or (cell.observations and known > SECONDS["zeroth"]):
         known = next(s for least, s in reversed(SECONDS_FORECAST) if cell.observations >= least)
-    return known * cell.hours / 26_280.0
+    return known * (FULL_MOMENTS if ",moments=ab," in f"{cell.policy}," else 1.0) * cell.hours / 26_280.0
 
 
 def _plan(chosen: Sequence[Experiment], store: Store | None, seeds: Sequence[int], as_json: bool) -> None:
     from agent.commands.output import columns, show
 
-    rows = []
+    rows: list[tuple[str, int, int, float]] = []
+    seen: set[Cell] = set()
     for one in chosen:
-        left = {cell: len(seeds) if store is None else len(store.missing(cell, seeds)) for cell in one.cells}
+        # Experiments that share cells share their runs.
+        fresh = [cell for cell in one.cells if cell not in seen]
+        seen.update(fresh)
+        left = {cell: len(seeds) if store is None else len(store.missing(cell, seeds)) for cell in fresh}
         seconds = sum(count * _seconds(cell) for cell, count in left.items())
         rows.append((f"{one.ladders[0].preset} {one.name}", len(one.cells), sum(left.values()), seconds))
     if as_json:
@@ -161,13 +166,9 @@ def _plan(chosen: Sequence[Experiment], store: Store | None, seeds: Sequence[int
         print_json({"experiments": [dict(zip(names, row, strict=True)) for row in rows]})
         return
     head: list[tuple[object, ...]] = [("experiment", "thresholds", "runs to play", "about, on one core")]
-    table = [(name, count, f"{left:,}", duration_text(seconds)) for name, count, left, seconds in rows]
-    show(
-        [
-            *columns([*head, *table]),
-            "Experiments that share cells share their runs; shared ones are counted twice here.",
-        ]
-    )
+    table: list[tuple[object, ...]] = [(n, count, f"{left:,}", duration_text(s)) for n, count, left, s in rows]
+    table.append(("all", "", f"{sum(row[2] for row in rows):,}", duration_text(sum(row[3] for row in rows))))
+    show(columns([*head, *table]))
 
 
 def _show(found: Sequence[Findings], page: Path) -> None:

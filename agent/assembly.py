@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -23,6 +23,8 @@ from agent.inputs import collectors_of
 from agent.leader import Leadership, LeaseLeader, SoleLeader
 from agent.ledger import Ledger, lock_directory
 from agent.model_shelf import ModelShelf
+from agent.oversubscription.pools import Pools, pools_of
+from agent.oversubscription.usage_book import PoolSink
 from agent.policies.fallback import Proposer, evaluate_within
 from agent.policies.ppo_lstm import LEARNED, MODEL
 from agent.ports import ManagedFleet, Ports, TickReport
@@ -33,6 +35,7 @@ from agent.settings.inputs import MeasuredBy
 from agent.standby import watch
 from agent.tick import run_tick
 from collectors.aws import AwsOptions, AwsSession
+from collectors.base import SampleSink
 from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
 from collectors.listener import GraphiteListener
@@ -81,6 +84,7 @@ class Agent:
     models: ModelShelf
     clusters: Clusters
     gate: Gate | None = None
+    pools: Pools = field(default_factory=lambda: Pools({}))
 
     @property
     def ledger(self) -> Ledger:
@@ -97,9 +101,9 @@ class Agent:
             if epoch != self.ports.epoch:
                 self._take_over(epoch)
             report = run_tick(now, self.ports)
-            if self.gate is None:
-                return report
-            return gated(self.gate, report, epoch, [managed.fleet for managed in self.ports.fleets])
+            if self.gate is not None:
+                report = gated(self.gate, report, epoch, [managed.fleet for managed in self.ports.fleets])
+            return self.pools.turned(report, epoch)
 
     def adopt(self, settings: Settings) -> None:
         """Manage the fleets of these settings from the next turn on; LedgerError when that must be tried again."""
@@ -158,14 +162,15 @@ def assembled(
             interruptions=interruption_source(settings, session, clock),
             fence=lambda: leadership.fence(ports.epoch),
         )
-        listener = started_listener(settings, store, clock)
+        pools = pools_of(settings, ledger, clock, session)
+        listener = started_listener(settings, usage_into(pools, store), clock)
         stack.callback(listener.stop)
         poller = Poller(collectors_of(settings, [managed.fleet for managed in fleets], session), store, clock)
         poller.start()
         stack.callback(poller.stop)
         clusters = clusters_of(settings, ledger, clock)
         gate = gate_of(settings, session, ledger, clusters)
-        yield Agent(settings, ports, leadership, store, listener, poller, session, clock, models, clusters, gate)
+        yield Agent(settings, ports, leadership, store, listener, poller, session, clock, models, clusters, gate, pools)
 
 
 def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) -> Ledger:
@@ -199,7 +204,8 @@ def leadership_of(settings: Settings, ledger: Ledger, clock: Clock) -> Leadershi
 def check_region(settings: Settings, session: AwsSession) -> None:
     """Raise ConfigurationError when there is something to manage and no region to look for it."""
     gates = any(cluster.tagged_groups for cluster in settings.clusters.values())
-    if (settings.fleets or settings.discovery.enabled or gates) and session.region is None:
+    publishes = any(pool.parameter for pool in settings.pools.values())
+    if (settings.fleets or settings.discovery.enabled or gates or publishes) and session.region is None:
         remedy = "give the AWS region of the fleets, such as eu-west-1; neither it nor the AWS chain names one"
         raise ConfigurationError([Mistake("TRIMTAB_AWS__REGION", "(not set)", remedy)])
 
@@ -217,7 +223,12 @@ def actuator(
     )
 
 
-def started_listener(settings: Settings, store: SeriesStore, clock: Clock) -> GraphiteListener:
+def usage_into(pools: Pools, store: SampleSink) -> SampleSink:
+    """Return where the listener's readings go: those of pools to the pools, the others to the store."""
+    return PoolSink(store, {name: pool.book for name, pool in pools.items()}) if pools else store
+
+
+def started_listener(settings: Settings, store: SampleSink, clock: Clock) -> GraphiteListener:
     """Return a listener that listens; BadInput says what to do when the port cannot be had."""
     listens = settings.listener
     listener = GraphiteListener(store, clock.now, listens.host, listens.port, tcp=listens.tcp, udp=listens.udp)

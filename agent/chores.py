@@ -66,7 +66,7 @@ def check_itself(settings: Settings, agent: Agent, board: StandingBoard) -> None
     board.problem("listener", "" if agent.listener.running else "the listener has stopped: no measurements come in")
     board.problem("disk", _disk(settings))
     none = "no group is tagged trimtab:fleet" if settings.discovery.enabled else "no fleet is configured"
-    something = agent.ports.fleets or agent.clusters
+    something = agent.ports.fleets or agent.clusters or agent.pools
     board.problem("fleets", "" if something else f"{none}: there is nothing to decide")
     failing = {name: health.last_error for name, health in agent.poller.health.items() if health.last_error}
     board.problem("collectors", "; ".join(f"{name}: {error}" for name, error in sorted(failing.items())))

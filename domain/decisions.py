@@ -110,6 +110,23 @@ class Reason(StrEnum):
     REJECTED_INPUT = "rejected_input"
     ADMISSION_LAPSED = "admission_lapsed"
     SIZES_REPAIRED = "sizes_repaired"
+    # what was decided about overselling the CPU of a pool of machines
+    RATE_OF_POLICY = "rate_of_policy"
+    SHIELDED = "shielded"
+    NO_SAFE_LEVEL = "no_safe_level"
+    NO_MACHINE = "no_machine"
+    OPTED_OUT = "opted_out"
+    LITTLE_HISTORY = "little_history"
+    MINIMUM_RATE = "minimum_rate"
+    UNKNOWN_SUBSCRIBER = "unknown_subscriber"
+    USAGE_DRIFTED = "usage_drifted"
+    MACHINE_WARM = "machine_warm"
+    MACHINE_HOT = "machine_hot"
+    RATES_CHANGED = "rates_changed"
+    RATES_FROZEN = "rates_frozen"
+    RATES_ROLLED_BACK = "rates_rolled_back"
+    RATES_REARMED = "rates_rearmed"
+    RATES_PUBLISHED = "rates_published"
 
 
 class Origin(StrEnum):

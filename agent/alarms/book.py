@@ -56,6 +56,12 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.CLOCK_JUMP: Severity.WARNING,
         Reason.REJECTED_UNSAFE: Severity.WARNING,
         Reason.SIZES_REPAIRED: Severity.WARNING,
+        Reason.MACHINE_WARM: Severity.WARNING,
+        Reason.MACHINE_HOT: Severity.CRITICAL,
+        Reason.NO_MACHINE: Severity.WARNING,
+        Reason.USAGE_DRIFTED: Severity.WARNING,
+        Reason.RATES_FROZEN: Severity.WARNING,
+        Reason.RATES_ROLLED_BACK: Severity.CRITICAL,
     }
 )
 """Events that are alarms by themselves; they are over when they have not come up for the quiet time."""

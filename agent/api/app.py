@@ -11,6 +11,7 @@ from agent.api.admission import create_admission_router
 from agent.api.control import create_control_router
 from agent.api.errors import add_error_handlers
 from agent.api.health import create_health_router
+from agent.api.oversubscription import create_oversubscription_router
 from agent.api.reading import create_reading_router
 from agent.api.view import AgentView, installed_version
 
@@ -19,8 +20,8 @@ What a running Trimtab agent knows and lets its operators switch.
 
 Over the unix socket whoever may open the socket may do everything. Over TCP each request carries a token, as
 `Authorization: Bearer <token>` or as the password of Basic authentication: the reading token opens what is read,
-the operator token also pause, resume, pin, unpin, admissions and what happens to deployments. Times are seconds since
-the epoch, durations seconds (of futures hours), money dollars.
+the operator token also pause, resume, pin, unpin, admissions, what happens to deployments, and rates of new VMs. Times
+are seconds since the epoch, durations seconds (of futures hours), money dollars.
 """
 
 
@@ -63,6 +64,7 @@ def create_app(
     app.include_router(create_reading_router(view))
     app.include_router(create_control_router(view))
     app.include_router(create_admission_router(view))
+    app.include_router(create_oversubscription_router(view))
     for router in routers:
         app.include_router(router)
     return app

@@ -120,8 +120,9 @@ def create_control_router(view: AgentView) -> APIRouter:
         return one_fleet(order.fleet, view.fleet_names())
 
     def paused(order: _Order) -> str:
-        """Return the fleet meant, or the cluster of that name: its admissions are held as a fleet's changes are."""
-        return order.fleet if order.fleet is not None and order.fleet in view.parts.clusters else chosen(order)
+        """Return the fleet meant, or the cluster or pool of that name, held as a fleet's changes are."""
+        others = {*view.parts.clusters, *view.parts.pools}
+        return order.fleet if order.fleet is not None and order.fleet in others else chosen(order)
 
     @router.post("/pause", summary="Hold changes")
     def pause(order: PauseOrder) -> Paused:

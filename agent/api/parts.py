@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from agent.admission.clusters import Clusters
 from agent.assembly import Agent
 from agent.ledger import Ledger
+from agent.oversubscription.pools import Pools
 from agent.settings import Settings
 from agent.standing import StandingBoard
 from collectors.base import CollectorHealth
@@ -32,7 +33,8 @@ class AgentParts:
     VMs that the cloud showed last. newest_sample: (fleet, group key, VM) to the time of its newest reading, None when
     there was none. series: how many series are held. collectors, intake, aws_calls: the counters of collectors,
     listener and AWS session. alive: whether the loop turns, as the watchdog sees it. checks: further conditions of
-    readiness, such as that of a model. clusters: those that deployments ask to come into.
+    readiness, such as that of a model. clusters: those that deployments ask to come into. pools: those whose CPU is
+    oversold.
     """
 
     settings: Settings
@@ -50,6 +52,7 @@ class AgentParts:
     alive: Callable[[], bool] = lambda: True
     checks: tuple[Callable[[], Check], ...] = ()
     clusters: Clusters = field(default_factory=lambda: Clusters({}))
+    pools: Pools = field(default_factory=lambda: Pools({}))
 
 
 def parts_of(
@@ -76,4 +79,5 @@ def parts_of(
         alive=alive,
         checks=checks,
         clusters=agent.clusters,
+        pools=agent.pools,
     )

@@ -46,11 +46,12 @@ def fleets(ledger: Ledger) -> tuple[str, ...]:
 
 
 def clusters() -> frozenset[str]:
-    """Return the clusters of the settings, none as far as these cannot be read."""
+    """Return the clusters and pools of the settings, none as far as these cannot be read."""
     from agent.settings import load_settings
 
     try:
-        return frozenset(load_settings(os.environ).clusters)
+        settings = load_settings(os.environ)
+        return frozenset({*settings.clusters, *settings.pools})
     except ConfigurationError:
         return frozenset()
 

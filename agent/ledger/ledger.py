@@ -14,6 +14,7 @@ from agent.ledger.database import Clash, Database
 from agent.ledger.gate import GateStore
 from agent.ledger.lease import Held, Taken
 from agent.ledger.lock import lock_directory
+from agent.ledger.oversubscription import OversubscriptionStore
 from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry, Kind
 from agent.state import Controls, LoopState, Pause, PauseScope, Pin
 from domain.decisions import Decision, Event, Intent, Outcome
@@ -37,6 +38,7 @@ class Ledger:
         self._database = database
         self.admission = AdmissionStore(database)
         self.gate = GateStore(database)
+        self.oversubscription = OversubscriptionStore(database)
 
     @staticmethod
     def open(url: str, *, read_only: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Ledger:

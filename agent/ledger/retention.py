@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, select
 
-from agent.ledger import admission
+from agent.ledger import admission, oversubscription
 from agent.ledger.database import Database
 from agent.ledger.journal import CLOSED
 from agent.ledger.records import Compacted, Kind
@@ -30,6 +30,7 @@ def compact(database: Database, now: float, keep_s: float, *, batch: int, batche
         with database.write() as connection:
             rows = _forget(connection, now - keep_s, batch)
             rows += admission.forget(connection, now - keep_s, max(batch - rows, 0))
+            rows += oversubscription.forget(connection, now - keep_s, max(batch - rows, 0))
         removed += rows
         done += 1
         finished = rows < batch

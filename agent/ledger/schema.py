@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003")
+REVISIONS: Final = ("0001", "0002", "0003", "0004")
 """Every schema revision this code knows, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -154,4 +154,21 @@ admission_decisions = Table(
     Index("admission_decisions_by_time", "at"),
     Index("admission_decisions_by_number", "cluster", "number", unique=True),
     Index("one_decision_per_request", "cluster", "request_id", unique=True),
+)
+
+# `kind`: hour or request. `inputs`: what an hour's rates rest on, beside the decision itself.
+oversubscription_decisions = Table(
+    "oversubscription_decisions",
+    metadata,
+    Column("decision_id", String, primary_key=True),
+    Column("pool", String, nullable=False),
+    Column("number", Seq, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("request_id", String),
+    Column("at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("inputs", LargeBinary),
+    Index("oversubscription_decisions_by_time", "at"),
+    Index("oversubscription_decisions_by_number", "pool", "number", unique=True),
+    Index("one_rate_per_request", "pool", "request_id", unique=True),
 )

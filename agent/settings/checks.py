@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.oversubscription.rate_policies import policy_of
 from agent.settings.admission import ClusterSettings, rules_of
 from agent.settings.fleet import FleetSettings, GroupSettings, PolicyName
 from agent.settings.http import mistakes
 from agent.settings.inputs import MeasuredBy
 from agent.settings.model import Settings
 from agent.settings.names import SettingPath
+from agent.settings.oversubscription import PoolSettings, pool_rules_of
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.samples import QUEUE_SEGMENT
@@ -31,13 +33,13 @@ class Conflict:
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
     """Return everything in which the settings contradict each other."""
-    acts_on_something = settings.fleets or settings.clusters or settings.discovery.enabled
+    acts_on_something = settings.fleets or settings.clusters or settings.pools or settings.discovery.enabled
     if settings.mode is Mode.ACT and not acts_on_something:
         remedy = (
             "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or let tagged ones be found by "
             "TRIMTAB_DISCOVERY__ENABLED=true, or set observe"
         )
-        yield Conflict(("mode",), (("fleets",), ("clusters",), ("discovery", "enabled")), remedy)
+        yield Conflict(("mode",), (("fleets",), ("clusters",), ("pools",), ("discovery", "enabled")), remedy)
     if settings.grace_s >= settings.tick_interval_s:
         remedy = f"give less than TRIMTAB_TICK_INTERVAL_S={settings.tick_interval_s:g}"
         yield Conflict(("grace_s",), (("tick_interval_s",),), remedy)
@@ -54,6 +56,8 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
         yield from _of_fleet(("fleets", name), fleet)
     for name, cluster in settings.clusters.items():
         yield from _of_cluster(name, cluster)
+    for name, pool in settings.pools.items():
+        yield from _of_pool(name, pool, settings)
 
 
 def _shared(settings: Settings) -> Iterator[Conflict]:
@@ -147,3 +151,21 @@ def _of_cluster(name: str, cluster: ClusterSettings) -> Iterator[Conflict]:
         measured = "quota_code" if cluster.quota_code else "reservation_id"
         remedy = f"set it to true: {measured} is read for a cluster of tagged groups"
         yield Conflict((*path, "tagged_groups"), ((*path, measured),), remedy)
+
+
+def _of_pool(name: str, pool: PoolSettings, settings: Settings) -> Iterator[Conflict]:
+    path = ("pools", name)
+    if name in settings.fleets:
+        yield Conflict(path, (("fleets", name),), "choose another key: a fleet has it, and metric paths begin with it")
+    if QUEUE_SEGMENT in pool.subscribers:
+        remedy = f"choose another key: {QUEUE_SEGMENT} is the queue's segment in metric paths"
+        yield Conflict((*path, "subscribers", QUEUE_SEGMENT), (), remedy)
+    try:
+        pool_rules_of(name, pool)
+        policy_of(pool.policy)
+    except BadInput as error:
+        # A file of rates that cannot be read now is the service's to report: it may come back.
+        if not error.field.startswith("rates file"):
+            others = ("actions", "rho", "horizon_h")
+            depends_on = tuple((*path, other) for other in others if other != error.field)
+            yield Conflict((*path, error.field), depends_on, error.remedy)

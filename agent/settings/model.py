@@ -17,6 +17,7 @@ from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSet
 from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Region, Section, Url
 from agent.settings.learned import LearnedSettings
 from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, socket_of, sqlite_url
+from agent.settings.oversubscription import PoolSettings
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.fleet import Fleet
@@ -158,6 +159,7 @@ class Settings(BaseSettings):
     learned: LearnedSettings = LearnedSettings()
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
     clusters: dict[Key, ClusterSettings] = Field({}, description="The clusters, by their key.")
+    pools: dict[Key, PoolSettings] = Field({}, description="The pools, by their key.")
 
     @classmethod
     def settings_customise_sources(

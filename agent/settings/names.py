@@ -111,15 +111,24 @@ def _without_delimiters(path: SettingPath) -> str | None:
     keys = {"fleets": path[1]} if len(path) > 1 and path[0] == "fleets" else {}
     group = path[3] if len(path) > 3 and path[2] == "groups" else "<group>"
     cluster = path[1] if len(path) > 1 and path[0] == "clusters" else "<cluster>"
-    names = [name_of(item) for item in paths(keys.get("fleets", "<fleet>"), group, cluster)]
+    pool = path[1] if len(path) > 1 and path[0] == "pools" else "<pool>"
+    subscriber = path[3] if len(path) > 3 and path[2] == "subscribers" else "<subscriber>"
+    names = [name_of(item) for item in paths(keys.get("fleets", "<fleet>"), group, cluster, pool, subscriber)]
     plain = {name.lower().replace(DELIMITER, "_"): name for name in names}
     close = difflib.get_close_matches((PREFIX + "_".join(path)).lower(), plain, n=1, cutoff=0.8)
     return plain[close[0]] if close else None
 
 
-def paths(fleet: str, group: str, cluster: str = "<cluster>") -> Iterator[SettingPath]:
-    """Return the path of every setting, with these keys for a fleet, a group and a cluster."""
-    top: dict[SettingPath, str] = {("fleets",): fleet, ("clusters",): cluster}
+def paths(
+    fleet: str, group: str, cluster: str = "<cluster>", pool: str = "<pool>", subscriber: str = "<subscriber>"
+) -> Iterator[SettingPath]:
+    """Return the path of every setting, with these keys for a fleet, a group, a cluster, a pool and a subscriber."""
+    top: dict[SettingPath, str] = {
+        ("fleets",): fleet,
+        ("clusters",): cluster,
+        ("pools",): pool,
+        ("pools", pool, "subscribers"): subscriber,
+    }
 
     def below(node: Node, path: SettingPath) -> Iterator[SettingPath]:
         if node.values is not None:

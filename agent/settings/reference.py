@@ -21,6 +21,7 @@ from agent.settings.kinds import expected
 from agent.settings.learned import LearnedSettings
 from agent.settings.model import AwsSettings, DiscoverySettings, LeaderSettings, LedgerSettings, ListenerSettings
 from agent.settings.names import NOT_SETTINGS, Node, SettingPath, name_of, tree
+from agent.settings.oversubscription import PoolSettings, SubscriberSettings
 
 PREAMBLE = """\
 # Configuration
@@ -71,9 +72,17 @@ TITLES = {
     TargetTrackingSettings: "Policy `target-tracking`",
     RailsSettings: "Rails of a fleet",
     ClusterSettings: "A cluster that deployments ask to come into",
+    PoolSettings: "A pool whose CPU is oversold",
+    SubscriberSettings: "A subscriber of a pool",
 }
 
-KEYS = {"fleets": "<fleet>", "groups": "<group>", "clusters": "<cluster>"}
+KEYS = {
+    "fleets": "<fleet>",
+    "groups": "<group>",
+    "clusters": "<cluster>",
+    "pools": "<pool>",
+    "subscribers": "<subscriber>",
+}
 
 
 def page() -> str:

@@ -27,7 +27,7 @@ def mistakes(environ: dict[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def test_every_setting_wrong_at_once_gives_one_message_that_lists_all() -> None:
-    wrong = list(paths("web", "workers_s", "main"))
+    wrong = list(paths("web", "workers_s", "main", "east", "ours"))
     assert len(wrong) > 60
     found = mistakes({name_of(path): WRONG for path in wrong})
     assert set(found) == {name_of(path) for path in wrong}

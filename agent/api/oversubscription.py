@@ -1,0 +1,111 @@
+"""Routes of overselling: a pool's rates with reasons and risk, the rate for one request, and the way back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.api.errors import Problem
+from agent.api.view import AgentView
+from agent.oversubscription.pool import PoolView
+from agent.oversubscription.records import HourDecision, RateDecision, RateRequest
+
+LONGEST = 128
+PoolName = Annotated[
+    str | None, Field(max_length=63, description="Pool meant; not needed when there is one.", examples=["main"])
+]
+Size = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+class _Given(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class RateOrder(_Given):
+    """A VM that will be created."""
+
+    pool: PoolName = None
+    subscriber: Annotated[str, Field(min_length=1, max_length=LONGEST, examples=["batch"])]
+    cores: Annotated[Size, Field(gt=0, description="Cores that it asks for.", examples=[8])]
+    memory_gb: Annotated[Size, Field(description="Memory that it asks for.", examples=[32])]
+    network_gbit: Annotated[Size, Field(description="Network capacity that it asks for.")] = 0.0
+    vm: Annotated[str, Field(max_length=LONGEST, description="Its name in the inventory, where it has one.")] = ""
+    request_id: Annotated[
+        str, Field(max_length=LONGEST, description="The same one again gets the same answer.", examples=["batch-17"])
+    ] = ""
+    requested_by: Annotated[str, Field(max_length=LONGEST, description="Who asks; it stands in the record.")] = ""
+
+    def request(self, pool: str) -> RateRequest:
+        """Return it as the pool takes it."""
+        return RateRequest(
+            pool,
+            self.subscriber,
+            self.cores,
+            self.memory_gb,
+            self.network_gbit,
+            self.vm,
+            self.request_id,
+            self.requested_by,
+        )
+
+
+class RearmOrder(_Given):
+    """Somebody who has looked into it lets the rates of a rolled-back pool go down again."""
+
+    pool: PoolName = None
+    by: Annotated[str, Field(min_length=1, max_length=LONGEST, description="Who.", examples=["ada"])]
+    reason: Annotated[str, Field(min_length=1, max_length=500, description="Why it is safe again.")]
+
+
+REFUSED: dict[int | str, dict[str, Any]] = {
+    422: {"model": Problem, "description": "A value is wrong; nothing was changed."},
+    503: {"model": Problem, "description": "The ledger cannot be used now; nothing was changed."},
+}
+UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is none of that name."}}
+
+
+def create_oversubscription_router(view: AgentView) -> APIRouter:
+    """Return the routes of overselling."""
+    router = APIRouter(prefix="/api/v1/oversubscription", tags=["oversubscription"], responses=REFUSED)
+    pools, store = view.parts.pools, view.parts.ledger.oversubscription
+
+    @router.get("", summary="Every pool: rates, reasons and risk")
+    def list_pools() -> list[PoolView]:
+        """The newest hour of each pool, what was counted, and how publishing its rates has gone."""
+        return [pool.view() for _, pool in sorted(pools.items())]
+
+    @router.get("/pools/{pool}", summary="One pool", responses=UNKNOWN)
+    def one(pool: Annotated[str, Path(max_length=63, description="The pool's name.")]) -> PoolView:
+        """Its newest hour, what was counted, and how publishing its rates has gone."""
+        return pools.one(pool).view()
+
+    @router.get("/pools/{pool}/decisions", summary="A pool's decisions", responses=UNKNOWN)
+    def decisions(
+        pool: Annotated[str, Path(max_length=63, description="The pool's name.")],
+        limit: Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer.")] = 20,
+        kind: Annotated[str | None, Query(pattern="^(hour|request)$", description="Only those of this kind.")] = None,
+    ) -> list[HourDecision | RateDecision]:
+        """On hours and on requests, the newest first."""
+        return list(store.newest(pools.one(pool).rules.name, limit, kind))
+
+    @router.get("/decisions/{decision_id}", summary="Why a rate is what it is", responses=UNKNOWN)
+    def explain(
+        decision_id: Annotated[str, Path(max_length=100, description="The decision's id.", examples=["main-o17"])],
+    ) -> HourDecision | RateDecision:
+        """Everything that was recorded about the decision."""
+        return store.decision(decision_id)
+
+    @router.post("/requests", summary="Which rate may this VM have?")
+    def request(order: RateOrder) -> RateDecision:
+        """Decide, record and answer: the rate, the machine it was judged on, its risk, and why."""
+        pool = pools.one(order.pool)
+        return pool.request(order.request(pool.rules.name))
+
+    @router.post("/rearm", summary="Let the rates of a rolled-back pool go down again")
+    def rearm(order: RearmOrder) -> PoolView:
+        """Recorded with who and why; hot hours from before no longer count."""
+        return pools.one(order.pool).rearm(order.by, order.reason)
+
+    return router

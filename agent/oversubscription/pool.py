@@ -1,0 +1,298 @@
+"""One pool's service: answers requests from any thread, decides each hour in the loop's, and remembers on disk (§13).
+
+What it answers is in the ledger before the answer; what it holds in memory can be had again from ledger and inventory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from agent.ledger.oversubscription import AlreadyDecided, OversubscriptionStore
+from agent.oversubscription.answering import answer, check_same, counted, vm_of
+from agent.oversubscription.inventory import check_request, read_inventory
+from agent.oversubscription.learning import Profiles, profiles_of
+from agent.oversubscription.loads import Loads, loads_of
+from agent.oversubscription.memory import Counts, PoolMemory
+from agent.oversubscription.publication import Publication
+from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
+from agent.oversubscription.rules import PoolRules
+from agent.oversubscription.usage_book import UsageBook
+from domain.clock import Clock
+from domain.decisions import Event, Reason
+from domain.errors import BadInput, LedgerUnavailable
+
+log = structlog.get_logger(__name__)
+
+AGENT: Final = ""
+"""The fleet under which what happens to pools stands in the journal."""
+TRIES: Final = 5
+LEADS_FOR_S: Final = 900.0
+"""A pool whose turn was so long ago is no longer decided by this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool as it is now. problem: why its inventory is not as it should be, "" when it is.
+
+    clipped, rejected_samples: readings above 100 % that were taken, and those that were refused, since the start.
+    """
+
+    pool: str
+    at: float
+    decision: HourDecision | None
+    counts: Counts
+    vms: int
+    promised: int
+    problem: str
+    newest_sample_at: float | None
+    clipped: int
+    rejected_samples: int
+    publication: Publication | None
+
+
+class Pool:
+    """A pool; every method raises LedgerUnavailable when the ledger cannot be used: then nothing was decided."""
+
+    def __init__(
+        self,
+        rules: PoolRules,
+        store: OversubscriptionStore,
+        clock: Clock,
+        inventory_file: Path | None = None,
+        book: UsageBook | None = None,
+    ) -> None:
+        self.rules = rules
+        self.store = store
+        self.book = book or UsageBook()
+        self._clock = clock
+        self._inventory_file = inventory_file
+        self._read: tuple[int, int] | None = None
+        self._lock = threading.RLock()
+        self._number: int | None = None
+        self.memory = PoolMemory()
+        self.hour: HourDecision | None = None
+        self.vms: dict[str, Vm] = {}
+        self.promised: dict[str, tuple[Vm, float]] = {}
+        self.profiles: Profiles | None = None
+        self.loads: Loads | None = None
+        self.problem = "" if inventory_file is not None else "no inventory file is set"
+        self.inventory_at: float | None = None
+        self._loaded = False
+        self._led_at: float | None = None
+
+    # Requests: any thread
+
+    def request(self, request: RateRequest) -> RateDecision:
+        """Return the rate for a VM that will be created, recorded; BadInput names a field that cannot be used."""
+        if request.pool != self.rules.name:
+            raise BadInput("pool", request.pool, f"this is the pool {self.rules.name}")
+        check_request(request, self.rules)
+        with self._lock:
+            self.load()
+            for _ in range(TRIES):
+                known = self._known(request)
+                if known is not None:
+                    return known
+                now = self._clock.now()
+                number = self.next_number()
+                failed = self._failure(now)
+                decision, k = answer(
+                    request, number, now, self.rules, self.hour, self.memory, self.loads, self.profiles, failed
+                )
+                try:
+                    self.store.write_request(number, decision, self._told(decision))
+                except AlreadyDecided:
+                    self._number = None
+                    continue
+                self._promise(decision, k)
+                return decision
+        raise LedgerUnavailable(f"pool {self.rules.name} is changed by others all the time: ask again")
+
+    def _known(self, request: RateRequest) -> RateDecision | None:
+        if not request.request_id:
+            return None
+        known = self.store.of_request(self.rules.name, request.request_id)
+        if known is not None:
+            check_same(request, known)
+        return known
+
+    def _failure(self, now: float) -> Reason | None:
+        """Return why everything has to be reserved now: the fail-safe of §13."""
+        if self._led_at is None or not 0.0 <= now - self._led_at < LEADS_FOR_S:
+            return Reason.NOT_LEADER
+        if self.hour is None or now - self.hour.at > 3600.0 + self.rules.stale_s:
+            return Reason.STALE_INPUT
+        return None
+
+    def _told(self, decision: RateDecision) -> Sequence[Event]:
+        if Reason.NO_MACHINE not in decision.reasons:
+            return ()
+        detail = f"{self.rules.name}: {decision.detail} ({decision.decision_id})"
+        return (Event(AGENT, decision.at, Reason.NO_MACHINE, detail, self.rules.name),)
+
+    def _promise(self, decision: RateDecision, k: int) -> None:
+        self._number = int(decision.decision_id.rpartition("-o")[2])
+        self.memory = replace(self.memory, counts=counted(self.memory.counts, decision))
+        if k < 0 or self.loads is None or self.profiles is None:
+            return
+        vm = vm_of(decision)
+        self.promised[vm.vm] = (vm, decision.at)
+        self.loads.place(k, vm, self.profiles.index(vm.subscriber), self.profiles, self.rules.rho)
+
+    # The loop's thread
+
+    def load(self) -> None:
+        """Read from the ledger what is remembered, once."""
+        if self._loaded:
+            return
+        memory, hour = self.store.memory(self.rules.name), self.store.newest_hour(self.rules.name)
+        now = self._clock.now()
+        since = hour.at if hour is not None else 0.0
+        for decision in self.store.requests_since(self.rules.name, min(since, now - self.rules.start_within_s)):
+            if decision.at >= since:
+                memory = replace(memory, counts=counted(memory.counts, decision))
+            if decision.machine and decision.at > now - self.rules.start_within_s:
+                self.promised[vm_of(decision).vm] = (vm_of(decision), decision.at)
+        self.memory, self.hour, self._loaded = memory, hour, True
+
+    def reload(self) -> None:
+        """Forget what is held and read it again, as after another process led."""
+        with self._lock:
+            self._loaded, self._number, self._read = False, None, None
+            self.promised.clear()
+            self.load()
+
+    def leads(self, now: float) -> None:
+        """Say that this process decides for the pool now."""
+        with self._lock:
+            self.load()
+            self._led_at = now
+
+    def next_number(self) -> int:
+        """Return the number of the next decision."""
+        if self._number is None:
+            self._number = self.store.newest_number(self.rules.name)
+        return self._number + 1
+
+    def forget_number(self) -> None:
+        """Have the number of the next decision read from the ledger again."""
+        with self._lock:
+            self._number = None
+
+    def look(self, now: float) -> bool:
+        """Read the inventory when it has changed, and build the loads anew; return whether they were."""
+        changed = self._read_inventory()
+        expired = [vm for vm, (_, at) in self.promised.items() if vm in self.vms or not self._awaited(at, now)]
+        if not (changed or expired or self.loads is None):
+            return False
+        with self._lock:
+            for vm in expired:
+                self.promised.pop(vm, None)
+        self.rebuild()
+        return True
+
+    def _awaited(self, at: float, now: float) -> bool:
+        return 0.0 <= now - at < self.rules.start_within_s
+
+    def _read_inventory(self) -> bool:
+        path = self._inventory_file
+        if path is None:
+            return False
+        try:
+            status = path.stat()
+        except OSError as error:
+            self.problem = f"the inventory {path} cannot be read: {error.strerror or error}"
+            return False
+        self.inventory_at = status.st_mtime
+        if self._read == (status.st_mtime_ns, status.st_size):
+            return False
+        self._read = (status.st_mtime_ns, status.st_size)
+        try:
+            self.vms = read_inventory(path, self.rules)
+        except BadInput as error:
+            # What was read before still stands: a file that is being written is not an empty pool.
+            self.problem = f"the inventory {path} is not taken, the one before stands: {error}"
+            return False
+        self.problem = ""
+        return True
+
+    def rebuild(self, memory: PoolMemory | None = None) -> None:
+        """Compute profiles and loads from memory, inventory and promises; long work is done outside the lock."""
+        memory, rules = memory or self.memory, self.rules
+        profiles = profiles_of(memory.subscribers, memory.hour, rules.rho, rules.persistence)
+        loads = loads_of(tuple(self.vms.values()), memory.vms, profiles, rules)
+        with self._lock:
+            for vm, _ in self.promised.values():
+                if vm.vm in self.vms:
+                    continue
+                allowed = loads.free_cores > -float("inf")
+                k = loads.index(vm.machine)
+                if k < 0:
+                    k = loads.best_fit(vm.rate * vm.cores, vm.memory_gb, vm.network_gbit, allowed)
+                if k >= 0:
+                    loads.place(k, vm, profiles.index(vm.subscriber), profiles, rules.rho)
+            self.profiles, self.loads = profiles, loads
+
+    def ground(self) -> tuple[Loads, Profiles]:
+        """Return loads and profiles, built where there are none."""
+        if self.loads is None or self.profiles is None:
+            self.rebuild()
+        assert self.loads is not None, "built above"
+        assert self.profiles is not None, "built with them"
+        return self.loads, self.profiles
+
+    def take(self, memory: PoolMemory, hour: HourDecision) -> None:
+        """Go by a decision that has just been recorded; answers given meanwhile are counted in it."""
+        with self._lock:
+            self.memory, self.hour = memory, hour
+            self._number = int(hour.decision_id.rpartition("-o")[2])
+
+    @property
+    def lock(self) -> threading.RLock:
+        """What no answer is given under."""
+        return self._lock
+
+    # Whoever asks
+
+    def view(self) -> PoolView:
+        """Return the pool as it is now."""
+        with self._lock:
+            self.load()
+            newest = self.book.newest()
+            return PoolView(
+                pool=self.rules.name,
+                at=self._clock.now(),
+                decision=self.hour,
+                counts=self.memory.counts,
+                vms=len(self.vms),
+                promised=len(self.promised),
+                problem=self.problem,
+                newest_sample_at=newest if newest > float("-inf") else None,
+                clipped=self.book.clipped,
+                rejected_samples=self.book.rejected,
+                publication=self.store.publication(self.rules.name),
+            )
+
+    def rearm(self, by: str, reason: str) -> PoolView:
+        """Let rates be lowered again after a roll-back; BadInput when there was none, or another agent leads."""
+        with self._lock:
+            self.load()
+            now = self._clock.now()
+            if self._failure(now) is Reason.NOT_LEADER:
+                raise BadInput("pool", self.rules.name, "ask the agent that leads, once it has turned")
+            if not self.memory.rolled_back:
+                raise BadInput("pool", self.rules.name, "its rates are not rolled back: there is nothing to re-arm")
+            memory = replace(self.memory, rolled_back=False, armed_hour=self.memory.hour)
+            detail = f"{self.rules.name}: re-armed by {by}: {reason}"
+            self.store.write_memory(
+                self.rules.name, memory, [Event(AGENT, now, Reason.RATES_REARMED, detail, self.rules.name)]
+            )
+            self.memory = memory
+            log.info("rates_rearmed", pool=self.rules.name, by=by, reason=reason)
+        return self.view()

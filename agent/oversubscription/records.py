@@ -1,0 +1,173 @@
+"""What is decided about overselling and what it rests on: frozen records, as the ledger keeps them (§13).
+
+Times are seconds since the epoch, hours whole hours since the epoch, rates shares of the requested cores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from domain.decisions import Reason
+
+
+class Source(StrEnum):
+    """Who spoke last on a rate."""
+
+    POLICY = "policy"
+    SHIELD = "shield"
+    FALLBACK = "fallback"
+    MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class Vm:
+    """A VM that is alive: what it asked for, where it is, and the share of its cores that is reserved."""
+
+    vm: str
+    subscriber: str
+    machine: str
+    cores: float
+    memory_gb: float
+    network_gbit: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class RateRequest:
+    """A VM that will be created: which rate may it have? The same request id again gets the same answer."""
+
+    pool: str
+    subscriber: str
+    cores: float
+    memory_gb: float
+    network_gbit: float = 0.0
+    vm: str = ""
+    request_id: str = ""
+    requested_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTried:
+    """One level that the shield looked at, on the machine best fit would take: "" where none has room."""
+
+    rate: float
+    machine: str
+    hot_hours: float | None
+    mean: tuple[float, ...] = ()
+    """Cores in use on that machine with the VM on it, by hour of day; so are variance and third central moment."""
+    variance: tuple[float, ...] = ()
+    third: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RateDecision:
+    """The rate for one request and all that it rests on; `hot_hours` are those of the machine in the next day."""
+
+    decision_id: str
+    at: float
+    pool: str
+    request_id: str
+    vm: str
+    subscriber: str
+    cores: float
+    memory_gb: float
+    network_gbit: float
+    rate: float
+    base_rate: float
+    source: Source
+    reasons: tuple[Reason, ...]
+    detail: str
+    machine: str
+    hot_hours: float | None
+    budget: float
+    threshold_cores: float
+    safe: bool
+    tried: tuple[LevelTried, ...]
+    policy: str
+    model: str
+    config_hash: str
+    state_hash: str
+    hour: int
+    evaluation_us: float
+    requested_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberRate:
+    """One subscriber's rate for VMs created from now on.
+
+    saved_cores: of its present VMs, unreserved. risk_24h: its share of the expected hot hours of the next day, by its
+    part of the load of each machine. days: of data behind it. wanted_rate: what the policy said.
+    """
+
+    subscriber: str
+    rate: float
+    previous_rate: float
+    source: Source
+    reasons: tuple[Reason, ...]
+    wanted_rate: float | None
+    vms: int
+    reporting: int
+    saved_cores: float
+    risk_24h: float
+    days: float
+    vm_days: float
+    lowered_at: float | None
+    drifting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRisk:
+    """A machine's chance to be hot in its worst hour of the next day, and its expected hot hours."""
+
+    machine: str
+    peak_hour: int
+    peak_probability: float
+    hot_hours: float
+    cores_in_use: float
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRisk:
+    """The pool as it stands, should nobody come or go.
+
+    violation: chance of too many hot hours in the horizon; low and high: the same with every mean lower and higher by
+    what the data leave open (95 %). multiplier: the price of risk that a learned policy carries, None without one.
+    saved_share: of the cores requested since the start, None before any. machines_without: machines that the present
+    VMs need at least with every core reserved.
+    """
+
+    violation: float
+    violation_low: float
+    violation_high: float
+    expected_hot_hours: float
+    hot_hours_seen: int
+    riskiest: tuple[MachineRisk, ...]
+    machines_used: int
+    peak_machines: int
+    machines_without: int
+    saved_share: float | None
+    multiplier: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HourDecision:
+    """What was decided for an hour: every subscriber's rate, and the pool's risk."""
+
+    decision_id: str
+    at: float
+    hour: int
+    pool: str
+    policy: str
+    model: str
+    config_hash: str
+    state_hash: str
+    subscribers: tuple[SubscriberRate, ...]
+    risk: PoolRisk
+    frozen: bool
+    rolled_back: bool
+    closed: tuple[str, ...]
+    detail: str
+    evaluation_us: float

@@ -1,0 +1,119 @@
+"""A pool of machines whose CPU is oversold, and how far: as its service works with it (oversubscription §1, §13)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from domain.errors import BadInput
+from domain.rules.oversubscription.rates import ACTIONS, check_actions, check_rate, violation_hours
+
+WARNING_BELOW = 0.05
+"""A machine warns so far, as a share of its cores, below the threshold at which it is hot (§13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberRules:
+    """What an operator says of a subscriber. External customers are opted out unless `opt_out` says otherwise (§13)."""
+
+    internal: bool = False
+    opt_out: bool | None = None
+    minimum_rate: float = 0.05
+    fixed_rate: float | None = None
+
+    @property
+    def opted_out(self) -> bool:
+        """Whether every VM of it is reserved in full."""
+        return not self.internal if self.opt_out is None else self.opt_out
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """A pool and its limits; BadInput names a wrong field.
+
+    alpha: chance, over the horizon, to stay below the tolerated hot hours. beta: share of a machine's cores in use from
+    which it is hot. shield_budget: expected hot hours of a machine in a day that a request may leave. rho, persistence:
+    shares of a usage's variance that an owner's VMs have in common, and that is each VM's own level. policy: see
+    `agent.oversubscription.rate_policies`.
+    """
+
+    name: str
+    machines: int
+    machine_cores: float
+    machine_memory_gb: float
+    machine_network_gbit: float = 100.0
+    subscribers: Mapping[str, SubscriberRules] = field(default_factory=lambda: MappingProxyType({}))
+    policy: str = "moving-average"
+    actions: tuple[float, ...] = ACTIONS
+    alpha: float = 0.95
+    beta: float = 0.6
+    horizon_h: int = 120
+    hot_hours: int | None = None
+    shield_budget: float = 0.003
+    rho: float = 0.0
+    persistence: float | None = None
+    cooldown_s: float = 7200.0
+    stale_s: float = 7200.0
+    start_within_s: float = 3600.0
+    timezone: str = "UTC"
+    parameter: str | None = None
+
+    def __post_init__(self) -> None:
+        check_actions(self.actions)
+        if isinstance(self.machines, bool) or int(self.machines) != self.machines or self.machines < 1:
+            raise BadInput("machines", self.machines, "give how many machines the pool has, 1 or more")
+        for name in ("machine_cores", "machine_memory_gb", "machine_network_gbit", "cooldown_s", "stale_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise BadInput(name, value, "give a finite number above 0")
+        for name, low, high in (("alpha", 0.5, 0.999), ("beta", 0.3, 0.95), ("rho", 0.0, 0.99)):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise BadInput(name, value, f"give a number from {low:g} to {high:g}")
+        if self.persistence is not None and not 0.0 <= self.persistence <= 0.99 - self.rho:
+            raise BadInput("persistence", self.persistence, "give 0 to 0.99, rho and persistence together at most 0.99")
+        if not 1 <= self.horizon_h <= 8760:
+            raise BadInput("horizon_h", self.horizon_h, "give whole hours, 1 to 8760")
+        if self.hot_hours is not None and not 2 <= self.hot_hours <= self.horizon_h:
+            raise BadInput("hot_hours", self.hot_hours, "give at least 2 hours and no more than the horizon has")
+        if not (math.isfinite(self.shield_budget) and self.shield_budget > 0.0):
+            raise BadInput("shield_budget", self.shield_budget, "give expected hot hours a day above 0, such as 0.003")
+        for subscriber, rules in self.subscribers.items():
+            check_rate(f"minimum_rate of {subscriber}", rules.minimum_rate)
+            if rules.fixed_rate is not None:
+                check_rate(f"fixed_rate of {subscriber}", rules.fixed_rate)
+        try:
+            ZoneInfo(self.timezone)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise BadInput("timezone", self.timezone, "give a zone such as UTC or Europe/Berlin") from None
+
+    @property
+    def threshold_cores(self) -> float:
+        """Cores in use from which a machine is hot; equality is hot."""
+        return self.beta * self.machine_cores
+
+    @property
+    def warning_cores(self) -> float:
+        """Cores in use from which a machine is watched."""
+        return max(self.beta - WARNING_BELOW, 0.0) * self.machine_cores
+
+    @property
+    def violation(self) -> int:
+        """Hot hours in the horizon that break the promise."""
+        return max(2, violation_hours(self.horizon_h)) if self.hot_hours is None else self.hot_hours
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """Where the pool's days begin at midnight."""
+        return ZoneInfo(self.timezone)
+
+    @property
+    def config_hash(self) -> str:
+        """Sixteen hexadecimal digits that any change of the rules changes."""
+        plain = {**asdict(self, dict_factory=dict), "subscribers": {k: asdict(v) for k, v in self.subscribers.items()}}
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,201 @@
+"""A pool's part of a turn of the loop: look at its machines, decide its hour when one is over, tell what happened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from agent.ledger.oversubscription import AlreadyDecided
+from agent.oversubscription.deciding import Decided, decide_hour
+from agent.oversubscription.hours import Folded, fold, hour_of_day
+from agent.oversubscription.learning import profiles_of
+from agent.oversubscription.loads import vm_key
+from agent.oversubscription.memory import PoolMemory
+from agent.oversubscription.pool import AGENT, Pool
+from agent.oversubscription.rate_policies import RatePolicy, policy_of
+from agent.oversubscription.usage_book import FIVE_MINUTES_S, HOUR_S
+from domain.decisions import Event, Reason
+from domain.errors import BadInput
+
+log = structlog.get_logger(__name__)
+
+GRACE_S: Final = 30.0
+"""How long after an hour, or five minutes, late readings are still taken."""
+WARM_TWICE: Final = 2
+
+
+class PoolTurns:
+    """Turns one pool; what was said of a subject is said again only once it changed."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._epoch = 0
+        self._said: dict[str, tuple[Reason, str]] = {}
+        self._five = -1
+        self._warm: dict[str, int] = {}
+
+    def turn(self, now: float, epoch: int, *, paused: bool) -> tuple[Event, ...]:
+        """Turn once and return what happened; raises LedgerError or Fenced when nothing more may be done."""
+        pool = self.pool
+        if epoch != self._epoch:
+            if self._epoch:
+                pool.reload()
+            self._epoch = epoch
+        pool.leads(now)
+        events: list[Event] = []
+        pool.look(now)
+        self._tell(events, "inventory", Reason.METRICS_LOST, pool.problem, now)
+        self._watch(now, events)
+        last = math.floor((now - GRACE_S) / HOUR_S) - 1
+        # An hour before the last one decided: the clock was set back.
+        if last > pool.memory.hour or last < pool.memory.hour - 1:
+            self._decide(last, now, epoch, events, paused=paused)
+        elif events:
+            pool.store.write_memory(pool.rules.name, pool.memory, events, epoch=epoch)
+        return tuple(events)
+
+    def _decide(self, hour: int, now: float, epoch: int, events: list[Event], *, paused: bool) -> None:
+        pool = self.pool
+        rules, before = pool.rules, pool.memory
+        policy = self._policy(events, now)
+        readings = pool.book.close(hour, now)
+        profiles = profiles_of(before.subscribers, before.hour, rules.rho, rules.persistence)
+        folded = fold(before, pool.vms, readings, hour, rules, profiles)
+        # What was learnt in this hour counts from now on.
+        pool.rebuild(folded.memory)
+        with pool.lock:
+            folded = replace(folded, memory=_with_answers(folded.memory, pool.memory))
+            loads, known = pool.ground()
+            fresh = self._fresh(now)
+            for _ in range(2):
+                decided = decide_hour(
+                    folded,
+                    loads,
+                    known,
+                    rules,
+                    policy,
+                    now,
+                    pool.next_number(),
+                    paused=paused,
+                    fresh=fresh,
+                )
+                told = [*events, *self._happened(folded, decided, before, now)]
+                try:
+                    pool.store.write_hour(
+                        pool.next_number(), decided.memory, decided.decision, decided.inputs, told, epoch=epoch
+                    )
+                except AlreadyDecided:
+                    pool.forget_number()
+                    continue
+                pool.take(decided.memory, decided.decision)
+                events[:] = told
+                made = decided.decision
+                log.info("rates", pool=rules.name, decision_id=made.decision_id, detail=made.detail)
+                return
+        raise AlreadyDecided
+
+    def _policy(self, events: list[Event], now: float) -> RatePolicy | None:
+        try:
+            policy = policy_of(self.pool.rules.policy)
+        except BadInput as error:
+            # Everything is reserved until it can be read again.
+            self._tell(events, "policy", Reason.POLICY_FAILED, str(error), now)
+            return None
+        self._tell(events, "policy", Reason.POLICY_FAILED, "", now)
+        return policy
+
+    def _fresh(self, now: float) -> bool:
+        """Return whether the inventory can be gone by: it was written lately, and could be read."""
+        pool = self.pool
+        return pool.inventory_at is not None and now - pool.inventory_at <= HOUR_S + pool.rules.stale_s
+
+    def _happened(self, folded: Folded, decided: Decided, before: PoolMemory, now: float) -> Iterator[Event]:
+        rules, decision = self.pool.rules, decided.decision
+        moved = any(abs(row.rate - row.previous_rate) > 1e-9 for row in decision.subscribers)
+        if moved:
+            yield self._event(now, Reason.RATES_CHANGED, f"{decision.decision_id}: {decision.detail}")
+        for machine in folded.hot:
+            detail = (
+                f"{machine.machine} used {machine.cores:.1f} cores of {rules.machine_cores:g} in the last hour, "
+                f"{rules.threshold_cores:g} are hot: it takes no new oversold VM, the rates of "
+                f"{' and '.join(machine.subscribers)} go up; moving {', '.join(machine.migrations)} away helps most"
+            )
+            yield self._event(now, Reason.MACHINE_HOT, detail, machine.machine)
+        for machine_name, chance in decided.assessed.likely:
+            detail = f"{machine_name} will be hot in the next hour with a chance of {chance:.0%}"
+            yield self._event(now, Reason.MACHINE_WARM, detail, machine_name)
+        for name in folded.drifted:
+            detail = f"{name} uses its cores otherwise than it did: its rate goes up, its last seven days count alone"
+            yield self._event(now, Reason.USAGE_DRIFTED, detail, name)
+        seen = decision.risk.hot_hours_seen
+        if decision.rolled_back and not before.rolled_back:
+            detail = (
+                f"{seen} hot hours in {rules.horizon_h} h break the promise: every new VM is reserved in full until "
+                f"somebody re-arms the pool"
+            )
+            yield self._event(now, Reason.RATES_ROLLED_BACK, detail)
+        elif decision.frozen and not decision.rolled_back and not self._was_frozen:
+            detail = f"{seen} hot hours in {rules.horizon_h} h, one more breaks the promise: no rate goes down"
+            yield self._event(now, Reason.RATES_FROZEN, detail)
+
+    @property
+    def _was_frozen(self) -> bool:
+        return self.pool.hour is not None and self.pool.hour.frozen
+
+    def _watch(self, now: float, events: list[Event]) -> None:
+        """Warn of machines that were warm in two five-minute means in a row (§13)."""
+        pool = self.pool
+        index = math.floor((now - GRACE_S) / FIVE_MINUTES_S) - 1
+        if index == self._five or not pool.vms or pool.profiles is None:
+            return
+        in_a_row = index == self._five + 1
+        self._five = index
+        measured = pool.book.five_minutes(index)
+        if not measured:
+            self._warm.clear()
+            return
+        clock = hour_of_day(math.floor(index * FIVE_MINUTES_S / HOUR_S), pool.rules)
+        place = {name: n for n, name in enumerate(pool.profiles.names)}
+        expected = pool.profiles.mean[:, clock].tolist()
+        cores: dict[str, float] = {}
+        for vm in pool.vms.values():
+            usage = measured.get((vm.subscriber, vm.vm))
+            if usage is None:
+                known = pool.memory.vms.get(vm_key(vm))
+                usage = known.last if known is not None else expected[place.get(vm.subscriber, len(place))]
+            cores[vm.machine] = cores.get(vm.machine, 0.0) + usage * vm.cores
+        warm = {name: held for name, held in cores.items() if held >= pool.rules.warning_cores - 1e-9}
+        self._warm = {name: (self._warm.get(name, 0) if in_a_row else 0) + 1 for name in warm}
+        for name, times in self._warm.items():
+            if times == WARM_TWICE:
+                limit = pool.rules.threshold_cores
+                detail = f"{name} uses {warm[name]:.1f} cores, twice in five minutes, {limit:g} are hot"
+                events.append(self._event(now, Reason.MACHINE_WARM, detail, name))
+
+    def _tell(self, events: list[Event], subject: str, reason: Reason, detail: str, now: float) -> None:
+        if not detail:
+            self._said.pop(subject, None)
+        elif self._said.get(subject) != (reason, detail):
+            self._said[subject] = (reason, detail)
+            events.append(self._event(now, reason, detail))
+
+    def _event(self, now: float, reason: Reason, detail: str, subject: str = "") -> Event:
+        name = self.pool.rules.name
+        return Event(AGENT, now, reason, f"{name}: {detail}", subject or name)
+
+
+def _with_answers(folded: PoolMemory, now: PoolMemory) -> PoolMemory:
+    """Return what was folded, with what requests and operators did to the memory meanwhile."""
+    mine = folded.counts
+    counts = replace(
+        now.counts,
+        hot_machine_hours=mine.hot_machine_hours,
+        realised_hot_hours=mine.realised_hot_hours,
+        drift_alarms=mine.drift_alarms,
+        peak_machines=mine.peak_machines,
+    )
+    return replace(folded, counts=counts, rolled_back=now.rolled_back, armed_hour=now.armed_hour)

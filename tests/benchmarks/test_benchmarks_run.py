@@ -25,6 +25,8 @@ SMALLEST = {
     "policy_inference": "--runs 1 --steps 100",
     "ppo_throughput": "--runs 1 --environments 32 --steps 16 --hidden 16 --quality-seeds 1 --quality 1000",
     "autoscaling_baselines": "--short",
+    "dry_run_policies": "--seeds 1993 --job-core-s 60",
+    "release_choice": "--task release-small --share 0.05",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
     "admission_grids": "--arrivals 20 --capacity 60 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
@@ -64,6 +66,10 @@ PROMISED = {
     "autoscaling_baselines": {
         *("T2_constant", "T2_queue_rule", "T2_bound", "T2_queue_rule_vs_constant", "T2_queue_rule_vs_bound"),
     },
+    "dry_run_policies": {
+        *("learned", "queue_rule", "threshold", "learned_60", "queue_rule_60", "constant", "ratio_vs_queue_rule"),
+    },
+    "release_choice": {"worst", "idle_min", "ships_worst", "cases"},
     "admission_grids": {"agreement_near", "agreement_all", "arrivals_near", "arrivals_all", "seconds"},
     "admission_simulator": {
         *("zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s", "events_per_s", "refresh_us"),
@@ -85,6 +91,7 @@ PROMISED = {
     },
 }
 MAY_BE_ZERO = {
+    "idle_min",
     "resident_kb_per_deployment",
     *("intents_per_tick", "unexplained_decisions", "replay_differs"),
     # 0 where sb3-contrib, which is no dependency, is not installed.
@@ -102,6 +109,8 @@ TARGETS = {
     "ppo_throughput": {"ratio_vs_sb3", "time_to_quality_ratio"},
     "coevolution_calibration": {"minutes_off_70", "minutes_off_92", "utilisation_off_70", "utilisation_off_92"},
     "autoscaling_baselines": set(),
+    "dry_run_policies": {"ratio_vs_queue_rule"},
+    "release_choice": set(),
     "admission_grids": {"agreement_near"},
     "admission_simulator": {"zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s"},
     "oversubscription": {"analytic_episodes_per_s", "sampled_episodes_per_s"},

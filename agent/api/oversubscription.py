@@ -27,7 +27,9 @@ class RateOrder(_Given):
     """A VM that will be created."""
 
     pool: PoolName = None
-    subscriber: Annotated[str, Field(min_length=1, max_length=LONGEST, examples=["batch"])]
+    subscriber: Annotated[
+        str, Field(min_length=1, max_length=LONGEST, description="Whose VM it will be.", examples=["batch"])
+    ]
     cores: Annotated[Size, Field(gt=0, description="Cores that it asks for.", examples=[8])]
     memory_gb: Annotated[Size, Field(description="Memory that it asks for.", examples=[32])]
     network_gbit: Annotated[Size, Field(description="Network capacity that it asks for.")] = 0.0

@@ -15,8 +15,9 @@ _ERFC = np.frompyfunc(math.erfc, 1, 1)
 _ROOT_2 = math.sqrt(2.0)
 _ROOT_2_PI = math.sqrt(2.0 * math.pi)
 FITTED_ROUNDS = 40
-FAR = 12.0
-"""Standard deviations from which a tail counts as nothing: 2e-33."""
+FITTED = 1e-6
+FAR = 7.0
+"""Standard deviations from which a tail counts as nothing: it is below 2e-12."""
 
 
 def erfc(values: Floats) -> Floats:
@@ -72,6 +73,8 @@ def unclipped(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
     wanted = np.sqrt(np.maximum(variance, SD_FLOOR**2))
     for _ in range(FITTED_ROUNDS):
         found, spread, _ = clipped(mu, sd)
+        if max(np.abs(mean - found).max(initial=0.0), np.abs(wanted - np.sqrt(spread)).max(initial=0.0)) < FITTED:
+            break
         mu = np.clip(mu + (mean - found), -2.0, 3.0)
         sd = np.clip(sd * np.clip(wanted / np.sqrt(np.maximum(spread, SD_FLOOR**2)), 0.5, 2.0), SD_FLOOR, 2.0)
     return mu, sd

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -62,6 +62,8 @@ class PoolRules:
     start_within_s: float = 3600.0
     timezone: str = "UTC"
     parameter: str | None = None
+    config_hash: str = field(init=False, default="")
+    """Sixteen hexadecimal digits that any change of the rules changes."""
 
     def __post_init__(self) -> None:
         check_actions(self.actions)
@@ -91,6 +93,10 @@ class PoolRules:
             ZoneInfo(self.timezone)
         except (ZoneInfoNotFoundError, ValueError):
             raise BadInput("timezone", self.timezone, "give a zone such as UTC or Europe/Berlin") from None
+        plain = {one.name: getattr(self, one.name) for one in fields(self)}
+        plain["subscribers"] = {name: asdict(one) for name, one in self.subscribers.items()}
+        digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+        object.__setattr__(self, "config_hash", digest[:16])
 
     @property
     def threshold_cores(self) -> float:
@@ -111,9 +117,3 @@ class PoolRules:
     def zone(self) -> ZoneInfo:
         """Where the pool's days begin at midnight."""
         return ZoneInfo(self.timezone)
-
-    @property
-    def config_hash(self) -> str:
-        """Sixteen hexadecimal digits that any change of the rules changes."""
-        plain = {**asdict(self, dict_factory=dict), "subscribers": {k: asdict(v) for k, v in self.subscribers.items()}}
-        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]

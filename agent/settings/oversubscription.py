@@ -14,8 +14,8 @@ from domain.rules.oversubscription.rates import ACTIONS
 
 ParameterName = Annotated[
     str,
-    Field(pattern=r"^/trimtab(/[A-Za-z0-9_.-]{1,100}){1,5}$"),
-    Expected("a parameter's name below /trimtab, such as /trimtab/oversubscription/main"),
+    Field(pattern=r"^/trimtab/oversubscription(/[A-Za-z0-9_.-]{1,100}){1,5}$"),
+    Expected("a parameter's name below /trimtab/oversubscription, such as /trimtab/oversubscription/main"),
 ]
 Rate = Annotated[float, Field(gt=0, le=1)]
 RatePolicyText = Annotated[

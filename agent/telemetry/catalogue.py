@@ -184,6 +184,50 @@ CATALOGUE: tuple[Section, ...] = (
         ),
     ),
     Section(
+        "Oversubscription",
+        (
+            _gauge(
+                "oversub_rate",
+                "Share of its cores that a subscriber's new VM is reserved.",
+                "pool",
+                "subscriber",
+                unit=RATIO,
+            ),
+            _gauge(
+                "oversub_saved_cores",
+                "Requested cores of present VMs that are not reserved.",
+                "pool",
+                "subscriber",
+                unit=CORES,
+            ),
+            _gauge("oversub_violation_ratio", "Chance of too many hot hours within the horizon.", "pool", unit=RATIO),
+            _gauge("oversub_expected_hot_hours", "Hot hours expected within the horizon.", "pool"),
+            _gauge("oversub_hot_hours_seen", "Hot hours of the last horizon that count.", "pool"),
+            _gauge("oversub_machines_used", "Machines with a VM.", "pool"),
+            _gauge("oversub_machines_without", "Machines needed at least with every core reserved.", "pool"),
+            _gauge("oversub_frozen", "1 while no rate goes down because one more hot hour breaks the promise.", "pool"),
+            _gauge("oversub_rolled_back", "1 while everything is reserved until an operator re-arms the pool.", "pool"),
+            _counter("oversub_decisions", "Hours decided since the start of the ledger.", "pool"),
+            _counter("oversub_requests", "Requests answered.", "pool"),
+            _counter("oversub_fallback", "Rates of 1.0 because something was missing or wrong.", "pool"),
+            _counter("oversub_shield_interventions", "Requests whose rate the shield raised.", "pool"),
+            _counter("oversub_rejects", "Requests for which no machine had room.", "pool"),
+            _counter("oversub_drift_alarms", "Subscribers found to use their cores otherwise than before.", "pool"),
+            _counter("oversub_hot_machine_hours", "Hours of machines that were hot.", "pool"),
+            _counter(
+                "oversub_predicted_hot_hours",
+                "Chances of a hot next hour, added up: beside it, those that came.",
+                "pool",
+            ),
+            _counter("oversub_realised_hot_hours", "Hours in which a machine was hot.", "pool"),
+            _counter("oversub_clipped_samples", "Readings above 100 % that were taken as 100 %.", "pool"),
+            _counter("oversub_rejected_samples", "Readings of usage that were refused.", "pool"),
+            _gauge(
+                "oversub_decision_seconds", "How long the last hour took to decide, once folded.", "pool", unit=SECONDS
+            ),
+        ),
+    ),
+    Section(
         "Measurements",
         (
             _gauge("coverage_ratio", "Share of warm VMs that reported in the minute.", "fleet", unit=RATIO),

@@ -39,7 +39,14 @@ class Readings:
         """Return value by label values by full name."""
         found: dict[str, dict[LabelValues, float]] = defaultdict(dict)
         standing = self._parts.board.read()
-        for source in (self._agent(standing), self._fleets(standing), self._inputs(), self._clusters(), self._ledger()):
+        for source in (
+            self._agent(standing),
+            self._fleets(standing),
+            self._inputs(),
+            self._clusters(),
+            self._pools(),
+            self._ledger(),
+        ):
             try:
                 for name, labels, value in source:
                     found[f"trimtab_{name}"][labels] = value
@@ -119,6 +126,36 @@ class Readings:
             yield "cluster_failures_month_to_date", (name,), gauges.failures_month_to_date
             yield "cluster_sla_budget_used_ratio", (name,), gauges.sla_budget_used
             yield "admissions_total", (name,), gauges.decisions
+
+    def _pools(self) -> Iterator[Reading]:
+        for name, pool in self._parts.pools.items():
+            view = pool.view()
+            counts, decision = view.counts, view.decision
+            yield "oversub_decisions_total", (name,), counts.decisions
+            yield "oversub_requests_total", (name,), counts.requests
+            yield "oversub_fallback_total", (name,), counts.fallbacks
+            yield "oversub_shield_interventions_total", (name,), counts.interventions
+            yield "oversub_rejects_total", (name,), counts.rejects
+            yield "oversub_drift_alarms_total", (name,), counts.drift_alarms
+            yield "oversub_hot_machine_hours_total", (name,), counts.hot_machine_hours
+            yield "oversub_predicted_hot_hours_total", (name,), counts.expected_hot_hours
+            yield "oversub_realised_hot_hours_total", (name,), counts.realised_hot_hours
+            yield "oversub_clipped_samples_total", (name,), view.clipped
+            yield "oversub_rejected_samples_total", (name,), view.rejected_samples
+            if decision is None:
+                continue
+            risk = decision.risk
+            yield "oversub_violation_ratio", (name,), risk.violation
+            yield "oversub_expected_hot_hours", (name,), risk.expected_hot_hours
+            yield "oversub_hot_hours_seen", (name,), risk.hot_hours_seen
+            yield "oversub_machines_used", (name,), risk.machines_used
+            yield "oversub_machines_without", (name,), risk.machines_without
+            yield "oversub_frozen", (name,), decision.frozen
+            yield "oversub_rolled_back", (name,), decision.rolled_back
+            yield "oversub_decision_seconds", (name,), decision.evaluation_us / 1e6
+            for row in decision.subscribers:
+                yield "oversub_rate", (name, row.subscriber), row.rate
+                yield "oversub_saved_cores", (name, row.subscriber), row.saved_cores
 
     def _ledger(self) -> Iterator[Reading]:
         ledger, now = self._parts.ledger, self._parts.now()

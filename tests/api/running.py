@@ -13,6 +13,7 @@ from agent.api.limits import Count
 from agent.api.parts import AgentParts, Check
 from agent.api.server import HttpServer
 from agent.api.view import AgentView
+from agent.oversubscription.pools import pools_of
 from agent.ports import TickReport
 from agent.settings import Settings
 from agent.standing import StandingBoard
@@ -22,6 +23,14 @@ from tests.loop.world import World
 READER = "reading-token-0123456789"
 OPERATOR = "operating-token-9876543210"
 CLUSTERS = {"main": {"capacity_cores": 1000, "preset": "K", "kappa": 2.2}}
+POOLS = {
+    "east": {
+        "machines": 3,
+        "machine_cores": 48,
+        "machine_memory_gb": 512,
+        "subscribers": {"ours": {"internal": True}, "theirs": {}},
+    }
+}
 
 
 class Running:
@@ -29,7 +38,7 @@ class Running:
 
     def __init__(self, world: World, **settings: Any) -> None:
         self.world = world
-        self.settings = Settings(**{"mode": world.mode, "clusters": CLUSTERS, **settings})
+        self.settings = Settings(**{"mode": world.mode, "clusters": CLUSTERS, "pools": POOLS, **settings})
         self.board = StandingBoard(world.agent_clock.now())
         self.collectors = {"queue web": CollectorHealth(successes=3, last_success_at=world.agent_clock.now())}
         self.is_alive = True
@@ -48,6 +57,7 @@ class Running:
             aws_calls=lambda: world.session.budget.counts,
             alive=lambda: self.is_alive,
             clusters=clusters_of(self.settings, world.ledger, world.agent_clock),
+            pools=pools_of(self.settings, world.ledger, world.agent_clock, None),
         )
         self.view = AgentView(self.parts)
 
@@ -73,6 +83,10 @@ class Running:
     def with_checks(self, *checks: Check) -> AgentView:
         """A view of the same agent with further conditions of readiness."""
         return AgentView(replace(self.parts, checks=tuple(lambda c=check: c for check in checks)))
+
+    def turn_pools(self) -> TickReport:
+        """Turn the pools once, as after a turn of the loop."""
+        return self.parts.pools.turned(TickReport(self.world.agent_clock.now()), self.world.ports.epoch)
 
     def tick(self, minutes: int = 1) -> TickReport | None:
         """Let minutes pass and turn the loop after each, telling the board as the daemon does; return the last."""

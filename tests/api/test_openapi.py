@@ -54,6 +54,12 @@ def test_it_tells_every_route(description: dict[str, Any]) -> None:
         ("GET", "/api/v1/clusters"),
         ("GET", "/api/v1/clusters/{cluster}"),
         ("GET", "/api/v1/clusters/{cluster}/admissions"),
+        ("GET", "/api/v1/oversubscription"),
+        ("GET", "/api/v1/oversubscription/pools/{pool}"),
+        ("GET", "/api/v1/oversubscription/pools/{pool}/decisions"),
+        ("GET", "/api/v1/oversubscription/decisions/{decision_id}"),
+        ("POST", "/api/v1/oversubscription/requests"),
+        ("POST", "/api/v1/oversubscription/rearm"),
     }
 
 

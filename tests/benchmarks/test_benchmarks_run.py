@@ -31,6 +31,7 @@ SMALLEST = {
     "admission_grids": "--arrivals 20 --capacity 60 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
+    "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subscribers 4 --times 3",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }
 PROMISED = {
@@ -75,6 +76,12 @@ PROMISED = {
         *("zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s", "events_per_s", "refresh_us"),
         *("unoptimised_s", "ratio_vs_unoptimised", "ratio_vs_published_best", "ratio_vs_published_worst"),
         "compile_or_load_s",
+    },
+    "oversubscription_decision": {
+        *("decision_p50_ms", "decision_p99_ms", "decision_cpu_p99_ms", "shield_p50_ms", "shield_p99_ms"),
+        *("shield_cpu_p99_ms", "recorded_p99_ms", "fold_ms", "hour_ms", "vms", "growth", "shield_growth"),
+        *("ratio_vs_naive_decision", "ratio_vs_naive_shield", "many_decision_p99_ms", "many_shield_p99_ms"),
+        "many_hour_ms",
     },
     "oversubscription": {
         *("analytic_episodes_per_s", "sampled_episodes_per_s", "stepped_episodes_per_s", "shielded_episodes_per_s"),

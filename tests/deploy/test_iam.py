@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from actuators.parameters import Parameters
 from agent.admission.gate import Gate
 from agent.admission.gate_records import ADMISSION, DECISION
 from agent.admission.gate_terms import GateTerms
@@ -14,6 +15,12 @@ from agent.admission.rules import ClusterRules, PolicyKind
 from agent.admission.service import AdmissionService
 from agent.alarms.book import Alarm, Severity
 from agent.alarms.delivery import SnsTopic
+from agent.oversubscription.pool import Pool
+from agent.oversubscription.publishing import Publisher
+from agent.oversubscription.rules import PoolRules, SubscriberRules
+from agent.oversubscription.turning import PoolTurns
+from agent.rails.base import RailLimits
+from agent.state import Controls
 from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted
 from collectors.queue import QueueDepthCollector
 from domain.decisions import Mode, Reason
@@ -113,6 +120,19 @@ def admit(world: World, mode: Mode) -> None:
     assert answers in ({}, {"quota": [False, True], "held": [False, True]})
 
 
+def publish(world: World, mode: Mode) -> None:
+    """Decide a pool's hour and publish its rates; look at what is there first, as after a lost answer."""
+    rules = PoolRules("main", 3, 48.0, 512.0, subscribers={"web": SubscriberRules(internal=True)})
+    pool = Pool(rules, world.ledger.oversubscription, world.agent_clock)
+    now, epoch = world.agent_clock.now(), world.ports.epoch
+    PoolTurns(pool).turn(now, epoch, paused=False)
+    parameters, name = Parameters(world.session), "/trimtab/oversubscription/main"
+    assert parameters.get(name) is None
+    publisher = Publisher(pool, name, parameters, world.ledger, mode, RailLimits())
+    told = [event.reason for event in publisher.turn(now, epoch, Controls())]
+    assert told == [Reason.RATES_PUBLISHED if mode is Mode.ACT else Reason.OBSERVE_MODE]
+
+
 def permissions_used(world: World) -> set[str]:
     return {permission(call["service"], call["operation"]) for call in world.calls} - NO_PERMISSION_NEEDED
 
@@ -126,6 +146,7 @@ def acting(make_world: Callable[..., World]) -> World:
     alarm(world)
     discover_and_look(world, Mode.ACT)
     admit(world, Mode.ACT)
+    publish(world, Mode.ACT)
     return world
 
 
@@ -190,6 +211,13 @@ def test_tags_are_written_only_on_groups_of_a_cluster_and_only_those_that_answer
         "ForAllValues:StringEquals": {"aws:TagKeys": [ADMISSION, DECISION]},
     }
     assert [resource.partition(":autoScalingGroup:")[1] for resource in tagging.resources] == [":autoScalingGroup:"]
+
+
+def test_rates_are_published_below_one_path_only() -> None:
+    published = [grant for grant in grants("act") if grant.action.startswith("ssm:")]
+    assert {grant.action for grant in published} == {"ssm:GetParameter", "ssm:PutParameter"}
+    paths = {resource.partition(":parameter")[2] for grant in published for resource in grant.resources}
+    assert paths == {"/trimtab/oversubscription/*"}
 
 
 @pytest.mark.parametrize("mode", ["observe", "act"])

@@ -1,8 +1,9 @@
-"""A pool's hours: how rates come down and go up again, who is never oversold, and what brings everything back to 1.0."""
+"""A pool's hours: how rates come down and go up, who is never oversold, and what brings everything back to 1.0."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_rates_come_down_one_level_at_a_time_and_not_twice_within_two_hours(make
     lowered = [k for k in range(1, 36) if seen[k] < seen[k - 1]]
     levels = [1.0, 0.6, 0.5, 0.4, 0.3]
     assert all(levels.index(seen[k]) == levels.index(seen[k - 1]) + 1 for k in lowered)
-    assert all(later - earlier >= 2 for earlier, later in zip(lowered, lowered[1:], strict=False))
+    assert all(later - earlier >= 2 for earlier, later in pairwise(lowered))
 
 
 def test_a_weeks_trust_is_blended_in(make: Make) -> None:

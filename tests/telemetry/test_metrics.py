@@ -191,6 +191,7 @@ def everything_happens(agent: Running) -> Telemetry:
     oldest = QueueSeries("web", QueueMetric.OLDEST_WAIT_SECONDS)
     world.noise = lambda at: format_line(Sample(oldest, 30.0, at)).encode()
     agent.board.problem("disk", "nearly full")
+    agent.turn_pools()
     world.ledger.pin("web", Pin({"small": 3}, "ada", "test", now, now + 600.0))
     agent.tick(2)
     world.ledger.unpin("web", at=now, owner="ada")

@@ -1,0 +1,285 @@
+"""What it costs to decide a pool's hour and to answer a request, on a pool of 500 machines and on one of 5,000.
+
+A pool is filled by best fit with VMs of all subscribers; every VM has two days of usage behind it, so that each has a
+belief of its own. `decision`: rates of all subscribers and risk of all machines, once the hour is folded. `shield`: one
+answer, with every level it looks at. The naive path of the same run does both VM by VM and machine by machine, with the
+formulas on single numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import structlog
+
+from agent.ledger import Ledger
+from agent.oversubscription.answering import answer
+from agent.oversubscription.deciding import decide_hour
+from agent.oversubscription.hours import Folded, fold
+from agent.oversubscription.learning import Profiles, profiles_of
+from agent.oversubscription.loads import Loads, beliefs, loads_of
+from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory, VmMemory
+from agent.oversubscription.pool import Pool
+from agent.oversubscription.rate_policies import policy_of
+from agent.oversubscription.records import HourDecision, RateRequest, Vm
+from agent.oversubscription.rules import PoolRules, SubscriberRules
+from agent.oversubscription.usage_book import Hour, VmKey
+from benchmarks.report import Target, arguments, report
+from domain.clock import VirtualClock
+from domain.rules.oversubscription.placement import best_fit
+from domain.rules.oversubscription.risk import any_hot, count_at_least, hot_probability
+from domain.rules.oversubscription.usage import clipped_moments
+
+START_HOUR = 497_000
+SIZES, SHARES = (2.0, 4.0, 8.0, 16.0), (0.35, 0.40, 0.20, 0.05)
+RATE = 0.5
+MANY = ("decision_p99_ms", "decision_cpu_p99_ms", "shield_p99_ms", "shield_cpu_p99_ms", "hour_ms", "vms")
+FULL = 0.9
+"""The pool is filled until so much of its machines' cores is reserved."""
+TARGETS = (Target("decision_p99_ms", 5.0), Target("shield_p99_ms", 5.0))
+
+
+class Ground:
+    """A pool that is full to nine tenths, its last hour just over."""
+
+    def __init__(self, machines: int, subscribers: int, seed: int = 1993) -> None:
+        draws = np.random.default_rng(seed)
+        names = [f"s{n}" for n in range(subscribers)]
+        self.rules = PoolRules(
+            name="main",
+            machines=machines,
+            machine_cores=96.0,
+            machine_memory_gb=1536.0,
+            subscribers={name: SubscriberRules(internal=True) for name in names},
+            policy="moving-average",
+        )
+        self.level = dict(zip(names, draws.uniform(0.10, 0.26, subscribers).tolist(), strict=True))
+        self.vms = {vm.vm: vm for vm in self._filled(names, draws)}
+        self.memory = self._remembered(names, draws)
+        readings: dict[VmKey, Hour] = {}
+        for vm in self.vms.values():
+            usage = float(np.clip(draws.normal(self.level[vm.subscriber], 0.1), 0.0, 1.0))
+            readings[vm.subscriber, vm.vm] = Hour(usage, usage, 12)
+        self.readings = readings
+
+    def _filled(self, names: list[str], draws: np.random.Generator) -> list[Vm]:
+        free = np.full(self.rules.machines, 96.0)
+        found = []
+        for k in itertools.count():
+            cores = float(draws.choice(SIZES, p=SHARES))
+            room = np.flatnonzero(free >= RATE * cores)
+            if not room.size or free.sum() < (1.0 - FULL) * 96.0 * self.rules.machines:
+                return found
+            machine = int(room[np.argmin(free[room])])
+            free[machine] -= RATE * cores
+            owner = names[int(draws.integers(len(names)))]
+            found.append(Vm(f"v{k}", owner, f"m{machine}", cores, 2.0 * cores, 0.0, RATE))
+
+    def _remembered(self, names: list[str], draws: np.random.Generator) -> PoolMemory:
+        def sums(level: float) -> HourSums:
+            return HourSums((400.0,) * 24, (400.0 * level,) * 24, (400.0 * (level**2 + 0.012),) * 24)
+
+        subscribers = {
+            name: SubscriberMemory(
+                rate=RATE,
+                long=sums(self.level[name]),
+                recent=sums(self.level[name]),
+                history_h=400.0,
+                vm_hours=20_000.0,
+                peaks=tuple(np.clip(draws.normal(0.45, 0.05, 48), 0.0, 1.0).tolist()),
+            )
+            for name in names
+        }
+        known = {
+            f"{vm.subscriber}/{vm.vm}": VmMemory(
+                self.level[vm.subscriber], START_HOUR - 1, float(draws.normal(0.0, 20.0)), 48
+            )
+            for vm in self.vms.values()
+        }
+        return PoolMemory(hour=START_HOUR - 1, subscribers=subscribers, vms=known)
+
+
+def main() -> int:
+    """Measure and print; the exit status is 0 when the promises are kept."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--machines", type=int, default=500, help="machines of the pool (default 500)")
+    parser.add_argument("--subscribers", type=int, default=12, help="its subscribers (default 12)")
+    parser.add_argument("--many-machines", type=int, default=5000, help="machines of the large one (default 5000)")
+    parser.add_argument("--many-subscribers", type=int, default=200, help="its subscribers (default 200)")
+    parser.add_argument("--times", type=int, default=300, help="decisions and requests measured (default 300)")
+    given = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    small = _measured(Ground(given.machines, given.subscribers), given.times, given.runs)
+    large = _measured(Ground(given.many_machines, given.many_subscribers), max(given.times // 5, 3), 1)
+    figures = {
+        **small,
+        **{
+            f"many_{name}": large[name]
+            for name in ("decision_p99_ms", "shield_p99_ms", "decision_cpu_p99_ms", "hour_ms", "vms")
+        },
+        "growth": large["decision_p50_ms"] / small["decision_p50_ms"],
+        "shield_growth": large["shield_p50_ms"] / small["shield_p50_ms"],
+    }
+    return report(
+        "oversubscription_decision",
+        figures,
+        as_json=given.json,
+        packages=("numpy", "sqlalchemy"),
+        targets=TARGETS,
+        notes={
+            "machines": given.machines,
+            "subscribers": given.subscribers,
+            "many_machines": given.many_machines,
+            "many_subscribers": given.many_subscribers,
+        },
+    )
+
+
+def _measured(ground: Ground, times: int, runs: int) -> dict[str, float]:
+    every = [_once(ground, times) for _ in range(max(1, runs))]
+    return {name: statistics.median(one[name] for one in every) for name in every[0]}
+
+
+def _once(ground: Ground, times: int) -> dict[str, float]:
+    rules = ground.rules
+    policy = policy_of(rules.policy)
+    began = time.perf_counter()
+    profiles = profiles_of(ground.memory.subscribers, ground.memory.hour, rules.rho, rules.persistence)
+    folded = fold(ground.memory, ground.vms, ground.readings, START_HOUR, rules, profiles)
+    profiles = profiles_of(folded.memory.subscribers, START_HOUR, rules.rho, rules.persistence)
+    loads = loads_of(tuple(ground.vms.values()), folded.memory.vms, profiles, rules)
+    fold_ms = (time.perf_counter() - began) * 1e3
+
+    def decide() -> HourDecision:
+        return decide_hour(
+            folded, loads, profiles, rules, policy, (START_HOUR + 1) * 3600.0, 1, paused=False, fresh=True
+        ).decision
+
+    decision = decide()
+    decided = _timed(decide, times)
+    asked = [
+        RateRequest("main", f"s{k % len(rules.subscribers)}", SIZES[k % 4], 2.0 * SIZES[k % 4]) for k in range(times)
+    ]
+    memory = folded.memory
+    requests = itertools.cycle(asked)
+
+    def reply() -> object:
+        return answer(next(requests), 1, 0.0, rules, decision, memory, loads, profiles, None)
+
+    answered, cpu_answered = _timed(reply, times), _timed(reply, times, time.thread_time)
+    naive_decision_ms = _seconds(lambda: _naive_decision(ground, folded, profiles)) * 1e3
+    naive_shield_ms = statistics.median(
+        _seconds(lambda request=request: _naive_shield(ground, folded, profiles, request, loads)) * 1e3
+        for request in asked[: min(3, times)]
+    )
+    return {
+        "decision_p50_ms": statistics.median(decided),
+        "decision_p99_ms": float(np.quantile(decided, 0.99)),
+        "decision_cpu_p99_ms": float(np.quantile(_timed(decide, times, time.thread_time), 0.99)),
+        "shield_p50_ms": statistics.median(answered),
+        "shield_p99_ms": float(np.quantile(answered, 0.99)),
+        "shield_cpu_p99_ms": float(np.quantile(cpu_answered, 0.99)),
+        "recorded_p99_ms": _recorded_p99_ms(ground, loads, profiles, decision, min(times, 100)),
+        "fold_ms": fold_ms,
+        "hour_ms": fold_ms + statistics.median(decided),
+        "naive_decision_ms": naive_decision_ms,
+        "naive_shield_ms": naive_shield_ms,
+        "ratio_vs_naive_decision": naive_decision_ms / (fold_ms + statistics.median(decided)),
+        "ratio_vs_naive_shield": naive_shield_ms / statistics.median(answered),
+        "vms": len(ground.vms),
+    }
+
+
+def _timed(work: Callable[[], object], times: int, clock: Callable[[], float] = time.perf_counter) -> list[float]:
+    """Return milliseconds; by the thread's own clock they leave out what others took of the processor."""
+    for _ in range(min(5, times)):
+        work()
+    return [_seconds(work, clock) * 1e3 for _ in range(times)]
+
+
+def _seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    began = clock()
+    work()
+    return clock() - began
+
+
+def _recorded_p99_ms(ground: Ground, loads: Loads, profiles: Profiles, decision: HourDecision, times: int) -> float:
+    """Return what an answer costs from the service, on disk before it is given; each takes its room."""
+    with tempfile.TemporaryDirectory() as directory:
+        ledger = Ledger.open(f"sqlite:///{Path(directory) / 'ledger.db'}")
+        with ledger:
+            clock = VirtualClock(decision.at)
+            pool = Pool(ground.rules, ledger.oversubscription, clock)
+            pool.leads(clock.now())
+            pool.hour, pool.loads, pool.profiles = decision, loads, profiles
+            numbers = iter(range(10 * times))
+
+            def ask() -> None:
+                k = next(numbers)
+                pool.request(RateRequest("main", f"s{k % len(ground.rules.subscribers)}", 2.0, 4.0, request_id=f"r{k}"))
+
+            return float(np.quantile(_timed(ask, times), 0.99))
+
+
+def _naive_decision(ground: Ground, folded: Folded, profiles: Profiles) -> float:
+    """Return the pool's risk, VM by VM and hour by hour."""
+    sums = _naive_sums(ground, folded, profiles)
+    limit = ground.rules.threshold_cores
+    by_hour = [
+        any_hot(np.array([hot_probability(*(float(x) for x in sums[name][:, hour]), limit) for name in sums]))
+        for hour in range(24)
+    ]
+    return count_at_least(np.array([by_hour[h % 24] for h in range(ground.rules.horizon_h)]), ground.rules.violation)
+
+
+def _naive_sums(ground: Ground, folded: Folded, profiles: Profiles) -> dict[str, np.ndarray]:
+    vms = tuple(ground.vms.values())
+    owner = np.array([profiles.index(vm.subscriber) for vm in vms])
+    level, width = beliefs(vms, owner, folded.memory.vms, profiles, ground.rules.rho)
+    sums: dict[str, np.ndarray] = {}
+    for k, vm in enumerate(vms):
+        held = sums.setdefault(vm.machine, np.zeros((3, 24)))
+        n = int(owner[k])
+        for hour in range(24):
+            mu = profiles.mu[n, hour] + profiles.sd[n, hour] * level[k]
+            mean, variance, third = clipped_moments(float(mu), float(profiles.sd[n, hour] * width[k]))
+            held[0, hour] += vm.cores * mean
+            held[1, hour] += vm.cores**2 * variance
+            held[2, hour] += vm.cores**3 * third
+    return sums
+
+
+def _naive_shield(ground: Ground, folded: Folded, profiles: Profiles, request: RateRequest, loads: Loads) -> float:
+    """Return the risk of the machine that best fit finds by looking at each, its VMs' moments summed anew."""
+    k = best_fit(
+        loads.free_cores,
+        loads.free_memory,
+        loads.free_network,
+        len(loads.names),
+        RATE * request.cores,
+        request.memory_gb,
+        0.0,
+    )
+    there = {vm.vm: vm for vm in ground.vms.values() if vm.machine == loads.names[k]}
+    part = Ground.__new__(Ground)
+    part.rules, part.vms = ground.rules, there
+    sums = _naive_sums(part, folded, profiles).get(loads.names[k], np.zeros((3, 24)))
+    n = profiles.index(request.subscriber)
+    total = 0.0
+    for hour in range(24):
+        mean = sums[0, hour] + request.cores * profiles.mean[n, hour]
+        variance = sums[1, hour] + request.cores**2 * profiles.variance[n, hour]
+        third = sums[2, hour] + request.cores**3 * profiles.third[n, hour]
+        total += hot_probability(float(mean), float(variance), float(third), ground.rules.threshold_cores)
+    return total
+
+
+if __name__ == "__main__":
+    sys.exit(main())

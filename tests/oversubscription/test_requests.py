@@ -1,0 +1,162 @@
+"""The shield before a request: the domain's choice on fewer machines, recorded, repeatable, and the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.ledger import codec
+from agent.oversubscription.arrays import clipped, hot_probabilities, unclipped
+from agent.oversubscription.choosing import choose
+from agent.oversubscription.learning import DaySums, persistence_of, profiles_of, with_day
+from agent.oversubscription.loads import Loads, loads_of
+from agent.oversubscription.memory import VmMemory
+from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
+from agent.oversubscription.shielding import ask_shield, replayed
+from domain.decisions import Reason
+from domain.errors import BadInput
+from domain.rules.oversubscription.posterior import estimate_persistence
+from domain.rules.oversubscription.risk import hot_probability
+from domain.rules.oversubscription.shield import Demand, Machines, shield
+from domain.rules.oversubscription.usage import clipped_moments
+from tests.oversubscription.pools import OURS, House, rules, vm
+
+SHARES = st.floats(0.0, 1.0)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path, rules(), [vm(f"v{k}", "web" if k % 2 else "batch", f"m{k % 2 + 1}") for k in range(12)])
+    made.live(180)
+    yield made
+    made.ledger.close()
+
+
+@given(mu=st.floats(-0.5, 1.5), sd=st.floats(0.0, 1.0))
+def test_moments_on_arrays_are_those_of_one(mu: float, sd: float) -> None:
+    found = [float(column[0]) for column in clipped(np.array([mu]), np.array([sd]))]
+    assert found == pytest.approx(clipped_moments(mu, sd), rel=1e-9, abs=1e-12)
+
+
+@given(
+    mean=st.floats(0.0, 100.0),
+    variance=st.floats(0.0, 400.0),
+    third=st.floats(-1e3, 1e3),
+    threshold=st.floats(1.0, 90.0),
+)
+def test_tails_on_arrays_are_those_of_one(mean: float, variance: float, third: float, threshold: float) -> None:
+    found = hot_probabilities(np.array([mean]), np.array([variance]), np.array([third]), threshold)
+    expected = hot_probability(mean, variance, third, threshold)
+    near = variance > 1e-30 and abs(threshold - mean) < 7.0 * variance**0.5
+    # What lies further out than seven standard deviations counts as nothing, whatever its skewness.
+    assert float(found[0]) == pytest.approx(expected if near or variance <= 1e-30 else round(expected), abs=1e-9)
+
+
+@given(mu=st.floats(0.05, 0.8), sd=st.floats(0.01, 0.3))
+@settings(deadline=None)
+def test_a_profile_that_was_measured_clipped_is_found_again(mu: float, sd: float) -> None:
+    mean, variance, _ = clipped_moments(mu, sd)
+    back, spread = unclipped(np.array([mean]), np.array([variance]))
+    assert clipped_moments(float(back[0]), float(spread[0]))[0] == pytest.approx(mean, abs=2e-3)
+    assert clipped_moments(float(back[0]), float(spread[0]))[1] == pytest.approx(variance, rel=0.05, abs=1e-5)
+
+
+def test_the_share_that_is_a_vms_own_is_estimated_from_sums_as_from_the_whole() -> None:
+    draws = np.random.default_rng(5)
+    days = draws.normal(0.0, 0.9, (200, 1)) + draws.normal(0.0, 0.4, (200, 24))
+    sums = DaySums()
+    for day in days:
+        held = VmMemory(0.0, 0, day_count=24, day_sum=float(day.sum()), day_squares=float((day**2).sum()))
+        sums = with_day(sums, held)
+    assert persistence_of(sums) == pytest.approx(estimate_persistence(days), abs=1e-9)
+
+
+@given(data=st.data(), rate=st.sampled_from([0.2, 0.4, 0.6, 1.0]), cores=st.floats(1.0, 16.0))
+@settings(deadline=None, max_examples=60)
+def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: float, cores: float) -> None:
+    sizes = data.draw(st.lists(st.tuples(st.integers(0, 5), st.floats(1.0, 12.0), st.floats(0.2, 1.0)), max_size=20))
+    vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
+    pool = rules(machines=6, shield_budget=data.draw(st.sampled_from([1e-6, 1e-3, 0.1])), subscribers={"web": OURS})
+    profiles = profiles_of({}, 0, 0.0, None)
+    loads = loads_of(vms, {}, profiles, pool)
+    request = RateRequest("main", "web", cores, 4.0)
+    found = ask_shield(loads, profiles, request, rate, pool, ())
+    whole = Machines(*_ground(loads), pool.threshold_cores)
+    n = profiles.index("web")
+    moments = (cores * profiles.mean[n], cores**2 * profiles.variance[n], cores**3 * profiles.third[n])
+    expected = shield(whole, Demand(cores, 4.0, 0.0, *moments), rate, pool.actions, pool.shield_budget)
+    assert (found.rate, found.machine, found.safe) == (expected.rate, expected.machine, expected.safe)
+
+
+def _ground(loads: Loads) -> tuple[np.ndarray, ...]:
+    return loads.free_cores, loads.free_memory, loads.free_network, loads.mean, loads.variance, loads.third
+
+
+def test_an_answer_takes_room_until_the_vm_is_listed_or_its_time_is_over(house: House) -> None:
+    assert house.pool.loads is not None
+    before = house.pool.loads.free_cores.sum()
+    found = house.ask(cores=10.0, vm="new")
+    assert house.pool.loads.free_cores.sum() == pytest.approx(before - 10.0 * found.rate)
+    house.list([*house.vms, vm("new", machine=found.machine, cores=10.0, rate=found.rate)])
+    house.turn()
+    assert house.pool.promised == {}
+    house.ask(cores=10.0, vm="never")
+    house.open()
+    house.turn()
+    assert set(house.pool.promised) == {"never"}
+    house.clock.advance(3700.0)
+    house.turn()
+    assert house.pool.promised == {}
+
+
+def test_the_same_request_again_gets_the_same_answer_also_after_a_restart(house: House) -> None:
+    first = house.ask(request_id="r1")
+    assert house.ask(request_id="r1") == first
+    house.open()
+    house.turn()
+    assert house.ask(request_id="r1") == first
+    assert house.pool.memory.counts.requests == 1
+    with pytest.raises(BadInput, match="stands for another request"):
+        house.ask(cores=9.0, request_id="r1")
+
+
+def test_the_shield_raises_a_rate_whose_machine_would_run_hot(house: House) -> None:
+    answers = [house.ask(cores=8.0) for _ in range(40)]
+    raised = [one for one in answers if Reason.SHIELDED in one.reasons]
+    assert answers[0].rate == 0.3
+    assert raised
+    assert all(one.rate > one.base_rate for one in raised)
+    assert all(one.hot_hours is not None and one.hot_hours <= one.budget for one in answers if one.safe)
+    assert house.pool.memory.counts.interventions == len(raised)
+
+
+def test_every_answer_and_every_hour_can_be_had_again_from_the_ledger(house: House) -> None:
+    for k in range(30):
+        house.ask("batch" if k % 3 else "web", cores=float(k % 7 + 1))
+    decisions = house.ledger.oversubscription.newest("main", 500)
+    assert len(decisions) == 210
+    for decision in decisions:
+        if isinstance(decision, RateDecision):
+            assert replayed(decision) == (decision.rate, decision.safe)
+            continue
+        inputs = house.ledger.oversubscription.inputs(decision.decision_id)
+        assert inputs is not None
+        again = {choice.subscriber: (choice.rate, choice.reasons) for choice in choose(inputs)}
+        assert again == {row.subscriber: (row.rate, row.reasons) for row in decision.subscribers}
+        assert codec.decode(HourDecision, codec.encode(decision)) == decision
+
+
+def test_nothing_is_oversold_by_an_agent_that_does_not_lead_or_has_not_decided_for_long(house: House) -> None:
+    assert house.ask().rate == 0.3
+    house.clock.advance(1000.0)
+    found = house.ask()
+    assert (found.rate, found.reasons[0]) == (1.0, Reason.NOT_LEADER)
+    house.pool.leads(house.clock.now() + 4 * 3600.0)
+    house.clock.advance(4 * 3600.0)
+    found = house.ask()
+    assert (found.rate, found.reasons[0]) == (1.0, Reason.STALE_INPUT)

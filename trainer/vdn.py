@@ -243,6 +243,8 @@ class Learner:
         replay.filled = min(replay.filled + config.copies, len(replay.reward))
         self.episode += config.copies
         figures = {"explored": float(epsilon[-1, 0]), "reward": float(replay.reward[slots].mean())}
+        # What the published learning curves show: hot hours of a week and saved cores, of the greedy copy or the only.
+        figures |= {"hot_hours": float(hot[0].sum()), "s_cores": self.batch.placement(0).s_cores or 0.0}
         return figures | self._move_lambda(hot)
 
     def _ahead(self) -> Floats:
@@ -375,6 +377,7 @@ def train(
         if due:
             figures |= learner.evaluate()
         best = learner.best
+        figures = {name: float(value) for name, value in figures.items()}
         progress = Progress(
             update=learner.episode,
             steps=learner.episode * learner.batch.hours,

@@ -12,7 +12,7 @@ import typer
 
 from agent.commands.options import JsonOption, examples, print_json
 from domain.errors import BadInput
-from trainer.commands import evaluate_admission
+from trainer.commands import evaluate_admission, evaluate_oversubscription
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -60,6 +60,9 @@ def register(app: typer.Typer) -> None:
     )
     evaluate.command("autoscaling", epilog=EPILOG)(autoscaling)
     evaluate.command("admission", epilog=evaluate_admission.EPILOG)(evaluate_admission.admission)
+    evaluate.command("oversubscription", epilog=evaluate_oversubscription.EPILOG)(
+        evaluate_oversubscription.oversubscription
+    )
     app.add_typer(evaluate, name="evaluate")
 
 

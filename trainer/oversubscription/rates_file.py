@@ -23,6 +23,8 @@ from simulator.oversubscription.scenario import Scenario
 from trainer.oversubscription.policies.base import Plan, Task
 
 KIND, VERSION = "oversubscription-rates", 1
+SHIPPED = Path(__file__).parent / "shipped"
+"""Rates for the packaged scenarios, SCENARIO-START.json: examples of what `train oversubscription` writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,15 @@ def read_rates(path: Path) -> RatesFile:
     if len(found.subscribers) != len(rates) or len(set(found.subscribers)) != len(rates):
         raise BadInput("policy", str(path), "give one rate for each subscriber, each once")
     return found
+
+
+def shipped_rates(scenario: Scenario, start: str) -> RatesFile | None:
+    """Return the rates that ship for a packaged scenario and start, None where the scenario is not that one."""
+    path = SHIPPED / f"{scenario.name}-{start}.json"
+    if not path.is_file():
+        return None
+    found = read_rates(path)
+    return found if found.scenario_sha256 == scenario_sha256(scenario) else None
 
 
 def scenario_sha256(scenario: Scenario) -> str:

@@ -74,4 +74,4 @@ def judged_candidate(
         seeds = np.arange(seed, seed + config.evaluation_episodes)
         sampled = max(sample(placed, usage_of("gauss", scenario, placed.week), seeds).c_hot_r for placed in placements)
     feasible = max(sampled, worst) <= allowed
-    return Candidate(reserved, sampled, worst, feasible)
+    return Candidate(reserved, float(sampled), float(worst), bool(feasible))

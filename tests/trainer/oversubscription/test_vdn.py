@@ -63,9 +63,10 @@ def test_a_masked_subscriber_receives_no_gradient(off: int) -> None:
     net, mask = network(), [1.0] * N
     mask[off] = 0.0
     seen = rows(mask, [1.0] * N)
-    loss_of(net, seen, torch.tensor([5.0])).backward()
+    loss_of(net, seen, torch.tensor([5.0])).backward()  # type: ignore[no-untyped-call]
     for name, value in net.named_parameters():
         if name.startswith("sides"):
+            assert value.grad is not None
             by_subscriber = value.grad.abs().sum(dim=(1, 2))
             assert [bool(total > 0) for total in by_subscriber] == [n != off for n in range(N)]
 

@@ -1,0 +1,123 @@
+"""`trimtab train oversubscription` and `trimtab evaluate oversubscription` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.commands.main import app
+from trainer.oversubscription.criteria import checks_of
+from trainer.oversubscription.evaluation import OWN, UNSEEN, Evaluation, Extent
+
+RUN = CliRunner()
+
+
+def call(*words: str) -> dict[str, object]:
+    """Return what a verb answers as JSON."""
+    result = RUN.invoke(app, [*words, "--json"])
+    assert result.exit_code in (0, 1), result.output
+    answer: dict[str, object] = json.loads(result.stdout)
+    return answer
+
+
+def test_a_static_search_writes_rates_that_the_simulator_plays(tmp_path: Path) -> None:
+    out = str(tmp_path / "static")
+    told = call(
+        "train",
+        "oversubscription",
+        "--scenario",
+        "azure_like",
+        "--method",
+        "static",
+        "--evaluations",
+        "60",
+        "--out",
+        out,
+    )
+    assert told["feasible"] is True
+    assert told["calibration"]["c_hot_r_assessed"]["s0"] <= 0.05  # type: ignore[index]
+    file = str(Path(out) / "rates.json")
+    played = call("simulate", "oversubscription", "--scenario", "azure_like", "--policy", file, "--episodes", "100")
+    assert played["s_cores"] == pytest.approx(told["calibration"]["s_cores"]["s0"])  # type: ignore[index]
+
+
+def test_a_learned_policy_is_written_played_and_not_trained_over(tmp_path: Path) -> None:
+    out = tmp_path / "learned"
+    words = ("train", "oversubscription", "--method", "vdn", "--preset", "paper", "--episodes", "2", "--out", str(out))
+    settings = ("--set", "updates=2", "--set", "hidden=8", "--set", "evaluate_every=1")
+    told = call(*words, *settings)
+    assert told["seeds"] == [0]
+    (model,) = told["models"]  # type: ignore[misc]
+    played = call("simulate", "oversubscription", "--policy", str(out / model), "--episodes", "20")
+    run = json.loads((out / "seed-0" / "run.json").read_text())
+    assert played["s_cores"] == pytest.approx(run["reports"][0]["s_cores"])
+    assert (out / "seed-0" / "curve.csv").is_file()
+    assert list((out / "seed-0" / "tensorboard").iterdir())
+    again = RUN.invoke(app, [*words, *settings])
+    assert again.exit_code == 2
+    assert "--resume" in again.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "oversubscription", "--method", "guess"),
+        ("train", "oversubscription", "--alpha", "1"),
+        ("train", "oversubscription", "--method", "vdn", "--set", "gama=1"),
+        ("evaluate", "oversubscription", "--start", "hot"),
+        ("evaluate", "oversubscription", "--policies", "rates.json"),
+        ("evaluate", "oversubscription", "--runs", "a=nowhere"),
+    ],
+)
+def test_wrong_words_are_refused_before_anything_runs(words: tuple[str, ...]) -> None:
+    assert RUN.invoke(app, list(words)).exit_code == 2
+
+
+def row(label: str, kind: str = OWN, **figures: float) -> dict[str, object]:
+    """Return a row of an evaluation."""
+    usual = {"s_cores": 0.5, "c_hot_r": 0.01, "c_hot_r_upper_95": 0.02, "peak_machines": 60.0, "episodes": 300}
+    return {"label": label, "kind": kind} | usual | figures
+
+
+def evaluation(**changes: list[dict[str, object]]) -> Evaluation:
+    """Return an evaluation in which everything is as asked, apart from changed rows by label."""
+    rows = [
+        *(row(label, c_hot_r=1.0) for label in ("Grid-0.2", "Grid-0.4")),
+        *(row(label, c_hot_r=0.0, s_cores=0.45) for label in ("Grid-0.6", "MA", "SL", "No-oversub")),
+        row("static 0.75", s_cores=0.56, c_hot_r=0.24),
+        row("static 0.85", s_cores=0.55, c_hot_r=0.14),
+        row("static 0.95", s_cores=0.53, c_hot_r=0.04),
+        row("calibrated 0.95", s_cores=0.52),
+        *(row("calibrated 0.95", UNSEEN, s_cores=0.52, c_hot_r=risk) for risk in (0.02, 0.04)),
+    ]
+    kept = [one for one in rows if one["label"] not in changes]
+    rows = [*kept, *(one for own in changes.values() for one in own)]
+    points = [{"predicted": 0.1, "realised": 0.12, "unseen": 1.0}]
+    return Evaluation("internal_like", "cold", rows, points, {}, Extent())
+
+
+def missed(done: Evaluation) -> list[str]:
+    """Return the keys of the checks that are not kept."""
+    return [check.key for check in checks_of(done) if not check.passed]
+
+
+def test_nothing_is_missed_where_everything_is_as_asked() -> None:
+    assert missed(evaluation()) == []
+
+
+def test_each_figure_that_falls_short_is_a_miss() -> None:
+    poor = [row("calibrated 0.95", s_cores=0.49), row("calibrated 0.95", UNSEEN, s_cores=0.52)]
+    assert missed(evaluation(**{"calibrated 0.95": poor})) == ["B2"]
+    worst = [row("calibrated 0.95", s_cores=0.52), row("calibrated 0.95", UNSEEN, s_cores=0.52, c_hot_r=0.11)]
+    assert missed(evaluation(**{"calibrated 0.95": worst})) == ["B5"]
+    assert missed(evaluation(**{"static 0.95": [row("static 0.95", s_cores=0.51)]})) == ["B3"]
+    assert missed(evaluation(**{"static 0.85": [row("static 0.85", s_cores=0.55, c_hot_r=0.16)]})) == ["B4"]
+    assert missed(evaluation(MA=[row("MA", s_cores=0.45, c_hot_r=0.06)])) == ["B1"]
+
+
+def test_misses_stand_first() -> None:
+    checks = checks_of(evaluation(**{"static 0.95": [row("static 0.95", s_cores=0.51)]}))
+    assert [check.passed for check in checks] == sorted(check.passed for check in checks)

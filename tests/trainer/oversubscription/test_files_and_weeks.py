@@ -1,0 +1,173 @@
+"""Files of rates and models, weeks that are drawn anew, and rates that are calibrated on several weeks (§12.5, §14)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from domain.errors import BadInput
+from simulator.oversubscription.scenario import scenario_of
+from simulator.oversubscription.weekly import Assessor
+from tests.trainer.oversubscription.small import staggered_pair
+from trainer.oversubscription.calibration import calibrate
+from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.foresight import hot_hours_ahead
+from trainer.oversubscription.model_file import export, read_model
+from trainer.oversubscription.playing import judge
+from trainer.oversubscription.policies import Task, policy_of
+from trainer.oversubscription.rates_file import SHIPPED, RatesFile, read_rates, shipped_rates, write_rates
+from trainer.oversubscription.unseen import CALIBRATION, EVALUATION, arrivals_of, shifted, unseen_week
+from trainer.vdn import Learner, network_of
+
+RATES = RatesFile("-", "staggered", "0" * 64, "cold", 0.95, (0.2, 0.4, 1.0), ("0", "1"), (0.4, 1.0))
+
+
+def test_a_file_of_rates_is_read_as_it_was_written_and_plays(tmp_path: Path) -> None:
+    path = tmp_path / "rates.json"
+    write_rates(RATES, path)
+    assert read_rates(path) == replace(RATES, name=str(path))
+    scenario = staggered_pair()
+    judged = judge(policy_of(str(path)), Task(scenario, scenario.week("s0")), episodes=2)
+    assert judged.s_cores == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    "change", [{"kind": "else"}, {"rates": [0.4, 1.5]}, {"subscribers": ["0", "0"]}, {"guard": {"kind": "shield"}}]
+)
+def test_a_wrong_file_of_rates_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "rates.json"
+    path.write_text(json.dumps(RATES.as_data() | change))
+    with pytest.raises(BadInput):
+        read_rates(path)
+
+
+def test_rates_for_other_subscribers_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rates.json"
+    write_rates(RATES, path)
+    scenario = scenario_of("internal_like")
+    with pytest.raises(BadInput, match="2 subscribers"):
+        policy_of(str(path)).plan(Task(scenario, scenario.week("s0")))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_model_file_plays_as_the_network_does(tmp_path: Path, shared: bool) -> None:
+    scenario, config = staggered_pair(), VdnConfig(hidden=(8,), shared=shared, seed=5)
+    network = network_of(config, scenario)
+    path = export(network, config, scenario, tmp_path, training={}, evaluation={})
+    judged = judge(policy_of(str(path)), Task(scenario, scenario.week("s0")), episodes=1)
+    learner = Learner(config, scenario)
+    learner.batch.reset(np.array([0]))
+    for hour in range(scenario.hours):
+        wanted = learner.greedy_rates(learner.batch.local[0])
+        assert judged.rates[hour].tolist() == wanted.tolist()
+        learner.batch.step_rates(wanted[None])
+
+
+def test_a_changed_or_foreign_model_file_is_refused(tmp_path: Path) -> None:
+    scenario, config = staggered_pair(), VdnConfig(hidden=(8,))
+    path = export(network_of(config, scenario), config, scenario, tmp_path, training={}, evaluation={})
+    other, model = scenario_of("internal_like"), read_model(path)
+    task = Task(other, other.week("s0"))
+    with pytest.raises(BadInput, match="subscribers and levels"):
+        model.plan(task)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(BadInput, match="damaged"):
+        read_model(path)
+
+
+@pytest.mark.parametrize("name", ["internal_like-cold", "internal_like-warm", "azure_like-cold", "azure_like-warm"])
+def test_shipped_rates_are_those_of_the_packaged_scenario_and_keep_its_weeks(name: str) -> None:
+    scenario_name, start = name.split("-")
+    scenario = scenario_of(scenario_name)
+    found = shipped_rates(scenario, start)
+    assert found is not None
+    assert found == replace(read_rates(SHIPPED / f"{name}.json"))
+    for week in scenario.weeks:
+        risk = Assessor(scenario, scenario.week(week), start).c_hot_r(np.array(found.rates))
+        assert risk <= 0.05
+        assert risk == pytest.approx(found.calibration["c_hot_r_assessed"][week], abs=1e-9)
+    assert shipped_rates(replace(scenario, beta=0.5), start) is None
+
+
+def test_a_redrawn_week_has_the_requests_of_the_known_ones_and_is_another_one() -> None:
+    scenario = scenario_of("internal_like")
+    arrivals = arrivals_of(scenario)
+    weeks = [unseen_week(arrivals, seed) for seed in range(6)]
+    known = [scenario.week(name).requested_cores for name in scenario.weeks]
+    assert np.mean([week.requested_cores for week in weeks]) == pytest.approx(np.mean(known), rel=0.05)
+    assert len({week.requested_cores for week in weeks}) == 6
+    for week in weeks:
+        assert np.all(week.departure > week.arrival)
+        assert np.all((week.arrival[week.warm :] >= 0) & (week.arrival[week.warm :] < 120))
+        assert week.warm in [scenario.week(name).warm for name in scenario.weeks]
+
+
+def test_a_seed_gives_one_week_and_streams_do_not_meet() -> None:
+    arrivals = arrivals_of(scenario_of("azure_like"))
+    once, again = unseen_week(arrivals, 3), unseen_week(arrivals, 3)
+    assert np.array_equal(once.cores, again.cores)
+    other = unseen_week(arrivals, 3, CALIBRATION)
+    assert CALIBRATION != EVALUATION
+    assert once.requests != other.requests or not np.array_equal(once.cores, other.cores)
+
+
+def test_redrawn_counts_scatter_as_negative_binomial_ones_of_shape_three() -> None:
+    arrivals = arrivals_of(scenario_of("internal_like"))
+    counts = []
+    for seed in range(30):
+        week = unseen_week(arrivals, seed)
+        table = np.zeros((120, 12))
+        np.add.at(table, (week.arrival[week.warm :], week.subscriber[week.warm :]), 1)
+        counts.append(table)
+    days = np.array(counts).reshape(150, 24, 12)
+    mean, variance = days.mean(axis=0), days.var(axis=0, ddof=1)
+    assert (mean**2).sum() / (variance - mean).sum() == pytest.approx(3.0, rel=0.15)
+
+
+def test_a_shifted_profile_is_another_one_of_the_same_cluster() -> None:
+    scenario = scenario_of("internal_like")
+    moved = shifted(scenario, 0)
+    assert moved.week("s0").requests == scenario.week("s0").requests
+    assert not np.allclose(moved.mu, scenario.mu)
+    assert np.array_equal(shifted(scenario, 0).mu, moved.mu)
+    assert np.allclose(moved.sd / moved.mu, [np.roll(row, 0) for row in moved.sd / moved.mu])
+
+
+def test_calibrated_rates_keep_every_known_week_with_room_to_spare() -> None:
+    scenario = scenario_of("azure_like")
+    found = calibrate(scenario, start="cold", alpha=0.95, weeks=("s0", "s21"), evaluations=60)
+    assert max(found.facts["c_hot_r_assessed"].values()) <= 0.03 + 1e-12
+    assert found.facts["held_out"]["passed"] == (found.facts["held_out"]["c_hot_r_upper_95"] <= 0.05)
+    assert found.feasible
+
+
+def test_rates_that_redrawn_weeks_refuse_are_raised() -> None:
+    scenario = scenario_of("azure_like")
+    loose = calibrate(scenario, start="cold", alpha=0.95, weeks=("s0",), evaluations=150, cap=0.9)
+    assert loose.facts["raised"] >= 1
+    assert loose.facts["held_out"]["c_hot_r_upper_95"] <= 0.05
+
+
+def test_what_is_ahead_is_the_assessed_chance_when_nothing_comes_or_goes() -> None:
+    scenario = staggered_pair(sd=0.3)
+    learner = Learner(VdnConfig(copies=1, cost="analytic"), scenario)
+    learner.batch.reset(np.array([0]))
+    assert hot_hours_ahead(learner.batch, 24).tolist() == [0.0]
+    for _ in range(60):
+        learner.batch.step(np.zeros((1, 2), np.int64))
+    ahead = hot_hours_ahead(learner.batch, 1)[0]
+    # One more 4-core VM of each comes in that hour, so its chance is a little above.
+    _, _, chance, _ = learner.batch.step(np.full((1, 2), 5))
+    assert 0.0 < ahead <= chance[0] + 1e-9
+    assert ahead == pytest.approx(chance[0], abs=0.1)
+
+
+def test_networks_begin_as_their_seed_says() -> None:
+    scenario = staggered_pair()
+    first, again = (network_of(VdnConfig(seed=9), scenario).state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], again[name]) for name in first)

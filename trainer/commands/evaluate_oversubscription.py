@@ -1,0 +1,129 @@
+"""`trimtab evaluate oversubscription`: policies on the same weeks, known and unseen, held to what was asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.commands.options import JsonOption, examples, print_json
+from domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from trainer.oversubscription.evaluation import Contender, Evaluation
+
+EPILOG = "\n\n".join(
+    (
+        "\n".join(
+            (
+                "\b",
+                "Always compared: Grid-0.2, -0.4, -0.6, no oversubscription, MA, SL, static",
+                "optima at 0.75, 0.85 and 0.95, calibrated rates, a shield, a risk filter.",
+                "Others: any policy of `trimtab simulate oversubscription`, also FILE.json",
+                "and FILE.onnx; a LABEL that is given twice is one method with two seeds.",
+            )
+        ),
+        examples(
+            "trimtab evaluate oversubscription --out evidence",
+            "trimtab evaluate oversubscription --scenario azure_like --start warm --json",
+            'trimtab evaluate oversubscription --runs "C2MARL robust=FOLDER" --out evidence',
+            'trimtab evaluate oversubscription --policies "mine=rates.json" --short',
+        ),
+    )
+)
+
+
+def oversubscription(
+    scenario: Annotated[
+        str, typer.Option(metavar="NAME|FOLDER", help="internal_like, azure_like, or a folder of yours.")
+    ] = "internal_like",
+    start: Annotated[str, typer.Option(metavar="cold|warm|both", help="Empty, or with the VMs of hour 0.")] = "cold",
+    policies: Annotated[
+        list[str] | None, typer.Option("--policies", metavar="LABEL=POLICY", help="One more; repeatable.")
+    ] = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LABEL=FOLDER", help="Models of `train oversubscription --method vdn`; repeatable."),
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Weeks of usage drawn.")] = 300,
+    long_episodes: Annotated[int, typer.Option(min=1, help="On the own week, for what promises 0.95.")] = 2_000,
+    unseen: Annotated[int, typer.Option(min=0, help="Weeks of requests drawn anew.")] = 4,
+    persistent: Annotated[int, typer.Option(min=1, help="Weeks of VMs that keep their level.")] = 60,
+    evaluations: Annotated[int, typer.Option(min=1, help="Weeks assessed by each search.")] = 1_500,
+    short: Annotated[bool, typer.Option("--short", help="Little of everything, to see that it runs.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play policies on a cluster's weeks and on redrawn ones, and hold them to the acceptance figures.
+
+    The same options give the same figures. Misses stand first.
+    """
+    from simulator.oversubscription.scenario import scenario_of
+    from trainer.commands.simulate_oversubscription import _progress
+    from trainer.oversubscription.criteria import checks_of
+    from trainer.oversubscription.evaluation import Extent, evaluate
+    from trainer.oversubscription.report import write
+
+    if start not in ("cold", "warm", "both"):
+        raise BadInput("--start", start, "choose cold, warm or both")
+    if out is not None and out.exists() and not out.is_dir():
+        raise BadInput("--out", str(out), "name a folder")
+    cluster = scenario_of(scenario)
+    extra, folders = _extra(policies or [], runs or [])
+    extent = (
+        Extent(episodes=60, long_episodes=60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60)
+        if short
+        else Extent(episodes, long_episodes, unseen, 1, persistent, 16, evaluations)
+    )
+    starts = ("cold", "warm") if start == "both" else (start,)
+    with _progress(as_json) as (said, _):
+        found = [evaluate(cluster, one, extra, extent=extent, told=said) for one in starts]
+    files = [] if out is None else write(out, found, cluster, folders)
+    if as_json:
+        data = [done.as_data() | {"checks": [check.as_data() for check in checks_of(done)]} for done in found]
+        print_json({"evaluations": data, "files": [str(file) for file in files]})
+    else:
+        _show(found, files)
+
+
+def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[str, list[Path]]]:
+    from trainer.oversubscription.evaluation import Contender
+    from trainer.oversubscription.runs import SUMMARY_FILE
+
+    texts: dict[str, list[str]] = {}
+    folders: dict[str, list[Path]] = {}
+    for given in policies:
+        label, equals, text = given.partition("=")
+        if not equals or not label or not text:
+            raise BadInput("--policies", given, "give LABEL=POLICY, such as mine=rates.json")
+        texts.setdefault(label, []).append(text)
+    for given in runs:
+        label, equals, name = given.partition("=")
+        folder = Path(name)
+        if not equals or not label:
+            raise BadInput("--runs", given, "give LABEL=FOLDER")
+        try:
+            summary = json.loads((folder / SUMMARY_FILE).read_text("utf-8"))
+            models = [folder / model for model in summary["models"]]
+        except (OSError, ValueError, KeyError) as error:
+            raise BadInput("--runs", given, f"name the --out of a finished training: {error}") from None
+        texts.setdefault(label, []).extend(map(str, models))
+        folders.setdefault(label, []).extend(model.parent for model in models)
+    return [Contender(label, tuple(own)) for label, own in texts.items()], folders
+
+
+def _show(found: list[Evaluation], files: list[Path]) -> None:
+    from agent.commands.output import columns, show
+    from trainer.oversubscription.criteria import checks_of
+
+    lines: list[str] = []
+    for done in found:
+        checks = checks_of(done)
+        missed = sum(not check.passed for check in checks)
+        lines += [f"{done.scenario}, {done.start} start: {missed} of {len(checks)} missed", ""]
+        rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
+        rows += [("yes" if check.passed else "NO", check.key, check.asked, check.found) for check in checks]
+        lines += [*columns(rows), ""]
+    show([*lines, *(f"report: {file}" for file in files[:1])])

@@ -29,9 +29,10 @@ SMALLEST = {
     "release_choice": "--task release-small --share 0.05",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
     "admission_grids": "--arrivals 20 --capacity 60 --hours 200",
+    "admission_tolerance": "--seeds 2 --asked 1 --capacity 200 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
-    "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subscribers 4 --times 3",
+    "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
 }
 PROMISED = {
@@ -72,6 +73,10 @@ PROMISED = {
     },
     "release_choice": {"worst", "idle_min", "ships_worst", "cases"},
     "admission_grids": {"agreement_near", "agreement_all", "arrivals_near", "arrivals_all", "seconds"},
+    "admission_tolerance": {
+        *("points_off", "points", "points_low", "points_high"),
+        *("wrongly_refused", "wrongly_admitted", "seconds", "ratio_vs_exact"),
+    },
     "admission_simulator": {
         *("zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s", "events_per_s", "refresh_us"),
         *("unoptimised_s", "ratio_vs_unoptimised", "ratio_vs_published_best", "ratio_vs_published_worst"),
@@ -119,7 +124,9 @@ TARGETS = {
     "dry_run_policies": {"ratio_vs_queue_rule"},
     "release_choice": set(),
     "admission_grids": {"agreement_near"},
+    "admission_tolerance": {"points_off"},
     "admission_simulator": {"zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s"},
+    "oversubscription_decision": {"decision_p99_ms", "shield_p99_ms"},
     "oversubscription": {"analytic_episodes_per_s", "sampled_episodes_per_s"},
     "admission_fit": {"read_s", "fit_s"},
     "admission_decision": {"cached_p99_ms", "full_p99_ms"},

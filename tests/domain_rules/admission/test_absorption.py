@@ -16,7 +16,9 @@ def master_equation(
 ) -> tuple[float, NDArray[np.float64]]:
     """Return S and the raw moments of the alive, by integrating the chances of every size up to `largest`."""
     k = np.arange(largest + 1)
-    jump = np.exp(-sig + np.maximum(k - 1, 0) * math.log(sig) - np.array([math.lgamma(max(i, 1)) for i in k]))
+    jump = np.exp(
+        -sig + np.maximum(k - 1, 0) * math.log(sig) - np.array([math.lgamma(max(i, 1)) for i in range(largest + 1)])
+    )
     jump[0] = 0.0
     generator = np.zeros((largest + 1, largest + 1))
     for n in range(1, largest + 1):

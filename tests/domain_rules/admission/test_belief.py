@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import astuple, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,8 @@ def points(
     belief: tuple[float, ...], power: float, count: int = 16, drop: float = 9.0, floor: float = -18.5
 ) -> tuple[np.ndarray, np.ndarray]:
     mu, weight = np.empty(count), np.empty(count)
-    mu_nodes(*belief[:5], power, drop, floor, mu, weight)
+    a, b, lam_shape, lam_rate, exposure = belief[:5]
+    mu_nodes(a, b, lam_shape, lam_rate, exposure, power, drop, floor, mu, weight)
     return mu, weight
 
 
@@ -174,8 +176,9 @@ def test_a_wrong_population_names_its_field(field: str, value: float) -> None:
     ("field", "value"), [("size", 0), ("size", math.nan), ("size", 1.5), ("deaths", -1.0), ("hours", math.inf)]
 )
 def test_wrong_statistics_name_their_field(field: str, value: float) -> None:
+    wrong: dict[str, Any] = {field: value}
     with pytest.raises(BadInput, match=field):
-        replace(Statistics(3), **{field: value})
+        replace(Statistics(3), **wrong)
 
 
 def test_an_unknown_preset_names_those_there_are() -> None:

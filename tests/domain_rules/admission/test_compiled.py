@@ -1,13 +1,14 @@
 """The rules, compiled, give what they give plain; and what numpy does for many is what they do for one."""
 
 from dataclasses import astuple
+from typing import cast
 
 import numba
 import numpy as np
 import pytest
 
 from domain.rules.admission.ab import ab_moments
-from domain.rules.admission.batch import ab_batch, na_batch
+from domain.rules.admission.batch import Beliefs, ab_batch, na_batch
 from domain.rules.admission.belief import exact_belief, lam_count, size_count
 from domain.rules.admission.compiling import compile_all
 from domain.rules.admission.moments import belief_of, moments_of
@@ -62,7 +63,8 @@ def test_many_at_once_are_each_as_alone(preset: str, fast: bool) -> None:
     seen = list(SEEN.values())
     columns = np.array([astuple(s) for s in seen], dtype=np.float64).T
     # With an exact belief the parts are arrays where the statistics are.
-    belief = tuple(np.broadcast_to(part, len(seen)) for part in exact_belief(*astuple(population), *columns[1:]))
+    parts = exact_belief(*astuple(population), *columns[1:])
+    belief = cast("Beliefs", tuple(np.broadcast_to(part, len(seen)) for part in parts))
     found = np.array(ab_batch(columns[0], belief, population.power, population.lifetimes, HORIZONS, fast=fast))
     for i, case in enumerate(SEEN):
         expected = alone(RULES.ab_moments, case, preset, fast)
@@ -92,7 +94,7 @@ def test_na_and_paper_are_the_same_compiled(case: str) -> None:
     )
     plain = na_batch(
         np.array([float(seen.size)]),
-        tuple(np.array([part]) for part in belief_of(population, seen)),
+        cast("Beliefs", tuple(np.array([part]) for part in belief_of(population, seen))),
         population.power,
         population.lifetimes,
         HORIZONS,

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ import structlog
 
 from agent.ledger import Ledger
 from agent.oversubscription.answering import answer
+from agent.oversubscription.arrays import Floats
 from agent.oversubscription.deciding import decide_hour
 from agent.oversubscription.hours import Folded, fold
 from agent.oversubscription.learning import Profiles, profiles_of
@@ -71,8 +73,8 @@ class Ground:
 
     def _filled(self, names: list[str], draws: np.random.Generator) -> list[Vm]:
         free = np.full(self.rules.machines, 96.0)
-        found = []
-        for k in itertools.count():
+        found: list[Vm] = []
+        while True:
             cores = float(draws.choice(SIZES, p=SHARES))
             room = np.flatnonzero(free >= RATE * cores)
             if not room.size or free.sum() < (1.0 - FULL) * 96.0 * self.rules.machines:
@@ -80,7 +82,7 @@ class Ground:
             machine = int(room[np.argmin(free[room])])
             free[machine] -= RATE * cores
             owner = names[int(draws.integers(len(names)))]
-            found.append(Vm(f"v{k}", owner, f"m{machine}", cores, 2.0 * cores, 0.0, RATE))
+            found.append(Vm(f"v{len(found)}", owner, f"m{machine}", cores, 2.0 * cores, 0.0, RATE))
 
     def _remembered(self, names: list[str], draws: np.random.Generator) -> PoolMemory:
         def sums(level: float) -> HourSums:
@@ -112,12 +114,13 @@ def main() -> int:
     parser.add_argument("--machines", type=int, default=500, help="machines of the pool (default 500)")
     parser.add_argument("--subscribers", type=int, default=12, help="its subscribers (default 12)")
     parser.add_argument("--many-machines", type=int, default=5000, help="machines of the large one (default 5000)")
-    parser.add_argument("--many-subscribers", type=int, default=200, help="its subscribers (default 200)")
+    parser.add_argument("--many-subs", type=int, default=200, help="its subscribers (default 200)")
     parser.add_argument("--times", type=int, default=300, help="decisions and requests measured (default 300)")
+    parser.add_argument("--directory", type=Path, help="where the ledgers are made (default: a temporary one)")
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    small = _measured(Ground(given.machines, given.subscribers), given.times, given.runs)
-    large = _measured(Ground(given.many_machines, given.many_subscribers), max(given.times // 5, 3), 1)
+    small = _measured(Ground(given.machines, given.subscribers), given.times, given.runs, given.directory)
+    large = _measured(Ground(given.many_machines, given.many_subs), max(given.times // 5, 3), 1, given.directory)
     figures = {
         **small,
         **{
@@ -137,17 +140,17 @@ def main() -> int:
             "machines": given.machines,
             "subscribers": given.subscribers,
             "many_machines": given.many_machines,
-            "many_subscribers": given.many_subscribers,
+            "many_subscribers": given.many_subs,
         },
     )
 
 
-def _measured(ground: Ground, times: int, runs: int) -> dict[str, float]:
-    every = [_once(ground, times) for _ in range(max(1, runs))]
+def _measured(ground: Ground, times: int, runs: int, directory: Path | None) -> dict[str, float]:
+    every = [_once(ground, times, directory) for _ in range(max(1, runs))]
     return {name: statistics.median(one[name] for one in every) for name in every[0]}
 
 
-def _once(ground: Ground, times: int) -> dict[str, float]:
+def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float]:
     rules = ground.rules
     policy = policy_of(rules.policy)
     began = time.perf_counter()
@@ -175,10 +178,8 @@ def _once(ground: Ground, times: int) -> dict[str, float]:
 
     answered, cpu_answered = _timed(reply, times), _timed(reply, times, time.thread_time)
     naive_decision_ms = _seconds(lambda: _naive_decision(ground, folded, profiles)) * 1e3
-    naive_shield_ms = statistics.median(
-        _seconds(lambda request=request: _naive_shield(ground, folded, profiles, request, loads)) * 1e3
-        for request in asked[: min(3, times)]
-    )
+    naive = [partial(_naive_shield, ground, folded, profiles, one, loads) for one in asked[: min(3, times)]]
+    naive_shield_ms = statistics.median(_seconds(work) * 1e3 for work in naive)
     return {
         "decision_p50_ms": statistics.median(decided),
         "decision_p99_ms": float(np.quantile(decided, 0.99)),
@@ -186,7 +187,7 @@ def _once(ground: Ground, times: int) -> dict[str, float]:
         "shield_p50_ms": statistics.median(answered),
         "shield_p99_ms": float(np.quantile(answered, 0.99)),
         "shield_cpu_p99_ms": float(np.quantile(cpu_answered, 0.99)),
-        "recorded_p99_ms": _recorded_p99_ms(ground, loads, profiles, decision, min(times, 100)),
+        "recorded_p99_ms": _recorded_p99_ms(ground, loads, profiles, decision, min(times, 100), directory),
         "fold_ms": fold_ms,
         "hour_ms": fold_ms + statistics.median(decided),
         "naive_decision_ms": naive_decision_ms,
@@ -210,9 +211,11 @@ def _seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_
     return clock() - began
 
 
-def _recorded_p99_ms(ground: Ground, loads: Loads, profiles: Profiles, decision: HourDecision, times: int) -> float:
+def _recorded_p99_ms(
+    ground: Ground, loads: Loads, profiles: Profiles, decision: HourDecision, times: int, where: Path | None
+) -> float:
     """Return what an answer costs from the service, on disk before it is given; each takes its room."""
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=where) as directory:
         ledger = Ledger.open(f"sqlite:///{Path(directory) / 'ledger.db'}")
         with ledger:
             clock = VirtualClock(decision.at)
@@ -232,18 +235,20 @@ def _naive_decision(ground: Ground, folded: Folded, profiles: Profiles) -> float
     """Return the pool's risk, VM by VM and hour by hour."""
     sums = _naive_sums(ground, folded, profiles)
     limit = ground.rules.threshold_cores
-    by_hour = [
-        any_hot(np.array([hot_probability(*(float(x) for x in sums[name][:, hour]), limit) for name in sums]))
-        for hour in range(24)
-    ]
+    by_hour = [any_hot(np.array([_tail(sums[name][:, hour], limit) for name in sums])) for hour in range(24)]
     return count_at_least(np.array([by_hour[h % 24] for h in range(ground.rules.horizon_h)]), ground.rules.violation)
 
 
-def _naive_sums(ground: Ground, folded: Folded, profiles: Profiles) -> dict[str, np.ndarray]:
+def _tail(moments: Floats, limit: float) -> float:
+    mean, variance, third = moments.tolist()
+    return hot_probability(mean, variance, third, limit)
+
+
+def _naive_sums(ground: Ground, folded: Folded, profiles: Profiles) -> dict[str, Floats]:
     vms = tuple(ground.vms.values())
     owner = np.array([profiles.index(vm.subscriber) for vm in vms])
     level, width = beliefs(vms, owner, folded.memory.vms, profiles, ground.rules.rho)
-    sums: dict[str, np.ndarray] = {}
+    sums: dict[str, Floats] = {}
     for k, vm in enumerate(vms):
         held = sums.setdefault(vm.machine, np.zeros((3, 24)))
         n = int(owner[k])

@@ -31,6 +31,7 @@ EPILOG = "\n\n".join(
             "trimtab dry-run --page",
             "trimtab dry-run --fault throttle --headless",
             "trimtab dry-run --section admission",
+            "trimtab dry-run --section oversubscription",
             "trimtab dry-run --fault none --set FLEETS__web__POLICY=threshold",
         ),
     )
@@ -68,7 +69,10 @@ def dry_run(
     as_json: Annotated[bool, typer.Option("--json", help="What happened as JSON, one object a line.")] = False,
     section: Annotated[
         str,
-        typer.Option(metavar="NAME", help="fleet: the hour below. admission: a day before a cluster, in seconds. all."),
+        typer.Option(
+            metavar="NAME",
+            help="fleet: the hour below. admission: a day before a cluster. oversubscription: see below. all.",
+        ),
     ] = "all",
 ) -> None:
     """Run the agent for a simulated hour against a fake AWS on this machine, and show what it does and why.
@@ -79,6 +83,9 @@ def dry_run(
 
     Then, in some seconds, a day before a cluster with a vCPU quota: groups ask to come in, and the agent raises them to
     their size or refuses them. `trimtab explain` tells why.
+
+    With --section oversubscription, in half a minute: nine days of a pool whose CPU is oversold. Rates come down as its
+    subscribers become known, a surge makes machines hot, and everything is reserved again.
 
     Exits with status 1 when the ledger lacks an event that the story requires, 130 when stopped by Ctrl-C.
     """

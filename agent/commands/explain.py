@@ -22,7 +22,8 @@ def explain(
         str,
         typer.Argument(
             metavar="ID",
-            help="Decision: web-17, w-17, 17, an intent's id, `last`, or a fleet for its last; main-a17: an admission.",
+            help="Decision: web-17, w-17, 17, an intent's id, `last`, or a fleet for its last; main-a17: an admission; "
+            "main-o17: a rate.",
         ),
     ] = LAST,
     fleet: FleetOption = None,
@@ -31,18 +32,23 @@ def explain(
 ) -> None:
     """Tell why a decision came out as it did: inputs, proposal, each rail, intents and what AWS did.
 
-    For an admission: the rule, the time with the least room, and the deployments that fill it.
+    For an admission: the rule, the time with the least room, and the deployments that fill it. For a rate: the levels
+    that were looked at, the risk, and whether the same comes out again.
     """
     from agent.commands.admission_text import admission_lines
     from agent.commands.ledger import open_ledger
     from agent.commands.output import show
+    from agent.commands.oversubscription_text import rate_lines
     from agent.explain import as_data, plain
     from agent.explain import explain as explained
 
     with open_ledger(ledger) as book:
         admission = book.admission.find(decision)
+        rates = book.oversubscription.find(decision) if admission is None else None
         if admission is not None:
             data, lines = plain(admission), admission_lines(admission)
+        elif rates is not None:
+            data, lines = plain(rates), rate_lines(rates, book.oversubscription.inputs(decision))
         else:
             record = found(book, decision, fleet)
             data, lines = as_data(record), text(explained(record), record)

@@ -76,13 +76,13 @@ def choose(inputs: ChoiceInputs) -> tuple[Choice, ...]:
 
 
 def _one(s: Situation, c: Conditions) -> Choice:
+    if s.known and s.opted_out:
+        return Choice(s.subscriber, 1.0, Source.MANUAL, (Reason.OPTED_OUT,), s.lowered_at)
     failed = _failure(s, c)
     if failed is not None:
         return Choice(s.subscriber, 1.0, Source.FALLBACK, (failed,), s.lowered_at)
     if c.rolled_back:
         return Choice(s.subscriber, 1.0, Source.FALLBACK, (Reason.RATES_ROLLED_BACK,), s.lowered_at)
-    if s.opted_out:
-        return Choice(s.subscriber, 1.0, Source.MANUAL, (Reason.OPTED_OUT,), s.lowered_at)
     manual = s.fixed_rate is not None
     rate = _level(s.fixed_rate if s.fixed_rate is not None else s.wanted or 1.0, c.actions)
     reasons = [Reason.OPERATOR if manual else Reason.RATE_OF_POLICY]
@@ -122,7 +122,7 @@ def _failure(s: Situation, c: Conditions) -> Reason | None:
         return Reason.UNKNOWN_SUBSCRIBER
     if not c.fresh or s.silent_s > c.stale_s:
         return Reason.STALE_INPUT
-    if s.wanted is None and s.fixed_rate is None and not s.opted_out:
+    if s.wanted is None and s.fixed_rate is None:
         return Reason.POLICY_FAILED
     numbers = (s.previous, s.minimum_rate, s.history_h, s.vm_days, s.wanted or 1.0)
     if not all(math.isfinite(number) for number in numbers):

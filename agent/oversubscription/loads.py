@@ -169,5 +169,5 @@ def machine_names(seen: Iterable[str], machines: int) -> list[str]:
     """Return the machines in use in the natural order of their names, then those not in use yet."""
     used = sorted(set(seen), key=lambda name: [(int(p), "") if p.isdigit() else (-1, p) for p in _DIGITS.split(name)])
     taken = set(used)
-    unused = (f"unused-{k}" for k in range(1, machines + len(used) + 1))
+    unused = (f"spare-{k}" for k in range(1, machines + len(used) + 1))
     return used + [name for name in unused if name not in taken][: max(0, machines - len(used))]

@@ -17,6 +17,7 @@ from agent.ledger import Ledger
 from agent.ledger.records import JournalEntry
 from agent.rehearsal.admission import Admissions, play_admissions
 from agent.rehearsal.live_view import LiveScreen
+from agent.rehearsal.oversubscription import Oversold, play_oversubscription
 from agent.rehearsal.run import LEDGER, LOG, DryRun, DryRunOptions, fresh_directory, shown_path, shown_program
 from agent.rehearsal.screen import JsonScreen, LineScreen, Screen, clock_text
 from agent.rehearsal.story import story_named, told_by
@@ -32,17 +33,24 @@ ANSWERS = frozenset(
         Reason.REJECTED_INPUT,
         Reason.NO_CAPACITY,
         Reason.OBSERVE_MODE,
+        Reason.RATES_CHANGED,
+        Reason.RATES_FROZEN,
+        Reason.RATES_ROLLED_BACK,
+        Reason.MACHINE_HOT,
+        Reason.USAGE_DRIFTED,
+        Reason.NO_MACHINE,
     }
 )
-"""What is worth a line of what happens to a cluster."""
+"""What is worth a line of what happens to a cluster or a pool."""
 
 
 class Section(Enum):
-    """What a dry run shows: the hour of a fleet, the gate before a cluster, or one after the other."""
+    """What a dry run shows: the hour of a fleet, the gate before a cluster, rates of a pool, or one after the other."""
 
     ALL = "all"
     FLEET = "fleet"
     ADMISSION = "admission"
+    OVERSUBSCRIPTION = "oversubscription"
 
 
 class Ending(Enum):
@@ -88,24 +96,30 @@ def play(
     run = DryRun(options, screen)
     summary: Summary | None = None
     admissions: Admissions | None = None
+    oversold: Oversold | None = None
     try:
         with logging_to(directory / LOG), termination_as_interrupt():
-            if section is not Section.ADMISSION:
+            if section in (Section.ALL, Section.FLEET):
                 summary = run.run()
             if section is Section.ADMISSION or (section is Section.ALL and mode == "act"):
                 teller = tells(console, json_screen, screen)
                 admissions = play_admissions(directory.resolve(), seed, mode, overrides, teller)
+            if section is Section.OVERSUBSCRIPTION:
+                teller = tells(console, json_screen, screen)
+                oversold = play_oversubscription(directory.resolve(), seed, mode, overrides, teller)
     except KeyboardInterrupt:
         _print_stopped(console, json_screen, run, directory)
         return Ending.STOPPED
     if json_screen is not None:
         _print_events(json_screen, directory)
-        for told in (admissions, summary):
+        for told in (admissions, oversold, summary):
             if told is not None:
                 json_screen.say(**told.as_json())
     else:
         if admissions is not None:
             _print_admissions(console, admissions)
+        if oversold is not None:
+            _print_oversold(console, oversold)
         if summary is not None:
             _print_summary(console, summary)
     return Ending.INCOMPLETE if mode == "act" and summary is not None and summary.missing else Ending.COMPLETE
@@ -202,6 +216,12 @@ def _print_admissions(console: Console, admissions: Admissions) -> None:
     for reason, decision_id, detail in admissions.refusals():
         console.print(f"  {reason}, for example {decision_id}: {detail}", style="dim", highlight=False)
     console.print(f"why one was refused: [cyan]{admissions.next_command()}[/cyan]", highlight=False, soft_wrap=True)
+
+
+def _print_oversold(console: Console, oversold: Oversold) -> None:
+    console.print()
+    console.print(oversold.sentence(), highlight=False)
+    console.print(f"why a rate is what it is: [cyan]{oversold.next_command()}[/cyan]", highlight=False, soft_wrap=True)
 
 
 def _print_summary(console: Console, summary: Summary) -> None:

@@ -10,6 +10,7 @@ from agent.api.view import AgentView
 from agent.explain import plain
 from agent.fleet_status import FleetStatus
 from agent.ledger import Kind
+from agent.oversubscription.pool import PoolView
 from agent.state import PauseScope
 from agent.web.badges import Badge, badges
 from agent.web.bars import Bar, Line, bar, bar_scale, line
@@ -76,6 +77,7 @@ class Moment:
     fleets: tuple[FleetView, ...]
     vms: VmSummary
     inputs: InputStatus
+    pools: tuple[PoolView, ...]
     decisions: tuple[DecisionItem, ...]
     events: tuple[EventItem, ...]
 
@@ -102,6 +104,7 @@ def moment(view: AgentView, history: QueueHistory, fleet: str | None) -> Moment:
         fleets=tuple(_fleet_view(known, status.mode, history, now) for known in status.fleets),
         vms=vm_summary(view, names),
         inputs=view.inputs(),
+        pools=() if fleet is not None else tuple(pool.view() for _, pool in sorted(view.parts.pools.items())),
         decisions=tuple(decision_item(listed.seq, plain(listed.decision)) for listed in page.decisions),
         events=tuple(events[:EVENTS]),
     )

@@ -117,6 +117,8 @@ class Pages:
             parts[f"fleet {shown.status.fleet}"] = self._part(looks, fleet=shown, seen=seen)
         parts["vms"] = self._part("vms", seen=seen, fleet=fleet)
         parts["inputs"] = self._part("inputs", seen=seen)
+        for pool in seen.pools:
+            parts[f"pool {pool.pool}"] = self._part("pool", pool=pool, seen=seen)
         return parts
 
     def alerts_alone(self) -> dict[str, str]:

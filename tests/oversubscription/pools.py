@@ -60,7 +60,7 @@ class House:
         self.epoch = self.ledger.take_epoch("test", start)
         self.paused = False
         self.vms: list[Vm] = []
-        self.list(vms)
+        self.place(vms)
         self.open()
 
     def open(self) -> None:
@@ -68,7 +68,7 @@ class House:
         self.pool = Pool(self.rules, self.ledger.oversubscription, self.clock, self.file)
         self.turns = PoolTurns(self.pool)
 
-    def list(self, vms: Sequence[Vm]) -> None:
+    def place(self, vms: Sequence[Vm]) -> None:
         """Write these VMs to the inventory file."""
         self.vms = [*vms]
         self.file.write_text(csv_of(self.vms))

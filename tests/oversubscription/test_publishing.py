@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ class Desk:
 
 
 @pytest.fixture
-def make(make_world: Callable[..., World]) -> Iterator[Callable[..., Desk]]:
+def make(make_world: Callable[..., World]) -> Callable[..., Desk]:
     def made(mode: Mode = Mode.ACT) -> Desk:
         world = make_world(mode=mode)
         pool = Pool(rules(), world.ledger.oversubscription, world.agent_clock)

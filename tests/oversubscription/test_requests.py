@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from agent.ledger import codec
 from agent.oversubscription.arrays import clipped, hot_probabilities, unclipped
 from agent.oversubscription.choosing import choose
-from agent.oversubscription.learning import DaySums, persistence_of, profiles_of, with_day
-from agent.oversubscription.loads import Loads, loads_of
-from agent.oversubscription.memory import VmMemory
+from agent.oversubscription.learning import persistence_of, profiles_of, with_day
+from agent.oversubscription.loads import loads_of
+from agent.oversubscription.memory import DaySums, VmMemory
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
 from agent.oversubscription.shielding import ask_shield, replayed
 from domain.decisions import Reason
@@ -86,15 +86,19 @@ def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: fl
     loads = loads_of(vms, {}, profiles, pool)
     request = RateRequest("main", "web", cores, 4.0)
     found = ask_shield(loads, profiles, request, rate, pool, ())
-    whole = Machines(*_ground(loads), pool.threshold_cores)
+    whole = Machines(
+        free_cores=loads.free_cores,
+        free_memory=loads.free_memory,
+        free_network=loads.free_network,
+        mean=loads.mean,
+        variance=loads.variance,
+        third=loads.third,
+        threshold=pool.threshold_cores,
+    )
     n = profiles.index("web")
     moments = (cores * profiles.mean[n], cores**2 * profiles.variance[n], cores**3 * profiles.third[n])
     expected = shield(whole, Demand(cores, 4.0, 0.0, *moments), rate, pool.actions, pool.shield_budget)
     assert (found.rate, found.machine, found.safe) == (expected.rate, expected.machine, expected.safe)
-
-
-def _ground(loads: Loads) -> tuple[np.ndarray, ...]:
-    return loads.free_cores, loads.free_memory, loads.free_network, loads.mean, loads.variance, loads.third
 
 
 def test_an_answer_takes_room_until_the_vm_is_listed_or_its_time_is_over(house: House) -> None:
@@ -102,7 +106,7 @@ def test_an_answer_takes_room_until_the_vm_is_listed_or_its_time_is_over(house: 
     before = house.pool.loads.free_cores.sum()
     found = house.ask(cores=10.0, vm="new")
     assert house.pool.loads.free_cores.sum() == pytest.approx(before - 10.0 * found.rate)
-    house.list([*house.vms, vm("new", machine=found.machine, cores=10.0, rate=found.rate)])
+    house.place([*house.vms, vm("new", machine=found.machine, cores=10.0, rate=found.rate)])
     house.turn()
     assert house.pool.promised == {}
     house.ask(cores=10.0, vm="never")

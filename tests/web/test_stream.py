@@ -142,7 +142,7 @@ def test_a_restarted_agent_goes_on_where_the_last_one_stopped(running: Running) 
 def test_only_the_parts_that_changed_are_sent_again(running: Running, served: Served) -> None:
     with reading(served.url, running.view.newest_seq()) as stream:
         whole = until_parts(stream)[-1].data["parts"]
-        assert set(whole) == {"agent", "alerts", "badges web", "fleet web", "vms", "inputs"}
+        assert set(whole) == {"agent", "alerts", "badges web", "fleet web", "vms", "inputs", "pool east"}
         now = running.world.agent_clock.now()
         running.world.ledger.pause("web", Pause(PauseScope.ALL, "ada", "load test", now))
         read = until_parts(stream)

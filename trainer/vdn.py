@@ -26,6 +26,7 @@ from simulator.oversubscription.scenario import Scenario, scenario_of
 from trainer.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.foresight import hot_hours_ahead
+from trainer.oversubscription.replay import Replay, Transitions
 from trainer.oversubscription.selecting import Candidate, judged_candidate
 from trainer.progress import Progress
 
@@ -92,22 +93,6 @@ class ValueDecomposition(nn.Module):
         return self.value(cluster) + (mask * chosen).sum(dim=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Transitions:
-    """Rows of what happened: reward and cost are kept apart, as lambda moves."""
-
-    cluster: Tensor
-    local: Tensor
-    mask: Tensor
-    actions: Tensor
-    reward: Tensor
-    cost: Tensor
-    cluster_next: Tensor
-    local_next: Tensor
-    mask_next: Tensor
-    done: Tensor
-
-
 @torch.no_grad()
 def targets(
     online: ValueDecomposition, target: ValueDecomposition, rows: Transitions, price: float, bound: float, gamma: float
@@ -140,40 +125,6 @@ def epsilon_of(config: VdnConfig, episode: int) -> float:
     """Return the share of explored choices in an episode."""
     passed = min(episode / max(config.epsilon_share * config.episodes, 1.0), 1.0)
     return 1.0 - (1.0 - config.epsilon_last) * passed
-
-
-class Replay:
-    """The last episodes whole, each hour with what was seen before and after it."""
-
-    def __init__(self, episodes: int, hours: int, cluster: int, local: tuple[int, int]) -> None:
-        rows = (episodes, hours + 1)
-        self.cluster, self.local = np.zeros((*rows, cluster), np.float32), np.zeros((*rows, *local), np.float32)
-        self.mask = np.zeros((*rows, local[0]), np.float32)
-        self.actions = np.zeros((episodes, hours, local[0]), np.int64)
-        self.reward, self.cost = (np.zeros((episodes, hours), np.float32) for _ in range(2))
-        self.filled = self.at = 0
-
-    def sample(self, count: int, draws: np.random.Generator, bootstrap: bool) -> Transitions:
-        """Return so many transitions drawn with replacement."""
-        hours = self.reward.shape[1]
-        e, t = draws.integers(self.filled, size=count), draws.integers(hours, size=count)
-        done = np.zeros(count, np.float32) if bootstrap else (t == hours - 1).astype(np.float32)
-        arrays = (
-            *(self.cluster[e, t], self.local[e, t], self.mask[e, t], self.actions[e, t], self.reward[e, t]),
-            *(self.cost[e, t], self.cluster[e, t + 1], self.local[e, t + 1], self.mask[e, t + 1], done),
-        )
-        return Transitions(*(torch.from_numpy(array) for array in arrays))
-
-    def state(self) -> dict[str, Any]:
-        """Return what is kept."""
-        names = ("cluster", "local", "mask", "actions", "reward", "cost")
-        return {name: getattr(self, name)[: self.filled] for name in names} | {"at": self.at, "filled": self.filled}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on with what was kept."""
-        self.at, self.filled = state["at"], state["filled"]
-        for name in ("cluster", "local", "mask", "actions", "reward", "cost"):
-            getattr(self, name)[: self.filled] = state[name]
 
 
 class Learner:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
 from trainer.oversubscription.criteria import checks_of
-from trainer.oversubscription.evaluation import OWN, UNSEEN, Evaluation, Extent
+from trainer.oversubscription.evaluation import OWN, UNSEEN, Evaluation, Extent, Row
 
 RUN = CliRunner()
 
 
-def call(*words: str) -> dict[str, object]:
+def call(*words: str) -> dict[str, Any]:
     """Return what a verb answers as JSON."""
     result = RUN.invoke(app, [*words, "--json"])
     assert result.exit_code in (0, 1), result.output
-    answer: dict[str, object] = json.loads(result.stdout)
+    answer: dict[str, Any] = json.loads(result.stdout)
     return answer
 
 
@@ -38,10 +39,10 @@ def test_a_static_search_writes_rates_that_the_simulator_plays(tmp_path: Path) -
         out,
     )
     assert told["feasible"] is True
-    assert told["calibration"]["c_hot_r_assessed"]["s0"] <= 0.05  # type: ignore[index]
+    assert told["calibration"]["c_hot_r_assessed"]["s0"] <= 0.05
     file = str(Path(out) / "rates.json")
     played = call("simulate", "oversubscription", "--scenario", "azure_like", "--policy", file, "--episodes", "100")
-    assert played["s_cores"] == pytest.approx(told["calibration"]["s_cores"]["s0"])  # type: ignore[index]
+    assert played["s_cores"] == pytest.approx(told["calibration"]["s_cores"]["s0"])
 
 
 def test_a_learned_policy_is_written_played_and_not_trained_over(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_a_learned_policy_is_written_played_and_not_trained_over(tmp_path: Path)
     settings = ("--set", "updates=2", "--set", "hidden=8", "--set", "evaluate_every=1")
     told = call(*words, *settings)
     assert told["seeds"] == [0]
-    (model,) = told["models"]  # type: ignore[misc]
+    (model,) = told["models"]
     played = call("simulate", "oversubscription", "--policy", str(out / model), "--episodes", "20")
     run = json.loads((out / "seed-0" / "run.json").read_text())
     assert played["s_cores"] == pytest.approx(run["reports"][0]["s_cores"])
@@ -76,13 +77,14 @@ def test_wrong_words_are_refused_before_anything_runs(words: tuple[str, ...]) ->
     assert RUN.invoke(app, list(words)).exit_code == 2
 
 
-def row(label: str, kind: str = OWN, **figures: float) -> dict[str, object]:
+def row(label: str, kind: str = OWN, **figures: float) -> Row:
     """Return a row of an evaluation."""
-    usual = {"s_cores": 0.5, "c_hot_r": 0.01, "c_hot_r_upper_95": 0.02, "peak_machines": 60.0, "episodes": 300}
-    return {"label": label, "kind": kind} | usual | figures
+    usual: Row = {"s_cores": 0.5, "c_hot_r": 0.01, "c_hot_r_upper_95": 0.02, "peak_machines": 60.0, "episodes": 300}
+    named: Row = {"label": label, "kind": kind}
+    return named | usual | figures
 
 
-def evaluation(**changes: list[dict[str, object]]) -> Evaluation:
+def evaluation(**changes: list[Row]) -> Evaluation:
     """Return an evaluation in which everything is as asked, apart from changed rows by label."""
     rows = [
         *(row(label, c_hot_r=1.0) for label in ("Grid-0.2", "Grid-0.4")),

@@ -17,9 +17,9 @@ from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.checkpoint import Checkpoints, OtherConfiguration, weights_hash
 from trainer.oversubscription.configuration import VdnConfig, changes_of, preset
+from trainer.oversubscription.replay import Transitions
 from trainer.vdn import (
     Learner,
-    Transitions,
     ValueDecomposition,
     dual_step,
     epsilon_of,
@@ -211,6 +211,7 @@ def test_settings_as_text_are_read_as_what_they_are() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_staggered_pair_is_learnt_jointly_and_safely() -> None:
     scenario = staggered_pair()
     alone = Assessor(scenario, scenario.week("s0"))

@@ -31,6 +31,9 @@ from simulator.admission.presets import HOURS_PER_MONTH, Cluster
 from simulator.admission.rule import Rule, horizons_of
 from simulator.admission.setting import Setting, setting_of
 
+MODEL_VERSION = 1
+"""Raised whenever the same run under the same rule may come to another outcome than before, so that hashes differ."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -70,7 +73,8 @@ class Outcome:
     """Arrivals that two rules were asked about, records of layout DECISION; empty unless asked for."""
     seed: int
     config_hash: str
-    """Of cluster, rule, and how the run was drawn but for its seed: outcomes are alike only where this is the same."""
+    """Of cluster, rule, how the run was drawn but for its seed, and the version of the model: outcomes are alike only
+    where this is the same."""
 
     @property
     def failed_share_by_month(self) -> NDArray[np.float64]:
@@ -227,7 +231,8 @@ def _kept(run: Run, rule: Rule, slots: int) -> tuple[Curves, Setting]:
 def config_hash(run: Run, rule: Rule) -> str:
     """Return 16 hexadecimal digits that stand for everything but the seed that a run's outcome depends on."""
     how = {name: getattr(run, name) for name in ("hours", "observations", "labels", "weights", "scale_outs")}
-    text = json.dumps({"cluster": asdict(run.cluster), "rule": asdict(rule), "run": how}, sort_keys=True)
+    model = {"cluster": asdict(run.cluster), "rule": asdict(rule), "run": how, "version": MODEL_VERSION}
+    text = json.dumps(model, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -5,6 +5,7 @@ Admission specification §10, §13.2, §13.3.
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from domain.rules.admission.population import POPULATIONS, Population
 from simulator.admission import PRESETS, Cluster, Run, draw_run, play, rule_of
 from simulator.admission.layout import ADMITTED, ARRIVAL, CORE_ENDED, REFUSED, SCALE_REFUSED, SCALED, SHUT_DOWN
 from simulator.admission.moments import AB, AB_FAST, METHODS, NA, PAPER, Prior, Seen, forecast, prior_of, room_for
+from simulator.admission.play import MODEL_VERSION, config_hash
 
 CHANGES = {ADMITTED: 1, SCALED: 1, CORE_ENDED: -1, SHUT_DOWN: -1, REFUSED: 0, SCALE_REFUSED: 0}
 TIMES = log_grid()
@@ -107,6 +109,15 @@ def test_where_a_power_of_the_lifetime_has_no_mean_the_moments_stay_finite_and_s
         assert np.all(np.isfinite(one))
         assert np.all(one > 0.0)
         assert one == pytest.approx(other, rel=5e-3)
+
+
+def test_outcomes_of_another_version_of_the_model_have_another_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, rule = draw_run(PRESETS["K"], 1, hours=10.0), rule_of("second:2")
+    before, again = config_hash(run, rule), config_hash(run, rule)
+    # The package has a function of the module's name.
+    module = importlib.import_module("simulator.admission.play")
+    monkeypatch.setattr(module, "MODEL_VERSION", MODEL_VERSION + 1)
+    assert before == again != config_hash(run, rule)
 
 
 @settings(max_examples=60, deadline=None)

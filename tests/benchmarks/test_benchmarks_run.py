@@ -103,6 +103,7 @@ PROMISED = {
     },
 }
 MAY_BE_ZERO = {
+    *("points_off", "points", "points_low", "points_high", "wrongly_refused", "wrongly_admitted"),
     "idle_min",
     "resident_kb_per_deployment",
     *("intents_per_tick", "unexplained_decisions", "replay_differs"),

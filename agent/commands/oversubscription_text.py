@@ -25,9 +25,16 @@ def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
     rows: list[tuple[object, ...]] = [("subscriber", "rate", "before", "policy", "VMs", "24 h risk", "because")]
     for one in decision.subscribers:
         wanted = "failed" if one.wanted_rate is None else f"{one.wanted_rate:.2f}"
-        risk = f"{one.risk_24h:.2g} h"
         rows.append(
-            (one.subscriber, one.rate, one.previous_rate, wanted, one.vms, risk, ", ".join(map(str, one.reasons)))
+            (
+                one.subscriber,
+                one.rate,
+                one.previous_rate,
+                wanted,
+                one.vms,
+                f"{one.risk_24h:.2g} h",
+                ", ".join(map(str, one.reasons)),
+            )
         )
     machines: list[tuple[object, ...]] = [("machine", "peak hour", "chance then", "hot hours in a day")]
     machines += [

@@ -262,8 +262,8 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
     }
 )
 """`published`: what the publication states, and for the rest the discrete-action defaults of the code it names. `fit`
-and `text`: the cheapest policies found for the tasks train-fit and train-text. `release`: what ships.
-`release-foresight`: cheaper on random traces and logs, dearer on bursts. `coevolution`: least rent where a minute
+and `text`: the cheapest policies found for the tasks train-fit and train-text. `release`: imitation, which
+ships for the small fleet. `release-foresight`: what ships for the large one. `coevolution`: least rent where a minute
 of the closed loop costs three cents; progress is paid what an episode then costs, so that neither haste nor delay pays
 of itself. For other prices: 14.9 at four cents, 11.5 at two."""
 

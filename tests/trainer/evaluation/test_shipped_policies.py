@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from agent.models import load_model
 from agent.shipped.index import ShippedModel, shipped_models
 from simulator.reference import preset
+from trainer.configuration import configuration
 from trainer.evaluation.episode import run_episode
 from trainer.evaluation.suite import Case, suite
 from trainer.policies.registry import policy_of
@@ -33,3 +35,10 @@ def test_the_minimum_fleet_is_reached_within_a_quarter_of_an_hour_of_an_empty_qu
         assert idle.released, case.name
         assert idle.worst_min is not None
         assert idle.worst_min <= PROMISED_MIN, case.name
+
+
+def test_the_release_policy_is_made_by_the_committed_preset() -> None:
+    (model,) = (m for m in shipped_models() if m.name == "release")
+    training = load_model(model.path).card.training
+    assert training is not None
+    assert training["config"] == configuration("release-foresight", seed=training["seed"]).plain()

@@ -8,7 +8,7 @@ and waiting, means over the seeds. `learned_<n>` and `queue_rule_<n>`: the agent
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +18,7 @@ from agent.assembly import managed_fleets
 from agent.model_shelf import ModelShelf
 from agent.policies.ppo_lstm import LEARNED
 from agent.rehearsal.counterfactual import Settled, best_constant, run_agent
-from agent.rehearsal.scenario import INITIAL, environment, recorded_trace
+from agent.rehearsal.scenario import INITIAL, default_policy, environment, recorded_trace
 from agent.settings import load_settings
 from benchmarks.report import Target, arguments, progress, report
 from domain.workload import Trace
@@ -39,15 +39,14 @@ class Contender:
 
 def contenders(directory: Path, model: str, job_core_s: Sequence[float]) -> tuple[Contender, ...]:
     """Return the policies with the settings of the dry run; model: a file, or nothing for the one that comes along."""
-    (managed,) = managed_fleets(load_settings(environment(directory, "http://127.0.0.1:1", "", "", "act", {})))
-    aggregation = managed.aggregation
-    settled = Settled(managed.fleet, managed.limits, aggregation.idle_s, aggregation.job_core_s)
+    rule, settled = _settled(directory, {})
+    planned = load_settings(environment(directory, "http://127.0.0.1:1", "", "", "act", {}))
+    _, as_learned = _settled(directory, default_policy(planned))
     learned = f"model:{Path(model).resolve()}" if model else LEARNED
-    rule = managed.policy
     if not rule.startswith("queue-rule:"):
         raise AssertionError(f"the dry run's fleet is not by default run by the queue rule, but by {rule}")
     found = [
-        Contender("learned", learned, settled),
+        Contender("learned", learned, as_learned),
         Contender("queue_rule", rule, settled),
         Contender("threshold", "threshold", settled),
     ]
@@ -55,6 +54,13 @@ def contenders(directory: Path, model: str, job_core_s: Sequence[float]) -> tupl
         found.append(Contender(f"learned_{size:g}", learned, replace(settled, job_core_s=size)))
         found.append(Contender(f"queue_rule_{size:g}", f"{rule},job_core_s={size}", settled))
     return tuple(found)
+
+
+def _settled(directory: Path, overrides: Mapping[str, str]) -> tuple[str, Settled]:
+    settings = load_settings(environment(directory, "http://127.0.0.1:1", "", "", "act", overrides))
+    (managed,) = managed_fleets(settings)
+    aggregation = managed.aggregation
+    return managed.policy, Settled(managed.fleet, managed.limits, aggregation.idle_s, aggregation.job_core_s)
 
 
 def cost(contender: Contender, trace: Trace, seed: int, shelf: ModelShelf) -> float:

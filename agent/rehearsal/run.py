@@ -102,7 +102,7 @@ class DryRun:
         unconnected = environment(directory, "http://127.0.0.1:1", "", "", options.mode, options.overrides)
         planned = load_settings(unconnected)
         groups = planned.fleet(FLEET).groups
-        overrides = {**default_policy(planned), **options.overrides}
+        overrides = {**default_policy(planned, options.overrides), **options.overrides}
         with site_process(options.workload, options.seed) as site:
             scenario = recorded_trace(options.workload, options.seed)
             self._screen.workload(scenario.description)

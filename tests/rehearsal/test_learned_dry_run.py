@@ -39,7 +39,10 @@ def test_a_model_that_fits_the_fleet_decides_and_another_does_not(
     promote(tmp_path, preferring(tmp_path, NOTHING))
     assert default_policy(settings()) == {}
     promote(tmp_path, preferring(tmp_path, NOTHING, limits=LIMITS))
-    assert default_policy(settings()) == {f"TRIMTAB_FLEETS__{FLEET}__POLICY": "learned"}
+    policy = f"TRIMTAB_FLEETS__{FLEET}__POLICY"
+    found = {policy: "learned", f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": "240"}
+    assert default_policy(settings()) == default_policy(settings(), {policy: "learned"}) == found
+    assert default_policy(settings(), {policy: "queue-rule"}) == {}
 
 
 def test_the_reckoning_sets_learned_policy_and_queue_rule_beside_each_other(

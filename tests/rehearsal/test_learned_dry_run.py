@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,7 +83,8 @@ def test_a_learned_policy_is_simulated_with_its_observations_and_masks(
     settled = Settled(settings().fleet(FLEET), RailLimits(), 120.0)
     trace = make_trace("burst", [0.0] * 60, [120.0] * 60)
     shelf = ModelShelf(tmp_path)
-    for options in ({}, {"observation": "obs-v2", "action_set": "act-multi"}):
+    kinds: tuple[dict[str, Any], ...] = ({}, {"observation": "obs-v2", "action_set": "act-multi"})
+    for options in kinds:
         path = write_model(tmp_path, 2, hidden=8, scale=1.0, limits=LIMITS, **options)
         found = run_agent(f"model:{path}", settled, trace, (1, 0, 0), 1800.0, 0, shelf)
         queue_rule = run_agent("queue-rule", settled, trace, (1, 0, 0), 1800.0, 0)

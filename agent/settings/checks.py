@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agent.oversubscription.rate_policies import policy_of
 from agent.settings.admission import ClusterSettings, rules_of
 from agent.settings.fleet import FleetSettings, GroupSettings, PolicyName
 from agent.settings.http import mistakes
@@ -154,6 +153,9 @@ def _of_cluster(name: str, cluster: ClusterSettings) -> Iterator[Conflict]:
 
 
 def _of_pool(name: str, pool: PoolSettings, settings: Settings) -> Iterator[Conflict]:
+    # Only who has a pool pays for numpy: `trimtab collect` on each machine reads settings too.
+    from agent.oversubscription.rate_policies import policy_of
+
     path = ("pools", name)
     if name in settings.fleets:
         yield Conflict(path, (("fleets", name),), "choose another key: a fleet has it, and metric paths begin with it")

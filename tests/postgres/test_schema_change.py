@@ -9,6 +9,7 @@ import pytest
 
 from agent.leader import LeaseLeader
 from agent.ledger import Ledger
+from agent.ledger.schema import REVISIONS
 from domain.clock import VirtualClock
 from domain.errors import LedgerUnavailable
 from tests.ledger.records import START, made
@@ -31,7 +32,7 @@ def test_open_intents_and_history_survive_the_way_back_and_forth(url: str, open_
     ledger.downgrade("0001")
     assert "lease" not in tables(url)
     again = open_ledger()
-    assert again.schema() == "0003"
+    assert again.schema() == REVISIONS[-1]
     assert (again.open_intents(), again.journal(), again.loop_state("web"), again.epoch()) == before
 
 

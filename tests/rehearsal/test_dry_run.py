@@ -209,14 +209,17 @@ def test_in_act_mode_the_same_minutes_change_something(tmp_path: Path):
 
 @pytest.mark.parametrize("part", ["simulator.aws", "agent.rehearsal.site"])
 def test_a_part_that_dies_ends_the_run_with_its_name_and_nothing_is_left(tmp_path: Path, part: str):
+    before = set(psutil.Process().children())
+
     def kill_it() -> None:
-        for child in psutil.Process().children():
+        for child in set(psutil.Process().children()) - before:
             if part in child.cmdline():
                 child.kill()
 
     with pytest.raises((PartFailed, SiteFailed), match=r"fake AWS|job source"):
         lived(tmp_path, Watching(kill_it))
-    assert not [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    left = set(psutil.Process().children()) - before
+    assert not [child for child in left if child.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_the_page_shows_the_run_behind_its_token(tmp_path: Path):

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from agent.ledger import Ledger, lock_directory
+from agent.ledger.schema import REVISIONS
 from domain.decisions import Reason, Status
 from tests.loop.world import Plan, World
 
@@ -56,9 +57,9 @@ def test_an_intent_that_is_open_across_a_downgrade_and_an_upgrade_is_followed_to
     assert "lease" not in tables
 
     world.restart()
-    assert schema(path)[0] == "0003"
+    assert schema(path)[0] == REVISIONS[-1]
     found = json.loads(trimtab("ledger", "check", "--ledger", str(path), "--json"))
-    assert (found["schema"], found["open_intents"]) == ("0003", [intent.intent_id for intent in intents])
+    assert (found["schema"], found["open_intents"]) == (REVISIONS[-1], [intent.intent_id for intent in intents])
     sent = world.count("SetDesiredCapacity")
     world.tick()
     for intent in intents:
@@ -74,7 +75,7 @@ def test_while_an_agent_runs_the_schema_stays(world: World, tmp_path: Path) -> N
         done = CliRunner().invoke(app, ["ledger", "downgrade", "--to", "0001", "--ledger", str(tmp_path / "ledger.db")])
     assert done.exit_code == 1
     assert "stop that agent" in done.output
-    assert schema(tmp_path / "ledger.db")[0] == "0003"
+    assert schema(tmp_path / "ledger.db")[0] == REVISIONS[-1]
 
 
 def test_a_schema_that_never_was_is_refused_with_those_there_are(world: World, tmp_path: Path) -> None:
@@ -87,5 +88,5 @@ def test_a_ledger_of_the_first_version_is_brought_up_when_an_agent_opens_it(worl
     world.ledger.downgrade("0001")
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     with Ledger.open(url) as ledger:
-        assert ledger.schema() == "0003"
+        assert ledger.schema() == REVISIONS[-1]
     world.restart()

@@ -77,7 +77,8 @@ def test_the_bracket_holds_for_every_shape(
     assert left < mode < right
     top = log_density(mode, *belief, power)
     # A fixed number of Newton's steps comes from the outside, so that a little more is covered than asked for.
-    assert 8.99 < top - log_density(right, *belief, power) < 10.0
+    # Where theta's exposure makes the density nearly flat to the left and steep to the right, several steps more is.
+    assert 8.99 < top - log_density(right, *belief, power) < 60.0
     if left > -600.0:
         assert 8.99 < top - log_density(left, *belief, power) < 10.0
 

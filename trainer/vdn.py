@@ -237,7 +237,7 @@ class Learner:
             rows = self.replay.sample(config.batch, self.sampling, config.bootstrap_truncation)
             loss = loss_of(self.online, rows, targets(self.online, self.target, rows, self.price, bound, config.gamma))
             self.optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss)
             self.optimiser.step()
             with torch.no_grad():
                 for slow, fast in pairs:

@@ -21,6 +21,8 @@ PRODUCTION_FLOOR = -18.5
 """Points of mu, the drop of the log-density at the outer ones, and the least ln mu: mu t < 3e-4 for three years."""
 SETTLED = ((40.0, 6), (10.0, 7))
 """From these shapes on the belief in ln mu is so close to normal that so many points serve."""
+RIGHT_STEPS = 20
+"""Newton's steps to the right end: its start may be far out, while that to the left is within a few steps."""
 REFERENCE_NODES = 500
 REFERENCE_DROP = 36.0
 REFERENCE_FLOOR = -600.0
@@ -142,15 +144,20 @@ def mu_bracket(
     curvature = rate * np.exp(mode) + lam_shape * power * power * lam_rate * seen / ((lam_rate + seen) ** 2)
     width = np.sqrt(2.0 * drop / curvature)
     left = mode - width
-    right = np.minimum(mode + width, np.log((2.0 * drop + 2.0 * shape) / rate))
+    # Beyond `most` the rate's term alone has cost more than `drop`, whatever the exposure; a step from where the
+    # density is nearly flat would pass it by far, and come back from there by hardly more than 1 a step.
+    most = np.log((2.0 * drop + 2.0 * shape) / rate)
+    right = np.minimum(mode + width, most)
     # The function is concave, so that Newton's steps stay outside once they are there, and come back without overshoot.
     for _ in range(10):
         left = left - (log_density(left, shape, rate, lam_shape, lam_rate, exposure_h, power) - target) / (
             log_density_slope(left, shape, rate, lam_shape, lam_rate, exposure_h, power)
         )
+    for _ in range(RIGHT_STEPS):
         right = right - (log_density(right, shape, rate, lam_shape, lam_rate, exposure_h, power) - target) / (
             log_density_slope(right, shape, rate, lam_shape, lam_rate, exposure_h, power)
         )
+        right = np.minimum(right, most)
     return mode, np.minimum(np.maximum(left, floor), mode - 1e-6 * width), right
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
@@ -68,6 +68,8 @@ def test_sizes_seen_count_by_their_draws() -> None:
 
 
 @given(shape=SHAPES, rate=SCALES, lam_shape=SHAPES, exposure=st.one_of(st.just(0.0), SCALES), power=st.floats(0.0, 1.5))
+@example(shape=1.0, rate=1.0, lam_shape=1.0, exposure=math.exp(13.0), power=1.25)
+@example(shape=math.exp(-2.75), rate=1.0, lam_shape=math.exp(11.0), exposure=1.0, power=1.0)
 @settings(max_examples=300, deadline=None)
 def test_the_bracket_holds_for_every_shape(
     shape: float, rate: float, lam_shape: float, exposure: float, power: float
@@ -77,8 +79,7 @@ def test_the_bracket_holds_for_every_shape(
     assert left < mode < right
     top = log_density(mode, *belief, power)
     # A fixed number of Newton's steps comes from the outside, so that a little more is covered than asked for.
-    # Where theta's exposure makes the density nearly flat to the left and steep to the right, several steps more is.
-    assert 8.99 < top - log_density(right, *belief, power) < 60.0
+    assert 8.99 < top - log_density(right, *belief, power) < 10.0
     if left > -600.0:
         assert 8.99 < top - log_density(left, *belief, power) < 10.0
 

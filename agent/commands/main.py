@@ -25,6 +25,7 @@ VERBS = (
     "replay",
     "pause",
     "pin",
+    "rearm",
     "cluster",
     "config",
     "models",

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from agent.state import Pause, PauseScope
 
 ANSWER_WITHIN_S = 10.0
-FIELDS = {"fleet": "--fleet", "for_s": "--for", "owner": "--owner", "reason": "--reason", "group": "--group"}
+FIELDS = {
+    "fleet": "--fleet",
+    "for_s": "--for",
+    "owner": "--owner",
+    "by": "--owner",
+    "reason": "--reason",
+    "group": "--group",
+    "pool": "POOL",
+}
 """The options of the command line that stand for fields of an order."""
 
 
@@ -47,6 +55,10 @@ class Switchboard(Protocol):
 
     def unpin(self, fleet: str | None, *, owner: str) -> tuple[str, bool]:
         """Lift the pin; return the fleet and whether there was one."""
+        ...
+
+    def rearm(self, pool: str | None, *, owner: str, reason: str) -> str:
+        """Let the rates of a rolled-back pool go down again; return the pool."""
         ...
 
 
@@ -119,6 +131,9 @@ class _Agent:
         answer = self._ask("unpin", fleet=fleet, owner=owner)
         return answer["fleet"], answer["lifted"]
 
+    def rearm(self, pool: str | None, *, owner: str, reason: str) -> str:
+        return str(self._ask("oversubscription/rearm", pool=pool, by=owner, reason=reason)["pool"])
+
     def _ask(self, verb: str, **order: Any) -> dict[str, Any]:
         body = json.dumps({name: value for name, value in order.items() if value is not None})
         try:
@@ -184,6 +199,13 @@ class _Book:
 
         name = self._chosen(fleet)
         return name, controls.unpin(self._ledger, name, owner=owner, now=self._now)
+
+    def rearm(self, pool: str | None, *, owner: str, reason: str) -> str:
+        # The agent that leads keeps a pool's memory and writes it whole: what is written beside it would be lost.
+        raise LedgerUnavailable(
+            "a pool is re-armed by the agent that leads it, and none listens on the socket here: start it, or ask on "
+            "the machine where it runs"
+        )
 
 
 def _pause(given: Mapping[str, Any]) -> Pause:

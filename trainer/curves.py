@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from trainer.drawing import INK, SOFT, picture
 from trainer.evaluation.intervals import Interval, mean_interval
 from trainer.progress import column, read_curve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Curve = Sequence[tuple[int, float]]
 Floats = NDArray[np.float64]
 
-_INK, _SOFT, _GRID, _SEED, _MEAN = "#22303c", "#66737f", "#e3e8ec", "#7fb8d1", "#0f3d57"
-_STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.size": 9.0,
-    "text.color": _INK,
-    "axes.labelcolor": _SOFT,
-    "axes.edgecolor": _GRID,
-    "xtick.color": _SOFT,
-    "ytick.color": _SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": _GRID,
-    "axes.axisbelow": True,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "trimtab",
-}
+_SEED, _MEAN = "#7fb8d1", "#0f3d57"
 _LINE = 0.05
 """Height of a line of text as a share of the picture's."""
 _HIGHEST = 2.0
@@ -108,35 +96,37 @@ def draw_curves(
 
     curves: (steps, held-out figure) by name of the run. goals: baselines in the same unit.
     """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     if not curves:
         raise BadInput("curves", 0, "give at least one run")
+    path.write_bytes(picture(lambda: _figure(curves, goals, title, unit), "svg"))
+
+
+def _figure(curves: Mapping[str, Curve], goals: Mapping[str, float], title: str, unit: str) -> Figure:
+    from matplotlib.figure import Figure
+
     best = [best_so_far(curve) for curve in curves.values()]
     mean = mean_curve(best)
     lowest = min([value for _, value in mean] + list(goals.values()))
     highest = _HIGHEST * max(goals.values(), default=mean[-1][1])
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(8.0, 4.2), layout="constrained")
-        axes = figure.subplots()
-        for curve in curves.values():
-            axes.plot(*_columns(curve), color=_SEED, linewidth=0.9)
-        axes.plot(*_columns(mean), color=_MEAN, linewidth=2.0)
-        for goal in goals.values():
-            axes.axhline(goal, color=_SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
-        axes.set_xlim(left=0.0)
-        top = max(value for curve in curves.values() for _, value in curve)
-        bottom, top = 0.9 * lowest, min(highest, 1.05 * max(top, *goals.values(), 0.0))
-        axes.set_ylim(bottom, top)
-        beside: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        for name, place in spread(goals, (top - bottom) * _LINE).items():
-            axes.annotate(f"{name} {goals[name]:.2f}", (1.0, place), xytext=(4, -3), color=_SOFT, **beside)
-        axes.set_xlabel("environment steps, millions")
-        axes.set_ylabel(f"held-out {unit}")
-        runs = f"{len(curves)} seeds (light) and the mean of their best so far" if len(curves) > 1 else "one run"
-        axes.set_title(f"{title}: {runs}", loc="left", fontsize=10, color=_INK)
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    figure = Figure(figsize=(8.0, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for curve in curves.values():
+        axes.plot(*_columns(curve), color=_SEED, linewidth=0.9)
+    axes.plot(*_columns(mean), color=_MEAN, linewidth=2.0)
+    for goal in goals.values():
+        axes.axhline(goal, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.set_xlim(left=0.0)
+    top = max(value for curve in curves.values() for _, value in curve)
+    bottom, top = 0.9 * lowest, min(highest, 1.05 * max(top, *goals.values(), 0.0))
+    axes.set_ylim(bottom, top)
+    beside: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    for name, place in spread(goals, (top - bottom) * _LINE).items():
+        axes.annotate(f"{name} {goals[name]:.2f}", (1.0, place), xytext=(4, -3), color=SOFT, **beside)
+    axes.set_xlabel("environment steps, millions")
+    axes.set_ylabel(f"held-out {unit}")
+    runs = f"{len(curves)} seeds (light) and the mean of their best so far" if len(curves) > 1 else "one run"
+    axes.set_title(f"{title}: {runs}", loc="left", fontsize=10, color=INK)
+    return figure
 
 
 def _columns(curve: Curve) -> tuple[Floats, Floats]:

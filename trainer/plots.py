@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.errors import BadInput
+from trainer.drawing import BUSY, FLEET, INK, QUEUE, SOFT, check_plot_file
+from trainer.drawing import picture as written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,40 +20,13 @@ if TYPE_CHECKING:
 
     from trainer.simulate import Run
 
-SUFFIXES = (".png", ".svg", ".html")
 LONG_S = 8 * 3600.0
 """Episodes from this length on have an axis in hours."""
 _FINEST = 2000
-_INK, _SOFT, _GRID = "#22303c", "#66737f", "#e3e8ec"
-_FLEET = ("#b9dcea", "#5aa9c9", "#1f6f94", "#0f3d57")
-_BOOTING, _LEAVING, _QUEUE, _BUSY = "#d9d2c3", "#b6ada0", "#e07b39", "#2f8f6b"
-_STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.size": 9.0,
-    "text.color": _INK,
-    "text.parse_math": False,
-    "axes.labelcolor": _SOFT,
-    "axes.edgecolor": _GRID,
-    "xtick.color": _SOFT,
-    "ytick.color": _SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": _GRID,
-    "axes.axisbelow": True,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "trimtab",
-}
+_BOOTING, _LEAVING = "#d9d2c3", "#b6ada0"
+_STYLE: Any = {"text.parse_math": False, "axes.spines.left": False, "axes.grid.axis": "y"}
 
 Column = NDArray[np.float64]
-
-
-def check_plot_file(path: Path) -> None:
-    """Raise BadInput unless the file's ending names a kind of picture that can be drawn."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise BadInput("--plot", str(path), f"end the file's name with one of {', '.join(SUFFIXES)}")
 
 
 def draw(run: Run, path: Path) -> None:
@@ -67,13 +40,7 @@ def draw(run: Run, path: Path) -> None:
 
 def picture(run: Run, kind: str) -> bytes:
     """Return the picture as `png` or `svg`."""
-    from matplotlib import rc_context
-
-    content = io.BytesIO()
-    with rc_context(_STYLE):
-        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        _figure(run).savefig(content, format=kind, dpi=160, facecolor="white", metadata=metadata)
-    return content.getvalue()
+    return written(lambda: _figure(run), kind, style=_STYLE, dpi=160)
 
 
 def _figure(run: Run) -> Figure:
@@ -87,11 +54,11 @@ def _figure(run: Run) -> Figure:
     unit_s = 3600.0 if hours else 60.0
     times = np.arange(len(run.steps) + 1, dtype=np.float64) * (run.config.step_s / unit_s)
     _draw_fleet(fleet, run, times)
-    _area(queue, times, _column(run, "waiting"), _QUEUE)
+    _area(queue, times, _column(run, "waiting"), QUEUE)
     _name(queue, "Jobs waiting")
     ready, busy = _column(run, "allocated"), _column(run, "busy")
-    _area(cores, times, busy, _BUSY, "busy")
-    cores.step(times, _from_start(ready), where="pre", color=_INK, linewidth=1.1, label="ready")
+    _area(cores, times, busy, BUSY, "busy")
+    cores.step(times, _from_start(ready), where="pre", color=INK, linewidth=1.1, label="ready")
     _name(cores, f"Cores: {run.measures.utilisation:.0%} of the ready ones at work on average")
     cores.legend(**_LEGEND)
     cores.set_xlabel("hours" if hours else "minutes")
@@ -105,7 +72,7 @@ def _figure(run: Run) -> Figure:
     # A long name is to run over the margin rather than to narrow the plots.
     above["in_layout"] = False
     fleet.annotate(_title(run), xytext=(0.0, 42.0), fontsize=12, fontweight="bold", **above)
-    fleet.annotate(_subtitle(run), xytext=(0.0, 27.0), color=_SOFT, **above)
+    fleet.annotate(_subtitle(run), xytext=(0.0, 27.0), color=SOFT, **above)
     return figure
 
 
@@ -158,16 +125,16 @@ def _from_start(column: Column) -> Column:
 
 
 def _name(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=9.5, color=_INK)
+    axes.set_title(text, loc="left", fontsize=9.5, color=INK)
 
 
 def _shades(count: int) -> Sequence[str]:
     """Return colours from light to dark, as many as there are types."""
-    if count <= len(_FLEET):
-        return _FLEET[:count] if count != 1 else _FLEET[1:2]
+    if count <= len(FLEET):
+        return FLEET[:count] if count != 1 else FLEET[1:2]
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
-    scale = LinearSegmentedColormap.from_list("fleet", _FLEET)
+    scale = LinearSegmentedColormap.from_list("fleet", FLEET)
     return [to_hex(scale(place)) for place in np.linspace(0.0, 1.0, count)]
 
 

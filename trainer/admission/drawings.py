@@ -11,7 +11,8 @@ import numpy as np
 from trainer.admission.findings import LEVELS, Findings
 from trainer.admission.fronts import FLOOR, Metric, nearest_place
 from trainer.admission.table import Runs
-from trainer.evaluation.figures import INK, POLICIES, SOFT, svg
+from trainer.drawing import INK, SOFT
+from trainer.evaluation.figures import POLICIES, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

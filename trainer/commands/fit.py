@@ -95,7 +95,8 @@ def admission(
     core lifetimes they last (lifetimes). The same table and seed give the same figures.
     """
     from simulator.admission.presets import Cluster
-    from trainer.fitting.plot import check_plot_file, draw_fit
+    from trainer.drawing import check_plot_file
+    from trainer.fitting.plot import draw_fit
     from trainer.fitting.report import METHODS, check_preset_file, fit_table, write_preset
 
     if method not in ("both", *METHODS):

@@ -142,7 +142,8 @@ def autoscaling(
     Nothing is rented. The same options and seed give the same figures to the last digit.
     """
     from simulator.workloads.named import workload_of
-    from trainer.plots import check_plot_file, draw
+    from trainer.drawing import check_plot_file
+    from trainer.plots import draw
     from trainer.policies.registry import policy_of
     from trainer.simulate import play, write_steps
     from trainer.worlds import world_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer.drawing import FLEET, INK, QUEUE, SOFT, picture
 from trainer.evaluation.episode import History
 from trainer.evaluation.pareto import PRICES_PER_HOUR, Front
 from trainer.evaluation.summary import WORSE_LIMIT, Summary
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, SOFT, GRID = "#22303c", "#66737f", "#e3e8ec"
-FLEET = ("#b9dcea", "#5aa9c9", "#1f6f94", "#0f3d57")
-QUEUE = "#e07b39"
 POLICIES = (
     "#1f6f94",
     "#e07b39",
@@ -34,24 +31,10 @@ POLICIES = (
     "#22303c",
 )
 _STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.size": 9.0,
-    "text.color": INK,
-    "axes.labelcolor": SOFT,
-    "axes.edgecolor": GRID,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": GRID,
-    "axes.axisbelow": True,
     "legend.frameon": False,
     "lines.solid_capstyle": "butt",
     "path.simplify": True,
     "path.simplify_threshold": 0.3,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "trimtab",
 }
 Column = NDArray[np.float64]
 
@@ -63,15 +46,14 @@ def colours(policies: Sequence[str]) -> dict[str, str]:
 
 def svg(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
     """Return a plot of `size` inches as an SVG element; the same data give the same text."""
-    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    content = io.BytesIO()
-    with rc_context(_STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        draw(figure)
-        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    text = content.getvalue().decode("utf-8")
+    def figure() -> Figure:
+        made = Figure(figsize=size, layout="constrained")
+        draw(made)
+        return made
+
+    text = picture(figure, "svg", style=_STYLE, dpi=100, transparent=True).decode("utf-8")
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     return text[text.index("<svg") :]
 

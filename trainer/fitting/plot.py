@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.errors import BadInput
+from trainer.drawing import BUSY, QUEUE, check_plot_file, picture
 from trainer.fitting.comparison import CLASS_STARTS
 
 if TYPE_CHECKING:
@@ -19,30 +18,7 @@ if TYPE_CHECKING:
 
     from trainer.fitting.report import FitReport
 
-SUFFIXES = (".png", ".svg", ".html")
-_INK, _SOFT, _GRID = "#22303c", "#66737f", "#e3e8ec"
-_TABLE, _FITS = "#0f3d57", ("#e07b39", "#2f8f6b")
-_STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.size": 9.0,
-    "text.color": _INK,
-    "axes.labelcolor": _SOFT,
-    "axes.edgecolor": _GRID,
-    "xtick.color": _SOFT,
-    "ytick.color": _SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": _GRID,
-    "axes.axisbelow": True,
-    "svg.hashsalt": "trimtab",
-}
-
-
-def check_plot_file(path: Path) -> None:
-    """Raise BadInput unless the file's ending names a kind of picture that can be drawn."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise BadInput("--plot", str(path), f"end the file's name with one of {', '.join(SUFFIXES)}")
+_TABLE, _FITS = "#0f3d57", (QUEUE, BUSY)
 
 
 def draw_fit(report: FitReport, path: Path) -> None:
@@ -50,7 +26,7 @@ def draw_fit(report: FitReport, path: Path) -> None:
     check_plot_file(path)
     kind = path.suffix.lower().removeprefix(".")
     if kind == "html":
-        image = base64.b64encode(_picture(report, "png")).decode("ascii")
+        image = base64.b64encode(picture(lambda: _figure(report), "png")).decode("ascii")
         title = html.escape("Sizes of deployments: table and fits")
         path.write_text(
             f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
@@ -58,17 +34,7 @@ def draw_fit(report: FitReport, path: Path) -> None:
             encoding="utf-8",
         )
         return
-    path.write_bytes(_picture(report, kind))
-
-
-def _picture(report: FitReport, kind: str) -> bytes:
-    from matplotlib import rc_context
-
-    content = io.BytesIO()
-    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    with rc_context(_STYLE):
-        _figure(report).savefig(content, format=kind, dpi=150, facecolor="white", metadata=metadata)
-    return content.getvalue()
+    path.write_bytes(picture(lambda: _figure(report), kind))
 
 
 def _figure(report: FitReport) -> Figure:

@@ -10,7 +10,8 @@ import numpy as np
 
 from domain.rules.oversubscription.usage import moments_of
 from simulator.oversubscription.scenario import Scenario
-from trainer.evaluation.figures import INK, POLICIES, SOFT, svg
+from trainer.drawing import INK, SOFT
+from trainer.evaluation.figures import POLICIES, svg
 from trainer.oversubscription.evaluation import OWN, UNSEEN, Evaluation
 from trainer.progress import CURVE_FILE, column, read_curve
 

@@ -9,7 +9,7 @@ from agent.admission.book import Book
 from agent.admission.checking import check_request, recorded_cores
 from agent.admission.deciding import Verdict, judge
 from agent.admission.deployments import reserved
-from agent.admission.futures import Seen, label_weights
+from agent.admission.futures import Curves, Seen, label_weights
 from agent.admission.gauges import month_of
 from agent.admission.records import (
     AdmissionDecision,
@@ -30,6 +30,29 @@ LONGEST_WORDS = 200
 
 def decided(book: Book, request: AdmissionRequest, decision_id: str, now: float) -> AdmissionDecision:
     """Decide on a request; one that is admitted is in the book afterwards, as reserved."""
+    decision, curves = _judged(book, request, decision_id, now)
+    if curves is not None and decision.admit:
+        until = now + book.rules.start_within_s
+        inside = reserved(request.deployment_id, request.cores, now, request.observations, decision_id, until)
+        book.put(inside, curves)
+    return decision
+
+
+def advised(book: Book, request: AdmissionRequest, decision_id: str, now: float) -> AdmissionDecision:
+    """Return what would be decided on a request; the book stays as it is."""
+    return replace(_judged(book, request, decision_id, now)[0], advice=True)
+
+
+def same_advice(first: AdmissionDecision, second: AdmissionDecision) -> bool:
+    """Return whether two pieces of advice come to the same."""
+    both = [(one.advice, one.deployment_id, one.cores, one.reason, one.config_hash) for one in (first, second)]
+    return both[0] == both[1]
+
+
+def _judged(
+    book: Book, request: AdmissionRequest, decision_id: str, now: float
+) -> tuple[AdmissionDecision, Curves | None]:
+    """Return the decision, and the newcomer's futures where the rule was asked."""
     began = time.perf_counter()
     rules = book.rules
     blank = _blank(book, request, decision_id, now)
@@ -37,24 +60,19 @@ def decided(book: Book, request: AdmissionRequest, decision_id: str, now: float)
         check_request(request)
         _check_new(book, request.deployment_id)
     except BadInput as error:
-        return replace(blank, detail=str(error), evaluation_us=_us(began))
+        return replace(blank, detail=str(error), evaluation_us=_us(began)), None
     prior = prior_source(rules, request)
     blank = replace(blank, prior=prior)
     if book.total + request.cores > rules.capacity_cores:
         said = f"{book.total:,} of {rules.capacity_cores:,} cores are taken: {request.cores:,} more do not fit"
         if request.cores > rules.capacity_cores:
             said = f"{request.cores:,} cores are more than the whole cluster of {rules.capacity_cores:,}"
-        return replace(blank, reason=Reason.REJECTED_FEASIBILITY, detail=said, evaluation_us=_us(began))
+        return replace(blank, reason=Reason.REJECTED_FEASIBILITY, detail=said, evaluation_us=_us(began)), None
     refreshed = book.refresh(now)
     curves = book.newcomer(request.cores, request.observations)
     observed = prior.kind is not PriorKind.POPULATION
     verdict = judge(book, request.deployment_id, request.cores, curves, observed=observed)
-    decision = replace(_with(blank, verdict), refreshed=refreshed, evaluation_us=_us(began))
-    if decision.admit:
-        until = now + rules.start_within_s
-        inside = reserved(request.deployment_id, request.cores, now, request.observations, decision_id, until)
-        book.put(inside, curves)
-    return decision
+    return replace(_with(blank, verdict), refreshed=refreshed, evaluation_us=_us(began)), curves
 
 
 def prior_source(rules: ClusterRules, request: AdmissionRequest) -> PriorSource:
@@ -70,7 +88,8 @@ def prior_source(rules: ClusterRules, request: AdmissionRequest) -> PriorSource:
 
 def told(decision: AdmissionDecision) -> str:
     """Return a decision in one line, for the journal."""
-    verb = "admitted" if decision.admit else "refused"
+    verb = ("would admit" if decision.admit else "would refuse") if decision.advice else ""
+    verb = verb or ("admitted" if decision.admit else "refused")
     return f"{decision.cluster}: {verb} {decision.deployment_id} with {decision.cores} cores: {decision.detail}"
 
 

@@ -2,7 +2,7 @@
 
 Turned by the loop after its fleets, by the leader only. In one turn: read every tagged group, carry open requests on,
 tell the clusters what changed, then ask for the groups that are pending. In observe mode nothing is carried on and
-nobody is let in or refused.
+nobody is let in or refused: it is told, and recorded, what would be.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import structlog
 from actuators.sizes import GroupSizes
 from actuators.tags import GroupTags
 from agent.admission.deployments import Stage
+from agent.admission.gate_advice import GateAdvice
 from agent.admission.gate_asking import asked_by, is_pending, waits_for
 from agent.admission.gate_capacity import CAPACITY, Capacities
 from agent.admission.gate_effects import Effect, GateEffects
 from agent.admission.gate_rails import Asked, held
-from agent.admission.gate_records import GroupRecord, Step, admitted, deployment_id, refused
+from agent.admission.gate_records import REQUESTED_BY, GroupRecord, Step, admitted, deployment_id, refused
 from agent.admission.gate_sizes import end_event
 from agent.admission.gate_terms import GateTerms
 from agent.admission.gate_turn import GateJournal, GateTurn
@@ -43,7 +44,6 @@ ASKED_PER_TURN: Final = 20
 """Pending groups beyond so many wait for the next turn, so that a crowd does not outlast one."""
 NUMBERS_TRIED: Final = 10
 """A number is used up by each crash between a decision and its record after which the group asks for another size."""
-REQUESTED_BY: Final = "gate"
 
 
 class Gate:
@@ -66,6 +66,7 @@ class Gate:
         self._effects = GateEffects(GroupSizes(session, self._inventory), GroupTags(session), self._observe)
         self._capacities = Capacities(self._reader, clusters, terms, self._journal)
         self._watch = GateWatch(session, ledger, clusters, self._journal)
+        self._advice = GateAdvice(clusters)
 
     def turn(
         self, now: float, epoch: int, fleets: Sequence[Fleet] = (), outcomes: Sequence[Outcome] = ()
@@ -155,7 +156,7 @@ class Gate:
         stopped = waits_for(group, sized_by_fleet=sized_by_fleet, capacity_known=self._capacities.known(group.cluster))
         if stopped is not None:
             self._journal.say(turn, group.cluster, group.name, stopped.reason, f"{group.name} waits: {stopped.detail}")
-        elif turn.asked < ASKED_PER_TURN:
+        elif turn.asked < ASKED_PER_TURN and (self._mode is Mode.ACT or self._advice.due(group, turn.now)):
             self._judge(turn, group, record.number + 1 if record is not None else 1)
 
     def _judge(self, turn: GateTurn, group: ClusterGroup, number: int) -> None:
@@ -171,9 +172,13 @@ class Gate:
             self._refuse(turn, group, number, str(error))
             return
         memory, controls = self._ledger.gate.memory(cluster), self._ledger.controls(cluster)
-        stopped = held(cluster, group, asked, memory, controls, self._limits, self._mode, turn.now)
+        # The rail that holds everything while the agent only observes would hide what the others say.
+        stopped = held(cluster, group, asked, memory, controls, self._limits, Mode.ACT, turn.now)
         if stopped is not None:
             self._journal.say(turn, cluster, group.name, stopped.reason, f"{group.name} waits: {stopped.detail}")
+            return
+        if self._mode is not Mode.ACT:
+            self._advice.give(turn, group, asked, number)
             return
         decision = self._decision(turn, group, asked, number)
         self._begin(turn, group, asked, decision)

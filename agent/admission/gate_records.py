@@ -18,6 +18,8 @@ REQUESTED: Final = "trimtab:requested"
 DECISION: Final = "trimtab:decision"
 """The id of the decision that the answer rests on."""
 PENDING: Final = "pending"
+REQUESTED_BY: Final = "gate"
+"""Who asks for a group, in the records of decisions."""
 LONGEST_GROUP: Final = 150
 
 

@@ -135,6 +135,8 @@ class AdmissionDecision:
     """Deployments whose future was computed anew."""
     requested_by: str = ""
     request_id: str = ""
+    advice: bool = False
+    """Nothing was taken in: this is what would have been decided."""
 
 
 class EventKind(StrEnum):

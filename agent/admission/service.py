@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import structlog
 
 from agent.admission import snapshots
-from agent.admission.answering import check_same, check_size, counted, decided, told
+from agent.admission.answering import advised, check_same, check_size, counted, decided, same_advice, told
 from agent.admission.book import Book
 from agent.admission.checking import check_event
 from agent.admission.deciding import first_unsafe, worst_slack
@@ -90,6 +90,15 @@ class AdmissionService:
             if request.cluster != self.rules.name:
                 raise BadInput("cluster", request.cluster, f"this is the cluster {self.rules.name}")
         return self._tried(lambda book: self._admit_all(book, requests))
+
+    def advise(self, request: AdmissionRequest) -> AdmissionDecision:
+        """Say what `admit` would decide now, and record it as advice: nothing is taken in, its request id is not used.
+
+        What comes to the same as the deployment's newest advice is not recorded again: then that one is the answer.
+        """
+        if request.cluster != self.rules.name:
+            raise BadInput("cluster", request.cluster, f"this is the cluster {self.rules.name}")
+        return self._tried(lambda book: self._advise(book, replace(request, request_id="")))
 
     def observe(self, event: DeploymentEvent) -> Accepted | AlreadySeen:
         """Take in one event; see `observe_all`."""
@@ -272,10 +281,32 @@ class AdmissionService:
         self._tell(made)
         return tuple(answers)
 
+    def _advise(self, book: Book, request: AdmissionRequest) -> AdmissionDecision:
+        now = self._clock.now()
+        gone, notes = self._lapses(book, now)
+        counts = replace(self._counts, decisions=self._counts.decisions + 1)
+        try:
+            for deployment in gone:
+                book.put(deployment)
+            decision = advised(book, request, f"{self.rules.name}-a{counts.decisions}", now)
+            before = self._store.newest(self.rules.name, 1, decision.deployment_id)
+            if before and same_advice(before[0], decision):
+                if gone:
+                    self._write(Change(self._counts, gone, notes=notes))
+                return before[0]
+            notes.append(Event(AGENT, now, Reason.OBSERVE_MODE, told(decision), decision.decision_id))
+            self._write(Change(counts, gone, (), [decision], notes))
+        except BaseException:
+            if gone:
+                self._drop()
+            raise
+        self._tell([decision])
+        return decision
+
     def _tell(self, made: Sequence[AdmissionDecision]) -> None:
         for decision in made:
             log.info(
-                "admission",
+                "advice" if decision.advice else "admission",
                 cluster=decision.cluster,
                 decision=decision.decision_id,
                 deployment=decision.deployment_id,
@@ -283,7 +314,7 @@ class AdmissionService:
                 reason=decision.reason,
                 detail=decision.detail,
             )
-            if decision.reason is Reason.REJECTED_UNSAFE:
+            if decision.reason is Reason.REJECTED_UNSAFE and not decision.advice:
                 self._alarms.append(Event(AGENT, decision.at, decision.reason, decision.detail, decision.cluster))
 
     def _decided_before(

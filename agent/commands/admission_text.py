@@ -18,6 +18,8 @@ def admission_lines(decision: AdmissionDecision) -> list[str]:
     from agent.commands.output import columns
 
     verdict = "admitted" if decision.admit else f"refused ({decision.reason})"
+    if decision.advice:
+        verdict = f"would be {verdict}; this is advice, nothing was taken in"
     lines = [
         f"{decision.decision_id}  {time_text(decision.at)}  cluster {decision.cluster}",
         f"  {decision.deployment_id} with {decision.cores:,} cores: {verdict}",

@@ -86,7 +86,13 @@ def _lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list[str]:
         ),
     ]
     made = [
-        (d.decision_id, time_text(d.at), d.deployment_id, f"{d.cores:,}", "admitted" if d.admit else str(d.reason))
+        (
+            d.decision_id,
+            time_text(d.at),
+            d.deployment_id,
+            f"{d.cores:,}",
+            ("would be " if d.advice else "") + ("admitted" if d.admit else str(d.reason)),
+        )
         for d in newest
     ]
     return [f"{gauges.cluster}", *columns(rows), "", "Newest decisions", *(columns(made) or ["  none yet"])]

@@ -95,17 +95,54 @@ def test_a_group_that_ended_may_ask_again(yard: Yard) -> None:
     assert (yard.desired("batch-a"), yard.total) == (4, 16)
 
 
-def test_observe_mode_changes_nothing_and_says_what_it_would_ask(make_yard: MakeYard) -> None:
+def test_observe_mode_changes_nothing_and_says_what_it_would_do_and_why(make_yard: MakeYard) -> None:
     yard = make_yard(mode=Mode.OBSERVE)
     yard.ask("batch-a", 3)
     yard.ask("batch-b", "many")
+    yard.ask("batch-c", 9)
     told = yard.turn(3)
-    assert (yard.mutations, yard.decisions(), yard.total) == ([], [], 0)
+    assert (yard.mutations, yard.total, yard.kinds()) == ([], 0, [])
     assert [(event.subject, event.reason.value) for event in told] == [
         ("batch-a", "observe_mode"),
         ("batch-b", "rejected_input"),
+        ("batch-c", "observe_mode"),
+    ]
+    assert "batch-a would come in with 3 x m5a.xlarge: 0 cores are taken, 12 more make 12" in told[0].detail
+    assert "batch-c would be refused (rejected_feasibility) with 9 x m5a.xlarge" in told[2].detail
+    assert [(d.deployment_id, d.advice, d.admit, d.cores) for d in yard.decisions()] == [
+        ("batch-a.1", True, True, 12),
+        ("batch-c.1", True, False, 36),
     ]
     assert yard.ledger.gate.records() == {}
+
+
+def test_advice_is_recorded_again_only_when_it_changes(make_yard: MakeYard) -> None:
+    yard = make_yard(mode=Mode.OBSERVE)
+    yard.ask("batch-a", 5)
+    yard.turn(25)
+    yard.restart()
+    yard.turn(2)
+    assert len(yard.decisions()) == 1
+    # By hand another group takes the room: the next look finds it.
+    yard.group("by-hand", vms=6)
+    yard.turn(12)
+    yard.tag("batch-a", requested="1")
+    yard.turn()
+    assert [(d.cores, d.admit, d.total_cores) for d in yard.decisions()] == [
+        (20, True, 0),
+        (20, False, 24),
+        (4, True, 24),
+    ]
+    assert (yard.total, yard.mutations) == (24, [])
+
+
+def test_what_another_rail_holds_gets_no_advice(make_yard: MakeYard) -> None:
+    yard = make_yard(mode=Mode.OBSERVE)
+    yard.ask("batch-a", 3)
+    yard.world.groups.suspend_processes(AutoScalingGroupName="batch-a", ScalingProcesses=["Launch"])
+    told = yard.turn()
+    assert [(event.subject, event.reason.value) for event in told] == [("batch-a", "launch_suspended")]
+    assert yard.decisions() == []
 
 
 def test_what_was_pending_under_observe_mode_comes_in_once_the_agent_may_act(make_yard: MakeYard) -> None:

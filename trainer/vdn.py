@@ -10,105 +10,30 @@ import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from domain.errors import BadInput
-from domain.observations.oversubscribe import cluster_names, local_names
 from domain.rules.oversubscription.risk import count_at_least
 from simulator.oversubscription.batch import OversubscriptionBatch
-from simulator.oversubscription.scenario import Scenario, scenario_of
+from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from trainer.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
 from trainer.oversubscription.configuration import VdnConfig
-from trainer.oversubscription.foresight import hot_hours_ahead
-from trainer.oversubscription.replay import Replay, Transitions
+from trainer.oversubscription.credit import answered_for, saved_by
+from trainer.oversubscription.replay import Replay
 from trainer.oversubscription.selecting import Candidate, judged_candidate
+from trainer.oversubscription.unseen import TRAINING, VALIDATION, arrivals_of, unseen_week
 from trainer.progress import Progress
+from trainer.vdn_values import ValueDecomposition, loss_of, network_of, own_loss_of, own_targets, targets
 
 Floats = NDArray[np.float64]
 EXTENDABLE = ("episodes",)
 HALF_LIFE, WINDOW = 10.0, 20
 """Episodes by which the estimate of the risk fades, and how many it looks back on (§10.11)."""
-
-
-class Side(nn.Module):
-    """A linear layer for each subscriber: (N, batch, inputs) to (N, batch, outputs)."""
-
-    def __init__(self, subscribers: int, inputs: int, outputs: int, draws: torch.Generator) -> None:
-        super().__init__()
-        bound = inputs**-0.5
-        shape = (subscribers, inputs, outputs)
-        self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=draws))
-        self.bias = nn.Parameter(torch.empty(subscribers, 1, outputs).uniform_(-bound, bound, generator=draws))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Return each subscriber's outputs."""
-        return torch.baddbmm(self.bias, rows, self.weight)
-
-
-def _stack(subscribers: int, sizes: list[int], draws: torch.Generator) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(sizes):
-        layers += [Side(subscribers, inputs, outputs, draws), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
-class ValueDecomposition(nn.Module):
-    """Q(s, a) = Q_c(s_c) + the sum over subscribers with requests of Q_n(o_n)[a_n]."""
-
-    def __init__(
-        self, cluster: int, local: int, subscribers: int, actions: int, hidden: tuple[int, ...], shared: bool, seed: int
-    ) -> None:
-        super().__init__()
-        draws = torch.Generator().manual_seed(seed)
-        self.subscribers, self.shared = subscribers, shared
-        self.cluster = _stack(1, [cluster, *hidden, 1], draws)
-        inputs = local + subscribers if shared else local
-        self.sides = _stack(1 if shared else subscribers, [inputs, *hidden, actions], draws)
-
-    def value(self, cluster: Tensor) -> Tensor:
-        """Return Q_c for (B, features), (B,)."""
-        value: Tensor = self.cluster(cluster[None])[0, :, 0]
-        return value
-
-    def sides_of(self, local: Tensor) -> Tensor:
-        """Return every subscriber's Q_n for (B, N, features), (B, N, actions)."""
-        if not self.shared:
-            parts: Tensor = self.sides(local.transpose(0, 1))
-            return parts.transpose(0, 1)
-        count = local.shape[0]
-        who = torch.eye(self.subscribers).expand(count, -1, -1)
-        rows = torch.cat([local, who], dim=2).reshape(1, count * self.subscribers, -1)
-        together: Tensor = self.sides(rows)
-        return together.reshape(count, self.subscribers, -1)
-
-    def joint(self, cluster: Tensor, local: Tensor, actions: Tensor, mask: Tensor) -> Tensor:
-        """Return Q(s, a), (B,); mask: 1.0 where a subscriber has requests, (B, N)."""
-        chosen = self.sides_of(local).gather(2, actions[:, :, None])[:, :, 0]
-        return self.value(cluster) + (mask * chosen).sum(dim=1)
-
-
-@torch.no_grad()
-def targets(
-    online: ValueDecomposition, target: ValueDecomposition, rows: Transitions, price: float, bound: float, gamma: float
-) -> Tensor:
-    """Return r + lambda (c_bar - C) + gamma y, (B,): the online network picks the next rates, the target rates them.
-
-    Subscribers without requests in the next hour are left out of y (§10.4).
-    """
-    best = online.sides_of(rows.local_next).argmax(dim=2)
-    ahead = target.joint(rows.cluster_next, rows.local_next, best, rows.mask_next)
-    return rows.reward + price * (bound - rows.cost) + gamma * (1.0 - rows.done) * ahead
-
-
-def loss_of(online: ValueDecomposition, rows: Transitions, wanted: Tensor) -> Tensor:
-    """Return the mean squared error of the joint value."""
-    return ((online.joint(rows.cluster, rows.local, rows.actions, rows.mask) - wanted) ** 2).mean()
 
 
 def dual_step(price: float, rate: float, measured: float, allowed: float, highest: float) -> float:
@@ -127,14 +52,27 @@ def epsilon_of(config: VdnConfig, episode: int) -> float:
     return 1.0 - (1.0 - config.epsilon_last) * passed
 
 
+def redrawn(config: VdnConfig, scenario: Scenario) -> tuple[list[Week], list[Week]]:
+    """Return redrawn weeks to learn from, and others to be judged on; neither are those of calibration or report."""
+    if not config.redrawn and not config.validation:
+        return [], []
+    arrivals = arrivals_of(scenario, config.weeks)
+    return (
+        [unseen_week(arrivals, i, TRAINING) for i in range(config.redrawn)],
+        [unseen_week(arrivals, i, VALIDATION) for i in range(config.validation)],
+    )
+
+
 class Learner:
     """A run at one moment: networks, lambda, experience, and the best policy so far."""
 
     def __init__(self, config: VdnConfig, scenario: Scenario) -> None:
         self.config, self.scenario = config, scenario
-        weeks = [scenario.week(name) for name in config.weeks]
+        known = [scenario.week(name) for name in config.weeks]
+        drawn, self.judged_on = redrawn(config, scenario)
+        self.judged_on = [*known, *self.judged_on]
         self.batch = OversubscriptionBatch(
-            *(scenario, weeks, config.copies),
+            *(scenario, [*known, *drawn], config.copies),
             start=config.start,
             usage=config.usage,
             cost=config.cost,
@@ -147,7 +85,7 @@ class Learner:
         kept = max(1, config.capacity // batch.hours, config.copies)
         self.replay = Replay(kept, batch.hours, batch.n_features, (batch.subscribers, batch.n_local))
         # One integer, a sequence of its own for each part (§14); the usage is seeded by episode.
-        self.exploring, self.sampling = (np.random.default_rng((config.seed, part)) for part in (1, 2))
+        self.exploring, self.sampling, self.drawing = (np.random.default_rng((config.seed, i)) for i in (1, 2, 3))
         self.episode, self.price = 0, config.lambda_start
         self.recent: list[float] = []
         self.best: Candidate | None = None
@@ -170,9 +108,9 @@ class Learner:
         epsilon = np.full((config.copies, 1), epsilon_of(config, self.episode))
         epsilon[0] *= config.copies == 1
         seeds = np.arange(config.copies) + self.episode + (config.seed << 24)
-        batch.reset(seeds, (self.episode + np.arange(config.copies)) % len(config.weeks))
-        ahead = self._ahead()
+        batch.reset(seeds, self.drawing.integers(len(batch.weeks), size=config.copies))
         hot, shape = np.zeros((config.copies, batch.hours)), (config.copies, batch.subscribers)
+        chances = np.zeros((config.copies, batch.hours, batch.chances.shape[1]))
         for t in range(batch.hours):
             self._keep(slots, t)
             if t % config.exploration_h == 0:
@@ -185,10 +123,10 @@ class Learner:
                 other = levels
             actions = np.where(explored, other, greedy)
             _, reward, cost, _ = batch.step(actions)
-            before, ahead = ahead, self._ahead()
-            replay.actions[slots, t], replay.reward[slots, t] = actions, reward
-            replay.cost[slots, t] = cost + config.gamma * ahead - before
-            hot[:, t] = cost
+            replay.actions[slots, t], replay.reward[slots, t], replay.cost[slots, t] = actions, reward, cost
+            hot[:, t], chances[:, t] = cost, batch.chances
+        if config.credit == "own":
+            self._give_credit(slots, chances, hot)
         self._keep(slots, batch.hours)
         replay.at = int((replay.at + config.copies) % len(replay.reward))
         replay.filled = min(replay.filled + config.copies, len(replay.reward))
@@ -198,15 +136,13 @@ class Learner:
         figures |= {"hot_hours": float(hot[0].sum()), "s_cores": self.batch.placement(0).s_cores or 0.0}
         return figures | self._move_lambda(hot)
 
-    def _ahead(self) -> Floats:
-        """Return the potential of each copy's state, (B,).
-
-        Its change, added to the cost, tells an hour at once what its placements do to later hours, and leaves the best
-        policy what it is (A. Ng, D. Harada and S. Russell, 1999).
-        """
-        if not self.config.foresight_h:
-            return np.zeros(self.config.copies)
-        return hot_hours_ahead(self.batch, self.config.foresight_h)
+    def _give_credit(self, slots: NDArray[np.int64], chances: Floats, hot: Floats) -> None:
+        """Keep each subscriber's part of an episode's reward, and the hot hours that its VMs answer for."""
+        batch, replay = self.batch, self.replay
+        for i, slot in enumerate(slots):
+            placed = batch.placement(i)
+            replay.own_reward[slot] = saved_by(placed) / self.scenario.hourly_cores
+            replay.own_cost[slot] = answered_for(placed, chances[i], hot[i], batch.model.moments)
 
     def _keep(self, slots: NDArray[np.int64], t: int) -> None:
         self.replay.cluster[slots, t], self.replay.local[slots, t] = self.batch.obs, self.batch.local
@@ -215,7 +151,7 @@ class Learner:
     def _move_lambda(self, hot: Floats) -> dict[str, float]:
         """Take in an episode's hot hours (or their chances) by copy, (B, hours); with several copies the greedy one."""
         config, limit = self.config, self.scenario.violation_hours
-        allowed, measured = 1.0 - config.alpha, count_at_least(hot[0], limit)
+        allowed, measured = config.aim or 1.0 - config.alpha, count_at_least(hot[0], limit)
         if config.dual == "bound":
             allowed, measured = published_bound(config.alpha, limit, self.scenario.hours), float(hot[0].mean())
         self.recent = [*self.recent, measured][-WINDOW:]
@@ -235,7 +171,12 @@ class Learner:
         pairs = list(zip(self.target.parameters(), self.online.parameters(), strict=True))
         for _ in range(config.updates):
             rows = self.replay.sample(config.batch, self.sampling, config.bootstrap_truncation)
-            loss = loss_of(self.online, rows, targets(self.online, self.target, rows, self.price, bound, config.gamma))
+            wanted = targets(self.online, self.target, rows, self.price, bound, config.gamma)
+            if config.credit == "own":
+                own = own_targets(self.online, self.target, rows, self.price, config.gamma)
+                loss = own_loss_of(self.online, rows, wanted, own)
+            else:
+                loss = loss_of(self.online, rows, wanted)
             self.optimiser.zero_grad()
             torch.autograd.backward(loss)
             self.optimiser.step()
@@ -249,7 +190,7 @@ class Learner:
         """Judge the greedy policy on fresh episodes and keep it when it is the best so far (§4)."""
         config = self.config
         seed = 1_000_000_007 + self.episode * config.evaluation_episodes
-        found = judged_candidate(self.greedy_rates, self.scenario, config, self.best, seed)
+        found = judged_candidate(self.greedy_rates, self.scenario, config, self.judged_on, self.best, seed)
         if found.beats(self.best):
             self.best = found
             self.best_weights = {name: value.clone() for name, value in self.policy.state_dict().items()}
@@ -270,7 +211,7 @@ class Learner:
             "best_weights": self.best_weights,
             "best": None if self.best is None else asdict(self.best),
             "replay": self.replay.state(),
-            "draws": [self.exploring.bit_generator.state, self.sampling.bit_generator.state],
+            "draws": [draws.bit_generator.state for draws in (self.exploring, self.sampling, self.drawing)],
             "episode": self.episode,
             "lambda": self.price,
             "recent": self.recent,
@@ -284,7 +225,8 @@ class Learner:
         self.best_weights = dict(state["best_weights"])
         self.best = None if state["best"] is None else Candidate(**state["best"])
         self.replay.restore(state["replay"])
-        self.exploring.bit_generator.state, self.sampling.bit_generator.state = state["draws"]
+        for draws, kept in zip((self.exploring, self.sampling, self.drawing), state["draws"], strict=True):
+            draws.bit_generator.state = kept
         self.episode, self.price, self.recent = state["episode"], state["lambda"], list(state["recent"])
 
 
@@ -347,10 +289,3 @@ def train(
     return Learnt(
         learner.best_weights, learner.best, learner.episode, learner.price, weights_hash(learner.online.state_dict())
     )
-
-
-def network_of(config: VdnConfig, scenario: Scenario) -> ValueDecomposition:
-    """Return a configuration's network for a scenario, with the weights that its seed begins with."""
-    extended = config.observation == "obs-o-ext"
-    sizes = (len(cluster_names(scenario.subscribers, extended)), len(local_names(extended)), scenario.subscribers)
-    return ValueDecomposition(*sizes, len(scenario.actions), config.hidden, config.shared, config.seed)

@@ -16,6 +16,10 @@ class VdnConfig:
 
     scenario: str = "internal_like"
     weeks: tuple[str, ...] = ("s0",)
+    redrawn: int = 0
+    """Weeks drawn anew after those named, to learn from as well; each episode takes one of all at random."""
+    validation: int = 0
+    """Further ones, never learnt from, on which a policy must be safe too to be kept."""
     start: str = "cold"
     alpha: float = 0.95
     seed: int = 0
@@ -40,10 +44,12 @@ class VdnConfig:
     dual_rate: float = 2.0
     dual: str = "bound"
     """bound: hot hours against the published bound; violations: weeks with too many of them against 1 - alpha."""
+    aim: float = 0.0
+    """Share of broken weeks that the price of `violations` steers to; 1 - alpha where 0."""
     cost: str = "sampled"
     """sampled: 1 in a hot hour; analytic: the chance of one (§12.3)."""
-    foresight_h: int = 0
-    """Hours of hot chances, of the VMs there by now, by whose change the cost is brought forward; 0 for none."""
+    credit: str = "cluster"
+    """cluster: all learn from all hot hours; own: each from the cores it saves and the hot hours its VMs answer for."""
     usage: str = "gauss"
     """Usage in training: gauss, fresh in every episode, or replay, one log again and again, as published."""
     observation: str = "obs-o"
@@ -70,6 +76,7 @@ class VdnConfig:
             ("cost", ("sampled", "analytic")),
             ("target_update", ("slow", "literal")),
             ("explore", ("any", "near")),
+            ("credit", ("cluster", "own")),
         ):
             if getattr(self, name) not in known:
                 raise BadInput(name, getattr(self, name), f"choose one of {', '.join(known)}")
@@ -79,6 +86,10 @@ class VdnConfig:
         for name in ("alpha", "gamma", "tau"):
             if not 0.0 < getattr(self, name) < 1.0:
                 raise BadInput(name, getattr(self, name), "give a number between 0 and 1")
+        if self.credit == "own" and self.cost != "analytic":
+            raise BadInput("credit", self.credit, "set cost to analytic: it tells of every machine")
+        if min(self.redrawn, self.validation) < 0 or not 0.0 <= self.aim < 1.0:
+            raise BadInput("redrawn", self.redrawn, "give numbers of weeks of 0 or more, and an aim from 0 to below 1")
         if self.learning_rate <= 0.0 or self.dual_rate <= 0.0 or not 0.0 <= self.lambda_start <= self.lambda_max:
             raise BadInput("learning_rate", self.learning_rate, "give positive rates, and lambda_start in its range")
 
@@ -103,6 +114,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "tau": 0.005,
         "dual": "violations",
         "cost": "analytic",
+        "credit": "own",
+        "gamma": 0.5,
+        "lambda_start": 5.0,
+        "dual_rate": 4.0,
         "observation": "obs-o-ext",
         "explore": "near",
         "exploration_h": 24,

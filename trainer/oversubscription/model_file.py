@@ -38,7 +38,7 @@ from trainer.onnx_graph import BATCH, IR_VERSION, OPSET
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.policies.base import Plan, Task
 from trainer.oversubscription.rates_file import scenario_sha256
-from trainer.vdn import Side, ValueDecomposition
+from trainer.vdn_values import Side, ValueDecomposition
 
 KIND, VERSION = "oversubscription-values", 1
 PARITY = 1e-4

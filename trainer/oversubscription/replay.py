@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+KEPT = ("cluster", "local", "mask", "actions", "reward", "cost", "own_reward", "own_cost")
+
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
@@ -25,6 +27,9 @@ class Transitions:
     local_next: Tensor
     mask_next: Tensor
     done: Tensor
+    own_reward: Tensor
+    own_cost: Tensor
+    """Each subscriber's part of the reward, and the hot hours its VMs answer for, (B, N); 0 without credit."""
 
 
 class Replay:
@@ -36,6 +41,7 @@ class Replay:
         self.mask = np.zeros((*rows, local[0]), np.float32)
         self.actions = np.zeros((episodes, hours, local[0]), np.int64)
         self.reward, self.cost = (np.zeros((episodes, hours), np.float32) for _ in range(2))
+        self.own_reward, self.own_cost = (np.zeros((episodes, hours, local[0]), np.float32) for _ in range(2))
         self.filled = self.at = 0
 
     def sample(self, count: int, draws: np.random.Generator, bootstrap: bool) -> Transitions:
@@ -46,16 +52,16 @@ class Replay:
         arrays = (
             *(self.cluster[e, t], self.local[e, t], self.mask[e, t], self.actions[e, t], self.reward[e, t]),
             *(self.cost[e, t], self.cluster[e, t + 1], self.local[e, t + 1], self.mask[e, t + 1], done),
+            *(self.own_reward[e, t], self.own_cost[e, t]),
         )
         return Transitions(*(torch.from_numpy(array) for array in arrays))
 
     def state(self) -> dict[str, Any]:
         """Return what is kept."""
-        names = ("cluster", "local", "mask", "actions", "reward", "cost")
-        return {name: getattr(self, name)[: self.filled] for name in names} | {"at": self.at, "filled": self.filled}
+        return {name: getattr(self, name)[: self.filled] for name in KEPT} | {"at": self.at, "filled": self.filled}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on with what was kept."""
         self.at, self.filled = state["at"], state["filled"]
-        for name in ("cluster", "local", "mask", "actions", "reward", "cost"):
+        for name in KEPT:
             getattr(self, name)[: self.filled] = state[name]

@@ -24,7 +24,8 @@ from trainer.oversubscription.policies import Task, policy_of
 from trainer.progress import Bar, Curve, Lines, Listener, Listeners, TensorBoard
 from trainer.runs import BAR, LINES, SILENT, write_json
 from trainer.sweeps import Job, in_processes, on_ray
-from trainer.vdn import EXTENDABLE, network_of, train
+from trainer.vdn import EXTENDABLE, train
+from trainer.vdn_values import network_of
 
 RESERVED = "held_out/reserved"
 """Share of the requested cores that the greedy policy reserves; the lowest safe one is kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from domain.rules.oversubscription.risk import count_at_least
 from simulator.oversubscription.sampling import sample
-from simulator.oversubscription.scenario import Scenario
+from simulator.oversubscription.scenario import Scenario, Week
 from simulator.oversubscription.single import OversubscriptionSimulation
 from simulator.oversubscription.usage import usage_of
 from trainer.oversubscription.configuration import VdnConfig
@@ -46,15 +46,14 @@ class Candidate:
 
 
 def judged_candidate(
-    rates: Rates, scenario: Scenario, config: VdnConfig, best: Candidate | None, seed: int
+    rates: Rates, scenario: Scenario, config: VdnConfig, weeks: Sequence[Week], best: Candidate | None, seed: int
 ) -> Candidate:
-    """Play a greedy policy on every week of the configuration and judge it on fresh episodes from `seed` on.
+    """Play a greedy policy on every one of the weeks and judge it on fresh episodes from `seed` on.
 
     One that cannot become the best is not sampled, its risk is the assessed one.
     """
     saved, assessed, placements = [], [], []
-    for name in config.weeks:
-        week = scenario.week(name)
+    for week in weeks:
         simulation = OversubscriptionSimulation(
             scenario, week, start=config.start, cost="analytic", observation=config.observation
         )

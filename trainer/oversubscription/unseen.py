@@ -24,8 +24,8 @@ SHAPE = 3.0
 """Of the negative binomial arrivals, measured on the packaged weeks as 2.4 to 3.9 by subscriber."""
 LEAST_SHARE = 0.05
 """An hour's mean is at least this share of the subscriber's."""
-CALIBRATION, EVALUATION, SHIFTED = 1, 2, 3
-"""Streams of seeds that never meet: weeks for holding a calibration to, and weeks for the report."""
+CALIBRATION, EVALUATION, SHIFTED, TRAINING, VALIDATION = 1, 2, 3, 4, 5
+"""Streams of seeds that never meet: weeks to hold a calibration to, for the report, to learn from, to choose by."""
 LEVEL_SPREAD, TURN_H = 0.15, 2
 """A shifted profile: each subscriber's level times exp(0.15 normal), its day turned by up to 2 hours."""
 

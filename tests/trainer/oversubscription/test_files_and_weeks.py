@@ -16,13 +16,13 @@ from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.oversubscription.calibration import calibrate
 from trainer.oversubscription.configuration import VdnConfig
-from trainer.oversubscription.foresight import hot_hours_ahead
 from trainer.oversubscription.model_file import export, read_model
 from trainer.oversubscription.playing import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.rates_file import SHIPPED, RatesFile, read_rates, shipped_rates, write_rates
 from trainer.oversubscription.unseen import CALIBRATION, EVALUATION, arrivals_of, shifted, unseen_week
-from trainer.vdn import Learner, network_of
+from trainer.vdn import Learner
+from trainer.vdn_values import network_of
 
 RATES = RatesFile("-", "staggered", "0" * 64, "cold", 0.95, (0.2, 0.4, 1.0), ("0", "1"), (0.4, 1.0))
 
@@ -151,20 +151,6 @@ def test_rates_that_redrawn_weeks_refuse_are_raised() -> None:
     loose = calibrate(scenario, start="cold", alpha=0.95, weeks=("s0",), evaluations=150, cap=0.9)
     assert loose.facts["raised"] >= 1
     assert loose.facts["held_out"]["c_hot_r_upper_95"] <= 0.05
-
-
-def test_what_is_ahead_is_the_assessed_chance_when_nothing_comes_or_goes() -> None:
-    scenario = staggered_pair(sd=0.3)
-    learner = Learner(VdnConfig(copies=1, cost="analytic"), scenario)
-    learner.batch.reset(np.array([0]))
-    assert hot_hours_ahead(learner.batch, 24).tolist() == [0.0]
-    for _ in range(60):
-        learner.batch.step(np.zeros((1, 2), np.int64))
-    ahead = hot_hours_ahead(learner.batch, 1)[0]
-    # One more 4-core VM of each comes in that hour, so its chance is a little above.
-    _, _, chance, _ = learner.batch.step(np.full((1, 2), 5))
-    assert 0.0 < ahead <= chance[0] + 1e-9
-    assert ahead == pytest.approx(chance[0], abs=0.1)
 
 
 def test_networks_begin_as_their_seed_says() -> None:

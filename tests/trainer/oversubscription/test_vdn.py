@@ -13,21 +13,14 @@ from hypothesis import strategies as st
 
 from domain.errors import BadInput
 from domain.rules.oversubscription.risk import count_at_least
+from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.checkpoint import Checkpoints, OtherConfiguration, weights_hash
 from trainer.oversubscription.configuration import VdnConfig, changes_of, preset
 from trainer.oversubscription.replay import Transitions
-from trainer.vdn import (
-    Learner,
-    ValueDecomposition,
-    dual_step,
-    epsilon_of,
-    loss_of,
-    published_bound,
-    targets,
-    train,
-)
+from trainer.vdn import Learner, dual_step, epsilon_of, published_bound, redrawn, train
+from trainer.vdn_values import ValueDecomposition, loss_of, own_loss_of, own_targets, targets
 
 N, A = 3, 6
 TINY = VdnConfig(episodes=8, copies=2, updates=5, batch=8, capacity=480, evaluate_every=4, hidden=(8,))
@@ -45,7 +38,7 @@ def rows(mask: list[float], mask_next: list[float], *, done: float = 0.0, seed: 
 
     return Transitions(
         *(of(1, 7 * N + 2), of(1, N, 9), torch.tensor([mask]), torch.tensor([[1, 2, 3]]), of(1), of(1)),
-        *(of(1, 7 * N + 2), of(1, N, 9), torch.tensor([mask_next]), torch.tensor([done])),
+        *(of(1, 7 * N + 2), of(1, N, 9), torch.tensor([mask_next]), torch.tensor([done]), of(1, N), of(1, N)),
     )
 
 
@@ -99,6 +92,38 @@ def test_after_the_last_hour_nothing_is_looked_ahead_to() -> None:
     seen = rows([1.0] * N, [1.0] * N, done=1.0)
     found = targets(network(0), network(1), seen, 2.0, 0.25, 0.9)
     assert float(found) == pytest.approx(float(seen.reward) + 2.0 * (0.25 - float(seen.cost)))
+
+
+@pytest.mark.parametrize("off", range(N))
+def test_with_credit_each_subscriber_learns_from_its_own_part_alone(off: int) -> None:
+    online, target, seen = network(0), network(1), rows([1.0] * N, [1.0] * N)
+    before = own_targets(online, target, seen, 3.0, 0.9)
+    with torch.no_grad():
+        sides = target.sides_of(seen.local_next)[0]
+        best = online.sides_of(seen.local_next)[0].argmax(dim=1)
+    wanted = seen.own_reward[0, off] - 3.0 * seen.own_cost[0, off] + 0.9 * sides[off, best[off]]
+    assert float(before[0, off]) == pytest.approx(float(wanted), rel=1e-5)
+    seen.own_cost[0, off] += 1.0
+    after = own_targets(online, target, seen, 3.0, 0.9)
+    assert (before - after)[0].tolist() == pytest.approx([3.0 * (n == off) for n in range(N)], abs=1e-5)
+
+
+def test_with_credit_a_masked_subscriber_receives_no_gradient_and_no_next_value() -> None:
+    net, seen = network(), rows([1.0, 0.0, 1.0], [1.0, 1.0, 0.0])
+    own = own_targets(net, network(1), seen, 0.0, 0.9)
+    assert float(own[0, 2]) == pytest.approx(float(seen.own_reward[0, 2]))
+    own_loss_of(net, seen, torch.tensor([5.0]), own).backward()  # type: ignore[no-untyped-call]
+    grads = [value.grad for name, value in net.named_parameters() if name.startswith("sides")]
+    assert all(grad is not None and grad[1].abs().sum() == 0.0 and grad[0].abs().sum() > 0.0 for grad in grads)
+
+
+def test_with_credit_the_clusters_part_still_learns_the_rest_of_the_joint_value() -> None:
+    net, seen = network(), rows([1.0] * N, [1.0] * N)
+    with torch.no_grad():
+        joint = net.joint(seen.cluster, seen.local, seen.actions, seen.mask)
+        own = net.sides_of(seen.local).gather(2, seen.actions[:, :, None])[:, :, 0]
+        found = own_loss_of(net, seen, joint + 2.0, own)
+    assert float(found) == pytest.approx(4.0, rel=1e-4)
 
 
 def test_the_price_of_risk_is_that_of_now_not_of_when_it_was_met() -> None:
@@ -182,21 +207,32 @@ def test_the_dual_sees_the_chance_of_a_broken_week() -> None:
     assert learner.price == pytest.approx(max(0.0, wanted - 0.05), abs=1e-6)
 
 
-def test_the_cost_brought_forward_adds_up_to_the_cost() -> None:
-    plain = replace(TINY, copies=1, cost="analytic", epsilon_last=1.0)
-    ahead = replace(plain, foresight_h=24)
-    first, second = (Learner(config, staggered_pair(sd=0.3)) for config in (plain, ahead))
-    first.play()
-    second.play()
-    assert np.array_equal(first.replay.actions, second.replay.actions)
-    fading = ahead.gamma ** np.arange(120)
-    # What is ahead of an empty cluster is nothing, and so is what is ahead of the last hour.
-    assert second.replay.cost[0] @ fading == pytest.approx(float(first.replay.cost[0] @ fading), abs=1e-4)
-    assert not np.allclose(first.replay.cost, second.replay.cost)
+def test_redrawn_weeks_are_played_at_random_and_none_is_both_learnt_from_and_judged_on() -> None:
+    scenario = scenario_of("azure_like")
+    config = replace(TINY, scenario="azure_like", redrawn=3, validation=2)
+    drawn, judged = redrawn(config, scenario)
+    hashes = [week.cores.tobytes() + week.arrival.tobytes() for week in (*drawn, *judged, scenario.week("s0"))]
+    assert (len(drawn), len(judged), len(set(hashes))) == (3, 2, 6)
+    learner = Learner(config, scenario)
+    played = set()
+    for _ in range(12):
+        learner.batch.reset(np.arange(2), learner.drawing.integers(len(learner.batch.weeks), size=2))
+        played |= {learner.batch.placement(i).week.requests for i in range(2)}
+    assert played == {week.requests for week in (*drawn, scenario.week("s0"))}
+    assert [week.name for week in learner.judged_on] == ["s0", "unseen0", "unseen1"]
+
+
+def test_the_price_steers_to_the_aim() -> None:
+    learner = Learner(replace(TINY, copies=1, cost="analytic", dual="violations", aim=0.02), staggered_pair())
+    assert learner.play()["risk/allowed"] == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"dual": "guess"}, {"gamma": 1.0}, {"episodes": 0}, {"cost": "none"}, {"lambda_start": 200.0}]
+    "wrong",
+    [
+        *({"dual": "guess"}, {"gamma": 1.0}, {"episodes": 0}, {"cost": "none"}, {"lambda_start": 200.0}),
+        *({"credit": "mine"}, {"cost": "sampled"}, {"redrawn": -1}, {"aim": 1.0}),
+    ],
 )
 def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(BadInput):

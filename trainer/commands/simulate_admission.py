@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agent.commands.options import JsonOption, duration_text, examples, print_json
 from domain.errors import BadInput
+from trainer.commands.admission_log import check_log, played_with_log, write_log
 
 if TYPE_CHECKING:
     from simulator.admission import Outcome, Rule, Run
 
+WEIGHTS = {"posterior": "evidence", "static": "static"}
+"""Words for `draw_run`'s."""
 EPILOG = "\n\n".join(
     (
         "\n".join(
@@ -48,6 +52,8 @@ EPILOG = "\n\n".join(
             "trimtab simulate admission --preset H --policy zeroth:14000",
             "trimtab simulate admission --preset K --policy second:3,marginal=1 \\",
             "    --observations 1 --json",
+            "trimtab simulate admission --policy second:2 --beside second:2,tol=0 --years 1",
+            "trimtab simulate admission --policy zeroth:15000 --years 0.1 --log events.csv",
         ),
     )
 )
@@ -62,8 +68,36 @@ def admission(
     labels: Annotated[
         str, typer.Option(metavar="labelled|unlabelled", help="Whether users say which of two kinds comes.")
     ] = "labelled",
+    weights: Annotated[
+        str,
+        typer.Option(
+            metavar="posterior|static",
+            help="Of the two kinds of one unlabelled: by what it was seen to do, or one half each for ever.",
+        ),
+    ] = "posterior",
+    scale_outs: Annotated[
+        str,
+        typer.Option(
+            metavar="gaps|counts",
+            help="How scale-outs were seen before: waits between them, or counts in single hours.",
+        ),
+    ] = "gaps",
     years: Annotated[float, typer.Option(metavar="YEARS", help="Length of the run.")] = 3.0,
     seed: Annotated[int, typer.Option(help="Seed of the deployments and all that happens to them.", min=0)] = 0,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="Ask this rule too about each arrival that fits, in the same cluster just then; it has no say.",
+            show_default=False,
+        ),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv|FILE.jsonl", help="Write each event of the run, a line each.", show_default=False
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play a cluster that deployments ask to come into: how full it was, and how many scale-outs it refused.
@@ -74,13 +108,47 @@ def admission(
 
     if not 0.0 < years <= 30.0:
         raise BadInput("--years", years, "give a number above 0 and up to 30")
-    rule = rule_of(policy)
-    run = draw_run(cluster_of(preset), seed, observations=observations, hours=years * 8760.0, labels=labels)
-    outcome = play(run, rule)
+    if weights not in WEIGHTS:
+        raise BadInput("--weights", weights, f"give one of {', '.join(WEIGHTS)}")
+    if log is not None:
+        check_log(log)
+    rule, other = rule_of(policy), None if beside is None else rule_of(beside)
+    run = draw_run(
+        cluster_of(preset),
+        seed,
+        observations=observations,
+        hours=years * 8760.0,
+        labels=labels,
+        weights=WEIGHTS[weights],
+        scale_outs=scale_outs,
+    )
+    outcome = play(run, rule, beside=other) if log is None else played_with_log(run, rule, other)
+    if log is not None:
+        write_log(log, outcome)
     if as_json:
-        print_json(_as_data(run, policy, rule, outcome))
+        print_json(_as_data(run, policy, rule, outcome) | _beside(beside, outcome))
     else:
-        _show(run, policy, outcome)
+        _show(run, policy, outcome, beside)
+
+
+def _beside(policy: str | None, outcome: Outcome) -> dict[str, Any]:
+    """Return how the second rule answered, nothing when there was none."""
+    if policy is None:
+        return {}
+    refused, other = outcome.decisions["rule"] >= 0, outcome.decisions["other"] >= 0
+    asked = len(refused)
+    return {
+        "beside": {
+            "policy": policy,
+            "asked": asked,
+            "alike": int((refused == other).sum()),
+            "alike_share": float((refused == other).mean()) if asked else None,
+            "both_admit": int((~refused & ~other).sum()),
+            "both_refuse": int((refused & other).sum()),
+            "only_rule_refuses": int((refused & ~other).sum()),
+            "only_beside_refuses": int((~refused & other).sum()),
+        }
+    }
 
 
 def _as_data(run: Run, policy: str, rule: Rule, outcome: Outcome) -> dict[str, Any]:
@@ -94,7 +162,7 @@ def _as_data(run: Run, policy: str, rule: Rule, outcome: Outcome) -> dict[str, A
         "seed": run.seed,
         "observations": run.observations,
         "labels": run.labels,
-        "weights": run.weights,
+        "weights": next(word for word, drawn in WEIGHTS.items() if drawn == run.weights),
         "scale_outs": run.scale_outs,
         "hours": run.hours,
         "config_hash": outcome.config_hash,
@@ -133,7 +201,7 @@ def _as_data(run: Run, policy: str, rule: Rule, outcome: Outcome) -> dict[str, A
     }
 
 
-def _show(run: Run, policy: str, outcome: Outcome) -> None:
+def _show(run: Run, policy: str, outcome: Outcome, beside: str | None) -> None:
     from agent.commands.output import columns, show
 
     failures, requests = int(outcome.failures.sum()), int(outcome.requests.sum())
@@ -147,5 +215,13 @@ def _show(run: Run, policy: str, outcome: Outcome) -> None:
         ("inside at the end", f"{outcome.live:,} deployments"),
         ("events", f"{outcome.events:,} in {outcome.wall_s:.2f} s, {outcome.refreshes:,} forecasts made anew"),
     ]
+    if beside is not None:
+        found = _beside(beside, outcome)["beside"]
+        alike = f"{found['alike_share']:.2%} alike" if found["asked"] else "nobody to ask about"
+        rows += [
+            (f"beside {beside}", f"{alike} of {found['asked']:,} asked"),
+            ("", f"refused by {policy} alone {found['only_rule_refuses']:,}"),
+            ("", f"refused by {beside} alone {found['only_beside_refuses']:,}"),
+        ]
     told = f"preset {run.cluster.name}, {policy}, {run.observations} observations, seed {run.seed}"
     show([f"{told}, {run.hours / 8760.0:.3g} years", "", *columns(rows)])

@@ -28,7 +28,7 @@ from trainer.oversubscription.replay import Replay
 from trainer.oversubscription.selecting import Candidate, judged_candidate
 from trainer.oversubscription.unseen import TRAINING, VALIDATION, arrivals_of, unseen_week
 from trainer.progress import Progress
-from trainer.vdn_values import ValueDecomposition, loss_of, network_of, own_loss_of, own_targets, targets
+from trainer.vdn_values import ValueDecomposition, loss_of, network_of, targets
 
 Floats = NDArray[np.float64]
 EXTENDABLE = ("episodes",)
@@ -172,11 +172,7 @@ class Learner:
         for _ in range(config.updates):
             rows = self.replay.sample(config.batch, self.sampling, config.bootstrap_truncation)
             wanted = targets(self.online, self.target, rows, self.price, bound, config.gamma)
-            if config.credit == "own":
-                own = own_targets(self.online, self.target, rows, self.price, config.gamma)
-                loss = own_loss_of(self.online, rows, wanted, own)
-            else:
-                loss = loss_of(self.online, rows, wanted)
+            loss = loss_of(self.online, rows, wanted, own=config.credit == "own")
             self.optimiser.zero_grad()
             torch.autograd.backward(loss)
             self.optimiser.step()

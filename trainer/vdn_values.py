@@ -6,6 +6,7 @@ Section numbers are those of the oversubscription specification.
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -67,48 +68,39 @@ class ValueDecomposition(nn.Module):
         together: Tensor = self.sides(rows)
         return together.reshape(count, self.subscribers, -1)
 
-    def joint(self, cluster: Tensor, local: Tensor, actions: Tensor, mask: Tensor) -> Tensor:
-        """Return Q(s, a), (B,); mask: 1.0 where a subscriber has requests, (B, N)."""
-        chosen = self.sides_of(local).gather(2, actions[:, :, None])[:, :, 0]
-        return self.value(cluster) + (mask * chosen).sum(dim=1)
+
+class Targets(NamedTuple):
+    """What a value is drawn to: the joint one (B,), and with credit each subscriber's part of it (B, N)."""
+
+    joint: Tensor
+    own: Tensor
 
 
 @torch.no_grad()
 def targets(
     online: ValueDecomposition, target: ValueDecomposition, rows: Transitions, price: float, bound: float, gamma: float
-) -> Tensor:
-    """Return r + lambda (c_bar - C) + gamma y, (B,): the online network picks the next rates, the target rates them.
+) -> Targets:
+    """Return r + lambda (c_bar - C) + gamma y: the online network picks the next rates, the target rates them.
 
-    Subscribers without requests in the next hour are left out of y (§10.4).
+    Subscribers without requests in the next hour are left out of y (§10.4). The own targets have a subscriber's part of
+    the reward, the hot hours its VMs answer for and its part of y in place of the cluster's.
     """
-    best = online.sides_of(rows.local_next).argmax(dim=2)
-    ahead = target.joint(rows.cluster_next, rows.local_next, best, rows.mask_next)
-    return rows.reward + price * (bound - rows.cost) + gamma * (1.0 - rows.done) * ahead
-
-
-@torch.no_grad()
-def own_targets(
-    online: ValueDecomposition, target: ValueDecomposition, rows: Transitions, price: float, gamma: float
-) -> Tensor:
-    """Return each subscriber's own reward, less the price of what its VMs answer for, and its next value, (B, N)."""
     best = online.sides_of(rows.local_next).argmax(dim=2, keepdim=True)
     ahead = rows.mask_next * target.sides_of(rows.local_next).gather(2, best)[:, :, 0]
-    return rows.own_reward - price * rows.own_cost + gamma * (1.0 - rows.done)[:, None] * ahead
+    on = gamma * (1.0 - rows.done)
+    joint = rows.reward + price * (bound - rows.cost) + on * (target.value(rows.cluster_next) + ahead.sum(dim=1))
+    return Targets(joint, rows.own_reward - price * rows.own_cost + on[:, None] * ahead)
 
 
-def own_loss_of(online: ValueDecomposition, rows: Transitions, wanted: Tensor, own: Tensor) -> Tensor:
-    """Return the loss with a target for each subscriber's part; the cluster's learns the rest of the joint value.
+def loss_of(online: ValueDecomposition, rows: Transitions, wanted: Targets, *, own: bool = False) -> Tensor:
+    """Return the mean squared error of the joint value.
 
-    Subscribers without requests have no part in it.
+    own: each subscriber's part has its own target, and only the cluster's part learns what is left of the joint value.
     """
     chosen = online.sides_of(rows.local).gather(2, rows.actions[:, :, None])[:, :, 0]
-    rest = online.value(rows.cluster) + (rows.mask * chosen.detach()).sum(dim=1)
-    return ((rest - wanted) ** 2).mean() + (rows.mask * (chosen - own) ** 2).sum(dim=1).mean()
-
-
-def loss_of(online: ValueDecomposition, rows: Transitions, wanted: Tensor) -> Tensor:
-    """Return the mean squared error of the joint value."""
-    return ((online.joint(rows.cluster, rows.local, rows.actions, rows.mask) - wanted) ** 2).mean()
+    parts = rows.mask * (chosen.detach() if own else chosen)
+    loss = ((online.value(rows.cluster) + parts.sum(dim=1) - wanted.joint) ** 2).mean()
+    return loss + (rows.mask * (chosen - wanted.own) ** 2).sum(dim=1).mean() if own else loss
 
 
 def network_of(config: VdnConfig, scenario: Scenario) -> ValueDecomposition:

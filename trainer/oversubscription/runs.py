@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 
 from domain.errors import BadInput
-from simulator.oversubscription.scenario import scenario_of
+from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from trainer.checkpoint import Checkpoints, OtherConfiguration, check_resumable, config_hash
 from trainer.export import package_versions
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.model_file import export
 from trainer.oversubscription.playing import judge
 from trainer.oversubscription.policies import Task, policy_of
+from trainer.oversubscription.policies.base import OversubscriptionPolicy
+from trainer.oversubscription.unseen import arrivals_of, unseen_week
 from trainer.progress import Bar, Curve, Lines, Listener, Listeners, TensorBoard
 from trainer.runs import BAR, LINES, SILENT, write_json
 from trainer.sweeps import Job, in_processes, on_ray
@@ -32,6 +34,8 @@ RESERVED = "held_out/reserved"
 RUN_FILE, SUMMARY_FILE, CHECKPOINTS_FOLDER = "run.json", "summary.json", "checkpoints"
 REPORT_EPISODES = 2_000
 REPORT_SEED = 3_000_000_019
+UNSEEN_WEEKS, UNSEEN_EPISODES = 8, 300
+"""Weeks drawn anew that no training and no choice of a policy sees."""
 
 
 def run(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,15 +74,10 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     }
     path = export(network, config, scenario, directory, training=training, evaluation=asdict(learnt.best))
     policy = policy_of(str(path))
-    reports = [
-        judge(
-            *(policy, Task(scenario, scenario.week(week), config.start, config.alpha)),
-            episodes=REPORT_EPISODES,
-            seed=REPORT_SEED,
-        ).as_data()
-        | {"policy": path.name}
-        for week in config.weeks
-    ]
+    arrivals, known = arrivals_of(scenario), [scenario.week(week) for week in config.weeks]
+    reports = _judged(policy, path.name, known, config, scenario, REPORT_EPISODES)
+    fresh = [unseen_week(arrivals, i) for i in range(UNSEEN_WEEKS)]
+    unseen = _judged(policy, path.name, fresh, config, scenario, UNSEEN_EPISODES)
     summary = {
         "name": name,
         "config": config.plain(),
@@ -90,9 +89,23 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         "selected": asdict(learnt.best),
         "model": path.name,
         "reports": reports,
+        "unseen": unseen,
     }
     write_json(directory / RUN_FILE, summary)
     return summary
+
+
+def _judged(
+    policy: OversubscriptionPolicy,
+    name: str,
+    weeks: Sequence[Week],
+    config: VdnConfig,
+    scenario: Scenario,
+    episodes: int,
+) -> list[dict[str, Any]]:
+    tasks = [Task(scenario, week, config.start, config.alpha) for week in weeks]
+    judged = [judge(policy, task, episodes=episodes, seed=REPORT_SEED) for task in tasks]
+    return [one.as_data() | {"policy": name} for one in judged]
 
 
 def jobs_of(config: VdnConfig, seeds: Sequence[int], out: Path, *, resume: bool) -> list[Job]:
@@ -134,6 +147,14 @@ def train_all(jobs: Sequence[Job], out: Path, *, at_once: int, ray: str | None, 
                 "by_seed": [report[name] for report in first],
             }
             for name in ("s_cores", "pm_hot_r", "c_hot_r", "c_hot_r_analytic", "peak_machines")
+        },
+        "unseen": {
+            name: [float(fold([week[figure] for week in result["unseen"]])) for result in results]
+            for name, figure, fold in (
+                ("s_cores", "s_cores", np.mean),
+                ("c_hot_r_mean", "c_hot_r", np.mean),
+                ("c_hot_r_worst", "c_hot_r", np.max),
+            )
         },
         "feasible": [result["selected"]["feasible"] for result in results],
         "cpu_s": [result["cpu_s"] for result in results],

@@ -20,7 +20,7 @@ from trainer.checkpoint import Checkpoints, OtherConfiguration, weights_hash
 from trainer.oversubscription.configuration import VdnConfig, changes_of, preset
 from trainer.oversubscription.replay import Transitions
 from trainer.vdn import Learner, dual_step, epsilon_of, published_bound, redrawn, train
-from trainer.vdn_values import ValueDecomposition, loss_of, own_loss_of, own_targets, targets
+from trainer.vdn_values import Targets, ValueDecomposition, loss_of, targets
 
 N, A = 3, 6
 TINY = VdnConfig(episodes=8, copies=2, updates=5, batch=8, capacity=480, evaluate_every=4, hidden=(8,))
@@ -47,8 +47,8 @@ def test_the_joint_value_is_the_clusters_part_and_those_of_subscribers_with_requ
     with torch.no_grad():
         sides = net.sides_of(seen.local)[0]
         wanted = net.value(seen.cluster)[0] + sides[0, 1] + sides[2, 3]
-        found = net.joint(seen.cluster, seen.local, seen.actions, seen.mask)[0]
-    assert float(found) == pytest.approx(float(wanted))
+        found = loss_of(net, seen, Targets(wanted[None] + 2.0, torch.zeros(1, N)))
+    assert float(found) == pytest.approx(4.0, rel=1e-4)
 
 
 @pytest.mark.parametrize("off", range(N))
@@ -56,7 +56,7 @@ def test_a_masked_subscriber_receives_no_gradient(off: int) -> None:
     net, mask = network(), [1.0] * N
     mask[off] = 0.0
     seen = rows(mask, [1.0] * N)
-    loss_of(net, seen, torch.tensor([5.0])).backward()  # type: ignore[no-untyped-call]
+    loss_of(net, seen, Targets(torch.tensor([5.0]), torch.zeros(1, N))).backward()  # type: ignore[no-untyped-call]
     for name, value in net.named_parameters():
         if name.startswith("sides"):
             assert value.grad is not None
@@ -69,13 +69,13 @@ def test_a_subscriber_masked_in_the_next_hour_does_not_enter_the_target(off: int
     mask_next = [1.0] * N
     mask_next[off] = 0.0
     online, target, seen = network(0), network(1), rows([1.0] * N, mask_next)
-    before = targets(online, target, seen, 0.0, 0.0, 0.9)
+    before = targets(online, target, seen, 0.0, 0.0, 0.9).joint
     with torch.no_grad():
         for value in target.sides.parameters():
             value[off] += 7.0
-    assert torch.equal(before, targets(online, target, seen, 0.0, 0.0, 0.9))
+    assert torch.equal(before, targets(online, target, seen, 0.0, 0.0, 0.9).joint)
     everyone = replace(seen, mask_next=torch.ones(1, N))
-    assert float(targets(online, target, everyone, 0.0, 0.0, 0.9)) > float(before) + 1.0
+    assert float(targets(online, target, everyone, 0.0, 0.0, 0.9).joint) > float(before) + 1.0
 
 
 def test_the_online_network_picks_and_the_target_network_rates() -> None:
@@ -85,34 +85,34 @@ def test_the_online_network_picks_and_the_target_network_rates() -> None:
         sides = target.sides_of(seen.local_next)[0]
         ahead = target.value(seen.cluster_next)[0] + sum(sides[n, best[n]] for n in range(N))
     wanted = float(seen.reward) + 3.0 * (0.5 - float(seen.cost)) + 0.9 * float(ahead)
-    assert float(targets(online, target, seen, 3.0, 0.5, 0.9)) == pytest.approx(wanted, rel=1e-6)
+    assert float(targets(online, target, seen, 3.0, 0.5, 0.9).joint) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_after_the_last_hour_nothing_is_looked_ahead_to() -> None:
     seen = rows([1.0] * N, [1.0] * N, done=1.0)
-    found = targets(network(0), network(1), seen, 2.0, 0.25, 0.9)
+    found = targets(network(0), network(1), seen, 2.0, 0.25, 0.9).joint
     assert float(found) == pytest.approx(float(seen.reward) + 2.0 * (0.25 - float(seen.cost)))
 
 
 @pytest.mark.parametrize("off", range(N))
 def test_with_credit_each_subscriber_learns_from_its_own_part_alone(off: int) -> None:
     online, target, seen = network(0), network(1), rows([1.0] * N, [1.0] * N)
-    before = own_targets(online, target, seen, 3.0, 0.9)
+    before = targets(online, target, seen, 3.0, 0.0, 0.9).own
     with torch.no_grad():
         sides = target.sides_of(seen.local_next)[0]
         best = online.sides_of(seen.local_next)[0].argmax(dim=1)
     wanted = seen.own_reward[0, off] - 3.0 * seen.own_cost[0, off] + 0.9 * sides[off, best[off]]
     assert float(before[0, off]) == pytest.approx(float(wanted), rel=1e-5)
     seen.own_cost[0, off] += 1.0
-    after = own_targets(online, target, seen, 3.0, 0.9)
+    after = targets(online, target, seen, 3.0, 0.0, 0.9).own
     assert (before - after)[0].tolist() == pytest.approx([3.0 * (n == off) for n in range(N)], abs=1e-5)
 
 
 def test_with_credit_a_masked_subscriber_receives_no_gradient_and_no_next_value() -> None:
     net, seen = network(), rows([1.0, 0.0, 1.0], [1.0, 1.0, 0.0])
-    own = own_targets(net, network(1), seen, 0.0, 0.9)
-    assert float(own[0, 2]) == pytest.approx(float(seen.own_reward[0, 2]))
-    own_loss_of(net, seen, torch.tensor([5.0]), own).backward()  # type: ignore[no-untyped-call]
+    wanted = targets(net, network(1), seen, 0.0, 0.0, 0.9)
+    assert float(wanted.own[0, 2]) == pytest.approx(float(seen.own_reward[0, 2]))
+    loss_of(net, seen, wanted, own=True).backward()  # type: ignore[no-untyped-call]
     grads = [value.grad for name, value in net.named_parameters() if name.startswith("sides")]
     assert all(grad is not None and grad[1].abs().sum() == 0.0 and grad[0].abs().sum() > 0.0 for grad in grads)
 
@@ -120,15 +120,15 @@ def test_with_credit_a_masked_subscriber_receives_no_gradient_and_no_next_value(
 def test_with_credit_the_clusters_part_still_learns_the_rest_of_the_joint_value() -> None:
     net, seen = network(), rows([1.0] * N, [1.0] * N)
     with torch.no_grad():
-        joint = net.joint(seen.cluster, seen.local, seen.actions, seen.mask)
         own = net.sides_of(seen.local).gather(2, seen.actions[:, :, None])[:, :, 0]
-        found = own_loss_of(net, seen, joint + 2.0, own)
+        joint = net.value(seen.cluster) + own.sum(dim=1)
+        found = loss_of(net, seen, Targets(joint + 2.0, own), own=True)
     assert float(found) == pytest.approx(4.0, rel=1e-4)
 
 
 def test_the_price_of_risk_is_that_of_now_not_of_when_it_was_met() -> None:
     seen = rows([1.0] * N, [1.0] * N, done=1.0)
-    cheap, dear = (float(targets(network(0), network(1), seen, price, 0.0, 0.9)) for price in (0.0, 10.0))
+    cheap, dear = (float(targets(network(0), network(1), seen, price, 0.0, 0.9).joint) for price in (0.0, 10.0))
     assert cheap - dear == pytest.approx(10.0 * float(seen.cost), rel=1e-5)
 
 

@@ -16,8 +16,6 @@ from simulator.oversubscription.usage import usage_of
 from trainer.oversubscription.configuration import VdnConfig
 
 Rates = Callable[[NDArray[np.float32]], NDArray[np.float64]]
-UNSAMPLED = 0.5
-"""From this assessed risk on a policy is called unsafe without sampling it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def judged_candidate(
     reserved, worst = 1.0 - float(np.mean(saved)), max(assessed)
     allowed, sampled = 1.0 - config.alpha, worst
     hopeless = best is not None and best.feasible and reserved >= best.reserved
-    if worst < UNSAMPLED and not hopeless:
+    if worst <= allowed and not hopeless:
         seeds = np.arange(seed, seed + config.evaluation_episodes)
         sampled = max(sample(placed, usage_of("gauss", scenario, placed.week), seeds).c_hot_r for placed in placements)
     feasible = max(sampled, worst) <= allowed

@@ -156,6 +156,10 @@ class Assessor:
         """Return the chance that the promise is broken at rates (N,) by subscriber, or (hours, N)."""
         return self._run(rates, self._by_hour, np.zeros((0, 0)))
 
+    def markov(self) -> float:
+        """Return Markov's bound on the chance that `c_hot_r` last returned: expected hot hours over those too many."""
+        return float(self._by_hour.sum()) / self.scenario.violation_hours
+
     def rejects(self) -> int:
         """Return the rejected VMs of the last run."""
         return int(self.copies.books["rejects"][0])

@@ -19,7 +19,8 @@ from simulator.oversubscription.weekly import Assessor
 from tests.oversubscription_simulator.cases import invented, small, write_folder
 from trainer.oversubscription.playing import Judged, judge
 from trainer.oversubscription.policies import Task, policy_of
-from trainer.oversubscription.policies.static import optimise
+from trainer.oversubscription.policies.scheduled import as_rates
+from trainer.oversubscription.policies.static import Rule, optimise
 
 INTERNAL, AZURE = scenario_of("internal_like"), scenario_of("azure_like")
 
@@ -111,6 +112,40 @@ def test_of_several_weeks_the_worst_has_to_be_safe() -> None:
     assert found.s_cores > 0.08
 
 
+def test_markovs_bound_is_too_strict_inside_and_cannot_be_kept_by_the_other_cluster() -> None:
+    """Reference: 48.4 % against 53.5 % internally, infeasible in the azure-like week (specification §8)."""
+    inside, outside = (Assessor(scenario, scenario.week("s0")) for scenario in (INTERNAL, AZURE))
+    strict = optimise([inside], 0.95, evaluations=400, rule=Rule(bound="markov"))
+    usual = optimise([inside], 0.95, evaluations=400)
+    assert strict.risk == pytest.approx(inside.assess(strict.rates).expected_hot_hours / 3.0)
+    assert strict.risk <= 0.05
+    assert inside.c_hot_r(strict.rates) < 0.01
+    assert strict.s_cores == pytest.approx(0.484, abs=0.02)
+    assert usual.s_cores > strict.s_cores + 0.02
+    assert optimise([outside], 0.95, evaluations=50, rule=Rule(bound="markov")).feasible is False
+
+
+@pytest.mark.parametrize("rule", [Rule(step=0.05), Rule(block_h=6)])
+def test_finer_rates_save_no_less_than_those_they_begin_from(rule: Rule) -> None:
+    assessor = Assessor(AZURE, AZURE.week("s0"))
+    coarse, fine = optimise([assessor], 0.95, evaluations=75), optimise([assessor], 0.95, evaluations=150, rule=rule)
+    assert fine.s_cores >= coarse.s_cores - 1e-12
+    assert fine.risk <= 0.05
+    assert np.allclose(fine.rates / 0.05, np.round(fine.rates / 0.05))
+    task = Task(AZURE, AZURE.week("s0"))
+    schedule = policy_of(as_rates(fine.rates)).plan(task).schedule
+    assert schedule is not None
+    placed = assessor.assess(schedule)
+    assert placed.c_hot_r == pytest.approx(fine.risk, abs=1e-12)
+    assert placed.placement.s_cores == pytest.approx(fine.s_cores, abs=1e-12)
+
+
+def test_rates_by_block_of_the_day_hold_from_midnight_on() -> None:
+    schedule = policy_of("rates:0.2;0.4;0.6;1").plan(Task(AZURE, AZURE.week("s0"))).schedule
+    assert schedule is not None
+    assert schedule[[0, 5, 6, 12, 18, 23, 24, 119], 3].tolist() == [0.2, 0.2, 0.4, 0.6, 1.0, 1.0, 0.2, 1.0]
+
+
 def test_without_safe_rates_nothing_is_oversold(tmp_path: Path) -> None:
     scenario, week = small(tmp_path, ["1,1,10,8,1,0,6,0"], delta_count=1, profile=["0,0,0.2,0.1", "1,0,0.9,0.1"])
     found = optimise([Assessor(scenario, week)], 0.95)
@@ -145,7 +180,20 @@ def test_knowing_each_vms_own_level_saves_machines_at_low_risk() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "grid", "grid:0", "grid:1.2", "grid:0.2,0.3", "rates:0.2,x", "ma:1", "none:2", "greedy", "model.onnx"),
+        *(
+            "",
+            "grid",
+            "grid:0",
+            "grid:1.2",
+            "grid:0.2,0.3",
+            "rates:0.2,x",
+            "rates:0.2;0.2,1",
+            "ma:1",
+            "none:2",
+            "greedy",
+            "model.onnx",
+        ),
+        *("rates:1;1;1;1;1", "static:bound=hope", "static:step=0.3", "static:block_h=5"),
         *("static:alpha=2", "static:cap=0", "static:evaluations=0.5", "static:speed=1", "shield:base=none,b=-1"),
         *("filter:base=none", "filter:posterior=perhaps", "filter:psi=1,posterior=true", "shield:base=nobody"),
     ],

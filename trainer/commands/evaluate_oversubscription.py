@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,10 @@ from agent.commands.options import JsonOption, examples, print_json
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from trainer.oversubscription.evaluation import Contender, Evaluation
+    from trainer.oversubscription.evaluation import Evaluation
+    from trainer.oversubscription.trials import Contender
 
+RESULTS = "results.jsonl"
 EPILOG = "\n\n".join(
     (
         "\n".join(
@@ -52,34 +54,49 @@ def oversubscription(
     unseen: Annotated[int, typer.Option(min=0, help="Weeks of requests drawn anew.")] = 4,
     persistent: Annotated[int, typer.Option(min=1, help="Weeks of VMs that keep their level.")] = 60,
     evaluations: Annotated[int, typer.Option(min=1, help="Weeks assessed by each search.")] = 1_500,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="VM-days of yours to hold predicted risk to; repeatable."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the results in --out.")] = False,
     short: Annotated[bool, typer.Option("--short", help="Little of everything, to see that it runs.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play policies on a cluster's weeks and on redrawn ones, and hold them to the acceptance figures.
 
-    The same options give the same figures. Misses stand first.
+    The same options give the same figures. Misses stand first. With --out each result is kept as soon as it is there:
+    after an interruption --resume goes on, and makes anew only what other options or another program ask for.
     """
     from simulator.oversubscription.scenario import scenario_of
     from trainer.commands.simulate_oversubscription import _progress
     from trainer.oversubscription.criteria import checks_of
-    from trainer.oversubscription.evaluation import Extent, evaluate
+    from trainer.oversubscription.evaluation import evaluate
+    from trainer.oversubscription.kept import Kept
     from trainer.oversubscription.report import write
+    from trainer.oversubscription.trials import Extent
 
     if start not in ("cold", "warm", "both"):
         raise BadInput("--start", start, "choose cold, warm or both")
     if out is not None and out.exists() and not out.is_dir():
         raise BadInput("--out", str(out), "name a folder")
+    if resume and out is None:
+        raise BadInput("--resume", "without --out", "name the folder to go on with")
+    for path in measured or ():
+        if not path.is_file():
+            raise BadInput("--measured", str(path), "name a file of VM-days")
     cluster = scenario_of(scenario)
     extra, folders = _extra(policies or [], runs or [])
     extent = (
-        Extent(episodes=60, long_episodes=60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60)
+        Extent(60, 60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60, left_out=False)
         if short
         else Extent(episodes, long_episodes, unseen, 1, persistent, 16, evaluations)
     )
     starts = ("cold", "warm") if start == "both" else (start,)
     with _progress(as_json) as (said, _):
-        found = [evaluate(cluster, one, extra, extent=extent, told=said) for one in starts]
+        kept = Kept(None if out is None else out / RESULTS, resume=resume)
+        options: dict[str, Any] = {"extent": extent, "measured": measured or (), "kept": kept, "told": said}
+        found = [evaluate(cluster, one, extra, **options) for one in starts]
     files = [] if out is None else write(out, found, cluster, folders)
     if as_json:
         data = [done.as_data() | {"checks": [check.as_data() for check in checks_of(done)]} for done in found]
@@ -89,8 +106,8 @@ def oversubscription(
 
 
 def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[str, list[Path]]]:
-    from trainer.oversubscription.evaluation import Contender
     from trainer.oversubscription.runs import SUMMARY_FILE
+    from trainer.oversubscription.trials import Contender
 
     texts: dict[str, list[str]] = {}
     folders: dict[str, list[Path]] = {}

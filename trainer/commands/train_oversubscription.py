@@ -39,7 +39,7 @@ EPILOG = "\n\n".join(
         ),
         examples(
             "trimtab train oversubscription --scenario azure_like",
-            "trimtab train oversubscription --scenario FOLDER --start warm --shield 0.003",
+            "trimtab train oversubscription --scenario FOLDER --start warm --shield auto",
             "trimtab train oversubscription --method vdn --preset robust --seeds 0-2",
             "trimtab train oversubscription --method vdn --set gamma=0.95 --resume",
         ),
@@ -62,8 +62,8 @@ def oversubscription(
         float | None, typer.Option(metavar="SHARE", help="calibrated: largest risk of a known week.")
     ] = None,
     shield: Annotated[
-        float | None,
-        typer.Option(metavar="HOURS", help="calibrated: raise rates above so many hot hours a machine and day."),
+        str | None,
+        typer.Option(metavar="HOURS|auto", help="calibrated: raise rates above so many hot hours a machine and day."),
     ] = None,
     evaluations: Annotated[int, typer.Option(min=1, help="Weeks assessed by a search.")] = 4_000,
     preset: Annotated[str, typer.Option(metavar="NAME", help="vdn: paper or robust.")] = "robust",
@@ -107,7 +107,7 @@ def oversubscription(
         return
     options = {"start": start, "alpha": alpha, "evaluations": evaluations, "seed": seed}
     place.mkdir(parents=True, exist_ok=True)
-    data = _search(cluster, method, chosen, options, cap, shield, place / "rates.json", quiet=as_json)
+    data = _search(cluster, method, chosen, options, cap, _shield(shield), place / "rates.json", quiet=as_json)
     if as_json:
         print_json(data | {"file": str(place / "rates.json")})
     else:
@@ -116,13 +116,24 @@ def oversubscription(
         raise typer.Exit(1)
 
 
+def _shield(text: str | None) -> float | str | None:
+    from trainer.oversubscription.calibration import AUTO
+
+    try:
+        return text if text in (None, AUTO) else float(text)
+    except ValueError:
+        raise BadInput(
+            "--shield", text, "give expected hot hours of a machine and day, such as 0.01, or auto"
+        ) from None
+
+
 def _search(
     cluster: Scenario,
     method: str,
     weeks: tuple[str, ...],
     options: dict[str, Any],
     cap: float | None,
-    shield: float | None,
+    shield: float | str | None,
     path: Path,
     *,
     quiet: bool,
@@ -148,7 +159,7 @@ def _search(
         actions=cluster.actions,
         subscribers=tuple(str(n) for n in range(cluster.subscribers)),
         rates=tuple(found.rates.tolist()),
-        guard=guard_data(shield),
+        guard=guard_data(found.budget),
         calibration={"method": method, "seed": options["seed"], **found.facts},
         packages=package_versions(),
     )

@@ -17,7 +17,8 @@ from simulator.oversubscription.sampling import sample
 from simulator.oversubscription.scenario import Scenario
 from simulator.oversubscription.usage import usage_of
 from simulator.oversubscription.weekly import Assessor
-from trainer.oversubscription.policies.static import EVALUATIONS, optimise
+from trainer.oversubscription.policies.static import EVALUATIONS, TAIL, Rule, optimise
+from trainer.oversubscription.shielding import fit_shield
 from trainer.oversubscription.unseen import CALIBRATION, arrivals_of, unseen_week
 
 Floats = NDArray[np.float64]
@@ -27,6 +28,7 @@ TIGHTENED = 0.6
 """The search may take up this share of the allowed risk on the worst known week."""
 LOOSENED = 3.0
 """What a shield stands on may break the promise so many times as often: risk that is left for it to take away."""
+AUTO = "auto"
 HELD_OUT_WEEKS, HELD_OUT_EPISODES = 4, 300
 FIRST_EPISODE = 2_000_000_011
 
@@ -38,6 +40,8 @@ class Calibrated:
     rates: Floats
     feasible: bool
     facts: dict[str, Any]
+    budget: float | None = None
+    """Of the shield before the rates, None for none."""
 
 
 def calibrate(
@@ -48,7 +52,7 @@ def calibrate(
     weeks: Sequence[str] = (),
     cap: float | None = None,
     evaluations: int = EVALUATIONS,
-    shield: float | None = None,
+    shield: float | str | None = None,
     seed: int = 0,
     told: Told = lambda _: None,
 ) -> Calibrated:
@@ -56,24 +60,33 @@ def calibrate(
 
     Known weeks are all of the scenario's unless some are named. cap: largest risk of any of them, a share TIGHTENED of
     1 - alpha when None. shield: expected hot hours of a machine and day from which a request's rate is raised; the
-    rates below it may then be looser, LOOSENED times 1 - alpha, as the shield takes the rest. While the upper bound on
-    the share of bad weeks among HELD_OUT_WEEKS redrawn ones is above 1 - alpha, the subscriber whose step takes most
-    risk away goes one level up.
+    rates below it may then be looser, LOOSENED times 1 - alpha, as the shield takes the rest. "auto" looks for rates
+    and budget together, and holds both to the cap. While the upper bound on the share of bad weeks among
+    HELD_OUT_WEEKS redrawn ones is above 1 - alpha, the subscriber whose step takes most risk away goes one level up.
     """
     if not 0.0 < alpha < 1.0:
         raise BadInput("alpha", alpha, "give a required probability between 0 and 1, such as 0.95")
     names = tuple(weeks) or scenario.weeks
-    share = TIGHTENED if shield is None else LOOSENED
+    read = [scenario.week(name) for name in names]
+    share = LOOSENED if isinstance(shield, float) else TIGHTENED
     limit = share * (1.0 - alpha) if cap is None else cap
-    guard = None if shield is None else guard_of(scenario, "shield", shield)
     told(f"searching on {', '.join(names)}")
-    bare = [Assessor(scenario, scenario.week(name), start) for name in names]
-    found = optimise(bare, alpha, cap=limit, evaluations=evaluations, seed=seed, told=told)
-    known = bare if guard is None else [Assessor(scenario, one.week, start, guard=guard) for one in bare]
+    rates, spent, feasible, budget = np.ones(scenario.subscribers), 0, False, None
+    if shield == AUTO:
+        chosen = fit_shield(scenario, read, start, alpha, cap=limit, evaluations=evaluations, seed=seed, told=told)
+        if chosen is not None:
+            rates, spent, feasible, budget = chosen.rates, chosen.evaluations, True, chosen.budget
+    else:
+        bare = [Assessor(scenario, week, start) for week in read]
+        found = optimise(bare, alpha, cap=limit, evaluations=evaluations, seed=seed, told=told)
+        rates, spent, feasible = found.rates, found.evaluations, found.feasible
+        budget = None if shield is None else float(shield)
+    guard = None if budget is None else guard_of(scenario, "shield", budget)
+    known = [Assessor(scenario, week, start, guard=guard) for week in read]
     arrivals = arrivals_of(scenario, names)
     fresh = [unseen_week(arrivals, seed * HELD_OUT_WEEKS + i, CALIBRATION) for i in range(HELD_OUT_WEEKS)]
     held = [Assessor(scenario, week, start, guard=guard) for week in fresh]
-    rates, raised = found.rates, 0
+    raised = 0
     while True:
         told(f"holding to {HELD_OUT_WEEKS} redrawn weeks, {raised} rates raised")
         bad = [_bad_weeks(assessor, rates) for assessor in held]
@@ -86,7 +99,7 @@ def calibrate(
     facts = {
         "weeks": list(names),
         "cap": limit,
-        "evaluations": found.evaluations,
+        "evaluations": spent,
         "c_hot_r_assessed": by_week,
         "s_cores": {name: _saved(assessor, rates) for name, assessor in zip(names, known, strict=True)},
         "held_out": {
@@ -98,22 +111,34 @@ def calibrate(
         },
         "raised": raised,
     }
-    safe = found.feasible and upper <= 1.0 - alpha and max(by_week.values()) <= 1.0 - alpha
-    return Calibrated(rates, bool(safe), facts)
+    safe = feasible and upper <= 1.0 - alpha and max(by_week.values()) <= 1.0 - alpha
+    return Calibrated(rates, bool(safe), facts, budget)
 
 
 def fit_static(
-    scenario: Scenario, week: str, *, start: str, alpha: float, evaluations: int, seed: int, told: Told
+    scenario: Scenario,
+    week: str,
+    *,
+    start: str,
+    alpha: float,
+    evaluations: int,
+    seed: int,
+    rule: Rule = TAIL,
+    rho: float = 0.0,
+    told: Told,
 ) -> Calibrated:
-    """Return the constant rates that save most on one week at risk 1 - alpha: the published protocol, no reserve."""
-    assessor = Assessor(scenario, scenario.week(week), start)
-    found = optimise([assessor], alpha, evaluations=evaluations, seed=seed, told=told)
+    """Return the rates that save most on one week at risk 1 - alpha: the published protocol, no reserve.
+
+    rho: correlation among the VMs of a subscriber that the risk reckons with (§12.8).
+    """
+    assessor = Assessor(scenario, scenario.week(week), start, rho=rho)
+    found = optimise([assessor], alpha, evaluations=evaluations, seed=seed, rule=rule, told=told)
     facts = {
         "weeks": [week],
         "cap": 1.0 - alpha,
         "evaluations": found.evaluations,
         "c_hot_r_assessed": {week: found.risk},
-        "s_cores": {week: _saved(assessor, found.rates)},
+        "s_cores": {week: found.s_cores},
     }
     return Calibrated(found.rates, found.feasible, facts)
 

@@ -12,7 +12,8 @@ from domain.rules.oversubscription.usage import moments_of
 from simulator.oversubscription.scenario import Scenario
 from trainer.drawing import INK, SOFT
 from trainer.evaluation.figures import POLICIES, svg
-from trainer.oversubscription.evaluation import OWN, UNSEEN, Evaluation
+from trainer.oversubscription.evaluation import Evaluation
+from trainer.oversubscription.trials import OWN, UNSEEN
 from trainer.progress import CURVE_FILE, column, read_curve
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ def cases(done: Evaluation, scenario: Scenario) -> str:
     mean = moments_of(scenario.mu, scenario.sd)[0]
     week = scenario.week(scenario.weeks[0])
     stay = [float((week.departure - week.arrival)[week.subscriber == n].mean()) for n in range(scenario.subscribers)]
-    shared = np.corrcoef(mean) + np.eye(scenario.subscribers) * 9.0
+    apart = mean - mean.mean(axis=1, keepdims=True)
+    length = np.maximum(np.linalg.norm(apart, axis=1), 1e-12)
+    # By cosine: a subscriber whose usage never changes goes along with nobody, and stands apart from nobody.
+    shared = apart @ apart.T / np.outer(length, length) + np.eye(scenario.subscribers) * 9.0
     first, second = np.unravel_index(int(shared.argmin()), shared.shape) if scenario.subscribers > 1 else (0, 0)
     hours = np.arange(scenario.hours)
     labels = [label for label in done.schedules if label != "MA"][:4]
@@ -89,8 +93,20 @@ def risk(done: Evaluation) -> str:
 
     def draw(figure: Figure) -> None:
         panel = figure.subplots()
-        for unseen, colour, label in ((0.0, SOFT, "own week"), (1.0, POLICIES[0], "unseen weeks")):
-            points = [point for point in done.points if point["unseen"] == unseen]
+        shown = [
+            (colour, label, [point for point in done.points if point["unseen"] is unseen])
+            for unseen, colour, label in ((False, SOFT, "own week"), (True, POLICIES[0], "unseen weeks"))
+        ]
+        files = dict.fromkeys(point["file"] for point in done.measured)
+        shown += [
+            (
+                POLICIES[1 + at % (len(POLICIES) - 1)],
+                f"usage of {name}",
+                [point for point in done.measured if point["file"] == name],
+            )
+            for at, name in enumerate(files)
+        ]
+        for colour, label, points in shown:
             x, y = [p["predicted"] for p in points], [p["realised"] for p in points]
             panel.scatter(x, y, color=colour, s=18, label=label)
         panel.plot([0, 1], [0, 1], color=INK, lw=0.8)
@@ -99,7 +115,7 @@ def risk(done: Evaluation) -> str:
         panel.set_xlim(0, 0.6)
         panel.set_ylim(0, 0.6)
         panel.set_xlabel("predicted share of weeks with too many hot hours")
-        panel.set_ylabel(f"realised in {done.extent.episodes}")
+        panel.set_ylabel(f"realised in {done.extent.long_episodes:,}")
         panel.legend(loc="upper left")
         panel.tick_params(length=0)
 

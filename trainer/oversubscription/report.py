@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from trainer.evaluation.page import Plot
 from trainer.evaluation.style import SHEET
 from trainer.oversubscription import drawings
 from trainer.oversubscription.criteria import checks_of
-from trainer.oversubscription.evaluation import ALPHAS, OWN, PERSISTENT, SHIFTED, UNSEEN, Evaluation, Row
+from trainer.oversubscription.evaluation import ALPHAS, Evaluation
 from trainer.oversubscription.published import TABLES, Published
+from trainer.oversubscription.trials import CORRELATED, LEFT_OUT, OWN, PERSISTENT, SHIFTED, UNSEEN, Row
 
 PAGE, SUMMARY = "report.html", "summary.json"
 
@@ -39,12 +41,24 @@ def write(
     files = [folder / PAGE, folder / SUMMARY]
     files[0].write_text(page(found, plots), encoding="utf-8", newline="\n")
     data = [done.as_data() | {"checks": [check.as_data() for check in checks_of(done)]} for done in found]
-    files[1].write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8", newline="\n")
+    files[1].write_text(_numbers(data), encoding="utf-8", newline="\n")
     for key, named in plots.items():
         for name, plot in named.items():
             files.append(folder / f"{key}-{name}.svg")
             files[-1].write_text(plot.svg, encoding="utf-8", newline="\n")
     return files
+
+
+def _numbers(data: Sequence[Mapping[str, Any]]) -> str:
+    """Return JSON with a line for each row, so that two evaluations can be compared line by line."""
+
+    def lines(value: Any) -> str:
+        if isinstance(value, list):
+            return "[\n" + ",\n".join(json.dumps(item, allow_nan=False) for item in value) + "\n]"
+        return json.dumps(value, allow_nan=False)
+
+    blocks = (",\n".join(f'"{name}": {lines(value)}' for name, value in one.items()) for one in data)
+    return "[\n" + ",\n".join(f"{{\n{block}\n}}" for block in blocks) + "\n]\n"
 
 
 def plots_of(done: Evaluation, scenario: Scenario) -> dict[str, Plot]:
@@ -73,7 +87,9 @@ def page(found: Sequence[Evaluation], plots: Mapping[str, Mapping[str, Plot]]) -
             _checks(done),
             _own(done),
             _over_weeks(done, UNSEEN, "Unseen weeks"),
+            _over_weeks(done, LEFT_OUT, "The packaged weeks in turn, by what was fitted on the others alone"),
             _over_weeks(done, SHIFTED, "Shifted profiles"),
+            _over_weeks(done, CORRELATED, "VMs of a subscriber that move together"),
         ]
         parts += [_over_weeks(done, PERSISTENT, "VMs that keep a level of their own (psi 0.85)")]
         parts += [_drawn(f"{done.start}-{name}", plot) for name, plot in plots[done.start].items()]

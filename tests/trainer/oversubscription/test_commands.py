@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from trainer.oversubscription.criteria import checks_of
-from trainer.oversubscription.evaluation import OWN, UNSEEN, Evaluation, Extent, Row
+from trainer.oversubscription.evaluation import Evaluation
+from trainer.oversubscription.trials import LEFT_OUT, OWN, SHIFTED, UNSEEN, Extent, Row
 
 RUN = CliRunner()
 
@@ -67,6 +69,9 @@ def test_a_learned_policy_is_written_played_and_not_trained_over(tmp_path: Path)
     [
         ("train", "oversubscription", "--method", "guess"),
         ("train", "oversubscription", "--alpha", "1"),
+        ("train", "oversubscription", "--shield", "strong"),
+        ("evaluate", "oversubscription", "--resume"),
+        ("evaluate", "oversubscription", "--measured", "nowhere.parquet"),
         ("train", "oversubscription", "--method", "vdn", "--set", "gama=1"),
         ("evaluate", "oversubscription", "--start", "hot"),
         ("evaluate", "oversubscription", "--policies", "rates.json"),
@@ -97,7 +102,7 @@ def evaluation(**changes: list[Row]) -> Evaluation:
     ]
     kept = [one for one in rows if one["label"] not in changes]
     rows = [*kept, *(one for own in changes.values() for one in own)]
-    points = [{"predicted": 0.1, "realised": 0.12, "unseen": 1.0}]
+    points = [{"predicted": 0.1, "realised": 0.12, "unseen": True}]
     return Evaluation("internal_like", "cold", rows, points, {}, Extent())
 
 
@@ -118,6 +123,20 @@ def test_each_figure_that_falls_short_is_a_miss() -> None:
     assert missed(evaluation(**{"static 0.95": [row("static 0.95", s_cores=0.51)]})) == ["B3"]
     assert missed(evaluation(**{"static 0.85": [row("static 0.85", s_cores=0.55, c_hot_r=0.16)]})) == ["B4"]
     assert missed(evaluation(MA=[row("MA", s_cores=0.45, c_hot_r=0.06)])) == ["B1"]
+
+
+def test_left_out_weeks_shifted_profiles_and_measured_usage_are_held_to_their_limits() -> None:
+    left = [row("shielded 0.95", LEFT_OUT, s_cores=0.53, c_hot_r=risk) for risk in (0.01, 0.02)]
+    assert missed(evaluation(**{"shielded 0.95": left})) == []
+    left[1]["c_hot_r"] = 0.11
+    assert missed(evaluation(**{"shielded 0.95": left})) == ["B5"]
+    average = [row("MA", s_cores=0.45), row("MA", SHIFTED, s_cores=0.40)]
+    anew = [row("shielded anew", SHIFTED, s_cores=0.43)]
+    assert missed(evaluation(MA=average, **{"shielded anew": anew})) == []
+    anew[0]["s_cores"] = 0.41
+    assert missed(evaluation(MA=average, **{"shielded anew": anew})) == ["B5"]
+    measured = [{"file": "days.csv", "predicted": 0.1, "realised": 0.16}]
+    assert missed(replace(evaluation(), measured=measured)) == ["B7"]
 
 
 def test_misses_stand_first() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from domain.errors import BadInput
+from simulator.oversubscription.guard import guard_of
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
@@ -20,6 +22,7 @@ from trainer.oversubscription.model_file import export, read_model
 from trainer.oversubscription.playing import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.rates_file import SHIPPED, RatesFile, read_rates, shipped_rates, write_rates
+from trainer.oversubscription.shielding import BUDGETS
 from trainer.oversubscription.unseen import CALIBRATION, EVALUATION, arrivals_of, shifted, unseen_week
 from trainer.vdn import Learner
 from trainer.vdn_values import network_of
@@ -151,6 +154,21 @@ def test_rates_that_redrawn_weeks_refuse_are_raised() -> None:
     loose = calibrate(scenario, start="cold", alpha=0.95, weeks=("s0",), evaluations=150, cap=0.9)
     assert loose.facts["raised"] >= 1
     assert loose.facts["held_out"]["c_hot_r_upper_95"] <= 0.05
+
+
+def test_a_shield_is_fitted_with_its_base_and_holds_what_the_base_alone_would_break() -> None:
+    scenario = scenario_of("internal_like")
+    weeks = ("s0", "s21")
+    options: dict[str, Any] = {"start": "warm", "alpha": 0.95, "weeks": weeks, "evaluations": 90}
+    found = calibrate(scenario, shield="auto", **options)
+    assert found.budget in BUDGETS
+    assert found.feasible
+    guard = guard_of(scenario, "shield", found.budget)
+    risks = [Assessor(scenario, scenario.week(name), "warm", guard=guard).c_hot_r(found.rates) for name in weeks]
+    assert risks == pytest.approx([found.facts["c_hot_r_assessed"][name] for name in weeks])
+    assert max(risks) <= 0.03
+    bare = [Assessor(scenario, scenario.week(name), "warm").c_hot_r(found.rates) for name in weeks]
+    assert max(bare) > max(risks)
 
 
 def test_networks_begin_as_their_seed_says() -> None:

@@ -6,24 +6,25 @@ import math
 from pathlib import Path
 
 from domain.errors import BadInput
+from domain.rules.oversubscription.usage import HOURS
 from trainer.oversubscription.policies.base import OversubscriptionPolicy
 from trainer.oversubscription.policies.guarded import Guarded
 from trainer.oversubscription.policies.scheduled import FixedRates, MovingAverage, SupervisedRates
-from trainer.oversubscription.policies.static import EVALUATIONS, StaticOptimum
+from trainer.oversubscription.policies.static import EVALUATIONS, Rule, StaticOptimum
 
 FORMS = (
     "none",
     "grid:RATE",
-    "rates:RATE,RATE,...",
+    "rates:RATE,RATE,... (; between blocks of the day)",
     "ma",
     "sl",
-    "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=",
+    "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=,bound=tail|markov,step=,block_h=",
     "shield:base=POLICY,b=,posterior=,psi=,rho=",
     "filter:rate=,b=,posterior=,psi=,rho=",
     "FILE.json or FILE.onnx of `trimtab train oversubscription`",
 )
 """The texts there are, for help and messages."""
-_STATIC = ("alpha", "weeks", "cap", "evaluations")
+_STATIC = ("alpha", "weeks", "cap", "evaluations", "bound", "step", "block_h")
 _GUARD = ("b", "posterior", "psi", "rho")
 
 
@@ -37,13 +38,13 @@ def policy_of(text: str) -> OversubscriptionPolicy:
     name, _, rest = text.partition(":")
     if name == "none":
         _settings(text, rest, ())
-        return FixedRates(text, (1.0,))
+        return FixedRates(text, ((1.0,),))
     if name in ("ma", "sl"):
         _settings(text, rest, ())
         return MovingAverage() if name == "ma" else SupervisedRates()
     if name in ("grid", "rates"):
-        rates = tuple(_number(text, "rate", part) for part in rest.split(","))
-        if name == "grid" and len(rates) != 1:
+        rates = tuple(tuple(_number(text, "rate", part) for part in block.split(",")) for block in rest.split(";"))
+        if name == "grid" and (len(rates) != 1 or len(rates[0]) != 1):
             raise BadInput("policy", text, "give grid one rate; rates takes one for each subscriber")
         return FixedRates(text, rates)
     if name == "static":
@@ -86,7 +87,8 @@ def _static(text: str, given: dict[str, str]) -> StaticOptimum:
         if value is not None and not 0.0 < value < 1.0:
             raise BadInput("policy", text, f"give {setting} as a probability between 0 and 1")
     weeks = tuple(filter(None, given.get("weeks", "").split("+")))
-    return StaticOptimum(text, alpha, weeks, cap, int(evaluations))
+    rule = Rule(given.get("bound", "tail"), number("step"), int(number("block_h") or HOURS))
+    return StaticOptimum(text, alpha, weeks, cap, int(evaluations), rule)
 
 
 def _settings(text: str, rest: str, known: tuple[str, ...]) -> dict[str, str]:

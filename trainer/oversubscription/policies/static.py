@@ -1,15 +1,19 @@
-"""The best constant rate of each subscriber: a multi-start search on the analytic risk engine (§12.1, §12.5)."""
+"""The best constant rate of each subscriber: a multi-start search on the analytic risk engine (§12.1, §12.5, §12.7)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from domain.errors import BadInput
+from domain.rules.oversubscription.usage import HOURS
+from simulator.oversubscription.scenario import Scenario
 from simulator.oversubscription.weekly import Assessor
 from trainer.oversubscription.policies.base import Floats, Plan, Task
+from trainer.oversubscription.policies.scheduled import hourly
 
 EVALUATIONS = 4_000
 """Assessments of one search."""
@@ -18,10 +22,40 @@ Levels = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """What is searched: by which measure of risk, among which levels, and how often a day rates may change."""
+
+    bound: str = "tail"
+    """tail: the chance of too many hot hours; markov: their expected number over that many, as published (§12.2)."""
+    step: float | None = None
+    """Levels are its multiples up to 1; those of the scenario when None."""
+    block_h: int = HOURS
+    """Hours of the day, from midnight on, over which a rate stays."""
+
+    def __post_init__(self) -> None:
+        if self.bound not in ("tail", "markov"):
+            raise BadInput("bound", self.bound, "choose tail or markov")
+        if self.step is not None and not (0.01 <= self.step <= 0.5 and abs(1.0 / self.step % 1.0) < 1e-9):
+            raise BadInput("step", self.step, "give a part of 1 from 0.01 to 0.5, such as 0.05")
+        if self.block_h < 1 or HOURS % self.block_h:
+            raise BadInput("block_h", self.block_h, "give hours that divide a day, such as 6")
+
+    def levels(self, scenario: Scenario) -> Floats:
+        """Return the levels that a rate can have, rising, 1 included."""
+        if self.step is None:
+            return np.array(scenario.actions)
+        return np.arange(1.0, round(1.0 / self.step) + 1.0) * self.step
+
+
+TAIL = Rule()
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found: rates (N,), the saved share of the cores, the worst risk, and what it took."""
+    """What a search found: rates, the saved share of the cores, the worst risk, and what it took."""
 
     rates: Floats
+    """(N,), or (blocks of the day, N) where a rule has several."""
     s_cores: float
     risk: float
     evaluations: int
@@ -31,17 +65,25 @@ class Found:
 @dataclass(slots=True)
 class _Search:
     assessors: Sequence[Assessor]
+    rule: Rule
     actions: Floats
     shares: Floats
-    """Share of the requested cores by subscriber."""
+    """Share of the requested cores by block of the day and subscriber, flat."""
     cap: float
     known: dict[Levels, float] = field(default_factory=dict)
 
+    def rates(self, levels: Levels) -> Floats:
+        found: Floats = self.actions[list(levels)]
+        return found if self.rule.block_h == HOURS else found.reshape(HOURS // self.rule.block_h, -1)
+
     def risk(self, levels: Levels) -> float:
         if levels not in self.known:
-            worst, rates = 0.0, self.actions[list(levels)]
+            scenario, worst = self.assessors[0].scenario, 0.0
+            rates = hourly(self.rates(levels), scenario.hours, scenario.subscribers)
             for assessor in self.assessors:
-                worst = max(worst, 1.0 if worst > self.cap else assessor.c_hot_r(rates))
+                if worst <= self.cap:
+                    tail = assessor.c_hot_r(rates)
+                    worst = max(worst, tail if self.rule.bound == "tail" else assessor.markov())
                 # A week with rejected requests is no week that anybody wants.
                 worst = 1.0 if assessor.rejects() else worst
             self.known[levels] = worst
@@ -58,6 +100,7 @@ def optimise(
     cap: float | None = None,
     evaluations: int = EVALUATIONS,
     seed: int = 0,
+    rule: Rule = TAIL,
     told: Callable[[str], None] = lambda _: None,
 ) -> Found:
     """Return the constant rates that save most cores with the risk of every given week at most 1 - alpha, or `cap`.
@@ -69,22 +112,35 @@ def optimise(
     if not 0.0 < alpha < 1.0:
         raise BadInput("alpha", alpha, "give a required probability between 0 and 1, such as 0.95")
     scenario = assessors[0].scenario
-    shares = np.zeros(scenario.subscribers)
+    blocks = HOURS // rule.block_h
+    shares = np.zeros((blocks, scenario.subscribers))
     for assessor in assessors:
         week = assessor.week
-        np.add.at(shares, week.subscriber[week.warm :], week.cores[week.warm :])
+        asked = slice(week.warm, None)
+        at = week.arrival[asked] % HOURS // rule.block_h
+        np.add.at(shares, (at, week.subscriber[asked]), week.cores[asked])
     shares /= max(float(shares.sum()), 1e-12)
-    search = _Search(assessors, np.array(scenario.actions), shares, 1.0 - alpha if cap is None else cap)
+    actions = rule.levels(scenario)
+    search = _Search(assessors, rule, actions, shares.ravel(), 1.0 - alpha if cap is None else cap)
     draws = np.random.default_rng(seed)
-    top = len(scenario.actions) - 1
-    safest: Levels = (top,) * scenario.subscribers
+    top = len(actions) - 1
+    safest: Levels = (top,) * shares.size
     if search.risk(safest) > search.cap:
-        return Found(search.actions[list(safest)], 0.0, search.risk(safest), len(search.known), False)
-    best, start = safest, safest
-    for level in range(top):
-        if search.risk((level,) * scenario.subscribers) <= search.cap:
-            start = (level,) * scenario.subscribers
-            break
+        return Found(search.rates(safest), 0.0, search.risk(safest), len(search.known), False)
+    best, start, spent = safest, safest, 0
+    if blocks > 1 or rule.step is not None:
+        # What may change more often, or in finer steps, begins where a rate for all day among the usual levels ended.
+        given: dict[str, Any] = {"cap": cap, "evaluations": evaluations // 2, "seed": seed, "told": told}
+        coarse = optimise(assessors, alpha, rule=replace(rule, step=None, block_h=HOURS), **given)
+        spent = coarse.evaluations
+        nearest = tuple(int(np.searchsorted(actions, rate - 1e-9)) for rate in coarse.rates.tolist())
+        best = start = nearest * blocks if search.risk(nearest * blocks) <= search.cap else safest
+    else:
+        for level in range(top):
+            if search.risk((level,) * shares.size) <= search.cap:
+                start = (level,) * shares.size
+                break
+    evaluations -= spent
     idle = 0
     while len(search.known) < evaluations and idle < IDLE_ROUNDS:
         before = len(search.known)
@@ -97,7 +153,8 @@ def optimise(
         start = _scattered(search, safest, draws) if anew else shaken
         # A few subscribers have few rates: the search is over when nothing new comes up.
         idle = idle + 1 if len(search.known) == before else 0
-    return Found(search.actions[list(best)], 1.0 - search.reserved(best), search.risk(best), len(search.known), True)
+    saved, taken = 1.0 - search.reserved(best), spent + len(search.known)
+    return Found(search.rates(best), saved, search.risk(best), taken, True)
 
 
 def _shaken(levels: Levels, top: int, draws: np.random.Generator) -> Levels:
@@ -183,6 +240,7 @@ class StaticOptimum:
     cap: float | None = None
     """Largest allowed risk of any of them, 1 - alpha when None."""
     evaluations: int = EVALUATIONS
+    rule: Rule = TAIL
 
     def search(self, task: Task) -> Found:
         """Return what the search finds for a task."""
@@ -190,9 +248,9 @@ class StaticOptimum:
         weeks = [scenario.week(name) for name in self.weeks] or [task.week]
         assessors = [Assessor(scenario, week, task.start) for week in weeks]
         alpha = task.alpha if self.alpha is None else self.alpha
-        return optimise(assessors, alpha, cap=self.cap, evaluations=self.evaluations, told=task.told)
+        limits: dict[str, Any] = {"cap": self.cap, "evaluations": self.evaluations, "rule": self.rule}
+        return optimise(assessors, alpha, told=task.told, **limits)
 
     def plan(self, task: Task) -> Plan:
         """Return the rates that the search finds, for every hour."""
-        rates = self.search(task).rates
-        return Plan(np.broadcast_to(rates, (task.scenario.hours, rates.size)).copy())
+        return Plan(hourly(self.search(task).rates, task.scenario.hours, task.scenario.subscribers))

@@ -1,0 +1,143 @@
+"""One policy on one week, as a row of an evaluation; kept, so that a long evaluation goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.oversubscription.scenario import Scenario, Week
+from trainer.oversubscription.calibration import Calibrated
+from trainer.oversubscription.kept import Kept
+from trainer.oversubscription.playing import judge
+from trainer.oversubscription.policies import Task, policy_of
+from trainer.oversubscription.policies.scheduled import as_rates
+from trainer.oversubscription.rates_file import scenario_sha256
+
+Floats = NDArray[np.float64]
+Row = dict[str, Any]
+Told = Callable[[str], None]
+
+SEED = 4_000_000_007
+"""First episode of every evaluation; training, selection and calibration use others."""
+OWN, UNSEEN, SHIFTED, PERSISTENT, LEFT_OUT, CORRELATED = (
+    *("own", "unseen", "shifted", "persistent", "left out", "correlated"),
+)
+_FIGURES = (
+    *("week", "usage", "episodes", "s_cores", "s_core_hours", "pm_hot_r", "c_hot_r", "c_hot_r_upper_95"),
+    *("c_hot_r_analytic", "mean_hot_hours", "expected_hot_hours_analytic", "mean_hot_machine_hours", "hot_severity"),
+    *("peak_machines", "rejects", "raised", "unsafe"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy under a name; several texts are seeds of one method."""
+
+    label: str
+    texts: tuple[str, ...]
+    alpha: float = 0.95
+    single_week: bool = False
+    """Whether it is shown on its own week alone, as its promise is looser."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is played."""
+
+    episodes: int = 300
+    long_episodes: int = 2_000
+    """On the own week, for what promises 0.95."""
+    unseen: int = 4
+    shifted: int = 1
+    persistent: int = 60
+    points: int = 16
+    """Rates whose predicted and realised risk are compared, on long_episodes each."""
+    evaluations: int = 1_500
+    """Weeks assessed by each search."""
+    left_out: bool = True
+    """Whether rates fitted on all weeks but one meet that one, each in turn."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trials:
+    """Where policies are tried: a scenario and start, how much, and what is kept of it."""
+
+    scenario: Scenario
+    start: str
+    extent: Extent = field(default_factory=Extent)
+    kept: Kept = field(default_factory=lambda: Kept(None))
+    told: Told = lambda _: None
+
+    def row(
+        self,
+        contender: Contender,
+        week: Week,
+        kind: str,
+        episodes: int,
+        *,
+        at: int = 0,
+        usage: str = "gauss",
+        short: int | None = None,
+    ) -> Row:
+        """Return a contender's figures on a week; short: c_hot_r_short is over so many episodes. Raises BadInput."""
+        text = contender.texts[at]
+        facts = {
+            "policy": content_of(text),
+            "alpha": contender.alpha,
+            "usage": content_of(usage),
+            "episodes": episodes,
+            "short": short,
+        }
+
+        def play() -> Row:
+            self.told(f"{contender.label} on {week.name}")
+            task = Task(self.scenario, week, self.start, contender.alpha)
+            judged = judge(policy_of(text), task, usage=usage, episodes=episodes, seed=SEED)
+            data = judged.as_data()
+            hot = judged.sampled.hot_hours[: short or episodes]
+            return {name: data[name] for name in _FIGURES} | {
+                "c_hot_r_short": float((hot >= judged.sampled.limit).mean())
+            }
+
+        named = {"label": contender.label, "seed_index": at, "kind": kind, "alpha": contender.alpha}
+        return named | self.keep(week, facts, play)
+
+    def found(self, what: str, weeks: tuple[Week, ...], search: Callable[[], Calibrated], **settings: Any) -> str:
+        """Return the text of the policy that a search finds; what, weeks and settings tell it from others."""
+        facts = {"search": what, "weeks": [self._place(week) for week in weeks], **settings}
+
+        def policy() -> dict[str, Any]:
+            self.told(f"searching {what}")
+            found = search()
+            rates = as_rates(found.rates)
+            return {"policy": rates if found.budget is None else f"shield:base=({rates}),b={found.budget:g}"}
+
+        return str(self.kept.of(facts, policy)["policy"])
+
+    def keep(self, week: Week, facts: dict[str, Any], make: Callable[[], Row]) -> Row:
+        """Return what is kept of these facts about a week, or else make and keep it."""
+        found: Row = self.kept.of(self._place(week) | facts, make)
+        return found
+
+    def _place(self, week: Week) -> dict[str, str]:
+        return {"scenario": scenario_sha256(self.scenario), "start": self.start, "week": _digest_of(week)}
+
+
+def _digest_of(week: Week) -> str:
+    digest = hashlib.sha256(f"{week.name} {week.warm}".encode())
+    columns = (week.subscriber, week.cores, week.memory_gb, week.network_gbps, week.arrival, week.departure)
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def content_of(text: str) -> str:
+    """Return the text, with the digest of a file that it names."""
+    path = Path(text.partition(":")[2] if text.startswith(("bootstrap:", "replay:")) else text)
+    return f"{text} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" if path.is_file() else text

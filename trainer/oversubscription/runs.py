@@ -18,12 +18,13 @@ from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from trainer.checkpoint import Checkpoints, OtherConfiguration, check_resumable, config_hash
 from trainer.export import package_versions
 from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.learning_curves import draw_learning, learning_curve
 from trainer.oversubscription.model_file import export
 from trainer.oversubscription.playing import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.policies.base import OversubscriptionPolicy
 from trainer.oversubscription.unseen import arrivals_of, unseen_week
-from trainer.progress import Bar, Curve, Lines, Listener, Listeners, TensorBoard
+from trainer.progress import CURVE_FILE, Bar, Curve, Lines, Listener, Listeners, TensorBoard
 from trainer.runs import BAR, LINES, SILENT, write_json
 from trainer.sweeps import Job, in_processes, on_ray
 from trainer.vdn import EXTENDABLE, train
@@ -32,6 +33,7 @@ from trainer.vdn_values import network_of
 RESERVED = "held_out/reserved"
 """Share of the requested cores that the greedy policy reserves; the lowest safe one is kept."""
 RUN_FILE, SUMMARY_FILE, CHECKPOINTS_FOLDER = "run.json", "summary.json", "checkpoints"
+CURVES_FILE = "curves.svg"
 REPORT_EPISODES = 2_000
 REPORT_SEED = 3_000_000_019
 UNSEEN_WEEKS, UNSEEN_EPISODES = 8, 300
@@ -162,6 +164,13 @@ def train_all(jobs: Sequence[Job], out: Path, *, at_once: int, ray: str | None, 
         "models": [str(Path(f"seed-{result['config']['seed']}") / result["model"]) for result in results],
     }
     write_json(out / SUMMARY_FILE, summary)
+    folders = {job.name: Path(str(job.data["directory"])) for job in jobs}
+    # Machines of a cluster may have kept theirs.
+    curves = {name: learning_curve(folder) for name, folder in folders.items() if (folder / CURVE_FILE).is_file()}
+    if curves:
+        config = results[0]["config"]
+        title = f"{config['scenario']}, {config['start']}"
+        draw_learning(curves, 1.0 - config["alpha"], out / CURVES_FILE, title=title)
     return summary
 
 

@@ -56,8 +56,12 @@ def test_a_learned_policy_is_written_played_and_not_trained_over(tmp_path: Path)
     (model,) = told["models"]
     played = call("simulate", "oversubscription", "--policy", str(out / model), "--episodes", "20")
     run = json.loads((out / "seed-0" / "run.json").read_text())
-    assert played["s_cores"] == pytest.approx(run["reports"][0]["s_cores"])
+    same = ("s_cores", "c_hot_r_analytic", "peak_machines", "mean_rates")
+    assert {name: played[name] for name in same} == {name: run["reports"][0][name] for name in same}
+    assert [week["week"] for week in run["unseen"]] == [f"unseen{i}" for i in range(8)]
+    assert told["unseen"]["c_hot_r_worst"] == [max(week["c_hot_r"] for week in run["unseen"])]
     assert (out / "seed-0" / "curve.csv").is_file()
+    assert "internal_like, cold" in (out / "curves.svg").read_text()
     assert list((out / "seed-0" / "tensorboard").iterdir())
     again = RUN.invoke(app, [*words, *settings])
     assert again.exit_code == 2

@@ -93,7 +93,7 @@ def test_losing_a_machine_of_two_changes_no_result(tmp_path: Path, monkeypatch: 
     import ray
     from ray.cluster_utils import Cluster
 
-    config = tiny(total_steps=40 * 256, evaluate_every_steps=256)
+    config = tiny(total_steps=16 * 256, evaluate_every_steps=256)
 
     def jobs(place: Path) -> list[Job]:
         return [
@@ -136,4 +136,4 @@ def test_losing_a_machine_of_two_changes_no_result(tmp_path: Path, monkeypatch: 
     assert first == "second 0"
     machine, update = again.split()
     assert machine == "first"
-    assert 3 <= int(update) < 40
+    assert 3 <= int(update) < 16

@@ -53,6 +53,7 @@ def oversubscription(
     long_episodes: Annotated[int, typer.Option(min=1, help="On the own week, for what promises 0.95.")] = 2_000,
     unseen: Annotated[int, typer.Option(min=0, help="Weeks of requests drawn anew.")] = 4,
     persistent: Annotated[int, typer.Option(min=1, help="Weeks of VMs that keep their level.")] = 60,
+    points: Annotated[int, typer.Option(min=0, help="Rates whose risk is predicted and sampled.")] = 16,
     evaluations: Annotated[int, typer.Option(min=1, help="Weeks assessed by each search.")] = 1_500,
     measured: Annotated[
         list[Path] | None,
@@ -90,7 +91,7 @@ def oversubscription(
     extent = (
         Extent(60, 60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60, left_out=False)
         if short
-        else Extent(episodes, long_episodes, unseen, 1, persistent, 16, evaluations)
+        else Extent(episodes, long_episodes, unseen, 1, persistent, points, evaluations)
     )
     starts = ("cold", "warm") if start == "both" else (start,)
     with _progress(as_json) as (said, _):

@@ -13,12 +13,15 @@ from simulator.oversubscription.scenario import Scenario
 from trainer.drawing import INK, SOFT
 from trainer.evaluation.figures import POLICIES, svg
 from trainer.oversubscription.evaluation import Evaluation
+from trainer.oversubscription.published import TABLES
 from trainer.oversubscription.trials import OWN, UNSEEN
 from trainer.progress import CURVE_FILE, column, read_curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+METHOD_OF = {f"static {alpha}": f"C2MARL {alpha}" for alpha in ("0.75", "0.85", "0.95")}
+"""Which published method stands beside our static optima: the learned one, as both promise the same."""
 LEARNING = (
     ("hot_hours", "hot hours of a training week"),
     ("held_out/c_hot_r", "hot weeks of the greedy policy"),
@@ -53,6 +56,35 @@ def learning(runs: Mapping[str, Sequence[Path]]) -> str:
         figure.legend(handles, names, loc="outside upper right", ncols=3)
 
     return svg((11.0, 5.6), draw)
+
+
+def published(done: Evaluation) -> str:
+    """Draw the published tables beside ours: cores saved and hot weeks of the worst machine, by method (§7)."""
+    title, table = TABLES[done.scenario, done.start]
+    ours = {METHOD_OF.get(row["label"], row["label"]): row for row in done.rows if row["kind"] == OWN}
+    methods = list(reversed(table))
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(1, 2, sharey=True)
+        places = np.arange(len(methods))
+        for panel, name, what in zip(
+            panels, ("s_cores", "pm_hot_r"), ("cores saved", "hot weeks of the worst machine"), strict=True
+        ):
+            theirs = [getattr(table[method], name) for method in methods]
+            spread = [table[method].s_cores_std or 0.0 if name == "s_cores" else 0.0 for method in methods]
+            panel.barh(
+                places + 0.2, theirs, 0.36, color=SOFT, xerr=spread, ecolor=INK, error_kw={"lw": 0.7}, label="published"
+            )
+            found = [100.0 * ours[method][name] if method in ours else np.nan for method in methods]
+            panel.barh(places - 0.2, found, 0.36, color=POLICIES[0], label="ours")
+            panel.set_title(f"{what}, %", loc="left", fontsize=9.5)
+            panel.tick_params(length=0)
+        panels[0].set_yticks(places, methods)
+        figure.suptitle(f"{title}; for C2MARL ours are static optima", x=0.01, ha="left", fontsize=9.5)
+        handles, names = panels[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper right", ncols=2)
+
+    return svg((9.0, 4.2), draw)
 
 
 def cases(done: Evaluation, scenario: Scenario) -> str:
@@ -123,20 +155,23 @@ def risk(done: Evaluation) -> str:
 
 
 def savings(done: Evaluation) -> str:
-    """Draw cores saved and machines against hot weeks, own week and unseen ones: saved cores alone can be gamed."""
+    """Draw cores saved and machines against hot weeks, own week and unseen ones: saved cores alone can be gamed.
+
+    What is hot in most weeks is left out.
+    """
 
     def draw(figure: Figure) -> None:
         panels = figure.subplots(1, 2)
-        labels = list(dict.fromkeys(row["label"] for row in done.rows if row["kind"] == OWN))
+        shown = [row["label"] for row in done.rows if row["kind"] == OWN and row["c_hot_r"] < 0.5]
         for panel, name, title in zip(
             panels, ("s_cores", "peak_machines"), ("cores saved", "machines at most"), strict=True
         ):
-            for place, label in enumerate(labels):
-                colour = POLICIES[place % len(POLICIES)]
+            for place, label in enumerate(dict.fromkeys(shown)):
+                colour, marker = POLICIES[place % len(POLICIES)], "os^"[place // len(POLICIES) % 3]
                 for kind, size in ((OWN, 34), (UNSEEN, 10)):
                     rows = done.of(label, kind)
                     x, y = [row["c_hot_r"] for row in rows], [row[name] for row in rows]
-                    panel.scatter(x, y, s=size, color=colour, label=label if kind == OWN else None)
+                    panel.scatter(x, y, s=size, color=colour, marker=marker, label=label if kind == OWN else None)
             panel.axvline(0.05, color=SOFT, lw=0.7, ls=(0, (4, 3)))
             panel.set_xlabel("hot weeks (large: own week, small: unseen)")
             panel.set_title(title, loc="left", fontsize=9.5)

@@ -114,7 +114,7 @@ def evaluate(
             rows.append(trials.row(contender, own, OWN, episodes, at=at, short=extent.episodes))
             weeks = () if contender.single_week else fresh
             rows += [trials.row(contender, week, UNSEEN, extent.episodes, at=at) for week in weeks]
-    rows += left_out(trials) if extent.left_out else ()
+    rows += left_out(trials, found["static 0.95"]) if extent.left_out else ()
     rows += on_shifted(trials, found["calibrated 0.95"])
     rows += on_correlated(trials, {label: found[label] for label in ("static 0.95", "calibrated 0.95")})
     rows += on_persistent(trials, found["static 0.95"]) if start == "cold" else ()

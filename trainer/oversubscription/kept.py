@@ -14,7 +14,10 @@ from domain.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
-    "domain/rules/oversubscription",
+    *(
+        f"domain/rules/oversubscription/{name}.py"
+        for name in ("moving_average", "placement", "posterior", "rates", "ridge", "risk", "shield", "usage", "verdict")
+    ),
     "simulator/oversubscription",
     "trainer/oversubscription/policies",
     "trainer/oversubscription/calibration.py",

@@ -63,7 +63,14 @@ def _numbers(data: Sequence[Mapping[str, Any]]) -> str:
 
 def plots_of(done: Evaluation, scenario: Scenario) -> dict[str, Plot]:
     """Return the figures of one evaluation by name."""
-    return {
+    tables: dict[str, Plot] = {}
+    if (done.scenario, done.start) in TABLES:
+        tables["published"] = Plot(
+            "The published tables beside ours. Their internal trace is not public: the order and what is safe compare, "
+            "not the height.",
+            drawings.published(done),
+        )
+    return tables | {
         "saved": Plot(
             "Cores saved, and machines, against hot weeks. Saved cores alone can be gamed: the risk filter saves 80 % "
             "by construction, its machines tell what it is worth.",

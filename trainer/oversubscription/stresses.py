@@ -34,17 +34,19 @@ def released(trials: Trials, weeks: tuple[Week, ...], *, shield: bool) -> str:
     return trials.found("release", weeks, fit, **search)
 
 
-def left_out(trials: Trials) -> Iterable[Row]:
-    """Return rows of each packaged week under what was calibrated on the others alone, beside the moving average."""
+def left_out(trials: Trials, static: str) -> Iterable[Row]:
+    """Return rows of each packaged week under what was calibrated on the others alone, beside the moving average.
+
+    static: rates fitted on the first week; they meet the others, so that packaged weeks compare with redrawn ones.
+    """
     scenario = trials.scenario
     weeks = [scenario.week(name) for name in scenario.weeks]
     for week in weeks if len(weeks) > 1 else ():
         others = tuple(other for other in weeks if other is not week)
-        for label, text in (
-            ("MA", "ma"),
-            ("calibrated 0.95", released(trials, others, shield=False)),
-            ("shielded 0.95", released(trials, others, shield=True)),
-        ):
+        policies = {"MA": "ma"} if week is weeks[0] else {"MA": "ma", "static 0.95": static}
+        policies["calibrated 0.95"] = released(trials, others, shield=False)
+        policies["shielded 0.95"] = released(trials, others, shield=True)
+        for label, text in policies.items():
             yield trials.row(Contender(label, (text,)), week, LEFT_OUT, trials.extent.long_episodes)
 
 

@@ -53,7 +53,9 @@ def oversubscription(
     scenario: Annotated[
         str, typer.Option(metavar="NAME|FOLDER", help="internal_like, azure_like, or a folder of yours.")
     ] = "internal_like",
-    week: Annotated[str, typer.Option(metavar="WEEK", help="Week of requests.")] = "s0",
+    week: Annotated[
+        str, typer.Option(metavar="WEEK", help="Week of requests; unseen0, unseen1, ...: drawn anew.")
+    ] = "s0",
     start: Annotated[str, typer.Option(metavar="cold|warm", help="Empty, or with the VMs of hour 0.")] = "cold",
     policy: Annotated[str, typer.Option(metavar="POLICY", help="Who sets the rates, see below.")] = "grid:0.6",
     alpha: Annotated[float, typer.Option(help="Required chance of a week with fewer hot hours than promised.")] = 0.95,
@@ -72,6 +74,7 @@ def oversubscription(
     from trainer.oversubscription.pictures import check_picture, draw
     from trainer.oversubscription.playing import judge, write_hours
     from trainer.oversubscription.policies import Task, policy_of
+    from trainer.oversubscription.unseen import week_named
 
     if plot is not None:
         check_picture(plot)
@@ -79,7 +82,7 @@ def oversubscription(
         raise BadInput("--alpha", alpha, "give a probability between 0 and 1, such as 0.95")
     cluster = scenario_of(scenario)
     with _progress(as_json) as (said, told):
-        task = Task(cluster, cluster.week(week), start, alpha, said)
+        task = Task(cluster, week_named(cluster, week), start, alpha, said)
         judged = judge(policy_of(policy), task, usage=usage, episodes=episodes, seed=seed, told=told)
     if steps is not None:
         write_hours(judged, steps)

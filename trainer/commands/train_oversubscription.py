@@ -67,7 +67,9 @@ def oversubscription(
     ] = None,
     evaluations: Annotated[int, typer.Option(min=1, help="Weeks assessed by a search.")] = 4_000,
     preset: Annotated[str, typer.Option(metavar="NAME", help="vdn: paper or robust.")] = "robust",
-    episodes: Annotated[int | None, typer.Option(min=1, help="vdn: episodes; else 1,800 cold, 1,200 warm.")] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="vdn: episodes; else 800, with paper 1,800 cold and 1,200 warm.")
+    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="vdn: any other setting; repeatable.")
     ] = None,
@@ -193,7 +195,8 @@ def _config(scenario: str, name: str, settings: list[str], **given: Any) -> VdnC
         if field in changes:
             raise BadInput("--set", field, f"it is an option of its own, --{field}")
     asked = {field: value for field, value in given.items() if value}
-    asked.setdefault("episodes", changes.pop("episodes", 1_800 if given["start"] == "cold" else 1_200))
+    if name == "paper":
+        asked.setdefault("episodes", changes.pop("episodes", 1_800 if given["start"] == "cold" else 1_200))
     return preset(name, scenario=scenario, **{**changes, **asked})
 
 

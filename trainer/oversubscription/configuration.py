@@ -107,6 +107,7 @@ class VdnConfig:
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "robust": {
+        "episodes": 800,
         "copies": 8,
         "updates": 60,
         "batch": 256,

@@ -26,6 +26,8 @@ LEAST_SHARE = 0.05
 """An hour's mean is at least this share of the subscriber's."""
 CALIBRATION, EVALUATION, SHIFTED, TRAINING, VALIDATION = 1, 2, 3, 4, 5
 """Streams of seeds that never meet: weeks to hold a calibration to, for the report, to learn from, to choose by."""
+DRAWN = "unseen"
+"""Begins the name of a week drawn anew; its seed follows."""
 LEVEL_SPREAD, TURN_H = 0.15, 2
 """A shifted profile: each subscriber's level times exp(0.15 normal), its day turned by up to 2 hours."""
 
@@ -80,7 +82,7 @@ def unseen_week(arrivals: Arrivals, seed: int, stream: int = EVALUATION) -> Week
     # Requests of an hour come subscriber by subscriber, as in the packaged weeks: like VMs then share machines.
     order = np.lexsort((draws.random(len(cores)), subscriber, arrival))
     return week_of(
-        f"unseen{seed}",
+        f"{DRAWN}{seed}",
         ids=np.arange(len(cores)),
         subscriber=subscriber[order].astype(np.int64),
         cores=cores[order],
@@ -90,6 +92,14 @@ def unseen_week(arrivals: Arrivals, seed: int, stream: int = EVALUATION) -> Week
         departure=departure[order].astype(np.int64),
         warm_only=warm[order].astype(np.bool_),
     )
+
+
+def week_named(scenario: Scenario, text: str) -> Week:
+    """Return a week of the scenario by name, or `unseen3`: the fourth of those that reports are made on; BadInput."""
+    number = text.removeprefix(DRAWN)
+    if text in scenario.weeks or text == number or not number.isdecimal():
+        return scenario.week(text)
+    return unseen_week(arrivals_of(scenario), int(number))
 
 
 def shifted(scenario: Scenario, seed: int) -> Scenario:

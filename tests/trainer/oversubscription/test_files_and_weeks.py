@@ -23,7 +23,7 @@ from trainer.oversubscription.playing import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.rates_file import SHIPPED, RatesFile, read_rates, shipped_rates, write_rates
 from trainer.oversubscription.shielding import BUDGETS
-from trainer.oversubscription.unseen import CALIBRATION, EVALUATION, arrivals_of, shifted, unseen_week
+from trainer.oversubscription.unseen import CALIBRATION, EVALUATION, arrivals_of, shifted, unseen_week, week_named
 from trainer.vdn import Learner
 from trainer.vdn_values import network_of
 
@@ -169,6 +169,17 @@ def test_a_shield_is_fitted_with_its_base_and_holds_what_the_base_alone_would_br
     assert max(risks) <= 0.03
     bare = [Assessor(scenario, scenario.week(name), "warm").c_hot_r(found.rates) for name in weeks]
     assert max(bare) > max(risks)
+
+
+def test_weeks_drawn_anew_have_names_of_their_own() -> None:
+    scenario = scenario_of("azure_like")
+    drawn, known = week_named(scenario, "unseen3"), week_named(scenario, "s21")
+    assert drawn.name == "unseen3"
+    assert drawn.cores.tolist() == unseen_week(arrivals_of(scenario), 3).cores.tolist()
+    assert known is scenario.week("s21")
+    for wrong in ("unseen", "unseen-1", "s9", "3"):
+        with pytest.raises(BadInput, match="choose one of"):
+            week_named(scenario, wrong)
 
 
 def test_networks_begin_as_their_seed_says() -> None:

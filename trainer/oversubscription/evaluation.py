@@ -122,7 +122,7 @@ def evaluate(
         contender.label: judge(policy_of(contender.texts[0]), Task(scenario, own, start), episodes=1).rates.tolist()
         for contender in (*extra, *(c for c in standing if c.label in ("SL", "MA")))
     }
-    points = calibration_points(trials, [own, *fresh], found["static 0.75"])
+    points = calibration_points(trials, [own, *fresh], [found[f"static {alpha:g}"] for alpha in ALPHAS])
     by_file = [point for path in measured for point in measured_points(trials, path)]
     return Evaluation(scenario.name, start, rows, points, found, extent, schedules, by_file)
 

@@ -24,13 +24,16 @@ MEASURED_RISKS = (0.05, 0.15, 0.25)
 """Rates for measured usage are fitted to these predicted risks."""
 
 
-def calibration_points(trials: Trials, weeks: Sequence[Week], base: str, seed: int = 0) -> list[Point]:
-    """Return predicted and realised risk of rates beside those of `base`, on weeks in turn; the first is the own."""
+def calibration_points(trials: Trials, weeks: Sequence[Week], bases: Sequence[str], seed: int = 0) -> list[Point]:
+    """Return predicted and realised risk of rates beside those of the bases, on weeks in turn; the first is the own."""
     draws, actions, points = np.random.default_rng(seed), np.array(trials.scenario.actions), []
-    schedule = policy_of(base).plan(Task(trials.scenario, weeks[0], trials.start)).schedule
-    assert schedule is not None
-    at = np.array([int(np.abs(actions - rate).argmin()) for rate in schedule[0]])
+    task = Task(trials.scenario, weeks[0], trials.start)
+    rates_of = [
+        plan.schedule[0] for plan in (policy_of(base).plan(task) for base in bases) if plan.schedule is not None
+    ]
     for i in range(trials.extent.points):
+        base = rates_of[i // len(weeks) % len(rates_of)]
+        at = np.array([int(np.abs(actions - rate).argmin()) for rate in base])
         moved = np.where(draws.random(len(at)) < 0.25, draws.integers(-1, 3, len(at)), 0)
         rates, week = actions[np.clip(at + moved, 0, len(actions) - 1)], weeks[i % len(weeks)]
         facts = {"risk": rates.tolist(), "episodes": trials.extent.long_episodes}

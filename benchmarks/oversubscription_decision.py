@@ -27,12 +27,13 @@ from agent.oversubscription.deciding import decide_hour
 from agent.oversubscription.hours import Folded, fold
 from agent.oversubscription.learning import Profiles, profiles_of
 from agent.oversubscription.loads import Loads, beliefs, loads_of
-from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory, VmMemory
+from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import HourDecision, RateRequest, Vm
 from agent.oversubscription.rules import PoolRules, SubscriberRules
 from agent.oversubscription.usage_book import Hour, VmKey
+from agent.oversubscription.vm_table import VmTable, vm_key
 from benchmarks.report import Target, arguments, report
 from domain.clock import VirtualClock
 from domain.rules.oversubscription.placement import best_fit
@@ -99,13 +100,19 @@ class Ground:
             )
             for name in names
         }
-        known = {
-            f"{vm.subscriber}/{vm.vm}": VmMemory(
-                self.level[vm.subscriber], START_HOUR - 1, float(draws.normal(0.0, 20.0)), 48
-            )
-            for vm in self.vms.values()
-        }
-        return PoolMemory(hour=START_HOUR - 1, subscribers=subscribers, vms=known)
+        count = len(self.vms)
+        table = VmTable(
+            names=tuple(vm_key(vm) for vm in self.vms.values()),
+            last=tuple(self.level[vm.subscriber] for vm in self.vms.values()),
+            last_hour=(START_HOUR - 1,) * count,
+            residual_sum=tuple(draws.normal(0.0, 20.0, count).tolist()),
+            hours=(48,) * count,
+            day=(0,) * count,
+            day_count=(0,) * count,
+            day_sum=(0.0,) * count,
+            day_squares=(0.0,) * count,
+        )
+        return PoolMemory(hour=START_HOUR - 1, subscribers=subscribers, table=table)
 
 
 def main() -> int:
@@ -157,7 +164,7 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
     profiles = profiles_of(ground.memory.subscribers, ground.memory.hour, rules.rho, rules.persistence)
     folded = fold(ground.memory, ground.vms, ground.readings, START_HOUR, rules, profiles)
     profiles = profiles_of(folded.memory.subscribers, START_HOUR, rules.rho, rules.persistence)
-    loads = loads_of(tuple(ground.vms.values()), folded.memory.vms, profiles, rules)
+    loads = loads_of(tuple(ground.vms.values()), folded.memory.table, profiles, rules)
     fold_ms = (time.perf_counter() - began) * 1e3
 
     def decide() -> HourDecision:
@@ -247,7 +254,7 @@ def _tail(moments: Floats, limit: float) -> float:
 def _naive_sums(ground: Ground, folded: Folded, profiles: Profiles) -> dict[str, Floats]:
     vms = tuple(ground.vms.values())
     owner = np.array([profiles.index(vm.subscriber) for vm in vms])
-    level, width = beliefs(vms, owner, folded.memory.vms, profiles, ground.rules.rho)
+    level, width = beliefs(vms, owner, folded.memory.table, profiles)
     sums: dict[str, Floats] = {}
     for k, vm in enumerate(vms):
         held = sums.setdefault(vm.machine, np.zeros((3, 24)))

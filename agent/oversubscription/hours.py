@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from agent.oversubscription.learning import Profiles, learnt, seen, with_day
-from agent.oversubscription.loads import vm_key
-from agent.oversubscription.memory import DaySums, PoolMemory, SubscriberMemory, VmMemory
+from agent.oversubscription.arrays import Floats
+from agent.oversubscription.learning import HourUse, Profiles, learnt
+from agent.oversubscription.memory import DaySums, PoolMemory, SubscriberMemory
 from agent.oversubscription.records import Vm
 from agent.oversubscription.rules import PoolRules
+from agent.oversubscription.surprise import Surprise, surprise_of
 from agent.oversubscription.usage_book import HOUR_S, Hour, VmKey
+from agent.oversubscription.vm_table import Ints, VmColumns, after_hour, columns_of, of_some, table_of, vm_key
 from domain.rules.oversubscription.usage import HELD_H
 
 LARGEST_RESIDUAL: Final = 10.0
@@ -69,43 +73,33 @@ def fold(
 ) -> Folded:
     """Return the hour folded into the memory. Held values count as use, and teach nothing."""
     skipped = max(0, hour - memory.hour - 1) if memory.hour >= 0 else 0
-    clock, day = hour_of_day(hour, rules), day_of(hour, rules)
-    place = {name: n for n, name in enumerate(profiles.names)}
-    mu, sd, mean = (table[:, clock].tolist() for table in (profiles.mu, profiles.sd, profiles.mean))
-    names = {*rules.subscribers, *memory.subscribers, *(vm.subscriber for vm in vms.values())}
-    used: dict[str, list[float]] = {name: [] for name in names}
-    days = {name: memory.subscribers[name].days for name in memory.subscribers}
-    known: dict[str, VmMemory] = {}
-    on_machine: dict[str, list[tuple[Vm, float]]] = {}
-    stale: list[str] = []
-    for vm in vms.values():
-        key, owner = vm_key(vm), place.get(vm.subscriber, len(place))
-        reading, before = readings.get((vm.subscriber, vm.vm)), memory.vms.get(key)
-        if reading is not None:
-            residual = (reading.mean - mu[owner]) / sd[owner]
-            residual = min(max(residual, -LARGEST_RESIDUAL), LARGEST_RESIDUAL)
-            if before is not None and before.day != day and vm.subscriber in days:
-                days[vm.subscriber] = with_day(days[vm.subscriber], before)
-            usage = reading.mean
-            used[vm.subscriber].append(usage)
-            known[key] = seen(before, usage, residual, hour, day)
-        elif before is not None:
-            known[key] = before
-            usage = before.last
-            if hour - before.last_hour > HELD_H:
-                stale.append(vm.vm)
-                usage = mean[owner]
-        else:
-            usage = mean[owner]
-        on_machine.setdefault(vm.machine, []).append((vm, usage))
-    subscribers, drifted = _taught(memory, used, vms, hour, clock, skipped, rules, profiles, days)
-    cores = {machine: sum(vm.cores * usage for vm, usage in held) for machine, held in on_machine.items()}
-    hot = tuple(
-        _hot(machine, on_machine[machine], cores[machine])
-        for machine in sorted(cores)
-        # Equality is hot; sums of shares are a rounding error away from it.
-        if cores[machine] >= rules.threshold_cores - 1e-9
-    )
+    alive = tuple(vms.values())
+    names = sorted({*rules.subscribers, *memory.subscribers, *(vm.subscriber for vm in alive)})
+    seen = _seen(memory, alive, readings, names, hour, rules, profiles)
+    uses = _uses(seen, len(names))
+    ended = _ended_days(seen, len(names), day_of(hour, rules))
+    here = np.bincount(seen.group, minlength=len(names)).tolist()
+    clock = hour_of_day(hour, rules)
+    subscribers: dict[str, SubscriberMemory] = {}
+    drifted: list[str] = []
+    for n, name in enumerate(names):
+        before = memory.subscribers.get(name) or SubscriberMemory()
+        days = DaySums(*(getattr(before.days, key) + value for key, value in ended[n].items()))
+        after, has_drifted = learnt(before, uses[n], hour, clock, skipped, days)
+        if not here[n]:
+            # Nobody is there to be measured: that is no silence.
+            after = replace(after, silent_h=0)
+        subscribers[name] = after
+        if has_drifted:
+            drifted.append(name)
+    columns = after_hour(seen.before, seen.usage, seen.residual, hour, day_of(hour, rules))
+    if drifted:
+        # Levels were told against a profile that holds no longer.
+        left = np.isin(seen.group, [names.index(name) for name in drifted])
+        columns = columns._replace(
+            residual_sum=np.where(left, 0.0, columns.residual_sum), hours=np.where(left, 0, columns.hours)
+        )
+    cores, hot = _machines(alive, seen, rules)
     hot_hours = tuple(h for h in memory.hot_hours if hour - rules.horizon_h < h < hour) + ((hour,) if hot else ())
     counts = replace(
         memory.counts,
@@ -114,47 +108,129 @@ def fold(
         drift_alarms=memory.counts.drift_alarms + len(drifted),
         peak_machines=max(memory.counts.peak_machines, len(cores)),
     )
-    after = replace(memory, hour=hour, subscribers=subscribers, hot_hours=hot_hours, counts=counts, vms=known)
-    return Folded(after, hot, cores, drifted, {name: len(held) for name, held in used.items()}, tuple(stale))
+    after_it = replace(
+        memory,
+        hour=hour,
+        subscribers=subscribers,
+        hot_hours=hot_hours,
+        counts=counts,
+        table=table_of(seen.names, columns),
+    )
+    stale = tuple(alive[k].vm for k in np.flatnonzero(seen.stale).tolist())
+    reporting = {name: use.count for name, use in zip(names, uses, strict=True)}
+    return Folded(after_it, hot, cores, tuple(drifted), reporting, stale)
 
 
-def _taught(
+class _Seen(NamedTuple):
+    """An hour's VMs. group: the subscriber of each, of all names; owner: its place among the profiles.
+
+    usage: as measured, nan without; counted: with what stands in for it.
+    """
+
+    names: list[str]
+    before: VmColumns
+    group: Ints
+    usage: Floats
+    counted: Floats
+    residual: Floats
+    stale: NDArray[np.bool_]
+    surprise: Surprise
+
+
+def _seen(
     memory: PoolMemory,
-    used: Mapping[str, Sequence[float]],
-    vms: Mapping[str, Vm],
+    alive: Sequence[Vm],
+    readings: Mapping[VmKey, Hour],
+    names: Sequence[str],
     hour: int,
-    clock: int,
-    skipped: int,
     rules: PoolRules,
     profiles: Profiles,
-    days: Mapping[str, DaySums],
-) -> tuple[dict[str, SubscriberMemory], tuple[str, ...]]:
-    alive = {vm.subscriber for vm in vms.values()}
-    found: dict[str, SubscriberMemory] = {}
-    drifted: list[str] = []
-    for name in sorted(used):
-        before = memory.subscribers.get(name) or SubscriberMemory()
-        n, usages = profiles.index(name), used[name]
-        count = max(len(usages), 1)
-        floor = np.sqrt(profiles.variance[n, clock] * ((1.0 - rules.rho) / count + rules.rho))
-        after, has_drifted = learnt(
-            before,
-            usages,
-            max(usages, default=None),
-            float(profiles.mean[n, clock]),
-            float(floor),
-            hour,
-            clock,
-            skipped,
-            days.get(name, before.days),
-        )
-        if not usages and name not in alive:
-            # Nobody is there to be measured: that is no silence.
-            after = replace(after, silent_h=0)
-        found[name] = after
-        if has_drifted:
-            drifted.append(name)
-    return found, tuple(drifted)
+) -> _Seen:
+    place = {name: n for n, name in enumerate(names)}
+    group = np.fromiter((place[vm.subscriber] for vm in alive), np.int64, len(alive))
+    owner = np.array([profiles.index(name) for name in names], np.int64)[group]
+    held = (readings.get((vm.subscriber, vm.vm)) for vm in alive)
+    usage = np.fromiter((math.nan if one is None else one.mean for one in held), np.float64, len(alive))
+    keys = [vm_key(vm) for vm in alive]
+    before = columns_of(memory.table, keys)
+    clock = hour_of_day(hour, rules)
+    mu, sd, mean = (table[owner, clock] for table in (profiles.mu, profiles.narrow, profiles.mean))
+    measured = ~np.isnan(usage)
+    stale = ~measured & before.known & (hour - before.last_hour > HELD_H)
+    standing_in = np.where(before.known & ~stale, before.last, mean)
+    some = np.flatnonzero(measured)
+    surprise = surprise_of(
+        usage[some],
+        of_some(before, some),
+        group[some],
+        len(names),
+        mu[some],
+        sd[some],
+        profiles.persistence[owner[some]],
+        profiles.rho[owner[some]],
+    )
+    return _Seen(
+        names=keys,
+        before=before,
+        group=group,
+        usage=usage,
+        counted=np.where(measured, usage, standing_in),
+        residual=np.where(measured, np.clip((usage - mu) / sd, -LARGEST_RESIDUAL, LARGEST_RESIDUAL), 0.0),
+        stale=stale,
+        surprise=surprise,
+    )
+
+
+def _uses(seen: _Seen, groups: int) -> list[HourUse]:
+    """Return what each subscriber's measured VMs used."""
+    measured = ~np.isnan(seen.usage)
+    group, usage = seen.group[measured], seen.usage[measured]
+    peak = np.full(groups, -np.inf)
+    np.maximum.at(peak, group, usage)
+    columns = (
+        np.bincount(group, minlength=groups),
+        np.bincount(group, weights=usage, minlength=groups),
+        np.bincount(group, weights=usage * usage, minlength=groups),
+        peak,
+        *seen.surprise,
+    )
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [HourUse(*row) if row[0] else HourUse() for row in rows]
+
+
+def _ended_days(seen: _Seen, groups: int, day: int) -> list[dict[str, float]]:
+    """Return what the VM-days that are over add to each subscriber's sums; days of one hour say nothing."""
+    before = seen.before
+    over = ~np.isnan(seen.usage) & before.known & (before.day != day) & (before.day_count >= 2)
+    group, count = seen.group[over], before.day_count[over].astype(np.float64)
+    total, squares = before.day_sum[over], before.day_squares[over]
+    mean = total / count
+    parts = {
+        "days": np.ones_like(count),
+        "count": count,
+        "count_squared": count * count,
+        "within": np.maximum(squares - count * mean * mean, 0.0),
+        "weighted_mean": total,
+        "weighted_square": total * mean,
+    }
+    sums = [np.bincount(group, weights=part, minlength=groups).tolist() for part in parts.values()]
+    return [dict(zip(parts, row, strict=True)) for row in zip(*sums, strict=True)]
+
+
+def _machines(alive: Sequence[Vm], seen: _Seen, rules: PoolRules) -> tuple[dict[str, float], tuple[HotMachine, ...]]:
+    """Return the cores in use of each machine, and those that were hot by their names."""
+    place: dict[str, int] = {}
+    machine = np.fromiter((place.setdefault(vm.machine, len(place)) for vm in alive), np.int64, len(alive))
+    size = np.fromiter((vm.cores for vm in alive), np.float64, len(alive))
+    cores = np.bincount(machine, weights=size * seen.counted, minlength=len(place))
+    found = dict(zip(place, cores.tolist(), strict=True))
+    # Equality is hot; sums of shares are a rounding error away from it.
+    names = sorted(name for name, used in found.items() if used >= rules.threshold_cores - 1e-9)
+    hot = []
+    for name in names:
+        there = np.flatnonzero(machine == place[name]).tolist()
+        hot.append(_hot(name, [(alive[k], float(seen.counted[k])) for k in there], found[name]))
+    return found, tuple(hot)
 
 
 def _hot(machine: str, held: Sequence[tuple[Vm, float]], cores: float) -> HotMachine:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats, clipped, unclipped
-from agent.oversubscription.memory import HOURS, KEPT_PEAKS, DaySums, HourSums, SubscriberMemory, VmMemory
+from agent.oversubscription.memory import HOURS, KEPT_PEAKS, DaySums, HourSums, SubscriberMemory
 from domain.rules.oversubscription.drift import WIDENED, PageHinkley, peak_variance_ratio
 from domain.rules.oversubscription.usage import SD_FLOOR, fill_profile
 
@@ -21,12 +22,19 @@ LONG_KEEP: Final = 0.5 ** (1.0 / 28.0)
 RECENT_KEEP: Final = 0.5 ** (1.0 / 3.5)
 """The same of those that stand in for the last seven days."""
 ERROR_KEEP: Final = 0.5 ** (1.0 / (14 * 24))
-JUDGED_AFTER_H: Final = 72.0
+SETTLED_AFTER_H: Final = 48.0
+"""Before that a profile is too new to say how far usage strays from it."""
+JUDGED_AFTER_H: Final = 168.0
 ASSUMED_MU, ASSUMED_SD = 0.5, 0.3
 """Usage of somebody of whom nothing is known, in a pool that knows nobody."""
 LEAST_COUNT: Final = 2.0
+BORROWED: Final = 8.0
+"""An hour's spread counts as many readings of the day's other hours beside its own."""
 DEFAULT_PERSISTENCE: Final = 0.85
 LEARNT_AFTER_DAYS: Final = 30.0
+MOST_ALIKE: Final = 0.9
+LARGEST_CORRELATION: Final = 0.5
+LEAST_ERRORS: Final = 36.0
 QUIET_H: Final = 24
 QUIET_BELOW: Final = 3.0
 
@@ -35,17 +43,21 @@ QUIET_BELOW: Final = 3.0
 class Profiles:
     """What subscribers are believed to use, in the order of `names`: mu, sd before clipping (N, 24), and their moments.
 
-    error: what the data leave open of the means (N, 24), one standard error, VMs' own levels counted.
+    narrow: sd as measured; sd itself is wider for a week after a drift, for what comes, not for what was. error: what
+    the data leave open of the means (N, 24), one standard error, VMs' own levels counted. persistence, rho: shares of
+    the variance that are each VM's own level, and that a subscriber's VMs have in common, (N + 1,).
     """
 
     names: tuple[str, ...]
     mu: Floats
     sd: Floats
+    narrow: Floats
     mean: Floats
     variance: Floats
     third: Floats
     error: Floats
     persistence: Floats
+    rho: Floats
 
     def index(self, name: str) -> int:
         """Return the place of a subscriber; its own when it is unknown: the last, which is the pool's."""
@@ -53,9 +65,12 @@ class Profiles:
 
 
 def profiles_of(
-    subscribers: Mapping[str, SubscriberMemory], hour: int, rho: float, persistence: float | None
+    subscribers: Mapping[str, SubscriberMemory], hour: int, rho: float | None, persistence: float | None
 ) -> Profiles:
-    """Return the profiles; row N, after the named ones, is that of the pool, for those of whom nothing is known."""
+    """Return the profiles; row N, after the named ones, is that of the pool, for those of whom nothing is known.
+
+    rho, persistence: as an operator set them; None: as each subscriber's usage tells.
+    """
     names = tuple(sorted(subscribers))
     count = np.array([subscribers[name].long.count for name in names]).reshape(-1, HOURS)
     total = np.array([subscribers[name].long.total for name in names]).reshape(-1, HOURS)
@@ -66,20 +81,32 @@ def profiles_of(
     safe = np.where(known, count, 1.0)
     mean = np.where(known, total / safe, np.nan)
     # The count grows by VMs of one hour that share their owner's hour: with few, the spread is told too small.
-    spread = np.where(known, np.maximum(squares / safe - mean * mean, 0.0) * safe / np.maximum(safe - 1.0, 1.0), np.nan)
+    spread = np.where(known, _spread(safe, np.maximum(squares - total * total / safe, 0.0), known), np.nan)
     mean, spread = fill_profile(mean), fill_profile(spread)
     pool_mean = np.where(np.isnan(mean[-1]), ASSUMED_MU, mean[-1])
     pool_spread = np.where(np.isnan(spread[-1]), ASSUMED_SD**2, spread[-1])
     mean, spread = np.where(np.isnan(mean), pool_mean, mean), np.where(np.isnan(spread), pool_spread, spread)
     mu, sd = unclipped(np.clip(mean, 0.0, 1.0), np.maximum(spread, SD_FLOOR**2))
     wide = [WIDENED if subscribers[name].widened_until > hour else 1.0 for name in names]
-    sd = sd * np.array([*wide, 1.0])[:, None]
+    narrow, sd = sd, sd * np.array([*wide, 1.0])[:, None]
     own = [persistence if persistence is not None else persistence_of(subscribers[name].days) for name in names]
-    share = np.minimum(np.array([*own, DEFAULT_PERSISTENCE]), max(0.99 - rho, 0.0))
+    common = np.array([rho if rho is not None else correlation_of(subscribers[name]) for name in names] + [rho or 0.0])
+    share = np.minimum(np.array([*own, DEFAULT_PERSISTENCE]), np.maximum(0.99 - common, 0.0))
     first, variance, third = clipped(mu, sd)
     vms = np.array([max(subscribers[name].vm_hours / max(subscribers[name].history_h, 1.0), 1.0) for name in names])
     error = np.sqrt(variance / np.append(vms, max(vms.sum(), 1.0))[:, None])
-    return Profiles(names, mu, sd, first, variance, third, error, share)
+    return Profiles(names, mu, sd, narrow, first, variance, third, error, share, common)
+
+
+def _spread(count: Floats, squares: Floats, known: NDArray[np.bool_]) -> Floats:
+    """Return the variance of one more reading, by hour: few of them tell it no better than the other hours' do.
+
+    squares: sums of squares about the mean.
+    """
+    freedom = np.maximum(count - 1.0, 1.0)
+    usual = np.where(known, squares, 0.0).sum(axis=1) / np.maximum(np.where(known, freedom, 0.0).sum(axis=1), 1.0)
+    found: Floats = (squares + BORROWED * usual[:, None]) / (freedom + BORROWED) * (1.0 + 1.0 / count)
+    return found
 
 
 def persistence_of(sums: DaySums) -> float:
@@ -98,84 +125,79 @@ def persistence_of(sums: DaySums) -> float:
     return min(max(between / total, 0.0), 0.99) if total > 0.0 else 0.0
 
 
-def with_day(sums: DaySums, vm: VmMemory) -> DaySums:
-    """Return the sums with a VM's day that is over, one of at least two hours."""
-    if vm.day_count < 2:
-        return sums
-    mean = vm.day_sum / vm.day_count
-    return DaySums(
-        days=sums.days + 1.0,
-        count=sums.count + vm.day_count,
-        count_squared=sums.count_squared + vm.day_count**2,
-        within=sums.within + max(vm.day_squares - vm.day_count * mean * mean, 0.0),
-        weighted_mean=sums.weighted_mean + vm.day_count * mean,
-        weighted_square=sums.weighted_square + vm.day_count * mean * mean,
-    )
+def correlation_of(memory: SubscriberMemory) -> float:
+    """Return the share of variance that a subscriber's VMs have in common, from what they did at once (§12.8).
+
+    0 while less than a week is known. What two VMs do beyond their own levels in one hour, multiplied, is this
+    share on the mean.
+    """
+    if memory.history_h < WEEK_H or memory.pairs <= 0.0:
+        return 0.0
+    return min(max(memory.products / memory.pairs, 0.0), LARGEST_CORRELATION)
 
 
-def with_hour(sums: HourSums, hour_of_day: int, usages: Sequence[float], keep: float) -> HourSums:
-    """Return the sums with one hour's usages, what was there before being worth less."""
+@dataclass(frozen=True, slots=True)
+class HourUse:
+    """What a subscriber's measured VMs used in an hour: how many, sums of shares and of their squares, the largest.
+
+    score, strain, pairs, products: see `agent.oversubscription.surprise`.
+    """
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+    peak: float | None = None
+    score: float = 0.0
+    strain: float = 0.0
+    pairs: float = 0.0
+    products: float = 0.0
+
+
+def with_hour(sums: HourSums, hour_of_day: int, use: HourUse, keep: float) -> HourSums:
+    """Return the sums with one hour's usage, what was there before being worth less."""
 
     def put(values: tuple[float, ...], more: float) -> tuple[float, ...]:
         return (*values[:hour_of_day], values[hour_of_day] * keep + more, *values[hour_of_day + 1 :])
 
-    return HourSums(
-        put(sums.count, float(len(usages))),
-        put(sums.total, math.fsum(usages)),
-        put(sums.squares, math.fsum(usage * usage for usage in usages)),
-    )
+    return HourSums(put(sums.count, float(use.count)), put(sums.total, use.total), put(sums.squares, use.squares))
 
 
 def learnt(
-    memory: SubscriberMemory,
-    usages: Sequence[float],
-    peak: float | None,
-    expected: float,
-    error_floor: float,
-    hour: int,
-    hour_of_day: int,
-    skipped: int,
-    days: DaySums,
+    memory: SubscriberMemory, use: HourUse, hour: int, hour_of_day: int, skipped: int, days: DaySums
 ) -> tuple[SubscriberMemory, bool]:
     """Return what is remembered after an hour, and whether a drift was found in it.
 
-    usages: measured ones of the subscriber's VMs. expected, error_floor: mean and standard error that the profile
-    gives this hour's mean. skipped: hours before this one that were never folded.
+    skipped: hours before this one that were never folded. days: sums over VM-days, this hour's ended ones counted.
     """
-    peaks = (*memory.peaks, *([None] * min(skipped, KEPT_PEAKS)), peak)[-KEPT_PEAKS:]
-    if not usages:
+    peaks = (*memory.peaks, *([None] * min(skipped, KEPT_PEAKS)), use.peak)[-KEPT_PEAKS:]
+    if not use.count:
         return replace(memory, peaks=peaks, silent_h=memory.silent_h + skipped + 1, days=days), False
-    mean = math.fsum(usages) / len(usages)
-    residual, memory = _residual(memory, mean - expected, error_floor)
+    residual, memory = _residual(memory, use)
     test = PageHinkley(memory.risen, memory.fallen)
     if memory.history_h >= JUDGED_AFTER_H:
         test = test.seen(residual)
-    known = [value for value in peaks[-DAY_H:] if value is not None]
-    # One large peak among them is not yet a change; half a day of them is.
-    wild = (
-        memory.history_h >= WEEK_H
-        and len(known) >= DAY_H // 2
-        and peak_variance_ratio(float(np.var(known, ddof=1)), _peak_variance(memory), len(known))
-    )
+    strains = (*memory.strains, use.strain)[-DAY_H:]
+    wild = memory.history_h >= WEEK_H and len(strains) == DAY_H and _wild(strains, memory)
     found = not memory.drifting and (test.alarm() or wild)
     quiet = memory.quiet_h + 1 if abs(residual) < QUIET_BELOW else 0
     after = replace(
         memory,
-        long=with_hour(memory.long, hour_of_day, usages, LONG_KEEP),
-        recent=with_hour(memory.recent, hour_of_day, usages, RECENT_KEEP),
+        long=with_hour(memory.long, hour_of_day, use, LONG_KEEP),
+        recent=with_hour(memory.recent, hour_of_day, use, RECENT_KEEP),
         days=days,
         first_hour=hour if memory.first_hour is None else memory.first_hour,
         history_h=memory.history_h + 1.0,
-        vm_hours=memory.vm_hours + len(usages),
+        vm_hours=memory.vm_hours + use.count,
         peaks=peaks,
+        strains=strains,
         silent_h=0,
         risen=test.risen,
         fallen=test.fallen,
         quiet_h=quiet,
         drifting=memory.drifting and quiet < QUIET_H,
     )
-    if peak is not None and not wild:
-        after = _with_peak(after, peak)
+    if not wild:
+        after = _with_strain(after, use.strain)
     if not found:
         return after, False
     return replace(
@@ -187,55 +209,56 @@ def learnt(
         quiet_h=0,
         error_count=0.0,
         error_square=0.0,
+        error_lag=0.0,
+        strains=(),
+        strain_count=0.0,
+        strain_mean=0.0,
+        strain_square=0.0,
         widened_until=hour + WEEK_H,
     ), True
 
 
-def _residual(memory: SubscriberMemory, error: float, floor: float) -> tuple[float, SubscriberMemory]:
+def _residual(memory: SubscriberMemory, use: HourUse) -> tuple[float, SubscriberMemory]:
     """Return the hour's standardised residual, and the memory that counts it.
 
-    The mean of a few VMs strays further than independent ones would; how far, the last weeks tell.
+    A profile that is not known well lets hours stray farther than it says, and one after the other to the same side;
+    how far, the last weeks tell. Divided by both, sums of hours stray no farther than those of independent ones.
     """
-    spread = math.sqrt(memory.error_square / memory.error_count) if memory.error_count >= JUDGED_AFTER_H / 2 else 0.0
-    residual = error / max(spread, floor, SD_FLOOR)
-    counted = error
-    if spread:
+    if memory.history_h < SETTLED_AFTER_H:
+        return use.score, memory
+    spread, longer, score = 1.0, 1.0, use.score
+    counted = score
+    if memory.error_count >= LEAST_ERRORS:
+        spread = max(math.sqrt(memory.error_square / memory.error_count), 1.0)
+        alike = min(max(memory.error_lag / max(memory.error_square, 1e-9), 0.0), MOST_ALIKE)
+        longer = math.sqrt((1.0 + alike) / (1.0 - alike))
         # What is far off is judged, not learnt from.
-        counted = math.copysign(min(abs(error), QUIET_BELOW * max(spread, floor)), error)
-    return residual, replace(
+        counted = math.copysign(min(abs(score), QUIET_BELOW * spread), score)
+    return score / (spread * longer), replace(
         memory,
         error_count=memory.error_count * ERROR_KEEP + 1.0,
         error_square=memory.error_square * ERROR_KEEP + counted * counted,
+        error_lag=memory.error_lag * ERROR_KEEP + counted * memory.error_last,
+        error_last=counted,
+        pairs=memory.pairs * ERROR_KEEP + use.pairs,
+        products=memory.products * ERROR_KEEP + use.products,
     )
 
 
-def _peak_variance(memory: SubscriberMemory) -> float:
-    if memory.peak_count < 2.0:
-        return 0.0
-    mean = memory.peak_mean / memory.peak_count
-    return max(memory.peak_square / memory.peak_count - mean * mean, 1e-6)
+def _wild(strains: tuple[float, ...], memory: SubscriberMemory) -> bool:
+    """Return whether the last day's farthest VMs lie farther from their usual mean than chance has it (§12.9)."""
+    if memory.strain_count < WEEK_H / 2:
+        return False
+    usual = memory.strain_mean / memory.strain_count
+    variance = memory.strain_square / memory.strain_count - usual * usual
+    recent = math.fsum((strain - usual) ** 2 for strain in strains) / len(strains)
+    return peak_variance_ratio(recent, max(variance, 1e-6), len(strains))
 
 
-def _with_peak(memory: SubscriberMemory, peak: float) -> SubscriberMemory:
+def _with_strain(memory: SubscriberMemory, strain: float) -> SubscriberMemory:
     return replace(
         memory,
-        peak_count=memory.peak_count * ERROR_KEEP + 1.0,
-        peak_mean=memory.peak_mean * ERROR_KEEP + peak,
-        peak_square=memory.peak_square * ERROR_KEEP + peak * peak,
-    )
-
-
-def seen(vm: VmMemory | None, usage: float, residual: float, hour: int, day: int) -> VmMemory:
-    """Return what is known of a VM after a measured hour; a day that is over is to be counted before."""
-    before = vm or VmMemory(usage, hour, day=day)
-    same = before.day == day
-    return VmMemory(
-        last=usage,
-        last_hour=hour,
-        residual_sum=before.residual_sum + residual,
-        hours=before.hours + 1,
-        day=day,
-        day_count=(before.day_count if same else 0) + 1,
-        day_sum=(before.day_sum if same else 0.0) + residual,
-        day_squares=(before.day_squares if same else 0.0) + residual * residual,
+        strain_count=memory.strain_count * ERROR_KEEP + 1.0,
+        strain_mean=memory.strain_mean * ERROR_KEEP + strain,
+        strain_square=memory.strain_square * ERROR_KEEP + strain * strain,
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats, clipped
 from agent.oversubscription.learning import Profiles
-from agent.oversubscription.memory import HOURS, VmMemory
+from agent.oversubscription.memory import HOURS
 from agent.oversubscription.records import Vm
 from agent.oversubscription.rules import PoolRules
+from agent.oversubscription.vm_table import VmTable, columns_of, levels, vm_key
 from domain.rules.oversubscription.placement import TOLERANCE
-from domain.rules.oversubscription.posterior import offset_belief
 
 _AT_ONCE: Final = 4096
 _DIGITS = re.compile(r"(\d+)")
@@ -64,8 +63,9 @@ class Loads:
         least = float(self.free_cores[room].min())
         return int(np.argmax(room & (self.free_cores <= least + TOLERANCE)))
 
-    def place(self, k: int, vm: Vm, owner: int, profiles: Profiles, rho: float) -> None:
+    def place(self, k: int, vm: Vm, owner: int, profiles: Profiles) -> None:
         """Count a VM of which nothing was measured yet on machine k."""
+        rho = float(profiles.rho[owner])
         self.variance[k] += added_variance(self.by_owner[k, owner], vm.cores, profiles.variance[owner], rho)
         self.mean[k] += vm.cores * profiles.mean[owner]
         self.third[k] += vm.cores**3 * profiles.third[owner]
@@ -85,7 +85,7 @@ def added_variance(present_cores: float, cores: float, variance: Floats, rho: fl
     return added
 
 
-def loads_of(vms: Sequence[Vm], memories: Mapping[str, VmMemory], profiles: Profiles, rules: PoolRules) -> Loads:
+def loads_of(vms: Sequence[Vm], table: VmTable, profiles: Profiles, rules: PoolRules) -> Loads:
     """Return the loads of VMs; more machines than the rules know are taken as they are listed."""
     names = machine_names((vm.machine for vm in vms), rules.machines)
     place = {name: k for k, name in enumerate(names)}
@@ -102,9 +102,9 @@ def loads_of(vms: Sequence[Vm], memories: Mapping[str, VmMemory], profiles: Prof
     cells = np.bincount(machine * kinds + owner, weights=cores, minlength=count * kinds).astype(np.float64)
     by_owner: Floats = cells.reshape(count, kinds)
     squared = np.bincount(machine * kinds + owner, weights=cores**2, minlength=count * kinds).reshape(count, kinds)
-    mean, variance, third = _machine_moments(vms, machine, owner, cores, memories, profiles, count, rules.rho)
-    if rules.rho:
-        variance += rules.rho * (by_owner**2 - squared) @ profiles.variance
+    mean, variance, third = _machine_moments(vms, machine, owner, cores, table, profiles, count)
+    if profiles.rho.any():
+        variance += ((by_owner**2 - squared) * profiles.rho) @ profiles.variance
     return Loads(
         names=names,
         free_cores=rules.machine_cores - summed(reserved),
@@ -126,18 +126,18 @@ def _machine_moments(
     machine: NDArray[np.int64],
     owner: NDArray[np.int64],
     cores: Floats,
-    memories: Mapping[str, VmMemory],
+    table: VmTable,
     profiles: Profiles,
     count: int,
-    rho: float,
 ) -> tuple[Floats, Floats, Floats]:
     """Return summed mean, variance and third central moment of usage in cores, (K, 24), each VM by its own belief."""
-    level, width = beliefs(vms, owner, memories, profiles, rho)
+    level, width = beliefs(vms, owner, table, profiles)
     sums = [np.zeros((count, HOURS)) for _ in range(3)]
     for start in range(0, len(vms), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
-        mu, sd = profiles.mu[owner[some]], profiles.sd[owner[some]]
-        moments = clipped(mu + sd * level[some, None], sd * width[some, None])
+        who = owner[some]
+        believed = profiles.mu[who] + profiles.narrow[who] * level[some, None]
+        moments = clipped(believed, profiles.sd[who] * width[some, None])
         for power, (total, moment) in enumerate(zip(sums, moments, strict=True), start=1):
             weighted = moment * (cores[some] ** power)[:, None]
             for hour in range(HOURS):
@@ -145,24 +145,10 @@ def _machine_moments(
     return sums[0], sums[1], sums[2]
 
 
-def beliefs(
-    vms: Sequence[Vm], owner: NDArray[np.int64], memories: Mapping[str, VmMemory], profiles: Profiles, rho: float
-) -> tuple[Floats, Floats]:
+def beliefs(vms: Sequence[Vm], owner: NDArray[np.int64], table: VmTable, profiles: Profiles) -> tuple[Floats, Floats]:
     """Return each VM's believed level in standard deviations, and the factor on its profile's spread (§12.4b)."""
-    level, width = np.zeros(len(vms)), np.ones(len(vms))
-    share = profiles.persistence.tolist()
-    for k, vm in enumerate(vms):
-        known = memories.get(vm_key(vm))
-        if known is not None and known.hours:
-            own = share[int(owner[k])]
-            mean, variance = offset_belief(known.residual_sum, known.hours, own, rho)
-            level[k], width[k] = mean, math.sqrt(max(variance + 1.0 - own, 0.0))
-    return level, width
-
-
-def vm_key(vm: Vm) -> str:
-    """Return the name under which a VM is remembered."""
-    return f"{vm.subscriber}/{vm.vm}"
+    columns = columns_of(table, [vm_key(vm) for vm in vms])
+    return levels(columns, profiles.persistence[owner], profiles.rho[owner])
 
 
 def machine_names(seen: Iterable[str], machines: int) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from agent.oversubscription.vm_table import VmTable
+
 HOURS: Final = 24
 NO_HOURS: Final = (0.0,) * HOURS
 KEPT_PEAKS: Final = 48
@@ -33,25 +35,12 @@ class DaySums:
 
 
 @dataclass(frozen=True, slots=True)
-class VmMemory:
-    """A VM: its last measured usage and hour, and the residuals by which its own level is known."""
-
-    last: float
-    last_hour: int
-    residual_sum: float = 0.0
-    hours: int = 0
-    day: int = 0
-    day_count: int = 0
-    day_sum: float = 0.0
-    day_squares: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class SubscriberMemory:
     """A subscriber: its rate, what was learnt of its usage, and how its last hours compare with it.
 
     peaks: the largest usage among its VMs in each of the last hours, None where it had none; the last is of the pool's
-    last hour. error_*: decayed statistics of the hourly mean's distance from the profile; so of peaks.
+    last hour. error_*: decayed statistics of the hours' scores, strain_* of their strains, pairs and products: see
+    `agent.oversubscription.surprise`. strains: of the last day.
     """
 
     rate: float = 1.0
@@ -66,9 +55,14 @@ class SubscriberMemory:
     silent_h: int = 0
     error_count: float = 0.0
     error_square: float = 0.0
-    peak_count: float = 0.0
-    peak_mean: float = 0.0
-    peak_square: float = 0.0
+    error_lag: float = 0.0
+    error_last: float = 0.0
+    strains: tuple[float, ...] = ()
+    strain_count: float = 0.0
+    strain_mean: float = 0.0
+    strain_square: float = 0.0
+    pairs: float = 0.0
+    products: float = 0.0
     risen: float = 0.0
     fallen: float = 0.0
     drifting: bool = False
@@ -110,4 +104,4 @@ class PoolMemory:
     armed_hour: int = -1
     closed: tuple[str, ...] = ()
     counts: Counts = field(default_factory=Counts)
-    vms: Mapping[str, VmMemory] = field(default_factory=dict)
+    table: VmTable = field(default_factory=VmTable)

@@ -143,7 +143,7 @@ class Pool:
             return
         vm = vm_of(decision)
         self.promised[vm.vm] = (vm, decision.at)
-        self.loads.place(k, vm, self.profiles.index(vm.subscriber), self.profiles, self.rules.rho)
+        self.loads.place(k, vm, self.profiles.index(vm.subscriber), self.profiles)
 
     # The loop's thread
 
@@ -226,7 +226,7 @@ class Pool:
         """Compute profiles and loads from memory, inventory and promises; long work is done outside the lock."""
         memory, rules = memory or self.memory, self.rules
         profiles = profiles_of(memory.subscribers, memory.hour, rules.rho, rules.persistence)
-        loads = loads_of(tuple(self.vms.values()), memory.vms, profiles, rules)
+        loads = loads_of(tuple(self.vms.values()), memory.table, profiles, rules)
         with self._lock:
             for vm, _ in self.promised.values():
                 if vm.vm in self.vms:
@@ -236,7 +236,7 @@ class Pool:
                 if k < 0:
                     k = loads.best_fit(vm.rate * vm.cores, vm.memory_gb, vm.network_gbit, allowed)
                 if k >= 0:
-                    loads.place(k, vm, profiles.index(vm.subscriber), profiles, rules.rho)
+                    loads.place(k, vm, profiles.index(vm.subscriber), profiles)
             self.profiles, self.loads = profiles, loads
 
     def ground(self) -> tuple[Loads, Profiles]:

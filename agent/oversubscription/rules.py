@@ -38,8 +38,8 @@ class PoolRules:
 
     alpha: chance, over the horizon, to stay below the tolerated hot hours. beta: share of a machine's cores in use from
     which it is hot. shield_budget: expected hot hours of a machine in a day that a request may leave. rho, persistence:
-    shares of a usage's variance that an owner's VMs have in common, and that is each VM's own level. policy: see
-    `agent.oversubscription.rate_policies`.
+    shares of a usage's variance that an owner's VMs have in common, and that is each VM's own level, None: learnt.
+    policy: see `agent.oversubscription.rate_policies`.
     """
 
     name: str
@@ -55,7 +55,7 @@ class PoolRules:
     horizon_h: int = 120
     hot_hours: int | None = None
     shield_budget: float = 0.003
-    rho: float = 0.0
+    rho: float | None = None
     persistence: float | None = None
     cooldown_s: float = 7200.0
     stale_s: float = 7200.0
@@ -73,11 +73,12 @@ class PoolRules:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise BadInput(name, value, "give a finite number above 0")
-        for name, low, high in (("alpha", 0.5, 0.999), ("beta", 0.3, 0.95), ("rho", 0.0, 0.99)):
-            value = getattr(self, name)
+        shared = self.rho or 0.0
+        limits = (("alpha", self.alpha, 0.5, 0.999), ("beta", self.beta, 0.3, 0.95), ("rho", shared, 0.0, 0.99))
+        for name, value, low, high in limits:
             if not low <= value <= high:
                 raise BadInput(name, value, f"give a number from {low:g} to {high:g}")
-        if self.persistence is not None and not 0.0 <= self.persistence <= 0.99 - self.rho:
+        if self.persistence is not None and not 0.0 <= self.persistence <= 0.99 - shared:
             raise BadInput("persistence", self.persistence, "give 0 to 0.99, rho and persistence together at most 0.99")
         if not 1 <= self.horizon_h <= 8760:
             raise BadInput("horizon_h", self.horizon_h, "give whole hours, 1 to 8760")

@@ -65,7 +65,8 @@ def _among(
     cores, variance = request.cores, profiles.variance[owner]
     present = loads.by_owner[candidates, owner]
     # What the VM shares with its owner's others on a machine belongs to that machine.
-    shared = np.array([added_variance(float(c), cores, variance, rules.rho) for c in present]) - cores**2 * variance
+    rho = float(profiles.rho[owner])
+    shared = np.array([added_variance(float(c), cores, variance, rho) for c in present]) - cores**2 * variance
     machines = Machines(
         free_cores=loads.free_cores[candidates],
         free_memory=loads.free_memory[candidates],

@@ -11,13 +11,14 @@ import structlog
 
 from agent.ledger.oversubscription import AlreadyDecided
 from agent.oversubscription.deciding import Decided, decide_hour
-from agent.oversubscription.hours import Folded, fold, hour_of_day
+from agent.oversubscription.hours import Folded, HotMachine, fold, hour_of_day
 from agent.oversubscription.learning import profiles_of
-from agent.oversubscription.loads import vm_key
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.pool import AGENT, Pool
 from agent.oversubscription.rate_policies import RatePolicy, policy_of
+from agent.oversubscription.records import HourDecision
 from agent.oversubscription.usage_book import FIVE_MINUTES_S, HOUR_S
+from agent.oversubscription.vm_table import vm_key
 from domain.decisions import Event, Reason
 from domain.errors import BadInput
 
@@ -121,8 +122,8 @@ class PoolTurns:
         for machine in folded.hot:
             detail = (
                 f"{machine.machine} used {machine.cores:.1f} cores of {rules.machine_cores:g} in the last hour, "
-                f"{rules.threshold_cores:g} are hot: it takes no new oversold VM, the rates of "
-                f"{' and '.join(machine.subscribers)} go up; moving {', '.join(machine.migrations)} away helps most"
+                f"{rules.threshold_cores:g} are hot: it takes no new oversold VM; {_consequence(machine, decision)}; "
+                f"moving {', '.join(machine.migrations)} away helps most"
             )
             yield self._event(now, Reason.MACHINE_HOT, detail, machine.machine)
         for machine_name, chance in decided.assessed.likely:
@@ -162,11 +163,11 @@ class PoolTurns:
         place = {name: n for n, name in enumerate(pool.profiles.names)}
         expected = pool.profiles.mean[:, clock].tolist()
         cores: dict[str, float] = {}
+        last = dict(zip(pool.memory.table.names, pool.memory.table.last, strict=True))
         for vm in pool.vms.values():
             usage = measured.get((vm.subscriber, vm.vm))
             if usage is None:
-                known = pool.memory.vms.get(vm_key(vm))
-                usage = known.last if known is not None else expected[place.get(vm.subscriber, len(place))]
+                usage = last.get(vm_key(vm), expected[place.get(vm.subscriber, len(place))])
             cores[vm.machine] = cores.get(vm.machine, 0.0) + usage * vm.cores
         warm = {name: held for name, held in cores.items() if held >= pool.rules.warning_cores - 1e-9}
         self._warm = {name: (self._warm.get(name, 0) if in_a_row else 0) + 1 for name in warm}
@@ -186,6 +187,18 @@ class PoolTurns:
     def _event(self, now: float, reason: Reason, detail: str, subject: str = "") -> Event:
         name = self.pool.rules.name
         return Event(AGENT, now, reason, f"{name}: {detail}", subject or name)
+
+
+def _consequence(machine: HotMachine, decision: HourDecision) -> str:
+    """Return what becomes of the rates of those that use most of a hot machine."""
+    rows = {row.subscriber: row for row in decision.subscribers}
+    raised = [name for name in machine.subscribers if rows[name].rate > rows[name].previous_rate + 1e-9]
+    most = " and ".join(machine.subscribers)
+    if raised:
+        return f"{most} use most of it, and new VMs of {' and '.join(raised)} are reserved more"
+    if decision.rolled_back:
+        return f"{most} use most of it; every new VM of the pool is reserved in full already"
+    return f"{most} use most of it, and no rate of theirs can go up"
 
 
 def _with_answers(folded: PoolMemory, now: PoolMemory) -> PoolMemory:

@@ -81,8 +81,11 @@ class PoolSettings(Section):
     shield_budget: float = Field(
         0.003, gt=0, le=24, description="Expected hot hours of a machine in a day that a request may leave."
     )
-    rho: float = Field(
-        0.0, ge=0, le=0.99, description="Share of a usage's variance that an owner's VMs have in common."
+    rho: float | None = Field(
+        None,
+        ge=0,
+        le=0.99,
+        description="Share of a usage's variance that an owner's VMs have in common. Not set: learnt.",
     )
     persistence: float | None = Field(
         None, ge=0, le=0.99, description="Share that is each VM's own level. Not set: learnt, 0.85 until then."

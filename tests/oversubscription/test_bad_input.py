@@ -165,9 +165,11 @@ def test_gaps_of_three_hours_are_held_and_longer_ones_are_stale(house: House) ->
     in_use = []
     for _ in range(5):
         house.hour(silent)
-        in_use.append(house.pool.memory.vms["web/v1"].last)
+        table = house.pool.memory.table
+        in_use.append(table.last[table.names.index("web/v1")])
     assert in_use == [0.875] * 5
-    assert house.pool.memory.hour - house.pool.memory.vms["web/v1"].last_hour == 5
+    table = house.pool.memory.table
+    assert house.pool.memory.hour - table.last_hour[table.names.index("web/v1")] == 5
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from agent.ledger import codec
 from agent.oversubscription.arrays import clipped, hot_probabilities, unclipped
 from agent.oversubscription.choosing import choose
-from agent.oversubscription.learning import persistence_of, profiles_of, with_day
+from agent.oversubscription.hours import fold
+from agent.oversubscription.learning import persistence_of, profiles_of
 from agent.oversubscription.loads import loads_of
-from agent.oversubscription.memory import DaySums, VmMemory
+from agent.oversubscription.memory import PoolMemory, SubscriberMemory
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
 from agent.oversubscription.shielding import ask_shield, replayed
+from agent.oversubscription.usage_book import Hour
+from agent.oversubscription.vm_table import VmTable, columns_of, levels
 from domain.decisions import Reason
 from domain.errors import BadInput
-from domain.rules.oversubscription.posterior import estimate_persistence
+from domain.rules.oversubscription.posterior import estimate_persistence, offset_belief
 from domain.rules.oversubscription.risk import hot_probability
 from domain.rules.oversubscription.shield import Demand, Machines, shield
 from domain.rules.oversubscription.usage import clipped_moments
@@ -68,12 +71,34 @@ def test_a_profile_that_was_measured_clipped_is_found_again(mu: float, sd: float
 
 def test_the_share_that_is_a_vms_own_is_estimated_from_sums_as_from_the_whole() -> None:
     draws = np.random.default_rng(5)
-    days = draws.normal(0.0, 0.9, (200, 1)) + draws.normal(0.0, 0.4, (200, 24))
-    sums = DaySums()
-    for day in days:
-        held = VmMemory(0.0, 0, day_count=24, day_sum=float(day.sum()), day_squares=float((day**2).sum()))
-        sums = with_day(sums, held)
-    assert persistence_of(sums) == pytest.approx(estimate_persistence(days), abs=1e-9)
+    pool = rules(subscribers={"web": OURS})
+    shares = np.clip(0.4 + 0.05 * (draws.normal(0.0, 0.9, (40, 1)) + draws.normal(0.0, 0.4, (40, 72))), 0.0, 1.0)
+    alive = {f"v{k}": Vm(f"v{k}", "web", "m1", 1.0, 1.0, 0.0, 1.0) for k in range(40)}
+    # The standing profile, so that the residuals are those of one profile throughout.
+    profiles, memory = profiles_of({"web": SubscriberMemory()}, 0, 0.0, None), PoolMemory()
+    first = 24 * 20_000
+    for hour in range(73):
+        column = shares[:, hour] if hour < 72 else np.full(40, 0.4)
+        readings = {("web", f"v{k}"): Hour(float(u), float(u), 12) for k, u in enumerate(column)}
+        memory = fold(memory, alive, readings, first + hour, pool, profiles).memory
+    days = ((shares - profiles.mu[0, 0]) / profiles.sd[0, 0]).reshape(120, 24)
+    assert memory.subscribers["web"].days.days == 120
+    assert persistence_of(memory.subscribers["web"].days) == pytest.approx(estimate_persistence(days), abs=1e-9)
+
+
+@given(
+    hours=st.integers(0, 160),
+    total=st.floats(-300.0, 300.0),
+    own=st.floats(0.0, 0.95),
+    shared=st.floats(0.0, 0.04),
+)
+def test_levels_in_arrays_are_the_domains(hours: int, total: float, own: float, shared: float) -> None:
+    nothing = np.zeros(1)
+    columns = columns_of(VmTable(), ["web/v1"])._replace(hours=np.array([hours]), residual_sum=np.array([total]))
+    level, width = levels(columns, nothing + own, nothing + shared)
+    mean, variance = offset_belief(total, hours, own, shared)
+    assert float(level[0]) == pytest.approx(mean)
+    assert float(width[0]) == pytest.approx(max(variance + 1.0 - own, 0.0) ** 0.5)
 
 
 @given(data=st.data(), rate=st.sampled_from([0.2, 0.4, 0.6, 1.0]), cores=st.floats(1.0, 16.0))
@@ -83,7 +108,7 @@ def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: fl
     vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
     pool = rules(machines=6, shield_budget=data.draw(st.sampled_from([1e-6, 1e-3, 0.1])), subscribers={"web": OURS})
     profiles = profiles_of({}, 0, 0.0, None)
-    loads = loads_of(vms, {}, profiles, pool)
+    loads = loads_of(vms, VmTable(), profiles, pool)
     request = RateRequest("main", "web", cores, 4.0)
     found = ask_shield(loads, profiles, request, rate, pool, ())
     whole = Machines(

@@ -9,6 +9,8 @@ SLACK = 0.5
 """Standard deviations a residual may lie off before it counts; half of the shift to be found."""
 THRESHOLD = 6.6
 """Alarm level in standard deviations: one false alarm in more than 90 days of hourly independent normal residuals."""
+RARE_PEAKS = 3.54
+"""Normal quantile of 99.98 %."""
 WIDENED = 1.5
 """Factor on a subscriber's standard deviations after an alarm."""
 
@@ -32,7 +34,9 @@ class PageHinkley:
 
 
 def peak_variance_ratio(recent: float, reference: float, count: int) -> bool:
-    """Whether the variance of recent peaks exceeds the reference's by more than chance, at 99.9 % one-sided.
+    """Whether the variance of recent peaks exceeds the reference's by more than chance, at 99.98 % one-sided.
+
+    Asked each hour about the last day, that is one false alarm in more than 180 days.
 
     The chi-square quantile by Wilson and Hilferty; count: recent peaks, at least 2.
     """
@@ -40,5 +44,5 @@ def peak_variance_ratio(recent: float, reference: float, count: int) -> bool:
         return False
     freedom = count - 1
     spread = 2.0 / (9.0 * freedom)
-    quantile = freedom * (1.0 - spread + 3.0902 * math.sqrt(spread)) ** 3
+    quantile = freedom * (1.0 - spread + RARE_PEAKS * math.sqrt(spread)) ** 3
     return recent / reference * freedom > quantile

@@ -67,16 +67,22 @@ def advanced(
 ) -> tuple[Number, Number, Number, Number]:
     """Return S, S_1, S_2, S_3 a step of scaled time later, at a constant hazard h."""
     # At h = 1 what follows is 0 / 0; so near to it nothing changes.
-    h = np.minimum(h, 1.0 - 1e-5)
-    stay = np.exp(-h * step)
-    fade = np.exp(-step)
+    slack = np.maximum(1.0 - h, 1e-5)
+    stay = np.exp((slack - 1.0) * step)
+    # 1 - exp(-slack step), joined without a branch: of a plain difference nothing would be left over a short step at h
+    # near 1, and what is divided by slack here is multiplied by the square of rho later.
+    span = slack * step
+    low = np.minimum(span, 1e-3)
+    short = low * (1.0 - 0.5 * low * (1.0 - low / 3.0))
+    gap = short + (1.0 - short) * (1.0 - np.exp(low - span))
+    fade = stay * (1.0 - gap)
     fade2 = fade * fade
     fade3 = fade2 * fade
     return (
         s * stay,
-        fade * s1 + s * (stay - fade) / (1.0 - h),
-        fade2 * s2 + s * (stay - fade2) / (2.0 - h),
-        fade3 * s3 + s * (stay - fade3) / (3.0 - h),
+        fade * s1 + s * stay * gap / slack,
+        fade2 * s2 + s * (stay - fade2) / (1.0 + slack),
+        fade3 * s3 + s * (stay - fade3) / (2.0 + slack),
     )
 
 

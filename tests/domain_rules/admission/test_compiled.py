@@ -51,9 +51,7 @@ def alone(function: object, case: str, preset: str, fast: bool) -> np.ndarray:
 @pytest.mark.parametrize("case", ["F1", "A", "B", "P50"])
 def test_ab_fast_is_the_same_plain_and_compiled(case: str) -> None:
     plain, compiled = alone(ab_moments, case, "H", True), alone(RULES.ab_moments, case, "H", True)
-    assert compiled[:2] == pytest.approx(plain[:2], rel=1e-7, abs=1e-9)
-    # Of the third the differences of large numbers leave less.
-    assert compiled[2] == pytest.approx(plain[2], rel=1e-4, abs=1e-9)
+    assert compiled == pytest.approx(plain, rel=1e-7, abs=1e-9)
 
 
 @pytest.mark.parametrize("fast", [True, False])
@@ -69,9 +67,9 @@ def test_many_at_once_are_each_as_alone(preset: str, fast: bool) -> None:
     for i, case in enumerate(SEEN):
         expected = alone(RULES.ab_moments, case, preset, fast)
         # The points of time before the first horizon follow the fastest of those worked on together; alone, each point
-        # of mu has its own. That is seen where the standard deviation is a hundredth of a core.
-        assert found[0, i] == pytest.approx(expected[0], rel=2e-3, abs=1e-6)
-        assert found[1, i] == pytest.approx(expected[1], rel=5e-3, abs=5e-5)
+        # of mu has its own.
+        assert found[:2, i] == pytest.approx(expected[:2], rel=1.2e-3, abs=1e-9)
+        assert found[2, i] == pytest.approx(expected[2], rel=2e-2, abs=1e-9)
 
 
 @pytest.mark.parametrize("case", ["F4", "A", "Big"])

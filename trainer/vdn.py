@@ -6,6 +6,7 @@ saved cores and hot hours. Section numbers are those of the oversubscription spe
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -39,6 +40,16 @@ HALF_LIFE, WINDOW = 10.0, 20
 def dual_step(price: float, rate: float, measured: float, allowed: float, highest: float) -> float:
     """Return lambda after a step: it rises while more is measured than allowed, and stays in [0, highest]."""
     return min(max(price + rate * (measured - allowed), 0.0), highest)
+
+
+def dual_factor(price: float, rate: float, measured: float, allowed: float, highest: float) -> float:
+    """Return lambda after a step by a factor of at most exp(rate), up or down, by the excess as a share of its range.
+
+    Added up, an excess of up to 1 - allowed drives lambda in few episodes to where steps of at most `allowed` take
+    hundreds to bring it back from.
+    """
+    room = 1.0 - allowed if measured > allowed else allowed
+    return min(price * math.exp(rate * (measured - allowed) / room), highest)
 
 
 def published_bound(alpha: float, limit: int, hours: int) -> float:
@@ -110,7 +121,6 @@ class Learner:
         seeds = np.arange(config.copies) + self.episode + (config.seed << 24)
         batch.reset(seeds, self.drawing.integers(len(batch.weeks), size=config.copies))
         hot, shape = np.zeros((config.copies, batch.hours)), (config.copies, batch.subscribers)
-        chances = np.zeros((config.copies, batch.hours, batch.chances.shape[1]))
         for t in range(batch.hours):
             self._keep(slots, t)
             if t % config.exploration_h == 0:
@@ -124,9 +134,9 @@ class Learner:
             actions = np.where(explored, other, greedy)
             _, reward, cost, _ = batch.step(actions)
             replay.actions[slots, t], replay.reward[slots, t], replay.cost[slots, t] = actions, reward, cost
-            hot[:, t], chances[:, t] = cost, batch.chances
+            hot[:, t] = cost
         if config.credit == "own":
-            self._give_credit(slots, chances, hot)
+            self._give_credit(slots)
         self._keep(slots, batch.hours)
         replay.at = int((replay.at + config.copies) % len(replay.reward))
         replay.filled = min(replay.filled + config.copies, len(replay.reward))
@@ -136,13 +146,13 @@ class Learner:
         figures |= {"hot_hours": float(hot[0].sum()), "s_cores": self.batch.placement(0).s_cores or 0.0}
         return figures | self._move_lambda(hot)
 
-    def _give_credit(self, slots: NDArray[np.int64], chances: Floats, hot: Floats) -> None:
+    def _give_credit(self, slots: NDArray[np.int64]) -> None:
         """Keep each subscriber's part of an episode's reward, and the hot hours that its VMs answer for."""
         batch, replay = self.batch, self.replay
         for i, slot in enumerate(slots):
             placed = batch.placement(i)
             replay.own_reward[slot] = saved_by(placed) / self.scenario.hourly_cores
-            replay.own_cost[slot] = answered_for(placed, chances[i], hot[i], batch.model.moments)
+            replay.own_cost[slot] = answered_for(placed, batch.model.moments)
 
     def _keep(self, slots: NDArray[np.int64], t: int) -> None:
         self.replay.cluster[slots, t], self.replay.local[slots, t] = self.batch.obs, self.batch.local
@@ -157,7 +167,8 @@ class Learner:
         self.recent = [*self.recent, measured][-WINDOW:]
         fading = 0.5 ** (np.arange(len(self.recent))[::-1] / HALF_LIFE)
         estimate = float(fading @ np.array(self.recent) / fading.sum())
-        self.price = dual_step(self.price, config.dual_rate, estimate, allowed, config.lambda_max)
+        step = dual_step if config.dual_form == "sum" else dual_factor
+        self.price = step(self.price, config.dual_rate, estimate, allowed, config.lambda_max)
         return {"lambda": self.price, "risk/estimate": estimate, "risk/allowed": allowed}
 
     def learn(self) -> float:

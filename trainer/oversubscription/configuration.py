@@ -46,6 +46,9 @@ class VdnConfig:
     """bound: hot hours against the published bound; violations: weeks with too many of them against 1 - alpha."""
     aim: float = 0.0
     """Share of broken weeks that the price of `violations` steers to; 1 - alpha where 0."""
+    dual_form: str = "sum"
+    """sum: lambda moves by the rate times the excess; factor: by a factor, alike up and down, and so comes back from
+    however far it went while the networks were young."""
     cost: str = "sampled"
     """sampled: 1 in a hot hour; analytic: the chance of one (§12.3)."""
     credit: str = "cluster"
@@ -73,6 +76,7 @@ class VdnConfig:
     def __post_init__(self) -> None:
         for name, known in (
             ("dual", ("bound", "violations")),
+            ("dual_form", ("sum", "factor")),
             ("cost", ("sampled", "analytic")),
             ("target_update", ("slow", "literal")),
             ("explore", ("any", "near")),
@@ -86,8 +90,8 @@ class VdnConfig:
         for name in ("alpha", "gamma", "tau"):
             if not 0.0 < getattr(self, name) < 1.0:
                 raise BadInput(name, getattr(self, name), "give a number between 0 and 1")
-        if self.credit == "own" and self.cost != "analytic":
-            raise BadInput("credit", self.credit, "set cost to analytic: it tells of every machine")
+        if self.dual_form == "factor" and not self.lambda_start:
+            raise BadInput("lambda_start", self.lambda_start, "give it more than 0: no factor moves a 0")
         if min(self.redrawn, self.validation) < 0 or not 0.0 <= self.aim < 1.0:
             raise BadInput("redrawn", self.redrawn, "give numbers of weeks of 0 or more, and an aim from 0 to below 1")
         if self.learning_rate <= 0.0 or self.dual_rate <= 0.0 or not 0.0 <= self.lambda_start <= self.lambda_max:
@@ -118,7 +122,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "credit": "own",
         "gamma": 0.5,
         "lambda_start": 3.0,
-        "dual_rate": 3.0,
+        "dual_form": "factor",
+        "dual_rate": 0.08,
         "observation": "obs-o-ext",
         "explore": "near",
         "exploration_h": 24,

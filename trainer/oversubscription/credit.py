@@ -21,24 +21,22 @@ def saved_by(placed: Placement) -> Floats:
     return _by_decision(placed, (1.0 - placed.rate) * placed.week.cores)
 
 
-def answered_for(placed: Placement, chances: Floats, cluster: Floats, moments: Moments) -> Floats:
-    """Return the expected hot hours that each subscriber's placements of an hour answer for, (hours, N).
+def answered_for(placed: Placement, moments: Moments) -> Floats:
+    """Return the hours of hot machines that each subscriber's placements of an hour answer for, (hours, N).
 
-    chances: of each machine to be hot by hour, (hours, K); cluster: of any machine, (hours,). A VM answers for its use
-    of a hot machine, at what a core more would add to the cluster's chance, less what its reservation keeps out: the
-    machine's average use of as many reserved cores. To first order this is the change of expected hot hours by a core
-    of that VM in place of the machine's usual mix, so that all VMs of a machine come to 0 together, and a higher rate
-    takes away what the VMs that found no room there would have brought.
+    A VM answers for its use of a hot machine, at what a core more would add to the machine's chance, less what its
+    reservation keeps out: the machine's average use of as many reserved cores. To first order this is the change of
+    the chances by a core of that VM in place of the machine's usual mix, so that all VMs of a machine come to 0
+    together, and a higher rate takes away what the VMs that found no room there would have brought.
     """
-    hours = len(cluster)
-    mean = moments.mean[:, np.arange(hours) % 24]
-    load = held(placed, placed.week.cores, hours)
+    mean = moments.mean[:, np.arange(placed.scenario.hours) % 24]
+    load = held(placed, placed.week.cores)
     used = np.einsum("knt,nt->kt", load, mean)
-    reserved = held(placed, placed.week.cores * placed.rate, hours).sum(axis=1)
-    slope = slopes(placed, chances, cluster, moments)
+    reserved = held(placed, placed.week.cores * placed.rate).sum(axis=1)
+    slope = slopes(placed, moments)
     by_use = np.divide(slope, used, out=np.zeros_like(slope), where=used > LEAST)
     by_room = np.divide(slope, reserved, out=np.zeros_like(slope), where=reserved > LEAST)
-    machine, subscriber, first, last = _stays(placed, hours)
+    machine, subscriber, first, last = _stays(placed)
     cost = np.zeros(len(placed.machine))
     there = placed.machine >= 0
     for price, who, weights in (
@@ -51,27 +49,25 @@ def answered_for(placed: Placement, chances: Floats, cluster: Floats, moments: M
     return _by_decision(placed, cost)
 
 
-def slopes(placed: Placement, chances: Floats, cluster: Floats, moments: Moments) -> Floats:
-    """Return by how much the cluster's chance grows with a machine's load, per share of it, (opened, hours).
+def slopes(placed: Placement, moments: Moments) -> Floats:
+    """Return by how much each machine's chance to be hot grows with its load, per share of it, (opened, hours).
 
-    By the normal tail: the mean grows by that share, the standard deviation by half of it.
+    By the normal tail: the mean grows by that share, the standard deviation by half of it. A machine that is hot
+    anyway counts as at the threshold: its chance hardly moves, yet it is the one to relieve.
     """
-    of_day = np.arange(len(cluster)) % 24
-    mean, variance = moments.mean[:, of_day], moments.variance[:, of_day]
-    used = np.einsum("knt,nt->kt", held(placed, placed.week.cores, len(cluster)), mean)
-    squares = np.einsum("knt,nt->kt", held(placed, placed.week.cores**2, len(cluster)), variance)
+    of_day = np.arange(placed.scenario.hours) % 24
+    used = np.einsum("knt,nt->kt", held(placed, placed.week.cores), moments.mean[:, of_day])
+    squares = np.einsum("knt,nt->kt", held(placed, placed.week.cores**2), moments.variance[:, of_day])
     sigma = np.sqrt(np.maximum(squares, LEAST))
-    z = (placed.scenario.threshold - used) / sigma
-    slope: Floats = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * np.maximum(used / sigma + 0.5 * z, 0.0)
-    others = (1.0 - cluster) / np.maximum(1.0 - chances.T[: placed.opened], LEAST)
-    slope *= others
+    z = np.maximum((placed.scenario.threshold - used) / sigma, 0.0)
+    slope: Floats = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (used / sigma + 0.5 * z)
     return slope
 
 
-def held(placed: Placement, weights: Floats, hours: int) -> Floats:
+def held(placed: Placement, weights: Floats) -> Floats:
     """Return the sums of the weights of the VMs there, by machine, subscriber and hour, (opened, N, hours)."""
-    machine, subscriber, first, last = _stays(placed, hours)
-    there = placed.machine >= 0
+    machine, subscriber, first, last = _stays(placed)
+    there, hours = placed.machine >= 0, placed.scenario.hours
     change = np.zeros((placed.opened, placed.scenario.subscribers, hours + 1))
     np.add.at(change, (machine, subscriber, first), weights[there])
     np.add.at(change, (machine, subscriber, last), -weights[there])
@@ -79,9 +75,9 @@ def held(placed: Placement, weights: Floats, hours: int) -> Floats:
     return sums
 
 
-def _stays(placed: Placement, hours: int) -> tuple[NDArray[np.int64], ...]:
+def _stays(placed: Placement) -> tuple[NDArray[np.int64], ...]:
     """Return machine, subscriber, first hour and hour of departure of each VM that found a machine."""
-    week, there = placed.week, placed.machine >= 0
+    week, there, hours = placed.week, placed.machine >= 0, placed.scenario.hours
     return (
         placed.machine[there],
         week.subscriber[there],

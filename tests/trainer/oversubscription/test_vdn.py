@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tests.trainer.oversubscription.small import staggered_pair
 from trainer.checkpoint import Checkpoints, OtherConfiguration, weights_hash
 from trainer.oversubscription.configuration import VdnConfig, changes_of, preset
 from trainer.oversubscription.replay import Transitions
-from trainer.vdn import Learner, dual_step, epsilon_of, published_bound, redrawn, train
+from trainer.vdn import Learner, dual_factor, dual_step, epsilon_of, published_bound, redrawn, train
 from trainer.vdn_values import Targets, ValueDecomposition, loss_of, targets
 
 N, A = 3, 6
@@ -132,13 +133,18 @@ def test_the_price_of_risk_is_that_of_now_not_of_when_it_was_met() -> None:
     assert cheap - dear == pytest.approx(10.0 * float(seen.cost), rel=1e-5)
 
 
+@pytest.mark.parametrize("step", [dual_step, dual_factor])
 @given(
-    price=st.floats(0.0, 100.0), rate=st.floats(0.01, 20.0), measured=st.floats(0.0, 1.0), allowed=st.floats(0.0, 1.0)
+    price=st.floats(0.0, 100.0), rate=st.floats(0.01, 20.0), measured=st.floats(0.0, 1.0), allowed=st.floats(0.01, 0.99)
 )
 def test_lambda_rises_above_what_is_allowed_falls_below_it_and_stays_in_range(
-    price: float, rate: float, measured: float, allowed: float
+    step: Callable[[float, float, float, float, float], float],
+    price: float,
+    rate: float,
+    measured: float,
+    allowed: float,
 ) -> None:
-    after = dual_step(price, rate, measured, allowed, 100.0)
+    after = step(price, rate, measured, allowed, 100.0)
     assert 0.0 <= after <= 100.0
     if measured > allowed:
         assert after >= price
@@ -149,6 +155,16 @@ def test_lambda_rises_above_what_is_allowed_falls_below_it_and_stays_in_range(
 def test_lambda_moves_by_rate_times_excess() -> None:
     assert dual_step(1.0, 2.0, 0.30, 0.05, 100.0) == pytest.approx(1.5)
     assert dual_step(1.0, 2.0, 0.00, 0.05, 100.0) == pytest.approx(0.9)
+
+
+def test_lambda_by_a_factor_comes_back_as_fast_as_it_went() -> None:
+    away = 3.0
+    for _ in range(20):
+        away = dual_factor(away, 0.1, 1.0, 0.05, 100.0)
+    assert away == pytest.approx(3.0 * np.exp(2.0))
+    for _ in range(20):
+        away = dual_factor(away, 0.1, 0.0, 0.05, 100.0)
+    assert away == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(("alpha", "bound"), [(0.75, 0.00625), (0.85, 0.00375), (0.95, 0.00125)])
@@ -231,7 +247,7 @@ def test_the_price_steers_to_the_aim() -> None:
     "wrong",
     [
         *({"dual": "guess"}, {"gamma": 1.0}, {"episodes": 0}, {"cost": "none"}, {"lambda_start": 200.0}),
-        *({"credit": "mine"}, {"cost": "sampled"}, {"redrawn": -1}, {"aim": 1.0}),
+        *({"credit": "mine"}, {"redrawn": -1}, {"aim": 1.0}, {"lambda_start": 0.0}),
     ],
 )
 def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:

@@ -94,16 +94,18 @@ def told(decision: AdmissionDecision) -> str:
 
 
 def counted(counts: ClusterCounts, event: DeploymentEvent) -> ClusterCounts:
-    """Return the counts with a request for more cores; what belongs to a month that is over counts no more."""
+    """Return the counts with a request for more cores; in a month's counts one of a month that is over is left out."""
     if event.kind not in (EventKind.SCALED, EventKind.REFUSED):
         return counts
+    refused = event.kind is EventKind.REFUSED
+    ever = (counts.requests_ever + 1, counts.failures_ever + refused)
+    counts = replace(counts, requests_ever=ever[0], failures_ever=ever[1])
     month = month_of(event.time)
     if month < counts.month:
         return counts
     if month > counts.month:
         counts = replace(counts, month=month, requests=0, failures=0)
-    failures = counts.failures + (event.kind is EventKind.REFUSED)
-    return replace(counts, requests=counts.requests + 1, failures=failures)
+    return replace(counts, requests=counts.requests + 1, failures=counts.failures + refused)
 
 
 def check_same(first: DeploymentEvent, event: DeploymentEvent) -> None:

@@ -23,7 +23,7 @@ REMEMBERED = 4096
 """Futures of newcomers that are kept, by size and what was seen before."""
 NEW_AGE_H = 0.1
 FIRST_SLOTS = 64
-FUTURES = ("mean", "variance", "third", "since", "computed_cores", "computed_at")
+FUTURES = ("mean", "variance", "third", "requests", "since", "computed_cores", "computed_at")
 """What `Book.arrays` gives: the futures, and the sizes and times that they were computed for."""
 
 
@@ -54,7 +54,9 @@ class Book:
         self.horizons_h = horizons_of(rules)
         self.known: dict[str, Deployment] = {}
         self.total = 0
-        self.mean_sum, self.variance_sum, self.third_sum = (np.zeros(self.horizons_h.size) for _ in range(3))
+        self.unused_budget = 1.0
+        """Part, 0 to 1, of the failures permitted so far that is not used up; a budget with feedback goes by it."""
+        self.sums = Curves(*np.zeros((4, self.horizons_h.size)))
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
         self._ids: list[str] = []
@@ -104,7 +106,9 @@ class Book:
         found = self._newcomers.get(key)
         if found is None:
             seen = Seen(float(cores), 0.0, 0.0, 0.0, 0.0, cores - 1.0, 1.0)
-            found = futures(self.rules.population, [seen], [priors], self.horizons_h, self.rules.moments)
+            rules = self.rules
+            moments = rules.moments if priors else rules.fresh or rules.moments
+            found = futures(rules.population, [seen], [priors], self.horizons_h, moments, conjugate=rules.conjugate)
             if len(self._newcomers) >= REMEMBERED:
                 self._newcomers.pop(next(iter(self._newcomers)))
             self._newcomers[key] = found
@@ -121,6 +125,7 @@ class Book:
                 [deployment.priors for deployment in deployments],
                 self.horizons_h,
                 self.rules.moments,
+                conjugate=self.rules.conjugate,
             )
             self._store(outdated, curves, now)
         if self._changes >= REBUILD:
@@ -128,15 +133,14 @@ class Book:
         return int(outdated.size)
 
     def add_up(self) -> None:
-        """Compute the sums anew."""
+        """Compute the sums anew, in the order of ids: to the last digit the same wherever the same are inside."""
         self._changes = 0
-        self.mean_sum = self._mean.sum(axis=0)
-        self.variance_sum = self._variance.sum(axis=0)
-        self.third_sum = self._third.sum(axis=0)
+        slots = np.array([self._slots[name] for name in sorted(self._slots)], dtype=np.int64)
+        self.sums = Curves(*(part[slots].sum(axis=0) for part in self._curves.parts))
 
     def largest(self, horizon: int, count: int) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
         """Return the deployments with the largest parts of the mean and of the variance at a horizon, with these."""
-        return self._top(self._mean[:, horizon], count), self._top(self._variance[:, horizon], count)
+        return self._top(self._curves.mean[:, horizon], count), self._top(self._curves.variance[:, horizon], count)
 
     def mends(self) -> tuple[int, int] | None:
         """Return the total that was held and the sum of the sizes, when they differ; the total is right afterwards."""
@@ -149,7 +153,7 @@ class Book:
     def arrays(self) -> tuple[list[str], dict[str, Floats]]:
         """Return the ids of those inside and their futures by the names of `FUTURES`."""
         slots = np.array(list(self._slots.values()), dtype=np.int64)
-        found = (self._mean, self._variance, self._third, self._since, self._computed_cores, self._computed_at)
+        found = (*self._curves.parts, self._since, self._computed_cores, self._computed_at)
         return list(self._slots), {name: array[slots] for name, array in zip(FUTURES, found, strict=True)}
 
     def adopt(self, ids: Sequence[str], arrays: Mapping[str, Floats]) -> None:
@@ -157,15 +161,15 @@ class Book:
         for k, deployment_id in enumerate(ids):
             slot = self._slots.get(deployment_id)
             if slot is not None and self._since[slot] == arrays["since"][k]:
-                self._mean[slot], self._variance[slot] = arrays["mean"][k], arrays["variance"][k]
-                self._third[slot] = arrays["third"][k]
+                for part, name in zip(self._curves.parts, FUTURES, strict=False):
+                    part[slot] = arrays[name][k]
                 self._computed_cores[slot] = arrays["computed_cores"][k]
                 self._computed_at[slot] = arrays["computed_at"][k]
         self.add_up()
 
     def bytes_each(self) -> float:
         """Return the memory of futures and statistics for one slot."""
-        curves = self._mean.nbytes + self._variance.nbytes + self._third.nbytes
+        curves = sum(part.nbytes for part in self._curves.parts)
         stamps = self._cores.nbytes + self._since.nbytes + self._computed_cores.nbytes + self._computed_at.nbytes
         return (curves + stamps + self._taken.nbytes + self._started.nbytes) / self._taken.size
 
@@ -190,10 +194,9 @@ class Book:
         return np.flatnonzero(self._taken & (due | np.isinf(self._computed_at)))
 
     def _store(self, slots: NDArray[np.int64], curves: Curves, at: float) -> None:
-        self.mean_sum += (curves.mean - self._mean[slots]).sum(axis=0)
-        self.variance_sum += (curves.variance - self._variance[slots]).sum(axis=0)
-        self.third_sum += (curves.third - self._third[slots]).sum(axis=0)
-        self._mean[slots], self._variance[slots], self._third[slots] = curves.mean, curves.variance, curves.third
+        for total, part, new in zip(self.sums.parts, self._curves.parts, curves.parts, strict=True):
+            total += (new - part[slots]).sum(axis=0)
+            part[slots] = new
         self._computed_cores[slots] = self._cores[slots]
         self._computed_at[slots] = at
         self._changes += slots.size
@@ -212,10 +215,9 @@ class Book:
         slot = self._slots.pop(deployment_id, None)
         if slot is None:
             return
-        self.mean_sum -= self._mean[slot]
-        self.variance_sum -= self._variance[slot]
-        self.third_sum -= self._third[slot]
-        for array in (self._mean, self._variance, self._third, self._cores, self._since, self._computed_cores):
+        for total, part in zip(self.sums.parts, self._curves.parts, strict=True):
+            total -= part[slot]
+        for array in (*self._curves.parts, self._cores, self._since, self._computed_cores):
             array[slot] = 0.0
         self._computed_at[slot] = 0.0
         self._taken[slot] = False
@@ -228,15 +230,13 @@ class Book:
         self._ids += [""] * (slots - old)
         self._free += range(slots - 1, old - 1, -1)
         if not old:
-            self._mean, self._variance, self._third = (np.zeros((slots, self.horizons_h.size)) for _ in range(3))
+            self._curves = Curves(*np.zeros((4, slots, self.horizons_h.size)))
             self._cores, self._since, self._computed_cores, self._computed_at = (np.zeros(slots) for _ in range(4))
             self._taken, self._started = (np.zeros(slots, dtype=np.bool_) for _ in range(2))
             return
         more = slots - old
         wide, narrow = ((0, more), (0, 0)), (0, more)
-        self._mean, self._variance, self._third = (
-            np.pad(array, wide) for array in (self._mean, self._variance, self._third)
-        )
+        self._curves = Curves(*(np.pad(part, wide) for part in self._curves.parts))
         self._cores, self._since = np.pad(self._cores, narrow), np.pad(self._since, narrow)
         self._computed_cores = np.pad(self._computed_cores, narrow)
         self._computed_at, self._taken = np.pad(self._computed_at, narrow), np.pad(self._taken, narrow)

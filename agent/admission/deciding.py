@@ -14,13 +14,21 @@ from numpy.typing import NDArray
 
 from agent.admission.book import Book
 from agent.admission.futures import Curves
-from agent.admission.horizons import BANDS, bands_of, kappas_of
+from agent.admission.horizons import bands_of, kappas_of
 from agent.admission.records import Contributor
-from agent.admission.rules import ClusterRules, Moments, PolicyKind
+from agent.admission.rules import BANDS, ClusterRules, PolicyKind
 from domain.decisions import Reason
 from domain.rules.admission.belief import Floats
-from domain.rules.admission.policies import first_refusal, second_refusal, sgamma_refusal, zeroth_admits
-from domain.rules.admission.tails import cantelli, sgamma_tail
+from domain.rules.admission.policies import (
+    budget_refusal,
+    first_refusal,
+    gamma_refusal,
+    horizon_hours,
+    second_refusal,
+    sgamma_refusal,
+    zeroth_admits,
+)
+from domain.rules.admission.tails import cantelli, gamma_tail, sgamma_tail
 
 TOP: Final = 5
 
@@ -57,10 +65,11 @@ class _At:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sums:
-    mean: Floats
-    variance: Floats
-    third: Floats
+class _Chance:
+    """What a rule by chances found, and what it allows."""
+
+    found: float
+    permitted: float
 
 
 def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: bool) -> Verdict:
@@ -71,20 +80,19 @@ def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: 
     """
     rules, horizons_h = book.rules, book.horizons_h
     kappas = kappas_of(rules, horizons_h)
-    inside = _inside(book)
-    newcomer = _Sums(new.mean[0], new.variance[0], new.third[0])
-    together = _Sums(inside.mean + newcomer.mean, inside.variance + newcomer.variance, inside.third + newcomer.third)
+    inside, newcomer = book.sums, new[0]
+    together = inside + newcomer
     marginal_cores = rules.marginal_cores if observed else 0.0
     marginal = newcomer.mean < marginal_cores
     if rules.policy is PolicyKind.ZEROTH:
         refused = not zeroth_admits(book.total, cores, rules.capacity_cores, rules.limit_cores)
     else:
-        refused = _asked(rules, kappas, inside, newcomer, marginal_cores) >= 0
+        refused = _asked(book, kappas, inside, newcomer, marginal_cores) >= 0
     unsafe = first_unsafe(book) if refused else -1
     reason = Reason.REJECTED_UNSAFE if unsafe >= 0 else Reason.REJECTED_RULE if refused else Reason.ADMITTED
     sums = inside if unsafe >= 0 else together
     slack = _slack(rules, kappas, sums)
-    k = unsafe if unsafe >= 0 else _binding(rules, slack, sums, marginal)
+    k = unsafe if unsafe >= 0 else _binding(book, slack, sums, marginal)
     at = _At(
         float(horizons_h[k]),
         bands_of(horizons_h)[k],
@@ -92,12 +100,12 @@ def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: 
         math.sqrt(max(float(sums.variance[k]), 0.0)),
         float(kappas[k]),
     )
-    three = rules.moments in (Moments.AB, Moments.AB_FAST)
+    chance = _failing(book, sums) if rules.policy is PolicyKind.BUDGET else _tail(rules, sums, k, rules.limit_cores)
     by_mean, by_variance = book.largest(k, TOP)
     peak = int(np.argmax(sums.mean))
     return Verdict(
         reason,
-        _sentence(rules, book.total, cores, reason, at, _tail(sums, k, rules.limit_cores)),
+        _sentence(rules, book.total, cores, reason, at, _Chance(chance, _permitted(book))),
         at.hours,
         at.band,
         at.expected,
@@ -106,7 +114,7 @@ def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: 
         float(sums.mean[peak]) / rules.capacity_cores,
         float(horizons_h[peak]),
         cantelli(at.expected, at.sd * at.sd, float(rules.capacity_cores)),
-        _tail(sums, k, float(rules.capacity_cores)) if three else None,
+        _sgamma(sums, k, float(rules.capacity_cores)) if rules.moments.has_third else None,
         tuple(dict.fromkeys(band for band, small in zip(bands_of(horizons_h), marginal, strict=True) if small)),
         _merged(by_mean, [] if unsafe >= 0 else [(deployment_id, float(newcomer.mean[k]))]),
         _merged(by_variance, [] if unsafe >= 0 else [(deployment_id, float(newcomer.variance[k]))]),
@@ -118,52 +126,80 @@ def first_unsafe(book: Book) -> int:
     rules = book.rules
     if rules.policy is PolicyKind.ZEROTH:
         return 0 if book.total >= rules.limit_cores else -1
-    inside, kappas = _inside(book), kappas_of(rules, book.horizons_h)
+    inside, kappas = book.sums, kappas_of(rules, book.horizons_h)
+    nobody = Curves(*np.zeros((4, book.horizons_h.size)))
+    if rules.policy is PolicyKind.BUDGET:
+        # It is kept or broken by all horizons together.
+        return _asked(book, kappas, inside, nobody, 0.0)
     for k in range(book.horizons_h.size):
         one = slice(k, k + 1)
-        part = _Sums(inside.mean[one], inside.variance[one], inside.third[one])
-        none = _Sums(np.zeros(1), np.zeros(1), np.zeros(1))
-        if _asked(rules, kappas[one], part, none, 0.0) >= 0:
+        if _asked(book, kappas[one], inside[one], nobody[one], 0.0) >= 0:
             return k
     return -1
 
 
 def worst_slack(book: Book) -> dict[str, float]:
     """Return the least room of each band for those inside, in cores; see AdmissionDecision.slack_cores."""
-    slack = _slack(book.rules, kappas_of(book.rules, book.horizons_h), _inside(book))
+    slack = _slack(book.rules, kappas_of(book.rules, book.horizons_h), book.sums)
     bands = np.array(bands_of(book.horizons_h))
     return {band: float(slack[bands == band].min()) for band in BANDS if np.any(bands == band)}
 
 
-def _inside(book: Book) -> _Sums:
-    return _Sums(book.mean_sum, book.variance_sum, book.third_sum)
-
-
-def _asked(rules: ClusterRules, kappas: Floats, inside: _Sums, newcomer: _Sums, marginal_cores: float) -> int:
-    limit = rules.limit_cores
+def _asked(book: Book, kappas: Floats, inside: Curves, newcomer: Curves, marginal_cores: float) -> int:
+    """Return the horizon at which the rule refuses, -1 when it does not."""
+    rules = book.rules
+    limit, risk = rules.limit_cores, rules.risk or 0.0
+    if rules.policy is PolicyKind.BUDGET:
+        hours = horizon_hours(book.horizons_h)
+        return budget_refusal(*inside.parts, *newcomer.parts, hours, _permitted(book), limit, marginal_cores)
     if rules.policy is PolicyKind.FIRST:
         return first_refusal(inside.mean, newcomer.mean, limit, marginal_cores, 0)
     if rules.policy is PolicyKind.SECOND:
         two = (inside.mean, inside.variance, newcomer.mean, newcomer.variance)
         return second_refusal(*two, kappas, limit, marginal_cores, 0)
-    three = (inside.mean, inside.variance, inside.third, newcomer.mean, newcomer.variance, newcomer.third)
-    return sgamma_refusal(*three, rules.risk or 0.0, limit, marginal_cores, 0)
+    if rules.policy is PolicyKind.GAMMA:
+        return gamma_refusal(*inside.parts[:2], *newcomer.parts[:2], risk, limit, marginal_cores, 0)
+    return sgamma_refusal(*inside.parts[:3], *newcomer.parts[:3], risk, limit, marginal_cores, 0)
 
 
-def _slack(rules: ClusterRules, kappas: Floats, sums: _Sums) -> Floats:
+def _permitted(book: Book) -> float:
+    """Return the chance, or the share of requests, that the rule allows now."""
+    return (book.rules.risk or 0.0) * (book.unused_budget if book.rules.feedback else 1.0)
+
+
+def _slack(rules: ClusterRules, kappas: Floats, sums: Curves) -> Floats:
     return np.asarray(rules.limit_cores - sums.mean - kappas * np.sqrt(np.maximum(sums.variance, 0.0)))
 
 
-def _binding(rules: ClusterRules, slack: Floats, sums: _Sums, marginal: NDArray[np.bool_]) -> int:
-    """Return the horizon with the least room; for sgamma, with the largest risk. Marginal ones only when all are."""
-    if rules.policy is PolicyKind.SGAMMA:
-        room = np.array([-_tail(sums, k, rules.limit_cores) for k in range(slack.size)])
-    else:
-        room = slack
+def _binding(book: Book, slack: Floats, sums: Curves, marginal: NDArray[np.bool_]) -> int:
+    """Return the horizon with the least room; by chances, with the largest; of a budget, with most requests to fail.
+
+    Marginal ones only when all are.
+    """
+    rules, room = book.rules, slack
+    if rules.policy.by_risk:
+        room = np.array([-_tail(rules, sums, k, rules.limit_cores) for k in range(slack.size)])
+    if rules.policy is PolicyKind.BUDGET:
+        room = room * sums.requests * horizon_hours(book.horizons_h)
     return int(np.argmin(room if marginal.all() else np.where(marginal, np.inf, room)))
 
 
-def _tail(sums: _Sums, k: int, limit: float) -> float:
+def _failing(book: Book, sums: Curves) -> float:
+    """Return the share of all requests to come that is forecast to fail."""
+    asked = sums.requests * horizon_hours(book.horizons_h)
+    chances = [_sgamma(sums, k, book.rules.limit_cores) for k in range(asked.size)]
+    return float(asked @ np.array(chances) / asked.sum()) if asked.sum() > 0.0 else 0.0
+
+
+def _tail(rules: ClusterRules, sums: Curves, k: int, limit: float) -> float:
+    """Return the chance of more cores than the limit at a horizon, by the rule's own law."""
+    if rules.policy is PolicyKind.GAMMA:
+        mean = float(sums.mean[k])
+        return gamma_tail(mean, max(float(sums.variance[k]), 0.0), limit) if mean > 0.0 else 0.0
+    return _sgamma(sums, k, limit)
+
+
+def _sgamma(sums: Curves, k: int, limit: float) -> float:
     return sgamma_tail(float(sums.mean[k]), max(float(sums.variance[k]), 0.0), float(sums.third[k]), limit)
 
 
@@ -172,7 +208,7 @@ def _merged(found: list[tuple[str, float]], more: list[tuple[str, float]]) -> tu
     return tuple(Contributor(name, part) for name, part in ordered[:TOP])
 
 
-def _sentence(rules: ClusterRules, total: int, cores: int, reason: Reason, at: _At, tail: float) -> str:
+def _sentence(rules: ClusterRules, total: int, cores: int, reason: Reason, at: _At, chance: _Chance) -> str:
     keeps = reason is Reason.ADMITTED
     limit = f"{rules.limit_cores:,.0f}"
     if rules.policy is PolicyKind.ZEROTH:
@@ -186,8 +222,12 @@ def _sentence(rules: ClusterRules, total: int, cores: int, reason: Reason, at: _
             within = "stays within" if keeps else "exceeds"
             said += f", give or take {at.sd:,.1f}; {at.kappa:.3g} times that on top {within} {limit}"
         else:
-            said += f", give or take {at.sd:,.1f}; the chance to exceed {limit} is {tail:.2g}"
-            said += f", {rules.risk:g} is allowed"
+            said += f", give or take {at.sd:,.1f}; "
+            if rules.policy is PolicyKind.BUDGET:
+                said += f"{chance.found:.2g} of all requests to come would fail, most of them then"
+            else:
+                said += f"the chance to exceed {limit} is {chance.found:.2g}"
+            said += f", {chance.permitted:.3g} is allowed"
     return f"the cluster breaks its rule without this deployment: {said}" if reason is Reason.REJECTED_UNSAFE else said
 
 

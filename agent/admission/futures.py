@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from domain.rules.admission.belief import (
 )
 from domain.rules.admission.mixture import mix
 from domain.rules.admission.paper import paper_moments
-from domain.rules.admission.population import Population
+from domain.rules.admission.population import Belief, Population
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,28 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Moments of N sizes at H horizons, each (N, H); `third` is central, and zeros where it is not known."""
+    """Moments of N sizes at H horizons, and scale-out requests expected per hour: each (N, H), or (H,) for their sums.
+
+    `third` is central; third moments and requests are zeros where they are not known.
+    """
 
     mean: Floats
     variance: Floats
     third: Floats
+    requests: Floats
+
+    @property
+    def parts(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """All four, in order."""
+        return self.mean, self.variance, self.third, self.requests
+
+    def __getitem__(self, place: Any) -> Curves:
+        """Return some of them, by rows or horizons."""
+        return Curves(*(part[place] for part in self.parts))
+
+    def __add__(self, other: Curves) -> Curves:
+        """Return both together: moments of what is independent add up."""
+        return Curves(*(one + two for one, two in zip(self.parts, other.parts, strict=True)))
 
 
 def futures(
@@ -56,13 +74,18 @@ def futures(
     priors: Sequence[tuple[Prior, ...]],
     horizons_h: Floats,
     moments: Moments,
+    *,
+    conjugate: bool = False,
 ) -> Curves:
-    """Return the curves of deployments, each with what is known of its kind before it came; see `Prior`."""
+    """Return the curves of deployments, each with what is known of its kind before it came; see `Prior`.
+
+    conjugate: believe that rates are independent, as the moments `paper` always do.
+    """
     owner = np.array([i for i, kinds in enumerate(priors) for _ in kinds or (None,)], dtype=np.int64)
     each = [prior for kinds in priors for prior in (kinds or (Prior(),))]
     rows = _rows([seen[i] for i in owner], each)
     sizes = np.array([seen[i].cores for i in owner], dtype=np.float64)
-    found = _moments(population, sizes, rows, horizons_h, moments)
+    found = _moments(population, sizes, rows, horizons_h, moments, conjugate=conjugate)
     if owner.size == len(seen):
         return found
     weight = np.concatenate([_weights(population, s, kinds) for s, kinds in zip(seen, priors, strict=True)])
@@ -98,18 +121,30 @@ def _belief(population: Population, rows: Floats) -> Beliefs:
     return exact_belief(*laws, *rows)
 
 
-def _moments(population: Population, sizes: Floats, rows: Floats, horizons_h: Floats, moments: Moments) -> Curves:
+def _conjugate_each(population: Population, rows: Floats) -> list[Belief]:
+    law = astuple(population)
+    return [conjugate_belief(*law, *(float(part) for part in column)) for column in rows.T]
+
+
+def _conjugate(population: Population, rows: Floats) -> Beliefs:
+    each = np.array(_conjugate_each(population, rows)).reshape(rows.shape[1], 7)
+    shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate = each.T
+    return shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate
+
+
+def _moments(
+    population: Population, sizes: Floats, rows: Floats, horizons_h: Floats, moments: Moments, *, conjugate: bool
+) -> Curves:
     power, lifetimes = population.power, population.lifetimes
     if moments is Moments.PAPER:
         mean, variance = np.empty((sizes.size, horizons_h.size)), np.empty((sizes.size, horizons_h.size))
-        for i in range(sizes.size):
-            alone = conjugate_belief(*astuple(population), *(float(part) for part in rows[:, i]))
+        for i, alone in enumerate(_conjugate_each(population, rows)):
             paper_moments(float(sizes[i]), *alone, power, lifetimes, horizons_h, mean[i], variance[i])
-        return Curves(mean, variance, np.zeros_like(mean))
-    belief = _belief(population, rows)
+        return Curves(mean, variance, np.zeros_like(mean), np.zeros_like(mean))
+    belief = (_conjugate if conjugate else _belief)(population, rows)
     if moments is Moments.NA:
         mean, variance = na_batch(sizes, belief, power, lifetimes, horizons_h)
-        return Curves(mean, variance, np.zeros_like(mean))
+        return Curves(mean, variance, np.zeros_like(mean), np.zeros_like(mean))
     fast = moments is Moments.AB_FAST
     return Curves(*ab_batch(sizes, belief, power, lifetimes, horizons_h, fast=fast))
 
@@ -142,11 +177,12 @@ def _log_evidence(population: Population, rows: Floats) -> Floats:
 def _mixed(curves: Curves, owner: NDArray[np.int64], weight: Floats, count: int) -> Curves:
     """Return the curves of mixtures: row i of the result mixes the rows whose owner is i (§8)."""
     first = np.searchsorted(owner, np.arange(count))
-    mean, variance, third = curves.mean[first], curves.variance[first], curves.third[first]
+    mean, variance, third, requests = curves[first].parts
     share = weight[first]
     for row in np.setdiff1d(np.arange(owner.size), first):
         i = owner[row]
         share[i] += weight[row]
         mine = 1.0 - weight[row] / share[i]
         mix(mine, mean[i], variance[i], third[i], curves.mean[row], curves.variance[row], curves.third[row])
-    return Curves(mean, variance, third)
+        requests[i] = mine * requests[i] + (1.0 - mine) * curves.requests[row]
+    return Curves(mean, variance, third, requests)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from agent.admission.rules import ClusterRules
+from agent.admission.rules import BANDS, ClusterRules
 from domain.rules.admission.belief import Floats
-from domain.rules.admission.policies import BANDS_H, banded_kappa, checked_grid, log_grid
-
-BANDS = ("day", "week", "month", "year", "three_years")
-"""Names of the bands of horizons, whose ends are `policies.BANDS_H`."""
+from domain.rules.admission.policies import BANDS_H, checked_grid, log_grid, paper_grid
 
 
 def horizons_of(rules: ClusterRules) -> Floats:
     """Return the horizons in hours, (H,)."""
-    return checked_grid(log_grid(rules.horizons))
+    return checked_grid(paper_grid() if rules.paper_grid else log_grid(rules.horizons))
 
 
 def kappas_of(rules: ClusterRules, horizons_h: Floats) -> Floats:
     """Return kappa per horizon, (H,); zeros for a rule without."""
-    return banded_kappa(horizons_h, rules.standard_deviations or 0.0, rules.band_factor)
+    return (rules.standard_deviations or 0.0) * np.asarray(rules.kappa_factors)[_places(horizons_h)]
 
 
 def bands_of(horizons_h: Floats) -> tuple[str, ...]:
     """Return the name of each horizon's band."""
-    place = np.searchsorted(np.asarray(BANDS_H) * (1.0 + 1e-9), horizons_h)
-    return tuple(BANDS[min(int(k), len(BANDS) - 1)] for k in place)
+    return tuple(BANDS[int(place)] for place in _places(horizons_h))
+
+
+def _places(horizons_h: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the number of each horizon's band."""
+    found = np.searchsorted(np.asarray(BANDS_H) * (1.0 + 1e-9), horizons_h)
+    return np.minimum(found, len(BANDS) - 1)

@@ -16,14 +16,29 @@ from domain.errors import BadInput
 from domain.rules.admission.population import Population
 from domain.rules.admission.tails import kappa_of
 
+BANDS = ("day", "week", "month", "year", "three_years")
+"""Names of the bands of horizons, whose ends are `domain.rules.admission.policies.BANDS_H`."""
+
 
 class PolicyKind(StrEnum):
-    """zeroth: cores now. first: expected cores. second: expected cores and their spread. sgamma: three moments."""
+    """What is looked at: zeroth: cores now; first: expected cores; second: their spread too; the others: chances."""
 
     ZEROTH = "zeroth"
     FIRST = "first"
     SECOND = "second"
     SGAMMA = "sgamma"
+    GAMMA = "gamma"
+    BUDGET = "budget"
+
+    @property
+    def by_risk(self) -> bool:
+        """Whether the rule asks for a chance, or for a share of requests."""
+        return self in (PolicyKind.SGAMMA, PolicyKind.GAMMA, PolicyKind.BUDGET)
+
+    @property
+    def wants_third(self) -> bool:
+        """Whether the rule needs third moments."""
+        return self in (PolicyKind.SGAMMA, PolicyKind.BUDGET)
 
 
 class Moments(StrEnum):
@@ -34,13 +49,19 @@ class Moments(StrEnum):
     NA = "na"
     PAPER = "paper"
 
+    @property
+    def has_third(self) -> bool:
+        """Whether third moments and requests come with them."""
+        return self in (Moments.AB, Moments.AB_FAST)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
     """A cluster and its rule; BadInput names a wrong field.
 
-    zeroth and first need `threshold_cores`, second `kappa` or `risk` (Cantelli's bound), sgamma `risk`. Without a
-    threshold, second and sgamma keep to the capacity.
+    zeroth and first need `threshold_cores`, second `kappa` or `risk` (Cantelli's bound), the others `risk`: gamma and
+    sgamma as the chance to exceed, budget as the share of all requests to come that may fail. Without a threshold,
+    all but zeroth and first keep to the capacity.
     """
 
     name: str
@@ -52,7 +73,15 @@ class ClusterRules:
     risk: float | None = None
     band_factor: float = 1.0
     """Of kappa for horizons beyond a month; its square beyond a year."""
+    bands: tuple[float, float, float, float, float] | None = None
+    """Factors of kappa for horizons up to a day, week, month, year and three years, in place of `band_factor`."""
+    feedback: bool = False
+    """Whether a budget's share shrinks with the failures so far: times the unused part of sla x requests so far."""
     moments: Moments = Moments.AB
+    fresh: Moments | None = None
+    """Those of newcomers of which nothing was seen; None for the same."""
+    conjugate: bool = False
+    """Whether rates are believed to be independent, in place of the exact belief."""
     marginal_cores: float = 1.0
     """A horizon at which a newcomer with prior observations is expected to be smaller than this does not count."""
     sla: float = 1e-3
@@ -63,6 +92,8 @@ class ClusterRules:
     start_within_s: float = 3600.0
     """An admitted deployment that has not started after this time gives its cores back."""
     horizons: int = 32
+    paper_grid: bool = False
+    """Whether the published horizons are asked, some 2,700, in place of `horizons`."""
 
     def __post_init__(self) -> None:
         whole = math.isfinite(self.capacity_cores) and int(self.capacity_cores) == self.capacity_cores
@@ -71,6 +102,9 @@ class ClusterRules:
         if not 0.0 < self.sla < 1.0:
             raise BadInput("sla", self.sla, "give a share between 0 and 1, such as 1e-3")
         self._check_rule()
+        bands = [value for value in self.bands or () if not (math.isfinite(value) and value >= 0.0)]
+        if bands or (self.bands is not None and len(self.bands) != len(BANDS)):
+            raise BadInput("bands", self.bands, f"give {len(BANDS)} finite factors, 0 or more")
         for name in ("band_factor", "marginal_cores", "tolerance", "dead_band_cores"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
@@ -89,11 +123,16 @@ class ClusterRules:
             raise BadInput("risk", self.risk, "give a chance between 0 and 1, such as 1e-3")
         if self.policy is PolicyKind.SECOND and (self.kappa is None) == (self.risk is None):
             raise BadInput("kappa", self.kappa, "give either kappa or risk with the policy second")
-        if self.policy is PolicyKind.SGAMMA:
-            if self.risk is None:
-                raise BadInput("risk", None, "give the chance that sgamma may leave, such as 1e-3")
-            if self.moments not in (Moments.AB, Moments.AB_FAST):
-                raise BadInput("moments", self.moments.value, "give ab or ab_fast: sgamma needs a third moment")
+        if self.policy.by_risk and self.risk is None:
+            raise BadInput("risk", None, f"give the chance that {self.policy} may leave, such as 1e-3")
+        for moments in (self.moments, self.fresh or self.moments):
+            if self.policy.wants_third and not moments.has_third:
+                raise BadInput("moments", moments.value, f"give ab or ab_fast: {self.policy} needs a third moment")
+
+    @property
+    def kappa_factors(self) -> tuple[float, float, float, float, float]:
+        """Factors of kappa by band."""
+        return self.bands or (1.0, 1.0, 1.0, self.band_factor, self.band_factor**2)
 
     @property
     def limit_cores(self) -> float:
@@ -116,7 +155,7 @@ class ClusterRules:
     @property
     def text(self) -> str:
         """The rule in a word and its number, such as second:2.5."""
-        if self.policy is PolicyKind.SGAMMA:
+        if self.policy.by_risk:
             return f"{self.policy}:{self.risk:g}"
         number = self.standard_deviations if self.policy is PolicyKind.SECOND else self.threshold_cores
         return f"{self.policy}:{number:g}"

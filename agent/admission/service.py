@@ -35,6 +35,7 @@ from agent.ledger.admission import AdmissionStore, Change, ClusterCounts, Moved
 from domain.clock import Clock
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, LedgerUnavailable
+from domain.rules.admission.policies import unused_budget
 
 __all__ = [
     "Accepted",
@@ -189,6 +190,8 @@ class AdmissionService:
         """Write what is inside, with the futures, to `path`.npz and `path`.json; return the latter's path."""
         with self._lock:
             book = self._loaded()
+            # Whoever restores it adds up anew, and is to have the same sums.
+            book.add_up()
             since = min((deployment.last_at for deployment in book.inside()), default=self._clock.now())
             events = self._store.events_since(self.rules.name, since)
             return snapshots.write(path, self.rules, self._counts, book, events, self._clock.now())
@@ -216,6 +219,11 @@ class AdmissionService:
 
     def _loaded(self) -> Book:
         """Return what is inside as the ledger has it now."""
+        book = self._read()
+        book.unused_budget = unused_budget(self.rules.sla, self._counts.failures_ever, self._counts.requests_ever)
+        return book
+
+    def _read(self) -> Book:
         if self._book is not None and self._store.revision(self.rules.name) != self._revision:
             self._drop()
         if self._book is None:

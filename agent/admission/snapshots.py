@@ -21,7 +21,7 @@ from agent.ledger.admission import ClusterCounts
 from domain.errors import BadInput, LedgerError
 from domain.rules.admission.belief import Floats
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,13 +27,16 @@ _IN_ONE_LOOK: Final = 200
 class ClusterCounts:
     """What is counted of a cluster: decisions ever, and requests for more cores in the month that began at `month`.
 
-    decisions: the number of the newest one. month: epoch seconds of its first moment, UTC.
+    decisions: the number of the newest one. month: epoch seconds of its first moment, UTC. requests_ever,
+    failures_ever: of all months.
     """
 
     decisions: int = 0
     month: float = 0.0
     requests: int = 0
     failures: int = 0
+    requests_ever: int = 0
+    failures_ever: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,31 +111,31 @@ class TestABook:
                     book.put(Deployment(name, Stage.GONE, 0, START, now))
             else:
                 book.put(deployment(name, cores))
-        held = [book.mean_sum.copy(), book.variance_sum.copy(), book.third_sum.copy()]
+        held = [book.sums.mean.copy(), book.sums.variance.copy(), book.sums.third.copy()]
         assert book.total == sum(found.cores for found in book.known.values())
         assert len(book) == sum(found.counts for found in book.known.values())
         book.add_up()
-        for before, after in zip(held, (book.mean_sum, book.variance_sum, book.third_sum), strict=True):
+        for before, after in zip(held, (book.sums.mean, book.sums.variance, book.sums.third), strict=True):
             np.testing.assert_allclose(before, after, rtol=1e-9, atol=1e-6)
 
     def test_adds_its_sums_up_anew_every_so_many_changes(self) -> None:
         book = Book(rules(moments=Moments.NA), [deployment("a")])
         book.refresh(START)
-        book.mean_sum += 1.0
+        book.sums.mean[:] += 1.0
         for _ in range(REBUILD - 2):
             book.refresh(START, all_of_them=True)
-        spoilt = book.mean_sum[0]
+        spoilt = book.sums.mean[0]
         book.refresh(START, all_of_them=True)
-        assert book.mean_sum[0] == pytest.approx(spoilt - 1.0)
+        assert book.sums.mean[0] == pytest.approx(spoilt - 1.0)
 
     def test_never_expects_less_with_one_more_inside(self) -> None:
         book = Book(rules(), [deployment("a", 9), deployment("b", 3)])
         book.refresh(START)
-        mean, variance = book.mean_sum.copy(), book.variance_sum.copy()
+        mean, variance = book.sums.mean.copy(), book.sums.variance.copy()
         book.put(deployment("c", 1))
         book.refresh(START)
-        assert np.all(book.mean_sum >= mean)
-        assert np.all(book.variance_sum >= variance)
+        assert np.all(book.sums.mean >= mean)
+        assert np.all(book.sums.variance >= variance)
 
     def test_grows_beyond_its_first_slots_and_uses_free_ones_again(self) -> None:
         book = Book(rules(moments=Moments.NA), [deployment(f"d{n}") for n in range(200)])
@@ -147,7 +147,7 @@ class TestABook:
         assert len(book) == 170
         assert book.refresh(START) == 120
         one = futures(K, [Seen(4.0, 0.0, 40.0, 0.0, 10.0, 3.0, 1.0)], [()], book.horizons_h, Moments.NA)
-        np.testing.assert_allclose(book.mean_sum, 170 * one.mean[0], rtol=1e-9)
+        np.testing.assert_allclose(book.sums.mean, 170 * one.mean[0], rtol=1e-9)
 
 
 def test_one_that_has_not_started_is_expected_to_do_what_it_was_admitted_for() -> None:
@@ -155,7 +155,7 @@ def test_one_that_has_not_started_is_expected_to_do_what_it_was_admitted_for() -
     waiting = Deployment("a", Stage.RESERVED, 20, since, since, extra_cores=19)
     book = Book(rules(), [waiting])
     assert book.refresh(START) == 1
-    np.testing.assert_allclose(book.mean_sum, book.newcomer(20, ()).mean[0], rtol=1e-12)
+    np.testing.assert_allclose(book.sums.mean, book.newcomer(20, ()).mean[0], rtol=1e-12)
     assert book.refresh(START + 100 * HOUR_S) == 0
 
 

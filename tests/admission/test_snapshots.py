@@ -82,8 +82,8 @@ def changed(path: Path, **fields: object) -> Path:
 
 class TestARefusedSnapshot:
     def test_of_another_version(self, lived: AdmissionService, tmp_path: Path) -> None:
-        written = changed(lived.snapshot(tmp_path / "kept"), version=2)
-        with pytest.raises(BadInput, match="it has version 2, this Trimtab reads version 1"):
+        written = changed(lived.snapshot(tmp_path / "kept"), version=1)
+        with pytest.raises(BadInput, match="it has version 1, this Trimtab reads version 2"):
             lived.restore(written)
 
     def test_of_another_cluster(self, lived: AdmissionService, make: Make, tmp_path: Path) -> None:

@@ -52,7 +52,9 @@ def moments_of(population: Population, statistics: Statistics, horizons_h: Float
         return Curve(means[0], variances[0], None)
     if moments in ("ab", "ab_fast"):
         fast = moments == "ab_fast"
-        means, variances, thirds = ab_batch(np.array([size]), _alone(belief), power, lifetimes, horizons_h, fast=fast)
+        means, variances, thirds, _ = ab_batch(
+            np.array([size]), _alone(belief), power, lifetimes, horizons_h, fast=fast
+        )
         return Curve(means[0], variances[0], thirds[0])
     raise BadInput("moments", moments, f"give one of {', '.join(MOMENTS)}")
 

@@ -1,38 +1,11 @@
-"""How this package's functions are compiled: without the interpreter's lock, cached on disk, checked for staleness."""
+"""How this package's functions and the rules are compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
 
-import numba
+from simulator.compiling import ROOT, compiled, drop_stale
 
-P = ParamSpec("P")
-R = TypeVar("R")
+__all__ = ["compiled"]
 
-
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function at its first call; division by zero gives inf or nan, as numpy does."""
-    return cast("Callable[P, R]", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
-
-
-def _drop_stale() -> None:
-    """Delete the cached code of this package and the rules when one of the sources that it was made from is newer.
-
-    The cache looks at the file of a function only, and would keep the old code of whatever that function calls.
-    """
-    here = Path(__file__).parent
-    rules = here.parents[1] / "domain/rules/admission"
-    sources = [*here.glob("*.py"), *rules.glob("*.py")]
-    newest = max(path.stat().st_mtime for path in sources)
-    for index in (*(here / "__pycache__").glob("*.nbi"), *(rules / "__pycache__").glob("*.nbi")):
-        try:
-            if index.stat().st_mtime < newest:
-                index.unlink()
-        except OSError:
-            # Another process was faster, or the folder is not ours to change.
-            continue
-
-
-_drop_stale()
+drop_stale([Path(__file__).parent, ROOT / "domain/rules/admission"])

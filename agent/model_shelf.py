@@ -121,7 +121,7 @@ class ModelShelf:
                 self._champion = None
             else:
                 try:
-                    self._named = self._directory / _read_champion(index).model
+                    self._named = self._directory / read_champion(index).model
                     self._champion = self._load(self._named, again=again)
                 except TrimtabError as refusal:
                     self.refusal = str(refusal)
@@ -166,7 +166,8 @@ class ModelShelf:
         return self._verified[model.name]
 
 
-def _read_champion(path: Path) -> Champion:
+def read_champion(path: Path) -> Champion:
+    """Return which model of a directory is in use; BadInput says what is wrong with the file that names it."""
     try:
         champion = TypeAdapter(Champion).validate_json(path.read_bytes())
     except OSError as error:

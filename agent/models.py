@@ -62,25 +62,35 @@ def load_model(path: Path, expected_schema: str | None = None) -> Model:
     here (and is the one with the hash `expected_schema`, where given), its inputs and outputs, and its golden inputs.
     Raises ModelRefused naming what is wrong and what to do.
     """
-    content = _read(path)
-    name = hashlib.sha256(content).hexdigest()
-    if path.stem != name:
-        raise _refused(path, f"its content has SHA-256 {name}: it is damaged or was renamed; copy it anew")
-    try:
-        session = onnxruntime.InferenceSession(content, _options(), providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise _refused(path, f"ONNX Runtime cannot load it ({_first_line(error)}): export it anew") from None
-    card = _card(path, session)
+    name, session, text = open_model(path)
+    card = _card(path, text)
     if expected_schema is not None and card.schema_hash != expected_schema:
         there, here = card.schema_hash[:12], expected_schema[:12]
-        raise _refused(path, f"it was trained on observation {there}, {here} is asked for: name another model")
+        raise refused(path, f"it was trained on observation {there}, {here} is asked for: name another model")
     _check_graph(path, card, session)
     model = Model(name, card, session, tuple(output.name for output in session.get_outputs()))
     _try_golden(path, model)
     return model
 
 
-def _refused(path: Path, remedy: str) -> ModelRefused:
+def open_model(path: Path) -> tuple[str, onnxruntime.InferenceSession, str]:
+    """Return the SHA-256 of a model file of any kind, its session, and its card as text; raises ModelRefused."""
+    content = _read(path)
+    name = hashlib.sha256(content).hexdigest()
+    if path.stem != name:
+        raise refused(path, f"its content has SHA-256 {name}: it is damaged or was renamed; copy it anew")
+    try:
+        session = onnxruntime.InferenceSession(content, _options(), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise refused(path, f"ONNX Runtime cannot load it ({first_line(error)}): export it anew") from None
+    text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    if text is None:
+        raise refused(path, f"it has no `{METADATA_KEY}` metadata: it is no model of this program")
+    return name, session, text
+
+
+def refused(path: Path, remedy: str) -> ModelRefused:
+    """Return the refusal of a model file."""
     return ModelRefused("model file", str(path), remedy)
 
 
@@ -88,10 +98,10 @@ def _read(path: Path) -> bytes:
     try:
         size = path.stat().st_size
         if size > LARGEST_MODEL_BYTES:
-            raise _refused(path, f"it has {size} bytes, more than {LARGEST_MODEL_BYTES}: name a model of this program")
+            raise refused(path, f"it has {size} bytes, more than {LARGEST_MODEL_BYTES}: name a model of this program")
         return path.read_bytes()
     except OSError as error:
-        raise _refused(path, f"{error.strerror}: name a file that can be read") from None
+        raise refused(path, f"{error.strerror}: name a file that can be read") from None
 
 
 def _options() -> onnxruntime.SessionOptions:
@@ -102,19 +112,16 @@ def _options() -> onnxruntime.SessionOptions:
     return options
 
 
-def _card(path: Path, session: onnxruntime.InferenceSession) -> ModelCard:
-    text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
-    if text is None:
-        raise _refused(path, f"it has no `{METADATA_KEY}` metadata: it is no model of this program")
+def _card(path: Path, text: str) -> ModelCard:
     try:
         card = TypeAdapter(ModelCard).validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise _refused(path, f"its card is wrong, {where}: {first['msg'].lower()}; export it anew") from None
+        raise refused(path, f"its card is wrong, {where}: {first['msg'].lower()}; export it anew") from None
     fault = fault_of(card)
     if fault:
-        raise _refused(path, f"{fault}: train or export it anew")
+        raise refused(path, f"{fault}: train or export it anew")
     return card
 
 
@@ -127,7 +134,7 @@ def _check_graph(path: Path, card: ModelCard, session: onnxruntime.InferenceSess
     if inputs != wanted or {name: outputs.get(name) for name in given} != given:
         shown = f"{_sizes(inputs)} in, {_sizes(outputs)} out"
         asked = f"{_sizes(wanted)} in, {_sizes(given)} out"
-        raise _refused(path, f"its graph has {shown}, its card says {asked}: export it anew")
+        raise refused(path, f"its graph has {shown}, its card says {asked}: export it anew")
 
 
 def _sizes(nodes: Mapping[str, object]) -> str:
@@ -140,15 +147,16 @@ def _try_golden(path: Path, model: Model) -> None:
     try:
         outputs = model.run(inputs)
     except Exception as error:
-        raise _refused(path, f"it fails on its golden inputs ({_first_line(error)}): export it anew") from None
+        raise refused(path, f"it fails on its golden inputs ({first_line(error)}): export it anew") from None
     if LOGITS not in golden.outputs:
-        raise _refused(path, "its golden outputs have no logits to compare: export it anew")
+        raise refused(path, "its golden outputs have no logits to compare: export it anew")
     for name, wanted in golden.outputs.items():
         found = outputs.get(name)
         # Written so that nan does not pass.
         if found is None or found.shape != np.shape(wanted) or not (np.abs(found - wanted) <= golden.tolerance).all():
-            raise _refused(path, f"its output {name} for the golden inputs is not the trainer's: export it anew")
+            raise refused(path, f"its output {name} for the golden inputs is not the trainer's: export it anew")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says, at most 160 characters of it."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -23,7 +23,7 @@ import structlog
 from agent.ledger import Ledger
 from agent.oversubscription.answering import answer
 from agent.oversubscription.arrays import Floats
-from agent.oversubscription.deciding import decide_hour
+from agent.oversubscription.deciding import Wanted, decide_hour, hot_hours
 from agent.oversubscription.hours import Folded, fold
 from agent.oversubscription.learning import Profiles, profiles_of
 from agent.oversubscription.loads import Loads, beliefs, loads_of
@@ -32,6 +32,7 @@ from agent.oversubscription.pool import Pool
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import HourDecision, RateRequest, Vm
 from agent.oversubscription.rules import PoolRules, SubscriberRules
+from agent.oversubscription.sight import Sight, expected_requests
 from agent.oversubscription.usage_book import Hour, VmKey
 from agent.oversubscription.vm_table import VmTable, vm_key
 from benchmarks.report import Target, arguments, report
@@ -159,7 +160,7 @@ def _measured(ground: Ground, times: int, runs: int, directory: Path | None) -> 
 
 def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float]:
     rules = ground.rules
-    policy = policy_of(rules.policy)
+    policy = policy_of(rules.policy, rules)
     began = time.perf_counter()
     profiles = profiles_of(ground.memory.subscribers, ground.memory.hour, rules.rho, rules.persistence)
     folded = fold(ground.memory, ground.vms, ground.readings, START_HOUR, rules, profiles)
@@ -168,8 +169,27 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
     fold_ms = (time.perf_counter() - began) * 1e3
 
     def decide() -> HourDecision:
+        subscribers, clock = folded.memory.subscribers, (START_HOUR + 1) % 24
+        sight = Sight(
+            memories=subscribers,
+            vms=tuple(ground.vms.values()),
+            asked=expected_requests(subscribers, clock),
+            loads=loads,
+            profiles=profiles,
+            rules=rules,
+            hour_of_day=clock,
+            hot_hours=hot_hours(folded.memory, rules),
+        )
         return decide_hour(
-            folded, loads, profiles, rules, policy, (START_HOUR + 1) * 3600.0, 1, paused=False, fresh=True
+            folded,
+            loads,
+            profiles,
+            rules,
+            Wanted(policy.rates(sight)),
+            (START_HOUR + 1) * 3600.0,
+            1,
+            paused=False,
+            fresh=True,
         ).decision
 
     decision = decide()

@@ -26,6 +26,7 @@ VERBS = (
     "pause",
     "pin",
     "rearm",
+    "pool_model",
     "cluster",
     "config",
     "models",

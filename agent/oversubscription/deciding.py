@@ -14,7 +14,6 @@ from agent.oversubscription.hours import Folded, hour_of_day
 from agent.oversubscription.learning import Profiles
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import PoolMemory, SubscriberMemory
-from agent.oversubscription.rate_policies import RatePolicy
 from agent.oversubscription.records import HourDecision, Source, SubscriberRate
 from agent.oversubscription.rules import PoolRules, SubscriberRules
 from agent.oversubscription.usage_book import HOUR_S
@@ -22,6 +21,15 @@ from domain.rules.oversubscription.rates import KNOWN_AFTER_H
 
 UNKNOWN = SubscriberRules()
 HOURS_OF_DAY = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a policy wants for an hour: rates by subscriber, and the digest and price of risk of its file."""
+
+    rates: Mapping[str, float | None]
+    model: str = ""
+    multiplier: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +52,14 @@ def decide_hour(
     loads: Loads,
     profiles: Profiles,
     rules: PoolRules,
-    policy: RatePolicy | None,
+    wanted: Wanted | None,
     at: float,
     number: int,
     *,
     paused: bool,
     fresh: bool,
 ) -> Decided:
-    """Return what is decided after an hour was folded; policy: None when it cannot be used, so that nobody is oversold.
+    """Return what is decided after an hour was folded; wanted: None when the policy failed, so that nobody is oversold.
 
     Pure but for its clock, which only says how long it took.
     """
@@ -70,14 +78,14 @@ def decide_hour(
             paused=paused,
             fresh=fresh,
         ),
-        _situations(folded, rules, policy),
+        _situations(folded, rules, wanted),
     )
     choices = choose(inputs)
     closed = _closed(folded, rules)
     first = before.hour + 1
     clock = hour_of_day(first, rules)
     ahead = [(clock + k) % HOURS_OF_DAY for k in range(rules.horizon_h)]
-    multiplier = policy.multiplier if policy is not None else None
+    multiplier = wanted.multiplier if wanted is not None else None
     assessed = assess(loads, profiles, rules, before.counts, ahead, hot, closed, multiplier)
     rows = _rows(choices, before, inputs, loads, profiles, assessed, folded.reporting)
     counts = replace(
@@ -99,7 +107,7 @@ def decide_hour(
         hour=before.hour,
         pool=rules.name,
         policy=rules.policy,
-        model=policy.model if policy is not None else "",
+        model=wanted.model if wanted is not None else "",
         config_hash=rules.config_hash,
         state_hash=hashlib.sha256(codec.encode(inputs)).hexdigest()[:16],
         subscribers=rows,
@@ -113,19 +121,19 @@ def decide_hour(
     return Decided(decision, inputs, memory, assessed)
 
 
-def _situations(folded: Folded, rules: PoolRules, policy: RatePolicy | None) -> tuple[Situation, ...]:
+def _situations(folded: Folded, rules: PoolRules, asked: Wanted | None) -> tuple[Situation, ...]:
     pressed = {name for machine in folded.hot for name in machine.subscribers}
     found = []
     for name, memory in sorted(folded.memory.subscribers.items()):
         own = rules.subscribers.get(name, UNKNOWN)
         # A rate of somebody of whom too little is known is not asked for: it would be a failure of the policy's file.
         young = memory.history_h < KNOWN_AFTER_H
-        wanted = policy.wanted(name, memory) if policy is not None else None
+        wanted = asked.rates.get(name) if asked is not None else None
         found.append(
             Situation(
                 subscriber=name,
                 previous=memory.rate,
-                wanted=1.0 if wanted is None and young and policy is not None else wanted,
+                wanted=1.0 if wanted is None and young and asked is not None else wanted,
                 known=name in rules.subscribers,
                 opted_out=own.opted_out,
                 minimum_rate=own.minimum_rate,

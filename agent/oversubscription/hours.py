@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats
-from agent.oversubscription.learning import HourUse, Profiles, learnt
+from agent.oversubscription.learning import HourUse, Profiles, learnt, with_requests
 from agent.oversubscription.memory import DaySums, PoolMemory, SubscriberMemory
 from agent.oversubscription.records import Vm
 from agent.oversubscription.rules import PoolRules
@@ -78,6 +78,7 @@ def fold(
     seen = _seen(memory, alive, readings, names, hour, rules, profiles)
     uses = _uses(seen, len(names))
     ended = _ended_days(seen, len(names), day_of(hour, rules))
+    new = _new(alive, seen, len(names))
     here = np.bincount(seen.group, minlength=len(names)).tolist()
     clock = hour_of_day(hour, rules)
     subscribers: dict[str, SubscriberMemory] = {}
@@ -85,6 +86,8 @@ def fold(
     for n, name in enumerate(names):
         before = memory.subscribers.get(name) or SubscriberMemory()
         days = DaySums(*(getattr(before.days, key) + value for key, value in ended[n].items()))
+        if memory.hour >= 0:
+            before = replace(before, asked=with_requests(before.asked, clock, new[n]))
         after, has_drifted = learnt(before, uses[n], hour, clock, skipped, days)
         if not here[n]:
             # Nobody is there to be measured: that is no silence.
@@ -215,6 +218,18 @@ def _ended_days(seen: _Seen, groups: int, day: int) -> list[dict[str, float]]:
     }
     sums = [np.bincount(group, weights=part, minlength=groups).tolist() for part in parts.values()]
     return [dict(zip(parts, row, strict=True)) for row in zip(*sums, strict=True)]
+
+
+def _new(alive: Sequence[Vm], seen: _Seen, groups: int) -> list[tuple[float, float, float]]:
+    """Return the cores, memory and network of each subscriber's VMs that were measured for the first time."""
+    first = np.flatnonzero(~np.isnan(seen.usage) & ~seen.before.known).tolist()
+    sums = [[0.0, 0.0, 0.0] for _ in range(groups)]
+    for k in first:
+        vm, sizes = alive[k], sums[int(seen.group[k])]
+        sizes[0] += vm.cores
+        sizes[1] += vm.memory_gb
+        sizes[2] += vm.network_gbit
+    return [(cores, memory, network) for cores, memory, network in sums]
 
 
 def _machines(alive: Sequence[Vm], seen: _Seen, rules: PoolRules) -> tuple[dict[str, float], tuple[HotMachine, ...]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats, clipped, unclipped
-from agent.oversubscription.memory import HOURS, KEPT_PEAKS, DaySums, HourSums, SubscriberMemory
+from agent.oversubscription.memory import HOURS, KEPT_PEAKS, Asked, DaySums, HourSums, SubscriberMemory
 from domain.rules.oversubscription.drift import WIDENED, PageHinkley, peak_variance_ratio
 from domain.rules.oversubscription.usage import SD_FLOOR, fill_profile
 
@@ -155,11 +156,21 @@ class HourUse:
 
 def with_hour(sums: HourSums, hour_of_day: int, use: HourUse, keep: float) -> HourSums:
     """Return the sums with one hour's usage, what was there before being worth less."""
-
-    def put(values: tuple[float, ...], more: float) -> tuple[float, ...]:
-        return (*values[:hour_of_day], values[hour_of_day] * keep + more, *values[hour_of_day + 1 :])
-
+    put = partial(_put, hour_of_day, keep)
     return HourSums(put(sums.count, float(use.count)), put(sums.total, use.total), put(sums.squares, use.squares))
+
+
+def _put(hour_of_day: int, keep: float, values: tuple[float, ...], more: float) -> tuple[float, ...]:
+    return (*values[:hour_of_day], values[hour_of_day] * keep + more, *values[hour_of_day + 1 :])
+
+
+def with_requests(asked: Asked, hour_of_day: int, sizes: tuple[float, float, float]) -> Asked:
+    """Return what came in by hour of the day, with one more hour; weeks long past are worth less."""
+    put = partial(_put, hour_of_day, RECENT_KEEP)
+    cores, memory, network = sizes
+    return Asked(
+        put(asked.days, 1.0), put(asked.cores, cores), put(asked.memory_gb, memory), put(asked.network_gbit, network)
+    )
 
 
 def learnt(

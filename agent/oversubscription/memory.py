@@ -35,6 +35,16 @@ class DaySums:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What came in by hour of the day: decayed count of days, and sums of the sizes of new VMs, 24 each."""
+
+    days: tuple[float, ...] = NO_HOURS
+    cores: tuple[float, ...] = NO_HOURS
+    memory_gb: tuple[float, ...] = NO_HOURS
+    network_gbit: tuple[float, ...] = NO_HOURS
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriberMemory:
     """A subscriber: its rate, what was learnt of its usage, and how its last hours compare with it.
 
@@ -68,6 +78,7 @@ class SubscriberMemory:
     drifting: bool = False
     quiet_h: int = 0
     widened_until: int = 0
+    asked: Asked = field(default_factory=Asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where a pool's rates come from before rails and shield: a moving average, one rate for all, or a file of them."""
+"""Where a pool's rates come from before rails and shield: a moving average, one for all, a file of them, or a model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from agent.oversubscription.memory import SubscriberMemory
+from agent.oversubscription.rules import PoolRules
+from agent.oversubscription.sight import Sight
 from domain.errors import BadInput
 from domain.rules.oversubscription.moving_average import WINDOW_H, moving_average_rate
 from domain.rules.oversubscription.rates import check_rate
@@ -20,7 +22,10 @@ from domain.rules.oversubscription.rates import check_rate
 MOVING_AVERAGE: Final = "moving-average"
 STATIC: Final = "static"
 RATES: Final = "rates"
+MODEL: Final = "model"
 KIND: Final = "oversubscription-rates"
+DIGITS: Final = 16
+"""Of a file's SHA-256, as decisions name it."""
 LARGEST_BYTES: Final = 4 * 2**20
 
 
@@ -28,36 +33,48 @@ LARGEST_BYTES: Final = 4 * 2**20
 class RatePolicy:
     """A policy that is ready. model: digest of its file, "" without one. multiplier: its price of risk, if it has one.
 
-    wanted: from a subscriber and what is remembered of it to a rate; None where the policy knows nothing of it.
+    rates: from what is seen of a pool to rates by subscriber, without those of which the policy knows nothing; it
+    raises BadInput when it fails.
     """
 
     text: str
     model: str
-    wanted: Callable[[str, SubscriberMemory], float | None]
+    rates: Callable[[Sight], Mapping[str, float | None]]
     multiplier: float | None = None
 
 
-def policy_of(text: str) -> RatePolicy:
-    """Return the policy that a text names: `moving-average`, `static:RATE`, `rates:FILE`; BadInput says what is wrong.
+def policy_of(text: str, rules: PoolRules) -> RatePolicy:
+    """Return the policy that a text names: `moving-average`, `static:RATE`, `rates:FILE`, `model:PATH`.
 
-    A file that changes is read again with every call.
+    A file that changes is read again with every call. BadInput says what is wrong.
     """
     name, _, given = text.partition(":")
     if name == MOVING_AVERAGE and not given:
-        return RatePolicy(text, "", _moving_average)
+        return RatePolicy(text, "", _moving_averages)
     if name == STATIC:
         try:
             rate = check_rate("rate", float(given))
         except ValueError:
             raise BadInput("policy", text, "give static:RATE, such as static:0.6") from None
-        return RatePolicy(text, "", lambda subscriber, memory: rate)
+        return RatePolicy(text, "", lambda sight: dict.fromkeys(sight.memories, rate))
     if name == RATES and given:
         rates, digest, multiplier = read_rates(Path(given))
-        return RatePolicy(text, digest, lambda subscriber, memory: rates.get(subscriber), multiplier)
-    raise BadInput("policy", text, f"give {MOVING_AVERAGE}, {STATIC}:RATE or {RATES}:FILE")
+        return RatePolicy(text, digest, lambda sight: rates, multiplier)
+    if name == MODEL and given:
+        # ONNX Runtime costs a third of a second and 30 MB: only who has a model pays for it.
+        from agent.oversubscription.model_place import model_in_use
+        from agent.oversubscription.rate_model import load_rate_model
+
+        model = load_rate_model(model_in_use(Path(given)), rules)
+        return RatePolicy(text, model.name[:DIGITS], model.rates)
+    raise BadInput("policy", text, f"give {MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE or {MODEL}:PATH")
 
 
-def _moving_average(subscriber: str, memory: SubscriberMemory) -> float | None:
+def _moving_averages(sight: Sight) -> dict[str, float | None]:
+    return {name: _moving_average(memory) for name, memory in sight.memories.items()}
+
+
+def _moving_average(memory: SubscriberMemory) -> float | None:
     peaks = np.array([np.nan if peak is None else peak for peak in memory.peaks[-WINDOW_H:]])
     return moving_average_rate(peaks, peaks.size)
 
@@ -92,4 +109,4 @@ def read_rates(path: Path) -> tuple[Mapping[str, float], str, float | None]:
         rates[name] = check_rate(f"rates file {path}, rate of {name}", float(rate))
     multiplier = held.get("multiplier")
     price = float(multiplier) if isinstance(multiplier, int | float) and not isinstance(multiplier, bool) else None
-    return MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:16], price
+    return MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:DIGITS], price

@@ -25,6 +25,7 @@ class SubscriberRules:
     opt_out: bool | None = None
     minimum_rate: float = 0.05
     fixed_rate: float | None = None
+    model_place: int | None = None
 
     @property
     def opted_out(self) -> bool:

@@ -10,13 +10,15 @@ from typing import Final
 import structlog
 
 from agent.ledger.oversubscription import AlreadyDecided
-from agent.oversubscription.deciding import Decided, decide_hour
+from agent.oversubscription.deciding import Decided, Wanted, decide_hour, hot_hours
 from agent.oversubscription.hours import Folded, HotMachine, fold, hour_of_day
-from agent.oversubscription.learning import profiles_of
+from agent.oversubscription.learning import Profiles, profiles_of
+from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.pool import AGENT, Pool
-from agent.oversubscription.rate_policies import RatePolicy, policy_of
+from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import HourDecision
+from agent.oversubscription.sight import Sight, expected_requests
 from agent.oversubscription.usage_book import FIVE_MINUTES_S, HOUR_S
 from agent.oversubscription.vm_table import vm_key
 from domain.decisions import Event, Reason
@@ -62,7 +64,6 @@ class PoolTurns:
     def _decide(self, hour: int, now: float, epoch: int, events: list[Event], *, paused: bool) -> None:
         pool = self.pool
         rules, before = pool.rules, pool.memory
-        policy = self._policy(events, now)
         readings = pool.book.close(hour, now)
         profiles = profiles_of(before.subscribers, before.hour, rules.rho, rules.persistence)
         folded = fold(before, pool.vms, readings, hour, rules, profiles)
@@ -72,13 +73,14 @@ class PoolTurns:
             folded = replace(folded, memory=_with_answers(folded.memory, pool.memory))
             loads, known = pool.ground()
             fresh = self._fresh(now)
+            wanted = self._wanted(folded, loads, known, events, now)
             for _ in range(2):
                 decided = decide_hour(
                     folded,
                     loads,
                     known,
                     rules,
-                    policy,
+                    wanted,
                     now,
                     pool.next_number(),
                     paused=paused,
@@ -99,15 +101,30 @@ class PoolTurns:
                 return
         raise AlreadyDecided
 
-    def _policy(self, events: list[Event], now: float) -> RatePolicy | None:
+    def _wanted(
+        self, folded: Folded, loads: Loads, profiles: Profiles, events: list[Event], now: float
+    ) -> Wanted | None:
+        pool, memory = self.pool, folded.memory
+        clock = hour_of_day(memory.hour + 1, pool.rules)
+        sight = Sight(
+            memories=memory.subscribers,
+            vms=(*pool.vms.values(), *(vm for vm, _ in pool.promised.values() if vm.vm not in pool.vms)),
+            asked=expected_requests(memory.subscribers, clock),
+            loads=loads,
+            profiles=profiles,
+            rules=pool.rules,
+            hour_of_day=clock,
+            hot_hours=hot_hours(memory, pool.rules),
+        )
         try:
-            policy = policy_of(self.pool.rules.policy)
+            policy = policy_of(pool.rules.policy, pool.rules)
+            wanted = Wanted(policy.rates(sight), policy.model, policy.multiplier)
         except BadInput as error:
             # Everything is reserved until it can be read again.
             self._tell(events, "policy", Reason.POLICY_FAILED, str(error), now)
             return None
         self._tell(events, "policy", Reason.POLICY_FAILED, "", now)
-        return policy
+        return wanted
 
     def _fresh(self, now: float) -> bool:
         """Return whether the inventory can be gone by: it was written lately, and could be read."""

@@ -163,11 +163,10 @@ def _of_pool(name: str, pool: PoolSettings, settings: Settings) -> Iterator[Conf
         remedy = f"choose another key: {QUEUE_SEGMENT} is the queue's segment in metric paths"
         yield Conflict((*path, "subscribers", QUEUE_SEGMENT), (), remedy)
     try:
-        pool_rules_of(name, pool)
-        policy_of(pool.policy)
+        policy_of(pool.policy, pool_rules_of(name, pool))
     except BadInput as error:
         # A file of rates that cannot be read now is the service's to report: it may come back.
-        if not error.field.startswith("rates file"):
+        if not error.field.startswith(("rates file", "model file", "champion")):
             others = ("actions", "rho", "horizon_h")
             depends_on = tuple((*path, other) for other in others if other != error.field)
             yield Conflict((*path, error.field), depends_on, error.remedy)

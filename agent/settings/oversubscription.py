@@ -20,8 +20,8 @@ ParameterName = Annotated[
 Rate = Annotated[float, Field(gt=0, le=1)]
 RatePolicyText = Annotated[
     str,
-    Field(pattern=r"^(moving-average|static:[0-9.]+|rates:/.+)$"),
-    Expected("moving-average, static:RATE, or rates:FILE with the absolute path of a file"),
+    Field(pattern=r"^(moving-average|static:[0-9.]+|rates:/.+|model:/.+)$"),
+    Expected("moving-average, static:RATE, rates:FILE or model:PATH with an absolute path"),
 ]
 
 
@@ -49,6 +49,9 @@ class SubscriberSettings(Section):
     fixed_rate: Rate | None = Field(
         None, description="Rate in place of the policy's; drift, hot machines and the shield still raise it."
     )
+    model_place: int | None = Field(
+        None, ge=0, le=100_000, description="Its number, from 0, among the subscribers that a `model:` was trained for."
+    )
 
 
 class PoolSettings(Section):
@@ -66,8 +69,8 @@ class PoolSettings(Section):
     )
     policy: RatePolicyText = Field(
         "moving-average",
-        description="Rates: `moving-average` of the last day's peaks, `static:RATE`, or `rates:FILE` as `trimtab train "
-        "oversubscription` writes it.",
+        description="Rates: `moving-average` of the last day's peaks, `static:RATE`, `rates:FILE` or `model:FILE` as "
+        "`trimtab train oversubscription` writes them, or `model:DIRECTORY` for `trimtab pool-model`.",
     )
     actions: tuple[float, ...] = Field(ACTIONS, description="Levels of rates, rising, the last 1.0, as a JSON list.")
     alpha: float = Field(
@@ -118,7 +121,7 @@ def pool_rules_of(name: str, settings: PoolSettings) -> PoolRules:
         machine_memory_gb=settings.machine_memory_gb,
         machine_network_gbit=settings.machine_network_gbit,
         subscribers={
-            key: SubscriberRules(one.internal, one.opt_out, one.minimum_rate, one.fixed_rate)
+            key: SubscriberRules(one.internal, one.opt_out, one.minimum_rate, one.fixed_rate, one.model_place)
             for key, one in settings.subscribers.items()
         },
         policy=settings.policy,

@@ -246,7 +246,7 @@ def test_a_file_of_rates_that_cannot_be_used_is_refused(tmp_path: Path, text: st
     file = tmp_path / "rates.json"
     file.write_text(text)
     with pytest.raises(BadInput, match="rates file"):
-        policy_of(f"rates:{file}")
+        policy_of(f"rates:{file}", rules())
 
 
 def test_hours_without_samples_take_their_neighbours_then_the_day_and_spreads_of_zero_are_used() -> None:

@@ -29,6 +29,7 @@ EPILOG = "\n\n".join(
         ),
         examples(
             "trimtab evaluate oversubscription --out evidence",
+            "trimtab evaluate oversubscription --start both --out evidence --resume",
             "trimtab evaluate oversubscription --scenario azure_like --start warm --json",
             'trimtab evaluate oversubscription --runs "C2MARL robust=FOLDER" --out evidence',
             'trimtab evaluate oversubscription --policies "mine=rates.json" --short',

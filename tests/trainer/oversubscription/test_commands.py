@@ -141,6 +141,8 @@ def test_left_out_weeks_shifted_profiles_and_measured_usage_are_held_to_their_li
     assert missed(evaluation(MA=average, **{"shielded anew": anew})) == ["B5"]
     measured = [{"file": "days.csv", "predicted": 0.1, "realised": 0.16}]
     assert missed(replace(evaluation(), measured=measured)) == ["B7"]
+    never: list[Row] = [{"file": "idle.csv", "predicted": 0.0, "realised": 0.0}]
+    assert not [check for check in checks_of(replace(evaluation(), measured=never)) if "idle.csv" in check.asked]
 
 
 def test_misses_stand_first() -> None:

@@ -156,10 +156,11 @@ def test_rates_that_redrawn_weeks_refuse_are_raised() -> None:
     assert loose.facts["held_out"]["c_hot_r_upper_95"] <= 0.05
 
 
+@pytest.mark.slow
 def test_a_shield_is_fitted_with_its_base_and_holds_what_the_base_alone_would_break() -> None:
     scenario = scenario_of("internal_like")
-    weeks = ("s0",)
-    options: dict[str, Any] = {"start": "warm", "alpha": 0.95, "weeks": weeks, "evaluations": 60}
+    weeks = ("s0", "s21")
+    options: dict[str, Any] = {"start": "warm", "alpha": 0.95, "weeks": weeks, "evaluations": 90}
     found = calibrate(scenario, shield="auto", **options)
     assert found.budget in BUDGETS
     assert found.feasible

@@ -71,7 +71,7 @@ def dry_run(
         str,
         typer.Option(
             metavar="NAME",
-            help="fleet: the hour below. admission: a day before a cluster. oversubscription: see below. all.",
+            help="fleet, admission, oversubscription: one of the three below. all.",
         ),
     ] = "all",
 ) -> None:
@@ -84,8 +84,8 @@ def dry_run(
     Then, in some seconds, a day before a cluster with a vCPU quota: groups ask to come in, and the agent raises them to
     their size or refuses them. `trimtab explain` tells why.
 
-    With --section oversubscription, in half a minute: nine days of a pool whose CPU is oversold. Rates come down as its
-    subscribers become known, a surge makes machines hot, and everything is reserved again.
+    Then, in half a minute, nine days of a pool whose CPU is oversold: rates come down as its subscribers become known,
+    a surge makes machines hot, and everything is reserved again.
 
     Exits with status 1 when the ledger lacks an event that the story requires, 130 when stopped by Ctrl-C.
     """

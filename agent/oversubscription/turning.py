@@ -210,12 +210,12 @@ def _consequence(machine: HotMachine, decision: HourDecision) -> str:
     """Return what becomes of the rates of those that use most of a hot machine."""
     rows = {row.subscriber: row for row in decision.subscribers}
     raised = [name for name in machine.subscribers if rows[name].rate > rows[name].previous_rate + 1e-9]
-    most = " and ".join(machine.subscribers)
+    most = f"mostly by {' and '.join(machine.subscribers)}"
     if raised:
-        return f"{most} use most of it, and new VMs of {' and '.join(raised)} are reserved more"
+        return f"{most}, and new VMs of {' and '.join(raised)} are reserved more"
     if decision.rolled_back:
-        return f"{most} use most of it; every new VM of the pool is reserved in full already"
-    return f"{most} use most of it, and no rate of theirs can go up"
+        return f"{most}; every new VM of the pool is reserved in full already"
+    return f"{most}, whose rates cannot go up"
 
 
 def _with_answers(folded: PoolMemory, now: PoolMemory) -> PoolMemory:

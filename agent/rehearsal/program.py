@@ -104,7 +104,7 @@ def play(
             if section is Section.ADMISSION or (section is Section.ALL and mode == "act"):
                 teller = tells(console, json_screen, screen)
                 admissions = play_admissions(directory.resolve(), seed, mode, overrides, teller)
-            if section is Section.OVERSUBSCRIPTION:
+            if section in (Section.ALL, Section.OVERSUBSCRIPTION):
                 teller = tells(console, json_screen, screen)
                 oversold = play_oversubscription(directory.resolve(), seed, mode, overrides, teller)
     except KeyboardInterrupt:

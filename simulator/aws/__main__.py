@@ -13,6 +13,7 @@ from pathlib import Path
 
 from domain.clock import Clock, ScaledClock, VirtualClock, WallClock
 from simulator.aws.lifecycle import Delays
+from simulator.aws.moto_time import load_parameter_store
 from simulator.aws.process import start_in_thread
 
 PARENT_CHECK_S = 0.25
@@ -53,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     running = start_in_thread(
         _clock(given), seed=given.seed, port=given.port, delays=delays, zone_rebalance=given.zone_rebalance
     )
+    load_parameter_store()
     ready = json.dumps({"endpoint": running.endpoint, "pid": os.getpid()})
     if given.ready_file is not None:
         given.ready_file.write_text(ready + "\n", encoding="utf-8")

@@ -18,6 +18,14 @@ from domain.clock import Clock
 SERVICES = ("autoscaling", "cloudwatch", "ec2", "elb", "elbv2", "events", "iam", "sns", "sqs", "ssm", "sts")
 
 
+def load_parameter_store() -> None:
+    """Load what moto else reads with the first call to Parameter Store; it takes longer than a call may be given."""
+    importlib.import_module("moto.ssm.urls")
+    backends = importlib.import_module("moto.backends").get_backend("ssm")
+    # Asking for one region makes those of the account.
+    backends[importlib.import_module("moto.core").DEFAULT_ACCOUNT_ID]["us-east-1"]
+
+
 def follow(clock: Clock) -> Callable[[], None]:
     """Make moto read `clock` in this process; return the call that gives moto the machine's time back."""
     for service in SERVICES:

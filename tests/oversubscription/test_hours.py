@@ -128,8 +128,8 @@ def test_two_hot_hours_freeze_and_three_roll_back_until_somebody_rearms(make: Ma
     assert (house.rate(), house.reasons()) == (1.0, (Reason.RATES_ROLLED_BACK,))
     fourth = [event.detail for event in house.hour(0.65) if event.reason is Reason.MACHINE_HOT]
     assert [detail.split("; ")[1:3] for detail in fourth] == [
-        ["batch use most of it", "every new VM of the pool is reserved in full already"],
-        ["web use most of it", "every new VM of the pool is reserved in full already"],
+        ["mostly by batch", "every new VM of the pool is reserved in full already"],
+        ["mostly by web", "every new VM of the pool is reserved in full already"],
     ]
     house.live(130, seed=3)
     assert house.rate() == 1.0
@@ -155,7 +155,7 @@ def test_a_hot_machine_takes_no_oversold_vm_until_it_was_cool_for_an_hour(make: 
     events = house.hour(used)
     hot = next(event for event in events if event.reason is Reason.MACHINE_HOT)
     assert hot.subject == "m1"
-    assert "batch use most of it, and new VMs of batch are reserved more" in hot.detail
+    assert "mostly by batch, and new VMs of batch are reserved more" in hot.detail
     assert "moving v0" in hot.detail
     assert [*house.pool.memory.closed] == ["m1"]
     assert house.ask().machine != "m1"

@@ -75,13 +75,15 @@ def test_headless_json_tells_the_story_in_order_and_leaves_nothing_behind(tmp_pa
     run = Started(
         tmp_path, "--headless", "--json", "--minutes", "15", "--speed", "120", "--fault", "capacity", section="all"
     )
-    out, err = run.popen.communicate(timeout=90.0)
+    out, err = run.popen.communicate(timeout=150.0)
     assert (run.popen.returncode, err) == (0, "")
     said: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
     kinds = [entry["kind"] for entry in said]
     assert kinds[:5] == ["workload", "up", "up", "up", "up"]
-    assert kinds[-2:] == ["admission", "summary"]
-    assert said[-2]["asked"] == said[-2]["admitted"] + sum(said[-2]["refused"].values()) > 0
+    assert kinds[-3:] == ["admission", "oversubscription", "summary"]
+    assert said[-3]["asked"] == said[-3]["admitted"] + sum(said[-3]["refused"].values()) > 0
+    assert said[-2]["hot_hours"] >= 3
+    assert set(said[-2]["final"].values()) == {1.0}
     assert {"begin", "fault", "decision", "intent", "outcome", "event"} <= set(kinds)
     numbers = [entry["seq"] for entry in said if "seq" in entry]
     assert numbers == sorted(set(numbers))

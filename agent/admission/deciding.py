@@ -16,7 +16,7 @@ from agent.admission.book import Book
 from agent.admission.futures import Curves
 from agent.admission.horizons import bands_of, kappas_of
 from agent.admission.records import Contributor
-from agent.admission.rules import BANDS, ClusterRules, PolicyKind
+from agent.admission.rules import ClusterRules, PolicyKind
 from domain.decisions import Reason
 from domain.rules.admission.belief import Floats
 from domain.rules.admission.policies import (
@@ -28,6 +28,7 @@ from domain.rules.admission.policies import (
     sgamma_refusal,
     zeroth_admits,
 )
+from domain.rules.admission.rule import BANDS
 from domain.rules.admission.tails import cantelli, gamma_tail, sgamma_tail
 
 TOP: Final = 5

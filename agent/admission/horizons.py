@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from agent.admission.rules import BANDS, ClusterRules
+from agent.admission.rules import ClusterRules
 from domain.rules.admission.belief import Floats
 from domain.rules.admission.policies import BANDS_H, checked_grid, log_grid, paper_grid
+from domain.rules.admission.rule import BANDS
 
 
 def horizons_of(rules: ClusterRules) -> Floats:

@@ -11,13 +11,12 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from domain.errors import BadInput
 from domain.rules.admission.population import Population
+from domain.rules.admission.rule import BANDS, Rule
 from domain.rules.admission.tails import kappa_of
-
-BANDS = ("day", "week", "month", "year", "three_years")
-"""Names of the bands of horizons, whose ends are `domain.rules.admission.policies.BANDS_H`."""
 
 
 class PolicyKind(StrEnum):
@@ -159,3 +158,25 @@ class ClusterRules:
             return f"{self.policy}:{self.risk:g}"
         number = self.standard_deviations if self.policy is PolicyKind.SECOND else self.threshold_cores
         return f"{self.policy}:{number:g}"
+
+
+def terms_of(rule: Rule) -> dict[str, Any]:
+    """Return the fields of `ClusterRules` that a rule fills, each of them, with the rule's own defaults.
+
+    Its `reuse_h` has no part here: an agent always decides on futures that are up to date.
+    """
+    return {
+        "policy": PolicyKind(rule.kind),
+        "threshold_cores": rule.limit,
+        "kappa": rule.kappa if rule.kind == PolicyKind.SECOND else None,
+        "risk": rule.risk if PolicyKind(rule.kind).by_risk else None,
+        "bands": rule.bands,
+        "feedback": rule.feedback,
+        "moments": Moments(rule.moments),
+        "fresh": Moments(rule.fresh) if rule.fresh else None,
+        "conjugate": rule.belief == "conjugate",
+        "marginal_cores": rule.marginal_cores,
+        "tolerance": rule.tolerance,
+        "dead_band_cores": rule.dead_band_cores,
+        "paper_grid": rule.grid == "paper",
+    }

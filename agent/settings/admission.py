@@ -12,13 +12,21 @@ from typing import Any
 from pydantic import Field
 
 from agent.admission.gate_terms import GateTerms
-from agent.admission.rules import ClusterRules, Moments, PolicyKind
+from agent.admission.rules import ClusterRules, Moments, PolicyKind, terms_of
 from agent.settings.http import File
 from agent.settings.kinds import QuotaCode, ReservationId, Section
 from domain.errors import BadInput
 from domain.rules.admission.population import POPULATIONS, Population
+from domain.rules.admission.rule import rule_of
 
 DEFAULT_KAPPA = 2.8
+SAID_BY_RULE = frozenset(
+    (
+        *("policy", "threshold_cores", "kappa", "risk", "band_factor", "moments", "marginal_cores"),
+        *("tolerance", "dead_band_cores"),
+    )
+)
+"""Settings in whose place a rule stands."""
 
 
 class Preset(StrEnum):
@@ -44,11 +52,18 @@ class ClusterSettings(Section):
         "before the preset.",
         examples=["/etc/trimtab/population.json"],
     )
+    rule: str | None = Field(
+        None,
+        max_length=300,
+        description="Rule in the words of `trimtab simulate admission --policy`, with its defaults; in place of the "
+        "policy and all that goes with it.",
+        examples=["second:2.2,a=0.7,marginal=1"],
+    )
     policy: PolicyKind = Field(
         PolicyKind.SECOND,
         description="`zeroth` admits while cores taken stay below the threshold, `first` while expected cores do, "
-        "`second` while expected cores and kappa standard deviations fit, `sgamma` while the chance to exceed stays "
-        "below the risk.",
+        "`second` while expected cores and kappa standard deviations fit, `sgamma` and `gamma` while the chance to "
+        "exceed stays below the risk, `budget` while that share of requests is forecast to fail.",
     )
     threshold_cores: float | None = Field(
         None, gt=0, description="What `zeroth` and `first` keep below. With the others: in place of the capacity."
@@ -63,7 +78,8 @@ class ClusterSettings(Section):
         None,
         gt=0,
         lt=1,
-        description="Chance to exceed the capacity that `sgamma` allows, or `second` by Cantelli's bound.",
+        description="Chance to exceed the capacity that `sgamma` and `gamma` allow, or `second` by Cantelli's bound; "
+        "share of requests that `budget` lets fail.",
     )
     band_factor: float = Field(
         1.0, ge=0, le=10, description="Multiplies kappa for what lies more than a month ahead, twice beyond a year."
@@ -123,16 +139,23 @@ class ClusterSettings(Section):
 
 def rules_of(name: str, settings: ClusterSettings) -> ClusterRules:
     """Return a cluster's rules; BadInput names the setting that does not fit the others, or the file's wrong field."""
-    kappa = settings.kappa
-    if settings.policy is PolicyKind.SECOND and kappa is None and settings.risk is None:
-        kappa = DEFAULT_KAPPA
     population = POPULATIONS[settings.preset.value]
     if settings.population_file is not None:
         population = population_in(settings.population_file)
+    promise: dict[str, Any] = {
+        "name": name,
+        "capacity_cores": settings.capacity_cores,
+        "population": population,
+        "sla": settings.sla,
+        "start_within_s": settings.start_within_s,
+    }
+    if settings.rule is not None:
+        return _by_rule(settings, settings.rule, promise)
+    kappa = settings.kappa
+    if settings.policy is PolicyKind.SECOND and kappa is None and settings.risk is None:
+        kappa = DEFAULT_KAPPA
     return ClusterRules(
-        name=name,
-        capacity_cores=settings.capacity_cores,
-        population=population,
+        **promise,
         policy=settings.policy,
         threshold_cores=settings.threshold_cores,
         kappa=kappa,
@@ -140,11 +163,20 @@ def rules_of(name: str, settings: ClusterSettings) -> ClusterRules:
         band_factor=settings.band_factor,
         moments=settings.moments,
         marginal_cores=settings.marginal_cores,
-        sla=settings.sla,
         tolerance=settings.tolerance,
         dead_band_cores=settings.dead_band_cores,
-        start_within_s=settings.start_within_s,
     )
+
+
+def _by_rule(settings: ClusterSettings, text: str, promise: dict[str, Any]) -> ClusterRules:
+    """Return the rules that a rule's text says; BadInput, `rule`, when it cannot be, or when others say it too."""
+    also = sorted(settings.model_fields_set & SAID_BY_RULE)
+    if also:
+        raise BadInput("rule", text, f"leave out {', '.join(also)}: the rule says all of that")
+    try:
+        return ClusterRules(**promise, **terms_of(rule_of(text)))
+    except BadInput as error:
+        raise BadInput("rule", text, f"{error.field} {error.value!r}: {error.remedy}") from None
 
 
 def gate_terms(settings: ClusterSettings) -> GateTerms:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from domain.rules.admission.belief import PRODUCTION_DROP, PRODUCTION_FLOOR, PRODUCTION_NODES
 from domain.rules.admission.compiling import compile_all
 from domain.rules.admission.population import Belief, Population
+from domain.rules.admission.rule import METHODS as METHODS
 from simulator.admission.compiled import compiled
 from simulator.admission.layout import WEIGHED
 
@@ -22,7 +23,6 @@ _ab_moments, _na_moments, _paper_moments = RULES.ab_moments, RULES.na_moments, R
 _lam_count, _size_count, _node_count = RULES.lam_count, RULES.size_count, RULES.node_count
 _log_evidence, _odds_share, _mix = RULES.log_evidence, RULES.odds_share, RULES.mix
 
-METHODS = ("ab_fast", "ab", "na", "paper")
 AB_FAST, AB, NA, PAPER = range(4)
 
 

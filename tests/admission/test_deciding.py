@@ -1,6 +1,7 @@
 """Who may come in: the decision is the published rule on the sum of futures, and the record says what it rests on."""
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from domain.decisions import Reason
 from domain.rules.admission.moments import Curve, moments_of
 from domain.rules.admission.policies import second_refusal
 from domain.rules.admission.population import POPULATIONS, Statistics, fresh
-from domain.rules.admission.tails import cantelli, kappa_of, sgamma_tail
+from domain.rules.admission.tails import cantelli, gamma_tail, kappa_of, sgamma_tail
 from tests.admission.clusters import HOUR_S, SEEN, START, ask, event, rules
 from tests.admission.conftest import Make
 
@@ -230,6 +231,49 @@ class TestRules:
         assert last.admit
         assert last.sgamma is not None
         assert last.sgamma <= 0.02
+
+    def test_gamma_keeps_its_risk_and_says_the_chance_that_it_found(self, make: Make) -> None:
+        service = make(policy=PolicyKind.GAMMA, risk=0.02, kappa=None)
+        count = admitted(service, 60)
+        found = service.admit(ask("more", 10))
+        assert 3 < count < 60
+        assert found.reason is Reason.REJECTED_RULE
+        said = re.search(r"the chance to exceed 1,000 is (\S+), 0.02 is allowed", found.detail)
+        assert said is not None
+        assert found.expected_cores is not None
+        assert found.sd_cores is not None
+        tail = gamma_tail(found.expected_cores, found.sd_cores**2, 1000.0)
+        assert tail > 0.02
+        assert float(said[1]) == pytest.approx(tail, rel=0.05)
+
+    def test_a_budget_says_which_share_of_requests_would_fail(self, make: Make) -> None:
+        service = make(policy=PolicyKind.BUDGET, risk=0.02, kappa=None)
+        count = admitted(service, 60)
+        found, last = service.admit(ask("more", 10)), service.explain(f"main-a{count}")
+        assert 3 < count < 60
+        assert found.reason is Reason.REJECTED_RULE
+        shares = [re.search(r"; (\S+) of all requests to come would fail", one.detail) for one in (found, last)]
+        assert all(shares)
+        too_many, few = (float(share[1]) for share in shares if share is not None)
+        assert few <= 0.02 < too_many
+
+    def test_a_budget_with_feedback_shrinks_as_requests_are_refused_and_outlives_a_restart(
+        self, make: Make, clock: VirtualClock
+    ) -> None:
+        terms: dict[str, Any] = {"policy": PolicyKind.BUDGET, "risk": 0.5, "kappa": None, "feedback": True, "sla": 0.1}
+        service = make(**terms)
+        assert service.admit(ask("a", 20)).admit
+        service.observe(event("a", "started", 20))
+        for n in range(9):
+            service.observe(event("a", "scaled", 1, START + n))
+        assert service.admit(ask("b", 20)).admit
+        # One of ten: all that a promise of a tenth permits, in last month's or this one's.
+        service.observe(event("a", "refused", 1, START + 10))
+        clock.step(40 * 24 * HOUR_S)
+        for asked in (service, make(**terms)):
+            found = asked.admit(ask("c", 20))
+            assert found.reason is Reason.REJECTED_UNSAFE
+            assert ", 0 is allowed" in found.detail
 
     def test_the_same_threshold_takes_the_place_of_the_capacity(self, make: Make) -> None:
         small, large = make(name="one", capacity_cores=700), make(name="two", threshold_cores=700.0)

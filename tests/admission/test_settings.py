@@ -13,8 +13,9 @@ from agent.admission.rules import ClusterRules, Moments, PolicyKind
 from agent.settings import Settings, load_settings
 from agent.settings.admission import rules_of
 from domain.errors import BadInput, ConfigurationError
-from domain.rules.admission.policies import BANDS_H
+from domain.rules.admission.policies import BANDS_H, paper_grid
 from domain.rules.admission.population import POPULATIONS
+from domain.rules.admission.rule import KINDS
 from domain.rules.admission.tails import kappa_of
 from tests.admission.clusters import rules
 
@@ -55,6 +56,27 @@ def test_every_rule_can_be_asked_for() -> None:
     assert rules_from(KAPPA=2.2, THRESHOLD_CORES=15_000).limit_cores == 15_000.0
     assert rules_from(RISK=0.1).standard_deviations == kappa_of(0.1)
     assert rules_from(POLICY="sgamma", RISK=1e-3).text == "sgamma:0.001"
+    assert rules_from(POLICY="gamma", RISK=1e-3).text == "gamma:0.001"
+    assert rules_from(POLICY="budget", RISK=3e-4).text == "budget:0.0003"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_rule_is_taken_in_the_words_of_the_simulator(kind: str) -> None:
+    text = f"{kind}:{0.5 if kind in ('gamma', 'sgamma', 'budget') else 2}"
+    assert rules_from(RULE=text).text == text
+    assert rules_from(RULE=text, SLA=0.01).sla == 0.01
+
+
+def test_a_rule_brings_all_its_settings_and_the_simulators_defaults() -> None:
+    plain = rules_from(RULE="second:2.2")
+    assert (plain.moments, plain.marginal_cores, plain.kappa_factors) == (Moments.AB_FAST, 0.0, (1.0,) * 5)
+    text = "budget:3e-4,threshold=900,feedback=yes,fresh=ab,belief=conjugate,grid=paper,tol=0.2,dead_band=3,marginal=2"
+    full = rules_from(RULE=text)
+    assert (full.risk, full.limit_cores, full.feedback, full.fresh) == (3e-4, 900.0, True, Moments.AB)
+    assert (full.conjugate, full.tolerance, full.dead_band_cores, full.marginal_cores) == (True, 0.2, 3.0, 2.0)
+    assert horizons_of(full).size == paper_grid().size
+    banded = rules_from(RULE="second:2,bands=1/1/1/0.7/0.3")
+    assert list(dict.fromkeys(kappas_of(banded, horizons_of(banded)))) == [2.0, 1.4, 0.6]
 
 
 def test_a_fitted_population_is_read_from_its_file(tmp_path: Path) -> None:
@@ -76,6 +98,12 @@ def test_a_fitted_population_is_read_from_its_file(tmp_path: Path) -> None:
         ({"POLICY": "sgamma"}, "RISK", "give the chance that sgamma may leave, such as 1e-3"),
         ({"KAPPA": 2, "RISK": 0.1}, "KAPPA", "give either kappa or risk with the policy second"),
         ({"POLICY": "sgamma", "RISK": 0.1, "MOMENTS": "na"}, "MOMENTS", "give ab or ab_fast: sgamma needs a third"),
+        ({"POLICY": "budget"}, "RISK", "give the chance that budget may leave, such as 1e-3"),
+        ({"RULE": "third:2"}, "RULE", "policy 'third:2': begin with one of zeroth, first, second"),
+        ({"RULE": "second:2,colour=3"}, "RULE", "policy 'second:2,colour=3': colour is no setting of second"),
+        ({"RULE": "budget:1e-3,moments=na"}, "RULE", "moments 'na': give ab or ab_fast: budget needs a third moment"),
+        ({"RULE": "sgamma:1"}, "RULE", "risk 1.0: give a chance between 0 and 1"),
+        ({"RULE": "second:2", "KAPPA": 3, "POLICY": "first"}, "RULE", "leave out kappa, policy: the rule says all"),
         ({"SLA": 1}, "SLA", "give a number above 0 and below 1"),
         ({"PRESET": "Q"}, "PRESET", "give one of T, H, K"),
     ],

@@ -2,13 +2,15 @@
 
 A pool is filled by best fit with VMs of all subscribers; every VM has two days of usage behind it, so that each has a
 belief of its own. `decision`: rates of all subscribers and risk of all machines, once the hour is folded. `shield`: one
-answer, with every level it looks at. The naive path of the same run does both VM by VM and machine by machine, with the
-formulas on single numbers.
+answer, with every level it looks at. `fold`: an hour's readings taken in, and the loads built anew; `remember`: what is
+known of every VM, as the ledger keeps it. The naive path of the same run does it VM by VM and machine by machine, with
+the formulas on single numbers.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import sys
 import tempfile
@@ -20,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import structlog
 
-from agent.ledger import Ledger
+from agent.ledger import Ledger, codec
 from agent.oversubscription.answering import answer
 from agent.oversubscription.arrays import Floats
 from agent.oversubscription.deciding import Wanted, decide_hour, hot_hours
@@ -44,7 +46,12 @@ from domain.rules.oversubscription.usage import clipped_moments
 START_HOUR = 497_000
 SIZES, SHARES = (2.0, 4.0, 8.0, 16.0), (0.35, 0.40, 0.20, 0.05)
 RATE = 0.5
-MANY = ("decision_p99_ms", "decision_cpu_p99_ms", "shield_p99_ms", "shield_cpu_p99_ms", "hour_ms", "vms")
+VARIANCE, OWN = 0.012, 0.85
+"""Of usage between VMs and hours, and the share of it that is a VM's own level."""
+MANY = (
+    *("decision_p99_ms", "decision_cpu_p99_ms", "shield_p99_ms", "shield_cpu_p99_ms"),
+    *("hour_ms", "fold_cpu_ms", "remember_cpu_ms", "vms"),
+)
 FULL = 0.9
 """The pool is filled until so much of its machines' cores is reserved."""
 TARGETS = (Target("decision_p99_ms", 5.0), Target("shield_p99_ms", 5.0))
@@ -66,10 +73,12 @@ class Ground:
         )
         self.level = dict(zip(names, draws.uniform(0.10, 0.26, subscribers).tolist(), strict=True))
         self.vms = {vm.vm: vm for vm in self._filled(names, draws)}
-        self.memory = self._remembered(names, draws)
+        own = draws.normal(0.0, math.sqrt(OWN), len(self.vms))
+        self.memory = self._remembered(names, draws, own)
         readings: dict[VmKey, Hour] = {}
-        for vm in self.vms.values():
-            usage = float(np.clip(draws.normal(self.level[vm.subscriber], 0.1), 0.0, 1.0))
+        stray = VARIANCE**0.5 * (own + draws.normal(0.0, math.sqrt(1.0 - OWN), len(self.vms)))
+        for vm, away in zip(self.vms.values(), stray.tolist(), strict=True):
+            usage = min(max(self.level[vm.subscriber] + away, 0.0), 1.0)
             readings[vm.subscriber, vm.vm] = Hour(usage, usage, 12)
         self.readings = readings
 
@@ -86,9 +95,9 @@ class Ground:
             owner = names[int(draws.integers(len(names)))]
             found.append(Vm(f"v{len(found)}", owner, f"m{machine}", cores, 2.0 * cores, 0.0, RATE))
 
-    def _remembered(self, names: list[str], draws: np.random.Generator) -> PoolMemory:
+    def _remembered(self, names: list[str], draws: np.random.Generator, own: Floats) -> PoolMemory:
         def sums(level: float) -> HourSums:
-            return HourSums((400.0,) * 24, (400.0 * level,) * 24, (400.0 * (level**2 + 0.012),) * 24)
+            return HourSums((400.0,) * 24, (400.0 * level,) * 24, (400.0 * (level**2 + VARIANCE),) * 24)
 
         subscribers = {
             name: SubscriberMemory(
@@ -106,7 +115,7 @@ class Ground:
             names=tuple(vm_key(vm) for vm in self.vms.values()),
             last=tuple(self.level[vm.subscriber] for vm in self.vms.values()),
             last_hour=(START_HOUR - 1,) * count,
-            residual_sum=tuple(draws.normal(0.0, 20.0, count).tolist()),
+            residual_sum=tuple((48.0 * own + draws.normal(0.0, math.sqrt(48.0 * (1.0 - OWN)), count)).tolist()),
             hours=(48,) * count,
             day=(0,) * count,
             day_count=(0,) * count,
@@ -131,10 +140,7 @@ def main() -> int:
     large = _measured(Ground(given.many_machines, given.many_subs), max(given.times // 5, 3), 1, given.directory)
     figures = {
         **small,
-        **{
-            f"many_{name}": large[name]
-            for name in ("decision_p99_ms", "shield_p99_ms", "decision_cpu_p99_ms", "hour_ms", "vms")
-        },
+        **{f"many_{name}": large[name] for name in MANY},
         "growth": large["decision_p50_ms"] / small["decision_p50_ms"],
         "shield_growth": large["shield_p50_ms"] / small["shield_p50_ms"],
     }
@@ -161,12 +167,13 @@ def _measured(ground: Ground, times: int, runs: int, directory: Path | None) -> 
 def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float]:
     rules = ground.rules
     policy = policy_of(rules.policy, rules)
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.thread_time()
     profiles = profiles_of(ground.memory.subscribers, ground.memory.hour, rules.rho, rules.persistence)
     folded = fold(ground.memory, ground.vms, ground.readings, START_HOUR, rules, profiles)
     profiles = profiles_of(folded.memory.subscribers, START_HOUR, rules.rho, rules.persistence)
     loads = loads_of(tuple(ground.vms.values()), folded.memory.table, profiles, rules)
-    fold_ms = (time.perf_counter() - began) * 1e3
+    fold_ms, fold_cpu_ms = (time.perf_counter() - began) * 1e3, (time.thread_time() - began_cpu) * 1e3
+    remember_cpu_ms = _seconds(lambda: codec.encode(folded.memory), time.thread_time) * 1e3
 
     def decide() -> HourDecision:
         subscribers, clock = folded.memory.subscribers, (START_HOUR + 1) % 24
@@ -216,6 +223,8 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
         "shield_cpu_p99_ms": float(np.quantile(cpu_answered, 0.99)),
         "recorded_p99_ms": _recorded_p99_ms(ground, loads, profiles, decision, min(times, 100), directory),
         "fold_ms": fold_ms,
+        "fold_cpu_ms": fold_cpu_ms,
+        "remember_cpu_ms": remember_cpu_ms,
         "hour_ms": fold_ms + statistics.median(decided),
         "naive_decision_ms": naive_decision_ms,
         "naive_shield_ms": naive_shield_ms,

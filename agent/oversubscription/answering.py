@@ -7,6 +7,7 @@ import math
 import time
 from dataclasses import replace
 
+from agent.oversubscription.filtering import ask_filter
 from agent.oversubscription.learning import Profiles
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import Counts, PoolMemory
@@ -35,7 +36,8 @@ def answer(
     base, source, reasons, failed = _base(request, rules, hour, failed)
     found = NOTHING
     if loads is not None and profiles is not None:
-        found = ask_shield(loads, profiles, request, base, rules, memory.closed)
+        ask = ask_filter if rules.risk_filter else ask_shield
+        found = ask(loads, profiles, request, base, rules, memory.closed)
         if found.hot_hours is not None and not math.isfinite(found.hot_hours):
             found, source, reasons = replace(NOTHING, machine=found.machine), Source.FALLBACK, (Reason.NOT_FINITE,)
         elif found.rate > base + 1e-9:

@@ -40,7 +40,7 @@ class PoolRules:
     alpha: chance, over the horizon, to stay below the tolerated hot hours. beta: share of a machine's cores in use from
     which it is hot. shield_budget: expected hot hours of a machine in a day that a request may leave. rho, persistence:
     shares of a usage's variance that an owner's VMs have in common, and that is each VM's own level, None: learnt.
-    policy: see `agent.oversubscription.rate_policies`.
+    policy: see `agent.oversubscription.rate_policies`. risk_filter: a request gets another machine, not another rate.
     """
 
     name: str
@@ -63,6 +63,7 @@ class PoolRules:
     start_within_s: float = 3600.0
     timezone: str = "UTC"
     parameter: str | None = None
+    risk_filter: bool = False
     config_hash: str = field(init=False, default="")
     """Sixteen hexadecimal digits that any change of the rules changes."""
 

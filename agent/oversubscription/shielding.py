@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agent.oversubscription.learning import Profiles
 from agent.oversubscription.loads import Loads, added_variance
@@ -34,19 +35,14 @@ def ask_shield(
     Closed machines take nothing that is oversold. The choice is `shield.shield`'s, on those machines only that best fit
     would take at some level: the others cannot be chosen.
     """
-    owner = profiles.index(request.subscriber)
-    everywhere = np.ones(len(loads.names), dtype=np.bool_)
-    open_ones = everywhere.copy()
-    for name in closed:
-        if (k := loads.index(name)) >= 0:
-            open_ones[k] = False
+    everywhere, open_ones = np.ones(len(loads.names), dtype=np.bool_), open_machines(loads, closed)
     levels = [rate, *(level for level in rules.actions if level > rate + 1e-9)]
     sizes = (request.memory_gb, request.network_gbit)
     fits = [loads.best_fit(x * request.cores, *sizes, everywhere if x >= 1.0 else open_ones) for x in levels]
     candidates = sorted({k for k in fits if k >= 0})
     if not candidates:
         return Answer(1.0, -1, None, False, tuple(LevelTried(level, "", None) for level in levels))
-    machines, demand = _among(loads, profiles, request, owner, candidates, rules)
+    machines, demand = machines_among(loads, profiles, request, candidates, rules)
     risks = {k: expected_hot_hours(machines, place, demand) for place, k in enumerate(candidates)}
     found = _chosen(machines, demand, candidates, fits, levels, rules)
     tried: list[LevelTried] = []
@@ -59,9 +55,20 @@ def ask_shield(
     return Answer(found.rate, k, risks.get(k), found.safe, tuple(tried))
 
 
-def _among(
-    loads: Loads, profiles: Profiles, request: RateRequest, owner: int, candidates: list[int], rules: PoolRules
+def open_machines(loads: Loads, closed: Collection[str]) -> NDArray[np.bool_]:
+    """Return which machines may take what is oversold."""
+    found = np.ones(len(loads.names), dtype=np.bool_)
+    for name in closed:
+        if (k := loads.index(name)) >= 0:
+            found[k] = False
+    return found
+
+
+def machines_among(
+    loads: Loads, profiles: Profiles, request: RateRequest, candidates: list[int], rules: PoolRules
 ) -> tuple[Machines, Demand]:
+    """Return these machines, and the request's VM on any of them."""
+    owner = profiles.index(request.subscriber)
     cores, variance = request.cores, profiles.variance[owner]
     present = loads.by_owner[candidates, owner]
     # What the VM shares with its owner's others on a machine belongs to that machine.

@@ -84,6 +84,11 @@ class PoolSettings(Section):
     shield_budget: float = Field(
         0.003, gt=0, le=24, description="Expected hot hours of a machine in a day that a request may leave."
     )
+    risk_filter: bool = Field(
+        False,
+        description="`true`: a request is told the best-fitting machine that stays within the budget, at its rate; "
+        "your allocator must take it. `false`: the rate is raised until best fit stays within it.",
+    )
     rho: float | None = Field(
         None,
         ge=0,
@@ -138,4 +143,5 @@ def pool_rules_of(name: str, settings: PoolSettings) -> PoolRules:
         start_within_s=settings.start_within_s,
         timezone=settings.timezone,
         parameter=settings.parameter,
+        risk_filter=settings.risk_filter,
     )

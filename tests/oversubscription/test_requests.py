@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from agent.ledger import codec
 from agent.oversubscription.arrays import clipped, hot_probabilities, unclipped
 from agent.oversubscription.choosing import choose
+from agent.oversubscription.filtering import ask_filter
 from agent.oversubscription.hours import fold
 from agent.oversubscription.learning import persistence_of, profiles_of
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import PoolMemory, SubscriberMemory
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
+from agent.oversubscription.rules import SubscriberRules
 from agent.oversubscription.shielding import ask_shield, replayed
 from agent.oversubscription.usage_book import Hour
 from agent.oversubscription.vm_table import VmTable, columns_of, levels
@@ -124,6 +126,53 @@ def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: fl
     moments = (cores * profiles.mean[n], cores**2 * profiles.variance[n], cores**3 * profiles.third[n])
     expected = shield(whole, Demand(cores, 4.0, 0.0, *moments), rate, pool.actions, pool.shield_budget)
     assert (found.rate, found.machine, found.safe) == (expected.rate, expected.machine, expected.safe)
+
+
+@given(data=st.data(), rate=st.sampled_from([0.2, 0.6, 1.0]), cores=st.floats(1.0, 16.0))
+@settings(deadline=None, max_examples=60)
+def test_the_filter_gives_the_best_fit_among_the_machines_that_stay_cool(
+    data: st.DataObject, rate: float, cores: float
+) -> None:
+    sizes = data.draw(st.lists(st.tuples(st.integers(0, 5), st.floats(1.0, 12.0), st.floats(0.2, 1.0)), max_size=20))
+    vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
+    budget = data.draw(st.sampled_from([1e-6, 1e-3, 0.1]))
+    pool = rules(machines=6, shield_budget=budget, subscribers={"web": OURS}, risk_filter=True)
+    profiles = profiles_of({}, 0, 0.0, None)
+    loads = loads_of(vms, VmTable(), profiles, pool)
+    closed = {"m1"} if data.draw(st.booleans()) else set()
+    found = ask_filter(loads, profiles, RateRequest("main", "web", cores, 4.0), rate, pool, closed)
+    n, hours = profiles.index("web"), np.zeros(len(loads.names))
+    for k in range(len(loads.names)):
+        mean = loads.mean[k] + cores * profiles.mean[n]
+        variance = loads.variance[k] + cores**2 * profiles.variance[n]
+        third = loads.third[k] + cores**3 * profiles.third[n]
+        parts = zip(mean.tolist(), variance.tolist(), third.tolist(), strict=True)
+        hours[k] = sum(hot_probability(m, v, t, pool.threshold_cores) for m, v, t in parts)
+    cool = [
+        k
+        for k, name in enumerate(loads.names)
+        if hours[k] <= budget and loads.free_cores[k] >= rate * cores - 1e-9 and (rate == 1.0 or name not in closed)
+    ]
+    if cool:
+        best = min(cool, key=lambda k: (round(float(loads.free_cores[k]), 6), k))
+        assert (found.rate, found.safe) == (rate, True)
+        assert loads.free_cores[found.machine] == pytest.approx(loads.free_cores[best], abs=1e-6)
+        assert found.hot_hours == pytest.approx(hours[found.machine], abs=1e-9)
+    else:
+        assert (found.rate, found.safe) == (1.0, False)
+
+
+def test_a_pool_with_the_filter_answers_with_a_cooler_machine_and_replays(tmp_path: Path) -> None:
+    given = rules(risk_filter=True, beta=0.3, subscribers={"web": SubscriberRules(internal=True, fixed_rate=0.3)})
+    house = House(tmp_path, given, [vm(f"v{k}", "web", f"m{k % 2 + 1}") for k in range(6)])
+    house.live(12, mean=0.35)
+    answers = [house.ask(cores=8.0) for _ in range(6)]
+    assert {found.rate for found in answers} == {0.3}
+    assert all(found.safe and found.hot_hours <= given.shield_budget for found in answers)
+    # Best fit alone would fill the fuller machines first.
+    assert len({found.machine for found in answers}) > 1
+    assert all(replayed(found) == (found.rate, found.safe) for found in answers)
+    house.ledger.close()
 
 
 def test_an_answer_takes_room_until_the_vm_is_listed_or_its_time_is_over(house: House) -> None:

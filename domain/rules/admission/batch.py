@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from domain.rules.admission.ab import lead_steps, time_grid, times_needed
 from domain.rules.admission.ab_points import Points, raw_curves, starts_h
@@ -21,8 +20,6 @@ from domain.rules.admission.na import conditional_na, gamma_powers
 
 POINTS_AT_ONCE = 16_384
 """Points of mu, lam and sig worked on together: as many as the caches hold."""
-
-Ints = NDArray[np.int64]
 
 Beliefs = tuple[Floats, Floats, Floats, Floats, Floats, Floats, Floats]
 """A belief of N deployments, each part of shape (N,)."""
@@ -71,25 +68,15 @@ def ab_batch(
     """
     lam_points = np.array([1 if fast else lam_count(shape) for shape in belief[2]], dtype=np.int64)
     size_points = np.array([1 if fast else size_count(shape) for shape in belief[5]], dtype=np.int64)
-    curves = np.zeros((4, size.size, horizons_h.size))
-    mu, mu_weight = _mu_nodes(belief, power, nodes, drop, floor)
-    start_h = starts_h(size, mu).reshape(-1)
-    mu, mu_weight = mu.reshape(-1), mu_weight.reshape(-1)
-    owner = np.arange(mu.size) % size.size
+    curves = np.empty((4, size.size, horizons_h.size))
     for p in (1, 2, 4):
         for q in (1, 2, 3):
-            mine = np.flatnonzero((lam_points[owner] == p) & (size_points[owner] == q))
-            mine = mine[np.argsort(start_h[mine], kind="stable")]
-            at_once = max(POINTS_AT_ONCE // (p * q), 1)
-            for start in range(0, mine.size, at_once):
-                some = mine[start : start + at_once]
-                points = _points(owner[some], size, mu[some], mu_weight[some], start_h[some], belief, power, p, q)
-                fastest = float((points.mu * (1.0 + points.rho[0].max(axis=(0, 1)))).max())
-                lead = lead_steps(fastest, float(horizons_h[0]))
-                times_h = np.empty(times_needed(horizons_h, lead))
-                at = np.empty(horizons_h.size, dtype=np.int64)
-                time_grid(horizons_h, lead, times_h, at)
-                curves += raw_curves(points, size.size, lifetimes, horizons_h, times_h, at)
+            alike = np.flatnonzero((lam_points == p) & (size_points == q))
+            if alike.size:
+                shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate = (part[alike] for part in belief)
+                own = (shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate)
+                mu_points = _mu_nodes(own, power, nodes, drop, floor)
+                curves[:, alike] = _ab_alike(size[alike], own, power, lifetimes, horizons_h, p, q, mu_points)
     mean, second, third, requests = curves
     third += mean * (2.0 * mean * mean - 3.0 * second)
     return mean, np.maximum(second - mean * mean, 0.0), third, requests
@@ -109,33 +96,48 @@ def _gamma_nodes(shape: Floats, count: int) -> tuple[Floats, Floats]:
     return node, weight
 
 
-def _points(
-    owner: Ints,
+def _ab_alike(
     size: Floats,
-    mu: Floats,
-    mu_weight: Floats,
-    start_h: Floats,
     belief: Beliefs,
     power: float,
+    lifetimes: float,
+    horizons_h: Floats,
     lam_points: int,
     size_points: int,
-) -> Points:
-    """Return points of mu with all those of lam and sig that belong to them."""
+    mu_points: tuple[Floats, Floats],
+) -> Floats:
+    """Return raw moments and requests (4, N, H) of deployments that take equally many points for lam and sig.
+
+    Points of mu are sorted by when they may first die out, so that those worked on together begin and end together.
+    """
     _, _, lam_shape, lam_rate, exposure_h, size_shape, size_rate = belief
-    there, place = np.unique(owner, return_inverse=True)
-    lam, lam_weight = (part[:, place] for part in _gamma_nodes(lam_shape[there], lam_points))
-    sig, sig_weight = (part[:, place] for part in _gamma_nodes(size_shape[there], size_points))
-    seen = lam_rate[owner] + exposure_h[owner] * mu**power
-    scale = mu ** (power - 1.0)
-    rho1 = (lam / seen * scale)[:, None]
-    rho = (rho1, rho1 * rho1, rho1 * rho1 * rho1)
-    if lam_points == 1:
-        _, lam2, lam3 = gamma_powers(lam_shape[owner], seen)
-        rho = (rho1, (lam2 * scale**2)[None, None], (lam3 * scale**3)[None, None])
-    sig1 = (sig / size_rate[owner])[None]
-    sigs = (sig1, sig1 * sig1, sig1 * sig1 * sig1)
-    if size_points == 1:
-        _, sig2, sig3 = gamma_powers(size_shape[owner], size_rate[owner])
-        sigs = (sig1, sig2[None, None], sig3[None, None])
-    share = mu_weight * lam_weight[:, None] * sig_weight[None]
-    return Points(owner, size[owner], mu, start_h, share, rho, sigs)
+    lam, lam_weight = _gamma_nodes(lam_shape, lam_points)
+    sig, sig_weight = _gamma_nodes(size_shape, size_points)
+    all_mu, all_weight = (part.reshape(-1) for part in mu_points)
+    all_starts_h = starts_h(size, mu_points[0]).reshape(-1)
+    order = np.argsort(all_starts_h, kind="stable")
+    at_once = max(POINTS_AT_ONCE // (lam_points * size_points), 1)
+    curves = np.zeros((4, size.size, horizons_h.size))
+    for start in range(0, order.size, at_once):
+        some = order[start : start + at_once]
+        owner, mu = some % size.size, all_mu[some]
+        seen = lam_rate[owner] + exposure_h[owner] * mu**power
+        scale = mu ** (power - 1.0)
+        rho1 = (lam[:, owner] / seen * scale)[:, None]
+        rho = (rho1, rho1 * rho1, rho1 * rho1 * rho1)
+        if lam_points == 1:
+            _, lam2, lam3 = gamma_powers(lam_shape[owner], seen)
+            rho = (rho1, (lam2 * scale**2)[None, None], (lam3 * scale**3)[None, None])
+        sig1 = (sig / size_rate)[None, :, owner]
+        sigs = (sig1, sig1 * sig1, sig1 * sig1 * sig1)
+        if size_points == 1:
+            _, sig2, sig3 = gamma_powers(size_shape[owner], size_rate[owner])
+            sigs = (sig1, sig2[None, None], sig3[None, None])
+        share = all_weight[some] * lam_weight[:, None, owner] * sig_weight[None, :, owner]
+        points = Points(owner, size[owner], mu, all_starts_h[some], share, rho, sigs)
+        lead = lead_steps(float((mu * (1.0 + rho1.max(axis=(0, 1)))).max()), float(horizons_h[0]))
+        times_h = np.empty(times_needed(horizons_h, lead))
+        at = np.empty(horizons_h.size, dtype=np.int64)
+        time_grid(horizons_h, lead, times_h, at)
+        curves += raw_curves(points, size.size, lifetimes, horizons_h, times_h, at)
+    return curves

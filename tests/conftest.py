@@ -1,8 +1,13 @@
-"""What every test shares: reproducible hypothesis profiles and the policy on skips."""
+"""What every test shares: reproducible hypothesis profiles, the policy on skips, no AWS account."""
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+# No test meets an account of ours. Here, because loading the tests below already loads botocore, which reads them.
+for _name in [name for name in os.environ if name.startswith("AWS_")]:
+    del os.environ[_name]
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 pytest_plugins = ["pytester", "tests.skip_policy"]
 

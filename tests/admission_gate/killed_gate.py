@@ -28,8 +28,8 @@ from agent.admission.deployments import HOUR_S
 from domain.clock import VirtualClock
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_process
-from tests.admission_gate.conftest import LOADER
 from tests.admission_gate.yard import TYPES, Plan, Yard
+from tests.one_loader import LOADER
 from tests.simulator_aws.world import START, World
 
 CLOUD = ("--virtual", str(START), "--seed", "7", "--launch-delay", "50:50", "--terminate-delay", "15:15")

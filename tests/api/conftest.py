@@ -52,9 +52,8 @@ class Stage:
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Where the agents of these tests run."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(("AWS_", "TRIMTAB_"))]:
+        for name in [name for name in os.environ if name.startswith("TRIMTAB_")]:
             patch.delenv(name)
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         made = Stage(lambda: tmp_path_factory.mktemp("world"))
         yield made
         made.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -16,9 +15,7 @@ from tests.actuators.shift import Shift, running_shift
 
 
 @pytest.fixture
-def shift(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shift]:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
+def shift() -> Iterator[Shift]:
     with running_shift() as made:
         yield made
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,9 +19,7 @@ NAMES = ["web-s", "web-m", "web-l"]
 
 
 @pytest.fixture
-def shift(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shift]:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
+def shift() -> Iterator[Shift]:
     with running_shift() as made:
         yield made
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -11,14 +10,6 @@ from domain.clock import VirtualClock
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_in_thread
 from tests.simulator_aws.world import START, World
-
-
-@pytest.fixture(autouse=True)
-def _no_account_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith("AWS_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
 @pytest.fixture

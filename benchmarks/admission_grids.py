@@ -1,4 +1,4 @@
-"""Share of arrivals about which the log grid of 32 horizons decides as the published grid, in the same cluster.
+"""Share of arrivals about which the grid of 32 horizons decides as the published one, in the same cluster.
 
 Every arrival of a run under the second-moment rule on the log grid is put to the same rule on the published grid too,
 which has no say. `agreement_near` counts only arrivals near the threshold: where the mean and kappa standard deviations

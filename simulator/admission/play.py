@@ -31,7 +31,7 @@ from simulator.admission.presets import HOURS_PER_MONTH, Cluster
 from simulator.admission.rule import Rule, horizons_of
 from simulator.admission.setting import Setting, setting_of
 
-MODEL_VERSION = 2
+MODEL_VERSION = 3
 """Raised whenever the same run under the same rule may come to another outcome than before, so that hashes differ."""
 
 

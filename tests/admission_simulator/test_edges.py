@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.rules.admission.policies import log_grid
 from domain.rules.admission.population import POPULATIONS, Population
 from simulator.admission import PRESETS, Cluster, Run, draw_run, play, rule_of
 from simulator.admission.layout import ADMITTED, ARRIVAL, CORE_ENDED, REFUSED, SCALE_REFUSED, SCALED, SHUT_DOWN
@@ -22,7 +21,7 @@ from simulator.admission.moments import AB, AB_FAST, METHODS, NA, PAPER, Prior, 
 from simulator.admission.play import MODEL_VERSION, config_hash
 
 CHANGES = {ADMITTED: 1, SCALED: 1, CORE_ENDED: -1, SHUT_DOWN: -1, REFUSED: 0, SCALE_REFUSED: 0}
-TIMES = log_grid()
+TIMES = np.geomspace(0.04, 26_280.0, 32)
 
 
 def moments(method: int, prior: Prior, seen: Seen) -> tuple[np.ndarray, np.ndarray]:

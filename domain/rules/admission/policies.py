@@ -21,10 +21,19 @@ BANDS_H = (24.0, 168.0, 730.0, 8_760.0, LONGEST_H)
 
 
 def log_grid(count: int = 32, shortest_h: float = 0.04) -> Floats:
-    """Return horizons equally spaced in the log, from `shortest_h` to three years."""
+    """Return horizons from `shortest_h` to three years, equally spaced in the log up to a day and beyond it.
+
+    Six of 32 lie below a day. Refusals bind weeks to a year ahead, and there steps as wide as below a day pass over
+    the horizon that forbids: `benchmarks.admission_grids` counts how often.
+    """
     if count < 2:
         raise BadInput("count", count, "give 2 horizons or more")
-    return np.geomspace(shortest_h, LONGEST_H, count)
+    below = count * 6 // 32
+    if below == 0:
+        return np.geomspace(shortest_h, LONGEST_H, count)
+    day_h = BANDS_H[0]
+    up_to_a_day = np.geomspace(shortest_h, day_h, below + 1)[:-1]
+    return np.concatenate([up_to_a_day, np.geomspace(day_h, LONGEST_H, count - below)])
 
 
 def paper_grid() -> Floats:

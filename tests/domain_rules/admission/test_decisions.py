@@ -34,8 +34,17 @@ def test_the_published_grid_has_five_bands_of_600_steps() -> None:
 def test_the_log_grid_goes_from_minutes_to_three_years() -> None:
     grid = log_grid()
     assert (grid.size, grid[0], grid[-1]) == (32, pytest.approx(0.04), pytest.approx(26_280.0))
+    assert np.all(np.diff(grid) > 0.0)
     with pytest.raises(BadInput, match="count"):
         log_grid(1)
+
+
+@pytest.mark.parametrize("count", [2, 5, 6, 24, 32, 48])
+def test_most_horizons_of_the_log_grid_lie_beyond_a_day(count: int) -> None:
+    grid = log_grid(count)
+    assert (grid.size, grid[0], grid[-1]) == (count, pytest.approx(0.04), pytest.approx(26_280.0))
+    assert np.all(np.diff(grid) > 0.0)
+    assert np.count_nonzero(grid < 24.0) <= max(1, count * 7 // 16)
 
 
 def test_bands_beyond_a_month_take_kappa_times_the_factor() -> None:

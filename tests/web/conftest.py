@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request
 
 from tests.api.running import Running
-from tests.loop.conftest import _no_account_of_ours, make_world  # noqa: F401 (fixtures)
+from tests.loop.conftest import make_world  # noqa: F401 (a fixture)
 from tests.loop.world import World
 from tests.web.browsing import DESKTOP, launched
 from tests.web.serving import Served

@@ -25,7 +25,7 @@ from agent.rehearsal.scenario import ORIGIN
 from agent.settings import load_settings
 from collectors.clusters import CLUSTER
 from domain.clock import VirtualClock
-from domain.decisions import Event
+from domain.decisions import Event, Reason
 from domain.rules.admission.population import POPULATIONS
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_process
@@ -47,7 +47,10 @@ SHORTAGE_S: Final = 2.0 * HOUR_S
 
 @dataclass(frozen=True, slots=True)
 class Admissions:
-    """What came of the section. examples: the id of a decision of each reason, the last of its kind."""
+    """What came of the section. examples: the id of a decision of each reason, the last of its kind.
+
+    advised: what the agent, while it only observes, would have answered, by reason; those deployments wait.
+    """
 
     cluster: str
     hours: int
@@ -55,6 +58,7 @@ class Admissions:
     asked: int
     admitted: int
     refused: Mapping[str, int]
+    advised: Mapping[str, int]
     waiting: int
     peak_cores: int
     scale_outs: int
@@ -70,7 +74,8 @@ class Admissions:
 
     def refusals(self) -> list[tuple[str, str, str]]:
         """Return reason, decision and its sentence, of one refusal of each kind."""
-        return [(reason, self.examples[reason], self.details[reason]) for reason in sorted(self.refused)]
+        reasons = sorted({*self.refused, *self.advised} - {Reason.ADMITTED.value})
+        return [(reason, self.examples[reason], self.details[reason]) for reason in reasons]
 
     def next_command(self) -> str:
         """Return a command that tells why somebody was refused, as it is typed where this one was."""
@@ -79,14 +84,20 @@ class Admissions:
 
     def sentence(self) -> str:
         """Return what happened in one sentence."""
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self.refused.items())) or "none"
+        reasons = _counted(self.refused)
         waiting = f"; {self.waiting} still wait" if self.waiting else ""
+        if self.advised:
+            waiting += f", as the agent only observes; its advice: {_counted(self.advised)}"
         return (
             f"{self.hours} hours before the cluster {self.cluster} of {self.capacity_cores} vCPUs: {self.asked} "
             f"deployments asked, {self.admitted} came in, {sum(self.refused.values())} were refused ({reasons})"
             f"{waiting}; at most {self.peak_cores} vCPUs were taken; of {self.scale_outs} requests for more, "
             f"AWS refused {self.scale_outs_refused}"
         )
+
+
+def _counted(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items())) or "none"
 
 
 @dataclass(slots=True)
@@ -214,21 +225,25 @@ def _fake_aws(start: float, seed: int) -> Iterator[tuple[str, CloudControl, Any]
 
 def _reckoned(agent: Agent, hours: int, peak: int, now: float, ledger: str) -> Admissions:
     service = agent.clusters[NAME]
-    decisions = service.newest(10_000)
+    said = service.newest(10_000)
+    decisions = [decision for decision in said if not decision.advice]
     refused = [decision for decision in decisions if not decision.admit]
+    answered = {decision.deployment_id for decision in decisions}
+    advice = {one.deployment_id: one for one in reversed(said) if one.advice and one.deployment_id not in answered}
     gauges = service.gauges(now)
     told = agent.ledger.admission.events_since(NAME, 0.0)
     kinds = Counter(event.kind.value for event in told)
     open_ones = sum(record.open for record in agent.ledger.gate.records().values())
-    newest = {decision.reason.value: decision for decision in reversed(decisions)}
+    newest = {decision.reason.value: decision for decision in reversed(said)}
     return Admissions(
         cluster=NAME,
         hours=hours,
         capacity_cores=gauges.capacity_cores,
-        asked=len(decisions),
+        asked=len(decisions) + len(advice),
         admitted=len(decisions) - len(refused),
         refused=dict(Counter(decision.reason.value for decision in refused)),
-        waiting=open_ones,
+        advised=dict(Counter(decision.reason.value for decision in advice.values())),
+        waiting=open_ones + len(advice),
         peak_cores=peak,
         scale_outs=kinds["scaled"] + kinds["refused"],
         scale_outs_refused=kinds["refused"],

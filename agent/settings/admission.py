@@ -7,17 +7,17 @@ import tomllib
 from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from agent.admission.gate_terms import GateTerms
 from agent.admission.rules import ClusterRules, Moments, PolicyKind, terms_of
 from agent.settings.http import File
-from agent.settings.kinds import QuotaCode, ReservationId, Section
+from agent.settings.kinds import Expected, QuotaCode, ReservationId, Section
 from domain.errors import BadInput
 from domain.rules.admission.population import POPULATIONS, Population
-from domain.rules.admission.rule import rule_of
+from domain.rules.admission.rule import KINDS, rule_of
 
 DEFAULT_KAPPA = 2.8
 SAID_BY_RULE = frozenset(
@@ -27,6 +27,13 @@ SAID_BY_RULE = frozenset(
     )
 )
 """Settings in whose place a rule stands."""
+
+
+RuleText = Annotated[
+    str,
+    Field(max_length=300, pattern=rf"^({'|'.join(KINDS)}):"),
+    Expected(f"a rule such as second:2.8 (one of {', '.join(KINDS)}, a colon and its threshold)"),
+]
 
 
 class Preset(StrEnum):
@@ -52,9 +59,8 @@ class ClusterSettings(Section):
         "before the preset.",
         examples=["/etc/trimtab/population.json"],
     )
-    rule: str | None = Field(
+    rule: RuleText | None = Field(
         None,
-        max_length=300,
         description="Rule in the words of `trimtab simulate admission --policy`, with its defaults; in place of the "
         "policy and all that goes with it.",
         examples=["second:2.2,a=0.7,marginal=1"],

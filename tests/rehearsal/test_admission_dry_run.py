@@ -72,10 +72,12 @@ def test_why_one_was_refused_can_be_read_with_explain(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_in_observe_mode_everybody_waits(tmp_path: Path) -> None:
+def test_in_observe_mode_everybody_waits_and_advice_is_given(tmp_path: Path) -> None:
     found, told = played(tmp_path / "kept", mode="observe", hours=3)
-    assert (found.asked, found.admitted, found.refused, found.peak_cores) == (0, 0, {}, 0)
+    assert (found.admitted, found.refused, found.peak_cores) == (0, {}, 0)
     assert {event.reason for event in told} == {Reason.OBSERVE_MODE}
+    assert found.asked == found.waiting == sum(found.advised.values()) == len({event.subject for event in told}) > 0
+    assert f"{found.waiting} still wait, as the agent only observes; its advice: " in found.sentence()
 
 
 def test_a_section_that_is_none_is_refused_by_name() -> None:

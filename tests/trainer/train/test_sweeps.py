@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from domain.errors import BadInput
-from tests.trainer.train.tiny_job import fail, train_marked, train_tiny
+from tests.trainer.train.tiny_job import LOST_AT, fail, train_marked, train_tiny
 from tests.trainer.train.tiny_run import data_of, tiny
 from trainer.runs import run
 from trainer.sweeps import Job, JobFailed, grid_of, in_processes, on_ray, seeds_of
@@ -117,7 +117,7 @@ def test_losing_a_machine_of_two_changes_no_result(tmp_path: Path, monkeypatch: 
             while not lost:
                 for attempts in there.glob("*/attempts"):
                     saved = [int(path.name) for path in attempts.parent.glob("checkpoints/0*")]
-                    if attempts.read_text().startswith("second") and max(saved, default=0) >= 3:
+                    if attempts.read_text().startswith("second") and max(saved, default=0) >= LOST_AT:
                         lost.append(attempts)
                 time.sleep(0.02)
             cluster.remove_node(second, allow_graceful=False)
@@ -136,4 +136,4 @@ def test_losing_a_machine_of_two_changes_no_result(tmp_path: Path, monkeypatch: 
     assert first == "second 0"
     machine, update = again.split()
     assert machine == "first"
-    assert 3 <= int(update) < 16
+    assert int(update) == LOST_AT

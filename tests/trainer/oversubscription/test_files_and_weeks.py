@@ -71,6 +71,17 @@ def test_a_model_file_plays_as_the_network_does(tmp_path: Path, shared: bool) ->
         learner.batch.step_rates(wanted[None])
 
 
+@pytest.mark.parametrize("text", ["shield:base={},b=0.001", "shield:b=0.001,base={}", "shield:base=({}),b=0.001"])
+def test_a_model_file_stands_behind_a_shield(tmp_path: Path, text: str) -> None:
+    scenario, config = staggered_pair(sd=0.3), VdnConfig(hidden=(8,), seed=1)
+    path = export(network_of(config, scenario), config, scenario, tmp_path, training={}, evaluation={})
+    task = Task(scenario, scenario.week("s0"))
+    bare, behind = judge(policy_of(str(path)), task), judge(policy_of(text.format(path)), task)
+    assert behind.placement.raised > 0
+    assert behind.sampled.hot_hours.mean() < 0.5 * bare.sampled.hot_hours.mean()
+    assert behind.rates[0].tolist() == bare.rates[0].tolist()
+
+
 def test_a_changed_or_foreign_model_file_is_refused(tmp_path: Path) -> None:
     scenario, config = staggered_pair(), VdnConfig(hidden=(8,))
     path = export(network_of(config, scenario), config, scenario, tmp_path, training={}, evaluation={})

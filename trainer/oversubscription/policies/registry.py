@@ -25,6 +25,7 @@ FORMS = (
 )
 """The texts there are, for help and messages."""
 _STATIC = ("alpha", "weeks", "cap", "evaluations", "bound", "step", "block_h")
+_GUARDS = ("shield", "filter")
 _GUARD = ("b", "posterior", "psi", "rho")
 
 
@@ -33,9 +34,9 @@ def policy_of(text: str) -> OversubscriptionPolicy:
 
     A guard's base may have settings of its own, in brackets: `shield:base=(static:alpha=0.85),b=0.003`.
     """
-    if text.endswith((".json", ".onnx")):
-        return _from_file(Path(text))
     name, _, rest = text.partition(":")
+    if text.endswith((".json", ".onnx")) and name not in _GUARDS:
+        return _from_file(Path(text))
     if name == "none":
         _settings(text, rest, ())
         return FixedRates(text, ((1.0,),))
@@ -49,7 +50,7 @@ def policy_of(text: str) -> OversubscriptionPolicy:
         return FixedRates(text, rates)
     if name == "static":
         return _static(text, _settings(text, rest, _STATIC))
-    if name in ("shield", "filter"):
+    if name in _GUARDS:
         given = _settings(text, rest, (*_GUARD, "base" if name == "shield" else "rate"))
         base = given.get("base", "grid:0.5") if name == "shield" else f"grid:{given.get('rate', '0.2')}"
         return Guarded(

@@ -204,9 +204,9 @@ class Learner:
         return found.figures()
 
     def greedy_rates(self, local: NDArray[np.float32]) -> Floats:
-        """Return the rates for what every subscriber sees, (N, features)."""
+        """Return the rates (B, N) for what every subscriber sees in each of several clusters, (B, N, features)."""
         with torch.no_grad():
-            levels = self.policy.sides_of(torch.from_numpy(local[None])).argmax(dim=2)[0]
+            levels = self.policy.sides_of(torch.from_numpy(local)).argmax(dim=2)
         return np.array(self.batch.actions[levels.numpy()], dtype=np.float64)
 
     def state(self) -> dict[str, Any]:

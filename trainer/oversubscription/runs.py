@@ -18,6 +18,7 @@ from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from trainer.checkpoint import Checkpoints, OtherConfiguration, check_resumable, config_hash
 from trainer.export import package_versions
 from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.learned_shield import fit_learned_shield, fitting_weeks
 from trainer.oversubscription.learning_curves import draw_learning, learning_curve
 from trainer.oversubscription.model_file import export
 from trainer.oversubscription.playing import judge
@@ -80,6 +81,14 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     reports = _judged(policy, path.name, known, config, scenario, REPORT_EPISODES)
     fresh = [unseen_week(arrivals, i) for i in range(UNSEEN_WEEKS)]
     unseen = _judged(policy, path.name, fresh, config, scenario, UNSEEN_EPISODES)
+    shield = fit_learned_shield(policy, scenario, fitting_weeks(scenario), start=config.start, alpha=config.alpha)
+    behind = None
+    if shield is not None:
+        text = f"shield:base=({path.name}),b={shield.policy.budget:g}"
+        behind = shield.as_data() | {
+            "reports": _judged(shield.policy, text, known[:1], config, scenario, REPORT_EPISODES),
+            "unseen": _judged(shield.policy, text, fresh, config, scenario, UNSEEN_EPISODES),
+        }
     summary = {
         "name": name,
         "config": config.plain(),
@@ -92,6 +101,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         "model": path.name,
         "reports": reports,
         "unseen": unseen,
+        "shield": behind,
     }
     write_json(directory / RUN_FILE, summary)
     return summary

@@ -47,7 +47,11 @@ def test_a_static_search_writes_rates_that_the_simulator_plays(tmp_path: Path) -
     assert played["s_cores"] == pytest.approx(told["calibration"]["s_cores"]["s0"])
 
 
-def test_a_learned_policy_is_written_played_and_not_trained_over(tmp_path: Path) -> None:
+def test_a_learned_policy_is_written_played_and_not_trained_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.oversubscription.runs.REPORT_EPISODES", 40)
+    monkeypatch.setattr("trainer.oversubscription.runs.UNSEEN_EPISODES", 20)
     out = tmp_path / "learned"
     words = ("train", "oversubscription", "--method", "vdn", "--preset", "paper", "--episodes", "2", "--out", str(out))
     settings = ("--set", "updates=2", "--set", "hidden=8", "--set", "evaluate_every=1")
@@ -60,6 +64,11 @@ def test_a_learned_policy_is_written_played_and_not_trained_over(tmp_path: Path)
     assert {name: played[name] for name in same} == {name: run["reports"][0][name] for name in same}
     assert [week["week"] for week in run["unseen"]] == [f"unseen{i}" for i in range(8)]
     assert told["unseen"]["c_hot_r_worst"] == [max(week["c_hot_r"] for week in run["unseen"])]
+    behind = run["shield"]
+    assert behind["worst"] <= 0.03
+    policy = f"shield:base={out / model},b={behind['budget']}"
+    shielded = call("simulate", "oversubscription", "--policy", policy, "--episodes", "20")
+    assert {name: shielded[name] for name in same} == {name: behind["reports"][0][name] for name in same}
     assert (out / "seed-0" / "curve.csv").is_file()
     assert "internal_like, cold" in (out / "curves.svg").read_text()
     assert list((out / "seed-0" / "tensorboard").iterdir())

@@ -192,7 +192,7 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
             loads,
             profiles,
             rules,
-            Wanted(policy.rates(sight)),
+            Wanted(policy.rates(sight), policy.budget),
             (START_HOUR + 1) * 3600.0,
             1,
             paused=False,

@@ -34,10 +34,11 @@ def answer(
     """Return the decision and the place of its machine, -1 where none has room. failed: why everything is reserved."""
     began = time.perf_counter()
     base, source, reasons, failed = _base(request, rules, hour, failed)
+    budget = rules.budget(None) if hour is None or hour.budget is None else hour.budget
     found = NOTHING
     if loads is not None and profiles is not None:
         ask = ask_filter if rules.risk_filter else ask_shield
-        found = ask(loads, profiles, request, base, rules, memory.closed)
+        found = ask(loads, profiles, request, base, rules, budget, memory.closed)
         if found.hot_hours is not None and not math.isfinite(found.hot_hours):
             found, source, reasons = replace(NOTHING, machine=found.machine), Source.FALLBACK, (Reason.NOT_FINITE,)
         elif found.rate > base + 1e-9:
@@ -62,10 +63,10 @@ def answer(
         base_rate=base,
         source=source,
         reasons=reasons,
-        detail=_sentence(request, base, found, machine, rules, reasons),
+        detail=_sentence(request, base, found, machine, budget, reasons),
         machine=machine,
         hot_hours=found.hot_hours,
-        budget=rules.shield_budget,
+        budget=budget,
         threshold_cores=rules.threshold_cores,
         safe=found.safe,
         tried=found.tried,
@@ -99,14 +100,14 @@ def _base(
 
 
 def _sentence(
-    request: RateRequest, base: float, found: Answer, machine: str, rules: PoolRules, reasons: tuple[Reason, ...]
+    request: RateRequest, base: float, found: Answer, machine: str, budget: float, reasons: tuple[Reason, ...]
 ) -> str:
     asked = f"{request.subscriber} asks for {request.cores:g} cores: rate {found.rate:g}"
     if Reason.NO_MACHINE in reasons:
         return f"{asked}; no machine has room for it in full"
     if found.hot_hours is None:
         return f"{asked}, everything reserved: {', '.join(reasons)}"
-    risk = f"{machine} would be hot for {found.hot_hours:.2g} h of the next day ({rules.shield_budget:g} allowed)"
+    risk = f"{machine} would be hot for {found.hot_hours:.2g} h of the next day ({budget:g} allowed)"
     if not found.safe:
         return f"{asked}; no level keeps within the budget: {risk}"
     if found.rate > base + 1e-9:

@@ -25,9 +25,10 @@ HOURS_OF_DAY = 24
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a policy wants for an hour: rates by subscriber, and the digest and price of risk of its file."""
+    """What a policy wants for an hour: rates by subscriber, a request's budget, and its file's digest and price."""
 
     rates: Mapping[str, float | None]
+    budget: float
     model: str = ""
     multiplier: float | None = None
 
@@ -116,6 +117,7 @@ def decide_hour(
         rolled_back=rolled_back,
         closed=closed,
         detail=_sentence(rows, assessed, rules),
+        budget=rules.budget(None) if wanted is None else wanted.budget,
         evaluation_us=(time.perf_counter() - began) * 1e6,
     )
     return Decided(decision, inputs, memory, assessed)

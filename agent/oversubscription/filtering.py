@@ -20,7 +20,13 @@ AT_ONCE: Final = 64
 
 
 def ask_filter(
-    loads: Loads, profiles: Profiles, request: RateRequest, rate: float, rules: PoolRules, closed: Collection[str]
+    loads: Loads,
+    profiles: Profiles,
+    request: RateRequest,
+    rate: float,
+    rules: PoolRules,
+    budget: float,
+    closed: Collection[str],
 ) -> Answer:
     """Return the best fit among the machines that keep the budget with the VM on them, at the subscriber's rate.
 
@@ -42,7 +48,7 @@ def ask_filter(
         mean = machines.mean + demand.mean
         variance, third = machines.variance + demand.variance, machines.third + demand.third
         hours = hot_probabilities(mean, variance, third, rules.threshold_cores).sum(axis=1)
-        cool = np.flatnonzero(hours <= rules.shield_budget)
+        cool = np.flatnonzero(hours <= budget)
         place = int(cool[0]) if cool.size else 0
         moments = [tuple(values[place].tolist()) for values in (mean, variance, third)]
         tried = LevelTried(rate, loads.names[some[place]], float(hours[place]), *moments)

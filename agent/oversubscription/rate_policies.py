@@ -16,6 +16,7 @@ from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.rules import PoolRules
 from agent.oversubscription.sight import Sight
 from domain.errors import BadInput
+from domain.rules.oversubscription.guards import RateGuard, guard_of_file
 from domain.rules.oversubscription.moving_average import WINDOW_H, moving_average_rate
 from domain.rules.oversubscription.rates import check_rate
 
@@ -33,12 +34,15 @@ LARGEST_BYTES: Final = 4 * 2**20
 class RatePolicy:
     """A policy that is ready. model: digest of its file, "" without one. multiplier: its price of risk, if it has one.
 
+    budget: expected hot hours of a machine in a day that its requests may leave, by its file's guard and the settings.
+
     rates: from what is seen of a pool to rates by subscriber, without those of which the policy knows nothing; it
     raises BadInput when it fails.
     """
 
     text: str
     model: str
+    budget: float
     rates: Callable[[Sight], Mapping[str, float | None]]
     multiplier: float | None = None
 
@@ -46,27 +50,28 @@ class RatePolicy:
 def policy_of(text: str, rules: PoolRules) -> RatePolicy:
     """Return the policy that a text names: `moving-average`, `static:RATE`, `rates:FILE`, `model:PATH`.
 
-    A file that changes is read again with every call. BadInput says what is wrong.
+    A file that changes is read again with every call. BadInput says what is wrong, also where a file's guard and the
+    rules contradict each other.
     """
     name, _, given = text.partition(":")
     if name == MOVING_AVERAGE and not given:
-        return RatePolicy(text, "", _moving_averages)
+        return RatePolicy(text, "", rules.budget(None), _moving_averages)
     if name == STATIC:
         try:
             rate = check_rate("rate", float(given))
         except ValueError:
             raise BadInput("policy", text, "give static:RATE, such as static:0.6") from None
-        return RatePolicy(text, "", lambda sight: dict.fromkeys(sight.memories, rate))
+        return RatePolicy(text, "", rules.budget(None), lambda sight: dict.fromkeys(sight.memories, rate))
     if name == RATES and given:
-        rates, digest, multiplier = read_rates(Path(given))
-        return RatePolicy(text, digest, lambda sight: rates, multiplier)
+        held = read_rates(Path(given))
+        return RatePolicy(text, held.digest, rules.budget(held.guard), lambda sight: held.rates, held.multiplier)
     if name == MODEL and given:
         # ONNX Runtime costs a third of a second and 30 MB: only who has a model pays for it.
         from agent.oversubscription.model_place import model_in_use
         from agent.oversubscription.rate_model import load_rate_model
 
         model = load_rate_model(model_in_use(Path(given)), rules)
-        return RatePolicy(text, model.name[:DIGITS], model.rates)
+        return RatePolicy(text, model.name[:DIGITS], rules.budget(None), model.rates)
     raise BadInput("policy", text, f"give {MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE or {MODEL}:PATH")
 
 
@@ -79,11 +84,20 @@ def _moving_average(memory: SubscriberMemory) -> float | None:
     return moving_average_rate(peaks, peaks.size)
 
 
-def read_rates(path: Path) -> tuple[Mapping[str, float], str, float | None]:
-    """Return rates by subscriber, the file's digest and its multiplier.
+@dataclass(frozen=True, slots=True)
+class HeldRates:
+    """What a file of rates holds: rates by subscriber, its digest, price of risk and guard, None where it has none."""
 
-    The file is what `trimtab train oversubscription` writes: `kind`, `subscribers` and `rates` in the same order, or
-    `rates` by name. BadInput names what is wrong with it.
+    rates: Mapping[str, float]
+    digest: str
+    multiplier: float | None
+    guard: RateGuard | None
+
+
+def read_rates(path: Path) -> HeldRates:
+    """Return what a file holds that `trimtab train oversubscription` wrote; BadInput names what is wrong with it.
+
+    `kind`, `subscribers` and `rates` in the same order, or `rates` by name; `guard` and `multiplier` may be missing.
     """
     try:
         content = path.read_bytes()
@@ -109,4 +123,5 @@ def read_rates(path: Path) -> tuple[Mapping[str, float], str, float | None]:
         rates[name] = check_rate(f"rates file {path}, rate of {name}", float(rate))
     multiplier = held.get("multiplier")
     price = float(multiplier) if isinstance(multiplier, int | float) and not isinstance(multiplier, bool) else None
-    return MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:DIGITS], price
+    guard = guard_of_file(f"rates file {path}", held.get("guard"))
+    return HeldRates(MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:DIGITS], price, guard)

@@ -154,7 +154,10 @@ class PoolRisk:
 
 @dataclass(frozen=True, slots=True)
 class HourDecision:
-    """What was decided for an hour: every subscriber's rate, and the pool's risk."""
+    """What was decided for an hour: every subscriber's rate, and the pool's risk.
+
+    budget: expected hot hours of a machine in a day that a request may leave; None where it was not recorded.
+    """
 
     decision_id: str
     at: float
@@ -171,3 +174,4 @@ class HourDecision:
     closed: tuple[str, ...]
     detail: str
     evaluation_us: float
+    budget: float | None = None

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from domain.errors import BadInput
+from domain.rules.oversubscription.guards import FILTER, SHIELD, USUAL_BUDGET, RateGuard, check_budget
 from domain.rules.oversubscription.rates import ACTIONS, check_actions, check_rate, violation_hours
 
 WARNING_BELOW = 0.05
@@ -38,8 +39,9 @@ class PoolRules:
     """A pool and its limits; BadInput names a wrong field.
 
     alpha: chance, over the horizon, to stay below the tolerated hot hours. beta: share of a machine's cores in use from
-    which it is hot. shield_budget: expected hot hours of a machine in a day that a request may leave. rho, persistence:
-    shares of a usage's variance that an owner's VMs have in common, and that is each VM's own level, None: learnt.
+    which it is hot. shield_budget: expected hot hours of a machine in a day that a request may leave; None: those of
+    the policy's file, or the usual ones. rho, persistence: shares of a usage's variance that an owner's VMs have in
+    common, and that is each VM's own level, None: learnt.
     policy: see `agent.oversubscription.rate_policies`. risk_filter: a request gets another machine, not another rate.
     """
 
@@ -55,7 +57,7 @@ class PoolRules:
     beta: float = 0.6
     horizon_h: int = 120
     hot_hours: int | None = None
-    shield_budget: float = 0.003
+    shield_budget: float | None = None
     rho: float | None = None
     persistence: float | None = None
     cooldown_s: float = 7200.0
@@ -86,8 +88,8 @@ class PoolRules:
             raise BadInput("horizon_h", self.horizon_h, "give whole hours, 1 to 8760")
         if self.hot_hours is not None and not 2 <= self.hot_hours <= self.horizon_h:
             raise BadInput("hot_hours", self.hot_hours, "give at least 2 hours and no more than the horizon has")
-        if not (math.isfinite(self.shield_budget) and self.shield_budget > 0.0):
-            raise BadInput("shield_budget", self.shield_budget, "give expected hot hours a day above 0, such as 0.003")
+        if self.shield_budget is not None:
+            check_budget("shield_budget", self.shield_budget)
         for subscriber, rules in self.subscribers.items():
             check_rate(f"minimum_rate of {subscriber}", rules.minimum_rate)
             if rules.fixed_rate is not None:
@@ -115,6 +117,25 @@ class PoolRules:
     def violation(self) -> int:
         """Hot hours in the horizon that break the promise."""
         return max(2, violation_hours(self.horizon_h)) if self.hot_hours is None else self.hot_hours
+
+    def budget(self, guard: RateGuard | None) -> float:
+        """Return the expected hot hours a day that a request may leave, given the guard of the policy's file.
+
+        The settings may be stricter than the file. BadInput names the one that lets more pass than its rates stand, or
+        asks for the other kind of guard.
+        """
+        if guard is None:
+            return USUAL_BUDGET if self.shield_budget is None else self.shield_budget
+        if self.risk_filter != (guard.kind == FILTER):
+            wanted = "false" if guard.kind == SHIELD else "true"
+            remedy = f"set it to {wanted}: the rates of the policy's file were found behind a {guard.kind}"
+            raise BadInput("risk_filter", self.risk_filter, remedy)
+        if self.shield_budget is None:
+            return guard.budget
+        if self.shield_budget > guard.budget:
+            remedy = f"give at most {guard.budget:g}, which the policy's rates were found with, or leave it out"
+            raise BadInput("shield_budget", self.shield_budget, remedy)
+        return self.shield_budget
 
     @property
     def zone(self) -> ZoneInfo:

@@ -28,7 +28,13 @@ class Answer:
 
 
 def ask_shield(
-    loads: Loads, profiles: Profiles, request: RateRequest, rate: float, rules: PoolRules, closed: Collection[str]
+    loads: Loads,
+    profiles: Profiles,
+    request: RateRequest,
+    rate: float,
+    rules: PoolRules,
+    budget: float,
+    closed: Collection[str],
 ) -> Answer:
     """Return the answer for a request at the subscriber's rate and, where needed, each larger level (§12.4).
 
@@ -44,7 +50,7 @@ def ask_shield(
         return Answer(1.0, -1, None, False, tuple(LevelTried(level, "", None) for level in levels))
     machines, demand = machines_among(loads, profiles, request, candidates, rules)
     risks = {k: expected_hot_hours(machines, place, demand) for place, k in enumerate(candidates)}
-    found = _chosen(machines, demand, candidates, fits, levels, rules)
+    found = _chosen(machines, demand, candidates, fits, levels, rules, budget)
     tried: list[LevelTried] = []
     told: set[int] = set()
     for level, k in zip(levels, fits, strict=True):
@@ -95,12 +101,18 @@ def machines_among(
 
 
 def _chosen(
-    machines: Machines, demand: Demand, candidates: list[int], fits: list[int], levels: list[float], rules: PoolRules
+    machines: Machines,
+    demand: Demand,
+    candidates: list[int],
+    fits: list[int],
+    levels: list[float],
+    rules: PoolRules,
+    budget: float,
 ) -> Shielded:
     """Ask the shield; a machine that is closed to what is oversold is a candidate of the last level alone."""
     last = {fits[-1]} - set(fits[:-1]) if levels[-1] >= 1.0 else set()
     if not last:
-        return shield(machines, demand, levels[0], rules.actions, rules.shield_budget)
+        return shield(machines, demand, levels[0], rules.actions, budget)
     hidden = np.array([np.nan if k in last else 0.0 for k in candidates])
     oversold = Machines(
         free_cores=np.where(np.isnan(hidden), -1.0, machines.free_cores),
@@ -113,10 +125,10 @@ def _chosen(
     )
     below = [level for level in rules.actions if level < 1.0]
     if levels[0] < 1.0:
-        found = shield(oversold, demand, levels[0], below, rules.shield_budget)
+        found = shield(oversold, demand, levels[0], below, budget)
         if found.safe:
             return found
-    return shield(machines, demand, 1.0, rules.actions, rules.shield_budget)
+    return shield(machines, demand, 1.0, rules.actions, budget)
 
 
 def _tried(

@@ -118,7 +118,7 @@ class PoolTurns:
         )
         try:
             policy = policy_of(pool.rules.policy, pool.rules)
-            wanted = Wanted(policy.rates(sight), policy.model, policy.multiplier)
+            wanted = Wanted(policy.rates(sight), policy.budget, policy.model, policy.multiplier)
         except BadInput as error:
             # Everything is reserved until it can be read again.
             self._tell(events, "policy", Reason.POLICY_FAILED, str(error), now)

@@ -167,6 +167,6 @@ def _of_pool(name: str, pool: PoolSettings, settings: Settings) -> Iterator[Conf
     except BadInput as error:
         # A file of rates that cannot be read now is the service's to report: it may come back.
         if not error.field.startswith(("rates file", "model file", "champion")):
-            others = ("actions", "rho", "horizon_h")
+            others = ("actions", "rho", "horizon_h", "policy")
             depends_on = tuple((*path, other) for other in others if other != error.field)
             yield Conflict((*path, error.field), depends_on, error.remedy)

@@ -81,8 +81,12 @@ class PoolSettings(Section):
     hot_hours: int | None = Field(
         None, ge=2, le=1000, description="Hot hours in the horizon that break the promise. Not set: one in forty."
     )
-    shield_budget: float = Field(
-        0.003, gt=0, le=24, description="Expected hot hours of a machine in a day that a request may leave."
+    shield_budget: float | None = Field(
+        None,
+        gt=0,
+        le=24,
+        description="Expected hot hours of a machine in a day that a request may leave. Not set: what the guard of the "
+        "file of rates says, 0.003 without one. More than the guard's is refused.",
     )
     risk_filter: bool = Field(
         False,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from domain.errors import BadInput
+from domain.rules.oversubscription.guards import FILTER as FILTERED
+from domain.rules.oversubscription.guards import SHIELD, check_budget
 from simulator.oversubscription.layout import ESCALATE, FILTER, UNGUARDED, Guard
 from simulator.oversubscription.scenario import Scenario
 
-KINDS = {"none": UNGUARDED, "shield": ESCALATE, "filter": FILTER}
+KINDS = {"none": UNGUARDED, SHIELD: ESCALATE, FILTERED: FILTER}
 
 
 def unguarded(scenario: Scenario) -> Guard:
@@ -34,8 +34,7 @@ def guard_of(
     """
     if kind not in KINDS:
         raise BadInput("guard", kind, f"choose one of {', '.join(KINDS)}")
-    if not (math.isfinite(budget) and 0.0 < budget <= 24.0):
-        raise BadInput("b", budget, "give expected hot hours a day, above 0; 0.001 to 0.03 is usual")
+    check_budget("b", budget)
     if not (0.0 <= persistence < 1.0 and 0.0 <= shared < 1.0 and persistence + shared < 1.0):
         raise BadInput("psi", persistence, "give shares of the variance that leave some for the hour's noise")
     levels = np.array(scenario.actions)

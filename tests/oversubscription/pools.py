@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agent.ledger import Ledger
+from agent.oversubscription.learning import Profiles, profiles_of
+from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.records import RateRequest, Vm
 from agent.oversubscription.rules import PoolRules, SubscriberRules
 from agent.oversubscription.turning import PoolTurns
 from domain.clock import VirtualClock
 from domain.decisions import Event
+from domain.rules.oversubscription.usage import moments_of
+from simulator.oversubscription.scenario import Scenario
 
 HOUR_S = 3600.0
 START = 1_790_553_600.0
@@ -47,6 +52,22 @@ def csv_of(vms: Sequence[Vm]) -> str:
     """An inventory file's content."""
     rows = [f"{v.vm},{v.subscriber},{v.machine},{v.cores},{v.memory_gb},{v.network_gbit},{v.rate}" for v in vms]
     return "\n".join(["vm,subscriber,machine,cores,memory_gb,network_gbit,rate", *rows]) + "\n"
+
+
+def profiles_as(scenario: Scenario, names: Iterable[str]) -> Profiles:
+    """What the agent knows of the subscribers, in their order, once it knows what the scenario is made of."""
+    known = profiles_of({name: SubscriberMemory() for name in names}, 0, 0.0, 0.0)
+    mean, variance, third = moments_of(scenario.mu, scenario.sd)
+    return replace(
+        known,
+        names=tuple(names),
+        mu=np.vstack((scenario.mu, known.mu[-1:])),
+        sd=np.vstack((scenario.sd, known.sd[-1:])),
+        narrow=np.vstack((scenario.sd, known.sd[-1:])),
+        mean=np.vstack((mean, known.mean[-1:])),
+        variance=np.vstack((variance, known.variance[-1:])),
+        third=np.vstack((third, known.third[-1:])),
+    )
 
 
 class House:

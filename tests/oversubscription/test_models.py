@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,7 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from agent.oversubscription.learning import Profiles, profiles_of
 from agent.oversubscription.loads import loads_of
-from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.model_place import model_in_use, put_in_use, state_of
 from agent.oversubscription.rate_model import load_rate_model
 from agent.oversubscription.records import Vm
@@ -29,10 +26,9 @@ from agent.oversubscription.sight import Sight, Sizes, expected_requests, observ
 from agent.oversubscription.vm_table import VmTable
 from domain.decisions import Reason
 from domain.errors import BadInput
-from domain.rules.oversubscription.usage import moments_of
 from simulator.oversubscription.scenario import Scenario
 from simulator.oversubscription.single import OversubscriptionSimulation
-from tests.oversubscription.pools import House, rules, vm
+from tests.oversubscription.pools import House, profiles_as, rules, vm
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.model_file import export
@@ -61,26 +57,11 @@ def pool_of(scenario: Scenario) -> PoolRules:
     )
 
 
-def profiles_as(scenario: Scenario) -> Profiles:
-    """What the agent knows of the subscribers once it knows what the scenario is made of."""
-    known = profiles_of({name: SubscriberMemory() for name in PLACED}, 0, 0.0, 0.0)
-    mean, variance, third = moments_of(scenario.mu, scenario.sd)
-    return replace(
-        known,
-        mu=np.vstack((scenario.mu, known.mu[-1:])),
-        sd=np.vstack((scenario.sd, known.sd[-1:])),
-        narrow=np.vstack((scenario.sd, known.sd[-1:])),
-        mean=np.vstack((mean, known.mean[-1:])),
-        variance=np.vstack((variance, known.variance[-1:])),
-        third=np.vstack((third, known.third[-1:])),
-    )
-
-
 @pytest.mark.parametrize("observation", ["obs-o", "obs-o-ext"])
 def test_the_agent_sees_and_decides_what_the_simulator_does_over_a_week(tmp_path: Path, observation: str) -> None:
     scenario = staggered_pair()
     path = exported(tmp_path, observation=observation)
-    model, pool, profiles = load_rate_model(path, pool_of(scenario)), pool_of(scenario), profiles_as(scenario)
+    model, pool, profiles = load_rate_model(path, pool_of(scenario)), pool_of(scenario), profiles_as(scenario, PLACED)
     plan = policy_of(str(path)).plan(Task(scenario, scenario.week("s0")))
     assert plan.choose is not None
     played = OversubscriptionSimulation(scenario, "s0", cost="analytic", observation=observation)
@@ -192,10 +173,10 @@ def test_one_that_answers_no_number_later_is_not_followed(tmp_path: Path) -> Non
     scenario = staggered_pair()
     pool = pool_of(scenario)
     model = load_rate_model(exported(tmp_path), pool)
-    empty = loads_of([], VmTable(), profiles_as(scenario), pool)
+    empty = loads_of([], VmTable(), profiles_as(scenario, PLACED), pool)
     asked = {"s0": (float("nan"), 0.0, 0.0)}
     with pytest.raises(BadInput, match="no number"):
-        model.rates(Sight({}, (), asked, empty, profiles_as(scenario), pool, 0, 0))
+        model.rates(Sight({}, (), asked, empty, profiles_as(scenario, PLACED), pool, 0, 0))
 
 
 @pytest.mark.parametrize(

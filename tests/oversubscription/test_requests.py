@@ -25,6 +25,7 @@ from agent.oversubscription.usage_book import Hour
 from agent.oversubscription.vm_table import VmTable, columns_of, levels
 from domain.decisions import Reason
 from domain.errors import BadInput
+from domain.rules.oversubscription.guards import USUAL_BUDGET
 from domain.rules.oversubscription.posterior import estimate_persistence, offset_belief
 from domain.rules.oversubscription.risk import hot_probability
 from domain.rules.oversubscription.shield import Demand, Machines, shield
@@ -108,11 +109,11 @@ def test_levels_in_arrays_are_the_domains(hours: int, total: float, own: float, 
 def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: float, cores: float) -> None:
     sizes = data.draw(st.lists(st.tuples(st.integers(0, 5), st.floats(1.0, 12.0), st.floats(0.2, 1.0)), max_size=20))
     vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
-    pool = rules(machines=6, shield_budget=data.draw(st.sampled_from([1e-6, 1e-3, 0.1])), subscribers={"web": OURS})
+    pool, budget = rules(machines=6, subscribers={"web": OURS}), data.draw(st.sampled_from([1e-6, 1e-3, 0.1]))
     profiles = profiles_of({}, 0, 0.0, None)
     loads = loads_of(vms, VmTable(), profiles, pool)
     request = RateRequest("main", "web", cores, 4.0)
-    found = ask_shield(loads, profiles, request, rate, pool, ())
+    found = ask_shield(loads, profiles, request, rate, pool, budget, ())
     whole = Machines(
         free_cores=loads.free_cores,
         free_memory=loads.free_memory,
@@ -124,7 +125,7 @@ def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: fl
     )
     n = profiles.index("web")
     moments = (cores * profiles.mean[n], cores**2 * profiles.variance[n], cores**3 * profiles.third[n])
-    expected = shield(whole, Demand(cores, 4.0, 0.0, *moments), rate, pool.actions, pool.shield_budget)
+    expected = shield(whole, Demand(cores, 4.0, 0.0, *moments), rate, pool.actions, budget)
     assert (found.rate, found.machine, found.safe) == (expected.rate, expected.machine, expected.safe)
 
 
@@ -136,11 +137,11 @@ def test_the_filter_gives_the_best_fit_among_the_machines_that_stay_cool(
     sizes = data.draw(st.lists(st.tuples(st.integers(0, 5), st.floats(1.0, 12.0), st.floats(0.2, 1.0)), max_size=20))
     vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
     budget = data.draw(st.sampled_from([1e-6, 1e-3, 0.1]))
-    pool = rules(machines=6, shield_budget=budget, subscribers={"web": OURS}, risk_filter=True)
+    pool = rules(machines=6, subscribers={"web": OURS}, risk_filter=True)
     profiles = profiles_of({}, 0, 0.0, None)
     loads = loads_of(vms, VmTable(), profiles, pool)
     closed = {"m1"} if data.draw(st.booleans()) else set()
-    found = ask_filter(loads, profiles, RateRequest("main", "web", cores, 4.0), rate, pool, closed)
+    found = ask_filter(loads, profiles, RateRequest("main", "web", cores, 4.0), rate, pool, budget, closed)
     n, hours = profiles.index("web"), np.zeros(len(loads.names))
     for k in range(len(loads.names)):
         mean = loads.mean[k] + cores * profiles.mean[n]
@@ -168,7 +169,7 @@ def test_a_pool_with_the_filter_answers_with_a_cooler_machine_and_replays(tmp_pa
     house.live(12, mean=0.35)
     answers = [house.ask(cores=8.0) for _ in range(6)]
     assert {found.rate for found in answers} == {0.3}
-    assert all(found.safe and found.hot_hours <= given.shield_budget for found in answers)
+    assert all(found.safe and found.hot_hours <= USUAL_BUDGET for found in answers)
     # Best fit alone would fill the fuller machines first.
     assert len({found.machine for found in answers}) > 1
     assert all(replayed(found) == (found.rate, found.safe) for found in answers)

@@ -140,9 +140,10 @@ def _search(
     *,
     quiet: bool,
 ) -> dict[str, Any]:
+    from domain.rules.oversubscription.guards import SHIELD, RateGuard
     from trainer.commands.simulate_oversubscription import _progress
     from trainer.export import package_versions
-    from trainer.oversubscription.calibration import calibrate, fit_static, guard_data
+    from trainer.oversubscription.calibration import calibrate, fit_static
     from trainer.oversubscription.rates_file import RatesFile, scenario_sha256, write_rates
 
     with _progress(quiet) as (said, _):
@@ -161,7 +162,7 @@ def _search(
         actions=cluster.actions,
         subscribers=tuple(str(n) for n in range(cluster.subscribers)),
         rates=tuple(found.rates.tolist()),
-        guard=guard_data(found.budget),
+        guard=None if found.budget is None else RateGuard(SHIELD, found.budget),
         calibration={"method": method, "seed": options["seed"], **found.facts},
         packages=package_versions(),
     )

@@ -125,27 +125,25 @@ def fit_static(
     seed: int,
     rule: Rule = TAIL,
     rho: float = 0.0,
+    reserve: float = 0.0,
     told: Told,
 ) -> Calibrated:
-    """Return the rates that save most on one week at risk 1 - alpha: the published protocol, no reserve.
+    """Return the rates that save most on one week at risk 1 - alpha: the published protocol.
 
-    rho: correlation among the VMs of a subscriber that the risk reckons with (§12.8).
+    reserve: share of that risk which is left to what the assessment is off by; the publication keeps none. rho:
+    correlation among the VMs of a subscriber that the risk reckons with (§12.8).
     """
     assessor = Assessor(scenario, scenario.week(week), start, rho=rho)
-    found = optimise([assessor], alpha, evaluations=evaluations, seed=seed, rule=rule, told=told)
+    cap = (1.0 - reserve) * (1.0 - alpha)
+    found = optimise([assessor], alpha, cap=cap, evaluations=evaluations, seed=seed, rule=rule, told=told)
     facts = {
         "weeks": [week],
-        "cap": 1.0 - alpha,
+        "cap": cap,
         "evaluations": found.evaluations,
         "c_hot_r_assessed": {week: found.risk},
         "s_cores": {week: found.s_cores},
     }
     return Calibrated(found.rates, found.feasible, facts)
-
-
-def guard_data(shield: float | None) -> dict[str, Any] | None:
-    """Return what a file says of a shield."""
-    return None if shield is None else {"kind": "shield", "budget": shield}
 
 
 def _bad_weeks(assessor: Assessor, rates: Floats) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from domain.errors import BadInput
+from domain.rules.oversubscription.guards import RateGuard, guard_of_file
 from domain.rules.oversubscription.rates import check_actions, check_rate
 from simulator.oversubscription.guard import guard_of
 from simulator.oversubscription.scenario import Scenario
@@ -39,7 +40,7 @@ class RatesFile:
     actions: tuple[float, ...]
     subscribers: tuple[str, ...]
     rates: tuple[float, ...]
-    guard: Mapping[str, Any] | None = None
+    guard: RateGuard | None = None
     calibration: Mapping[str, Any] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
 
@@ -50,7 +51,7 @@ class RatesFile:
             told = f"it is for {len(self.rates)} subscribers, the scenario has {scenario.subscribers}: train it anew"
             raise BadInput("policy", self.name, told)
         schedule = np.broadcast_to(np.array(self.rates), (scenario.hours, scenario.subscribers)).copy()
-        guard = None if self.guard is None else guard_of(scenario, self.guard["kind"], self.guard["budget"])
+        guard = None if self.guard is None else guard_of(scenario, self.guard.kind, self.guard.budget)
         return Plan(schedule, guard=guard)
 
     def as_data(self) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class RatesFile:
             "actions": list(self.actions),
             "subscribers": list(self.subscribers),
             "rates": list(self.rates),
-            "guard": None if self.guard is None else dict(self.guard),
+            "guard": None if self.guard is None else self.guard.as_data(),
             "calibration": dict(self.calibration),
             "packages": dict(self.packages),
         }
@@ -80,7 +81,7 @@ def read_rates(path: Path) -> RatesFile:
     if not isinstance(data, dict) or (data.get("kind"), data.get("version")) != (KIND, VERSION):
         raise BadInput("policy", str(path), f'give a file with "kind": "{KIND}" and "version": {VERSION}')
     try:
-        guard = data["guard"]
+        guard = guard_of_file(str(path), data["guard"])
         rates = tuple(check_rate(f"{path.name}: rates", float(rate)) for rate in data["rates"])
         found = RatesFile(
             name=str(path),
@@ -91,7 +92,7 @@ def read_rates(path: Path) -> RatesFile:
             actions=check_actions(data["actions"]),
             subscribers=tuple(map(str, data["subscribers"])),
             rates=rates,
-            guard=None if guard is None else {"kind": str(guard["kind"]), "budget": float(guard["budget"])},
+            guard=guard,
             calibration=dict(data["calibration"]),
             packages=dict(data["packages"]),
         )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.rules.oversubscription.guards import SHIELD, RateGuard
 from simulator.oversubscription.scenario import Scenario, Week
 from trainer.oversubscription.calibration import Calibrated
 from trainer.oversubscription.kept import Kept
@@ -52,7 +53,7 @@ class Extent:
 
     episodes: int = 300
     long_episodes: int = 2_000
-    """On the own week, for what promises 0.95."""
+    """On the own week, for what promises anything."""
     unseen: int = 4
     shifted: int = 1
     persistent: int = 60
@@ -115,8 +116,8 @@ class Trials:
         def policy() -> dict[str, Any]:
             self.told(f"searching {what}")
             found = search()
-            rates = as_rates(found.rates)
-            return {"policy": rates if found.budget is None else f"shield:base=({rates}),b={found.budget:g}"}
+            guard = None if found.budget is None else RateGuard(SHIELD, found.budget)
+            return {"policy": policy_text(found.rates, guard)}
 
         return str(self.kept.of(facts, policy)["policy"])
 
@@ -127,6 +128,12 @@ class Trials:
 
     def _place(self, week: Week) -> dict[str, str]:
         return {"scenario": scenario_sha256(self.scenario), "start": self.start, "week": _digest_of(week)}
+
+
+def policy_text(rates: Floats, guard: RateGuard | None) -> str:
+    """Return the text of the policy with these rates behind a guard, None for none."""
+    bare = as_rates(rates)
+    return bare if guard is None else f"{guard.kind}:base=({bare}),b={guard.budget:g}"
 
 
 def _digest_of(week: Week) -> str:

@@ -58,7 +58,7 @@ def clusters_of(settings: Settings, ledger: Ledger, clock: Clock) -> Clusters:
     """Return the clusters that the settings describe, on this ledger."""
     return Clusters(
         {
-            name: AdmissionService(rules_of(name, cluster), ledger.admission, clock)
+            name: AdmissionService(rules_of(name, cluster), ledger.admission, clock, settings.mode)
             for name, cluster in settings.clusters.items()
         }
     )

@@ -9,6 +9,8 @@ from agent.admission.records import DeploymentEvent, EventKind, Prior
 from domain.errors import BadInput
 
 HOUR_S = 3600.0
+NOT_INSIDE = "it is not in this cluster: admit it, or tell of its start first"
+NOT_TAKEN_IN = "it is not in this cluster, as in observe mode asking takes nobody in: tell of its start first"
 
 
 class Stage(StrEnum):
@@ -77,17 +79,16 @@ def lapsed(deployment: Deployment) -> Deployment:
     return replace(deployment, stage=Stage.GONE, cores=0, lapses_at=None)
 
 
-def applied(deployment: Deployment | None, event: DeploymentEvent) -> Applied:
+def applied(deployment: Deployment | None, event: DeploymentEvent, *, not_inside: str = NOT_INSIDE) -> Applied:
     """Return what the event makes of the deployment, None being one that was never heard of.
 
-    BadInput when the event contradicts what is known: an unknown deployment, an earlier time than the last one, or a
-    second start.
+    BadInput when the event contradicts what is known: an unknown deployment (`not_inside` says what to do then), an
+    earlier time than the last one, or a second start.
     """
     if event.kind is EventKind.STARTED:
         return _checked(_started(deployment, event), event)
     if deployment is None:
-        remedy = "it is not in this cluster: admit it, or tell of its start first"
-        raise BadInput("deployment_id", event.deployment_id, remedy)
+        raise BadInput("deployment_id", event.deployment_id, not_inside)
     if deployment.stage is Stage.GONE:
         remedy = f"it ended at {deployment.last_at!r}: tell of its new start first"
         raise BadInput("deployment_id", event.deployment_id, remedy)

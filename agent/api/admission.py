@@ -166,18 +166,24 @@ def create_admission_router(view: AgentView) -> APIRouter:
 
     @router.post("/admissions", summary="May this deployment come in?")
     def admit(order: AdmissionOrder) -> AdmissionDecision:
-        """Decide, record and answer; one that may not come in is answered too, with the reason."""
+        """Decide, record and answer; one that may not come in is answered too, with the reason.
+
+        In observe mode the answer is advice (`advice` is true): it is recorded, and nothing is taken in.
+        """
         service = clusters.one(order.cluster)
-        return service.admit(order.request(service.rules.name))
+        return service.answer_all([order.request(service.rules.name)])[0]
 
     @router.post("/admissions/batch", summary="May these come in, one after the other?")
     def admit_all(order: AdmissionsOrder) -> list[AdmissionDecision]:
-        """Decide on each in this order, knowing those before it; all are recorded, or none."""
+        """Decide on each in this order, knowing those before it; all are recorded, or none.
+
+        In observe mode each is advised on as if it alone asked.
+        """
         service = clusters.one(order.cluster)
         for k, one in enumerate(order.admissions):
             if one.cluster not in (None, service.rules.name):
                 raise BadInput(f"admissions.{k}.cluster", one.cluster, "a batch is of one cluster")
-        return list(service.admit_all([one.request(service.rules.name) for one in order.admissions]))
+        return list(service.answer_all([one.request(service.rules.name) for one in order.admissions]))
 
     @router.post("/deployments/{deployment_id}/events", summary="Tell what happened to a deployment")
     def observe(

@@ -72,11 +72,13 @@ def _service(ledger: Ledger, name: str | None) -> AdmissionService:
 
 def _lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list[str]:
     from agent.commands.output import columns
+    from domain.decisions import Mode
 
     share = gauges.total_cores / gauges.capacity_cores
     rows: list[tuple[object, ...]] = [
         ("cores taken", f"{gauges.total_cores:,} of {gauges.capacity_cores:,} ({share:.1%})"),
         ("deployments", f"{gauges.live:,} live, {gauges.reserved:,} admitted and not started"),
+        ("mode", "act" if gauges.mode is Mode.ACT else "observe: who asks gets advice, nobody is taken in"),
         ("rule", gauges.policy if gauges.safe else f"{gauges.policy}, broken by those inside"),
         *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
         (

@@ -45,6 +45,14 @@ def test_show_tells_cores_room_and_the_newest_decisions(trimtab: CliRunner) -> N
     assert after[0].endswith("huge 5,000 rejected_feasibility")
 
 
+def test_show_says_whether_asking_takes_anybody_in(trimtab: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes = []
+    for mode in ("observe", "act"):
+        monkeypatch.setenv("TRIMTAB_MODE", mode)
+        modes += [line.split(maxsplit=1)[1] for line in said(trimtab, "show").splitlines() if "  mode" in line]
+    assert modes == ["observe: who asks gets advice, nobody is taken in", "act"]
+
+
 def test_show_as_data(trimtab: CliRunner) -> None:
     found = json.loads(said(trimtab, "show", "main", "--json"))
     assert (found["total_cores"], found["live"], found["reserved"], found["decisions"]) == (50, 1, 1, 2)

@@ -19,6 +19,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 SETTINGS = {
+    "TRIMTAB_MODE": "act",
     "TRIMTAB_CLUSTERS__main__CAPACITY_CORES": "1000",
     "TRIMTAB_CLUSTERS__main__PRESET": "K",
     "TRIMTAB_CLUSTERS__main__KAPPA": "2.2",

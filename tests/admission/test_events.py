@@ -177,7 +177,7 @@ class TestSizesThatDoNotAddUp:
 
     def test_a_total_that_drifted_is_added_up_again(self, service: AdmissionService, clock: VirtualClock) -> None:
         started(service)
-        book = service._loaded()
+        book = service._keeping.book()
         book.total += 7
         service.observe(event("shop", "scaled", 1))
         assert service.gauges(clock.now()).total_cores == 5

@@ -34,8 +34,9 @@ def opened(ledger: Ledger, clock: VirtualClock) -> Iterator[Open]:
     directory = Path(tempfile.mkdtemp(prefix="tt-"))
     running: list[HttpServer] = []
 
-    def start(clusters: dict[str, Any], **http: Any) -> HttpServer:
-        settings = Settings.model_validate({"clusters": clusters, "http": {"socket": directory / "s.sock", **http}})
+    def start(clusters: dict[str, Any], mode: str = "act", **http: Any) -> HttpServer:
+        given = {"mode": mode, "clusters": clusters, "http": {"socket": directory / "s.sock", **http}}
+        settings = Settings.model_validate(given)
         parts = AgentParts(
             settings=settings,
             board=StandingBoard(START),
@@ -178,6 +179,78 @@ class TestTellingWhatHappened:
         assert (unknown.status_code, unknown.json()["wrong"][0]["field"]) == (422, "deployment_id")
         odd = client.post("/deployments/nobody/events", json=told(kind="exploded"))
         assert (odd.status_code, odd.json()["wrong"][0]["field"]) == (422, "body.kind")
+
+
+@pytest.fixture
+def advised(opened: Open) -> Iterator[httpx.Client]:
+    """An agent that only observes, as it does unless told otherwise."""
+    with over_socket(opened(MAIN, mode="observe")) as made:
+        yield made
+
+
+class TestInObserveMode:
+    def test_the_answer_is_advice_that_is_recorded_and_nothing_is_taken_in(self, advised: httpx.Client) -> None:
+        asked = {"deployment_id": "shop", "cores": 16, "request_id": "r1"}
+        found = advised.post("/admissions", json=asked).json()
+        assert (found["advice"], found["admit"], found["reason"]) == (True, True, "admitted")
+        assert advised.get(f"/admissions/{found['decision_id']}").json() == found
+        cluster = advised.get("/clusters/main").json()
+        assert (cluster["mode"], cluster["total_cores"], cluster["reserved"]) == ("observe", 0, 0)
+        refused = advised.post("/admissions", json={"deployment_id": "huge", "cores": 1001}).json()
+        assert (refused["advice"], refused["admit"], refused["reason"]) == (True, False, "rejected_feasibility")
+
+    def test_asking_again_gets_the_same_advice_under_the_same_id(self, advised: httpx.Client) -> None:
+        asked = {"deployment_id": "shop", "cores": 16, "request_id": "r1"}
+        first = advised.post("/admissions", json=asked).json()
+        assert advised.post("/admissions", json=asked).json() == first
+        assert advised.get("/clusters/main").json()["decisions"] == 1
+
+    def test_in_a_batch_each_is_judged_as_if_it_alone_asked(self, advised: httpx.Client) -> None:
+        orders = [{"deployment_id": f"d{n}", "cores": 40} for n in (1, 2, 3, 2)]
+        answers = advised.post("/admissions/batch", json={"admissions": orders}).json()
+        assert [one["decision_id"] for one in answers] == ["main-a1", "main-a2", "main-a3", "main-a2"]
+        assert {(one["advice"], one["admit"], one["total_cores"]) for one in answers} == {(True, True, 0)}
+        assert len(advised.get("/clusters/main/admissions").json()) == 3
+
+    def test_what_runs_already_is_told_by_events_and_counts_for_the_advice(self, advised: httpx.Client) -> None:
+        there = [{**told(event_id=f"e{n}", cores=300), "deployment_id": f"old-{n}"} for n in range(3)]
+        assert advised.post("/deployments/events", json={"events": there}).status_code == 200
+        found = advised.post("/admissions", json={"deployment_id": "shop", "cores": 101}).json()
+        assert (found["total_cores"], found["reason"], found["advice"]) == (900, "rejected_feasibility", True)
+
+    def test_one_that_was_only_advised_on_has_to_start_before_anything_else(self, advised: httpx.Client) -> None:
+        advised.post("/admissions", json={"deployment_id": "shop", "cores": 16})
+        answer = advised.post("/deployments/shop/events", json=told(kind="scaled"))
+        assert answer.status_code == 422
+        remedy = "it is not in this cluster, as in observe mode asking takes nobody in: tell of its start first"
+        assert answer.json()["wrong"] == [{"field": "deployment_id", "remedy": remedy}]
+        assert advised.post("/deployments/shop/events", json=told()).json()["cores"] == 16
+        assert advised.post("/deployments/shop/events", json=told(event_id="e2", kind="scaled")).json()["cores"] == 32
+
+    def test_what_was_decided_while_the_agent_acted_stands(self, opened: Open) -> None:
+        asked = {"deployment_id": "shop", "cores": 16, "request_id": "r1"}
+        server = opened(MAIN)
+        with over_socket(server) as client:
+            decision = client.post("/admissions", json=asked).json()
+        server.stop()
+        with over_socket(opened(MAIN, mode="observe")) as client:
+            assert client.post("/admissions", json=asked).json() == decision
+            assert client.post("/admissions", json={"deployment_id": "shop", "cores": 16}).json() == decision
+            assert client.get("/clusters/main").json()["total_cores"] == 16
+            other = client.post("/admissions", json={"deployment_id": "shop", "cores": 8}).json()
+            assert (other["reason"], other["advice"]) == ("rejected_input", True)
+
+    def test_acting_again_decides_anew_whatever_was_advised(self, opened: Open) -> None:
+        asked = {"deployment_id": "shop", "cores": 16, "request_id": "r1"}
+        server = opened(MAIN, mode="observe")
+        with over_socket(server) as client:
+            advice = client.post("/admissions", json=asked).json()
+        server.stop()
+        with over_socket(opened(MAIN)) as client:
+            decision = client.post("/admissions", json=asked).json()
+            assert (decision["advice"], decision["admit"]) == (False, True)
+            assert decision["decision_id"] != advice["decision_id"]
+            assert client.get("/clusters/main").json()["total_cores"] == 16
 
 
 class TestWhereThereIsNone:

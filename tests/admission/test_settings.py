@@ -99,7 +99,7 @@ def test_a_fitted_population_is_read_from_its_file(tmp_path: Path) -> None:
         ({"KAPPA": 2, "RISK": 0.1}, "KAPPA", "give either kappa or risk with the policy second"),
         ({"POLICY": "sgamma", "RISK": 0.1, "MOMENTS": "na"}, "MOMENTS", "give ab or ab_fast: sgamma needs a third"),
         ({"POLICY": "budget"}, "RISK", "give the chance that budget may leave, such as 1e-3"),
-        ({"RULE": "third:2"}, "RULE", "policy 'third:2': begin with one of zeroth, first, second"),
+        ({"RULE": "third:2"}, "RULE", "give a rule such as second:2.8 (one of zeroth, first, second"),
         ({"RULE": "second:2,colour=3"}, "RULE", "policy 'second:2,colour=3': colour is no setting of second"),
         ({"RULE": "budget:1e-3,moments=na"}, "RULE", "moments 'na': give ab or ab_fast: budget needs a third moment"),
         ({"RULE": "sgamma:1"}, "RULE", "risk 1.0: give a chance between 0 and 1"),

@@ -108,7 +108,7 @@ class Telling:
     directory: Path
     deaths: list[list[Death]]
     """Of each minute, in order; none once they are used up."""
-    plan: Plan = field(default_factory=lambda: Plan(cores=64, read_timeout_s=5.0))
+    plan: Plan = field(default_factory=lambda: Plan(cores=64))
     died: Counter[str] = field(default_factory=Counter)
     minute: int = 0
 

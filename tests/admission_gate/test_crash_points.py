@@ -88,7 +88,7 @@ NAMES = ("fits", "short", "toobig")
 @contextmanager
 def new_yard() -> Iterator[Yard]:
     with tempfile.TemporaryDirectory() as directory:
-        yard = Yard(Path(directory), Plan(cores=32, read_timeout_s=5.0))
+        yard = Yard(Path(directory), Plan(cores=32))
         try:
             yield yard
         finally:

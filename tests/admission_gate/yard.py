@@ -42,7 +42,8 @@ class Plan:
     terms: GateTerms = field(default_factory=GateTerms)
     mode: Mode = Mode.ACT
     start_within_s: float = 3600.0
-    read_timeout_s: float = 1.0
+    read_timeout_s: float = 30.0
+    """Long, as it passes on the wall: a busy machine must not look like an AWS that does not answer."""
 
 
 @dataclass

@@ -138,7 +138,7 @@ def _close_the_nursery() -> Iterator[None]:
 @contextmanager
 def crash_world(scene: Scene) -> Iterator[CrashWorld]:
     with tempfile.TemporaryDirectory() as directory:
-        world = CrashWorld(Path(directory), Plan(sizes=scene.sizes, read_timeout_s=5.0), nursery())
+        world = CrashWorld(Path(directory), Plan(sizes=scene.sizes), nursery())
         try:
             yield world
         finally:

@@ -102,7 +102,8 @@ class Plan:
     protect_busy: bool = False
     idle_s: float = 120.0
     deadline_s: float = 5.0
-    read_timeout_s: float = 1.0
+    read_timeout_s: float = 30.0
+    """Long, as it passes on the wall: a busy machine must not look like an AWS that does not answer."""
     read_attempts: int = 1
     interruptions: bool = True
 

@@ -6,7 +6,6 @@ saved cores and hot hours. Section numbers are those of the oversubscription spe
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -29,32 +28,13 @@ from trainer.oversubscription.replay import Replay
 from trainer.oversubscription.selecting import Candidate, judged_candidate
 from trainer.oversubscription.unseen import TRAINING, VALIDATION, arrivals_of, unseen_week
 from trainer.progress import Progress
+from trainer.vdn_dual import DUAL_STEPS, published_bound
 from trainer.vdn_values import ValueDecomposition, loss_of, network_of, targets
 
 Floats = NDArray[np.float64]
 EXTENDABLE = ("episodes",)
 HALF_LIFE, WINDOW = 10.0, 20
 """Episodes by which the estimate of the risk fades, and how many it looks back on (§10.11)."""
-
-
-def dual_step(price: float, rate: float, measured: float, allowed: float, highest: float) -> float:
-    """Return lambda after a step: it rises while more is measured than allowed, and stays in [0, highest]."""
-    return min(max(price + rate * (measured - allowed), 0.0), highest)
-
-
-def dual_factor(price: float, rate: float, measured: float, allowed: float, highest: float) -> float:
-    """Return lambda after a step by a factor of at most exp(rate), up or down, by the excess as a share of its range.
-
-    Added up, an excess of up to 1 - allowed drives lambda in few episodes to where steps of at most `allowed` take
-    hundreds to bring it back from.
-    """
-    room = 1.0 - allowed if measured > allowed else allowed
-    return min(price * math.exp(rate * (measured - allowed) / room), highest)
-
-
-def published_bound(alpha: float, limit: int, hours: int) -> float:
-    """Return c_bar: Markov's bound on the hot hours of a week, per hour; 0.00125 for alpha 0.95 (§4)."""
-    return (1.0 - alpha) * limit / hours
 
 
 def epsilon_of(config: VdnConfig, episode: int) -> float:
@@ -167,8 +147,7 @@ class Learner:
         self.recent = [*self.recent, measured][-WINDOW:]
         fading = 0.5 ** (np.arange(len(self.recent))[::-1] / HALF_LIFE)
         estimate = float(fading @ np.array(self.recent) / fading.sum())
-        step = dual_step if config.dual_form == "sum" else dual_factor
-        self.price = step(self.price, config.dual_rate, estimate, allowed, config.lambda_max)
+        self.price = DUAL_STEPS[config.dual_form](self.price, config.dual_rate, estimate, allowed, config.lambda_max)
         return {"lambda": self.price, "risk/estimate": estimate, "risk/allowed": allowed}
 
     def learn(self) -> float:

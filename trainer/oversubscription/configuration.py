@@ -48,7 +48,8 @@ class VdnConfig:
     """Share of broken weeks that the price of `violations` steers to; 1 - alpha where 0."""
     dual_form: str = "sum"
     """sum: lambda moves by the rate times the excess; factor: by a factor, alike up and down, and so comes back from
-    however far it went while the networks were young."""
+    however far it went while the networks were young; ratio: likewise, by how many times too much is measured, so that
+    a small excess counts as much as a small reserve."""
     cost: str = "sampled"
     """sampled: 1 in a hot hour; analytic: the chance of one (§12.3)."""
     credit: str = "cluster"
@@ -76,7 +77,7 @@ class VdnConfig:
     def __post_init__(self) -> None:
         for name, known in (
             ("dual", ("bound", "violations")),
-            ("dual_form", ("sum", "factor")),
+            ("dual_form", ("sum", "factor", "ratio")),
             ("cost", ("sampled", "analytic")),
             ("target_update", ("slow", "literal")),
             ("explore", ("any", "near")),
@@ -90,7 +91,7 @@ class VdnConfig:
         for name in ("alpha", "gamma", "tau"):
             if not 0.0 < getattr(self, name) < 1.0:
                 raise BadInput(name, getattr(self, name), "give a number between 0 and 1")
-        if self.dual_form == "factor" and not self.lambda_start:
+        if self.dual_form != "sum" and not self.lambda_start:
             raise BadInput("lambda_start", self.lambda_start, "give it more than 0: no factor moves a 0")
         if min(self.redrawn, self.validation) < 0 or not 0.0 <= self.aim < 1.0:
             raise BadInput("redrawn", self.redrawn, "give numbers of weeks of 0 or more, and an aim from 0 to below 1")

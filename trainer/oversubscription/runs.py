@@ -77,18 +77,9 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     }
     path = export(network, config, scenario, directory, training=training, evaluation=asdict(learnt.best))
     policy = policy_of(str(path))
-    arrivals, known = arrivals_of(scenario), [scenario.week(week) for week in config.weeks]
+    known, fresh = _weeks(config, scenario)
     reports = _judged(policy, path.name, known, config, scenario, REPORT_EPISODES)
-    fresh = [unseen_week(arrivals, i) for i in range(UNSEEN_WEEKS)]
     unseen = _judged(policy, path.name, fresh, config, scenario, UNSEEN_EPISODES)
-    shield = fit_learned_shield(policy, scenario, fitting_weeks(scenario), start=config.start, alpha=config.alpha)
-    behind = None
-    if shield is not None:
-        text = f"shield:base=({path.name}),b={shield.policy.budget:g}"
-        behind = shield.as_data() | {
-            "reports": _judged(shield.policy, text, known[:1], config, scenario, REPORT_EPISODES),
-            "unseen": _judged(shield.policy, text, fresh, config, scenario, UNSEEN_EPISODES),
-        }
     summary = {
         "name": name,
         "config": config.plain(),
@@ -101,10 +92,32 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         "model": path.name,
         "reports": reports,
         "unseen": unseen,
-        "shield": behind,
+        "shield": behind_shield(policy, path.name, config, scenario),
     }
     write_json(directory / RUN_FILE, summary)
     return summary
+
+
+def behind_shield(
+    policy: OversubscriptionPolicy, name: str, config: VdnConfig, scenario: Scenario
+) -> dict[str, Any] | None:
+    """Return what `run.json` says of a model behind the loosest shield that holds; None where none does."""
+    found = fit_learned_shield(policy, scenario, fitting_weeks(scenario), start=config.start, alpha=config.alpha)
+    if found is None:
+        return None
+    known, fresh = _weeks(config, scenario)
+    text = f"shield:base=({name}),b={found.policy.budget:g}"
+    return found.as_data() | {
+        "reports": _judged(found.policy, text, known[:1], config, scenario, REPORT_EPISODES),
+        "unseen": _judged(found.policy, text, fresh, config, scenario, UNSEEN_EPISODES),
+    }
+
+
+def _weeks(config: VdnConfig, scenario: Scenario) -> tuple[list[Week], list[Week]]:
+    """Return the weeks that were learnt from, and those of the report, which nothing else looks at."""
+    arrivals = arrivals_of(scenario)
+    fresh = [unseen_week(arrivals, i) for i in range(UNSEEN_WEEKS)]
+    return [scenario.week(week) for week in config.weeks], fresh
 
 
 def _judged(

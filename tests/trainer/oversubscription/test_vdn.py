@@ -20,7 +20,8 @@ from tests.trainer.oversubscription.small import staggered_pair
 from trainer.checkpoint import Checkpoints, OtherConfiguration, weights_hash
 from trainer.oversubscription.configuration import VdnConfig, changes_of, preset
 from trainer.oversubscription.replay import Transitions
-from trainer.vdn import Learner, dual_factor, dual_step, epsilon_of, published_bound, redrawn, train
+from trainer.vdn import Learner, epsilon_of, redrawn, train
+from trainer.vdn_dual import dual_factor, dual_ratio, dual_step, published_bound
 from trainer.vdn_values import Targets, ValueDecomposition, loss_of, targets
 
 N, A = 3, 6
@@ -133,7 +134,7 @@ def test_the_price_of_risk_is_that_of_now_not_of_when_it_was_met() -> None:
     assert cheap - dear == pytest.approx(10.0 * float(seen.cost), rel=1e-5)
 
 
-@pytest.mark.parametrize("step", [dual_step, dual_factor])
+@pytest.mark.parametrize("step", [dual_step, dual_factor, dual_ratio])
 @given(
     price=st.floats(0.0, 100.0), rate=st.floats(0.01, 20.0), measured=st.floats(0.0, 1.0), allowed=st.floats(0.01, 0.99)
 )
@@ -165,6 +166,15 @@ def test_lambda_by_a_factor_comes_back_as_fast_as_it_went() -> None:
     for _ in range(20):
         away = dual_factor(away, 0.1, 0.0, 0.05, 100.0)
     assert away == pytest.approx(3.0)
+
+
+def test_lambda_by_a_ratio_goes_up_for_twice_as_much_as_it_comes_down_for_half_as_much() -> None:
+    up, down = dual_ratio(3.0, 0.08, 0.04, 0.02, 100.0), dual_ratio(3.0, 0.08, 0.01, 0.02, 100.0)
+    assert up == pytest.approx(3.0 * 2.0 ** (0.08 / np.log(50.0)))
+    assert up * down == pytest.approx(9.0)
+    assert dual_ratio(3.0, 0.08, 1.0, 0.02, 100.0) == pytest.approx(3.0 * np.exp(0.08))
+    assert dual_ratio(3.0, 0.08, 0.0, 0.02, 100.0) == pytest.approx(3.0 * np.exp(-0.08))
+    assert dual_factor(3.0, 0.08, 0.04, 0.02, 100.0) < 3.0 * 1.002
 
 
 @pytest.mark.parametrize(("alpha", "bound"), [(0.75, 0.00625), (0.85, 0.00375), (0.95, 0.00125)])
@@ -248,6 +258,7 @@ def test_the_price_steers_to_the_aim() -> None:
     [
         *({"dual": "guess"}, {"gamma": 1.0}, {"episodes": 0}, {"cost": "none"}, {"lambda_start": 200.0}),
         *({"credit": "mine"}, {"redrawn": -1}, {"aim": 1.0}, {"lambda_start": 0.0}),
+        {"dual_form": "ratio", "lambda_start": 0.0},
     ],
 )
 def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:

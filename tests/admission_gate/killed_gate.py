@@ -164,6 +164,9 @@ def tell(telling: Telling, seed: int, acts: int) -> dict[str, Any]:
         for vm_type in TYPES:
             yard.world.template(vm_type, vm_type)
         yard.world.control.add_fault("capacity", instance_type=SCARCE)
+        # What describes AWS is read here, once: each process of the gate is a fork of this one.
+        for service in ("autoscaling", "ec2"):
+            yard.session.client(service)
     names: list[str] = []
     for _ in range(acts):
         with open_yard(telling) as yard:

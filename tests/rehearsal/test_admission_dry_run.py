@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,30 @@ from agent.rehearsal.admission_demand import Demand
 from domain.decisions import Event, Reason
 from domain.rules.admission.population import POPULATIONS
 
-HOURS = 14
 
-
-def played(directory: Path, mode: str = "act", hours: int = HOURS) -> tuple[Admissions, list[Event]]:
+def played(directory: Path, mode: str = "act", **more: Any) -> tuple[Admissions, list[Event]]:
     told: list[Event] = []
     directory.mkdir()
-    return play_admissions(directory, 1993, mode, {}, told.append, hours=hours), told
+    return play_admissions(directory, 1993, mode, {}, told.append, **more), told
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A dry run of the section, as its command said and kept it."""
+
+    directory: Path
+    events: list[dict[str, Any]]
+    summary: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """One run for all who only read it; it takes some seconds."""
+    directory = tmp_path_factory.mktemp("dry-run") / "kept"
+    ran = CliRunner().invoke(app, ["dry-run", "--section", "admission", "--json", "--keep", str(directory)])
+    assert (ran.exit_code, ran.exception) == (0, None)
+    said: list[dict[str, Any]] = [json.loads(line) for line in ran.stdout.splitlines()]
+    return Kept(directory, [one for one in said if one["kind"] == "event"], said[-1])
 
 
 def test_the_same_seed_asks_for_the_same_and_another_for_something_else() -> None:
@@ -35,31 +53,32 @@ def test_the_same_seed_asks_for_the_same_and_another_for_something_else() -> Non
 
 
 @pytest.mark.slow
-def test_some_come_in_and_some_are_refused_the_same_way_each_time(tmp_path: Path) -> None:
-    first, told = played(tmp_path / "first")
-    assert first.admitted > 0
-    assert sum(first.refused.values()) > 0
-    assert first.asked == first.admitted + sum(first.refused.values())
-    assert (first.waiting, first.capacity_cores) == (0, 256)
-    assert first.peak_cores <= first.capacity_cores
-    answers = [event for event in told if event.reason in (Reason.ADMITTED, *map(Reason, first.refused))]
-    assert len(answers) == first.asked
-    again, told_again = played(tmp_path / "again")
-    unlike = {"ledger"}
-    assert {k: v for k, v in again.as_json().items() if k not in unlike | {"next"}} == {
-        k: v for k, v in first.as_json().items() if k not in unlike | {"next"}
-    }
-    assert [(event.reason, event.detail) for event in told_again] == [(event.reason, event.detail) for event in told]
+def test_some_come_in_and_some_are_refused(kept: Kept) -> None:
+    summary, refused = kept.summary, sum(kept.summary["refused"].values())
+    assert summary["kind"] == "admission"
+    assert summary["admitted"] > 0
+    assert refused > 0
+    assert summary["asked"] == summary["admitted"] + refused
+    assert (summary["waiting"], summary["capacity_cores"]) == (0, 256)
+    assert summary["peak_cores"] <= summary["capacity_cores"]
+    answers = [event for event in kept.events if event["reason"] in ("admitted", *summary["refused"])]
+    assert len(answers) == summary["asked"]
 
 
 @pytest.mark.slow
-def test_why_one_was_refused_can_be_read_with_explain(tmp_path: Path) -> None:
-    ran = CliRunner().invoke(app, ["dry-run", "--section", "admission", "--json", "--keep", str(tmp_path / "kept")])
-    assert (ran.exit_code, ran.exception) == (0, None)
-    said: list[dict[str, Any]] = [json.loads(line) for line in ran.stdout.splitlines()]
-    summary = said[-1]
-    assert summary["kind"] == "admission"
-    refused = {one["reason"] for one in said if one["kind"] == "event" and one["reason"].startswith("rejected_")}
+def test_the_same_comes_of_it_each_time(kept: Kept, tmp_path: Path) -> None:
+    again, _ = played(tmp_path / "again")
+    alike = again.as_json().keys() - {"ledger", "program", "next"}
+    assert {key: again.as_json()[key] for key in alike} == {key: kept.summary[key] for key in alike}
+    with Ledger.open(f"sqlite:///{tmp_path / 'again' / 'ledger.db'}", read_only=True) as ledger:
+        told = [(entry.at, entry.reason, entry.body["detail"]) for entry in ledger.journal(limit=10_000)]
+    assert told == [(one["at"], one["reason"], one["detail"]) for one in kept.events] != []
+
+
+@pytest.mark.slow
+def test_why_one_was_refused_can_be_read_with_explain(kept: Kept) -> None:
+    summary = kept.summary
+    refused = {one["reason"] for one in kept.events if one["reason"].startswith("rejected_")}
     assert refused == set(summary["refused"]) != set()
     reason = sorted(summary["refused"])[0]
     command = summary["next"][0].split()
@@ -67,7 +86,7 @@ def test_why_one_was_refused_can_be_read_with_explain(tmp_path: Path) -> None:
     assert told.exit_code == 0
     assert summary["details"][reason] in told.stdout
     assert f"refused ({reason})" in told.stdout
-    with Ledger.open(f"sqlite:///{tmp_path / 'kept' / 'ledger.db'}", read_only=True) as ledger:
+    with Ledger.open(f"sqlite:///{kept.directory / 'ledger.db'}", read_only=True) as ledger:
         assert {record.open for record in ledger.gate.records().values()} == {False}
 
 

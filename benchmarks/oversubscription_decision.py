@@ -3,8 +3,9 @@
 A pool is filled by best fit with VMs of all subscribers; every VM has two days of usage behind it, so that each has a
 belief of its own. `decision`: rates of all subscribers and risk of all machines, once the hour is folded. `shield`: one
 answer, with every level it looks at. `fold`: an hour's readings taken in, and the loads built anew; `remember`: what is
-known of every VM, as the ledger keeps it. The naive path of the same run does it VM by VM and machine by machine, with
-the formulas on single numbers.
+known of every VM, as the ledger keeps it. `busy`: nothing but as much processor time as the median decision takes; its
+wall time is what a machine with other work does to any of them. The naive path of the same run does it VM by VM and
+machine by machine, with the formulas on single numbers.
 """
 
 from __future__ import annotations
@@ -210,6 +211,8 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
     def reply() -> object:
         return answer(next(requests), 1, 0.0, rules, decision, memory, loads, profiles, None)
 
+    cpu_decided = _timed(decide, times, time.thread_time)
+    busy = partial(_busy, statistics.median(cpu_decided) / 1e3)
     answered, cpu_answered = _timed(reply, times), _timed(reply, times, time.thread_time)
     naive_decision_ms = _seconds(lambda: _naive_decision(ground, folded, profiles)) * 1e3
     naive = [partial(_naive_shield, ground, folded, profiles, one, loads) for one in asked[: min(3, times)]]
@@ -217,7 +220,9 @@ def _once(ground: Ground, times: int, directory: Path | None) -> dict[str, float
     return {
         "decision_p50_ms": statistics.median(decided),
         "decision_p99_ms": float(np.quantile(decided, 0.99)),
-        "decision_cpu_p99_ms": float(np.quantile(_timed(decide, times, time.thread_time), 0.99)),
+        "decision_cpu_p50_ms": statistics.median(cpu_decided),
+        "decision_cpu_p99_ms": float(np.quantile(cpu_decided, 0.99)),
+        "busy_p99_ms": float(np.quantile(_timed(busy, times), 0.99)),
         "shield_p50_ms": statistics.median(answered),
         "shield_p99_ms": float(np.quantile(answered, 0.99)),
         "shield_cpu_p99_ms": float(np.quantile(cpu_answered, 0.99)),
@@ -245,6 +250,12 @@ def _seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_
     began = clock()
     work()
     return clock() - began
+
+
+def _busy(cpu_s: float) -> None:
+    began = time.thread_time()
+    while time.thread_time() - began < cpu_s:
+        pass
 
 
 def _recorded_p99_ms(

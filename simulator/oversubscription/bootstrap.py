@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.rules.oversubscription.usage import HOURS, Moments
+from simulator.oversubscription.bunching import DayShape, day_shape
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +33,7 @@ class Pool:
     first: NDArray[np.int64]
     owners: tuple[str, ...]
     moments: Moments
+    shape: DayShape
 
 
 def pool_of(path: Path | None, profile: Floats) -> Pool:
@@ -67,7 +69,8 @@ def pool_of(path: Path | None, profile: Floats) -> Pool:
         )
     )
     first = np.concatenate(([0], np.cumsum([len(part) for part in parts]))).astype(np.int64)
-    return Pool(np.ascontiguousarray(np.concatenate(parts)), first, tuple(named), moments)
+    whole = np.ascontiguousarray(np.concatenate(parts))
+    return Pool(whole, first, tuple(named), moments, day_shape(*moments, parts))
 
 
 def _read(path: Path) -> tuple[NDArray[Any], Floats]:

@@ -14,6 +14,7 @@ from domain.errors import BadInput
 from domain.rules.oversubscription.usage import HOURS, Moments, moments_of
 from simulator.admission.streams import key_of, uniform
 from simulator.oversubscription.bootstrap import pool_of
+from simulator.oversubscription.bunching import DayShape
 from simulator.oversubscription.compiled import compiled
 from simulator.oversubscription.draws import normal
 from simulator.oversubscription.scenario import Scenario, Week
@@ -67,6 +68,8 @@ class UsageModel:
     moments: Moments
     rho: float = 0.0
     persistence: float = 0.0
+    shape: DayShape | None = None
+    """Where VM-days are drawn whole: how their hours hang together."""
 
 
 def usage_of(text: str, scenario: Scenario, week: Week) -> UsageModel:
@@ -80,7 +83,7 @@ def usage_of(text: str, scenario: Scenario, week: Week) -> UsageModel:
     if name == "bootstrap":
         pool = pool_of(Path(rest) if rest else None, mu)
         drawn = _drawn(mu, sd)._replace(kind=DAYS, days=pool.days, days_first=pool.first)
-        return UsageModel(text, drawn, pool.moments)
+        return UsageModel(text, drawn, pool.moments, shape=pool.shape)
     moments = moments_of(mu, sd)
     if name == "replay" and rest and not rest.startswith("seed="):
         table = read_usage(Path(rest), week.ids, scenario.hours)

@@ -9,6 +9,7 @@ import numpy as np
 from domain.errors import BadInput
 from domain.rules.oversubscription import risk
 from domain.rules.oversubscription.usage import Moments, moments_of
+from simulator.oversubscription.bunching import DayShape, any_hot, bunched_risk
 from simulator.oversubscription.compiled import compiled
 from simulator.oversubscription.engine import assess_hour, clear, depart, one, place, prefill
 from simulator.oversubscription.guard import unguarded
@@ -133,6 +134,8 @@ class Assessor:
     moments: Moments | None = None
     rho: float = 0.0
     guard: Guard | None = None
+    shape: DayShape | None = None
+    """Of VM-days that are drawn whole: then their hours are not independent."""
     weeks: Weeks = field(init=False)
     cluster: Cluster = field(init=False)
     tables: Tables = field(init=False)
@@ -180,7 +183,19 @@ class Assessor:
         guard, warm, keep = self.guard, self.start == "warm", by_machine.size > 0
         assert guard is not None
         args = (self.copies, self.weeks, self.cluster, guard, self.tables, warm, given, by_hour, by_machine, keep)
-        return float(_play(*args))
+        chance = float(_play(*args))
+        return chance if self.shape is None else self._bunched(self.shape, by_hour, by_machine)
+
+    def _bunched(self, shape: DayShape, by_hour: Floats, by_machine: Floats) -> float:
+        week, books = self.week, self.copies.books[0]
+        found = np.zeros((self.scenario.hours, int(books["opened"])))
+        vms = (week.subscriber, week.cores, week.arrival, week.departure)
+        machine, limit = self.copies.machine[0, : len(week.ids)], self.scenario.violation_hours
+        chance = bunched_risk(machine, vms, shape, self.scenario.threshold, limit, found)
+        by_hour[:] = [any_hot(row) for row in found]
+        if by_machine.size:
+            by_machine[:, : found.shape[1]] = found
+        return chance
 
 
 def check_start(start: str) -> None:

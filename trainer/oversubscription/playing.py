@@ -50,14 +50,15 @@ class Judged:
     sampled: Sampled
     by_hour: Floats | None
     """Chance of a hot machine by hour, where the placement is the same in every episode."""
+    chance: float | None
+    """That the promise is broken, likewise."""
     s_cores: float | None
     peak_machines: float
     rates: Floats
 
     def as_data(self) -> dict[str, Any]:
         """Return the figures for JSON; rates are fractions."""
-        drawn, limit, placed = self.sampled, self.sampled.limit, self.placement
-        analytic = None if self.by_hour is None else count_at_least(self.by_hour, limit)
+        drawn, placed = self.sampled, self.placement
         return {
             "scenario": self.task.scenario.name,
             "week": self.task.week.name,
@@ -71,7 +72,7 @@ class Judged:
             "pm_hot_r": drawn.pm_hot_r,
             "c_hot_r": drawn.c_hot_r,
             "c_hot_r_upper_95": drawn.c_hot_r_upper,
-            "c_hot_r_analytic": analytic,
+            "c_hot_r_analytic": self.chance,
             "satisfied": {f"{alpha:g}": kept for alpha, kept in satisfied(drawn.c_hot_r).items()},
             "satisfied_by_machine": {f"{alpha:g}": kept for alpha, kept in satisfied(drawn.pm_hot_r).items()},
             "keeps_alpha": bool(1.0 - drawn.c_hot_r >= self.task.alpha),
@@ -127,20 +128,20 @@ def judge(
     model, plan = usage_of(usage, task.scenario, task.week), policy.plan(task)
     if plan.guard is not None and plan.guard.posterior:
         return _each_episode(policy.name, task, model, plan, episodes, seed, told)
-    placement, by_hour, rates = _placed(task, model, plan)
+    placement, by_hour, chance, rates = _placed(task, model, plan)
     seeds = np.arange(seed, seed + episodes)
     sampled = sample(placement, model, seeds)
     told(episodes, episodes)
     peak = float(placement.peak_machines)
-    return Judged(policy.name, task, model, placement, sampled, by_hour, placement.s_cores, peak, rates)
+    return Judged(policy.name, task, model, placement, sampled, by_hour, chance, placement.s_cores, peak, rates)
 
 
-def _placed(task: Task, model: UsageModel, plan: Plan) -> tuple[Placement, Floats, Floats]:
-    """Return where the plan puts the VMs, the chance of a hot machine by hour, and the rates that were asked for."""
+def _placed(task: Task, model: UsageModel, plan: Plan) -> tuple[Placement, Floats, float, Floats]:
+    """Return where the plan puts the VMs, the chance of a hot machine by hour, of too many, and the rates asked for."""
     if plan.schedule is not None:
-        assessor = Assessor(task.scenario, task.week, task.start, model.moments, model.rho, plan.guard)
+        assessor = Assessor(task.scenario, task.week, task.start, model.moments, model.rho, plan.guard, model.shape)
         risk = assessor.assess(plan.schedule)
-        return risk.placement, risk.by_hour, plan.schedule
+        return risk.placement, risk.by_hour, risk.c_hot_r, plan.schedule
     options: dict[str, Any] = {"usage": model, "cost": "analytic", "observation": plan.observation}
     simulation = OversubscriptionSimulation(task.scenario, task.week, start=task.start, guard=plan.guard, **options)
     simulation.reset()
@@ -149,7 +150,9 @@ def _placed(task: Task, model: UsageModel, plan: Plan) -> tuple[Placement, Float
         rates.append(_chosen(plan, simulation))
         _, _, chance, over, _, _ = simulation.step_rates(rates[-1])
         chances.append(chance)
-    return simulation.placement(), np.array(chances), np.array(rates)
+    by_hour = np.array(chances)
+    limit = task.scenario.violation_hours
+    return simulation.placement(), by_hour, count_at_least(by_hour, limit), np.array(rates)
 
 
 def _chosen(plan: Plan, simulation: OversubscriptionSimulation) -> Floats:
@@ -194,7 +197,7 @@ def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes
     assert first is not None
     sampled = Sampled(limit, hot_hours, violations, hot_machine_hours, excess)
     s_cores = None if first.s_cores is None else float(saved.mean())
-    return Judged(name, task, model, first, sampled, None, s_cores, float(peaks.mean()), np.array(rates))
+    return Judged(name, task, model, first, sampled, None, None, s_cores, float(peaks.mean()), np.array(rates))
 
 
 def write_hours(judged: Judged, path: Path) -> None:

@@ -49,7 +49,7 @@ def measured_points(trials: Trials, path: Path) -> list[Point]:
     week = scenario.week(scenario.weeks[0])
     text = f"bootstrap:{path}"
     model = usage_of(text, scenario, week)
-    assessor = Assessor(scenario, week, trials.start, model.moments)
+    assessor = Assessor(scenario, week, trials.start, model.moments, shape=model.shape)
     search: dict[str, Any] = {"evaluations": trials.extent.evaluations}
 
     def fitted(risk: float) -> Point:
@@ -62,7 +62,7 @@ def measured_points(trials: Trials, path: Path) -> list[Point]:
 
 
 def _point(trials: Trials, week: Week, rates: Floats, model: UsageModel) -> Point:
-    risk = Assessor(trials.scenario, week, trials.start, model.moments).assess(rates)
+    risk = Assessor(trials.scenario, week, trials.start, model.moments, shape=model.shape).assess(rates)
     sampled = sample(risk.placement, model, np.arange(SEED, SEED + trials.extent.long_episodes))
     return {
         "week": week.name,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agent.commands.options import JsonOption, duration_text, examples, print_json
 from domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from domain.rules.admission.population import Population
+
+OPTIONS = frozenset(
+    ("deaths", "core_hours", "scale_outs", "hours", "gap_hours", "extra_cores", "size_draws", "preset", "moments")
+)
+"""Fields of what is asked that are options of the command."""
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +43,7 @@ def register(app: typer.Typer) -> None:
                 ),
                 examples(
                     "trimtab admission moments --size 4 --at 24,720",
+                    "trimtab admission moments --size 4 --preset mine.toml",
                     "trimtab admission moments --preset T --size 4 --deaths 5 --core-hours 60 \\",
                     "    --scale-outs 3 --hours 20 --extra-cores 7 --size-draws 4 --at 1,24 --json",
                 ),
@@ -47,7 +56,7 @@ def register(app: typer.Typer) -> None:
 def moments(
     size: Annotated[int, typer.Option(min=1, metavar="CORES", help="Cores now.")],
     at: Annotated[str, typer.Option(metavar="HOURS,...", help="Hours from now.")] = "1,24,168,730,8760,26280",
-    preset: Annotated[str, typer.Option(metavar="T|H|K", help="Population of deployments.")] = "T",
+    preset: Annotated[str, typer.Option(metavar="T|H|K|FILE", help="Population of deployments.")] = "T",
     moments: Annotated[str, typer.Option(metavar="NAME", help="How they are computed, see below.")] = "ab",
     deaths: Annotated[float, typer.Option(help="Cores that ended, one by one.")] = 0.0,
     core_hours: Annotated[float, typer.Option(help="Hours that all its cores ran, together.")] = 0.0,
@@ -70,21 +79,19 @@ def moments(
     import numpy as np
 
     from domain.rules.admission.moments import moments_of
-    from domain.rules.admission.population import Statistics, population_of
+    from domain.rules.admission.population import Statistics
 
     wanted = _hours(at)
-    statistics = Statistics(
-        size,
-        deaths,
-        core_hours,
-        scale_outs,
-        hours,
-        gap_hours,
-        float(size - 1) if extra_cores is None else extra_cores,
-        size_draws,
-    )
+    extra = float(size - 1) if extra_cores is None else extra_cores
     horizons_h, order = np.unique(np.array(wanted), return_inverse=True)
-    curve = moments_of(population_of(preset), statistics, horizons_h, moments)
+    try:
+        statistics = Statistics(size, deaths, core_hours, scale_outs, hours, gap_hours, extra, size_draws)
+        curve = moments_of(_population(preset), statistics, horizons_h, moments)
+    except BadInput as error:
+        if error.field == "horizons_h":
+            raise BadInput("--at", at, "give hours above 0 with commas between them, such as 1,24,720") from None
+        option = f"--{error.field.replace('_', '-')}"
+        raise BadInput(option if error.field in OPTIONS else error.field, error.value, error.remedy) from None
     mean, variance = curve.mean[order].tolist(), curve.variance[order].tolist()
     if as_json:
         third = None if curve.third is None else curve.third[order].tolist()
@@ -96,6 +103,18 @@ def moments(
     for at_h, e, v in zip(wanted, mean, variance, strict=True):
         rows.append((duration_text(at_h * 3600.0), f"{e:.4g}", f"{v**0.5:.4g}"))
     show(columns(rows))
+
+
+def _population(preset: str) -> Population:
+    """Return a preset's population, or that of a cluster in a file."""
+    from domain.rules.admission.population import POPULATIONS
+
+    if preset in POPULATIONS:
+        return POPULATIONS[preset]
+    # The simulator takes a second to load, which a preset need not wait for.
+    from simulator.admission import cluster_of
+
+    return cluster_of(preset).population
 
 
 def _hours(text: str) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,6 +65,9 @@ def found(ledger: Ledger, wanted: str, fleet: str | None) -> DecisionRecord:
     from domain.errors import BadInput
 
     names = ledger.fleets()
+    if wanted not in names and re.fullmatch(r".+-a\d+", wanted):
+        remedy = "no admission is recorded under it; `trimtab cluster show` lists the newest"
+        raise BadInput("ID", wanted, remedy)
     if wanted in names:
         fleet, wanted = wanted, LAST
     if wanted == LAST:

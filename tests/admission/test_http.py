@@ -166,6 +166,26 @@ class TestTellingWhatHappened:
         taken = client.post("/deployments/events", json={"events": good})
         assert [item["cores"] for item in taken.json()] == [16, 20]
 
+    def test_ten_thousand_events_come_in_as_many_batches_as_they_need(self, client: httpx.Client) -> None:
+        kinds = ["started", "scaled", "core_ended", *["refused"] * 17]
+        events = [
+            {"event_id": f"e{n}", "deployment_id": f"d{n % 500}", "kind": kinds[n // 500], "cores": 1, "time": START}
+            for n in range(10_000)
+        ]
+        at_once = client.post("/deployments/events", json={"events": events})
+        assert (at_once.status_code, at_once.json()["detail"]) == (413, "keep the body below 16384 bytes")
+        too_many = client.post("/deployments/events", json={"events": [{"event_id": "e"}] * 201})
+        assert (too_many.status_code, too_many.json()["wrong"][0]["field"]) == (422, "body.events")
+        assert client.get("/clusters/main").json()["total_cores"] == 0
+        for start in range(0, 10_000, 150):
+            answer = client.post("/deployments/events", json={"events": events[start : start + 150]})
+            assert [item["already_seen"] for item in answer.json()] == [False] * len(events[start : start + 150])
+        again = client.post("/deployments/events", json={"events": events[-150:]})
+        assert [item["already_seen"] for item in again.json()] == [True] * 150
+        cluster = client.get("/clusters/main").json()
+        assert (cluster["live"], cluster["total_cores"]) == (500, 500)
+        assert (cluster["requests_month_to_date"], cluster["failures_month_to_date"]) == (9_000, 8_500)
+
     def test_out_of_order_names_both_times(self, client: httpx.Client) -> None:
         client.post("/deployments/shop/events", json=told())
         answer = client.post("/deployments/shop/events", json=told(event_id="e2", kind="scaled", time=START - 60))

@@ -28,7 +28,7 @@ SMALLEST = {
     "dry_run_policies": "--seeds 1993 --job-core-s 60",
     "release_choice": "--task release-small --share 0.05",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
-    "admission_grids": "--arrivals 20 --capacity 60 --hours 200",
+    "admission_grids": "--arrivals 4 --capacity 60 --hours 60",
     "admission_tolerance": "--seeds 2 --asked 1 --capacity 200 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",

@@ -235,7 +235,7 @@ def _learn(
             f"{figures['c_hot_r']['mean']:.1%} ± {figures['c_hot_r']['std']:.1%} hot weeks, "
             f"{figures['peak_machines']['mean']:,.6g} machines at most"
         )
-        for model in summary["models"]:
-            typer.echo(str(place / model))
+        for model, budget in zip(summary["models"], summary["shield_budgets"], strict=True):
+            typer.echo(f"{place / model}: {'no shield holds' if budget is None else f'shield budget {budget:g}'}")
     if not all(summary["feasible"]):
         raise typer.Exit(1)

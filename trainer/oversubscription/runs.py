@@ -181,6 +181,7 @@ def train_all(jobs: Sequence[Job], out: Path, *, at_once: int, ray: str | None, 
                 ("c_hot_r_worst", "c_hot_r", np.max),
             )
         },
+        "shield_budgets": [None if result["shield"] is None else result["shield"]["budget"] for result in results],
         "feasible": [result["selected"]["feasible"] for result in results],
         "cpu_s": [result["cpu_s"] for result in results],
         "wall_s": [result["wall_s"] for result in results],

@@ -66,6 +66,7 @@ def test_a_learned_policy_is_written_played_and_not_trained_over(
     assert told["unseen"]["c_hot_r_worst"] == [max(week["c_hot_r"] for week in run["unseen"])]
     behind = run["shield"]
     assert behind["worst"] <= 0.03
+    assert told["shield_budgets"] == [behind["budget"]]
     policy = f"shield:base={out / model},b={behind['budget']}"
     shielded = call("simulate", "oversubscription", "--policy", policy, "--episodes", "20")
     assert {name: shielded[name] for name in same} == {name: behind["reports"][0][name] for name in same}

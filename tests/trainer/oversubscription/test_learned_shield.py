@@ -18,7 +18,7 @@ INTERNAL = scenario_of("internal_like")
 
 
 def test_it_is_the_loosest_that_leaves_the_worst_week_three_in_a_hundred() -> None:
-    weeks, rates = fitting_weeks(INTERNAL)[:6], np.full(INTERNAL.subscribers, 0.4)
+    weeks, rates = fitting_weeks(INTERNAL)[:3], np.full(INTERNAL.subscribers, 0.4)
     found = fit_learned_shield(policy_of("grid:0.4"), INTERNAL, weeks, start="cold", alpha=0.95)
     assert found is not None
 

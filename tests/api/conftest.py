@@ -18,6 +18,8 @@ from tests.api.running import OPERATOR, READER, Running
 from tests.loop.world import Plan, World
 
 Serve = Callable[..., HttpServer]
+PATIENCE_S = 60.0
+"""How long a client waits: on a busy machine an answer may take long without being wrong."""
 
 
 class Stage:
@@ -111,14 +113,17 @@ def over_tcp(serve: Serve) -> Iterator[Callable[..., httpx.Client]]:
 
         def make(token: str | None = None) -> httpx.Client:
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-            return stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{server.port}", headers=headers))
+            return stack.enter_context(
+                httpx.Client(base_url=f"http://127.0.0.1:{server.port}", headers=headers, timeout=PATIENCE_S)
+            )
 
         yield make
 
 
 def over_socket(server: HttpServer) -> httpx.Client:
     """Return a client of a server's unix socket."""
-    return httpx.Client(transport=httpx.HTTPTransport(uds=str(server.path)), base_url="http://localhost")
+    transport = httpx.HTTPTransport(uds=str(server.path))
+    return httpx.Client(transport=transport, base_url="http://localhost", timeout=PATIENCE_S)
 
 
 def asked(server: HttpServer, path: str) -> httpx.Response:

@@ -1,8 +1,8 @@
 """Processor seconds of one three-year run of the admission simulator, beside our own unoptimised path in the same run.
 
-Second-moment rules use `ab_fast`, the log grid and tolerance 0.1. The unoptimised path computes every curve at every
-arrival on the published grid of 3,000 horizons; it is measured on the first `--peer-hours` hours, where few deployments
-live yet, so the ratio is a lower bound. Published for one run: 0.5 to 4 core-hours, on another machine.
+Second-moment rules use `ab_fast`, the log grid and their usual tolerance. The unoptimised path computes every curve at
+every arrival on the published grid of 3,000 horizons; it is measured on the first `--peer-hours` hours, where few
+deployments live yet, so the ratio is a lower bound. Published for one run: 0.5 to 4 core-hours, on another machine.
 """
 
 from __future__ import annotations

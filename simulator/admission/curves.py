@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -11,16 +10,16 @@ from numpy.typing import NDArray
 from simulator.admission.compiled import compiled
 from simulator.admission.engine import State
 from simulator.admission.layout import ONE_KIND, Record
-from simulator.admission.moments import RULES, Floats, Room, Seen, forecast, forecast_mixed, room_for, share_of_first
+from simulator.admission.moments import Floats, Room, Seen, forecast, forecast_mixed, room_for, share_of_first
 from simulator.admission.rule import Rule
-from simulator.admission.setting import BUDGET, GAMMA, SGAMMA, Freshness, Setting
+from simulator.admission.setting import Freshness, Setting
 
-_second_refusal, _gamma_refusal, _sgamma_refusal = RULES.second_refusal, RULES.gamma_refusal, RULES.sgamma_refusal
-_budget_refusal, _unused_budget = RULES.budget_refusal, RULES.unused_budget
 REBUILD = 1000
 """Sums are added up anew after so many changes, which stops the drift of rounding (admission specification §5.2)."""
 MEMORY = 512
 """Curves of fresh deployments below this size are kept."""
+YOUNG_H = 0.1
+"""Hours added to a deployment's age where time is measured by it: one just admitted would be out of date at once."""
 
 
 class Sums(NamedTuple):
@@ -50,6 +49,8 @@ class Curves(NamedTuple):
     computed_size: NDArray[np.int64]
     """By slot: the size its curves were computed for, and when."""
     computed_at: Floats
+    doubt: Floats
+    """By slot: cores by which its curves may be off, as last asked for."""
     room: Room
 
 
@@ -74,6 +75,7 @@ def empty_curves(times: Floats, slots: int, rule: Rule) -> Curves:
         refreshes=np.zeros(1, dtype=np.int64),
         computed_size=np.zeros(slots, dtype=np.int64),
         computed_at=np.zeros(slots),
+        doubt=np.zeros(slots),
         room=room_for(count, thirds, requests),
     )
 
@@ -199,34 +201,37 @@ def _outdated(curves: Curves, slot: int, deployment: Record, now: float, freshne
     computed = curves.computed_size[slot]
     if abs(deployment.size - computed) > max(freshness.tolerance * computed, freshness.dead_band):
         return True
-    return bool(now - curves.computed_at[slot] > freshness.tolerance * (now - deployment.admitted_at + 0.1))
+    return bool(now - curves.computed_at[slot] > freshness.tolerance * (now - deployment.admitted_at + YOUNG_H))
+
+
+@compiled
+def renew(state: State, curves: Curves, setting: Setting, arrivals: NDArray[np.void], slot: int) -> None:
+    """Compute the curves of one deployment and bring the sums up to date."""
+    deployment, one, now = state.live[slot], curves.slot, state.books[0].now
+    drop(curves, slot)
+    seen = Seen(
+        *(deployment.size, deployment.deaths, deployment.core_hours + deployment.size * (now - deployment.at)),
+        *(deployment.requests, now - deployment.admitted_at, deployment.gap_hours),
+        *(deployment.extra, deployment.sizes),
+    )
+    _forecast(
+        *(setting, setting.method, arrivals[deployment.number], seen, curves),
+        *(one.mean[slot], one.variance[slot], one.third[slot], one.requests[slot]),
+    )
+    curves.computed_size[slot], curves.computed_at[slot] = deployment.size, now
+    curves.refreshes[0] += 1
+    _add_slot(curves, slot, 1.0)
 
 
 @compiled
 def refresh(state: State, curves: Curves, setting: Setting, arrivals: NDArray[np.void]) -> None:
     """Compute the curves that are out of date and bring the sums up to date."""
-    books, one = state.books[0], curves.slot
-    now = books.now
+    now = state.books[0].now
     curves.refreshed_at[0] = now
-    for place in range(books.waiting):
+    for place in range(state.books[0].waiting):
         slot = state.heap_slot[place]
-        deployment = state.live[slot]
-        if not _outdated(curves, slot, deployment, now, setting.freshness):
-            continue
-        drop(curves, slot)
-        seen = Seen(
-            *(deployment.size, deployment.deaths, deployment.core_hours + deployment.size * (now - deployment.at)),
-            *(deployment.requests, now - deployment.admitted_at, deployment.gap_hours),
-            *(deployment.extra, deployment.sizes),
-        )
-        arrival = arrivals[deployment.number]
-        _forecast(
-            *(setting, setting.method, arrival, seen, curves),
-            *(one.mean[slot], one.variance[slot], one.third[slot], one.requests[slot]),
-        )
-        curves.computed_size[slot], curves.computed_at[slot] = deployment.size, now
-        curves.refreshes[0] += 1
-        _add_slot(curves, slot, 1.0)
+        if _outdated(curves, slot, state.live[slot], now, setting.freshness):
+            renew(state, curves, setting, arrivals, slot)
     if curves.changes[0] >= REBUILD:
         _add_up(state, curves)
 
@@ -241,57 +246,3 @@ def _add_up(state: State, curves: Curves) -> None:
     total.requests[:] = 0.0
     for place in range(state.books[0].waiting):
         _add_slot(curves, state.heap_slot[place], 1.0)
-
-
-@compiled
-def _permitted(state: State, setting: Setting) -> float:
-    """Return the share of failures that a budget permits now."""
-    if not setting.feedback:
-        return setting.risk
-    failures, requests = 0, 0
-    for month in range(state.books[0].month + 1):
-        failures += state.months[month].failures
-        requests += state.months[month].requests
-    unused: float = _unused_budget(setting.sla, float(failures), float(requests))
-    return setting.risk * unused
-
-
-@compiled
-def violated(state: State, curves: Curves, setting: Setting, asked: int, alone: bool) -> int:
-    """Return a horizon that forbids the arrival looked at last, -1 for none (§5).
-
-    The horizon `asked` is asked first, or alone. One at which the new deployment is expected to be smaller than the
-    marginal cores never forbids. A budget always looks at all horizons.
-    """
-    total, new, limit, marginal = curves.total, curves.new, setting.limit, setting.marginal
-    if setting.question == BUDGET:
-        worst: int = _budget_refusal(
-            *(total.mean, total.variance, total.third, total.requests),
-            *(new.mean, new.variance, new.third, new.requests, setting.hours),
-            *(_permitted(state, setting), limit, marginal),
-        )
-        return worst
-    some = slice(asked, asked + 1) if alone else slice(0, len(curves.times))
-    mean, variance = total.mean[some], total.variance[some]
-    new_mean, new_variance = new.mean[some], new.variance[some]
-    at = asked - some.start
-    if setting.question == GAMMA:
-        found = _gamma_refusal(mean, variance, new_mean, new_variance, setting.risk, limit, marginal, at)
-    elif setting.question == SGAMMA:
-        found = _sgamma_refusal(
-            *(mean, variance, total.third[some], new_mean, new_variance, new.third[some]),
-            *(setting.risk, limit, marginal, at),
-        )
-    else:
-        found = _second_refusal(*(mean, variance, new_mean, new_variance, setting.kappas[some], limit, marginal, at))
-    return found + some.start if found >= 0 else -1
-
-
-@compiled
-def least_slack(curves: Curves, setting: Setting) -> float:
-    """Return how many cores are left at the tightest horizon by mean and kappa standard deviations, the new one in."""
-    total, new, least = curves.total, curves.new, np.inf
-    for k in range(len(curves.times)):
-        spread = math.sqrt(max(total.variance[k] + new.variance[k], 0.0))
-        least = min(least, setting.limit - total.mean[k] - new.mean[k] - setting.kappas[k] * spread)
-    return least

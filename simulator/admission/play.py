@@ -13,25 +13,17 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from simulator.admission.arrivals import Run
+from simulator.admission.asking import least_slack, refused_at
 from simulator.admission.compiled import compiled
-from simulator.admission.curves import (
-    Curves,
-    drop,
-    empty_curves,
-    least_slack,
-    look_at_new,
-    refresh,
-    take_in,
-    violated,
-)
+from simulator.admission.curves import Curves, drop, empty_curves, take_in
 from simulator.admission.engine import State, admit, leave, next_end, turn_away
-from simulator.admission.layout import BOOKS, CLASSES, DECISION, DEPLOYMENT, EVENT, MONTH, Record
+from simulator.admission.layout import BOOKS, CLASSES, DECISION, DEPLOYMENT, EVENT, MONTH
 from simulator.admission.moments import Floats
 from simulator.admission.presets import HOURS_PER_MONTH, Cluster
 from simulator.admission.rule import Rule, horizons_of
 from simulator.admission.setting import Setting, setting_of
 
-MODEL_VERSION = 3
+MODEL_VERSION = 4
 """Raised whenever the same run under the same rule may come to another outcome than before, so that hashes differ."""
 
 
@@ -110,25 +102,6 @@ def _advance(state: State, curves: Curves, setting: Setting, other: Curves, othe
 
 
 @compiled
-def _refused_at(
-    state: State, curves: Curves, setting: Setting, arrivals: NDArray[np.void], arrival: Record, last: int
-) -> int:
-    """Return the horizon at which the rule fails for an arrival, -1 to admit it."""
-    if not setting.moments:
-        return -1 if state.books[0].total + arrival.size < setting.limit else 0
-    look_at_new(curves, setting, arrival)
-    freshness, now = setting.freshness, state.books[0].now
-    stale = now > curves.refreshed_at[0]
-    if stale and now - curves.refreshed_at[0] < freshness.reuse_h and freshness.tolerance > 0.0:
-        refused_at = violated(state, curves, setting, last, stale)
-        if refused_at >= 0:
-            return refused_at
-    refresh(state, curves, setting, arrivals)
-    stale = now > curves.refreshed_at[0]
-    return violated(state, curves, setting, last, stale)
-
-
-@compiled
 def _play(
     state: State,
     curves: Curves,
@@ -156,17 +129,17 @@ def _play(
             continue
         for who in range(2 if decided < len(decisions) else 1):
             own, rule = (other, others) if who else (curves, setting)
-            says[who] = _refused_at(state, own, rule, arrivals, arrival, last[who])
+            says[who] = refused_at(state, own, rule, arrivals, arrival, last[who])
             if says[who] >= 0:
                 last[who] = says[who]
-        refused_at = says[0]
+        refused = says[0]
         if decided < len(decisions):
             decision = decisions[decided]
             decision.deployment, decision.rule, decision.other = number, says[0], says[1]
             decision.slack = least_slack(curves, setting)
             decided += 1
-        if refused_at >= 0:
-            binding[refused_at] += 1
+        if refused >= 0:
+            binding[refused] += 1
             turn_away(state, number, arrival.size)
             continue
         slot = admit(state, arrival, number, setting.seed, setting.prior.lifetimes, setting.drawn)

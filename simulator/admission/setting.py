@@ -23,8 +23,8 @@ class Freshness(NamedTuple):
     dead_band: float
     """Cores by which its size may have changed in any case, unless the tolerance is 0."""
     reuse_h: float
-    """Hours for which sums may turn arrivals away, at the horizon that failed last, without being brought up to date;
-    none when the tolerance is 0."""
+    """Hours for which sums whose answer is certain may turn arrivals away, at the horizon that failed last, without
+    being brought up to date; none when the tolerance is 0."""
 
 
 class Setting(NamedTuple):

@@ -71,13 +71,16 @@ def test_every_moments_and_belief_can_decide(moments: str, belief: str) -> None:
 
 
 def test_fresh_arrivals_may_be_looked_at_more_closely() -> None:
-    run = draw_run(replace(SMALL, capacity=2000), 1, hours=2000.0)
-    # With such a tolerance nothing is ever looked at again.
+    run, zeroth = draw_run(replace(SMALL, capacity=2000), 1, hours=500.0), rule_of("zeroth:2000")
+    # Asked beside another rule, each decision tells the room that is left with the arrival in.
     as_before, same, closer = (
-        play(run, rule_of(f"second:2,tol=100{fresh}")) for fresh in ("", ",fresh=ab_fast", ",fresh=ab")
+        play(run, rule_of(f"second:2{fresh}"), beside=zeroth).decisions["slack"]
+        for fresh in ("", ",fresh=ab_fast", ",fresh=ab")
     )
-    assert as_before.utilisation == same.utilisation
-    assert as_before.utilisation != closer.utilisation
+    assert np.array_equal(as_before, same)
+    # The first comes into an empty cluster: nothing but its own forecast is in the figure.
+    assert as_before[0] != closer[0]
+    assert as_before[0] == pytest.approx(closer[0], rel=0.01)
 
 
 def test_the_factor_of_long_horizons_is_the_domains() -> None:

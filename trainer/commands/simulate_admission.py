@@ -44,7 +44,7 @@ EPILOG = "\n\n".join(
                 "  a=0.7 (second: factor of kappa beyond a month; its square beyond a year),",
                 "  bands=1/1/1/0.7/0.49 (second: factors for a day, week, month, year, all),",
                 "  feedback=yes (budget), moments=ab_fast|ab|na|paper, fresh=ab,",
-                "  belief=exact|conjugate, grid=log|paper, tol=0.1, dead_band=1 (cores),",
+                "  belief=exact|conjugate, grid=log|paper, tol=0.3, dead_band=6 (cores),",
                 "  reuse=6 (hours)",
             )
         ),

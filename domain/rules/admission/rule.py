@@ -22,7 +22,7 @@ A rule is a text: the kind, a colon, its threshold, and settings by name after c
 | belief= | all but zeroth | exact | exact or conjugate; moments=paper are conjugate always |
 | fresh= | all but zeroth | as moments | ab: full moments for arrivals of which nothing was seen |
 | grid= | all but zeroth | log | log: 32 horizons; paper: some 2,700 as published |
-| tol=, dead_band=, reuse= | all but zeroth | 0.1, 1, 6 | when curves are computed anew: see Rule |
+| tol=, dead_band=, reuse= | all but zeroth | 0.1, 1, 6 | when curves are computed anew: see Rule; simulator 0.3, 6, 6 |
 
 sgamma and budget take a third moment, which na and paper do not give. Nothing here needs numpy, so that settings can be
 read without it.
@@ -73,7 +73,8 @@ class Rule:
     grid: str = "log"
     """log: 32 horizons from 0.04 h to three years; paper: 600 steps to the end of each band."""
     tolerance: float = 0.1
-    """Curves are computed anew when size or age has changed by more than this share; 0 at every arrival."""
+    """Curves are computed anew when size or age has changed by more than this share; 0 at every arrival. The simulator
+    computes those anew that an answer hangs on in any case."""
     dead_band_cores: float = 1.0
     """Cores by which a size may change in any case, unless the tolerance is 0."""
     reuse_h: float = 6.0
@@ -117,9 +118,10 @@ class Rule:
         return self.kind in ("sgamma", "budget")
 
 
-def rule_of(text: str) -> Rule:
+def rule_of(text: str, *, tolerance: float = 0.1, dead_band_cores: float = 1.0) -> Rule:
     """Return the rule of a text such as zeroth:14000, second:2.5 or sgamma:1e-4,marginal=1 ; raises BadInput.
 
+    tolerance, dead_band_cores: those of a text that does not give its own.
     The texts there are stand at the top of this module and in `trimtab simulate admission --help`.
     """
     kind, _, rest = text.partition(":")
@@ -155,8 +157,8 @@ def rule_of(text: str) -> Rule:
         bands,
         numbers.get("marginal", 0.0),
         given.get("grid", "log"),
-        numbers.get("tol", 0.1),
-        numbers.get("dead_band", 1.0),
+        numbers.get("tol", tolerance),
+        numbers.get("dead_band", dead_band_cores),
         numbers.get("reuse", 6.0),
         0.0 if kind == "second" else numbers.get("p", numbers.get("share", 0.0)),
         given.get("moments", "ab_fast"),

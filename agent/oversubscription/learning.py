@@ -13,18 +13,15 @@ from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats, clipped, unclipped
 from agent.oversubscription.memory import HOURS, KEPT_PEAKS, Asked, DaySums, HourSums, SubscriberMemory
+from agent.oversubscription.straying import DAY_H, ERROR_KEEP, QUIET_BELOW, SETTLED_AFTER_H, judged
 from domain.rules.oversubscription.drift import WIDENED, PageHinkley, peak_variance_ratio
 from domain.rules.oversubscription.usage import SD_FLOOR, fill_profile
 
-DAY_H: Final = 24
 WEEK_H: Final = 168
 LONG_KEEP: Final = 0.5 ** (1.0 / 28.0)
 """What an hour of the day's statistics keep from one day to the next: half after four weeks."""
 RECENT_KEEP: Final = 0.5 ** (1.0 / 3.5)
 """The same of those that stand in for the last seven days."""
-ERROR_KEEP: Final = 0.5 ** (1.0 / (14 * 24))
-SETTLED_AFTER_H: Final = 48.0
-"""Before that a profile is too new to say how far usage strays from it."""
 JUDGED_AFTER_H: Final = 168.0
 ASSUMED_MU, ASSUMED_SD = 0.5, 0.3
 """Usage of somebody of whom nothing is known, in a pool that knows nobody."""
@@ -33,11 +30,8 @@ BORROWED: Final = 8.0
 """An hour's spread counts as many readings of the day's other hours beside its own."""
 DEFAULT_PERSISTENCE: Final = 0.85
 LEARNT_AFTER_DAYS: Final = 30.0
-MOST_ALIKE: Final = 0.9
 LARGEST_CORRELATION: Final = 0.5
-LEAST_ERRORS: Final = 36.0
 QUIET_H: Final = 24
-QUIET_BELOW: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +177,13 @@ def learnt(
     peaks = (*memory.peaks, *([None] * min(skipped, KEPT_PEAKS)), use.peak)[-KEPT_PEAKS:]
     if not use.count:
         return replace(memory, peaks=peaks, silent_h=memory.silent_h + skipped + 1, days=days), False
-    residual, memory = _residual(memory, use)
+    residual, memory = judged(memory, use.score)
+    if memory.history_h >= SETTLED_AFTER_H:
+        memory = replace(
+            memory,
+            pairs=memory.pairs * ERROR_KEEP + use.pairs,
+            products=memory.products * ERROR_KEEP + use.products,
+        )
     test = PageHinkley(memory.risen, memory.fallen)
     if memory.history_h >= JUDGED_AFTER_H:
         test = test.seen(residual)
@@ -221,39 +221,14 @@ def learnt(
         error_count=0.0,
         error_square=0.0,
         error_lag=0.0,
+        today_h=0,
+        today_sum=0.0,
         strains=(),
         strain_count=0.0,
         strain_mean=0.0,
         strain_square=0.0,
         widened_until=hour + WEEK_H,
     ), True
-
-
-def _residual(memory: SubscriberMemory, use: HourUse) -> tuple[float, SubscriberMemory]:
-    """Return the hour's standardised residual, and the memory that counts it.
-
-    A profile that is not known well lets hours stray farther than it says, and one after the other to the same side;
-    how far, the last weeks tell. Divided by both, sums of hours stray no farther than those of independent ones.
-    """
-    if memory.history_h < SETTLED_AFTER_H:
-        return use.score, memory
-    spread, longer, score = 1.0, 1.0, use.score
-    counted = score
-    if memory.error_count >= LEAST_ERRORS:
-        spread = max(math.sqrt(memory.error_square / memory.error_count), 1.0)
-        alike = min(max(memory.error_lag / max(memory.error_square, 1e-9), 0.0), MOST_ALIKE)
-        longer = math.sqrt((1.0 + alike) / (1.0 - alike))
-        # What is far off is judged, not learnt from.
-        counted = math.copysign(min(abs(score), QUIET_BELOW * spread), score)
-    return score / (spread * longer), replace(
-        memory,
-        error_count=memory.error_count * ERROR_KEEP + 1.0,
-        error_square=memory.error_square * ERROR_KEEP + counted * counted,
-        error_lag=memory.error_lag * ERROR_KEEP + counted * memory.error_last,
-        error_last=counted,
-        pairs=memory.pairs * ERROR_KEEP + use.pairs,
-        products=memory.products * ERROR_KEEP + use.products,
-    )
 
 
 def _wild(strains: tuple[float, ...], memory: SubscriberMemory) -> bool:

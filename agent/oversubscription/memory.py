@@ -49,8 +49,9 @@ class SubscriberMemory:
     """A subscriber: its rate, what was learnt of its usage, and how its last hours compare with it.
 
     peaks: the largest usage among its VMs in each of the last hours, None where it had none; the last is of the pool's
-    last hour. error_*: decayed statistics of the hours' scores, strain_* of their strains, pairs and products: see
-    `agent.oversubscription.surprise`. strains: of the last day.
+    last hour. error_*: decayed statistics of the hours' scores, today_*: scores of the day under way, stray_*: decayed
+    statistics of the days' mean scores, see `agent.oversubscription.straying`. strain_*: of the hours' strains; these,
+    pairs and products: see `agent.oversubscription.surprise`. strains: of the last day.
     """
 
     rate: float = 1.0
@@ -67,6 +68,10 @@ class SubscriberMemory:
     error_square: float = 0.0
     error_lag: float = 0.0
     error_last: float = 0.0
+    today_h: int = 0
+    today_sum: float = 0.0
+    stray_days: float = 0.0
+    stray_square: float = 0.0
     strains: tuple[float, ...] = ()
     strain_count: float = 0.0
     strain_mean: float = 0.0

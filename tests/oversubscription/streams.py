@@ -23,7 +23,8 @@ class Stream:
 
     persistence: share of the variance that is a VM's own level; rho: share that a subscriber's VMs have in common.
     life_h: mean life, 0 for VMs that stay. shift: of every VM's usage, in standard deviations; louder: factor on what
-    is new each hour; both may be set at any hour.
+    is new each hour; both may be set at any hour. wander_h: hours after which a VM has forgotten most of its level, 0
+    where it keeps it.
     """
 
     subscribers: int = 8
@@ -36,6 +37,7 @@ class Stream:
     seed: int = 5
     shift: float = 0.0
     louder: float = 1.0
+    wander_h: float = 0.0
     memory: PoolMemory = field(default_factory=PoolMemory)
     alive: dict[str, Vm] = field(default_factory=dict)
     own: dict[str, float] = field(default_factory=dict)
@@ -69,6 +71,10 @@ class Stream:
                 )
                 usage = float(np.clip(mu + self.spread * (strays + self.shift), 0.0, 1.0))
                 readings[vm.subscriber, key] = Hour(usage, usage, 12)
+            if self.wander_h:
+                kept = np.exp(-1.0 / self.wander_h)
+                for key in self.alive:
+                    self.own[key] = kept * self.own[key] + np.sqrt(1.0 - kept * kept) * draws.normal()
             profiles = profiles_of(self.memory.subscribers, self.memory.hour, None, None)
             folded = fold(self.memory, self.alive, readings, hour, pool, profiles)
             self.memory = folded.memory

@@ -26,6 +26,23 @@ def test_usage_that_stays_as_it_is_raises_less_than_one_alarm_in_90_days(vms_eac
     assert len(found) <= 6 * 60 // 90
 
 
+@pytest.mark.parametrize("wander_h", [24.0, 240.0])
+def test_levels_that_wander_but_stay_about_the_same_raise_few_alarms(wander_h: float) -> None:
+    # Days as a whole stray then, which the hours alone do not tell: judged by hours there are a dozen and more.
+    found = alarms(Stream(vms_each=24, subscribers=4, life_h=0.0, wander_h=wander_h), 45 * 24)
+    assert len(found) <= 4 * 45 * 3 // 90
+
+
+def test_a_large_shift_is_mostly_found_within_a_day_where_levels_wander() -> None:
+    stream = Stream(vms_each=24, life_h=0.0, wander_h=72.0, seed=6)
+    alarms(stream, 2 * WARM_UP_H)
+    drifting = {name for name, memory in stream.memory.subscribers.items() if memory.drifting}
+    assert len(drifting) <= 1
+    stream.shift = 2.0
+    # The VMs' own beliefs follow the shift too, and after a day little of it is left to be seen.
+    assert len(drifting | {name for _, name in alarms(stream, 24)}) >= 7
+
+
 @pytest.fixture
 def settled() -> Stream:
     """Two weeks of eight subscribers in whom no drift was found."""

@@ -1,0 +1,76 @@
+"""How far an hour's score strays beyond what is usual for its subscriber: hours one by one, and whole days (§12.9)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final
+
+from agent.oversubscription.memory import SubscriberMemory
+
+DAY_H: Final = 24
+SETTLED_AFTER_H: Final = 48.0
+"""Before that a profile is too new to say how far usage strays from it."""
+ERROR_KEEP: Final = 0.5 ** (1.0 / (14 * 24))
+STRAY_KEEP: Final = 0.5 ** (1.0 / 28.0)
+LEAST_ERRORS: Final = 36.0
+MOST_ALIKE: Final = 0.9
+QUIET_BELOW: Final = 3.0
+LEAST_STRAY_DAYS: Final = 4.0
+SURELY: Final = 3.0
+"""Standard errors by which days must stray more than their hours explain."""
+UNSURE: Final = 3.5
+"""Far quantiles of Student's distribution lie farther out than the normal ones by about this over the degrees."""
+
+
+def judged(memory: SubscriberMemory, score: float) -> tuple[float, SubscriberMemory]:
+    """Return the hour's standardised residual, and the memory that counts it.
+
+    A profile that is not known well lets hours stray farther than it says, and one after the other to the same side;
+    how far, the last weeks tell. Divided by both, sums of hours stray no farther than those of independent ones. Where
+    whole days stray farther still, as with levels that wander, by how far they do.
+    """
+    if memory.history_h < SETTLED_AFTER_H:
+        return score, memory
+    usual, counted = 1.0, score
+    if memory.error_count >= LEAST_ERRORS:
+        spread = max(math.sqrt(memory.error_square / memory.error_count), 1.0)
+        alike = min(max(memory.error_lag / max(memory.error_square, 1e-9), 0.0), MOST_ALIKE)
+        usual = spread * math.sqrt((1.0 + alike) / (1.0 - alike))
+        # What is far off is judged, not learnt from.
+        counted = math.copysign(min(abs(score), QUIET_BELOW * spread), score)
+    return score / max(usual, _of_days(memory, usual)), replace(
+        _with_day(memory, counted),
+        error_count=memory.error_count * ERROR_KEEP + 1.0,
+        error_square=memory.error_square * ERROR_KEEP + counted * counted,
+        error_lag=memory.error_lag * ERROR_KEEP + counted * memory.error_last,
+        error_last=counted,
+    )
+
+
+def _of_days(memory: SubscriberMemory, usual: float) -> float:
+    """Return the spread of independent hours whose days would stray as far as these; 0 where hours explain them."""
+    days = memory.stray_days
+    if days < LEAST_STRAY_DAYS:
+        return 0.0
+    square = DAY_H * memory.stray_square / days
+    if square <= usual * usual * (1.0 + SURELY * math.sqrt(2.0 / days)):
+        return 0.0
+    return math.sqrt(square) * (1.0 + UNSURE / days)
+
+
+def _with_day(memory: SubscriberMemory, counted: float) -> SubscriberMemory:
+    """Return the memory with an hour more of its day; days of a drift say nothing of what is usual."""
+    if memory.drifting:
+        return replace(memory, today_h=0, today_sum=0.0)
+    hours, total = memory.today_h + 1, memory.today_sum + counted
+    if hours < DAY_H:
+        return replace(memory, today_h=hours, today_sum=total)
+    mean = total / hours
+    return replace(
+        memory,
+        today_h=0,
+        today_sum=0.0,
+        stray_days=memory.stray_days * STRAY_KEEP + 1.0,
+        stray_square=memory.stray_square * STRAY_KEEP + mean * mean,
+    )

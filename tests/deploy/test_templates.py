@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import itertools
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -19,7 +20,7 @@ from collectors.inventory import TERMINATING
 from domain.samples import QueueMetric, QueueSeries, VmMetric, VmSeries
 from tests.architecture.product import ROOT
 from tests.deploy.policies import grants, grants_of
-from tests.deploy.test_scripts import a_checkout
+from tests.deploy.test_scripts import QUICK_PIP, a_checkout
 
 TEMPLATE = ROOT / "deploy" / "cloudformation" / "fleet.yaml"
 
@@ -153,7 +154,8 @@ def test_the_steps_of_the_dockerfile_make_an_environment_that_works(tmp_path: Pa
             command = rest.replace("/opt/trimtab/venv", str(venv)).replace(
                 "python -m venv", f"{sys.executable} -m venv"
             )
-            subprocess.run(["bash", "-c", command], check=True, cwd=source, capture_output=True)
+            quick = os.environ | QUICK_PIP
+            subprocess.run(["bash", "-c", command], check=True, cwd=source, capture_output=True, env=quick)
     settings = {"PATH": f"{venv}/bin:/usr/bin:/bin", "TRIMTAB_STATE_DIRECTORY": str(tmp_path)}
     done = subprocess.run(["trimtab", "config", "check"], env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

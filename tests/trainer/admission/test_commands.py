@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from agent.commands.main import app
 
 RUNNER = CliRunner()
-SHORT = ("--runs", "4", "--years", "0.1", "--workers", "1", "--experiment", "ordering")
+SHORT = ("--runs", "4", "--years", "0.025", "--workers", "1", "--experiment", "ordering")
 
 
 def call(*arguments: str) -> Result:
@@ -47,7 +47,7 @@ def test_the_short_form_writes_a_report_with_the_numbers_of_its_json(tmp_path: P
 
     other = call("evaluate", "admission", "--preset", "K", *SHORT[:2], "--years", "0.2", "--out", str(out))
     assert other.exit_code == 2
-    assert "hours was 876.0, is 1752.0" in other.stderr.replace("\n", " ")
+    assert "hours was 219.0, is 1752.0" in other.stderr.replace("\n", " ")
 
 
 def test_the_plan_is_told_without_playing(tmp_path: Path) -> None:

@@ -9,9 +9,6 @@ from domain.errors import BadInput
 from simulator.admission.presets import HOURS_PER_RUN
 from trainer.admission.cells import Cell
 
-COARSE = ",tol=0.3,dead_band=6"
-"""Curves refreshed less often than by default: a third of the time, and thresholds that hold under it alone (§12)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
@@ -90,17 +87,17 @@ def ordering(preset: str) -> Experiment:
     """Zeroth, first and second moment rules without prior observations (§13.4 a, c, d)."""
     ladders = (
         _ladder("zeroth", preset, [f"zeroth:{cores}" for cores in ZEROTH]),
-        _ladder("first", preset, [f"first:{cores}{COARSE}" for cores in FIRST]),
-        second(preset, 0, COARSE, name="second"),
+        _ladder("first", preset, [f"first:{cores}" for cores in FIRST]),
+        second(preset, 0, name="second"),
     )
     pairs = (("first", "zeroth"), ("second", "zeroth"), ("second", "first"))
-    return Experiment("ordering", "The ladder of rules, 0 observations", ladders, pairs, judged=f"second:2.2{COARSE}")
+    return Experiment("ordering", "The ladder of rules, 0 observations", ladders, pairs, judged="second:2.2")
 
 
 def observations(preset: str) -> Experiment:
     """The second-moment rule with 0, 1, 5 and 50 prior observations (§13.4 b)."""
-    more = f",marginal=1{COARSE}"
-    ladders = [second(preset, 0, COARSE), *(second(preset, level, more) for level in LEVELS[1:])]
+    more = ",marginal=1"
+    ladders = [second(preset, 0), *(second(preset, level, more) for level in LEVELS[1:])]
     ladders.append(_ladder("accept if it fits", preset, ["zeroth:20001"]))
     names = [ladder.name for ladder in ladders]
     pairs = ((names[1], names[0]), (names[2], names[1]), (names[3], names[2]), (names[3], names[1]))
@@ -111,8 +108,8 @@ def marginal(preset: str) -> Experiment:
     """With and without the marginal heuristic at 1, 5 and 50 prior observations."""
     ladders, pairs = [], []
     for level in LEVELS[1:]:
-        ladders += [second(preset, level, f",marginal=1{COARSE}", name=f"{level} obs, marginal 1 core")]
-        ladders += [second(preset, level, COARSE, name=f"{level} obs, without")]
+        ladders += [second(preset, level, ",marginal=1", name=f"{level} obs, marginal 1 core")]
+        ladders += [second(preset, level, name=f"{level} obs, without")]
         pairs.append((ladders[-2].name, ladders[-1].name))
     return Experiment("marginal", "The marginal heuristic", tuple(ladders), tuple(pairs))
 
@@ -122,7 +119,7 @@ def labels(preset: str) -> Experiment:
     ladders, pairs = [], []
     for level in (1, 5):
         for kind in ("labelled", "unlabelled"):
-            text = f",marginal=1{COARSE}"
+            text = ",marginal=1"
             ladders.append(second(preset, level, text, name=f"{kind}, {level} obs", labels=kind))
         pairs.append((ladders[-2].name, ladders[-1].name))
     return Experiment("labels", "Labelled against unlabelled", tuple(ladders), tuple(pairs))
@@ -131,18 +128,16 @@ def labels(preset: str) -> Experiment:
 def variants(preset: str) -> Experiment:
     """Moments, tails, criteria and banded kappa against the second-moment rule without observations (§13.4 e)."""
     ladders = (
-        second(preset, 0, COARSE, name="second"),
-        second(preset, 0, f",moments=ab{COARSE}", name="ab moments"),
-        second(preset, 0, f",fresh=ab{COARSE}", name="ab for arrivals"),
-        second(preset, 0, f",moments=paper{COARSE}", name="paper moments"),
+        second(preset, 0, name="second"),
+        second(preset, 0, ",moments=ab", name="ab moments"),
+        second(preset, 0, ",fresh=ab", name="ab for arrivals"),
+        second(preset, 0, ",moments=paper", name="paper moments"),
         *(
-            _ladder(
-                f"bands a = {a:g}", preset, [f"second:{kappa:g},bands=1/1/1/{a:g}/{a * a:g}{COARSE}" for kappa in tried]
-            )
+            _ladder(f"bands a = {a:g}", preset, [f"second:{kappa:g},bands=1/1/1/{a:g}/{a * a:g}" for kappa in tried])
             for a, tried in BANDED.items()
         ),
-        _ladder("sgamma", preset, [f"sgamma:{chance:g}{COARSE}" for chance in CHANCES]),
-        _ladder("budget", preset, [f"budget:{share:g}{COARSE}" for share in BUDGETS]),
+        _ladder("sgamma", preset, [f"sgamma:{chance:g}" for chance in CHANCES]),
+        _ladder("budget", preset, [f"budget:{share:g}" for share in BUDGETS]),
     )
     pairs = [(ladder.name, "second") for ladder in ladders[1:]]
     pairs.append(("ab moments", "paper moments"))

@@ -32,6 +32,7 @@ from agent.admission.deployments import Deployment, Stage
 from agent.admission.records import AdmissionRequest
 from agent.admission.rules import ClusterRules, Moments, PolicyKind
 from agent.admission.service import AdmissionService
+from agent.admission.settling import settle
 from agent.ledger import Ledger
 from agent.ledger.admission import Change, ClusterCounts
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report
@@ -57,7 +58,7 @@ def rules(live: int) -> ClusterRules:
 def population(law: Population, count: int, seed: int) -> list[Deployment]:
     """Return deployments with a past: each drawn from the population, aged from an hour to two years."""
     dice = np.random.default_rng(seed)
-    made = []
+    made: list[Deployment] = []
     while len(made) < count:
         mu = dice.gamma(law.mu_shape, 1.0 / law.mu_rate)
         lam = dice.gamma(law.lam_shape, 1.0 / law.lam_rate)
@@ -117,18 +118,21 @@ def decisions(live: int, times: int, full: int, seed: int) -> dict[str, float]:
     for cores in range(1, SIZES + 1):
         book.newcomer(cores, ())
 
+    def asked(cores: int, now: float) -> None:
+        settle(book, book.newcomer(cores, ()), now, observed=False)
+        judge(book, "new", cores, book.newcomer(cores, ()), observed=False)
+
     def cached(n: int) -> None:
         book.refresh(START)
-        cores = dice.randint(1, SIZES)
-        judge(book, "new", cores, book.newcomer(cores, ()), observed=False)
+        asked(dice.randint(1, SIZES), START)
 
     def renewed(n: int) -> None:
         book.refresh(START, all_of_them=True)
-        judge(book, "new", 7, book.newcomer(7, ()), observed=False)
+        asked(7, START)
 
     def typical(n: int) -> None:
         book.refresh(START + 360.0 * (n + 1))
-        judge(book, "new", 7, book.newcomer(7, ()), observed=False)
+        asked(7, START + 360.0 * (n + 1))
 
     return {
         **percentiles("cached", cached, times),

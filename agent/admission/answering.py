@@ -20,6 +20,7 @@ from agent.admission.records import (
     PriorSource,
 )
 from agent.admission.rules import ClusterRules
+from agent.admission.settling import settle
 from agent.ledger.admission import ClusterCounts
 from domain.decisions import Reason
 from domain.errors import BadInput
@@ -71,6 +72,7 @@ def _judged(
     refreshed = book.refresh(now)
     curves = book.newcomer(request.cores, request.observations)
     observed = prior.kind is not PriorKind.POPULATION
+    refreshed += settle(book, curves, now, observed=observed)
     verdict = judge(book, request.deployment_id, request.cores, curves, observed=observed)
     return replace(_with(blank, verdict), refreshed=refreshed, evaluation_us=_us(began)), curves
 

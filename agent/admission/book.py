@@ -16,12 +16,12 @@ from agent.admission.horizons import horizons_of
 from agent.admission.records import Prior
 from agent.admission.rules import ClusterRules
 from domain.rules.admission.belief import Floats
+from domain.rules.admission.freshness import YOUNG_H, staleness
 
 REBUILD = 1000
 """Sums are added up anew after so many changes, which stops the drift of rounding."""
 REMEMBERED = 4096
 """Futures of newcomers that are kept, by size and what was seen before."""
-NEW_AGE_H = 0.1
 FIRST_SLOTS = 64
 FUTURES = ("mean", "variance", "third", "requests", "since", "computed_cores", "computed_at")
 """What `Book.arrays` gives: the futures, and the sizes and times that they were computed for."""
@@ -116,21 +116,20 @@ class Book:
 
     def refresh(self, now: float, *, all_of_them: bool = False) -> int:
         """Compute the futures that are out of date, and return how many there were."""
-        outdated = np.flatnonzero(self._taken) if all_of_them else self._outdated(now)
-        if outdated.size:
-            deployments = [self.known[self._ids[slot]] for slot in outdated]
-            curves = futures(
-                self.rules.population,
-                [seen_of(deployment, now) for deployment in deployments],
-                [deployment.priors for deployment in deployments],
-                self.horizons_h,
-                self.rules.moments,
-                conjugate=self.rules.conjugate,
-            )
-            self._store(outdated, curves, now)
-        if self._changes >= REBUILD:
-            self.add_up()
-        return int(outdated.size)
+        return self._renew(np.flatnonzero(self._taken) if all_of_them else self._outdated(now), now)
+
+    def doubts(self, horizon: int, cores_per_variance: float, now: float) -> Floats:
+        """Return by how many cores each slot's part of the sums at a horizon may be off; see `freshness`."""
+        taken = np.flatnonzero(self._taken & self._started)
+        doubts = np.zeros(self._taken.size)
+        part = self._curves.mean[taken, horizon] + cores_per_variance * self._curves.variance[taken, horizon]
+        elapsed_h, age_h = (now - self._computed_at[taken]) / HOUR_S, (now - self._since[taken]) / HOUR_S
+        doubts[taken] = part * staleness(self._cores[taken], self._computed_cores[taken], elapsed_h, age_h)
+        return doubts
+
+    def renew(self, slots: NDArray[np.bool_], now: float) -> int:
+        """Compute the futures of these slots of `doubts`, and return how many there were."""
+        return self._renew(np.flatnonzero(slots), now)
 
     def add_up(self) -> None:
         """Compute the sums anew, in the order of ids: to the last digit the same wherever the same are inside."""
@@ -189,9 +188,25 @@ class Book:
         moved = np.abs(self._cores - self._computed_cores)
         grown = moved > np.maximum(tolerance * self._computed_cores, self.rules.dead_band_cores)
         elapsed_h = (now - self._computed_at) / HOUR_S
-        aged = elapsed_h > tolerance * ((now - self._since) / HOUR_S + NEW_AGE_H)
+        aged = elapsed_h > tolerance * ((now - self._since) / HOUR_S + YOUNG_H)
         due = (grown | aged) & self._started
         return np.flatnonzero(self._taken & (due | np.isinf(self._computed_at)))
+
+    def _renew(self, slots: NDArray[np.int64], now: float) -> int:
+        if slots.size:
+            deployments = [self.known[self._ids[slot]] for slot in slots]
+            curves = futures(
+                self.rules.population,
+                [seen_of(deployment, now) for deployment in deployments],
+                [deployment.priors for deployment in deployments],
+                self.horizons_h,
+                self.rules.moments,
+                conjugate=self.rules.conjugate,
+            )
+            self._store(slots, curves, now)
+        if self._changes >= REBUILD:
+            self.add_up()
+        return int(slots.size)
 
     def _store(self, slots: NDArray[np.int64], curves: Curves, at: float) -> None:
         for total, part, new in zip(self.sums.parts, self._curves.parts, curves.parts, strict=True):

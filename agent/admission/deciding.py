@@ -88,12 +88,12 @@ def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: 
     if rules.policy is PolicyKind.ZEROTH:
         refused = not zeroth_admits(book.total, cores, rules.capacity_cores, rules.limit_cores)
     else:
-        refused = _asked(book, kappas, inside, newcomer, marginal_cores) >= 0
+        refused = asked_at(book, kappas, inside, newcomer, marginal_cores) >= 0
     unsafe = first_unsafe(book) if refused else -1
     reason = Reason.REJECTED_UNSAFE if unsafe >= 0 else Reason.REJECTED_RULE if refused else Reason.ADMITTED
     sums = inside if unsafe >= 0 else together
-    slack = _slack(rules, kappas, sums)
-    k = unsafe if unsafe >= 0 else _binding(book, slack, sums, marginal)
+    slack = slack_of(rules, kappas, sums)
+    k = unsafe if unsafe >= 0 else binding(book, slack, sums, marginal)
     at = _At(
         float(horizons_h[k]),
         bands_of(horizons_h)[k],
@@ -131,25 +131,27 @@ def first_unsafe(book: Book) -> int:
     nobody = Curves(*np.zeros((4, book.horizons_h.size)))
     if rules.policy is PolicyKind.BUDGET:
         # It is kept or broken by all horizons together.
-        return _asked(book, kappas, inside, nobody, 0.0)
+        return asked_at(book, kappas, inside, nobody, 0.0)
     for k in range(book.horizons_h.size):
         one = slice(k, k + 1)
-        if _asked(book, kappas[one], inside[one], nobody[one], 0.0) >= 0:
+        if asked_at(book, kappas[one], inside[one], nobody[one], 0.0) >= 0:
             return k
     return -1
 
 
 def worst_slack(book: Book) -> dict[str, float]:
     """Return the least room of each band for those inside, in cores; see AdmissionDecision.slack_cores."""
-    slack = _slack(book.rules, kappas_of(book.rules, book.horizons_h), book.sums)
+    slack = slack_of(book.rules, kappas_of(book.rules, book.horizons_h), book.sums)
     bands = np.array(bands_of(book.horizons_h))
     return {band: float(slack[bands == band].min()) for band in BANDS if np.any(bands == band)}
 
 
-def _asked(book: Book, kappas: Floats, inside: Curves, newcomer: Curves, marginal_cores: float) -> int:
-    """Return the horizon at which the rule refuses, -1 when it does not."""
+def asked_at(
+    book: Book, kappas: Floats, inside: Curves, newcomer: Curves, marginal_cores: float, more_cores: float = 0.0
+) -> int:
+    """Return the horizon at which a rule that looks ahead refuses, -1 when it does not; with so many cores more."""
     rules = book.rules
-    limit, risk = rules.limit_cores, rules.risk or 0.0
+    limit, risk = rules.limit_cores + more_cores, rules.risk or 0.0
     if rules.policy is PolicyKind.BUDGET:
         hours = horizon_hours(book.horizons_h)
         return budget_refusal(*inside.parts, *newcomer.parts, hours, _permitted(book), limit, marginal_cores)
@@ -168,11 +170,12 @@ def _permitted(book: Book) -> float:
     return (book.rules.risk or 0.0) * (book.unused_budget if book.rules.feedback else 1.0)
 
 
-def _slack(rules: ClusterRules, kappas: Floats, sums: Curves) -> Floats:
+def slack_of(rules: ClusterRules, kappas: Floats, sums: Curves) -> Floats:
+    """Return the cores that are left at each horizon by the mean and kappa standard deviations, (H,)."""
     return np.asarray(rules.limit_cores - sums.mean - kappas * np.sqrt(np.maximum(sums.variance, 0.0)))
 
 
-def _binding(book: Book, slack: Floats, sums: Curves, marginal: NDArray[np.bool_]) -> int:
+def binding(book: Book, slack: Floats, sums: Curves, marginal: NDArray[np.bool_]) -> int:
     """Return the horizon with the least room; by chances, with the largest; of a budget, with most requests to fail.
 
     Marginal ones only when all are.

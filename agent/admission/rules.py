@@ -163,7 +163,7 @@ class ClusterRules:
 def terms_of(rule: Rule) -> dict[str, Any]:
     """Return the fields of `ClusterRules` that a rule fills, each of them, with the rule's own defaults.
 
-    Its `reuse_h` has no part here: an agent always decides on futures that are up to date.
+    Its `reuse_h` has no part here: an agent never decides on sums of before.
     """
     return {
         "policy": PolicyKind(rule.kind),

@@ -7,8 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.rules.admission.freshness import OVER, PART, UNDER
 from simulator.admission.compiled import compiled
-from simulator.admission.curves import YOUNG_H, Curves, look_at_new, refresh, renew
+from simulator.admission.curves import Curves, look_at_new, refresh, renew
 from simulator.admission.engine import State
 from simulator.admission.layout import Record
 from simulator.admission.moments import RULES
@@ -16,13 +17,7 @@ from simulator.admission.setting import BUDGET, GAMMA, SGAMMA, Setting
 
 _second_refusal, _gamma_refusal, _sgamma_refusal = RULES.second_refusal, RULES.gamma_refusal, RULES.sgamma_refusal
 _budget_refusal, _unused_budget = RULES.budget_refusal, RULES.unused_budget
-OVER, UNDER = 2.0, 1.0
-"""Shares of the doubt by which sums may be too high, which would refuse wrongly, and too low. Old curves are too high
-as a rule: sizes shrink core by core, unnoticed, and grow by whole requests, after which curves are computed anew."""
-PART = 0.5
-"""Curves with more than this share of the largest doubt are computed anew together."""
-TINY, WIDEST = 1e-9, 10.0
-"""A spread in cores, and standard deviations up to the limit, beyond which neither tells more."""
+_staleness, _cores_per_variance = RULES.staleness, RULES.cores_per_variance
 
 
 @compiled
@@ -77,15 +72,17 @@ def _doubts(state: State, curves: Curves, setting: Setting, k: int) -> tuple[flo
     cores that came or went since its curves were computed, and by the share of its life that has passed since.
     """
     total, new, one, now = curves.total, curves.new, curves.slot, state.books[0].now
-    spread = math.sqrt(max(total.variance[k] + new.variance[k], TINY))
-    kappa = min(max((setting.limit - total.mean[k] - new.mean[k]) / spread, setting.kappas[k]), WIDEST)
+    room = setting.limit - total.mean[k] - new.mean[k]
+    weight = _cores_per_variance(room, total.variance[k] + new.variance[k], setting.kappas[k])
     added, most = 0.0, 0.0
     for place in range(state.books[0].waiting):
         slot = state.heap_slot[place]
-        deployment, computed = state.live[slot], curves.computed_size[slot]
-        stale = abs(deployment.size - computed) / computed
-        stale += (now - curves.computed_at[slot]) / (now - deployment.admitted_at + YOUNG_H)
-        doubt = stale * (one.mean[slot, k] + 0.5 * kappa / spread * one.variance[slot, k])
+        deployment = state.live[slot]
+        stale = _staleness(
+            *(float(deployment.size), float(curves.computed_size[slot])),
+            *(now - curves.computed_at[slot], now - deployment.admitted_at),
+        )
+        doubt = stale * (one.mean[slot, k] + weight * one.variance[slot, k])
         curves.doubt[slot] = doubt
         added += doubt
         most = max(most, doubt)

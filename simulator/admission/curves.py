@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.rules.admission.freshness import YOUNG_H
 from simulator.admission.compiled import compiled
 from simulator.admission.engine import State
 from simulator.admission.layout import ONE_KIND, Record
@@ -18,8 +19,6 @@ REBUILD = 1000
 """Sums are added up anew after so many changes, which stops the drift of rounding (admission specification §5.2)."""
 MEMORY = 512
 """Curves of fresh deployments below this size are kept."""
-YOUNG_H = 0.1
-"""Hours added to a deployment's age where time is measured by it: one just admitted would be out of date at once."""
 
 
 class Sums(NamedTuple):

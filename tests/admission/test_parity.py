@@ -17,6 +17,7 @@ from agent.admission.deciding import judge
 from agent.admission.deployments import HOUR_S, Deployment, Stage, applied
 from agent.admission.records import DeploymentEvent, EventKind, Prior
 from agent.admission.rules import ClusterRules, PolicyKind, terms_of
+from agent.admission.settling import settle
 from domain.decisions import Reason
 from domain.rules.admission.policies import unused_budget
 from domain.rules.admission.rule import KINDS, rule_of
@@ -84,11 +85,11 @@ def prior_of(arrival: np.void) -> tuple[Prior, ...]:
     )
 
 
-def asked(text: str, observations: int = 0) -> list[Asked]:
-    """Return every arrival that fitted, judged by both."""
+def asked(text: str, observations: int = 0, agents: str = "") -> list[Asked]:
+    """Return every arrival that fitted, judged by both; by the agent under a text of its own where one is given."""
     run = offered(observations)
     outcome = play(run, rule_of(text), log=100_000)
-    book, answers, requests, failures = Book(rules_by(text)), list[Asked](), 0, 0
+    book, answers, requests, failures = Book(rules_by(agents or text)), list[Asked](), 0, 0
     for number, event in enumerate(outcome.log):
         name, at, kind, cores = (
             f"d{event['deployment']}",
@@ -101,6 +102,7 @@ def asked(text: str, observations: int = 0) -> list[Asked]:
             if book.total + cores <= CLUSTER.capacity:
                 book.unused_budget = unused_budget(CLUSTER.sla, failures, requests)
                 book.refresh(at)
+                settle(book, book.newcomer(cores, priors), at, observed=bool(priors))
                 verdict = judge(book, name, cores, book.newcomer(cores, priors), observed=bool(priors))
                 answers.append(Asked(kind == ADMITTED, verdict.reason is Reason.ADMITTED, verdict.slack_cores))
             if kind == ADMITTED:
@@ -132,3 +134,12 @@ def test_both_decide_alike_on_the_same_history(text: str) -> None:
     # Their futures differ in the fourth digit: only a decision within a hair's breadth may fall to either side.
     assert len(apart) <= 0.005 * len(answers), apart
     assert all(abs(one.slack_cores) < 1.0 for one in apart), apart
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("rule", ["second:1.2", "first:520", "gamma:0.15", "sgamma:0.12", "budget:0.08"])
+def test_old_futures_in_the_agent_decide_as_new_ones_in_the_simulator(rule: str) -> None:
+    answers = asked(f"{rule},{ALWAYS}", agents=f"{rule},tol=0.3,dead_band=6")
+    assert 10 < sum(not one.admitted for one in answers) < len(answers) - 10
+    assert sum(one.admitted != one.admits for one in answers) <= 0.01 * len(answers)

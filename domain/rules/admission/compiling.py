@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from domain.rules.admission import ab, belief, mixture, na, paper, policies, tails
+from domain.rules.admission import ab, belief, freshness, mixture, na, paper, policies, tails
 
 LEAVES: tuple[FunctionType, ...] = tuple(
     function
-    for module in (belief, na, ab, paper, mixture, tails, policies)
+    for module in (belief, na, ab, paper, mixture, tails, policies, freshness)
     for function in vars(module).values()
     if isinstance(function, FunctionType) and function.__module__ == module.__name__
 )

@@ -73,8 +73,8 @@ class Rule:
     grid: str = "log"
     """log: 32 horizons from 0.04 h to three years; paper: 600 steps to the end of each band."""
     tolerance: float = 0.1
-    """Curves are computed anew when size or age has changed by more than this share; 0 at every arrival. The simulator
-    computes those anew that an answer hangs on in any case."""
+    """Curves are computed anew when size or age has changed by more than this share; 0 at every arrival. Those that an
+    answer hangs on are in any case."""
     dead_band_cores: float = 1.0
     """Cores by which a size may change in any case, unless the tolerance is 0."""
     reuse_h: float = 6.0

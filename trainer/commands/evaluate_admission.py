@@ -44,10 +44,10 @@ EPILOG = "\n\n".join(
     )
 )
 DEFAULT_PRESETS = ("K", "H")
-SECONDS = {"zeroth": 0.12, "first": 0.5}
+SECONDS = {"zeroth": 0.12, "first": 2.0}
 FULL_MOMENTS = 5.0
-SECONDS_FORECAST = ((0, 0.7), (1, 3.5))
-"""Rough CPU seconds of a three-year run with coarse curves, by the least prior observations; FULL_MOMENTS as often."""
+SECONDS_FORECAST = ((0, 2.5), (1, 5.0))
+"""Rough CPU seconds of a three-year run on preset K, by the least prior observations; FULL_MOMENTS as often."""
 
 
 def admission(

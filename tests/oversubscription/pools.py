@@ -43,6 +43,18 @@ def rules(**changes: Any) -> PoolRules:
     return PoolRules(**given)
 
 
+def pool_of(scenario: Scenario, subscribers: Mapping[str, SubscriberRules], **changes: Any) -> PoolRules:
+    """The scenario's cluster as a pool."""
+    return rules(
+        machines=scenario.machines,
+        machine_cores=scenario.machine_cores,
+        machine_memory_gb=scenario.machine_memory_gb,
+        machine_network_gbit=scenario.machine_network_gbps,
+        subscribers=dict(subscribers),
+        **changes,
+    )
+
+
 def vm(name: str, subscriber: str = "web", machine: str = "m1", cores: float = 4.0, **more: Any) -> Vm:
     """A VM, reserved in full unless told otherwise."""
     return Vm(name, subscriber, machine, cores, more.get("memory_gb", 16.0), 1.0, more.get("rate", 1.0))

@@ -14,7 +14,6 @@ import pytest
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import RateRequest, Vm
-from agent.oversubscription.rules import PoolRules
 from agent.oversubscription.shielding import ask_shield
 from agent.oversubscription.sight import Sight
 from agent.oversubscription.vm_table import VmTable
@@ -22,9 +21,9 @@ from agent.settings import load_settings
 from domain.decisions import Reason
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.oversubscription.guards import USUAL_BUDGET
-from simulator.oversubscription.scenario import Scenario, Week, scenario_of
+from simulator.oversubscription.scenario import Week, scenario_of
 from simulator.oversubscription.single import OversubscriptionSimulation
-from tests.oversubscription.pools import OURS, House, profiles_as, rules, vm
+from tests.oversubscription.pools import OURS, House, pool_of, profiles_as, rules, vm
 from trainer.oversubscription.policies import Task
 from trainer.oversubscription.rates_file import SHIPPED, read_rates
 
@@ -120,21 +119,6 @@ def test_a_file_that_comes_to_contradict_the_settings_leads_to_full_reservations
     assert any(event.reason is Reason.POLICY_FAILED and "risk_filter" in event.detail for event in told)
 
 
-def pool_of(scenario: Scenario, policy: str) -> PoolRules:
-    """The scenario's cluster as a pool."""
-    return PoolRules(
-        name="main",
-        machines=scenario.machines,
-        machine_cores=scenario.machine_cores,
-        machine_memory_gb=scenario.machine_memory_gb,
-        machine_network_gbit=scenario.machine_network_gbps,
-        subscribers={str(n): OURS for n in range(scenario.subscribers)},
-        policy=policy,
-        persistence=0.0,
-        rho=0.0,
-    )
-
-
 def vm_of(week: Week, k: int, machine: str, rate: float) -> Vm:
     """Row k of a week as a VM of the pool."""
     sizes = (float(week.cores[k]), float(week.memory_gb[k]), float(week.network_gbps[k]))
@@ -152,7 +136,8 @@ def test_a_pool_gives_every_request_the_rate_and_machine_that_the_simulator_give
     for hour in range(HOURS):
         played.step_rates(plan.schedule[hour])
     week, there = played.week, played.placement()
-    pool = pool_of(scenario, f"rates:{path}")
+    owners = {str(n): OURS for n in range(scenario.subscribers)}
+    pool = pool_of(scenario, owners, policy=f"rates:{path}", persistence=0.0, rho=0.0)
     policy, profiles = policy_of(pool.policy, pool), profiles_as(scenario, held.subscribers)
     loads = loads_of([], VmTable(), profiles, pool)
     rates = policy.rates(Sight({}, (), {}, loads, profiles, pool, 0, 0))

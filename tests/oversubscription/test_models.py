@@ -21,14 +21,13 @@ from agent.oversubscription.loads import loads_of
 from agent.oversubscription.model_place import model_in_use, put_in_use, state_of
 from agent.oversubscription.rate_model import load_rate_model
 from agent.oversubscription.records import Vm
-from agent.oversubscription.rules import PoolRules, SubscriberRules
+from agent.oversubscription.rules import SubscriberRules
 from agent.oversubscription.sight import Sight, Sizes, expected_requests, observation_of
 from agent.oversubscription.vm_table import VmTable
 from domain.decisions import Reason
 from domain.errors import BadInput
-from simulator.oversubscription.scenario import Scenario
 from simulator.oversubscription.single import OversubscriptionSimulation
-from tests.oversubscription.pools import House, profiles_as, rules, vm
+from tests.oversubscription.pools import House, pool_of, profiles_as, rules, vm
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.model_file import export
@@ -45,23 +44,12 @@ def exported(directory: Path, seed: int = 5, observation: str = "obs-o") -> Path
     return export(network_of(config, scenario), config, scenario, directory, training={}, evaluation={})
 
 
-def pool_of(scenario: Scenario) -> PoolRules:
-    """The scenario's cluster as a pool."""
-    return PoolRules(
-        name="main",
-        machines=scenario.machines,
-        machine_cores=scenario.machine_cores,
-        machine_memory_gb=scenario.machine_memory_gb,
-        machine_network_gbit=scenario.machine_network_gbps,
-        subscribers=PLACED,
-    )
-
-
 @pytest.mark.parametrize("observation", ["obs-o", "obs-o-ext"])
 def test_the_agent_sees_and_decides_what_the_simulator_does_over_a_week(tmp_path: Path, observation: str) -> None:
     scenario = staggered_pair()
     path = exported(tmp_path, observation=observation)
-    model, pool, profiles = load_rate_model(path, pool_of(scenario)), pool_of(scenario), profiles_as(scenario, PLACED)
+    pool, profiles = pool_of(scenario, PLACED), profiles_as(scenario, PLACED)
+    model = load_rate_model(path, pool)
     plan = policy_of(str(path)).plan(Task(scenario, scenario.week("s0")))
     assert plan.choose is not None
     played = OversubscriptionSimulation(scenario, "s0", cost="analytic", observation=observation)
@@ -171,7 +159,7 @@ def test_a_model_that_cannot_be_gone_by_reserves_everything_counted_and_explaine
 
 def test_one_that_answers_no_number_later_is_not_followed(tmp_path: Path) -> None:
     scenario = staggered_pair()
-    pool = pool_of(scenario)
+    pool = pool_of(scenario, PLACED)
     model = load_rate_model(exported(tmp_path), pool)
     empty = loads_of([], VmTable(), profiles_as(scenario, PLACED), pool)
     asked = {"s0": (float("nan"), 0.0, 0.0)}

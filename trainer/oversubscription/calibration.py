@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from domain.rules.oversubscription.guards import SHIELD
 from domain.rules.oversubscription.rates import next_level
 from domain.rules.oversubscription.verdict import clopper_pearson_upper
 from simulator.oversubscription.guard import guard_of
@@ -81,7 +82,7 @@ def calibrate(
         found = optimise(bare, alpha, cap=limit, evaluations=evaluations, seed=seed, told=told)
         rates, spent, feasible = found.rates, found.evaluations, found.feasible
         budget = None if shield is None else float(shield)
-    guard = None if budget is None else guard_of(scenario, "shield", budget)
+    guard = None if budget is None else guard_of(scenario, SHIELD, budget)
     known = [Assessor(scenario, week, start, guard=guard) for week in read]
     arrivals = arrivals_of(scenario, names)
     fresh = [unseen_week(arrivals, seed * HELD_OUT_WEEKS + i, CALIBRATION) for i in range(HELD_OUT_WEEKS)]

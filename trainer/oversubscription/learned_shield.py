@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from domain.rules.oversubscription.guards import SHIELD
 from simulator.oversubscription.scenario import Scenario, Week
 from trainer.oversubscription.calibration import TIGHTENED
 from trainer.oversubscription.playing import judge
@@ -56,7 +57,7 @@ def fit_learned_shield(
     """
     tasks = [Task(scenario, week, start, alpha) for week in weeks]
     for budget in sorted(BUDGETS, reverse=True):
-        shielded = Guarded(f"shield:base=({policy.name}),b={budget:g}", policy, "shield", budget)
+        shielded = Guarded(f"{SHIELD}:base=({policy.name}),b={budget:g}", policy, SHIELD, budget)
         played = [judge(shielded, task, episodes=1).as_data() for task in tasks]
         worst = max(1.0 if one["rejects"] else float(one["c_hot_r_analytic"]) for one in played)
         if worst <= TIGHTENED * (1.0 - alpha):

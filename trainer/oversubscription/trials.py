@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,6 +146,7 @@ def _digest_of(week: Week) -> str:
 
 
 def content_of(text: str) -> str:
-    """Return the text, with the digest of a file that it names."""
-    path = Path(text.partition(":")[2] if text.startswith(("bootstrap:", "replay:")) else text)
-    return f"{text} {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" if path.is_file() else text
+    """Return the text, with the digests of the files that it names, one inside a guard's base too."""
+    named = {Path(part) for part in (text, text.partition(":")[2], *re.split(r"[():,=]", text))}
+    files = sorted(path for path in named if path.is_file())
+    return " ".join([text, *(hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files)])

@@ -15,7 +15,7 @@ from tests.oversubscription_simulator.cases import HEADER, write_folder
 from trainer.oversubscription.evaluation import VARIANTS, evaluate
 from trainer.oversubscription.kept import Kept
 from trainer.oversubscription.report import write
-from trainer.oversubscription.trials import CORRELATED, LEFT_OUT, OWN, PERSISTENT, SHIFTED, UNSEEN, Extent
+from trainer.oversubscription.trials import CORRELATED, LEFT_OUT, OWN, PERSISTENT, SHIFTED, UNSEEN, Extent, content_of
 
 SMALL = Extent(20, 40, unseen=1, shifted=1, persistent=2, points=4, evaluations=20)
 COMPUTED = "result made"
@@ -99,3 +99,14 @@ def test_results_are_neither_mixed_nor_misread(tmp_path: Path) -> None:
     path.write_text("no results\n", encoding="utf-8")
     with pytest.raises(BadInput, match="line 1"):
         Kept(path, resume=True)
+
+
+def test_a_file_that_a_policy_names_is_known_by_what_it_holds_also_behind_a_guard(tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    for text in (str(model), f"shield:base=({model}),b=0.03", f"shield:base={model}"):
+        model.write_text("first")
+        first = content_of(text)
+        assert first.startswith(f"{text} ")
+        model.write_text("second")
+        assert content_of(text) != first
+    assert content_of("shield:base=(grid:0.5),b=0.03") == "shield:base=(grid:0.5),b=0.03"

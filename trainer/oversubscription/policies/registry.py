@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 from domain.errors import BadInput
+from domain.rules.oversubscription.guards import FILTER, SHIELD, USUAL_BUDGET
 from domain.rules.oversubscription.usage import HOURS
 from trainer.oversubscription.policies.base import OversubscriptionPolicy
 from trainer.oversubscription.policies.guarded import Guarded
@@ -25,7 +26,7 @@ FORMS = (
 )
 """The texts there are, for help and messages."""
 _STATIC = ("alpha", "weeks", "cap", "evaluations", "bound", "step", "block_h")
-_GUARDS = ("shield", "filter")
+_GUARDS = (SHIELD, FILTER)
 _GUARD = ("b", "posterior", "psi", "rho")
 
 
@@ -51,13 +52,13 @@ def policy_of(text: str) -> OversubscriptionPolicy:
     if name == "static":
         return _static(text, _settings(text, rest, _STATIC))
     if name in _GUARDS:
-        given = _settings(text, rest, (*_GUARD, "base" if name == "shield" else "rate"))
-        base = given.get("base", "grid:0.5") if name == "shield" else f"grid:{given.get('rate', '0.2')}"
+        given = _settings(text, rest, (*_GUARD, "base" if name == SHIELD else "rate"))
+        base = given.get("base", "grid:0.5") if name == SHIELD else f"grid:{given.get('rate', '0.2')}"
         return Guarded(
             text,
             policy_of(base),
             name,
-            _number(text, "b", given.get("b", "0.003")),
+            _number(text, "b", given.get("b", str(USUAL_BUDGET))),
             _yes(text, given.get("posterior", "false")),
             _number(text, "psi", given.get("psi", "0.85")),
             _number(text, "rho", given.get("rho", "0")),

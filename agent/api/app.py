@@ -13,33 +13,45 @@ from agent.api.errors import add_error_handlers
 from agent.api.health import create_health_router
 from agent.api.oversubscription import create_oversubscription_router
 from agent.api.reading import create_reading_router
+from agent.api.security import OPEN_PATHS, READING_METHODS, roles_for
 from agent.api.view import AgentView, installed_version
 
 DESCRIPTION = """\
 What a running Trimtab agent knows and lets its operators switch.
 
 Over the unix socket whoever may open the socket may do everything. Over TCP each request carries a token, as
-`Authorization: Bearer <token>` or as the password of Basic authentication: the reading token opens what is read,
-the operator token also pause, resume, pin, unpin, admissions, what happens to deployments, and rates of new VMs. Times
-are seconds since the epoch, durations seconds (of futures hours), money dollars.
+`Authorization: Bearer <token>` or as the password of Basic authentication. A token has one role: `read` opens what is
+read; `ask` asks for admission and rates, reports events of deployments, and reads what it asks about; `control` opens
+everything. Each operation lists its roles. Times are seconds since the epoch, durations seconds (of futures hours),
+money dollars.
 """
 
 
 CREDENTIALS = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "Over TCP: the reading or the operator token."},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "Over TCP: a token of one of the roles listed."},
     "basic": {"type": "http", "scheme": "basic", "description": "Over TCP, for browsers: a token as the password."},
 }
 
 
 class _Application(FastAPI):
-    """FastAPI that also tells how to show a token, which is asked for outside of it."""
+    """FastAPI that also describes which token opens what, which is checked outside of it."""
 
     def openapi(self) -> dict[str, Any]:
         """Return the description of every route."""
         schema = super().openapi()
         schema.setdefault("components", {})["securitySchemes"] = CREDENTIALS
-        schema["security"] = [{}, *({name: []} for name in CREDENTIALS)]
+        for path, methods in schema["paths"].items():
+            for method, operation in methods.items():
+                operation["security"] = _security(method.upper(), path)
         return schema
+
+
+def _security(method: str, path: str) -> list[dict[str, list[str]]]:
+    """Return what opens an operation: nothing over the socket, over TCP a token whose role is among those listed."""
+    if path in OPEN_PATHS and method in READING_METHODS:
+        return [{}]
+    roles = [role.value for role in roles_for(method, path)]
+    return [{}, *({name: roles} for name in CREDENTIALS)]
 
 
 def create_app(

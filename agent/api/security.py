@@ -16,16 +16,43 @@ from agent.api.replies import refuse
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", ""})
 READING_METHODS = frozenset({"GET", "HEAD"})
+OPEN_PATHS = frozenset({"/healthz"})
+"""May be read over TCP without a token."""
 # Chromium takes a header line for one challenge, the first: Basic is the one that it can meet.
 CHALLENGE = {"www-authenticate": 'Basic realm="trimtab", Bearer realm="trimtab"'}
 
 
-class Role(Enum):
-    """What a caller may do."""
+ASKS = re.compile(
+    r"/api/v1/(?:admissions|admissions/batch|deployments/events|deployments/[^/]+/events|oversubscription/requests)"
+)
+"""What an allocator posts. Listed one by one, so that a new route is the operator's until it stands here."""
+ASKED_ABOUT = re.compile(r"/api/v1/(?:(?:admissions|clusters|oversubscription)(?:/.*)?|openapi\.json)")
+"""What an allocator reads: what it asks about, and how to ask."""
 
-    NOBODY = 0
-    READER = 1
-    OPERATOR = 2
+
+class Role(Enum):
+    """What a caller may do, by the word for it in messages and in the OpenAPI description."""
+
+    NOBODY = "none"
+    READER = "read"
+    ASKER = "ask"
+    OPERATOR = "control"
+
+
+SETTINGS = {
+    Role.READER: "TRIMTAB_HTTP__TOKEN",
+    Role.ASKER: "TRIMTAB_HTTP__ASK_TOKEN",
+    Role.OPERATOR: "TRIMTAB_HTTP__OPERATOR_TOKEN",
+}
+"""The setting that holds the token of each role."""
+
+
+def roles_for(method: str, path: str) -> tuple[Role, ...]:
+    """Return the roles that may call `method` on `path` (of a request, or a route's pattern), the narrowest first."""
+    if method in READING_METHODS:
+        asker = (Role.ASKER,) if ASKED_ABOUT.fullmatch(path) else ()
+        return (*asker, Role.READER, Role.OPERATOR)
+    return (Role.ASKER, Role.OPERATOR) if method == "POST" and ASKS.fullmatch(path) else (Role.OPERATOR,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +61,8 @@ class Tokens:
 
     reading: SecretStr
     operating: SecretStr | None = None
-    open_paths: frozenset[str] = frozenset({"/healthz"})
+    asking: SecretStr | None = None
+    open_paths: frozenset[str] = OPEN_PATHS
 
     def role(self, headers: list[tuple[bytes, bytes]]) -> Role:
         """Return the role that the request's credentials give, in a time that does not depend on how wrong they are."""
@@ -42,8 +70,10 @@ class Tokens:
         if given is None:
             return Role.NOBODY
         is_operator = self.operating is not None and _same(given, self.operating)
+        is_asker = self.asking is not None and _same(given, self.asking)
         is_reader = _same(given, self.reading)
-        return Role.OPERATOR if is_operator else Role.READER if is_reader else Role.NOBODY
+        granted = ((is_operator, Role.OPERATOR), (is_asker, Role.ASKER), (is_reader, Role.READER))
+        return next((role for is_given, role in granted if is_given), Role.NOBODY)
 
 
 def presented(headers: list[tuple[bytes, bytes]]) -> bytes | None:
@@ -96,14 +126,14 @@ class SocketGuard:
 
 
 class TokenGuard:
-    """Lets in over TCP whoever shows a token: the reading one for what reads, the operator's for everything."""
+    """Lets in over TCP whoever shows a token whose role may do what is asked for: `roles_for` says which."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
         self._app = app
         self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 401 without a valid token, 403 to a reader who would switch something, before reading any body."""
+        """Answer 401 without a valid token, 403 to a role that may not do this, before reading any body."""
         if scope["type"] != "http":
             return
         if not (is_reading(scope) and scope["path"] in self._tokens.open_paths):
@@ -112,13 +142,14 @@ class TokenGuard:
                 detail = "show a token: Authorization: Bearer <token>, or Basic with the token as password"
                 await refuse(send, 401, detail, CHALLENGE)
                 return
-            if not is_reading(scope):
-                if role is not Role.OPERATOR:
-                    await refuse(send, 403, "this token only reads; switching needs the operator token")
-                    return
-                if is_foreign(scope):
-                    await refuse(send, 403, "this came from the page of another site")
-                    return
+            allowed = roles_for(scope["method"], scope["path"])
+            if role not in allowed:
+                needed = " or ".join(f"{one.value} ({SETTINGS[one]})" for one in allowed)
+                await refuse(send, 403, f"this token has the role {role.value}; this request needs the role {needed}")
+                return
+            if not is_reading(scope) and is_foreign(scope):
+                await refuse(send, 403, "this came from the page of another site")
+                return
         await self._app(scope, receive, send)
 
 

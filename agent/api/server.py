@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from agent.api.limits import Bounds, Count, Envelope, RequestLimits
 from agent.api.protocol import bounded_protocol
-from agent.api.security import SocketGuard, TokenGuard, Tokens
+from agent.api.security import OPEN_PATHS, SocketGuard, TokenGuard, Tokens
 from agent.settings import Settings
 from agent.settings.http import HttpSettings
 from agent.unix_path import reachable
@@ -211,8 +211,8 @@ def tokens(http: HttpSettings) -> Tokens:
     if http.token is None:
         remedy = "a TCP port needs a token: give TRIMTAB_HTTP__TOKEN as a credential"
         raise ConfigurationError([Mistake("TRIMTAB_HTTP__PORT", str(http.port), remedy)])
-    open_paths = {"/healthz", "/metrics"} if http.open_metrics else {"/healthz"}
-    return Tokens(http.token, http.operator_token, frozenset(open_paths))
+    open_paths = OPEN_PATHS | {"/metrics"} if http.open_metrics else OPEN_PATHS
+    return Tokens(http.token, http.operator_token, http.ask_token, open_paths)
 
 
 def tls(http: HttpSettings) -> ssl.SSLContext | None:

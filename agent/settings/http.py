@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from agent.settings.kinds import Directory, Expected, Host, Section
 
 SHORTEST_TOKEN = 16
+ROLE_VERBS = {"token": "reads", "ask_token": "asks"}
 
 
 def _token(value: SecretStr) -> SecretStr:
@@ -50,10 +51,15 @@ class HttpSettings(Section):
         None,
         description="Over TCP, opens what is read. Give it as the credential `trimtab_http__token`.",
     )
+    ask_token: Token | None = Field(
+        None,
+        description="Over TCP, for allocators: asks for admission and rates, reports events of deployments, reads what "
+        "it asks about, and opens nothing else. Give it as the credential `trimtab_http__ask_token`.",
+    )
     operator_token: Token | None = Field(
         None,
-        description="Over TCP, opens pause, resume, pin and unpin too. Not set: these work over the socket only. "
-        "Give it as the credential `trimtab_http__operator_token`.",
+        description="Over TCP, opens everything: pause, resume, pin, unpin and re-arming too. Not set: these work over "
+        "the socket only. Give it as the credential `trimtab_http__operator_token`.",
     )
     certificate: File | None = Field(
         None, description="TLS certificate chain (PEM) for TCP. Not set: plain HTTP, for a network that is yours."
@@ -86,10 +92,15 @@ def mistakes(http: HttpSettings) -> Iterator[tuple[str, tuple[str, ...], str]]:
     if http.port is not None and http.token is None:
         remedy = "give TRIMTAB_HTTP__TOKEN as a credential, or leave the port out and use the unix socket"
         yield "port", ("token",), remedy
-    if http.operator_token is not None and http.token is None:
-        yield "operator_token", ("token",), "give TRIMTAB_HTTP__TOKEN as well"
-    elif http.operator_token is not None and http.operator_token == http.token:
-        yield "operator_token", ("token",), "give another one than TRIMTAB_HTTP__TOKEN, which only reads"
+    for name, narrower in (("ask_token", ("token",)), ("operator_token", ("token", "ask_token"))):
+        secret = getattr(http, name)
+        same = next((other for other in narrower if getattr(http, other) == secret), None)
+        if secret is None:
+            continue
+        if http.token is None:
+            yield name, ("token",), "give TRIMTAB_HTTP__TOKEN as well"
+        elif same is not None:
+            yield name, (same,), f"give another one than TRIMTAB_HTTP__{same.upper()}, which only {ROLE_VERBS[same]}"
     if (http.certificate is None) != (http.private_key is None):
         given, lacking = ("certificate", "private_key") if http.certificate else ("private_key", "certificate")
         yield given, (lacking,), f"give TRIMTAB_HTTP__{lacking.upper()} as well"

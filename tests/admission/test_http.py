@@ -21,7 +21,7 @@ from collectors.intake import IntakeCounters
 from domain.clock import VirtualClock
 from tests.admission.clusters import START
 
-READER, OPERATOR = "reading-token-0123456789", "operating-token-9876543210"
+READER, ASKER, OPERATOR = "reading-token-0123456789", "asking-token-0246813579", "operating-token-9876543210"
 MAIN = {"main": {"capacity_cores": 1000, "preset": "K", "kappa": 2.2, "moments": "ab_fast"}}
 TWO = {**MAIN, "east": {"capacity_cores": 50, "policy": "zeroth", "threshold_cores": 51}}
 
@@ -294,15 +294,15 @@ class TestWhereThereIsNone:
             assert client.get("/clusters").json() == []
 
 
-def test_over_tcp_asking_needs_the_operator_token(opened: Open) -> None:
-    server = opened(MAIN, port=0, token=READER, operator_token=OPERATOR)
+def test_over_tcp_asking_needs_the_token_for_asking_or_the_operators(opened: Open) -> None:
+    server = opened(MAIN, port=0, token=READER, ask_token=ASKER, operator_token=OPERATOR)
     body = {"deployment_id": "a", "cores": 4}
     with httpx.Client(base_url=f"http://127.0.0.1:{server.port}/api/v1", timeout=30.0) as client:
         statuses = [
             client.post("/admissions", json=body, headers={"Authorization": f"Bearer {token}"}).status_code
-            for token in ("wrong", READER, OPERATOR)
+            for token in ("wrong", READER, ASKER, OPERATOR)
         ]
-        assert statuses == [401, 403, 200]
+        assert statuses == [401, 403, 200, 200]
         assert client.get("/clusters/main", headers={"Authorization": f"Bearer {READER}"}).json()["decisions"] == 1
 
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from agent.api.server import HttpServer
-from tests.api.running import OPERATOR, READER, Running
+from tests.api.running import ASKER, OPERATOR, READER, Running
 from tests.loop.world import Plan, World
 
 Serve = Callable[..., HttpServer]
@@ -107,8 +107,8 @@ def client(serve: Serve) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def over_tcp(serve: Serve) -> Iterator[Callable[..., httpx.Client]]:
-    """Make clients of a TCP port that has both tokens; `token` None shows none."""
-    server = serve(port=0, token=READER, operator_token=OPERATOR)
+    """Make clients of a TCP port that has a token for each role; `token` None shows none."""
+    server = serve(port=0, token=READER, ask_token=ASKER, operator_token=OPERATOR)
     with ExitStack() as stack:
 
         def make(token: str | None = None) -> httpx.Client:

@@ -22,6 +22,7 @@ from tests.loop.world import World
 
 READER = "reading-token-0123456789"
 OPERATOR = "operating-token-9876543210"
+ASKER = "asking-token-0246813579"
 CLUSTERS = {"main": {"capacity_cores": 1000, "preset": "K", "kappa": 2.2}}
 POOLS = {
     "east": {

@@ -18,9 +18,25 @@ from agent.api.server import HttpServer
 from agent.settings import load_settings
 from domain.errors import BadInput, ConfigurationError
 from tests.api.conftest import Serve, asked
-from tests.api.running import OPERATOR, READER, Running
+from tests.api.running import ASKER, OPERATOR, READER, Running
 
 READS = ["/readyz", "/metrics", "/api/v1/status", "/api/v1/fleets", "/api/v1/openapi.json", "/", "/nothing"]
+ASKED = {
+    ("POST", "/api/v1/admissions"),
+    ("POST", "/api/v1/admissions/batch"),
+    ("POST", "/api/v1/deployments/events"),
+    ("POST", "/api/v1/deployments/{deployment_id}/events"),
+    ("POST", "/api/v1/oversubscription/requests"),
+    ("GET", "/api/v1/admissions/{decision_id}"),
+    ("GET", "/api/v1/clusters"),
+    ("GET", "/api/v1/clusters/{cluster}"),
+    ("GET", "/api/v1/clusters/{cluster}/admissions"),
+    ("GET", "/api/v1/oversubscription"),
+    ("GET", "/api/v1/oversubscription/pools/{pool}"),
+    ("GET", "/api/v1/oversubscription/pools/{pool}/decisions"),
+    ("GET", "/api/v1/oversubscription/decisions/{decision_id}"),
+}
+"""All that an allocator's token opens, besides /healthz and the description."""
 SWITCHES = ["/api/v1/pause", "/api/v1/resume", "/api/v1/pin", "/api/v1/unpin", "/nothing"]
 Connect = Callable[..., httpx.Client]
 
@@ -44,6 +60,76 @@ class TestOverTcp:
             assert client.get("/api/v1/status").status_code == reads
             for path in SWITCHES[:-1]:
                 assert client.post(path, json={}).status_code == switches, (token, path)
+
+    def test_an_allocators_token_opens_what_it_asks_and_nothing_else(self, over_tcp: Connect) -> None:
+        asker, every = over_tcp(ASKER), over_tcp(READER).get("/api/v1/openapi.json").json()["paths"]
+        operations = {(method.upper(), path) for path, methods in every.items() for method in methods}
+        assert operations > ASKED
+        opened = {
+            (method, path)
+            for method, path in operations - {("GET", "/healthz")}
+            if asker.request(method, path.replace("{", "").replace("}", ""), json={}).status_code != 403
+        }
+        assert opened == ASKED
+        assert asker.get("/api/v1/openapi.json").status_code == 200
+        for path in ("/", "/stream?since=0", "/nothing", "/api/v1/clustersx", "/api/v1/admissions/../status"):
+            assert asker.get(path).status_code == 403, path
+        for path in ("/api/v1/admissions/batch/x", "/api/v1/clusters", "/api/v1/oversubscription", "/nothing"):
+            assert asker.post(path, json={}).status_code == 403, path
+        assert asker.delete("/api/v1/admissions").status_code == 403
+
+    def test_an_allocator_cannot_hold_a_fleet(self, serve: Serve, running: Running) -> None:
+        server = serve(port=0, token=READER, ask_token=ASKER, operator_token=OPERATOR)
+        base = f"http://127.0.0.1:{server.port}/api/v1"
+        order = {"fleet": "web", "owner": "x", "reason": "x"}
+        for verb, more in (("pause", {}), ("pin", {"size": 0, "for_s": 60})):
+            answer = httpx.post(f"{base}/{verb}", json={**order, **more}, headers={"Authorization": f"Bearer {ASKER}"})
+            assert answer.status_code == 403
+        controls = running.world.ledger.controls("web")
+        assert not controls.pauses
+        assert controls.pin is None
+
+    @pytest.mark.parametrize(
+        ("token", "method", "path", "detail"),
+        [
+            (
+                READER,
+                "POST",
+                "/api/v1/pause",
+                "this token has the role read; this request needs the role control (TRIMTAB_HTTP__OPERATOR_TOKEN)",
+            ),
+            (
+                READER,
+                "POST",
+                "/api/v1/admissions",
+                "this token has the role read; this request needs the role ask (TRIMTAB_HTTP__ASK_TOKEN) or control "
+                "(TRIMTAB_HTTP__OPERATOR_TOKEN)",
+            ),
+            (
+                ASKER,
+                "GET",
+                "/api/v1/status",
+                "this token has the role ask; this request needs the role read (TRIMTAB_HTTP__TOKEN) or control "
+                "(TRIMTAB_HTTP__OPERATOR_TOKEN)",
+            ),
+        ],
+    )
+    def test_a_refusal_names_the_role_that_is_needed(
+        self, over_tcp: Connect, token: str, method: str, path: str, detail: str
+    ) -> None:
+        answer = over_tcp(token).request(method, path, json={})
+        assert (answer.status_code, answer.json()["detail"]) == (403, detail)
+
+    def test_the_description_lists_the_roles_of_each_operation(self, over_tcp: Connect) -> None:
+        paths = over_tcp(READER).get("/api/v1/openapi.json").json()["paths"]
+        clients = {"read": over_tcp(READER), "ask": over_tcp(ASKER), "control": over_tcp(OPERATOR)}
+        for path, methods in paths.items():
+            for method, operation in methods.items():
+                described = [option.get("bearer") for option in operation["security"] if "bearer" in option]
+                concrete = path.replace("{", "").replace("}", "")
+                answers = {role: client.request(method, concrete, json={}) for role, client in clients.items()}
+                opened = [role for role, answer in answers.items() if answer.status_code != 403]
+                assert sorted(described[0] if described else clients) == sorted(opened), (method, path)
 
     def test_any_method_but_reading_needs_the_operator(self, over_tcp: Connect) -> None:
         for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
@@ -84,13 +170,15 @@ class TestOverTcp:
 
 
 class TestCredentials:
-    TOKENS = Tokens(SecretStr(READER), SecretStr(OPERATOR))
+    TOKENS = Tokens(SecretStr(READER), SecretStr(OPERATOR), SecretStr(ASKER))
 
     @pytest.mark.parametrize(
         ("value", "role"),
         [
             (f"Bearer {READER}", Role.READER),
             (f"bearer  {OPERATOR}", Role.OPERATOR),
+            (f"Bearer {ASKER}", Role.ASKER),
+            (f"Bearer {ASKER[:-1]}", Role.NOBODY),
             ("Basic " + base64.b64encode(f"u:{OPERATOR}".encode()).decode(), Role.OPERATOR),
             ("Basic " + base64.b64encode(OPERATOR.encode()).decode(), Role.NOBODY),
             ("Basic !!!", Role.NOBODY),
@@ -173,12 +261,23 @@ class TestStarting:
             server.start()
         assert server.port is None
 
-    def test_one_token_for_both_roles_is_a_mistake_and_not_shown(self) -> None:
-        environ = {f"TRIMTAB_HTTP__{name}": READER for name in ("TOKEN", "OPERATOR_TOKEN")}
+    @pytest.mark.parametrize(
+        ("name", "other", "limit"),
+        [
+            ("OPERATOR_TOKEN", "TOKEN", "which only reads"),
+            ("OPERATOR_TOKEN", "ASK_TOKEN", "which only asks"),
+            ("ASK_TOKEN", "TOKEN", "which only reads"),
+        ],
+    )
+    def test_one_token_for_two_roles_is_a_mistake_and_not_shown(self, name: str, other: str, limit: str) -> None:
+        environ = {"TRIMTAB_HTTP__TOKEN": READER, "TRIMTAB_HTTP__PORT": "1"}
+        same = {f"TRIMTAB_HTTP__{name}": ASKER, f"TRIMTAB_HTTP__{other}": ASKER}
         with pytest.raises(ConfigurationError) as caught:
-            load_settings({**environ, "TRIMTAB_HTTP__PORT": "1"})
-        assert [mistake.name for mistake in caught.value.mistakes] == ["TRIMTAB_HTTP__OPERATOR_TOKEN"]
-        assert READER not in str(caught.value)
+            load_settings({**environ, **same})
+        assert [(mistake.name, mistake.remedy) for mistake in caught.value.mistakes] == [
+            (f"TRIMTAB_HTTP__{name}", f"give another one than TRIMTAB_HTTP__{other}, {limit}")
+        ]
+        assert ASKER not in str(caught.value)
 
     def test_a_short_token_is_a_mistake_and_not_shown(self) -> None:
         with pytest.raises(ConfigurationError, match="give a secret of at least 16 letters") as caught:
@@ -241,7 +340,7 @@ class TestNothingLeaks:
     ) -> None:
         caplog.set_level(logging.DEBUG)
         said = []
-        for token in (READER, OPERATOR, READER + "x"):
+        for token in (READER, ASKER, OPERATOR, READER + "x"):
             client = over_tcp(token)
             for path in ["/healthz", *READS, f"/api/v1/decisions/{token}", f"/{token}", f"/api/v1/events?kind={token}"]:
                 answer = client.get(path)
@@ -254,6 +353,7 @@ class TestNothingLeaks:
         assert dict(shown)["TRIMTAB_HTTP__TOKEN"] == "***"
         everything = "\n".join([*said, *logged, *ours, repr(shown)])
         assert READER not in everything
+        assert ASKER not in everything
         assert OPERATOR not in everything
 
     def test_a_failure_inside_is_a_bare_500(self, standing: Running, socket_directory: Path, logged: list[str]) -> None:

@@ -16,6 +16,7 @@ from tests.loop.world import World
 
 SECRETS = {
     "TRIMTAB_HTTP__TOKEN": "planted-reading-token",
+    "TRIMTAB_HTTP__ASK_TOKEN": "planted-ask-token",
     "TRIMTAB_HTTP__OPERATOR_TOKEN": "planted-operator-token",
     "TRIMTAB_RENDER__AUTHORIZATION": "Bearer planted-graphite-token",
     "TRIMTAB_ALARMS__WEBHOOK_URL": "https://hooks.example.org/planted/webhook/key",

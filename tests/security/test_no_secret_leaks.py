@@ -34,13 +34,15 @@ AWS_SECRET = "cnryAwsSecretKey0006"
 AWS_TOKEN = "cnryAwsSessionToken0007"
 CREDENTIAL = "cnryCredentialFile0008"
 WRONG = "cnryWrongToken0009"
-SECRETS = (PASSWORD, HOOK_KEY, READER, OPERATOR, GRAPHITE, AWS_SECRET, AWS_TOKEN, CREDENTIAL, WRONG)
+ASKER = "cnryAskingToken0010"
+SECRETS = (PASSWORD, HOOK_KEY, READER, ASKER, OPERATOR, GRAPHITE, AWS_SECRET, AWS_TOKEN, CREDENTIAL, WRONG)
 
 LEDGER = f"postgresql+psycopg://trimtab:{PASSWORD}@127.0.0.1:1/ledger"
 GIVEN = {
     "TRIMTAB_LEDGER__URL": LEDGER,
     "TRIMTAB_ALARMS__WEBHOOK_URL": f"https://hooks.example.com/services/T00/{HOOK_KEY}",
     "TRIMTAB_HTTP__TOKEN": READER,
+    "TRIMTAB_HTTP__ASK_TOKEN": ASKER,
     "TRIMTAB_HTTP__OPERATOR_TOKEN": OPERATOR,
     "TRIMTAB_RENDER__AUTHORIZATION": f"Bearer {GRAPHITE}",
 }
@@ -55,6 +57,7 @@ UNUSABLE = {
     ],
     "TRIMTAB_ALARMS__WEBHOOK_URL": [f"hooks.example.com/{HOOK_KEY}", f"ftp://hooks.example.com/{HOOK_KEY}", HOOK_KEY],
     "TRIMTAB_HTTP__TOKEN": [f"{READER} with spaces", f"{READER}ü"],
+    "TRIMTAB_HTTP__ASK_TOKEN": [f"{ASKER} with spaces", f"https://{ASKER} x"],
     "TRIMTAB_HTTP__OPERATOR_TOKEN": [f"{OPERATOR} with spaces", f"https://{OPERATOR} x"],
     "TRIMTAB_RENDER__AUTHORIZATION": [GRAPHITE, f"Bearer {GRAPHITE}\nX: y", f"https://{GRAPHITE}"],
 }
@@ -207,6 +210,7 @@ def daemon(site: Site, port: int, tmp_path_factory: pytest.TempPathFactory) -> I
         CREDENTIALS_DIRECTORY=str(place / "credentials"),
         TRIMTAB_HTTP__PORT=str(port),
         TRIMTAB_HTTP__TOKEN=READER,
+        TRIMTAB_HTTP__ASK_TOKEN=ASKER,
         TRIMTAB_RENDER__URL=f"http://127.0.0.1:{nowhere}",
         TRIMTAB_RENDER__AUTHORIZATION=f"Bearer {GRAPHITE}",
         TRIMTAB_ALARMS__WEBHOOK_URL=f"http://127.0.0.1:{nowhere}/services/{HOOK_KEY}",
@@ -229,7 +233,7 @@ class TestARunningAgent:
         address = f"http://127.0.0.1:{port}"
         statuses = set()
         with httpx.Client(base_url=address, timeout=10.0) as client:
-            for token in (READER, OPERATOR, WRONG, ""):
+            for token in (READER, ASKER, OPERATOR, WRONG, ""):
                 headers = {"Authorization": f"Bearer {token}"} if token else {}
                 asked = [client.get(path, headers=headers) for path in ROUTES]
                 switch = "/api/v1/fleets/web/pause"

@@ -19,6 +19,7 @@ from agent.admission.clusters import Clusters, clusters_of
 from agent.admission.gate import Gate
 from agent.admission.gate_start import gate_of, gated
 from agent.aggregate import AggregationSettings, Aggregator
+from agent.door import Door
 from agent.inputs import collectors_of
 from agent.leader import Leadership, LeaseLeader, SoleLeader
 from agent.ledger import Ledger, lock_directory
@@ -32,13 +33,14 @@ from agent.series import SeriesStore
 from agent.settings import Settings
 from agent.settings.fleet import PolicyName
 from agent.settings.inputs import MeasuredBy
+from agent.settings.kinds import networks_of
 from agent.standby import watch
 from agent.tick import run_tick
 from collectors.aws import AwsOptions, AwsSession
 from collectors.base import SampleSink
 from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
-from collectors.listener import GraphiteListener
+from collectors.listener import GraphiteListener, ListenerLimits
 from collectors.polling import Poller
 from domain.clock import Clock, JumpDetector
 from domain.decisions import Mode
@@ -85,6 +87,10 @@ class Agent:
     clusters: Clusters
     gate: Gate | None = None
     pools: Pools = field(default_factory=lambda: Pools({}))
+    door: Door = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.door = Door(lambda: self.listener.counters)
 
     @property
     def ledger(self) -> Ledger:
@@ -231,7 +237,12 @@ def usage_into(pools: Pools, store: SampleSink) -> SampleSink:
 def started_listener(settings: Settings, store: SampleSink, clock: Clock) -> GraphiteListener:
     """Return a listener that listens; BadInput says what to do when the port cannot be had."""
     listens = settings.listener
-    listener = GraphiteListener(store, clock.now, listens.host, listens.port, tcp=listens.tcp, udp=listens.udp)
+    limits = ListenerLimits(
+        networks=networks_of(listens.networks),
+        max_connections=listens.max_connections,
+        per_peer=listens.connections_per_peer,
+    )
+    listener = GraphiteListener(store, clock.now, listens.host, listens.port, limits, tcp=listens.tcp, udp=listens.udp)
     try:
         listener.start()
     except OSError as error:

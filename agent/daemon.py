@@ -181,7 +181,10 @@ class Loop:
             log.exception("turn_failed")
             report = TickReport(now, failure=f"{type(error).__name__}: {error}")
         # What happened to clusters is told with the turn, so that alarms and metrics hear of it.
-        report = replace(report, events=(*report.events, *self.agent.clusters.alarms()))
+        refused = self.agent.door.events(now)
+        for event in refused:
+            self.note(event.reason, event.detail, event.fleet, event.subject)
+        report = replace(report, events=(*report.events, *self.agent.clusters.alarms(), *refused))
         self.models.look()
         duration_s = time.monotonic() - began
         epoch = self.agent.leadership.epoch()
@@ -240,11 +243,11 @@ class Loop:
         elif epoch is not None and epoch != before.epoch:
             self.note(Reason.LEAD_TAKEN, f"this agent leads under epoch {epoch}")
 
-    def note(self, reason: Reason, detail: str, fleet: str = AGENT) -> None:
+    def note(self, reason: Reason, detail: str, fleet: str = AGENT, subject: str = "") -> None:
         """Record an event of the agent itself, or of a fleet; without a ledger it is only logged."""
         log.info("event", reason=reason, fleet=fleet, detail=detail)
         try:
-            self.agent.ledger.record((), events=[Event(fleet, self.agent.clock.now(), reason, detail)])
+            self.agent.ledger.record((), events=[Event(fleet, self.agent.clock.now(), reason, detail, subject)])
         except TrimtabError as error:
             log.error("event_not_recorded", reason=reason, detail=str(error))
 

@@ -94,7 +94,7 @@ class SeriesStore:
     # Writing
 
     def append(
-        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float
+        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
     ) -> list[Refusal]:
         """Store readings; return those refused. A repeated time overwrites, so that duplicates count once."""
         refused: list[Refusal] = []

@@ -21,9 +21,12 @@ class SampleSink(Protocol):
     """Takes readings from any thread; what it refuses it names, and it never raises for a bad reading."""
 
     def append(
-        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float
+        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
     ) -> Sequence[Refusal]:
-        """Take readings by Graphite path, value and time (epoch seconds), sequences of one length."""
+        """Take readings by Graphite path, value and time (epoch seconds), sequences of one length.
+
+        peer: the address of who sent them, "" for what this agent measures or fetches itself.
+        """
         ...
 
     def append_samples(self, samples: Sequence[Sample], now: float) -> Sequence[Refusal]:

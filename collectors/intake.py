@@ -46,7 +46,9 @@ def value_range(metric: VmMetric | QueueMetric) -> ValueRange:
 class IntakeCounters:
     """What was taken and refused since the start, and the last refused line of each reason.
 
-    One thread writes (the listener's); any thread may read: the mappings never change size.
+    connections_displaced: closed to make room for others. *_foreign: from outside the networks that may send.
+    last_foreign, last_crowded: the address last refused for that, and the one whose connection was last refused or
+    closed for want of room. One thread writes (the listener's); any thread may read: the mappings never change size.
     """
 
     accepted: int = 0
@@ -54,7 +56,12 @@ class IntakeCounters:
     connections_total: int = 0
     connections_refused: int = 0
     connections_idled_out: int = 0
+    connections_displaced: int = 0
+    connections_foreign: int = 0
     datagrams: int = 0
+    datagrams_foreign: int = 0
+    last_foreign: str = ""
+    last_crowded: str = ""
     _rejected: dict[RejectReason, int] = field(default_factory=lambda: dict.fromkeys(RejectReason, 0))
     _examples: dict[RejectReason, str] = field(default_factory=lambda: dict.fromkeys(RejectReason, ""))
 

@@ -18,11 +18,13 @@ class LineReader:
 
     It holds at most one unfinished line of `MAX_LINE_BYTES`; a longer one is counted TOO_LONG when it passes that
     length and skipped up to its newline. Every newline-terminated line counts exactly once, accepted or refused.
+    peer: the address that the stream comes from.
     """
 
-    __slots__ = ("_counters", "_now", "_sink", "_skipping", "_tail")
+    __slots__ = ("_counters", "_now", "_sink", "_skipping", "_tail", "peer")
 
-    def __init__(self, sink: SampleSink, counters: IntakeCounters, now: Callable[[], float]) -> None:
+    def __init__(self, sink: SampleSink, counters: IntakeCounters, now: Callable[[], float], peer: str = "") -> None:
+        self.peer = peer
         self._sink = sink
         self._counters = counters
         self._now = now
@@ -34,21 +36,21 @@ class LineReader:
         """Bytes of the unfinished line held now."""
         return len(self._tail)
 
-    def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the stream."""
+    def feed(self, chunk: bytes) -> int:
+        """Take the next bytes of the stream; return how many lines of them the sink took."""
         if self._skipping:
             _, newline, chunk = chunk.partition(b"\n")
             if not newline:
-                return
+                return 0
             self._skipping = False
         lines = (self._tail + chunk).split(b"\n")
         self._tail = lines.pop()
-        if lines:
-            self._take(lines)
+        taken = self._take(lines) if lines else 0
         if len(self._tail) > MAX_LINE_BYTES:
             self._counters.refuse(RejectReason.TOO_LONG, self._tail)
             self._tail = b""
             self._skipping = True
+        return taken
 
     def close(self) -> None:
         """End the stream: an unfinished line is refused, since a cut number would be a wrong number."""
@@ -62,7 +64,7 @@ class LineReader:
         self.feed(message if message.endswith(b"\n") else message + b"\n")
         self.close()
 
-    def _take(self, lines: list[bytes]) -> None:
+    def _take(self, lines: list[bytes]) -> int:
         now = self._now()
         if max(map(len, lines)) > MAX_LINE_BYTES:
             lines = [line for line in lines if self._fits(line)]
@@ -80,14 +82,16 @@ class LineReader:
             values.append(value)
             times.append(at)
         if not paths:
-            return
+            return 0
         if NOW_STAMP in times:
             times = [now if at == NOW_STAMP else at for at in times]
-        refusals = self._sink.append(paths, values, times, now)
-        self._counters.accepted += len(paths) - len(refusals)
+        refusals = self._sink.append(paths, values, times, now, self.peer)
+        taken = len(paths) - len(refusals)
+        self._counters.accepted += taken
         for position, reason in refusals:
             shown = b"%b %r %r" % (paths[position], values[position], times[position])
             self._counters.refuse(reason, shown)
+        return taken
 
     def _fits(self, line: bytes) -> bool:
         if len(line) <= MAX_LINE_BYTES:

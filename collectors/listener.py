@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -19,17 +21,60 @@ log = structlog.get_logger(__name__)
 
 UDP_BUFFER_BYTES = 4 * 2**20
 """Asked of the kernel, which may grant less: what of a burst fits is read, the rest it drops uncounted."""
+OTHER_FILES = 512
+"""File descriptors left to the ledger, to AWS and to HTTP: senders must not take those away."""
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
+
+Network = IPv4Network | IPv6Network
+LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """Bounds on senders: connections open at once, seconds of silence; and seconds between reports of refusals."""
+    """Bounds on senders.
 
+    networks: the addresses that may send. max_connections, per_peer: connections open at once, in all and of one
+    address. idle_timeout_s: a connection without a byte for so long is closed. unused_s, unproductive_s: when room is
+    needed, a connection may be closed so long after it was opened, while it has brought no line that was taken, or so
+    long after its last such line. report_every_s: seconds between reports of refusals.
+    """
+
+    networks: Sequence[Network] = LOOPBACK
     max_connections: int = 4096
+    per_peer: int = 1024
     idle_timeout_s: float = 300.0
+    unused_s: float = 5.0
+    unproductive_s: float = 90.0
     report_every_s: float = 60.0
+
+
+class Admittance:
+    """Which addresses may send: those within the networks, an IPv4 address written as IPv6 counting as itself."""
+
+    _MOST_REMEMBERED = 4096
+
+    def __init__(self, networks: Sequence[Network]) -> None:
+        self._networks = tuple(networks)
+        self._seen: dict[str, bool] = {}
+
+    def allows(self, address: str) -> bool:
+        """Return whether this peer may send; an address that cannot be read may not."""
+        known = self._seen.get(address)
+        if known is None:
+            known = self._judge(address)
+            if len(self._seen) >= self._MOST_REMEMBERED:
+                self._seen.clear()
+            self._seen[address] = known
+        return known
+
+    def _judge(self, address: str) -> bool:
+        try:
+            parsed = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        mapped = parsed.ipv4_mapped if parsed.version == 6 else None
+        return any((mapped or parsed) in network for network in self._networks)
 
 
 class GraphiteListener:
@@ -58,7 +103,8 @@ class GraphiteListener:
         self._sink = sink
         self._now = now
         self._limits = limits or ListenerLimits()
-        self._connections: set[_Connection] = set()
+        self._admittance = Admittance(self._limits.networks)
+        self._slots = _Slots(self._limits)
         self._thread: Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -113,7 +159,15 @@ class GraphiteListener:
             if server is not None:
                 server.close()
             raise
-        log.info("listening", host=self.host, port=self.port, tcp=self._tcp, udp=self._udp)
+        log.info(
+            "listening",
+            host=self.host,
+            port=self.port,
+            tcp=self._tcp,
+            udp=self._udp,
+            networks=[str(network) for network in self._limits.networks],
+            connections=self._slots.most,
+        )
         ready.put(None)
         sweeper = asyncio.create_task(self._sweep())
         try:
@@ -124,7 +178,7 @@ class GraphiteListener:
                 server.close()
             if datagrams is not None:
                 datagrams.abort()
-            for connection in tuple(self._connections):
+            for connection in self._slots.all():
                 connection.abort()
             # One more turn lets the transports close their sockets.
             await asyncio.sleep(0)
@@ -146,7 +200,7 @@ class GraphiteListener:
         while True:
             await asyncio.sleep(pause_s)
             now = loop.time()
-            for connection in tuple(self._connections):
+            for connection in self._slots.all():
                 if now - connection.heard_at > self._limits.idle_timeout_s:
                     self.counters.connections_idled_out += 1
                     connection.abort()
@@ -161,6 +215,98 @@ class GraphiteListener:
         log.warning("lines_refused", new=refused, since_start=reasons, last=examples)
 
 
+@dataclass(slots=True)
+class _OfPeer:
+    """One peer's connections: those that have brought no line yet, by when they were opened; the others, by their last.
+
+    Each is in the order in which connections may be closed for others.
+    """
+
+    unused: dict[_Connection, None] = field(default_factory=dict)
+    used: dict[_Connection, None] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.unused) + len(self.used)
+
+
+class _Slots:
+    """The connections open, and which one is closed when room is needed."""
+
+    def __init__(self, limits: ListenerLimits) -> None:
+        self._limits = limits
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES
+        self.most = min(limits.max_connections, max(16, files))
+        self._unused: dict[_Connection, None] = {}
+        self._peers: dict[str, _OfPeer] = {}
+        self.count = 0
+
+    def all(self) -> tuple[_Connection, ...]:
+        """Return every connection."""
+        return tuple(connection for ours in self._peers.values() for connection in (*ours.unused, *ours.used))
+
+    def holds(self, connection: _Connection) -> bool:
+        """Return whether the connection has a slot."""
+        ours = self._peers.get(connection.peer)
+        return ours is not None and (connection in ours.used or connection in ours.unused)
+
+    def take(self, connection: _Connection, now: float) -> tuple[bool, _Connection | None]:
+        """Give a slot to a connection; return whether it got one, and another one that has lost its slot for it.
+
+        A peer that has all it may have gives up one of its own. Where every slot is taken, the oldest connection that
+        has brought nothing goes, else the one unproductive for longest of the peer with the most.
+        """
+        ours = self._peers.setdefault(connection.peer, _OfPeer())
+        lost = None
+        if len(ours) >= self._limits.per_peer:
+            lost = self._spare(ours.unused, ours.used, now)
+        elif self.count >= self.most:
+            lost = self._spare(self._unused, max(self._peers.values(), key=len).used, now)
+        else:
+            self._add(ours, connection)
+            return True, None
+        if lost is not None:
+            self.leave(lost)
+            self._add(self._peers.setdefault(connection.peer, _OfPeer()), connection)
+        elif not ours:
+            del self._peers[connection.peer]
+        return lost is not None, lost
+
+    def leave(self, connection: _Connection) -> None:
+        """Give a slot back; does nothing when there is none."""
+        if not self.holds(connection):
+            return
+        ours = self._peers[connection.peer]
+        for held in (ours.unused, ours.used, self._unused):
+            held.pop(connection, None)
+        self.count -= 1
+        if not ours:
+            del self._peers[connection.peer]
+
+    def produced(self, connection: _Connection, now: float) -> None:
+        """Note that a line of this connection was taken."""
+        ours = self._peers[connection.peer]
+        if connection.produced_at is None:
+            del ours.unused[connection], self._unused[connection]
+        else:
+            del ours.used[connection]
+        ours.used[connection] = None
+        connection.produced_at = now
+
+    def _add(self, ours: _OfPeer, connection: _Connection) -> None:
+        ours.unused[connection] = self._unused[connection] = None
+        self.count += 1
+
+    def _spare(self, unused: dict[_Connection, None], used: dict[_Connection, None], now: float) -> _Connection | None:
+        """Return the connection that may be closed now, the first of either; None where none has been idle enough."""
+        oldest = next(iter(unused), None)
+        if oldest is not None and now - oldest.opened_at >= self._limits.unused_s:
+            return oldest
+        idlest = next(iter(used), None)
+        if idlest is not None and now - (idlest.produced_at or 0.0) >= self._limits.unproductive_s:
+            return idlest
+        return None
+
+
 class _Connection(asyncio.Protocol):
     """One sender. Its bytes are read to the end as they arrive, so nothing is buffered beyond an unfinished line."""
 
@@ -169,28 +315,42 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.BaseTransport | None = None
         self._loop = asyncio.get_running_loop()
         self._reader = LineReader(listener._sink, listener.counters, listener._now)
-        self.heard_at = self._loop.time()
+        self.peer = ""
+        self.opened_at = self.heard_at = self._loop.time()
+        self.produced_at: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         listener, counters = self._listener, self._listener.counters
         self._transport = transport
         counters.connections_total += 1
-        if len(listener._connections) >= listener._limits.max_connections:
-            counters.connections_refused += 1
+        peer = transport.get_extra_info("peername")
+        self.peer = self._reader.peer = peer[0] if peer else ""
+        if not listener._admittance.allows(self.peer):
+            counters.connections_foreign += 1
+            counters.last_foreign = self.peer
             self.abort()
             return
-        listener._connections.add(self)
-        counters.connections_open = len(listener._connections)
+        taken, lost = listener._slots.take(self, self._loop.time())
+        if lost is not None:
+            counters.connections_displaced += 1
+            counters.last_crowded = lost.peer
+            lost.abort()
+        if not taken:
+            counters.connections_refused += 1
+            counters.last_crowded = self.peer
+            self.abort()
+        counters.connections_open = listener._slots.count
 
     def data_received(self, data: bytes) -> None:
-        self.heard_at = self._loop.time()
-        if self in self._listener._connections:
-            self._reader.feed(data)
+        now = self._loop.time()
+        self.heard_at = now
+        if self._listener._slots.holds(self) and self._reader.feed(data):
+            self._listener._slots.produced(self, now)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reader.close()
-        self._listener._connections.discard(self)
-        self._listener.counters.connections_open = len(self._listener._connections)
+        self._listener._slots.leave(self)
+        self._listener.counters.connections_open = self._listener._slots.count
 
     def abort(self) -> None:
         """Close at once, dropping whatever is under way."""
@@ -203,8 +363,14 @@ class _Datagrams(asyncio.DatagramProtocol):
 
     def __init__(self, listener: GraphiteListener) -> None:
         self._counters = listener.counters
+        self._admittance = listener._admittance
         self._reader = LineReader(listener._sink, listener.counters, listener._now)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         self._counters.datagrams += 1
+        if not self._admittance.allows(addr[0]):
+            self._counters.datagrams_foreign += 1
+            self._counters.last_foreign = addr[0]
+            return
+        self._reader.peer = addr[0]
         self._reader.whole(data)

@@ -88,6 +88,8 @@ class Reason(StrEnum):
     CLOCK_JUMP = "clock_jump"
     METRICS_LOST = "metrics_lost"
     METRICS_RETURNED = "metrics_returned"
+    SENDER_REFUSED = "sender_refused"
+    CLAIM_REFUSED = "claim_refused"
     CAPACITY_LOST = "capacity_lost"
     CAPACITY_RETURNED = "capacity_returned"
     LEAD_TAKEN = "lead_taken"

@@ -54,6 +54,8 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.DRAIN_TIMED_OUT: Severity.WARNING,
         Reason.DRIFT_REPORTED: Severity.WARNING,
         Reason.CLOCK_JUMP: Severity.WARNING,
+        Reason.SENDER_REFUSED: Severity.WARNING,
+        Reason.CLAIM_REFUSED: Severity.WARNING,
         Reason.REJECTED_UNSAFE: Severity.WARNING,
         Reason.SIZES_REPAIRED: Severity.WARNING,
         Reason.MACHINE_WARM: Severity.WARNING,

@@ -121,7 +121,10 @@ class ListenerStatus:
     connections_opened: int
     connections_refused: int
     connections_idled_out: int
+    connections_displaced: int
+    connections_foreign: int
     datagrams: int
+    datagrams_foreign: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,10 @@ class AgentView:
                 connections_opened=intake.connections_total,
                 connections_refused=intake.connections_refused,
                 connections_idled_out=intake.connections_idled_out,
+                connections_displaced=intake.connections_displaced,
+                connections_foreign=intake.connections_foreign,
                 datagrams=intake.datagrams,
+                datagrams_foreign=intake.datagrams_foreign,
             ),
         )
 

@@ -141,7 +141,7 @@ class PoolSink:
         self._known: dict[bytes, tuple[UsageBook, VmSeries]] = {}
 
     def append(
-        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float
+        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
     ) -> Sequence[Refusal]:
         """Take readings by path; see `SampleSink`."""
         ours = [k for k, path in enumerate(paths) if path.startswith(self._starts)]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from agent.settings.admission import ClusterSettings, rules_of
 from agent.settings.fleet import FleetSettings, GroupSettings, PolicyName
 from agent.settings.http import mistakes
 from agent.settings.inputs import MeasuredBy
-from agent.settings.model import Settings
+from agent.settings.model import LOOPBACK, Settings
 from agent.settings.names import SettingPath
 from agent.settings.oversubscription import PoolSettings, pool_rules_of
 from domain.decisions import Mode
@@ -47,6 +48,12 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
         yield Conflict(("sample_interval_s",), (("tick_interval_s",),), remedy)
     for name, others, remedy in mistakes(settings.http):
         yield Conflict(("http", name), tuple(("http", other) for other in others), remedy)
+    if settings.listener.networks == LOOPBACK and not _is_loopback(settings.listener.host):
+        remedy = (
+            "give TRIMTAB_LISTENER__NETWORKS as well, the subnets of your VMs such as 10.0.0.0/16: without it nobody "
+            "but this host may send"
+        )
+        yield Conflict(("listener", "host"), (("listener", "networks"),), remedy)
     if 2 * settings.leader.renew_s > settings.leader.lease_s:
         remedy = f"give at most half of TRIMTAB_LEADER__LEASE_S={settings.leader.lease_s:g}: one that fails is repeated"
         yield Conflict(("leader", "renew_s"), (("leader", "lease_s"),), remedy)
@@ -57,6 +64,13 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
         yield from _of_cluster(name, cluster)
     for name, pool in settings.pools.items():
         yield from _of_pool(name, pool, settings)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _shared(settings: Settings) -> Iterator[Conflict]:

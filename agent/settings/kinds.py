@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -76,6 +77,28 @@ def _absolute(path: Path) -> Path:
     return path
 
 
+def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Return the networks that a text lists; ValueError where it names none or something else."""
+    parts = [part.strip() for part in text.split(",")]
+    if not text.isascii() or any(not part or part.isdigit() for part in parts):
+        raise ValueError
+    found = tuple(ip_network(part) for part in parts)
+    if any(network.version == 6 and network.network_address.ipv4_mapped is not None for network in found):
+        # A peer whose IPv4 address is written as IPv6 counts as IPv4: this one would let in nobody.
+        raise ValueError
+    return found
+
+
+def _networks(text: str) -> str:
+    networks_of(text)
+    return text
+
+
+Networks = Annotated[
+    str,
+    AfterValidator(_networks),
+    Expected("networks separated by commas, such as 10.0.0.0/16,fd00:12::/64, without bits beyond each one's prefix"),
+]
 Directory = Annotated[Path, AfterValidator(_absolute), Expected("the absolute path of a directory")]
 
 Authorization = Annotated[

@@ -14,13 +14,15 @@ from agent.settings.alarms import AlarmSettings
 from agent.settings.fleet import FleetSettings
 from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
-from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Region, Section, Url
+from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Networks, Region, Section, Url
 from agent.settings.learned import LearnedSettings
 from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, socket_of, sqlite_url
 from agent.settings.oversubscription import PoolSettings
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.fleet import Fleet
+
+LOOPBACK = "127.0.0.0/8,::1/128"
 
 
 class DriftHandling(StrEnum):
@@ -78,13 +80,31 @@ class DiscoverySettings(Section):
 class ListenerSettings(Section):
     """The Graphite plaintext listener that VMs and job sources send their measurements to."""
 
-    host: Host = Field("127.0.0.1", description="Address to listen on; `0.0.0.0` for every interface.")
+    host: Host = Field(
+        "127.0.0.1", description="Address to listen on; one that other hosts can reach needs `NETWORKS` as well."
+    )
+    networks: Networks = Field(
+        LOOPBACK,
+        description="Who may send: networks of IPv4 and IPv6, separated by commas. All others are turned away and "
+        "counted. Senders are not authenticated, so name your VMs' subnets and nothing wider.",
+        examples=["10.0.0.0/16"],
+    )
     port: int = Field(2003, ge=0, le=65535, description="Port to listen on, for TCP and UDP; 0 takes any free one.")
     tcp: bool = Field(True, description="Listen on TCP.")
     udp: bool = Field(
         False,
         description="Listen on UDP too. A sender's address is easily forged there, and what the network drops is not "
         "counted: only for a network that is yours.",
+    )
+    max_connections: int = Field(
+        4096,
+        ge=1,
+        le=65536,
+        description="TCP connections open at once. When all are taken, one that has brought nothing goes, else the "
+        "one idle for longest.",
+    )
+    connections_per_peer: int = Field(
+        1024, ge=1, le=65536, description="Of them at most so many from one address. Raise it for a relay or NAT."
     )
 
 

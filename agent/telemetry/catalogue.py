@@ -252,9 +252,15 @@ CATALOGUE: tuple[Section, ...] = (
             _counter("listener_lines_rejected", "Lines that the listener refused.", "reason"),
             _gauge("listener_open_connections", "Connections open now."),
             _counter("listener_connections_opened", "Connections ever opened."),
-            _counter("listener_connections_refused", "Connections refused, too many being open."),
+            _counter("listener_connections_refused", "Connections refused, too many being open and none idle."),
+            _counter("listener_connections_displaced", "Idle connections closed to make room for others."),
+            _counter(
+                "listener_connections_foreign",
+                "Connections refused, their address being outside the networks let in.",
+            ),
             _counter("listener_connections_idled_out", "Connections closed for silence."),
             _counter("listener_datagrams", "UDP datagrams received."),
+            _counter("listener_datagrams_foreign", "Of them those refused, as such connections are."),
         ),
     ),
     Section(

@@ -107,7 +107,10 @@ class Readings:
         yield "listener_connections_opened_total", (), intake.connections_total
         yield "listener_connections_refused_total", (), intake.connections_refused
         yield "listener_connections_idled_out_total", (), intake.connections_idled_out
+        yield "listener_connections_displaced_total", (), intake.connections_displaced
+        yield "listener_connections_foreign_total", (), intake.connections_foreign
         yield "listener_datagrams_total", (), intake.datagrams
+        yield "listener_datagrams_foreign_total", (), intake.datagrams_foreign
         for (family, outcome), count in self._parts.aws_calls().items():
             service, _, kind = family.partition(" ")
             yield "aws_calls_total", (service, kind, outcome), count

@@ -35,6 +35,14 @@ def test_the_agents_example_describes_a_fleet() -> None:
     assert settings.fleet("web").groups[0].name == "web-workers-s"
 
 
+def test_the_agents_example_opens_no_door() -> None:
+    for all_of_it in (False, True):
+        settings = load_settings(example("agent", all_of_it=all_of_it) | (TOKEN if all_of_it else {}))
+        assert settings.http.host == "127.0.0.1"
+    listener = load_settings(example("agent", all_of_it=False)).listener
+    assert (listener.host, listener.networks) == ("127.0.0.1", "127.0.0.0/8,::1/128")
+
+
 def test_the_collectors_example_names_a_group_of_the_agents() -> None:
     collect = load_settings(example("collect", all_of_it=False)).collect
     agent = load_settings(example("agent", all_of_it=False))

@@ -111,6 +111,30 @@ def test_a_key_that_no_metric_path_can_hold_is_refused() -> None:
     assert found["TRIMTAB_FLEETS__w.b"][1].startswith("choose a key of lower-case letters, digits, - and _")
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.12.34", "agent.internal"])
+def test_a_listener_that_others_reach_must_name_the_networks_that_may_send(host: str) -> None:
+    (found,) = mistakes({"TRIMTAB_LISTENER__HOST": host}).items()
+    name, (value, remedy) = found
+    assert (name, value) == ("TRIMTAB_LISTENER__HOST", host)
+    assert remedy.startswith("give TRIMTAB_LISTENER__NETWORKS as well, the subnets of your VMs")
+    load_settings({"TRIMTAB_LISTENER__HOST": host, "TRIMTAB_LISTENER__NETWORKS": "10.0.0.0/16, fd00:12::/64"})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])
+def test_a_listener_on_loopback_needs_no_networks(host: str) -> None:
+    assert load_settings({"TRIMTAB_LISTENER__HOST": host}).listener.host == host
+
+
+@pytest.mark.parametrize(
+    "networks",
+    ["10.0.0.1/8", "10.0.0.0/33", "all", "10.0.0.0/8;fd00::/8", "10.0.0.0/8,", "167772160", "::ffff:10.0.0.0/104"],
+)
+def test_networks_that_are_none_are_refused(networks: str) -> None:
+    value, remedy = mistakes({"TRIMTAB_LISTENER__NETWORKS": networks})["TRIMTAB_LISTENER__NETWORKS"]
+    assert value == networks
+    assert remedy.startswith("give networks separated by commas, such as 10.0.0.0/16")
+
+
 def test_a_password_is_not_shown_in_a_mistake() -> None:
     for name, value in (
         ("TRIMTAB_LEDGER__URL", "postgres://trimtab:geheim@db/ledger"),

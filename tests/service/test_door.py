@@ -1,0 +1,130 @@
+"""The door over real sockets, on an agent put together from settings: what is refused is counted, recorded, alarmed."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.alarms.book import AlarmBook
+from agent.assembly import Agent, AwsKeys, assembled
+from agent.daemon import Loop
+from agent.ports import TickReport
+from agent.settings import Settings
+from agent.standing import StandingBoard
+from domain.clock import VirtualClock
+from domain.decisions import Event, Mode, Reason
+from tests.simulator_aws.world import START, World
+
+GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
+MINUTE_S = 60.0
+
+
+@dataclass
+class Site:
+    """An agent on the simulated cloud, its loop, its clock, and the alarms that its turns raise."""
+
+    agent: Agent
+    loop: Loop
+    clock: VirtualClock
+    reports: list[TickReport] = field(default_factory=list)
+    alarms: AlarmBook = field(default_factory=AlarmBook)
+
+    def turn(self) -> TickReport:
+        """Let a minute pass and turn once."""
+        self.clock.advance(MINUTE_S)
+        self.loop.turn()
+        self.alarms.turn(self.reports[-1])
+        return self.reports[-1]
+
+    def send(self, *lines: str, source: str = "127.0.0.2") -> int:
+        """Send lines, stamped now where they carry no time, and return how many were taken."""
+        counters = self.agent.listener.counters
+        taken, refused = counters.accepted, counters.rejected_total
+        text = "".join(f"{line} {self.clock.now()}\n" for line in lines)
+        listener = self.agent.listener
+        with socket.create_connection((listener.host, listener.port), 5.0, source_address=(source, 0)) as sender:
+            sender.sendall(text.encode())
+            until(lambda: counters.accepted + counters.rejected_total - taken - refused == len(lines))
+        return counters.accepted - taken
+
+    def recorded(self, reason: Reason) -> list[tuple[str, str]]:
+        """Return subject and detail of every event of this reason in the journal."""
+        rows = [*self.agent.ledger.journal(limit=1000)]
+        return [(row.ref, str(row.body["detail"])) for row in rows if row.reason == reason]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so; AssertionError when it is not for ten seconds."""
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.002)
+
+
+def of(report: TickReport, reason: Reason) -> list[Event]:
+    """Return the events of this reason in a turn."""
+    return [event for event in report.events if event.reason is reason]
+
+
+@pytest.fixture
+def start(cloud: World, tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    cloud.group("web-s", size=(0, 1, 5))
+    cloud.control.ready_now()
+    made = []
+
+    def make(fleet: dict[str, Any] | None = None, **settings: Any) -> Site:
+        given = {
+            "mode": Mode.ACT,
+            "state_directory": tmp_path,
+            "listener": {"port": 0},
+            "aws": {"region": "us-east-1", "endpoint_url": cloud.running.endpoint},
+            "fleets": {"web": {"policy": "queue-rule", "groups": {"workers": GROUP}, **(fleet or {})}},
+            **settings,
+        }
+        clock = VirtualClock(START + 5.0)
+        context = assembled(Settings(**given), clock, AwsKeys("agent", "simulated"))
+        agent = context.__enter__()
+        made.append(context)
+        board = StandingBoard(START)
+        site = Site(agent, Loop(agent, board), clock)
+        board.listen(lambda _, report: site.reports.append(report))
+        return site
+
+    yield make
+    for context in made:
+        context.__exit__(None, None, None)
+
+
+def test_a_sender_from_outside_the_networks_is_an_event_and_an_alarm_once(start: Callable[..., Site]) -> None:
+    site = start(listener={"port": 0, "networks": "127.0.0.2/32"})
+    listener = site.agent.listener
+    for _ in range(3):
+        with socket.create_connection((listener.host, listener.port), 5.0, source_address=("127.0.0.3", 0)):
+            pass
+    until(lambda: listener.counters.connections_foreign == 3)
+    (event,) = of(site.turn(), Reason.SENDER_REFUSED)
+    assert event.detail == (
+        "3 connections or datagrams refused, the last from 127.0.0.3: outside TRIMTAB_LISTENER__NETWORKS; add the "
+        "subnet if it is yours"
+    )
+    assert site.recorded(Reason.SENDER_REFUSED) == [("networks", event.detail)]
+    assert [a.subject for a in site.alarms.active if a.reason is Reason.SENDER_REFUSED] == ["networks"]
+    assert of(site.turn(), Reason.SENDER_REFUSED) == []
+
+
+def test_refusals_that_go_on_come_again_before_their_alarm_would_be_over(start: Callable[..., Site]) -> None:
+    site = start(listener={"port": 0, "networks": "127.0.0.2/32"})
+    counters = site.agent.listener.counters
+    seen = 0
+    for _ in range(65):
+        counters.connections_foreign += 1
+        seen += len(of(site.turn(), Reason.SENDER_REFUSED))
+        assert [alarm.reason for alarm in site.alarms.active].count(Reason.SENDER_REFUSED) == 1
+    assert seen == 4
+    assert len(site.recorded(Reason.SENDER_REFUSED)) == 4

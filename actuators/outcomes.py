@@ -11,6 +11,7 @@ from domain.observed import GroupObserved
 REMEDY = {
     FailureClass.CREDENTIALS: "check the agent's role and its policy (deploy/), then `trimtab preflight`",
     FailureClass.PERMANENT: "AWS refuses this as asked; see its message",
+    FailureClass.UNSUPPORTED: "nothing is sent to the group until that is changed; `trimtab preflight` checks it",
 }
 
 _REASONS = {
@@ -21,6 +22,7 @@ _REASONS = {
     FailureClass.CREDENTIALS: (Status.FAILED, Reason.CREDENTIALS),
     FailureClass.PERMANENT: (Status.FAILED, Reason.PERMANENT_FAILURE),
     FailureClass.READ_ONLY: (Status.SKIPPED, Reason.OBSERVE_MODE),
+    FailureClass.UNSUPPORTED: (Status.FAILED, Reason.GROUP_UNSUPPORTED),
 }
 
 

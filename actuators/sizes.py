@@ -11,7 +11,7 @@ sends only what is missing, so that a process killed at any instruction and star
 
 Out of capacity: when launches since the intent failed and none is under way, the unfulfilled part of the desired
 capacity is given back, so that AWS does not go on trying this type for hours while another type takes the load. It
-takes no VM away: the group is read again right before, and the new value is never below the VMs that are there, the
+takes no VM away: the group is read again right before, and the new value is never below what AWS counts in it, the
 size before the intent, or the minimum. A launch that succeeds in between could cost one VM, and a busy one is
 protected. A group that somebody else has resized since is left as it is. The same is done at an intent's deadline.
 """
@@ -63,6 +63,8 @@ class GroupSizes:
         failure, detail = (failed.failure, failed.detail) if failed else (None, "the group was not read in this tick")
         if failure is FailureClass.PERMANENT:
             return report.ended(Reason.PERMANENT_FAILURE, 0, detail, failure)
+        if failure is FailureClass.UNSUPPORTED:
+            return report.ended(Reason.GROUP_UNSUPPORTED, 0, detail, failure)
         if now >= intent.deadline_at:
             return report.ended(Reason.OVERDUE, 0, f"what was achieved cannot be read: {detail}", failure)
         return report.waiting(Reason.CLOUD_UNREADABLE, 0, detail, failure)
@@ -114,7 +116,7 @@ class GroupSizes:
             if len(fresh.serving) >= intent.target:
                 return report.done(f"{group.name} holds {len(fresh.serving)} VMs")
             done = achieved(intent, fresh)
-            keep = max(intent.before, fresh.minimum, len(fresh.serving))
+            keep = max(intent.before, fresh.minimum, len(fresh.serving), fresh.counted)
             note = f"desired capacity stays at {fresh.desired}"
             if fresh.desired == intent.target and keep < fresh.desired:
                 note = f"desired capacity lowered from {fresh.desired} to {keep}, which removes no VM"
@@ -122,6 +124,8 @@ class GroupSizes:
         except Fenced as error:
             return report.waiting(Reason.NOT_LEADER, done, str(error))
         except CloudError as error:
+            if error.failure is FailureClass.UNSUPPORTED:
+                return report.ended(Reason.GROUP_UNSUPPORTED, done, str(error), error.failure)
             if error.failure in (FailureClass.CREDENTIALS, FailureClass.PERMANENT, FailureClass.READ_ONLY):
                 return self._not_launched(
                     intent, group, activities, done, now, f"desired capacity not lowered: {error}"
@@ -175,7 +179,10 @@ class GroupSizes:
         try:
             fresh = self._inventory.fresh(group.name, now)
         except CloudError as error:
-            return report.after(error, 0, group.vm_type.name, f"{group.name} could not be read, nothing was sent")
+            why = (
+                "" if error.failure is FailureClass.UNSUPPORTED else f"{group.name} could not be read, nothing was sent"
+            )
+            return report.after(error, 0, group.vm_type.name, why)
         done = achieved(intent, fresh)
         cleared = check(intent, fresh, self._ours)
         if isinstance(cleared, Refusal):

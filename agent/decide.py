@@ -13,6 +13,7 @@ from agent.rails.order import apply_rails
 from agent.spending import account
 from agent.state import Controls, LoopState
 from domain.decisions import Decision, Mode, Proposal, RailEffect, Reason, Verdict
+from domain.errors import FailureClass
 from domain.fleet import Fleet
 from domain.observed import ReadFailure
 from domain.snapshot import Snapshot
@@ -23,7 +24,7 @@ class DecisionInputs:
     """Everything one decision depends on; stored with it, so that replaying gives the same decision byte for byte.
 
     `interrupted` holds (group key, VM) of VMs in service with a spot notice. `cloud_failure` says why the fleet's
-    groups could not be read this minute (then `snapshot` is None and nothing is decided).
+    groups could not be read this minute, or cannot be managed (then `snapshot` is None and nothing is decided).
     """
 
     decision_id: str
@@ -61,7 +62,14 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
     snapshot = inputs.snapshot
     state = replace(inputs.state, decisions=inputs.state.decisions + 1, policy=inputs.policy)
     if snapshot is None:
-        return Decided(_unreadable(inputs), state)
+        failure = inputs.cloud_failure
+        if failure is not None and failure.failure is FailureClass.UNSUPPORTED:
+            return Decided(
+                _held(inputs, Reason.GROUP_UNSUPPORTED, failure.detail), replace(state, unsupported=failure.detail)
+            )
+        detail = f"{failure.failure}: {failure.detail}" if failure else "no reading of the fleet's groups"
+        return Decided(_held(inputs, Reason.CLOUD_UNREADABLE, f"AWS could not be read ({detail})", detail), state)
+    state = replace(state, unsupported="")
     context = RailContext(
         inputs.now,
         inputs.fleet,
@@ -114,21 +122,10 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
     return Decided(decision, state_after_intents(state, intents, inputs.limits, inputs.now))
 
 
-def _unreadable(inputs: DecisionInputs) -> Decision:
-    failure = inputs.cloud_failure
-    detail = f"{failure.failure}: {failure.detail}" if failure else "no reading of the fleet's groups"
-    proposal = Proposal(inputs.fleet.name, inputs.policy, (), Reason.CLOUD_UNREADABLE, detail)
-    sentence = f"held: AWS could not be read ({detail})"
+def _held(inputs: DecisionInputs, reason: Reason, why: str, detail: str = "") -> Decision:
+    proposal = Proposal(inputs.fleet.name, inputs.policy, (), reason, detail or why)
     return Decision(
-        inputs.decision_id,
-        inputs.fleet.name,
-        inputs.now,
-        inputs.mode,
-        proposal,
-        (),
-        (),
-        Reason.CLOUD_UNREADABLE,
-        sentence,
+        inputs.decision_id, inputs.fleet.name, inputs.now, inputs.mode, proposal, (), (), reason, f"held: {why}"
     )
 
 

@@ -94,6 +94,8 @@ def _fleet(
 
 
 def _group(group: TaggedGroup, sizes: Mapping[str, VmSize], region: str, price_of: PriceOf) -> dict[str, Any]:
+    if group.unsupported is not None:
+        raise BadInput(f"units of group {group.name}", "not VMs", group.unsupported)
     if len(group.vm_types) != 1:
         has = ", ".join(group.vm_types) or "no type that its launch template names"
         raise BadInput(f"VM types of group {group.name}", has, "let a group launch one type; use a group for each type")

@@ -9,6 +9,7 @@ from typing import Any
 from agent.decide import DecisionInputs
 from agent.ledger import DecisionRecord, codec
 from domain.decisions import Direction, Intent, Outcome, Proposal, RailEffect, Verdict
+from domain.errors import FailureClass
 from domain.fleet import Fleet
 
 
@@ -103,6 +104,8 @@ def _seen(inputs: DecisionInputs) -> list[str]:
     snapshot = inputs.snapshot
     if snapshot is None:
         failure = inputs.cloud_failure
+        if failure is not None and failure.failure is FailureClass.UNSUPPORTED:
+            return [f"a group of the fleet cannot be managed: {failure.detail}"]
         return [f"AWS could not be read: {failure.failure}: {failure.detail}" if failure else "nothing could be read"]
     age = "no sample ever" if snapshot.age_s is None else f"newest sample {snapshot.age_s:.0f} s old"
     said = [f"{snapshot.coverage:.0%} of the warm VMs reported, {age}"]

@@ -14,6 +14,8 @@ def happenings(
 ) -> tuple[Event, ...]:
     """Return an event for each input lost or back, each capacity mark set or over, and for leaving what training saw.
 
+    A group that cannot be managed, and one that can again, is an event too.
+
     Marks that are over have left `after.capacity` (see `agent.intents.state_after_intents`).
     """
     events = []
@@ -22,6 +24,11 @@ def happenings(
         events.append(Event(fleet, now, Reason.METRICS_LOST, f"input lost: {what}; holding", what))
     if before.stale_bins > 0 and after.stale_bins == 0:
         events.append(Event(fleet, now, Reason.METRICS_RETURNED, f"input back after {before.stale_bins} min"))
+    if after.unsupported and after.unsupported != before.unsupported:
+        detail = f"the fleet is held, nothing is sent to its groups: {after.unsupported}"
+        events.append(Event(fleet, now, Reason.GROUP_UNSUPPORTED, detail))
+    if before.unsupported and not after.unsupported:
+        events.append(Event(fleet, now, Reason.GROUP_SUPPORTED, "every group of the fleet can be managed again"))
     old = {(mark.vm_type, mark.zone): mark for mark in before.capacity}
     new = {(mark.vm_type, mark.zone): mark for mark in after.capacity}
     for (vm_type, zone), mark in new.items():

@@ -91,7 +91,7 @@ class LoopState:
     counter as last read. submitted_in_episode: jobs submitted since the live episode began. last_busy_at: when
     something last ran or waited. intent_times: per id of an open intent, when it was made and its deadline, where the
     clock was set since. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
-    rebuilt from what the VMs report.
+    rebuilt from what the VMs report. unsupported: why a group of the fleet cannot be managed, "" while all can.
     """
 
     decisions: int = 0
@@ -114,6 +114,7 @@ class LoopState:
     memory: Memory = field(default_factory=dict)
     shadow_memory: Memory = field(default_factory=dict)
     policy: str = ""
+    unsupported: str = ""
 
 
 class PauseScope(StrEnum):

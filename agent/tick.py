@@ -19,7 +19,7 @@ from agent.ports import ManagedFleet, Ports, TickReport
 from agent.settling import may_have_changed, settle
 from agent.state import Controls, LoopState
 from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason
-from domain.errors import Fenced, LedgerError, LedgerUnavailable, TrimtabError
+from domain.errors import FailureClass, Fenced, LedgerError, LedgerUnavailable, TrimtabError
 from domain.fleet import Fleet
 from domain.observed import Observed, ReadFailure
 
@@ -197,7 +197,9 @@ def _decide_fleet(
 
 
 def _unreadable(fleet: Fleet, observed: Observed) -> ReadFailure | None:
-    return next((observed.failures[g.name] for g in fleet.groups if g.name in observed.failures), None)
+    failures = [observed.failures[group.name] for group in fleet.groups if group.name in observed.failures]
+    # A group that cannot be managed is named first: it needs a person, whatever else AWS does meanwhile.
+    return min(failures, key=lambda failed: failed.failure is not FailureClass.UNSUPPORTED, default=None)
 
 
 def _execute(now: float, ports: Ports, states: dict[str, LoopState], intent: Intent, observed: Observed) -> Outcome:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from collectors.aws import AwsSession
+from collectors.inventory import other_units
 from collectors.tagged_groups import TaggedGroups
 from domain.errors import CloudError, FailureClass
 
@@ -25,6 +26,7 @@ class ClusterGroup:
 
     in_service: VMs in service by type. there: VMs that are in it at all, on their way in or out included. vm_cores: the
     cores of one VM of each type in it; a type that AWS does not know is left out. deleting: AWS is at its end.
+    unsupported: why its sizes are no numbers of VMs, None when they are.
     """
 
     name: str
@@ -39,6 +41,7 @@ class ClusterGroup:
     zones: tuple[str, ...] = ()
     suspended: tuple[str, ...] = ()
     deleting: bool = False
+    unsupported: str | None = None
 
     @property
     def cores(self) -> int:
@@ -119,4 +122,5 @@ def _group(group: Mapping[str, Any], cores: Mapping[str, int]) -> ClusterGroup:
         zones=tuple(group.get("AvailabilityZones", ())),
         suspended=tuple(sorted(one["ProcessName"] for one in group.get("SuspendedProcesses", ()))),
         deleting=bool(group.get("Status")),
+        unsupported=other_units(group),
     )

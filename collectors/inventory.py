@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,11 @@ _LIFECYCLES = {
     "Detaching": Lifecycle.TERMINATING,
     "Detached": Lifecycle.TERMINATING,
 }
+# Any other state may count towards the desired capacity, those that AWS adds later included.
+_UNCOUNTED = frozenset(
+    {"Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated", "Detaching", "Detached", "Standby"}
+)
+_WARM_POOL = "Warmed:"
 # In all of these the group is being replaced or rolled back by AWS itself.
 _REFRESHING = frozenset({"Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking"})
 
@@ -78,16 +83,27 @@ class Inventory:
         self._details = {name: details for name, details in self._details.items() if name in wanted}
         self._refresh_details(described, now)
         self._learn_launch_times(described, complete=len(described) == len(wanted))
-        groups = {name: self._group(described[name]) for name in names if name in described}
+        groups = {}
+        for name in names:
+            if name in described:
+                why = other_units(described[name])
+                if why is None:
+                    groups[name] = self._group(described[name])
+                else:
+                    failures[name] = ReadFailure(FailureClass.UNSUPPORTED, why)
         self._instances = {instance.vm: instance for group in groups.values() for instance in group.instances}
         return Observed(now, groups, failures)
 
     def fresh(self, name: str, now: float) -> GroupObserved:
         """Read one group, its instance refreshes included, right now; for the check before a side effect.
 
-        Raises CloudError; a group that does not exist is PERMANENT. That refreshes may not be read is tolerated.
+        Raises CloudError; a group that does not exist is PERMANENT, one whose sizes are no numbers of VMs UNSUPPORTED.
+        That refreshes may not be read is tolerated.
         """
         for group in self._describe([name]):
+            why = other_units(group)
+            if why is not None:
+                raise CloudError("DescribeAutoScalingGroups", FailureClass.UNSUPPORTED, "WeightedGroup", why)
             known = self._details.get(name)
             hook = known.hook if known else self._hook(name)
             self._details[name] = _Details(known.at if known else now, hook, self._refreshing(name))
@@ -170,6 +186,7 @@ class Inventory:
             suspended=tuple(sorted(one["ProcessName"] for one in described.get("SuspendedProcesses", ()))),
             drain_hook=details.hook if details else None,
             refreshing=details.refreshing if details else False,
+            counted=sum(_weight(one) for one in described["Instances"] if _counts(one)),
         )
 
     def _instance(self, one: dict[str, Any]) -> Instance:
@@ -190,6 +207,46 @@ class Inventory:
         ):
             return known
         return Instance(vm, one["AvailabilityZone"], lifecycle, healthy, protected, launched_at)
+
+
+def other_units(described: Mapping[str, Any]) -> str | None:
+    """Return why the sizes of a group as AWS describes it are no numbers of VMs, with the remedy; None when they are.
+
+    A group counts in other units when an override of its mixed instances, or a VM in it, has a weight other than 1, or
+    when its desired capacity is one of vCPUs or memory. A VM keeps its weight after the overrides have lost theirs.
+    """
+    name, unit = described["AutoScalingGroupName"], described.get("DesiredCapacityType") or "units"
+    if unit != "units":
+        return (
+            f"the desired capacity of {name} counts {unit}, and Trimtab sizes groups in VMs: set the group's "
+            "DesiredCapacityType to units, or take it out of its fleet"
+        )
+    template = (described.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
+    weighing = [*(template.get("Overrides") or ()), *described.get("Instances", ())]
+    weights = {
+        one.get("InstanceType") or "any type": one["WeightedCapacity"]
+        for one in weighing
+        if one.get("WeightedCapacity", "1") != "1"
+    }
+    if not weights:
+        return None
+    heavy = ", ".join(f"one {vm_type} counts as {weight}" for vm_type, weight in sorted(weights.items()))
+    return (
+        f"the sizes of {name} count weights and not VMs ({heavy}), and weights are not supported: set every "
+        "WeightedCapacity of its overrides to 1 and replace the VMs that weigh more, or take it out of its fleet"
+    )
+
+
+def _weight(one: Mapping[str, Any]) -> int:
+    try:
+        return max(1, int(one.get("WeightedCapacity") or 1))
+    except ValueError:
+        return 1
+
+
+def _counts(one: Mapping[str, Any]) -> bool:
+    state = one["LifecycleState"]
+    return state not in _UNCOUNTED and not state.startswith(_WARM_POOL)
 
 
 def _holds_vms(described: dict[str, Any]) -> bool:

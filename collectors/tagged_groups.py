@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collectors.aws import AwsSession
+from collectors.inventory import other_units
 from domain.errors import CloudError, FailureClass
 
 TYPES_PER_CALL = 100
@@ -18,6 +19,7 @@ class TaggedGroup:
     """A group as AWS describes it.
 
     vm_types: the types it may launch; more than one for a group of mixed instances, none when AWS does not say.
+    unsupported: why its sizes are no numbers of VMs, None when they are.
     """
 
     name: str
@@ -25,6 +27,7 @@ class TaggedGroup:
     minimum: int
     maximum: int
     vm_types: tuple[str, ...]
+    unsupported: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +78,26 @@ class TaggedGroups:
     def _group(self, group: Mapping[str, Any]) -> TaggedGroup:
         tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", ())}
         return TaggedGroup(
-            group["AutoScalingGroupName"], tags, group["MinSize"], group["MaxSize"], tuple(self.vm_types(group))
+            group["AutoScalingGroupName"],
+            tags,
+            group["MinSize"],
+            group["MaxSize"],
+            tuple(self.vm_types(group)),
+            other_units(group),
         )
 
     def vm_types(self, group: Mapping[str, Any]) -> list[str]:
-        """Return what the group launches from now on: what its overrides, template or configuration say."""
+        """Return what the group launches from now on: what its overrides, template or configuration say.
+
+        Nothing for a group whose types AWS chooses by what they have; those are no types to plan with.
+        """
         mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
-        overrides = sorted({o["InstanceType"] for o in mixed.get("Overrides", ()) if o.get("InstanceType")})
-        if overrides:
-            return overrides
+        overrides = mixed.get("Overrides", ())
+        if any(one.get("InstanceRequirements") for one in overrides):
+            return []
+        named = sorted({one["InstanceType"] for one in overrides if one.get("InstanceType")})
+        if named:
+            return named
         template = group.get("LaunchTemplate") or mixed.get("LaunchTemplateSpecification")
         if template:
             return self._of_template(template)

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     LOW_COVERAGE = "low_coverage"
     FLEET_SICK = "fleet_sick"
     CLOUD_UNREADABLE = "cloud_unreadable"
+    GROUP_UNSUPPORTED = "group_unsupported"
     POLICY_FAILED = "policy_failed"
     INTERNAL_ERROR = "internal_error"
     # operator
@@ -96,6 +97,7 @@ class Reason(StrEnum):
     LEAD_LOST = "lead_lost"
     FLEET_FOUND = "fleet_found"
     FLEET_GONE = "fleet_gone"
+    GROUP_SUPPORTED = "group_supported"
     STARTED = "started"
     STOPPED = "stopped"
     SETTINGS_CHANGED = "settings_changed"

@@ -116,6 +116,7 @@ class FailureClass(StrEnum):
     UNKNOWN_OUTCOME = "unknown_outcome"
     UNAVAILABLE = "unavailable"
     READ_ONLY = "read_only"
+    UNSUPPORTED = "unsupported"
 
 
 class CloudError(TrimtabError):
@@ -123,7 +124,8 @@ class CloudError(TrimtabError):
 
     `failure` says what may be done next: THROTTLE and UNAVAILABLE (the request was not executed) may be tried at the
     next tick; UNKNOWN_OUTCOME must be read back first; CAPACITY means another type or zone; CREDENTIALS and PERMANENT
-    need a person; READ_ONLY means this process runs in observe mode and the call never left it.
+    need a person; READ_ONLY means this process runs in observe mode and the call never left it; UNSUPPORTED means that
+    AWS answered and the group is of a kind that Trimtab does not manage: nothing may be sent to it.
     """
 
     def __init__(self, operation: str, failure: FailureClass, code: str, message: str) -> None:

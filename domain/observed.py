@@ -47,7 +47,11 @@ class DrainHook:
 
 @dataclass(frozen=True, slots=True)
 class GroupObserved:
-    """One Auto Scaling group as described by AWS; `suspended` holds process names such as Launch and Terminate."""
+    """One Auto Scaling group as described by AWS; `suspended` holds process names such as Launch and Terminate.
+
+    counted: what AWS holds against the desired capacity, in units of it; setting the desired capacity below this ends
+    VMs. It may exceed `serving`: VMs in states that Trimtab does not touch may count too.
+    """
 
     name: str
     desired: int
@@ -58,6 +62,7 @@ class GroupObserved:
     suspended: tuple[str, ...] = ()
     drain_hook: DrainHook | None = None
     refreshing: bool = False
+    counted: int = 0
 
     @property
     def serving(self) -> tuple[Instance, ...]:
@@ -67,7 +72,7 @@ class GroupObserved:
 
 @dataclass(frozen=True, slots=True)
 class ReadFailure:
-    """Why a group could not be read this tick."""
+    """Why a group could not be read this tick, or is of a kind that is not managed (UNSUPPORTED)."""
 
     failure: FailureClass
     detail: str

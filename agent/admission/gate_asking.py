@@ -19,7 +19,12 @@ def is_pending(group: ClusterGroup) -> bool:
 
 
 def vms_wanted(group: ClusterGroup) -> int:
-    """Return the size that a pending group asks for; BadInput when its tag holds none that it could have."""
+    """Return the size that a pending group asks for; BadInput when its tag holds none that it could have.
+
+    BadInput as well for a group whose sizes are no numbers of VMs.
+    """
+    if group.unsupported is not None:
+        raise BadInput(f"units of group {group.name}", "not VMs", group.unsupported)
     text = group.tags.get(REQUESTED, "")
     vms = int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER else 0
     if vms < 1:

@@ -92,7 +92,7 @@ def shortage(group: ClusterGroup, activities: Iterable[Activity]) -> Refusal | N
     asked for.
     """
     missing = group.desired - group.there
-    if missing <= 0:
+    if missing <= 0 or group.unsupported is not None:
         return None
     for activity in activities:
         if activity.kind is Kind.LAUNCH and activity.no_capacity and activity.desired_to == group.desired:

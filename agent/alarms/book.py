@@ -80,6 +80,7 @@ OUTCOMES: Mapping[Reason, Severity] = MappingProxyType(
 HELD: Mapping[Reason, Severity] = MappingProxyType(
     {
         Reason.CLOUD_UNREADABLE: Severity.CRITICAL,
+        Reason.GROUP_UNSUPPORTED: Severity.CRITICAL,
         Reason.STALE_INPUT: Severity.WARNING,
         Reason.LOW_COVERAGE: Severity.WARNING,
         Reason.SAFE_FLOOR: Severity.CRITICAL,

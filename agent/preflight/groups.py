@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from agent.preflight.findings import Finding, advice, missing, needed_to_act, ok, unknown
 from agent.settings import Settings
 from agent.settings.fleet import FleetSettings, GroupSettings
 from collectors.aws import AwsSession
-from collectors.inventory import TERMINATING
+from collectors.inventory import TERMINATING, other_units
+from collectors.tagged_groups import TaggedGroups
 from domain.decisions import Mode
 from domain.errors import CloudError
 
@@ -18,6 +20,29 @@ NEEDED_PROCESSES = ("Launch", "Terminate")
 MEMORY_TOLERANCE = 0.02
 HEARTBEATS_PER_PERIOD = 2.0
 """A drained VM is looked at once a turn; so many turns must fit into the hook's heartbeat timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaler:
+    """A way in which a group may size itself: how it is read, what names it, and the process that carries it out."""
+
+    kind: str
+    operation: str
+    answer: str
+    name: str
+    process: str
+
+
+OTHER_SCALERS = (
+    Scaler("scaling policy", "DescribePolicies", "ScalingPolicies", "PolicyName", "AlarmNotification"),
+    Scaler(
+        "scheduled action",
+        "DescribeScheduledActions",
+        "ScheduledUpdateGroupActions",
+        "ScheduledActionName",
+        "ScheduledActions",
+    ),
+)
 
 
 def check_fleet(settings: Settings, session: AwsSession, key: str, arns: dict[str, str]) -> Iterator[Finding]:
@@ -44,7 +69,9 @@ def check_fleet(settings: Settings, session: AwsSession, key: str, arns: dict[st
         yield from _processes(settings.mode, subject, described)
         yield from _hook(settings, subject, session, name)
         yield from _reads(subject, session, name)
-        yield from _types_of_vms(subject, key, group_key, group, described)
+        yield from _units(subject, described)
+        yield from _vm_types(subject, key, group_key, group, session, described)
+        yield from _other_scaling(settings.mode, subject, session, described)
 
 
 def check_types(session: AwsSession, key: str, fleet: FleetSettings) -> Iterator[Finding]:
@@ -143,18 +170,69 @@ def _reads(subject: str, session: AwsSession, name: str) -> Iterator[Finding]:
             yield missing(subject, str(error), f"allow {service}:{operation} (deploy/iam/observe.json)")
 
 
-def _types_of_vms(
-    subject: str, key: str, group_key: str, group: GroupSettings, described: Mapping[str, Any]
+def _units(subject: str, described: Mapping[str, Any]) -> Iterator[Finding]:
+    why = other_units(described)
+    if why is not None:
+        yield missing(subject, f"it cannot be managed: {why}", "the agent holds its fleet until then")
+
+
+def _vm_types(
+    subject: str, key: str, group_key: str, group: GroupSettings, session: AwsSession, described: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Compare the types of the group's VMs; a group without VMs tells nothing, and its template is not read."""
-    types = sorted({one["InstanceType"] for one in described["Instances"] if one.get("InstanceType")})
-    if not types:
-        yield unknown(subject, f"it has no VM whose type could be compared with {group.vm_type}")
-    elif types == [group.vm_type]:
+    """Compare the types of the VMs in the group, and those that it may launch, with the one of the settings."""
+    variable = _variable(key, group_key, "VM_TYPE")
+    present = sorted({one["InstanceType"] for one in described["Instances"] if one.get("InstanceType")})
+    if present == [group.vm_type]:
         yield ok(subject, f"its VMs are {group.vm_type}")
-    else:
-        remedy = f"one type to a group: correct {_variable(key, group_key, 'VM_TYPE')}, or the group's launch template"
-        yield missing(subject, f"its VMs are {', '.join(types)}, the settings say {group.vm_type}", remedy)
+    elif present:
+        remedy = f"one type to a group: correct {variable}, or the group's launch template"
+        yield missing(subject, f"its VMs are {', '.join(present)}, the settings say {group.vm_type}", remedy)
+    try:
+        launched = TaggedGroups(session).vm_types(described)
+    except CloudError as error:
+        remedy = "allow ec2:DescribeLaunchTemplateVersions and autoscaling:DescribeLaunchConfigurations"
+        yield unknown(subject, str(error), f"{remedy} (deploy/iam/observe.json)")
+        return
+    if not launched:
+        detail = f"AWS names no type that it launches, the settings say {group.vm_type}"
+        yield missing(subject, detail, f"name {group.vm_type} in the group's launch template")
+    elif launched != [group.vm_type]:
+        remedy = f"one type to a group: correct {variable}, or the group's overrides and launch template"
+        yield missing(subject, f"it may launch {', '.join(launched)}, the settings say {group.vm_type}", remedy)
+    elif not present:
+        yield ok(subject, f"it launches {group.vm_type}")
+
+
+def _other_scaling(mode: Mode, subject: str, session: AwsSession, described: Mapping[str, Any]) -> Iterator[Finding]:
+    """Say what else changes the group's size: its own scaling policies and scheduled actions, unless they are off."""
+    name = described["AutoScalingGroupName"]
+    suspended = {one["ProcessName"] for one in described.get("SuspendedProcesses", ())}
+    found: list[Finding] = []
+    for scaler in OTHER_SCALERS:
+        try:
+            pages = session.pages("autoscaling", scaler.operation, AutoScalingGroupName=name)
+            rows = [row for page in pages for row in page[scaler.answer]]
+        except CloudError as error:
+            found.append(
+                unknown(subject, str(error), f"allow autoscaling:{scaler.operation} (deploy/iam/observe.json)")
+            )
+            continue
+        for row in rows:
+            if not _is_off(row, scaler.process in suspended):
+                kind = f" ({row['PolicyType']})" if row.get("PolicyType") else ""
+                detail = f"the {scaler.kind} {row[scaler.name]}{kind} sizes it too: the two undo each other's changes"
+                remedy = f"delete it, or suspend the group's process {scaler.process}"
+                found.append(needed_to_act(mode, subject, detail, remedy))
+    yield from found or [ok(subject, "no scaling policy or scheduled action of its own sizes it")]
+
+
+def _is_off(row: Mapping[str, Any], suspended: bool) -> bool:
+    """Return whether a policy or scheduled action cannot change the size: off, forecast only, or its process is."""
+    if row.get("PolicyType") == "PredictiveScaling":
+        # Suspending AlarmNotification does not stop it.
+        mode = (row.get("PredictiveScalingConfiguration") or {}).get("Mode", "ForecastOnly")
+        return row.get("Enabled") is False or mode != "ForecastAndScale"
+    return suspended or row.get("Enabled") is False
 
 
 def _size(subject: str, key: str, group_key: str, group: GroupSettings, told: Mapping[str, Any]) -> Finding:

@@ -46,6 +46,8 @@ def badges(fleet: FleetStatus, mode: str, now: float) -> tuple[Badge, ...]:
         shown.append(Badge("pinned", Tone.HELD, f"at {sizes} by {fleet.pin.owner} until {end} UTC: {fleet.pin.reason}"))
     if fleet.last_decision is not None and fleet.last_decision.reason == Reason.CLOUD_UNREADABLE:
         shown.append(Badge("AWS unreadable", Tone.BAD, fleet.last_decision.sentence))
+    elif fleet.last_decision is not None and fleet.last_decision.reason == Reason.GROUP_UNSUPPORTED:
+        shown.append(Badge("not managed", Tone.BAD, fleet.last_decision.sentence))
     elif fleet.stale_minutes:
         missing = ", ".join(fleet.last_decision.absent) if fleet.last_decision is not None else ""
         shown.append(Badge(f"holding {fleet.stale_minutes} min", Tone.HELD, f"absent: {missing or 'enough reports'}"))

@@ -10,6 +10,7 @@ from simulator.aws.errors import AwsError, validation_error
 from simulator.aws.group import PROCESSES, Group
 from simulator.aws.machines import ACCOUNT_ID
 from simulator.aws.region import Region
+from simulator.aws.scaling import override_weights
 
 STORED = (
     "LaunchConfigurationName",
@@ -42,6 +43,7 @@ DEFAULTS: Params = {
     "NewInstancesProtectedFromScaleIn": False,
     "CapacityRebalance": False,
 }
+LARGEST_WEIGHT = 999
 SOURCES = ("LaunchConfigurationName", "LaunchTemplate", "MixedInstancesPolicy")
 
 
@@ -58,6 +60,8 @@ def create_group(region: Region, params: Params, at: float) -> Params:
             "Valid requests must contain either LaunchTemplate, LaunchConfigurationName, InstanceId or "
             "MixedInstancesPolicy parameter."
         )
+    _check_sizes(params)
+    _check_weights(params)
     low, high = int(params["MinSize"]), int(params["MaxSize"])
     desired = int(params.get("DesiredCapacity", low))
     _check_bounds(low, high, desired)
@@ -86,6 +90,8 @@ def create_group(region: Region, params: Params, at: float) -> Params:
 def update_group(region: Region, params: Params, at: float) -> Params:
     """UpdateAutoScalingGroup: a size the bounds no longer admit moves to the nearer bound unless one is given."""
     group = region.group(params["AutoScalingGroupName"])
+    _check_sizes(params)
+    _check_weights(params)
     low, high = int(params.get("MinSize", group.min_size)), int(params.get("MaxSize", group.max_size))
     desired = int(params["DesiredCapacity"]) if "DesiredCapacity" in params else min(max(group.desired, low), high)
     _check_bounds(low, high, desired)
@@ -104,12 +110,16 @@ def update_group(region: Region, params: Params, at: float) -> Params:
     if params.get("AvailabilityZones") or params.get("VPCZoneIdentifier"):
         group.zones = _zones(region, params)
     group.source, group.min_size, group.max_size = trial.source, low, high
+    reweighed = _reweigh(group)
     if desired != group.desired:
         because = (
             f"At {stamp(at)} a user request update of AutoScalingGroup constraints to min: {low}, max: {high}, "
             f"desired: {desired} changing the desired capacity from {group.desired} to {desired}.  "
         )
         region.set_desired(group, desired, at, because)
+    elif reweighed:
+        because = f"At {stamp(at)} a user request update of AutoScalingGroup changed the weights of its VMs.  "
+        region.scaling.reconcile(group, at, because)
     return {}
 
 
@@ -122,6 +132,7 @@ def delete_group(region: Region, params: Params, at: float) -> Params:
 def set_desired_capacity(region: Region, params: Params, at: float) -> Params:
     """SetDesiredCapacity: within the bounds, and not during the cool-down when the caller honours it."""
     group = region.group(params["AutoScalingGroupName"])
+    _check_sizes(params)
     desired = int(params["DesiredCapacity"])
     for bound, side, outside in (
         (group.max_size, "above max", desired > group.max_size),
@@ -215,6 +226,37 @@ def _check_bounds(low: int, high: int, desired: int) -> None:
         raise validation_error(
             f"Desired capacity:{desired} must be between the specified min size:{low} and max size:{high}"
         )
+
+
+def _reweigh(group: Group) -> bool:
+    """Give members the weights of their types; a type that the overrides no longer name keeps its last weight.
+
+    Return whether any member weighs something else now.
+    """
+    weights, changed = override_weights(group.source), False
+    for member in group.members.values():
+        weight = weights.get(member.instance_type, member.weight)
+        changed, member.weight = changed or weight != member.weight, weight
+    return changed
+
+
+def _check_sizes(params: Params) -> None:
+    for name in ("MinSize", "MaxSize", "DesiredCapacity"):
+        if int(params.get(name, 0)) < 0:
+            raise validation_error(
+                f"1 validation error detected: Value '{params[name]}' at '{name[0].lower()}{name[1:]}' failed to "
+                "satisfy constraint: Member must have value greater than or equal to 0"
+            )
+
+
+def _check_weights(params: Params) -> None:
+    overrides = ((params.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}).get("Overrides") or []
+    weights = [one["WeightedCapacity"] for one in overrides if one.get("WeightedCapacity")]
+    if weights and len(weights) != len(overrides):
+        raise validation_error("Weighted capacity must be specified for all overrides, or for none of them.")
+    for weight in weights:
+        if not (weight.isascii() and weight.isdigit() and 1 <= int(weight) <= LARGEST_WEIGHT):
+            raise validation_error(f"The weighted capacity {weight} must be a whole number between 1 and 999.")
 
 
 def _check_cooldown(region: Region, group: Group, at: float) -> None:

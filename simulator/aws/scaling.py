@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from simulator.aws.activities import stamp
 from simulator.aws.capacity import Shortage, insufficient_capacity
@@ -175,10 +176,18 @@ class Scaling:
         self.lifecycle.agenda.schedule(at + group.retry_wait_s, retry)
 
 
-def _types(group: Group, blueprint: Blueprint) -> Sequence[tuple[str, int]]:
-    policy = group.source.get("MixedInstancesPolicy") or {}
+def override_weights(source: Mapping[str, Any]) -> dict[str, int]:
+    """Return what one VM of each type counts as that the overrides of a group's mixed instances name, in their order.
+
+    source: the request that made the group, as `Group.source` keeps it.
+    """
+    policy = source.get("MixedInstancesPolicy") or {}
     overrides = (policy.get("LaunchTemplate") or {}).get("Overrides") or []
-    kinds = [(one["InstanceType"], int(one.get("WeightedCapacity", 1))) for one in overrides if "InstanceType" in one]
+    return {one["InstanceType"]: int(one.get("WeightedCapacity", 1)) for one in overrides if "InstanceType" in one}
+
+
+def _types(group: Group, blueprint: Blueprint) -> Sequence[tuple[str, int]]:
+    kinds = list(override_weights(group.source).items())
     if not kinds:
         if blueprint.instance_type is None:
             raise AwsError(

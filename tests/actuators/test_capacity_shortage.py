@@ -31,6 +31,20 @@ def test_a_shortage_is_reported_at_the_next_tick_and_the_unfulfilled_size_given_
     assert len(shift.serving()) == 2  # AWS does not come back with VMs nobody wants any more
 
 
+def test_giving_back_never_goes_below_what_aws_counts_in_states_that_do_not_serve(shift: Shift) -> None:
+    intent = shift.intent(Direction.OUT, target=6, deadline_s=120.0)
+    shift.apply(intent)
+    shift.control.advance(90.0)
+    members = shift.world.running.cloud.region("us-east-1").groups["web-s"].members
+    for vm in shift.serving()[:2]:
+        members[vm].state = "EnteringStandby"
+    shift.control.advance(60.0)
+    outcome = shift.follow(intent)
+    assert (outcome.status, outcome.reason, outcome.achieved) == (Status.PARTIAL, Reason.OVERDUE, 2)
+    assert outcome.detail.endswith("desired capacity stays at 6")
+    assert shift.mutations == [("SetDesiredCapacity", "6")]
+
+
 def test_another_type_takes_the_load_at_once(shift: Shift) -> None:
     shift.control.add_fault("capacity", instance_type="m5a.large")
     large, xlarge = shift.intent(Direction.OUT, target=4), shift.intent(Direction.OUT, "m", target=3)

@@ -53,6 +53,18 @@ def test_a_group_of_mixed_types_is_refused_for_its_size_cannot_be_told(yard: Yar
     assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("refused:rejected_input", 0)
 
 
+def test_a_group_whose_sizes_count_weights_is_refused(yard: Yard) -> None:
+    template = {"LaunchTemplateName": "m5a.large", "Version": "$Latest"}
+    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": "2"}]
+    mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
+    wanted = {"trimtab:cluster": "gpu", "trimtab:admission": "pending", "trimtab:requested": "2"}
+    tags = [{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in wanted.items()]
+    yard.world.group("batch-a", size=(0, 0, 10), MixedInstancesPolicy=mixed, Tags=tags)
+    (event,) = yard.turn()
+    assert "the sizes of batch-a count weights and not VMs (one m5a.large counts as 2)" in event.detail
+    assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("refused:rejected_input", 0)
+
+
 def test_a_cluster_that_no_setting_describes_is_told_and_its_groups_are_left_alone(yard: Yard) -> None:
     yard.ask("batch-a", 2, cluster="nowhere")
     told = yard.turn(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,10 @@ from tests.loop.world import World
 from tests.preflight.looking import look, tag, wrong
 
 ALWAYS_UNKNOWN_HERE = [
-    ("group web.medium", State.UNKNOWN),
-    ("group web.large", State.UNKNOWN),
     ("permission to act", State.UNKNOWN),
     ("measurements", State.UNKNOWN),
 ]
-"""Two groups have no VM whose type could be seen, the look-alike's caller is no role, and nothing was listened for."""
+"""The look-alike's caller is no role, and nothing was listened for."""
 
 
 @pytest.fixture
@@ -131,8 +130,79 @@ def test_a_type_that_does_not_exist_is_missing_and_the_vms_show_it_too(ready: Wo
         ("us-east-1 has no m9z.large", "correct TRIMTAB_FLEETS__web__GROUPS__small__VM_TYPE")
     ]
     assert [detail for detail, _ in about(findings, "group web.small", State.MISSING)] == [
-        "its VMs are m5a.large, the settings say m9z.large"
+        "its VMs are m5a.large, the settings say m9z.large",
+        "it may launch m5a.large, the settings say m9z.large",
     ]
+
+
+def mix(world: World, group: str, *overrides: dict[str, Any]) -> None:
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateName": group}, "Overrides": list(overrides)}
+    world.owner.update_auto_scaling_group(AutoScalingGroupName=group, MixedInstancesPolicy={"LaunchTemplate": template})
+
+
+def test_a_group_that_weighs_its_vms_is_missing(ready: World) -> None:
+    mix(ready, "workers-s", {"InstanceType": "m5a.large", "WeightedCapacity": "2"})
+    findings = look(ready, Mode.OBSERVE)
+    (detail,) = [detail for detail, _ in about(findings, "group web.small", State.MISSING)]
+    assert detail.startswith("it cannot be managed: the sizes of workers-s count weights and not VMs (one m5a.large ")
+    assert not passed(findings)
+
+
+def test_a_group_that_weighs_every_vm_as_one_passes(ready: World) -> None:
+    mix(ready, "workers-s", {"InstanceType": "m5a.large", "WeightedCapacity": "1"})
+    assert wrong(look(ready, Mode.ACT)) == ALWAYS_UNKNOWN_HERE
+
+
+def test_a_group_that_may_launch_another_type_than_runs_is_missing(ready: World) -> None:
+    mix(ready, "workers-s", {"InstanceType": "m5a.large"}, {"InstanceType": "m5a.2xlarge"})
+    assert about(look(ready, Mode.ACT), "group web.small", State.MISSING) == [
+        (
+            "it may launch m5a.2xlarge, m5a.large, the settings say m5a.large",
+            "one type to a group: correct TRIMTAB_FLEETS__web__GROUPS__small__VM_TYPE, or the group's overrides and "
+            "launch template",
+        )
+    ]
+
+
+def test_a_group_without_vms_is_judged_by_what_it_would_launch(ready: World) -> None:
+    findings = look(ready, Mode.ACT, FLEETS__web__GROUPS__large__VM_TYPE="m5a.large")
+    assert "it may launch m5a.2xlarge, the settings say m5a.large" in [
+        detail for detail, _ in about(findings, "group web.large", State.MISSING)
+    ]
+
+
+@pytest.mark.parametrize(("mode", "state"), [(Mode.ACT, State.MISSING), (Mode.OBSERVE, State.ADVICE)])
+def test_a_scaling_policy_or_scheduled_action_of_the_group_s_own_is_named(
+    ready: World, mode: Mode, state: State
+) -> None:
+    ready.owner.put_scaling_policy(
+        AutoScalingGroupName="workers-s",
+        PolicyName="keep-cpu",
+        PolicyType="TargetTrackingScaling",
+        TargetTrackingConfiguration={
+            "PredefinedMetricSpecification": {"PredefinedMetricType": "ASGAverageCPUUtilization"},
+            "TargetValue": 50.0,
+        },
+    )
+    ready.owner.put_scheduled_update_group_action(
+        AutoScalingGroupName="workers-m", ScheduledActionName="nightly", Recurrence="0 2 * * *", DesiredCapacity=1
+    )
+    findings = look(ready, mode)
+    assert about(findings, "group web.small", state) == [
+        (
+            "the scaling policy keep-cpu (TargetTrackingScaling) sizes it too: the two undo each other's changes",
+            "delete it, or suspend the group's process AlarmNotification",
+        )
+    ]
+    assert about(findings, "group web.medium", state) == [
+        (
+            "the scheduled action nightly sizes it too: the two undo each other's changes",
+            "delete it, or suspend the group's process ScheduledActions",
+        )
+    ]
+    ready.owner.suspend_processes(AutoScalingGroupName="workers-s", ScalingProcesses=["AlarmNotification"])
+    ready.owner.suspend_processes(AutoScalingGroupName="workers-m", ScalingProcesses=["ScheduledActions"])
+    assert wrong(look(ready, mode)) == ALWAYS_UNKNOWN_HERE
 
 
 def test_a_price_of_nothing_is_told(ready: World) -> None:
@@ -189,8 +259,6 @@ def test_without_fleets_in_the_settings_those_that_tags_describe_are_looked_at(r
     findings = look(ready, Mode.ACT, DISCOVERY__ENABLED="true")
     assert about(findings, "discovery", State.OK) == [("tags describe the fleet web with 3 groups", "")]
     assert [subject for subject, _ in wrong(findings)] == [
-        "group web.workers-m",
-        "group web.workers-l",
         "permission to act",
         "measurements",
     ]

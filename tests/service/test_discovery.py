@@ -69,6 +69,25 @@ def test_a_fleet_is_described_by_its_groups_tags_types_bounds_and_the_price_tabl
     assert found.settings.fleets["web"].policy is PolicyName.QUEUE_RULE
 
 
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ({"InstanceType": "m5a.large", "WeightedCapacity": "2"}, "the sizes of workers count weights and not VMs"),
+        ({"InstanceRequirements": {"VCpuCount": {"Min": 2}, "MemoryMiB": {"Min": 1024}}}, "let a group launch one type"),
+    ],
+)
+def test_a_fleet_with_a_group_that_cannot_be_counted_in_vms_of_one_type_is_refused(
+    cloud: World, override: dict[str, object], why: str
+) -> None:
+    cloud.template()
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}, "Overrides": [override]}
+    mixed = {"LaunchTemplate": template}
+    cloud.group("workers", size=(0, 0, 5), MixedInstancesPolicy=mixed, Tags=tags(fleet="web"))
+    found = find(cloud)
+    assert found.settings.fleets == {}
+    assert why in found.refused["web"]
+
+
 def test_more_groups_than_a_page_holds_are_all_found(cloud: World) -> None:
     for number in range(103):
         cloud.group(f"g{number:03}", size=(0, 0, 1), Tags=tags(fleet=f"fleet-{number % 3}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -11,7 +10,7 @@ import structlog
 
 from agent.ledger import Ledger
 from agent.ledger.lease import Held
-from domain.clock import Clock
+from domain.clock import Clock, since_boot
 from domain.errors import Fenced, LedgerError
 
 log = structlog.get_logger(__name__)
@@ -81,7 +80,7 @@ class SoleLeader:
 
 @dataclass(frozen=True, slots=True)
 class _Lead:
-    """The lead under an epoch, until a monotonic time at which the lease has certainly not run out yet."""
+    """The lead under an epoch, until a time since boot at which the lease has certainly not run out yet."""
 
     epoch: int
     until: float
@@ -91,8 +90,9 @@ class LeaseLeader:
     """The lead on a ledger that several agents share: held by a lease that is renewed in a thread of its own.
 
     The lease runs by the database's clock, so agents' clocks do not matter. This process counts its own part of it on
-    the monotonic clock from BEFORE it asked, and stops acting a tenth earlier: cut off from the database it has stopped
-    before another can take over. A lead that was lost is only taken again under a newer epoch.
+    the host's clock since boot from BEFORE it asked, and stops acting a tenth earlier: cut off from the database, or
+    suspended, it has stopped before another can take over. A lead that was lost is only taken again under a newer
+    epoch.
     """
 
     def __init__(self, ledger: Ledger, owner: str, clock: Clock, lease_s: float, renew_s: float) -> None:
@@ -116,7 +116,7 @@ class LeaseLeader:
     def epoch(self) -> int | None:
         """Return the epoch under which this process leads right now, None while it does not."""
         lead = self._lead
-        return lead.epoch if lead is not None and time.monotonic() < lead.until and not self._closed.is_set() else None
+        return lead.epoch if lead is not None and since_boot() < lead.until and not self._closed.is_set() else None
 
     def fence(self, epoch: int) -> None:
         """Raise Fenced unless this process still leads under `epoch`; LedgerUnavailable when the ledger cannot say."""
@@ -166,13 +166,13 @@ class LeaseLeader:
         except Exception as error:
             log.exception("lease_failed")
             self.failure = f"{type(error).__name__}: {error}"
-        if lead is not None and time.monotonic() >= lead.until:
+        if lead is not None and since_boot() >= lead.until:
             # Never renewed after that: another may have led meanwhile, and a newer epoch says so to every call.
             self._lose(lead, self.failure)
         return min(_RETRY_S, self._renew_s)
 
     def _renew(self, lead: _Lead) -> float:
-        asked_at = time.monotonic()
+        asked_at = since_boot()
         if asked_at >= lead.until:
             self._lose(lead, "it was not renewed in time")
             return self._take()
@@ -181,14 +181,14 @@ class LeaseLeader:
             return self._take()
         self.failure = ""
         # Only now: while the answer was on its way the lead may have run out, and been seen to.
-        if time.monotonic() < lead.until:
+        if since_boot() < lead.until:
             self._lead = _Lead(lead.epoch, self._until(asked_at))
             return self._renew_s
         self._lose(lead, "the database answered too late")
         return self._take()
 
     def _take(self) -> float:
-        asked_at = time.monotonic()
+        asked_at = since_boot()
         answer = self._ledger.take_lease(self._owner, self._lease_s, self._clock.now())
         self.failure = ""
         if isinstance(answer, Held):

@@ -23,6 +23,7 @@ from botocore.model import OperationModel
 from collectors.aws_budget import CallBudget
 from collectors.aws_failures import classify, is_read
 from collectors.aws_models import SlimLoader, check_kept
+from collectors.aws_transport import GatedTransport
 from domain.clock import Clock
 from domain.errors import CloudError, FailureClass, TrimtabError
 
@@ -46,8 +47,9 @@ class AwsSession:
 
     read_only: every call that could change anything raises CloudError(READ_ONLY) from inside botocore before a request
     is built, whichever client of this session makes it (`is_read` decides; unknown verbs are refused).
-    fence: called right before each request that changes something is built, each attempt anew; what it raises (Fenced,
-    LedgerUnavailable) comes through unchanged and the request is not sent.
+    fence: called right before the bytes of each request that changes something, each attempt anew, on a connection that
+    has been made (`collectors.aws_transport`); what it raises (Fenced, LedgerUnavailable) comes through unchanged and
+    nothing is sent.
     Clients are made on first use and may be shared by threads.
     """
 
@@ -61,13 +63,15 @@ class AwsSession:
         self._clients: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
         self._deadline = threading.local()
+        self._sending = threading.local()
         core = botocore.session.get_session()
         core.register_component("data_loader", SlimLoader(core.get_config_variable("data_path")))
         # Before any client exists: every client copies the session's handlers when it is made.
         # Twice: botocore's own handlers stand between the two events, and the second is the last before the wire.
         core.register("provide-client-params", self._refuse_changes)
         core.register("before-call", self._refuse_changes)
-        core.register("request-created", self._check_fence)
+        if fence is not None:
+            core.register("before-send", self._note_operation)
         self._boto = boto3.session.Session(
             aws_access_key_id=options.access_key_id,
             aws_secret_access_key=options.secret_access_key,
@@ -112,7 +116,11 @@ class AwsSession:
                     user_agent_extra="trimtab",
                 )
                 make: Callable[..., Any] = self._boto.client
-                self._clients[service, attempts] = make(service, endpoint_url=self.options.endpoint_url, config=config)
+                client = make(service, endpoint_url=self.options.endpoint_url, config=config)
+                if self._fence is not None:
+                    endpoint = client._endpoint
+                    endpoint.http_session = GatedTransport(endpoint.http_session, self._let_through)
+                self._clients[service, attempts] = client
             return self._clients[service, attempts]
 
     def close(self) -> None:
@@ -180,7 +188,15 @@ class AwsSession:
                 "this process runs in observe mode, so the call was not sent; set TRIMTAB_MODE=act to let it act",
             )
 
-    def _check_fence(self, **event: Any) -> None:
+    def _note_operation(self, **event: Any) -> None:
+        """Remember what this thread is about to send: the connection knows only bytes."""
         _, service, operation = str(event["event_name"]).split(".")
-        if self._fence is not None and not is_read(service, operation):
+        self._sending.change = None if is_read(service, operation) else operation
+
+    def _let_through(self) -> str | None:
+        """Ask the fence about the request whose connection has just been made; return the operation that it changes."""
+        # Nothing noted: a request that passed no event of this session's is taken for a change.
+        change: str | None = getattr(self._sending, "change", "request")
+        if change is not None and self._fence is not None:
             self._fence()
+        return change

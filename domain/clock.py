@@ -7,6 +7,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
+def since_boot() -> float:
+    """Return seconds on a scale that never steps and that goes on while the host is suspended, where it can tell.
+
+    Leases and send deadlines are counted on it: `time.monotonic` stands still in a suspended Linux host, so that what
+    ran out long ago would look fresh after it wakes.
+    """
+    return time.monotonic() if _BOOT_CLOCK is None else time.clock_gettime(_BOOT_CLOCK)
+
+
+_BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 class Clock(Protocol):
     """Tells the time and waits; everything that needs either takes one of these."""
 

@@ -175,7 +175,7 @@ def assembled(
         poller.start()
         stack.callback(poller.stop)
         clusters = clusters_of(settings, ledger, clock)
-        gate = gate_of(settings, session, ledger, clusters)
+        gate = gate_of(settings, session, ledger, clusters, clock)
         yield Agent(settings, ports, leadership, store, listener, poller, session, clock, models, clusters, gate, pools)
 
 

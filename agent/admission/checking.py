@@ -35,13 +35,17 @@ def check_request(request: AdmissionRequest) -> None:
         raise BadInput("label", labels, "give each of several kinds a label of its own")
 
 
-def check_event(event: DeploymentEvent, now: float) -> None:
-    """Raise BadInput when a value of the event cannot be used."""
+def check_event(event: DeploymentEvent, now: float, last_at: float | None = None) -> None:
+    """Raise BadInput when a value of the event cannot be used.
+
+    last_at: the time of what is known of its deployment. An event may be as late as that, so that a clock that was set
+    back does not stop what the agent itself observes.
+    """
     check_id("event_id", event.event_id)
     check_id("deployment_id", event.deployment_id)
     _check_kind(event.kind)
     _check_time(event.time)
-    if event.time > now + AHEAD_S:
+    if event.time > max(now + AHEAD_S, now if last_at is None else last_at):
         raise BadInput("time", event.time, f"it lies ahead of the agent's clock, which says {now!r}: set the clocks")
     if event.kind is not EventKind.SHUTDOWN:
         check_cores("cores", event.cores)

@@ -48,6 +48,11 @@ class Deployment:
         """Whether its cores are taken."""
         return self.stage is not Stage.GONE
 
+    @property
+    def reserved_s(self) -> float | None:
+        """How long its admission holds for it to start, None once that does not matter."""
+        return None if self.lapses_at is None else self.lapses_at - self.since
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:

@@ -28,11 +28,13 @@ from agent.admission.gate_turn import GateJournal, GateTurn
 from agent.admission.gate_watch import GateWatch
 from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
 from agent.admission.service import AdmissionService
+from agent.clock_jump import not_ahead, shifted
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from collectors.aws import AwsSession
 from collectors.clusters import ClusterGroup, ClusterReader
 from collectors.inventory import Inventory
+from domain.clock import Clock, JumpDetector
 from domain.decisions import Event, Mode, Outcome, Reason
 from domain.errors import BadInput, CloudError
 from domain.fleet import Fleet
@@ -47,7 +49,11 @@ NUMBERS_TRIED: Final = 10
 
 
 class Gate:
-    """Admits pending groups into their clusters, or refuses them. limits: of the rails that it asks."""
+    """Admits pending groups into their clusters, or refuses them. limits: of the rails that it asks.
+
+    clock: its monotonic time measures how long groups take to come to their size, so that a wall clock that is set
+    makes nothing overdue.
+    """
 
     def __init__(
         self,
@@ -56,9 +62,13 @@ class Gate:
         clusters: Mapping[str, AdmissionService],
         terms: Mapping[str, GateTerms],
         mode: Mode,
+        clock: Clock,
         limits: RailLimits | None = None,
     ) -> None:
         self._ledger, self._mode, self._clusters, self._terms = ledger, mode, clusters, terms
+        self._clock, self._jumps, self._clock_step_s = clock, JumpDetector(), 0.0
+        # By deployment, the monotonic time at which the group began to be raised.
+        self._raised_at: dict[str, float] = {}
         self._limits = limits or RailLimits()
         self._reader = ClusterReader(session)
         self._inventory = Inventory(session)
@@ -76,6 +86,7 @@ class Gate:
         Raises LedgerError or Fenced when nothing more may be done: what is open is carried on by a later turn.
         """
         turn = GateTurn(now, epoch, {}, self._ledger.gate.records())
+        self._carry_over_clock_step(turn)
         try:
             turn.groups = {group.name: group for group in self._reader.groups()}
         except CloudError as error:
@@ -93,9 +104,32 @@ class Gate:
                 self._pending(turn, group, sized_by_fleet=group.name in sized)
         return tuple(turn.events)
 
+    def _carry_over_clock_step(self, turn: GateTurn) -> None:
+        """Move what the rails remember of the clusters along when the clock was set; see `agent.clock_jump`."""
+        # What could not be recorded the last time is still to be carried over.
+        self._clock_step_s += self._jumps.observe(self._clock.now(), self._clock.monotonic())
+        step_s = self._clock_step_s
+        memories = {}
+        for name in self._clusters:
+            before = self._ledger.gate.memory(name)
+            after = not_ahead(shifted(before, step_s) if step_s else before, (), turn.now)
+            if after != before:
+                memories[name] = after
+        if memories:
+            self._journal.remember(turn, memories, step_s)
+        self._clock_step_s = 0.0
+
+    def _with_deadline(self, record: GroupRecord, now: float) -> GroupRecord:
+        """Return a record that is being raised with its deadline on the clock as it reads now."""
+        at = self._clock.monotonic()
+        began = self._raised_at.setdefault(record.deployment_id, at - max(now - record.at, 0.0))
+        return replace(record, deadline_at=now + (record.deadline_at - record.at) - (at - began))
+
     def _carry_on(self, turn: GateTurn) -> None:
         waiting = [record for record in turn.records.values() if record.open and record.cluster in self._clusters]
         raising = [record.group for record in waiting if record.step is Step.RAISING]
+        open_ones = {record.deployment_id for record in waiting}
+        self._raised_at = {name: at for name, at in self._raised_at.items() if name in open_ones}
         observed = self._inventory.observe(raising, turn.now) if raising else Observed(turn.now)
         for record in waiting:
             if record.step is Step.RAISING:
@@ -113,7 +147,8 @@ class Gate:
             self._journal.write(turn, after, Effect(after, Reason.ADMISSION_LAPSED, detail))
             self._mark(turn, after)
             return
-        self._took(turn, record, self._effects.follow(record, group, observed, turn.now))
+        effect = self._effects.follow(self._with_deadline(record, turn.now), group, observed, turn.now)
+        self._took(turn, record, effect)
 
     def _ended(self, record: GroupRecord) -> bool:
         """Return whether we told the cluster ourselves that an admission came to nothing, before a crash."""
@@ -233,6 +268,7 @@ class Gate:
         detail = f"{group.name} {verb} with {asked.vms} x {asked.vm_type}: {decision.detail}"
         self._journal.begin(turn, record, decision.reason, detail)
         if decision.admit:
+            self._raised_at[record.deployment_id] = self._clock.monotonic()
             self._took(turn, record, self._effects.begin(record, turn.now))
         else:
             self._mark(turn, record)

@@ -15,6 +15,7 @@ from agent.ports import TickReport
 from agent.settings import Settings
 from agent.settings.admission import gate_terms
 from collectors.aws import AwsSession
+from domain.clock import Clock
 from domain.decisions import Event, Reason
 from domain.errors import Fenced, LedgerError
 from domain.fleet import Fleet
@@ -22,13 +23,14 @@ from domain.fleet import Fleet
 log = structlog.get_logger(__name__)
 
 
-def gate_of(settings: Settings, session: AwsSession, ledger: Ledger, clusters: Clusters) -> Gate | None:
+def gate_of(settings: Settings, session: AwsSession, ledger: Ledger, clusters: Clusters, clock: Clock) -> Gate | None:
     """Return the gate before the clusters of tagged groups, None when there is no such cluster."""
     gated = {name: cluster for name, cluster in settings.clusters.items() if cluster.tagged_groups}
     if not gated:
         return None
     services = {name: clusters[name] for name in gated}
-    return Gate(session, ledger, services, {name: gate_terms(one) for name, one in gated.items()}, settings.mode)
+    terms = {name: gate_terms(one) for name, one in gated.items()}
+    return Gate(session, ledger, services, terms, settings.mode, clock)
 
 
 def gated(gate: Gate, report: TickReport, epoch: int, fleets: Sequence[Fleet]) -> TickReport:

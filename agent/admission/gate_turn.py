@@ -69,6 +69,15 @@ class GateJournal:
         turn.events.append(self._event(turn, record.cluster, reason, f"{record.decision_id}: {detail}", record.group))
         self._said.pop(_key(record.cluster, record.group), None)
 
+    def remember(self, turn: GateTurn, memories: Mapping[str, LoopState], step_s: float) -> None:
+        """Write what the rails remember of clusters after the clock was set by `step_s` seconds, with an event each."""
+        direction = "forward" if step_s > 0 else "back"
+        told = f"the clock was set {direction} by {abs(step_s):.0f} s" if step_s else "the clock was set back"
+        detail = f"{told}; stored times moved with it"
+        events = [self._event(turn, name, Reason.CLOCK_JUMP, detail, name) for name in memories]
+        self._ledger.gate.write((), events, memories, epoch=turn.epoch)
+        turn.events += events
+
     def say(self, turn: GateTurn, cluster: str, subject: str, reason: Reason, detail: str) -> None:
         """Tell something of which no record is made."""
         if self._said.get(_key(cluster, subject)) == (reason, detail):

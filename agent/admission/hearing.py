@@ -27,7 +27,8 @@ def observe_all(
     Moved says that another process wrote meanwhile; then nothing was taken in.
     """
     for event in events:
-        check_event(event, now)
+        there = book.known.get(str(event.deployment_id))
+        check_event(event, now, None if there is None else there.last_at)
     name = keeping.rules.name
     before = keeping.store.events(name, {event.event_id for event in events})
     late, notes = keeping.lapses(book, now)

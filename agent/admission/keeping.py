@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from agent.admission.book import Book
-from agent.admission.deployments import Deployment, lapsed
+from agent.admission.deployments import Deployment, Stage, lapsed
 from agent.admission.rules import ClusterRules
 from agent.ledger.admission import AdmissionStore, Change, ClusterCounts, Moved
+from domain.clock import Clock
 from domain.decisions import Event, Reason
 from domain.errors import LedgerUnavailable
 from domain.rules.admission.policies import unused_budget
@@ -24,8 +25,11 @@ T = TypeVar("T")
 class Keeping:
     """One cluster's book and counts, and the revision of the ledger that they are of. Not safe between threads."""
 
-    def __init__(self, rules: ClusterRules, store: AdmissionStore) -> None:
+    def __init__(self, rules: ClusterRules, store: AdmissionStore, clock: Clock) -> None:
         self.rules, self.store = rules, store
+        self._clock = clock
+        # By deployment and decision, when this process first saw the reservation: monotonic seconds.
+        self._first_seen: dict[tuple[str, str], float] = {}
         self.revision = 0
         self.counts = ClusterCounts()
         self._book: Book | None = None
@@ -39,6 +43,7 @@ class Keeping:
             inside = self.store.inside(self.rules.name)
             self.revision, self.counts = inside.revision, inside.counts
             self._book = Book(self.rules, inside.deployments)
+            self._first_seen = self._with_new(self._book.inside())
             if self._dropped is not None:
                 self._book.adopt(*self._dropped.arrays())
                 self._dropped = None
@@ -69,12 +74,30 @@ class Keeping:
         """Write to the ledger what is in the book already, or will be; Moved when another process wrote meanwhile."""
         self.revision = self.store.write(self.rules.name, self.revision, change)
         self.counts = change.counts
+        self._first_seen |= self._with_new(change.deployments)
 
     def lapses(self, book: Book, now: float) -> tuple[list[Deployment], list[Event]]:
-        """Return those that were admitted and did not start in time, without their cores, and what to say of them."""
-        late = [d for d in book.inside() if d.lapses_at is not None and d.lapses_at < now]
+        """Return those that were admitted and did not start in time, without their cores, and what to say of them.
+
+        Their time is what passed on this process's monotonic clock since it first saw them. A wall clock that is set,
+        or that differs from that of the agent which admitted them, ends no reservation; a restart begins the wait anew.
+        """
+        at = self._clock.monotonic()
+        late = [d for d in book.inside() if d.reserved_s is not None and at - self._seen_at(d, at) > d.reserved_s]
         notes = []
         for deployment in late:
             detail = f"admitted to {self.rules.name} by {deployment.decision_id}, it did not start in time"
             notes.append(Event(AGENT, now, Reason.ADMISSION_LAPSED, detail, deployment.deployment_id))
         return [lapsed(deployment) for deployment in late], notes
+
+    def _with_new(self, deployments: Iterable[Deployment]) -> dict[tuple[str, str], float]:
+        """Return when those that are reserved were first seen: now, unless they were seen before."""
+        at = self._clock.monotonic()
+        return {_key(one): self._seen_at(one, at) for one in deployments if one.stage is Stage.RESERVED}
+
+    def _seen_at(self, deployment: Deployment, otherwise: float) -> float:
+        return self._first_seen.get(_key(deployment), otherwise)
+
+
+def _key(deployment: Deployment) -> tuple[str, str]:
+    return deployment.deployment_id, deployment.decision_id

@@ -57,7 +57,7 @@ class AdmissionService:
         self._store = store
         self._clock = clock
         self._lock = threading.RLock()
-        self._keeping = Keeping(rules, store)
+        self._keeping = Keeping(rules, store, clock)
         # Read by the loop, which must not wait for whoever holds the lock.
         self._alarms: deque[Event] = deque()
 

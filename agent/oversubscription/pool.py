@@ -142,7 +142,7 @@ class Pool:
         if k < 0 or self.loads is None or self.profiles is None:
             return
         vm = vm_of(decision)
-        self.promised[vm.vm] = (vm, decision.at)
+        self.promised[vm.vm] = (vm, self._clock.monotonic())
         self.loads.place(k, vm, self.profiles.index(vm.subscriber), self.profiles)
 
     # The loop's thread
@@ -152,13 +152,16 @@ class Pool:
         if self._loaded:
             return
         memory, hour = self.store.memory(self.rules.name), self.store.newest_hour(self.rules.name)
-        now = self._clock.now()
+        now, at = self._clock.now(), self._clock.monotonic()
         since = hour.at if hour is not None else 0.0
-        for decision in self.store.requests_since(self.rules.name, min(since, now - self.rules.start_within_s)):
+        found = self.store.requests_since(self.rules.name, min(since, now) - self.rules.start_within_s)
+        # Our clock may be ahead of that of the agent that answered: its newest answer counts as given just now.
+        newest = min(now, max([since, *(decision.at for decision in found)]))
+        for decision in found:
             if decision.at >= since:
                 memory = replace(memory, counts=counted(memory.counts, decision))
-            if decision.machine and decision.at > now - self.rules.start_within_s:
-                self.promised[vm_of(decision).vm] = (vm_of(decision), decision.at)
+            if decision.machine and decision.at > newest - self.rules.start_within_s:
+                self.promised[vm_of(decision).vm] = (vm_of(decision), at)
         self.memory, self.hour, self._loaded = memory, hour, True
 
     def reload(self) -> None:
@@ -185,10 +188,12 @@ class Pool:
         with self._lock:
             self._number = None
 
-    def look(self, now: float) -> bool:
+    def look(self) -> bool:
         """Read the inventory when it has changed, and build the loads anew; return whether they were."""
         changed = self._read_inventory()
-        expired = [vm for vm, (_, at) in self.promised.items() if vm in self.vms or not self._awaited(at, now)]
+        passed = self._clock.monotonic()
+        over_s = self.rules.start_within_s
+        expired = [vm for vm, (_, at) in self.promised.items() if vm in self.vms or passed - at >= over_s]
         if not (changed or expired or self.loads is None):
             return False
         with self._lock:
@@ -196,9 +201,6 @@ class Pool:
                 self.promised.pop(vm, None)
         self.rebuild()
         return True
-
-    def _awaited(self, at: float, now: float) -> bool:
-        return 0.0 <= now - at < self.rules.start_within_s
 
     def _read_inventory(self) -> bool:
         path = self._inventory_file

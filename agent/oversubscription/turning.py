@@ -50,7 +50,7 @@ class PoolTurns:
             self._epoch = epoch
         pool.leads(now)
         events: list[Event] = []
-        pool.look(now)
+        pool.look()
         self._tell(events, "inventory", Reason.METRICS_LOST, pool.problem, now)
         self._watch(now, events)
         last = math.floor((now - GRACE_S) / HOUR_S) - 1

@@ -52,7 +52,7 @@ def test_advice_after_an_admission_lapsed_counts_its_cores_as_free(make: Make, c
     service = make(policy=PolicyKind.ZEROTH, kappa=None, threshold_cores=51.0, capacity_cores=50, start_within_s=600.0)
     service.admit(ask("a", 40))
     assert service.advise(ask("b", 40)).reason is Reason.REJECTED_FEASIBILITY
-    clock.step(601.0)
+    clock.advance(601.0)
     assert service.advise(ask("b", 40)).admit
     assert service.deployments() == ()
 

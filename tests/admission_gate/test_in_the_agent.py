@@ -120,7 +120,7 @@ def test_an_agent_that_lost_its_lead_lets_nobody_in(fleet_yard: Yard, tmp_path: 
 def test_a_gate_that_fails_is_told_and_the_fleets_decisions_stand(yard: Yard) -> None:
     yard.world.control.set_quota(QUOTA, 16.0)
     # Terms of a cluster that nobody serves: a mistake of ours, such as no setting can make.
-    broken = Gate(yard.session, yard.ledger, {}, {"nobody": GateTerms(quota_code=QUOTA)}, Mode.ACT)
+    broken = Gate(yard.session, yard.ledger, {}, {"nobody": GateTerms(quota_code=QUOTA)}, Mode.ACT, yard.clock)
     report = gated(broken, TickReport(yard.clock.now()), yard.epoch, [])
     assert report.failure is None
     assert [(event.reason, event.detail) for event in report.events] == [

@@ -97,7 +97,8 @@ class Yard:
             start_within_s=self.plan.start_within_s,
         )
         self.service = AdmissionService(rules, self.ledger.admission, self.clock)
-        self.gate = Gate(self.session, self.ledger, {CLUSTER: self.service}, {CLUSTER: self.plan.terms}, self.mode)
+        terms = {CLUSTER: self.plan.terms}
+        self.gate = Gate(self.session, self.ledger, {CLUSTER: self.service}, terms, self.mode, self.clock)
 
     def restart(self, mode: Mode | None = None) -> None:
         self.session.close()

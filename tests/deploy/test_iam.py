@@ -114,7 +114,7 @@ def admit(world: World, mode: Mode) -> None:
         name: ClusterRules(name, 8, POPULATIONS["T"], PolicyKind.ZEROTH, threshold_cores=1_000.0) for name in terms
     }
     services = {name: AdmissionService(rules[name], world.ledger.admission, world.agent_clock) for name in terms}
-    gate = Gate(world.session, world.ledger, services, terms, mode)
+    gate = Gate(world.session, world.ledger, services, terms, mode, world.agent_clock)
     for _ in range(3):
         world.clock.advance(60.0)
         gate.turn(world.agent_clock.now(), world.ports.epoch)

@@ -239,3 +239,22 @@ def test_nothing_is_oversold_by_an_agent_that_does_not_lead_or_has_not_decided_f
     house.clock.advance(4 * 3600.0)
     found = house.ask()
     assert (found.rate, found.reasons[0]) == (1.0, Reason.STALE_INPUT)
+
+
+@pytest.mark.parametrize("step_s", [7200.0, -7200.0])
+def test_a_clock_that_is_set_takes_no_room_from_a_vm_that_was_answered(house: House, step_s: float) -> None:
+    house.ask(cores=10.0, vm="new")
+    house.clock.step(step_s)
+    house.turn()
+    assert set(house.pool.promised) == {"new"}
+    house.clock.advance(3700.0)
+    house.turn()
+    assert house.pool.promised == {}
+
+
+def test_an_agent_whose_clock_is_ahead_takes_over_what_the_other_answered(house: House) -> None:
+    house.ask(cores=10.0, vm="new")
+    house.clock.step(7200.0)
+    house.open()
+    house.turn()
+    assert set(house.pool.promised) == {"new"}

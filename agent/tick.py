@@ -74,8 +74,7 @@ def _turn(now: float, ports: Ports) -> TickReport:
         records.append(record)
     if ports.fence is not None:
         ports.fence()
-    undecided = {name: state for name, state in states.items() if name not in {i.fleet.name for i, _ in records}}
-    records = _record(now, ports, records, events, undecided)
+    records = _record(now, ports, records, events, states)
     states.update({inputs.fleet.name: decided.state for inputs, decided in records})
     if ports.interruptions is not None and notices:
         ports.interruptions.acknowledge(notices)
@@ -100,9 +99,13 @@ def _record(
     ports: Ports,
     records: list[tuple[DecisionInputs, Decided]],
     events: list[Event],
-    undecided: dict[str, LoopState],
+    states: Mapping[str, LoopState],
 ) -> list[tuple[DecisionInputs, Decided]]:
-    """Write all decisions at once, or fleet by fleet when one of them cannot be stored; return those written."""
+    """Write all decisions at once, or fleet by fleet when one of them cannot be stored; return those written.
+
+    A fleet without a decision gets its state as it was before one: with the notices that are deleted after this.
+    """
+    undecided = {name: state for name, state in states.items() if name not in {i.fleet.name for i, _ in records}}
     try:
         ports.ledger.record(records, events=events, states=undecided, epoch=ports.epoch)
     except (LedgerUnavailable, Fenced):
@@ -120,6 +123,7 @@ def _record(
         except TrimtabError as error:
             detail = f"the decision could not be recorded, so it is not executed: {error}"
             events.append(Event(inputs.fleet.name, now, Reason.INTERNAL_ERROR, detail))
+            undecided[inputs.fleet.name] = states[inputs.fleet.name]
         else:
             written.append((inputs, decided))
     ports.ledger.record((), events=events, states=undecided, epoch=ports.epoch)

@@ -40,31 +40,56 @@ class PoolTurns:
         self._said: dict[str, tuple[Reason, str]] = {}
         self._five = -1
         self._warm: dict[str, int] = {}
+        # Recorded, and not yet returned: a turn that failed half-way returned nothing.
+        self._recorded: list[Event] = []
 
     def turn(self, now: float, epoch: int, *, paused: bool) -> tuple[Event, ...]:
-        """Turn once and return what happened; raises LedgerError or Fenced when nothing more may be done."""
+        """Turn once and return what happened; raises LedgerError or Fenced when nothing more may be done.
+
+        Whatever could not be written is still there for the next turn: readings of every hour, and events.
+        """
+        kept = dict(self._said), self._five, dict(self._warm)
+        try:
+            self._turn(now, epoch, paused=paused)
+        except BaseException:
+            self._said, self._five, self._warm = kept
+            raise
+        happened, self._recorded = tuple(self._recorded), []
+        return happened
+
+    def _turn(self, now: float, epoch: int, *, paused: bool) -> None:
         pool = self.pool
         if epoch != self._epoch:
             if self._epoch:
                 pool.reload()
             self._epoch = epoch
         pool.leads(now)
+        pool.book.hold(pool.memory.hour + 1)
         events: list[Event] = []
         pool.look()
         self._tell(events, "inventory", Reason.METRICS_LOST, pool.problem, now)
         self._watch(now, events)
         last = math.floor((now - GRACE_S) / HOUR_S) - 1
-        # An hour before the last one decided: the clock was set back.
-        if last > pool.memory.hour or last < pool.memory.hour - 1:
-            self._decide(last, now, epoch, events, paused=paused)
-        elif events:
+        due = self._due(last)
+        for hour in due:
+            self._decide(hour, now, epoch, events, paused=paused)
+            events = []
+        if events and not due:
             pool.store.write_memory(pool.rules.name, pool.memory, events, epoch=epoch)
-        return tuple(events)
+            self._recorded += events
+
+    def _due(self, last: int) -> tuple[int, ...]:
+        """Return the hours to decide, the oldest first: the last one, and those before it that were not written."""
+        written = self.pool.memory.hour
+        # An hour before the last one decided: the clock was set back.
+        if last < written - 1:
+            return (last,)
+        return (*(hour for hour in self.pool.book.hours() if written < hour < last), last) if last > written else ()
 
     def _decide(self, hour: int, now: float, epoch: int, events: list[Event], *, paused: bool) -> None:
         pool = self.pool
         rules, before = pool.rules, pool.memory
-        readings = pool.book.close(hour, now)
+        readings = pool.book.close(hour)
         profiles = profiles_of(before.subscribers, before.hour, rules.rho, rules.persistence)
         folded = fold(before, pool.vms, readings, hour, rules, profiles)
         # What was learnt in this hour counts from now on.
@@ -95,7 +120,8 @@ class PoolTurns:
                     pool.forget_number()
                     continue
                 pool.take(decided.memory, decided.decision)
-                events[:] = told
+                pool.book.written(hour, now)
+                self._recorded += told
                 made = decided.decision
                 log.info("rates", pool=rules.name, decision_id=made.decision_id, detail=made.detail)
                 return

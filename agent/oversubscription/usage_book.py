@@ -17,6 +17,8 @@ HOUR_S: Final = 3600.0
 FIVE_MINUTES_S: Final = 300.0
 MOST_VMS: Final = 250_000
 KEPT_HOURS: Final = 3
+MOST_UNWRITTEN_HOURS: Final = 12
+"""So many hours are held for a ledger that cannot be written; beyond that the oldest give way."""
 KEPT_FIVES: Final = 3
 VmKey = tuple[str, str]
 """Subscriber and VM."""
@@ -52,6 +54,7 @@ class UsageBook:
         self._lock = Lock()
         self._vms: dict[VmKey, _Bins] = {}
         self._closed_hour = -1
+        self._unwritten_from: int | None = None
         self.clipped = 0
         self.rejected = 0
 
@@ -94,25 +97,47 @@ class UsageBook:
                 if entry is None:
                     entry = held[index] = [0.0, 0.0, 0.0]
                     for old in sorted(held)[:-kept]:
-                        del held[old]
+                        if held is bins.fives or not self._is_unwritten(old, hour):
+                            del held[old]
                 entry[0] += usage
                 entry[1] += 1.0
                 entry[2] = max(entry[2], usage)
         return None
 
-    def close(self, hour: int, now: float) -> dict[VmKey, Hour]:
-        """Close an hour to further readings and return what it holds; VMs silent for three hours are forgotten."""
-        found: dict[VmKey, Hour] = {}
+    def hold(self, hour: int) -> None:
+        """Keep this hour and later ones until `written` says that they are on disk."""
+        with self._lock:
+            self._unwritten_from = hour
+
+    def hours(self) -> tuple[int, ...]:
+        """Return the hours of which there are readings, the oldest first."""
+        with self._lock:
+            return tuple(sorted({hour for bins in self._vms.values() for hour in bins.hours}))
+
+    def close(self, hour: int) -> dict[VmKey, Hour]:
+        """Close an hour to further readings and return what it holds; it stays here until `written`."""
         with self._lock:
             # A clock that was set back begins anew.
             self._closed_hour = hour
+            return {
+                key: Hour(min(entry[0] / entry[1], 1.0), entry[2], int(entry[1]))
+                for key, bins in self._vms.items()
+                if (entry := bins.hours.get(hour)) is not None
+            }
+
+    def written(self, hour: int, now: float) -> None:
+        """Forget this hour and those before it, and VMs that were silent for three hours."""
+        with self._lock:
+            self._unwritten_from = hour + 1
             for key, bins in list(self._vms.items()):
-                entry = bins.hours.pop(hour, None)
-                if entry is not None:
-                    found[key] = Hour(min(entry[0] / entry[1], 1.0), entry[2], int(entry[1]))
-                elif bins.newest < now - KEPT_HOURS * HOUR_S:
+                for old in [held for held in bins.hours if held <= hour]:
+                    del bins.hours[old]
+                if not bins.hours and bins.newest < now - KEPT_HOURS * HOUR_S:
                     del self._vms[key]
-        return found
+
+    def _is_unwritten(self, hour: int, newest: int) -> bool:
+        start = self._unwritten_from
+        return start is not None and hour >= start and hour > newest - MOST_UNWRITTEN_HOURS
 
     def five_minutes(self, index: int) -> dict[VmKey, float]:
         """Return the mean usage of each VM that reported in these five minutes since the epoch."""

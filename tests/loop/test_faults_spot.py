@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -258,3 +260,16 @@ def test_a_replacement_starts_no_cooldown(make_world: Callable[..., World]) -> N
     pass_busy(world)
     assert world.ledger.loop_state("web").cooldowns == ()
     assert world.ledger.loop_state("web").changes == ()
+
+
+def test_a_notice_outlives_a_decision_that_cannot_be_stored(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(3, 0, 0))
+    pass_busy(world)
+    (vm,) = give_notice(world, world.in_service("small")[:1])
+    with closing(sqlite3.connect(world.directory / "ledger.db")) as database:
+        database.execute("CREATE TRIGGER broken BEFORE INSERT ON decisions BEGIN SELECT RAISE(ABORT, 'damaged'); END")
+        pass_busy(world)
+        assert (messages_left(world), terminated(world)[vm]) == (0, 0)
+        database.execute("DROP TRIGGER broken")
+    pass_busy(world, 2)
+    assert terminated(world)[vm] == 1

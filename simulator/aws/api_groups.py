@@ -206,8 +206,12 @@ def describe_tags(region: Region, params: Params, at: float) -> Params:
     }
     tags = [tag for group in region.groups.values() for tag in group.tags.values()]
     for wanted in params.get("Filters", []):
-        values = [value.lower() for value in wanted["Values"]]
-        tags = [tag for tag in tags if str(tag[fields[wanted["Name"]]]).lower() in values]
+        name = str(wanted.get("Name", ""))
+        if name not in fields:
+            allowed = ", ".join(fields)
+            raise validation_error(f"Filter type {name} is not correct. Allowed Filter types are: {allowed}")
+        values = [value.lower() for value in wanted.get("Values", [])]
+        tags = [tag for tag in tags if str(tag[fields[name]]).lower() in values]
     shown, token = page(tags, params, default=50)
     return {"Tags": shown, **token}
 

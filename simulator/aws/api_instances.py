@@ -208,4 +208,8 @@ def _matches(entry: Activity, name: str, values: list[str]) -> bool:
     bounds: dict[str, Any] = {"StartTimeLowerBound": entry.start.__ge__, "StartTimeUpperBound": entry.start.__le__}
     if name not in bounds:
         raise validation_error(f"Filter {name} is not one of Status, StartTimeLowerBound, StartTimeUpperBound")
-    return bool(bounds[name](datetime.datetime.fromisoformat(values[0]).timestamp()))
+    try:
+        bound = datetime.datetime.fromisoformat(values[0])
+    except (IndexError, ValueError) as problem:
+        raise validation_error(f"Filter {name} needs one time, such as 2026-11-22T14:00:00Z") from problem
+    return bool(bounds[name](bound.timestamp()))

@@ -106,6 +106,8 @@ class Endpoint:
                 return autoscaling.answer(region, request.operation, request.form, now, request_id)
             if request.service == "servicequotas" and request.operation == "GetServiceQuota":
                 return self.cloud.limits.quota(request.document, request.region)
+            if request.service == "servicequotas" and request.operation == "ListServiceQuotas":
+                return self.cloud.limits.list_quotas(request.document, request.region)
             if request.service == "ec2" and request.operation in LIMIT_OPERATIONS:
                 return self.cloud.limits.answer(request.region, request.operation, request.form, now, request_id)
             if request.service == "ec2":

@@ -73,7 +73,7 @@ def test_a_fleet_is_described_by_its_groups_tags_types_bounds_and_the_price_tabl
     ("override", "why"),
     [
         ({"InstanceType": "m5a.large", "WeightedCapacity": "2"}, "the sizes of workers count weights and not VMs"),
-        ({"InstanceRequirements": {"VCpuCount": {"Min": 2}, "MemoryMiB": {"Min": 1024}}}, "let a group launch one type"),
+        ({"InstanceRequirements": {"VCpuCount": {"Min": 2}, "MemoryMiB": {"Min": 1}}}, "let a group launch one type"),
     ],
 )
 def test_a_fleet_with_a_group_that_cannot_be_counted_in_vms_of_one_type_is_refused(

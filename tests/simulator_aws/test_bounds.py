@@ -33,6 +33,23 @@ def test_an_update_may_not_put_desired_outside_the_bounds(world: World) -> None:
     assert (world.show()["MinSize"], world.show()["MaxSize"]) == (1, 5)
 
 
+@pytest.mark.parametrize("name", ["MinSize", "MaxSize", "DesiredCapacity"])
+def test_a_negative_size_is_refused(world: World, name: str) -> None:
+    world.group(size=(0, 2, 5))
+    refusal = f"Value '-1' at '{name[0].lower()}{name[1:]}' failed to satisfy constraint"
+    with pytest.raises(ClientError, match=refusal):
+        world.groups.update_auto_scaling_group(AutoScalingGroupName="web", **{name: -1})
+    about = {"LaunchTemplate": {"LaunchTemplateName": "workers"}, "AvailabilityZones": ["us-east-1a"]}
+    sizes = {"MinSize": 0, "MaxSize": 5, name: -1}
+    with pytest.raises(ClientError, match=refusal):
+        world.groups.create_auto_scaling_group(AutoScalingGroupName="other", **about, **sizes)
+    if name == "DesiredCapacity":
+        with pytest.raises(ClientError, match=refusal):
+            world.desire(-1)
+    shown = world.show()
+    assert (shown["MinSize"], shown["DesiredCapacity"], shown["MaxSize"]) == (0, 2, 5)
+
+
 def test_bounds_that_no_longer_admit_the_size_move_it(world: World) -> None:
     world.ready_group(size=(0, 4, 5))
     world.groups.update_auto_scaling_group(AutoScalingGroupName="web", MaxSize=3)

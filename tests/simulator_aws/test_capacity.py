@@ -92,6 +92,49 @@ def test_a_mixed_group_falls_to_its_next_type_and_counts_by_weight(world: World)
     assert [one["InstanceType"] for one in shown] == ["m5a.large", "m5a.xlarge"]
 
 
+def mixed(weight: str, *more: dict[str, str]) -> dict[str, Any]:
+    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": weight}, *more]
+    return {
+        "LaunchTemplate": {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}, "Overrides": overrides}
+    }
+
+
+def test_new_weights_hold_for_the_machines_there_and_the_group_follows(world: World) -> None:
+    world.ready_group(size=(0, 4, 10))
+    world.groups.update_auto_scaling_group(AutoScalingGroupName="web", MixedInstancesPolicy=mixed("2"))
+    assert world.states() == ["InService", "InService", "Terminating", "Terminating"]
+    assert {one.get("WeightedCapacity") for one in world.show()["Instances"]} == {"2"}
+    world.groups.update_auto_scaling_group(
+        AutoScalingGroupName="web", LaunchTemplate={"LaunchTemplateName": "workers", "Version": "$Latest"}
+    )
+    assert {one.get("WeightedCapacity") for one in world.show()["Instances"]} == {"2"}
+
+
+def test_raising_a_weighted_group_launches_fewer_machines_and_may_pass_its_size(world: World) -> None:
+    world.template()
+    world.ready_group(size=(0, 4, 20), MixedInstancesPolicy=mixed("2"))
+    assert len(world.ids()) == 2
+    world.desire(9)
+    assert len(world.ids()) == 5
+    world.control.ready_now()
+    world.desire(5)
+    assert world.states() == ["InService"] * 3 + ["Terminating"] * 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (mixed("0"), "The weighted capacity 0 must be a whole number between 1 and 999"),
+        (mixed("1000"), "The weighted capacity 1000 must be a whole number between 1 and 999"),
+        (mixed("2", {"InstanceType": "m5a.xlarge"}), "must be specified for all overrides, or for none"),
+    ],
+)
+def test_weights_that_aws_does_not_take_are_refused(world: World, policy: dict[str, Any], message: str) -> None:
+    world.template()
+    with pytest.raises(ClientError, match=message):
+        world.group(MixedInstancesPolicy=policy)
+
+
 def test_run_instances_meets_the_shortage_too(world: World) -> None:
     world.control.add_fault("capacity", instance_type="m5a.large")
     with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):

@@ -58,6 +58,14 @@ def test_groups_are_found_by_their_tags(world: World) -> None:
     assert found("tag:trimtab:fleet", "web") == ["a", "b"]
 
 
+def test_a_tag_filter_that_aws_does_not_have_is_refused(world: World) -> None:
+    world.group(Tags=[{"Key": "team", "Value": "web", "PropagateAtLaunch": False}])
+    with pytest.raises(ClientError) as refusal:
+        world.groups.describe_tags(Filters=[{"Name": "colour", "Values": ["red"]}])
+    assert refusal.value.response["Error"]["Code"] == "ValidationError"
+    assert "Filter type colour is not correct" in refusal.value.response["Error"]["Message"]
+
+
 def test_a_group_shows_what_it_was_made_with(world: World) -> None:
     world.group(size=(1, 1, 5), DefaultInstanceWarmup=0, DefaultCooldown=120, HealthCheckGracePeriod=30)
     shown = world.show()
@@ -149,6 +157,13 @@ def test_activities_are_newest_first_in_pages_and_by_status(world: World) -> Non
     assert [one["StartTime"].timestamp() - START for one in running] == [400.0]
     with pytest.raises(ClientError, match="ValidationError"):
         world.activities("nobody")
+
+
+@pytest.mark.parametrize("values", [[], ["yesterday"]])
+def test_a_time_filter_without_a_time_is_refused(world: World, values: list[str]) -> None:
+    world.group()
+    with pytest.raises(ClientError, match="Filter StartTimeLowerBound needs one time"):
+        world.activities(Filters=[{"Name": "StartTimeLowerBound", "Values": values}])
 
 
 def test_machine_sizes_and_prices_are_known(world: World) -> None:

@@ -30,6 +30,47 @@ def test_a_quota_that_nobody_set_is_not_there(world: World) -> None:
         world.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode="L-0")
 
 
+def test_the_quotas_of_a_service_are_listed_in_pages(world: World) -> None:
+    quotas = world.client("service-quotas")
+    for code in ("L-B", "L-A", "L-C"):
+        world.control.set_quota(code, 8.0)
+    first = quotas.list_service_quotas(ServiceCode="ec2", MaxResults=2)
+    second = quotas.list_service_quotas(ServiceCode="ec2", MaxResults=2, NextToken=first["NextToken"])
+    assert [one["QuotaCode"] for one in first["Quotas"] + second["Quotas"]] == ["L-A", "L-B", "L-C"]
+    assert {one["Value"] for one in first["Quotas"]} == {8.0}
+    assert "NextToken" not in second
+    assert quotas.list_service_quotas(ServiceCode="ec2", QuotaCode="L-C")["Quotas"][0]["QuotaCode"] == "L-C"
+    assert quotas.list_service_quotas(ServiceCode="vpc")["Quotas"] == []
+    with pytest.raises(ClientError, match="InvalidPaginationTokenException"):
+        quotas.list_service_quotas(ServiceCode="ec2", NextToken="none of ours")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "found"),
+    [
+        ("state", ["active"], ["m5a.large"]),
+        ("state", ["cancelled"], ["m5a.xlarge"]),
+        ("instance-type", ["m5a.*"], ["m5a.xlarge", "m5a.large"]),
+        ("instance-type", ["m5a.large", "m5a.xlarge"], ["m5a.xlarge", "m5a.large"]),
+        ("availability-zone", ["us-east-1a"], []),
+        ("instance-platform", ["Linux/UNIX"], ["m5a.xlarge", "m5a.large"]),
+    ],
+)
+def test_reservations_are_found_by_filters(world: World, name: str, values: list[str], found: list[str]) -> None:
+    machines, over = world.client("ec2"), reserve(world)
+    reserve(world, "m5a.large")
+    machines.cancel_capacity_reservation(CapacityReservationId=over)
+    answer = machines.describe_capacity_reservations(Filters=[{"Name": name, "Values": values}])
+    assert [one["InstanceType"] for one in answer["CapacityReservations"]] == found
+
+
+def test_filters_and_sizes_that_ec2_does_not_know_are_refused(world: World) -> None:
+    with pytest.raises(ClientError, match="The filter 'colour' is invalid"):
+        world.client("ec2").describe_capacity_reservations(Filters=[{"Name": "colour", "Values": ["red"]}])
+    with pytest.raises(ClientError, match="InvalidParameterValue"):
+        reserve(world, count=-1)
+
+
 def test_a_reservation_is_described_until_it_is_cancelled(world: World) -> None:
     machines, reservation_id = world.client("ec2"), reserve(world)
     wanted = {"CapacityReservationIds": [reservation_id]}

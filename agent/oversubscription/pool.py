@@ -57,7 +57,11 @@ class PoolView:
 
 
 class Pool:
-    """A pool; every method raises LedgerUnavailable when the ledger cannot be used: then nothing was decided."""
+    """A pool; every method raises LedgerUnavailable when the ledger cannot be used: then nothing was decided.
+
+    Any thread may call `request`, `view` and `rearm`. Under `lock` stand `promised`, which they change in place, and
+    every change of `memory`, on disk too. `vms`, `profiles` and `hour` are replaced whole by the loop's thread.
+    """
 
     def __init__(
         self,
@@ -193,12 +197,12 @@ class Pool:
         changed = self._read_inventory()
         passed = self._clock.monotonic()
         over_s = self.rules.start_within_s
-        expired = [vm for vm, (_, at) in self.promised.items() if vm in self.vms or passed - at >= over_s]
+        with self._lock:
+            expired = [vm for vm, (_, at) in self.promised.items() if vm in self.vms or passed - at >= over_s]
+            for vm in expired:
+                del self.promised[vm]
         if not (changed or expired or self.loads is None):
             return False
-        with self._lock:
-            for vm in expired:
-                self.promised.pop(vm, None)
         self.rebuild()
         return True
 

@@ -75,7 +75,9 @@ class PoolTurns:
             self._decide(hour, now, epoch, events, paused=paused)
             events = []
         if events and not due:
-            pool.store.write_memory(pool.rules.name, pool.memory, events, epoch=epoch)
+            # A re-arm between reading the memory and writing it would be undone.
+            with pool.lock:
+                pool.store.write_memory(pool.rules.name, pool.memory, events, epoch=epoch)
             self._recorded += events
 
     def _due(self, last: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, insp
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from agent.ledger import migrations, postgresql
+from agent.ledger import export, migrations, postgresql
 from agent.ledger.schema import REVISIONS
 from domain.errors import BadInput, LedgerError, LedgerUnavailable
 
@@ -139,17 +139,20 @@ class Database:
         with self.read() as connection:
             return _revision(connection) or ""
 
-    def downgrade(self, revision: str) -> None:
+    def downgrade(self, revision: str, lose: Collection[str], export_to: Path | None) -> Path | None:
         """Bring the schema back to an older revision; this object must not be used afterwards.
 
-        BadInput when there is no such revision.
+        Returns the file that holds what that revision has no place for, None when nothing is lost. BadInput when there
+        is no such revision, or state is lost that `lose` does not name.
         """
         if revision not in REVISIONS:
             raise BadInput("schema", revision, f"give one of {', '.join(REVISIONS)}")
         with self.write() as connection:
             if not self.sqlite:
                 postgresql.allow_time(connection, postgresql.MIGRATION_TIMEOUT_S)
+            exported = export.export_lost(connection, _revision(connection) or "", revision, lose, export_to)
             migrations.downgrade(connection, revision)
+        return exported
 
     def pragma(self, words: str) -> list[tuple[Any, ...]]:
         """Run one of SQLite's maintenance pragmas to its end, outside transactions; LedgerUnavailable as `write`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from agent.decide import Decided, DecisionInputs
-from agent.ledger import journal, lease, operators, read, retention, state
+from agent.ledger import export, journal, lease, operators, read, retention, state
 from agent.ledger.admission import AdmissionStore
 from agent.ledger.database import Clash, Database
 from agent.ledger.gate import GateStore
@@ -321,19 +322,35 @@ class Ledger:
         """Return the revision of the ledger's schema."""
         return self._database.schema()
 
-    def downgrade(self, revision: str) -> None:
-        """Bring the schema back to that of an older version and close the ledger; what it holds stays.
+    def downgrade(self, revision: str, *, lose: Collection[str] = (), export_to: Path | None = None) -> Path | None:
+        """Bring the schema back to that of an older version and close the ledger.
 
-        No agent may be running: LedgerUnavailable when one uses the file's directory or holds the lease. BadInput when
-        there is no such revision.
+        Journal, decisions, open intents and controls stay. What the older schema has no place for is written to
+        `export_to` before it is dropped, and only where `lose` names it ("admission", "oversubscription"); returns the
+        file, None when nothing was lost. No agent may be running: LedgerUnavailable when one uses the file's directory
+        or holds the lease. BadInput when there is no such revision, or state would be lost that is not named.
         """
+        with self._without_agent():
+            exported = self._database.downgrade(revision, lose, export_to)
+            self.close()
+            return exported
+
+    def take_in(self, path: Path) -> int:
+        """Put back the rows that a downgrade exported and return how many; no agent may be running, as there.
+
+        BadInput when the file is no export, or the ledger holds state of the same kind already.
+        """
+        with self._without_agent(), self._database.write() as connection:
+            return export.import_rows(connection, path)
+
+    @contextlib.contextmanager
+    def _without_agent(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             if self._database.path is not None:
                 stack.enter_context(lock_directory(self._database.path.parent))
             elif (holder := self._lease_holder()) is not None:
                 raise LedgerUnavailable(f"ledger {self.place} is led by {holder.owner}: stop the agents first")
-            self._database.downgrade(revision)
-            self.close()
+            yield
 
     def _lease_holder(self) -> Held | None:
         with self._database.write() as connection:

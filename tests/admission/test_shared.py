@@ -86,7 +86,7 @@ def test_the_schema_can_be_taken_back_and_comes_again_empty(path: Path, clock: V
     url = f"sqlite:///{path}"
     with Ledger.open(url) as ledger:
         AdmissionService(rules(), ledger.admission, clock).observe(event("a", "started", 4, START))
-        ledger.downgrade("0002")
+        ledger.downgrade("0002", lose=["admission"], export_to=path.with_name("lost.jsonl"))
     with Ledger.open(url) as ledger:
         service = AdmissionService(rules(), ledger.admission, clock)
         assert service.deployments() == ()

@@ -100,6 +100,7 @@ class Reason(StrEnum):
     GROUP_SUPPORTED = "group_supported"
     STARTED = "started"
     STOPPED = "stopped"
+    SETTINGS_RECORDED = "settings_recorded"
     SETTINGS_CHANGED = "settings_changed"
     MODEL_READY = "model_ready"
     MODEL_REFUSED = "model_refused"

@@ -24,6 +24,9 @@ from simulator.workloads.synthetic import train_text
 ENV_ID = "Trimtab/Autoscaling-v0"
 OBS_7, OBS_V2 = "obs-7", "obs-v2"
 ACT_7, ACT_MULTI = "act-7", "act-multi"
+BAR_WIDTH, BAR_HEIGHT, BAR_GAP = 320, 24, 8
+PAPER, TRACK = (255, 255, 255), (228, 232, 236)
+READY, BOOTING, DRAINING, WAITING = (18, 112, 140), (140, 196, 214), (154, 167, 180), (196, 79, 47)
 
 
 def observation_space(config: SimulationConfig, observation: str) -> spaces.Space[Any]:
@@ -46,6 +49,8 @@ def action_space(config: SimulationConfig, actions: str) -> spaces.Space[Any]:
 class AutoscalingEnv(gymnasium.Env[Observation, Any]):
     """One episode at a time over one of the traces (autoscaler specification §15.1).
 
+    Rendered as a line of text (`ansi`) or a picture of bars (`rgb_array`, as `make_vec_env` of stable-baselines3 asks).
+
     Actions are those of `act-7`, an index, or of `act-multi`, one index into MULTI_CHANGES per VM type. The reward is
     minus the step's rent and waiting penalty in dollars. An episode ends when every job has finished, and is truncated
     at the configuration's max_steps; a step after that raises EpisodeOver. `reset(seed=n)` plays boot times of seed n,
@@ -57,7 +62,7 @@ class AutoscalingEnv(gymnasium.Env[Observation, Any]):
     act-multi: VMs added or removed per type); mask (what would have an effect now, shape (1 + 2 N,) or (N, 7)).
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (so declared by Gymnasium)
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 (so declared by Gymnasium)
 
     def __init__(
         self,
@@ -74,7 +79,7 @@ class AutoscalingEnv(gymnasium.Env[Observation, Any]):
         if not self.traces:
             raise BadInput("traces", (), "give at least one trace")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise BadInput("render_mode", render_mode, "choose ansi, or none")
+            raise BadInput("render_mode", render_mode, "choose ansi, rgb_array, or none")
         self.render_mode = render_mode
         self.observation_space = observation_space(self.config, observation)
         self.action_space = action_space(self.config, actions)
@@ -109,9 +114,12 @@ class AutoscalingEnv(gymnasium.Env[Observation, Any]):
         """Return which actions would have an effect now, flat: (1 + 2 N,) or (7 N,) with the first type first."""
         return self._episode.mask()
 
-    def render(self) -> str | None:
-        """Return the moment as a line of text where the render mode is `ansi`."""
-        return None if self.render_mode is None else moment_text(self.config, self._episode.info())
+    def render(self) -> str | NDArray[np.uint8] | None:
+        """Return the moment: a line of text for `ansi`, a picture (rows, columns, 3) for `rgb_array`, else None."""
+        if self.render_mode is None:
+            return None
+        info = self._episode.info()
+        return moment_text(self.config, info) if self.render_mode == "ansi" else moment_picture(self.config, info)
 
 
 def moment_text(config: SimulationConfig, info: Info) -> str:
@@ -127,6 +135,31 @@ def moment_text(config: SimulationConfig, info: Info) -> str:
     return (
         f"step {info['step']:>4}  {time}  {fleet}  cores {info['cores_busy']}/{info['cores_ready']} busy  jobs {jobs}"
     )
+
+
+def moment_picture(config: SimulationConfig, info: Info) -> NDArray[np.uint8]:
+    """Return the state that an info tells of as bars, (rows, BAR_WIDTH, 3) uint8: one per VM type, the jobs below.
+
+    A type's bar: ready VMs, then booting, then draining ones, of its maximum. The jobs' bar: those that run, then those
+    that wait, of all that are there.
+    """
+    bars = [
+        [(ready / most, READY), (booting / most, BOOTING), (draining / most, DRAINING)]
+        for most, ready, booting, draining in zip(
+            (max(1, limit) for limit in config.limits), info["ready"], info["booting"], info["draining"], strict=True
+        )
+    ]
+    jobs = max(1, info["waiting"] + info["executing"])
+    bars.append([(info["executing"] / jobs, READY), (info["waiting"] / jobs, WAITING)])
+    picture = np.full(((BAR_HEIGHT + BAR_GAP) * len(bars) + BAR_GAP, BAR_WIDTH, 3), PAPER, np.uint8)
+    for number, bar in enumerate(bars):
+        top = BAR_GAP + number * (BAR_HEIGHT + BAR_GAP)
+        picture[top : top + BAR_HEIGHT] = TRACK
+        left = 0.0
+        for share, colour in bar:
+            begin, left = round(left * BAR_WIDTH), left + share
+            picture[top : top + BAR_HEIGHT, begin : round(left * BAR_WIDTH)] = colour
+    return picture
 
 
 gymnasium.register(

@@ -41,9 +41,9 @@ def add(connection: Connection, rows: Sequence[_Values]) -> None:
         connection.execute(insert(journal), list(rows))
 
 
-def add_settings(connection: Connection, at: float, body: bytes) -> None:
-    """Append the settings in force from `at` on."""
-    add(connection, [_row(Kind.SETTINGS, at, state.AGENT, "", Reason.SETTINGS_CHANGED, body)])
+def add_settings(connection: Connection, at: float, body: bytes, reason: Reason) -> None:
+    """Append the settings in force from `at` on; the reason says whether they are the first or differ from the last."""
+    add(connection, [_row(Kind.SETTINGS, at, state.AGENT, "", reason, body)])
 
 
 class Batch:

@@ -18,7 +18,7 @@ from agent.ledger.lock import lock_directory
 from agent.ledger.oversubscription import OversubscriptionStore
 from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry, Kind
 from agent.state import Controls, LoopState, Pause, PauseScope, Pin
-from domain.decisions import Decision, Event, Intent, Outcome
+from domain.decisions import Decision, Event, Intent, Outcome, Reason
 from domain.errors import IntentConflict, LedgerUnavailable
 
 BUSY_TIMEOUT_S: Final = 5.0
@@ -146,11 +146,13 @@ class Ledger:
             return journal.last_outcome(connection, intent_id)
 
     def record_settings(self, at: float, body: Mapping[str, Any]) -> None:
-        """Write the settings in force, unless they are the last ones written."""
+        """Write the settings in force, unless they are the last ones written; the first ones change nothing."""
         with self._database.write() as connection:
-            changed = state.settings_body(connection, body)
-            if changed is not None:
-                journal.add_settings(connection, at, changed)
+            first = state.get(connection, state.AGENT, state.SETTINGS) is None
+            written = state.settings_body(connection, body)
+            if written is not None:
+                reason = Reason.SETTINGS_RECORDED if first else Reason.SETTINGS_CHANGED
+                journal.add_settings(connection, at, written, reason)
 
     # Operators, from any process
 

@@ -57,7 +57,9 @@ def item_of(row: JournalRow) -> DecisionItem | EventItem | None:
     if row.kind == Kind.EVENT and row.reason not in ROUTINE:
         return EventItem(row.seq, row.fleet, row.at, row.reason, str(row.body.get("detail", "")))
     if row.kind == Kind.SETTINGS:
-        return EventItem(row.seq, row.fleet, row.at, row.reason, "the agent runs with other settings than before")
+        first = row.reason == Reason.SETTINGS_RECORDED
+        detail = "the first settings on this ledger" if first else "the agent runs with other settings than before"
+        return EventItem(row.seq, row.fleet, row.at, row.reason, detail)
     return None
 
 

@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PACKAGED = ("internal_like", "azure_like")
+EXPLICIT = "packaged"
+"""`packaged:NAME` is the packaged scenario, whatever folders there are."""
 STARTS = ("cold", "warm")
 _DATA = Path(__file__).parent / "data"
 
@@ -79,6 +81,11 @@ class Scenario:
     _kept: dict[str, Week] = field(default_factory=dict, repr=False)
 
     @property
+    def packaged(self) -> bool:
+        """Whether it came with the program: reference figures are for these, not for others of the same name."""
+        return self.folder == _DATA
+
+    @property
     def threshold(self) -> float:
         """Cores in use from which a machine is hot."""
         return self.beta * self.machine_cores
@@ -127,10 +134,19 @@ def week_of(
 
 
 def scenario_of(text: str) -> Scenario:
-    """Return a packaged scenario by name, or the one in a folder (or .json file) of yours; raises BadInput."""
+    """Return a packaged scenario by name, or the one in a folder (or .json file) of yours; raises BadInput.
+
+    A name that is both, a packaged scenario's and that of a folder here with a scenario in it, is refused: neither may
+    stand for the other unseen. `./NAME` is the folder, `packaged:NAME` the packaged one.
+    """
+    path, (prefix, _, packaged) = Path(text), text.partition(":")
+    if prefix == EXPLICIT and packaged in PACKAGED:
+        return _packaged(packaged)
     if text in PACKAGED:
+        if any(path.glob("*_profile.csv")):
+            remedy = f"a packaged scenario and a folder here bear this name: give ./{text} or {EXPLICIT}:{text}"
+            raise BadInput("scenario", text, remedy)
         return _packaged(text)
-    path = Path(text)
     if path.is_dir():
         found = sorted(path.glob("*.json"))
         if len(found) != 1:

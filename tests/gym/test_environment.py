@@ -1,5 +1,7 @@
 """The Gymnasium environment keeps to Gymnasium's rules and plays the very episodes of the simulator."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -32,6 +34,19 @@ def test_gymnasiums_own_wrappers_take_it() -> None:
     env.reset(seed=0)
     while not env.step(env.action_space.sample())[2]:
         assert str(env.render()).startswith("step ")
+    env.close()
+
+
+def test_it_is_made_and_shown_as_a_picture_as_stable_baselines3_asks() -> None:
+    env = gymnasium.make(f"simulator.gym:{ENV_ID}", render_mode="rgb_array")
+    env.reset(seed=0)
+    before: Any = env.render()
+    assert (before.shape, before.dtype) == ((136, 320, 3), np.uint8)
+    for _ in range(3):
+        env.step(1)
+    after: Any = env.render()
+    assert after.shape == before.shape
+    assert (after != before).any()
     env.close()
 
 

@@ -172,8 +172,8 @@ def test_settings_are_written_when_they_change(ledger: Ledger) -> None:
     ledger.record_settings(START + 1, {"fleets": {"web": 1}, "mode": "act"})
     ledger.record_settings(START + 2, {"mode": "observe", "fleets": {"web": 1}})
     entries = ledger.journal()
-    assert [(e.kind, e.at, e.body["mode"]) for e in entries] == [
-        (Kind.SETTINGS, START, "act"),
-        (Kind.SETTINGS, START + 2, "observe"),
+    assert [(e.kind, e.at, e.body["mode"], e.reason) for e in entries] == [
+        (Kind.SETTINGS, START, "act", Reason.SETTINGS_RECORDED),
+        (Kind.SETTINGS, START + 2, "observe", Reason.SETTINGS_CHANGED),
     ]
     assert ledger.fleets() == ()

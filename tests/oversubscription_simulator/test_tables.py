@@ -37,6 +37,22 @@ def test_a_folder_of_ones_own_is_read_plain_or_compressed(tmp_path: Path) -> Non
     assert scenario.week("s7").ids.tolist() == [1]
 
 
+def test_a_folder_that_bears_a_packaged_name_is_never_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "internal_like").mkdir()
+    write_folder(tmp_path / "internal_like", [GOOD])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r"give \./internal_like or packaged:internal_like"):
+        scenario_of("internal_like")
+    mine, packaged = scenario_of("./internal_like"), scenario_of("packaged:internal_like")
+    assert (mine.subscribers, mine.packaged) == (2, False)
+    assert (packaged.subscribers, packaged.packaged) == (12, True)
+    (tmp_path / "azure_like").mkdir()
+    (tmp_path / "azure_like" / "summary.json").write_text("{}")
+    assert scenario_of("azure_like").packaged
+
+
 @pytest.mark.parametrize(
     ("row", "column"),
     [

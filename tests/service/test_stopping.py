@@ -90,7 +90,7 @@ def test_a_stop_between_turns_takes_a_moment_and_is_recorded(make_daemon: Callab
         entries = ledger.journal()
     own = [(entry.kind, entry.reason) for entry in entries if not entry.fleet]
     assert own == [
-        (Kind.SETTINGS, Reason.SETTINGS_CHANGED),
+        (Kind.SETTINGS, Reason.SETTINGS_RECORDED),
         (Kind.EVENT, Reason.STARTED),
         (Kind.EVENT, Reason.STOPPED),
     ]

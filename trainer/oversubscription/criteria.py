@@ -47,7 +47,7 @@ class Check:
 
 def checks_of(done: Evaluation) -> list[Check]:
     """Return the checks of an evaluation, misses first; those of reference figures only for the packaged scenarios."""
-    known = (done.scenario, done.start) in GAINS
+    known = done.packaged and (done.scenario, done.start) in GAINS
     checks = [*_calibration(done), *_alphas(done)]
     if known:
         checks += [*_baselines(done), *_gain(done), *_unseen(done), *_shifted(done), *_persistent(done)]

@@ -55,6 +55,8 @@ class Evaluation:
     """Rates by hour on the own week, of some policies, for the pictures."""
     measured: list[Point] = field(default_factory=list)
     """Points on usage from files."""
+    packaged: bool = False
+    """Whether the scenario came with the program: only then are there reference figures for it."""
 
     def of(self, label: str, kind: str = OWN) -> list[Row]:
         """Return a policy's rows of one kind."""
@@ -128,7 +130,7 @@ def evaluate(
     }
     points = calibration_points(trials, [own, *fresh], [found[f"static {alpha:g}"] for alpha in ALPHAS])
     by_file = [point for path in measured for point in measured_points(trials, path)]
-    return Evaluation(scenario.name, start, rows, points, found, extent, schedules, by_file)
+    return Evaluation(scenario.name, start, rows, points, found, extent, schedules, by_file, packaged=scenario.packaged)
 
 
 def _static(trials: Trials, week: Week, alpha: float, rule: Rule) -> str:

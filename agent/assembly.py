@@ -23,11 +23,10 @@ from agent.door import Door
 from agent.inputs import collectors_of
 from agent.leader import Leadership, LeaseLeader, SoleLeader
 from agent.ledger import Ledger, lock_directory
-from agent.model_shelf import ModelShelf
+from agent.model_shelf import ModelShelf, named_policy, unfit_models
 from agent.oversubscription.pools import Pools, pools_of
 from agent.oversubscription.usage_book import PoolSink
 from agent.policies.fallback import Proposer, evaluate_within
-from agent.policies.ppo_lstm import LEARNED, MODEL
 from agent.ports import ManagedFleet, Ports, TickReport
 from agent.series import SeriesStore
 from agent.settings import Settings
@@ -51,6 +50,10 @@ log = structlog.get_logger(__name__)
 POLICY_DEADLINE_S = 1.0
 TURN_SHARE = 0.7
 """The share of the interval after which a turn begins no further call to AWS."""
+MODELS_PATIENCE_S = 20.0
+"""So long a start waits for the models that decide; what takes longer is taken up in a later minute."""
+TURN_PATIENCE_S = 0.5
+"""So long a turn waits for a model that it has not seen before; it goes on with the one before, or the rules."""
 LEDGER_PATIENCE_S = 60.0
 LEDGER_RETRY_S = 3.0
 NEEDED: Mapping[PolicyName, tuple[str, ...]] = {
@@ -154,7 +157,11 @@ def assembled(
         stack.callback(session.close)
         check_region(settings, session)
         store = SeriesStore(watched=[managed.fleet for managed in fleets])
-        models = ModelShelf(settings.models_directory)
+        models = ModelShelf(settings.models_directory, key=settings.promotion_key, patience_s=MODELS_PATIENCE_S)
+        unfit = unfit_models(settings, models)
+        if unfit:
+            raise ConfigurationError(unfit)
+        models.patience_s = TURN_PATIENCE_S
         ports = Ports(
             fleets=fleets,
             ledger=ledger,
@@ -273,12 +280,6 @@ def managed_fleets(settings: Settings) -> tuple[ManagedFleet, ...]:
         shadow = None if fleet.shadow_text is None else named_policy(settings, fleet.shadow_text)
         fleets.append(ManagedFleet(settings.fleet(name), limits, policy, shadow, aggregation, drift))
     return tuple(fleets)
-
-
-def named_policy(settings: Settings, text: str) -> str:
-    """Return the policy's name; a learned one is that of the model file in the settings, where one is set."""
-    path = settings.learned.model_file
-    return f"{MODEL}:{path}" if text == LEARNED and path is not None else text
 
 
 def aws_session(settings: Settings, clock: Clock, keys: AwsKeys | None, fence: Callable[[], None]) -> AwsSession:

@@ -14,6 +14,7 @@ from agent import assembly, chores
 from agent.alarms.start import start_alarms
 from agent.api.start import start_http
 from agent.assembly import Agent, AwsKeys
+from agent.background import left_behind
 from agent.finding import LOOK_EVERY_S, FleetFinder
 from agent.garbage import collect_between_turns, set_aside_what_stays
 from agent.model_start import ModelWatch
@@ -65,9 +66,10 @@ def run(
 ) -> bool:
     """Run the agent until `stop` is set, and end within about ten seconds then.
 
-    Return whether everything came to its end; False when a call that hangs was left behind, so that the caller must
-    end the process by force. Nothing is lost by that: what is open in the ledger is followed by the next start.
-    started: called when everything is up, before the first turn. hangups: what to call at SIGHUP is added to it.
+    Return whether everything came to its end; False when a call that hangs, or a model that is still being tried, was
+    left behind: the caller must end the process by force. Nothing is lost by that: what is open in the ledger is
+    followed by the next start. started: called when everything is up, before the first turn. hangups: what to call at
+    SIGHUP is added to it.
     Raises BadInput, ConfigurationError or LedgerError when the agent cannot start.
     """
     notifier = notifier or Notifier({})
@@ -140,8 +142,9 @@ def _end(agent: Agent, loop: Loop, schedule: Schedule, heart: Heart, notifier: N
     if ended:
         open_intents = _count_open(agent)
         loop.note(Reason.STOPPED, f"{open_intents} open intents are left to the next start")
-    log.info("stopped", everything_ended=ended)
-    return ended
+    hanging = left_behind()
+    log.info("stopped", everything_ended=ended and not hanging, left_behind=list(hanging))
+    return ended and not hanging
 
 
 def _count_open(agent: Agent) -> int:

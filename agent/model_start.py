@@ -51,9 +51,9 @@ class ModelWatch:
                 names.extend(self._of_fleet(managed, text, problems) for text in texts)
             if not names and self.ready is not None and self.fleets():
                 names.append(self._resolved(self.ready, self.fleets()[0], problems))
-            refusal = self.shelf.refusal
-            others = [text for text in problems if not refusal or refusal not in text]
-            sentence = "; ".join(dict.fromkeys(filter(None, [refusal, *others])))
+            refusals = self.shelf.refusals
+            others = [text for text in problems if not any(refusal in text for refusal in refusals)]
+            sentence = "; ".join(dict.fromkeys([*refusals, *others]))
             model = next(filter(None, (sha_of(name) for name in names)), "")
             standing = self.board.read()
             if standing.model != model:

@@ -8,9 +8,12 @@ where there is one. All are float32.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +21,16 @@ import onnxruntime
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from agent.files import read_file
 from agent.model_card import Golden, ModelCard, fault_of
 from domain.errors import BadInput
 
 __all__ = ["METADATA_KEY", "Golden", "Model", "ModelCard", "ModelRefused", "load_model"]
 
 LARGEST_MODEL_BYTES = 64 * 1024 * 1024
+LOAD_DEADLINE_S = 20.0
+"""ONNX Runtime takes some ten milliseconds for a model of ours; it runs parts of a graph already to simplify it."""
+GOLDEN_DEADLINE_S = 5.0
 METADATA_KEY = "trimtab"
 OBSERVATION, LOGITS, VALUE = "observation", "logits", "value"
 
@@ -42,11 +49,22 @@ class Model:
     card: ModelCard
     session: onnxruntime.InferenceSession
     outputs: tuple[str, ...]
+    _runs: list[onnxruntime.RunOptions] = field(default_factory=list, repr=False, compare=False)
 
     def run(self, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
         """Return the outputs by name for float32 inputs by name, each of shape (batch, size)."""
-        values = self.session.run(self.outputs, inputs)
+        options = _run_options()
+        self._runs.append(options)
+        try:
+            values = self.session.run(self.outputs, inputs, options)
+        finally:
+            self._runs.remove(options)
         return dict(zip(self.outputs, values, strict=True))
+
+    def give_up(self) -> None:
+        """End the runs under way, whose callers get an error: a graph may hold a loop that never ends."""
+        for options in tuple(self._runs):
+            options.terminate = True
 
     def out_of_range(self, observation: Floats) -> dict[int, str]:
         """Return the features outside the ranges seen in training: name and value by position."""
@@ -79,9 +97,15 @@ def open_model(path: Path) -> tuple[str, onnxruntime.InferenceSession, str]:
     name = hashlib.sha256(content).hexdigest()
     if path.stem != name:
         raise refused(path, f"its content has SHA-256 {name}: it is damaged or was renamed; copy it anew")
+    options = _options()
     try:
-        session = onnxruntime.InferenceSession(content, _options(), providers=["CPUExecutionProvider"])
+        with _within(LOAD_DEADLINE_S, lambda: options.set_load_cancellation_flag(True)) as late:
+            session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
+        if late.is_set():
+            raise refused(
+                path, f"ONNX Runtime took longer than {LOAD_DEADLINE_S:g} s to load it: export it anew"
+            ) from None
         raise refused(path, f"ONNX Runtime cannot load it ({first_line(error)}): export it anew") from None
     text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     if text is None:
@@ -96,12 +120,11 @@ def refused(path: Path, remedy: str) -> ModelRefused:
 
 def _read(path: Path) -> bytes:
     try:
-        size = path.stat().st_size
-        if size > LARGEST_MODEL_BYTES:
-            raise refused(path, f"it has {size} bytes, more than {LARGEST_MODEL_BYTES}: name a model of this program")
-        return path.read_bytes()
+        return read_file(path, LARGEST_MODEL_BYTES)
     except OSError as error:
-        raise refused(path, f"{error.strerror}: name a file that can be read") from None
+        wrong_kind = error.errno in (errno.EFBIG, errno.EINVAL)
+        remedy = "name a model of this program" if wrong_kind else "name a file that can be read"
+        raise refused(path, f"{error.strerror}: {remedy}") from None
 
 
 def _options() -> onnxruntime.SessionOptions:
@@ -110,6 +133,46 @@ def _options() -> onnxruntime.SessionOptions:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
     return options
+
+
+def _run_options() -> onnxruntime.RunOptions:
+    options = onnxruntime.RunOptions()
+    # What goes wrong is raised; ONNX Runtime would write it to standard error as well, past our log.
+    options.log_severity_level = 4
+    return options
+
+
+@contextlib.contextmanager
+def _within(deadline_s: float, give_up: Callable[[], object]) -> Iterator[threading.Event]:
+    """Call `give_up` from another thread once the block has lasted `deadline_s`; the event says whether that was so."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        give_up()
+
+    timer = threading.Timer(deadline_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+
+
+def run_within(
+    session: onnxruntime.InferenceSession, outputs: Sequence[str], inputs: Mapping[str, Floats], deadline_s: float
+) -> Sequence[Floats]:
+    """Return the outputs of one run of a graph; TimeoutError when it lasts longer than `deadline_s` seconds."""
+    options = _run_options()
+    try:
+        with _within(deadline_s, lambda: setattr(options, "terminate", True)) as late:
+            values: Sequence[Floats] = session.run(outputs, inputs, options)
+    except Exception as error:
+        if late.is_set():
+            raise TimeoutError(f"no answer within {deadline_s:g} s") from None
+        raise error from None
+    return values
 
 
 def _card(path: Path, text: str) -> ModelCard:
@@ -145,9 +208,10 @@ def _try_golden(path: Path, model: Model) -> None:
     golden = model.card.golden
     inputs = {name: np.array(values, dtype=np.float32) for name, values in golden.inputs.items()}
     try:
-        outputs = model.run(inputs)
+        values = run_within(model.session, model.outputs, inputs, GOLDEN_DEADLINE_S)
     except Exception as error:
         raise refused(path, f"it fails on its golden inputs ({first_line(error)}): export it anew") from None
+    outputs = dict(zip(model.outputs, values, strict=True))
     if LOGITS not in golden.outputs:
         raise refused(path, "its golden outputs have no logits to compare: export it anew")
     for name, wanted in golden.outputs.items():

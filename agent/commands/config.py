@@ -30,6 +30,14 @@ def check(as_json: JsonOption = False) -> None:
 
     try:
         loaded = read_settings(os.environ)
+        if any(fleet.needs_model for fleet in loaded.settings.fleets.values()):
+            # The shelf of models takes time to load: only who has a learned policy pays for it.
+            from agent.model_shelf import ModelShelf, unfit_models
+
+            settings = loaded.settings
+            unfit = unfit_models(settings, ModelShelf(settings.models_directory, key=settings.promotion_key))
+            if unfit:
+                raise ConfigurationError(unfit)
     except ConfigurationError as error:
         if as_json:
             mistakes = [{"name": m.name, "value": m.value, "remedy": m.remedy} for m in error.mistakes]

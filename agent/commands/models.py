@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,7 @@ def models(
     status 2 when it would be refused.
     """
     from agent.model_shelf import ModelShelf
+    from agent.settings.location import promotion_key_location
 
     if file is not None:
         from agent.models import load_model
@@ -40,14 +42,16 @@ def models(
         print_json(found) if as_json else _show([found])
         return
     place = models_directory(directory)
-    shelf = ModelShelf(place)
+    shelf = ModelShelf(place, key=promotion_key_location(os.environ))
     shelf.look()
     rows = _listed(place, shelf)
     if as_json:
         print_json({"directory": str(place), "refusal": shelf.refusal or None, "models": rows})
         return
     _show(rows)
-    typer.echo(f"models directory {place}; champion: {shelf.champion.name[:DIGITS] if shelf.champion else 'none'}")
+    every = shelf.champion.name[:DIGITS] if shelf.champion else "none"
+    own = [f"; of {fleet}: {model.name[:DIGITS]}" for fleet, model in sorted(shelf.champions.items()) if fleet]
+    typer.echo(f"models directory {place}; champion: {every}{''.join(own)}")
     if shelf.refusal:
         typer.echo(f"refused: {shelf.refusal}", err=True)
 
@@ -55,10 +59,16 @@ def models(
 def _listed(place: Path, shelf: ModelShelf) -> list[dict[str, Any]]:
     from agent.shipped.index import shipped_models
 
-    champion = shelf.champion.name if shelf.champion is not None else ""
-    files = [(path, "champion" if path.stem == champion else "") for path in sorted(place.glob("*.onnx"))]
+    files = [(path, _role(path.stem, shelf)) for path in sorted(place.glob("*.onnx"))]
     files += [(model.path, f"comes along: {model.name}, {model.trained_for}") for model in shipped_models()]
     return [_tried(path, role) for path, role in files]
+
+
+def _role(sha: str, shelf: ModelShelf) -> str:
+    """Return which fleets the model is the champion of, "" for none."""
+    fleets = [fleet for fleet, model in sorted(shelf.champions.items()) if model.name == sha]
+    own = [f"champion of {fleet}" for fleet in fleets if fleet]
+    return ", ".join([*(["champion"] if "" in fleets else []), *own])
 
 
 def _tried(path: Path, role: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,11 +50,12 @@ def replay(
     from agent.model_shelf import ModelShelf
     from agent.policies.ppo_lstm import names_model
     from agent.policies.registry import policy_from_name
+    from agent.settings.location import promotion_key_location
 
     now = time.time()
     if policy is not None and not names_model(policy):
         policy = policy_from_name(policy).name
-    shelf = ModelShelf(models_directory(models))
+    shelf = ModelShelf(models_directory(models), key=promotion_key_location(os.environ))
     with open_ledger(ledger) as book:
         name = one_fleet(fleet, book.fleets())
         records = book.inputs(

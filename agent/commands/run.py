@@ -74,8 +74,9 @@ def watch_signals(stop: threading.Event, hangups: Sequence[Callable[[], None]] |
             if number in STOPPING:
                 return number
             if number == signal.SIGHUP and hangups is not None:
+                # In a thread of its own: what it reads may hang, and the next signal may say to stop.
                 for called in hangups:
-                    called()
+                    threading.Thread(target=called, name="hangup", daemon=True).start()
 
     def wait() -> None:
         # Held by this thread: a collected socket would be closed, and the signals lost.

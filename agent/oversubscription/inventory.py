@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from agent.files import read_file
 from agent.oversubscription.records import RateRequest, Vm
 from agent.oversubscription.rules import PoolRules
 from domain.errors import BadInput
@@ -23,13 +24,10 @@ _NAME = re.compile(r"[A-Za-z0-9_:@/+-]{1,128}")
 def read_inventory(path: Path, rules: PoolRules) -> dict[str, Vm]:
     """Return the VMs that a file lists, by their name; BadInput names row and field, or why it cannot be read."""
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
-        text = content.decode("utf-8-sig")
+        # What lists the VMs may well replace the file by pointing a link to the next one.
+        text = read_file(path, LARGEST_BYTES, follow_links=True).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput("inventory_file", str(path), f"give a CSV file that can be read: {error}") from None
-    if len(content) > LARGEST_BYTES:
-        raise BadInput("inventory_file", str(path), f"keep it below {LARGEST_BYTES} bytes")
     return parse_inventory(text, rules)
 
 

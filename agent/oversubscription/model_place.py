@@ -7,7 +7,9 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-from agent.model_shelf import CHAMPION, Champion, read_champion
+from agent.champions import CHAMPION, Champion, read_champion
+from agent.files import read_file
+from agent.models import LARGEST_MODEL_BYTES
 from agent.oversubscription.rate_model import RateModel, load_rate_model
 from agent.oversubscription.rules import PoolRules
 from domain.errors import BadInput
@@ -31,7 +33,7 @@ def put_in_use(directory: Path, file: Path, rules: PoolRules, at: str) -> RateMo
     name = f"{model.name}.onnx"
     if before is not None and before.model == name:
         raise BadInput("FILE", str(file), "it is in use already")
-    _replace(directory / name, file.read_bytes())
+    _replace(directory / name, read_file(file, LARGEST_MODEL_BYTES))
     _point(directory, Champion(model=name, previous=before.model if before else None, at=at))
     return model
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from agent.background import Background
 from agent.ledger.oversubscription import AlreadyDecided, OversubscriptionStore
 from agent.oversubscription.answering import answer, check_same, counted, vm_of
 from agent.oversubscription.inventory import check_request, read_inventory
@@ -29,9 +30,15 @@ from domain.errors import BadInput, LedgerUnavailable
 
 log = structlog.get_logger(__name__)
 
+Signature = tuple[int, int]
+Inventory = tuple[float, Signature, dict[str, Vm] | BadInput | None]
+"""When it was written, what it is known by, and its VMs: why they are not taken, or None for an unchanged file."""
+
 AGENT: Final = ""
 """The fleet under which what happens to pools stands in the journal."""
 TRIES: Final = 5
+INVENTORY_PATIENCE_S: Final = 5.0
+"""So long a turn waits for the inventory; what takes longer is taken in a later turn."""
 LEADS_FOR_S: Final = 900.0
 """A pool whose turn was so long ago is no longer decided by this process."""
 
@@ -76,7 +83,9 @@ class Pool:
         self.book = book or UsageBook()
         self._clock = clock
         self._inventory_file = inventory_file
-        self._read: tuple[int, int] | None = None
+        self._read: Signature | None = None
+        self._reading: Background[Inventory] | None = None
+        self._refusal = ""
         self._lock = threading.RLock()
         self._number: int | None = None
         self.memory = PoolMemory()
@@ -210,23 +219,29 @@ class Pool:
         path = self._inventory_file
         if path is None:
             return False
+        reading = self._reading
+        if reading is None:
+            before, rules = self._read, self.rules
+            # In a thread of its own: a disk that hangs must not stop the loop.
+            reading = self._reading = Background(f"inventory of {rules.name}", lambda: _listed(path, before, rules))
+        if not reading.over(INVENTORY_PATIENCE_S):
+            self.problem = (
+                f"the inventory {path} is still being read, for {reading.age_s:.0f} s now: look after its disk"
+            )
+            return False
+        self._reading = None
         try:
-            status = path.stat()
+            self.inventory_at, self._read, listed = reading.answer()
         except OSError as error:
             self.problem = f"the inventory {path} cannot be read: {error.strerror or error}"
             return False
-        self.inventory_at = status.st_mtime
-        if self._read == (status.st_mtime_ns, status.st_size):
-            return False
-        self._read = (status.st_mtime_ns, status.st_size)
-        try:
-            self.vms = read_inventory(path, self.rules)
-        except BadInput as error:
+        if isinstance(listed, BadInput):
             # What was read before still stands: a file that is being written is not an empty pool.
-            self.problem = f"the inventory {path} is not taken, the one before stands: {error}"
-            return False
-        self.problem = ""
-        return True
+            self._refusal = f"the inventory {path} is not taken, the one before stands: {listed}"
+        elif listed is not None:
+            self.vms, self._refusal = listed, ""
+        self.problem = self._refusal
+        return isinstance(listed, dict)
 
     def rebuild(self, memory: PoolMemory | None = None) -> None:
         """Compute profiles and loads from memory, inventory and promises; long work is done outside the lock."""
@@ -302,3 +317,15 @@ class Pool:
             self.memory = memory
             log.info("rates_rearmed", pool=self.rules.name, by=by, reason=reason)
         return self.view()
+
+
+def _listed(path: Path, before: Signature | None, rules: PoolRules) -> Inventory:
+    """Return when the inventory was written, what it is known by, and the VMs in it: None when it has not changed."""
+    status = path.stat()
+    known_by = (status.st_mtime_ns, status.st_size)
+    if known_by == before:
+        return status.st_mtime, known_by, None
+    try:
+        return status.st_mtime, known_by, read_inventory(path, rules)
+    except BadInput as error:
+        return status.st_mtime, known_by, error

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from agent.models import first_line, open_model, refused
+from agent.models import GOLDEN_DEADLINE_S, first_line, open_model, refused, run_within
 from agent.oversubscription.rules import PoolRules, SubscriberRules
 from agent.oversubscription.sight import Sight, observation_of
 from domain.errors import BadInput
@@ -67,7 +67,13 @@ class RateModel:
     def rates(self, sight: Sight) -> Mapping[str, float]:
         """Return each subscriber's rate; BadInput when the model answers with what is no number."""
         cluster, local = observation_of(sight, self.order, extended=self.card.observation == EXTENDED)
-        q = answered(self.session, cluster, local)
+        try:
+            q = answered(self.session, cluster, local)
+        except Exception as error:
+            # Whatever ONNX Runtime raises: the pool's turn goes on without the model.
+            raise BadInput(
+                "model", self.name[:12], f"it fails ({first_line(error)}): go back to the one before"
+            ) from None
         if not np.isfinite(q).all():
             raise BadInput("model", self.name[:12], "it answers with what is no number: go back to the one before")
         return dict(zip(self.order, (self.card.actions[k] for k in q[0].argmax(axis=1).tolist()), strict=True))
@@ -107,10 +113,9 @@ def places_of(subscribers: Mapping[str, SubscriberRules]) -> tuple[str, ...]:
 
 
 def answered(session: onnxruntime.InferenceSession, cluster: Rows, local: Rows) -> Rows:
-    """Return q for rows of what is seen."""
-    (q,) = session.run(["q"], {"cluster": cluster, "local": local})
-    found: Rows = q
-    return found
+    """Return q for rows of what is seen; TimeoutError when the graph does not end."""
+    (q,) = run_within(session, ["q"], {"cluster": cluster, "local": local}, GOLDEN_DEADLINE_S)
+    return q
 
 
 def _try_golden(path: Path, card: RateCard, session: onnxruntime.InferenceSession) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from agent.files import read_file
 from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.rules import PoolRules
 from agent.oversubscription.sight import Sight
@@ -100,11 +101,11 @@ def read_rates(path: Path) -> HeldRates:
     `kind`, `subscribers` and `rates` in the same order, or `rates` by name; `guard` and `multiplier` may be missing.
     """
     try:
-        content = path.read_bytes()
+        content = read_file(path, LARGEST_BYTES)
         held: Any = json.loads(content)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput("rates file", str(path), f"give a JSON file of rates that can be read: {error}") from None
-    if len(content) > LARGEST_BYTES or not isinstance(held, dict) or held.get("kind") != KIND:
+    if not isinstance(held, dict) or held.get("kind") != KIND:
         raise BadInput("rates file", str(path), f'give a JSON object whose "kind" is "{KIND}"')
     given = held.get("rates")
     names = held.get("subscribers")

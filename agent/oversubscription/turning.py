@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from agent.background import Background
 from agent.ledger.oversubscription import AlreadyDecided
 from agent.oversubscription.deciding import Decided, Wanted, decide_hour, hot_hours
 from agent.oversubscription.hours import Folded, HotMachine, fold, hour_of_day
@@ -16,19 +17,23 @@ from agent.oversubscription.learning import Profiles, profiles_of
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.pool import AGENT, Pool
-from agent.oversubscription.rate_policies import policy_of
+from agent.oversubscription.rate_policies import RatePolicy, policy_of
 from agent.oversubscription.records import HourDecision
 from agent.oversubscription.sight import Sight, expected_requests
 from agent.oversubscription.usage_book import FIVE_MINUTES_S, HOUR_S
 from agent.oversubscription.vm_table import vm_key
 from domain.decisions import Event, Reason
-from domain.errors import BadInput
+from domain.errors import BadInput, TrimtabError
 
 log = structlog.get_logger(__name__)
 
 GRACE_S: Final = 30.0
 """How long after an hour, or five minutes, late readings are still taken."""
 WARM_TWICE: Final = 2
+POLICY_PATIENCE_S: Final = 0.5
+"""So long a turn waits for the file of the policy, which is read anew for each hour."""
+POLICY_TURNS: Final = 2
+"""So many turns the hour's decision waits for it; then everything is reserved in full, as when it cannot be read."""
 
 
 class PoolTurns:
@@ -42,6 +47,8 @@ class PoolTurns:
         self._warm: dict[str, int] = {}
         # Recorded, and not yet returned: a turn that failed half-way returned nothing.
         self._recorded: list[Event] = []
+        self._reading: Background[RatePolicy] | None = None
+        self._waited = 0
 
     def turn(self, now: float, epoch: int, *, paused: bool) -> tuple[Event, ...]:
         """Turn once and return what happened; raises LedgerError or Fenced when nothing more may be done.
@@ -71,9 +78,14 @@ class PoolTurns:
         self._watch(now, events)
         last = math.floor((now - GRACE_S) / HOUR_S) - 1
         due = self._due(last)
+        if due and not self._policy_is_ready():
+            due = ()
         for hour in due:
             self._decide(hour, now, epoch, events, paused=paused)
             events = []
+        if due and self._reading is not None and self._reading.over():
+            # A file that changes is read again for the next hour.
+            self._reading = None
         if events and not due:
             # A re-arm between reading the memory and writing it would be undone.
             with pool.lock:
@@ -87,6 +99,28 @@ class PoolTurns:
         if last < written - 1:
             return (last,)
         return (*(hour for hour in self.pool.book.hours() if written < hour < last), last) if last > written else ()
+
+    def _policy_is_ready(self) -> bool:
+        """Have the policy read in a thread of its own; return whether the hour need not wait for it any longer."""
+        rules = self.pool.rules
+        if self._reading is None:
+            self._reading, self._waited = Background(f"pool {rules.name}", lambda: policy_of(rules.policy, rules)), 0
+        self._waited += 1
+        return self._reading.over(POLICY_PATIENCE_S) or self._waited > POLICY_TURNS
+
+    def _policy(self) -> RatePolicy:
+        """Return the policy that was read; BadInput when it cannot be had. What still hangs is not begun again."""
+        reading = self._reading
+        if reading is not None and not reading.over():
+            remedy = f"it is still being read, for {reading.age_s:.0f} s now: look after the file and its disk"
+            raise BadInput("policy", self.pool.rules.policy, remedy)
+        try:
+            return policy_of(self.pool.rules.policy, self.pool.rules) if reading is None else reading.answer()
+        except TrimtabError:
+            raise
+        except Exception as error:
+            # Memory that does not suffice, say: the pool's turn goes on without the policy.
+            raise BadInput("policy", self.pool.rules.policy, f"it fails: {type(error).__name__}: {error}") from error
 
     def _decide(self, hour: int, now: float, epoch: int, events: list[Event], *, paused: bool) -> None:
         pool = self.pool
@@ -145,7 +179,7 @@ class PoolTurns:
             hot_hours=hot_hours(memory, pool.rules),
         )
         try:
-            policy = policy_of(pool.rules.policy, pool.rules)
+            policy = self._policy()
             wanted = Wanted(policy.rates(sight), policy.budget, policy.model, policy.multiplier)
         except BadInput as error:
             # Everything is reserved until it can be read again.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any, Protocol
 
+from agent.background import Background
 from agent.policies.base import InputAbsent, Policy, hold
 from agent.policies.fixed import ConstantPolicy, HoldPolicy
-from agent.policies.ppo_lstm import names_model
+from agent.policies.ppo_lstm import LearnedPolicy, names_model
 from agent.policies.queue_rule import QueueRulePolicy
 from agent.policies.registry import policy_from_name
 from agent.policies.target_tracking import TargetTrackingPolicy
@@ -180,35 +179,30 @@ def evaluate_within(deadline_s: float) -> Evaluate:
 
     The policy runs in a daemon thread of its own: one that hangs is left behind and keeps neither the loop nor the
     process from ending. While it hangs it is not started again, so that there is one such thread per policy and fleet
-    and not one per minute. Our own rules are pure arithmetic and run in the caller's.
+    and not one per minute. A network that does not end is stopped. Our own rules are pure arithmetic and run in the
+    caller's.
     """
-    running: dict[tuple[str, str], Thread] = {}
+    running: dict[tuple[str, str], Background[tuple[Proposal, Memory]]] = {}
 
     def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
         # The very classes: a subclass may do anything.
         if type(policy) in ARITHMETIC:
             return evaluate_directly(policy, fleet, snapshot, memory)
         key = (policy.name, fleet.name)
-        if key in running and running[key].is_alive():
+        if key in running and not running[key].over():
             raise PolicyFailure(f"{policy.name} is still at work on an earlier minute")
-        answers: SimpleQueue[tuple[Proposal, Memory] | PolicyFailure] = SimpleQueue()
-
-        def run() -> None:
-            try:
-                answers.put(evaluate_directly(policy, fleet, snapshot, memory))
-            except PolicyFailure as failure:
-                answers.put(failure)
-            except BaseException as error:
-                answers.put(PolicyFailure(f"{policy.name} ended its thread with {type(error).__name__}: {error}"))
-
-        running[key] = Thread(target=run, name=f"policy {policy.name}", daemon=True)
-        running[key].start()
+        running[key] = begun = Background(
+            f"policy {policy.name}", lambda: evaluate_directly(policy, fleet, snapshot, memory)
+        )
+        if not begun.over(deadline_s):
+            if isinstance(policy, LearnedPolicy):
+                policy.model.give_up()
+            raise PolicyFailure(f"{policy.name} did not answer within {deadline_s:g} s")
         try:
-            answer = answers.get(timeout=deadline_s)
-        except Empty:
-            raise PolicyFailure(f"{policy.name} did not answer within {deadline_s:g} s") from None
-        if isinstance(answer, PolicyFailure):
-            raise answer
-        return answer
+            return begun.answer()
+        except PolicyFailure:
+            raise
+        except BaseException as error:
+            raise PolicyFailure(f"{policy.name} ended its thread with {type(error).__name__}: {error}") from error
 
     return evaluate

@@ -10,7 +10,7 @@ from agent.discovery import discover
 from agent.preflight.clusters import check_clusters
 from agent.preflight.findings import Finding, advice, missing, ok
 from agent.preflight.groups import check_fleet, check_types
-from agent.preflight.host import check_arrivals, check_collectors, check_ledger
+from agent.preflight.host import check_arrivals, check_collectors, check_ledger, check_models
 from agent.preflight.permissions import check_changes, check_identity
 from agent.settings import Settings
 from collectors.aws import AwsSession
@@ -79,6 +79,7 @@ def _account(settings: Settings, session: AwsSession, identity: str) -> Iterator
     for key, fleet in settings.fleets.items():
         yield from check_fleet(settings, session, key, arns)
         yield from check_types(session, key, fleet)
+    yield from check_models(settings)
     yield _vms_readable(session)
     yield from check_changes(settings, session, identity, arns)
     yield from check_collectors(settings, session)

@@ -13,6 +13,8 @@ from sqlalchemy.engine import make_url
 from agent.assembly import started_listener
 from agent.inputs import collectors_of
 from agent.ledger import Ledger
+from agent.model_shelf import ModelShelf, named_policy
+from agent.policies.ppo_lstm import names_model
 from agent.preflight.findings import Finding, advice, missing, ok, unknown
 from agent.running_agent import RunningAgent
 from agent.series import ABSENT_ROW, SeriesStore
@@ -50,6 +52,23 @@ def check_ledger(settings: Settings) -> Finding:
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
         return missing("ledger", f"{file} cannot be written by this user", "run this check as the service's user")
     return ok("ledger", f"{shown} is there")
+
+
+def check_models(settings: Settings) -> Iterator[Finding]:
+    """Yield for each fleet with a learned policy which model decides for it, or why none does."""
+    shelf = ModelShelf(settings.models_directory, key=settings.promotion_key)
+    for key, fleet in settings.fleets.items():
+        for role, text in (("policy", fleet.policy_text), ("shadow", fleet.shadow_text)):
+            if text is None or not names_model(text):
+                continue
+            subject = f"model of {key}, {role}"
+            try:
+                shelf.check(named_policy(settings, text), settings.fleet(key))
+                name = shelf.resolve(named_policy(settings, text), settings.fleet(key))
+            except BadInput as error:
+                yield missing(subject, str(error), "promote a model that was trained for it, or choose another policy")
+            else:
+                yield ok(subject, f"{name} fits")
 
 
 def check_collectors(settings: Settings, session: AwsSession) -> Iterator[Finding]:

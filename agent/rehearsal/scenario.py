@@ -103,7 +103,7 @@ def environment(
 def default_policy(settings: Settings, overrides: Mapping[str, str] = NOT_OVERRIDDEN) -> dict[str, str]:
     """Return the settings that have a learned policy decide, where a model fits the fleet and nobody chose another."""
     policy = f"TRIMTAB_FLEETS__{FLEET}__POLICY"
-    there = ModelShelf(settings.models_directory).fits(LEARNED, settings.fleet(FLEET))
+    there = ModelShelf(settings.models_directory, key=settings.promotion_key).fits(LEARNED, settings.fleet(FLEET))
     if not there or overrides.get(policy, LEARNED) != LEARNED:
         return {}
     return {policy: LEARNED, f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": f"{LEARNED_JOB_CORE_S:g}"}

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from agent.admission.gate_terms import GateTerms
 from agent.admission.rules import ClusterRules, Moments, PolicyKind, terms_of
+from agent.files import read_file
 from agent.settings.http import File
 from agent.settings.kinds import Expected, QuotaCode, ReservationId, Section
 from domain.errors import BadInput
@@ -20,6 +21,7 @@ from domain.rules.admission.population import POPULATIONS, Population
 from domain.rules.admission.rule import KINDS, rule_of
 
 DEFAULT_KAPPA = 2.8
+LARGEST_POPULATION_BYTES = 1024 * 1024
 SAID_BY_RULE = frozenset(
     (
         *("policy", "threshold_cores", "kappa", "risk", "band_factor", "moments", "marginal_cores"),
@@ -201,9 +203,9 @@ def population_in(path: Path) -> Population:
     `preset` in it names one that its fields change. BadInput, `population_file`, says what is wrong with it.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_file(path, LARGEST_POPULATION_BYTES, follow_links=True).decode("utf-8")
         held: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput("population_file", str(path), f"give a JSON or TOML file that can be read: {error}") from None
     names = [field.name for field in fields(Population)]
     given = held if isinstance(held, dict) else {}

@@ -188,6 +188,11 @@ class FleetSettings(Section):
         """The shadow policy in the same form."""
         return None if self.shadow is None else self._text(self.shadow)
 
+    @property
+    def needs_model(self) -> bool:
+        """Whether a learned policy decides for the fleet, or is its shadow."""
+        return PolicyName.LEARNED in (self.policy, self.shadow)
+
     def fleet(self, name: str) -> Fleet:
         """Return the fleet of the domain under this name."""
         groups = tuple(

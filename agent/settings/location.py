@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from agent.files import read_file
 from domain.errors import BadInput
 
 PREFIX = "TRIMTAB_"
@@ -55,6 +57,20 @@ def models_location(environ: Mapping[str, str]) -> Path:
     return Path(named) if named else models_of(Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY)))
 
 
+def promotion_key_of(key: str | None) -> bytes | None:
+    """Return the bytes that sign reports of promotions for a key as the settings have it, None without one."""
+    return None if key is None else key.strip().encode("utf-8")
+
+
+def promotion_key_location(environ: Mapping[str, str]) -> bytes | None:
+    """Return the key by which the agent checks promotions: that of the environment or the credentials, None without.
+
+    Raises BadInput when the credentials cannot be read.
+    """
+    found = {name.lower(): value for name, value in {**credentials(environ), **environ}.items() if value}
+    return promotion_key_of(found.get("trimtab_learned__promotion_key"))
+
+
 def credentials(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what lies in $CREDENTIALS_DIRECTORY, as systemd's LoadCredential leaves it, under names of settings.
 
@@ -68,11 +84,15 @@ def credentials(environ: Mapping[str, str]) -> dict[str, str]:
     try:
         for entry in sorted(path.iterdir()):
             path = entry
-            if path.name.upper().startswith(PREFIX) and path.is_file():
-                if path.stat().st_size > LARGEST_CREDENTIAL_BYTES:
-                    raise BadInput(CREDENTIALS, str(path), f"keep a credential below {LARGEST_CREDENTIAL_BYTES} bytes")
-                found[path.name] = path.read_text("utf-8").strip()
+            if path.name.upper().startswith(PREFIX):
+                # Some containers' secrets are links into a directory that is replaced whole.
+                content = read_file(path, LARGEST_CREDENTIAL_BYTES, follow_links=True)
+                found[path.name] = content.decode("utf-8").strip()
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise BadInput(
+                CREDENTIALS, str(path), f"keep a credential below {LARGEST_CREDENTIAL_BYTES} bytes"
+            ) from None
         raise BadInput(CREDENTIALS, str(path), f"make it readable for this user ({error.strerror})") from None
     except UnicodeDecodeError:
         raise BadInput(CREDENTIALS, str(path), "write the credential as UTF-8 text") from None

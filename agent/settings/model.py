@@ -16,7 +16,7 @@ from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Networks, Region, Section, Url
 from agent.settings.learned import LearnedSettings
-from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, socket_of, sqlite_url
+from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, promotion_key_of, socket_of, sqlite_url
 from agent.settings.oversubscription import PoolSettings
 from domain.decisions import Mode
 from domain.errors import BadInput
@@ -207,6 +207,12 @@ class Settings(BaseSettings):
     def models_directory(self) -> Path:
         """Where the champion of learned policies is, the default filled in."""
         return self.learned.models_dir or models_of(self.state_directory)
+
+    @property
+    def promotion_key(self) -> bytes | None:
+        """What signs the reports of champions, None where any whole report will do."""
+        key = self.learned.promotion_key
+        return promotion_key_of(None if key is None else key.get_secret_value())
 
     def fleet(self, name: str) -> Fleet:
         """Return the fleet of that key; BadInput names the fleets there are."""

@@ -65,3 +65,31 @@ def test_a_place_that_cannot_be_written_is_said_without_a_traceback(trimtab: Tri
     result = trimtab("config", "docs", "--output", str(tmp_path / "none" / "page.md"))
     assert result.exit_code == 1
     assert result.stderr.startswith("error: [Errno 2] No such file or directory")
+
+
+@pytest.mark.parametrize("role", ["POLICY", "SHADOW"])
+def test_check_refuses_a_learned_policy_for_a_fleet_that_no_model_fits_and_says_why(
+    trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, role: str
+) -> None:
+    group = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MIN": "1", "MAX": "4"}
+    for name, value in group.items():
+        monkeypatch.setenv(f"TRIMTAB_FLEETS__web__GROUPS__small__{name}", value)
+    monkeypatch.setenv("TRIMTAB_LEARNED__MODELS_DIR", str(tmp_path))
+    assert trimtab("config", "check").exit_code == 0
+    monkeypatch.setenv(f"TRIMTAB_FLEETS__web__{role}", "learned")
+    result = trimtab("config", "check")
+    assert result.exit_code == 1
+    assert f"TRIMTAB_FLEETS__web__{role}=learned: promote a model trained for the fleet" in result.stderr
+    assert "the fleet web has 4 of 2 cores" in result.stderr
+
+
+def test_check_lets_a_damaged_champion_be_for_the_agent_to_tell(
+    trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    group = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MIN": "1", "MAX": "4"}
+    for name, value in group.items():
+        monkeypatch.setenv(f"TRIMTAB_FLEETS__web__GROUPS__small__{name}", value)
+    monkeypatch.setenv("TRIMTAB_FLEETS__web__POLICY", "learned")
+    monkeypatch.setenv("TRIMTAB_LEARNED__MODELS_DIR", str(tmp_path))
+    (tmp_path / "champion.json").write_text("{")
+    assert trimtab("config", "check").exit_code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
+from agent.champions import EVERY_FLEET, NO_CHAMPIONS, Champion, read_champions
 from agent.models import METADATA_KEY
+from agent.promotion_seal import sealed
 from benchmarks.lstm_model import write_model
+from domain.errors import BadInput
 
 NOTHING, ADD_S, REMOVE_S, ADD_M, REMOVE_M, ADD_L, REMOVE_L = range(7)
 
@@ -67,11 +71,72 @@ def poisoned(directory: Path, path: Path) -> Path:
     return saved(directory, bytes(model.SerializeToString()))
 
 
-def promote(directory: Path, path: Path | str) -> None:
-    """Name the file as the champion, as `trimtab promote` does."""
-    name = path if isinstance(path, str) else path.name
-    part = directory / "champion.json.part"
-    part.write_text(
-        json.dumps({"model": name, "previous": None, "report": "report.html", "at": "2026-11-20T12:00:00Z"})
+def endless(directory: Path, path: Path, *, when_idle: bool = False) -> Path:
+    """The model of the file with a loop before its logits that never ends, or only while no job waits (wait_global)."""
+    model = onnx.load(path)
+    for node in model.graph.node:
+        if "logits" in node.output:
+            node.output[:] = ["sound"]
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["goes"]), helper.make_node("Abs", ["held"], ["holds"])],
+        "turn",
+        [
+            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("held", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("goes", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("holds", TensorProto.FLOAT, None),
+        ],
     )
-    part.replace(directory / "champion.json")
+    model.graph.initializer.extend(
+        [
+            numpy_helper.from_array(np.array([5], dtype=np.int64), "position"),
+            numpy_helper.from_array(np.array(2**62, dtype=np.int64), "no_end"),
+            numpy_helper.from_array(np.array(True), "go_on"),
+            numpy_helper.from_array(np.array(0.0, dtype=np.float32), "nothing"),
+        ]
+    )
+    turns = "no_end"
+    if when_idle:
+        turns = "turns"
+        model.graph.node.extend(
+            [
+                helper.make_node("Gather", ["observation", "position"], ["waiting"], axis=1),
+                helper.make_node("ReduceMax", ["waiting"], ["most"], keepdims=0),
+                helper.make_node("Equal", ["most", "nothing"], ["idle"]),
+                helper.make_node("Cast", ["idle"], ["once"], to=TensorProto.INT64),
+                helper.make_node("Mul", ["once", "no_end"], ["turns"]),
+            ]
+        )
+    model.graph.node.extend(
+        [
+            helper.make_node("Loop", [turns, "go_on", "nothing"], ["looped"], body=body),
+            helper.make_node("Add", ["sound", "looped"], ["logits"]),
+        ]
+    )
+    return saved(directory, bytes(model.SerializeToString()))
+
+
+def reported(directory: Path, model: str, key: bytes | None = None, **more: Any) -> str:
+    """The name of a sealed report in the directory that says that the model passed, or what `more` says otherwise."""
+    body = {"format": 1, "passed": True, "challenger": {"sha256": model.removesuffix(".onnx")}} | more
+    name = f"report-{model[:16]}.json"
+    text = json.dumps(sealed(body, key))
+    if not (directory / name).exists() or (directory / name).read_text() != text:
+        (directory / name).write_text(text)
+    return name
+
+
+def promote(directory: Path, path: Path | str, fleet: str = EVERY_FLEET, key: bytes | None = None) -> None:
+    """Name the file as the champion, as `trimtab promote` does; the champions of other fleets stay."""
+    name = path if isinstance(path, str) else path.name
+    report = reported(directory, name.rpartition("/")[2], key)
+    pointer = directory / "champion.json"
+    before = NO_CHAMPIONS
+    with contextlib.suppress(BadInput):
+        before = read_champions(pointer)
+    part = directory / "champion.json.part"
+    part.write_bytes(before.replaced(fleet, Champion(name, None, report, "2026-11-20T12:00:00Z")).text())
+    part.replace(pointer)

@@ -107,6 +107,15 @@ def test_a_model_that_does_not_answer_as_the_trainer_saw_it_answer_is_refused(
     assert why in refusal(saved(tmp_path, with_card_text(good, json.dumps(card))))
 
 
+@pytest.mark.parametrize("wrong", [0, 3, 6])
+def test_one_golden_number_that_is_not_the_trainers_is_enough(tmp_path: Path, good: Path, wrong: int) -> None:
+    card = card_of(good)
+    card["golden"]["outputs"]["logits"][-1][wrong] += 0.01
+    assert "its output logits for the golden inputs is not the trainer's" in refusal(
+        saved(tmp_path, with_card_text(good, json.dumps(card)))
+    )
+
+
 def test_a_card_without_golden_logits_is_refused(tmp_path: Path, good: Path) -> None:
     card = card_of(good)
     card["golden"]["outputs"] = {}

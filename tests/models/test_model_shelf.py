@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from agent.model_card import other_prices
-from agent.model_shelf import ModelMissing, ModelShelf
+from agent.model_shelf import ModelMissing, ModelShelf, ModelUnfit
 from agent.models import ModelRefused, load_model
 from agent.shipped.index import shipped_models
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
-from tests.models.making import ADD_M, ADD_S, NOTHING, preferring, promote
+from tests.models.making import ADD_M, ADD_S, NOTHING, preferring, promote, reported
 from trainer.configuration import configuration
 
 TYPES = (VmType("m5a.large", 2, 8.0, 0.2), VmType("m5a.xlarge", 4, 16.0, 0.4), VmType("m5a.2xlarge", 8, 32.0, 0.8))
@@ -246,3 +247,110 @@ def test_other_prices_are_told(models: Path) -> None:
     cheap = (VmType("m5a.large", 2, 8.0, 0.086), *TYPES[1:])
     groups = tuple(Group(key, key, kind, 0, 10) for key, kind in zip("sml", cheap, strict=True))
     assert other_prices(card, Fleet("web", groups)) == "s costs $0.086 an hour, $0.2 in training"
+
+
+def test_a_champion_for_one_fleet_leaves_another_its_shipped_model(models: Path, shipped: Path) -> None:
+    path = preferring(models, ADD_S)
+    promote(models, path)
+    shelf = ModelShelf(models, shipped)
+    small = json.loads((shipped / "index.json").read_text())["small"]["sha256"]
+    assert shelf.resolve("learned", fleet()) == named(path)
+    assert shelf.resolve("learned", fleet((3, 3, 3))) == f"learned:{small}"
+    with pytest.raises(ModelUnfit, match=r"the champion: it was trained for VM types of at most 10 of 2 cores"):
+        shelf.resolve("learned", fleet((3, 3, 4)))
+
+
+def test_a_fleets_own_champion_decides_for_it_alone(models: Path) -> None:
+    every, own = preferring(models, ADD_S), preferring(models, ADD_M)
+    promote(models, every)
+    promote(models, own, "web")
+    shelf = ModelShelf(models)
+    assert shelf.resolve("learned", fleet()) == named(own)
+    assert shelf.resolve("learned", replace(fleet(), name="shop")) == named(every)
+    promote(models, preferring(models, NOTHING, limits=(3, 3, 3)), "web")
+    shelf.look()
+    # No other model takes the place of one that was promoted for this very fleet.
+    with pytest.raises(ModelUnfit, match="the fleet web has 10 of 2 cores"):
+        shelf.check("learned", fleet())
+
+
+def test_one_fleets_champion_that_is_refused_does_not_touch_anothers(models: Path) -> None:
+    every, own = preferring(models, ADD_S), preferring(models, ADD_M)
+    promote(models, every)
+    promote(models, own, "web")
+    own.write_bytes(b"damaged")
+    shelf = ModelShelf(models)
+    with pytest.raises(BadInput, match=r"champion of web: model file is .* it is damaged or was renamed"):
+        shelf.resolve("learned", fleet())
+    assert shelf.resolve("learned", replace(fleet(), name="shop")) == named(every)
+
+
+KEY, OTHER = b"0123456789abcdef", b"fedcba9876543210"
+
+
+def no_report(models: Path, path: Path) -> None:
+    (models / "champion.json").write_text(json.dumps({"model": path.name}))
+
+
+def report_missing(models: Path, path: Path) -> None:
+    promote(models, path, key=KEY)
+    next(models.glob("report-*")).unlink()
+
+
+def report_changed(models: Path, path: Path) -> None:
+    promote(models, path, key=KEY)
+    report = next(models.glob("report-*"))
+    report.write_text(report.read_text().replace('"format": 1', '"format": 2'))
+
+
+def report_of_another(models: Path, path: Path) -> None:
+    promote(models, path, key=KEY)
+    reported(models, path.name, KEY, challenger={"sha256": "b" * 64})
+
+
+def report_of_a_failure(models: Path, path: Path) -> None:
+    promote(models, path, key=KEY)
+    reported(models, path.name, KEY, passed=False)
+
+
+def unsigned(models: Path, path: Path) -> None:
+    promote(models, path)
+
+
+def signed_by_another(models: Path, path: Path) -> None:
+    promote(models, path, key=OTHER)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (no_report, "no report of a promotion speaks for it"),
+        (report_missing, "it is missing or damaged"),
+        (report_changed, "its seal does not hold"),
+        (report_of_another, f"it is of the model {'b' * 64}, not of"),
+        (report_of_a_failure, "did not pass"),
+        (unsigned, "it is not signed with TRIMTAB_LEARNED__PROMOTION_KEY"),
+        (signed_by_another, "its seal does not hold"),
+    ],
+)
+def test_only_what_a_sealed_report_speaks_for_becomes_the_champion(
+    models: Path, spoil: Callable[[Path, Path], None], why: str
+) -> None:
+    first, second = preferring(models, ADD_S), preferring(models, ADD_M)
+    promote(models, first, key=KEY)
+    shelf = ModelShelf(models, key=KEY)
+    assert shelf.resolve("learned", fleet()) == named(first)
+    for report in models.glob("report-*"):
+        report.unlink()
+    spoil(models, second)
+    assert shelf.resolve("learned", fleet()) == named(first)
+    assert why in shelf.refusal
+    promote(models, second, key=KEY)
+    assert shelf.resolve("learned", fleet()) == named(second)
+    assert shelf.refusal == ""
+
+
+def test_without_a_key_a_whole_report_is_enough(models: Path) -> None:
+    path = preferring(models, ADD_S)
+    promote(models, path)
+    assert ModelShelf(models).resolve("learned", fleet()) == named(path)

@@ -119,5 +119,6 @@ def test_a_model_for_other_vm_types_is_a_problem_and_is_not_said_to_decide(model
     promote(models, preferring(models, NOTHING, limits=(3, 3, 3)))
     watched = Watched(models)
     watched.watch.look()
-    assert "cannot decide for web: it was trained for VM types of at most 3 of 2 cores" in watched.problem
+    assert "(the champion: it was trained for VM types of at most 3 of 2 cores" in watched.problem
+    assert "the fleet web has 10 of 2 cores" in watched.problem
     assert [reason for reason, _, _ in watched.notes] == [Reason.MODEL_REFUSED]

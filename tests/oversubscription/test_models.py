@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from agent.commands.main import app
+from agent.models import METADATA_KEY
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.model_place import model_in_use, put_in_use, state_of
 from agent.oversubscription.rate_model import load_rate_model
@@ -155,6 +157,68 @@ def test_a_model_that_cannot_be_gone_by_reserves_everything_counted_and_explaine
     put_in_use(place, exported(tmp_path / "other", seed=6), house.rules, "later")
     house.hour(0.2)
     assert house.reasons("web") != (Reason.POLICY_FAILED,)
+
+
+def test_one_golden_number_that_is_not_the_trainers_is_enough(tmp_path: Path) -> None:
+    path = exported(tmp_path)
+    model = onnx.load(str(path))
+    card = next(entry for entry in model.metadata_props if entry.key == METADATA_KEY)
+    held = json.loads(card.value)
+    held["golden"]["q"][-1][-1][0] += 0.01
+    card.value = json.dumps(held)
+    content = bytes(model.SerializeToString())
+    spoilt = path.with_name(f"{hashlib.sha256(content).hexdigest()}.onnx")
+    spoilt.write_bytes(content)
+    with pytest.raises(BadInput, match="its answer to the golden inputs is not the trainer's"):
+        load_rate_model(spoilt, pool_of(staggered_pair(), PLACED))
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def a_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("harm", [a_pipe, a_link, a_device], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("what", ["model", "champion.json"])
+def test_what_is_no_regular_file_is_not_opened_and_everything_is_reserved(
+    house: House, tmp_path: Path, harm: Callable[[Path], None], what: str
+) -> None:
+    place = tmp_path / "models"
+    put_in_use(place, exported(tmp_path), house.rules, "now")
+    house.live(2)
+    harm(model_in_use(place) if what == "model" else place / what)
+    (failed,) = [event.detail for event in house.hour(0.2) if event.reason is Reason.POLICY_FAILED]
+    assert "a regular file is needed" in failed
+    assert house.rate("web") == 1.0
+
+
+def test_while_a_model_is_read_the_hour_waits_two_turns_and_is_decided_without_it_then(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_use(tmp_path / "models", exported(tmp_path), house.rules, "now")
+    house.live(2)
+    decided = house.pool.memory.hour
+    over = threading.Event()
+    monkeypatch.setattr("agent.oversubscription.turning.POLICY_PATIENCE_S", 0.0)
+    monkeypatch.setattr("agent.oversubscription.turning.policy_of", lambda *_: over.wait() and None)
+    house.hour(0.2)
+    house.turn()
+    assert house.pool.memory.hour == decided
+    (failed,) = [event.detail for event in house.turn() if event.reason is Reason.POLICY_FAILED]
+    assert "it is still being read, for 0 s now: look after the file and its disk" in failed
+    assert (house.pool.memory.hour, house.rate("web")) == (decided + 1, 1.0)
+    over.set()
 
 
 def test_one_that_answers_no_number_later_is_not_followed(tmp_path: Path) -> None:

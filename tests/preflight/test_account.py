@@ -270,3 +270,15 @@ def test_groups_whose_tags_describe_no_fleet_are_missing_with_the_reason(world: 
     (told,) = [one.detail for one in findings if (one.subject, one.state) == ("discovery", State.MISSING)]
     assert "tag trimtab:fleet of workers-l, workers-m, workers-s" in told
     assert not passed(findings)
+
+
+def test_a_learned_policy_that_no_model_fits_is_missing_and_one_that_is_fitted_is_named(ready: World) -> None:
+    unfit = look(ready, Mode.ACT, FLEETS__web__POLICY="learned", FLEETS__web__GROUPS__small__MAX="7")
+    ((detail, remedy),) = about(unfit, "model of web, policy", State.MISSING)
+    assert "the fleet web has 7 of 2 cores" in detail
+    assert remedy == "promote a model that was trained for it, or choose another policy"
+    assert not passed(unfit)
+    tens = {f"FLEETS__web__GROUPS__{group.key}__MAX": "10" for group in ready.fleet.groups}
+    fits = look(ready, Mode.ACT, FLEETS__web__SHADOW="learned", **tens)
+    ((detail, _),) = about(fits, "model of web, shadow", State.OK)
+    assert detail.startswith("learned:")

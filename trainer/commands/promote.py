@@ -13,6 +13,7 @@ from agent.commands.options import JsonOption, examples, print_json
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
+    from agent.champions import Champion
     from trainer.evaluation.suite import Case, World
     from trainer.promotion.contest import Contest
     from trainer.promotion.models_directory import ModelsDirectory
@@ -31,8 +32,8 @@ EPILOG = "\n\n".join(
             )
         ),
         examples(
-            "trimtab promote MODEL.onnx --recent /var/lib/trimtab/ledger.db",
-            "trimtab promote --rollback",
+            "trimtab promote MODEL.onnx --fleet web --recent /var/lib/trimtab/ledger.db",
+            "trimtab promote --rollback --fleet web",
         ),
     )
 )
@@ -57,6 +58,12 @@ def promote(
             show_default=False,
         ),
     ] = None,
+    fleet: Annotated[
+        str,
+        typer.Option(
+            "--fleet", metavar="NAME", help="Fleet whose champion it is; else of all that have none of their own."
+        ),
+    ] = "",
     recent: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,45 +88,68 @@ def promote(
 ) -> None:
     """Put a learned policy in use if it beats the present one on held-out traces, or go back to the one before.
 
-    The first champion has to beat the tuned queue rule. Every trial leaves a report in the models directory, with the
+    With --fleet it decides for that fleet, else for every fleet that it fits and that has no champion of its own. The
+    first champion has to beat the tuned queue rule. Every trial leaves a report in the models directory, with the
     SHA-256 of models, traces and results, signed where there is a key. The agent takes up a new champion within a
     minute.
     """
+    from agent.promotion_seal import read_key
+    from agent.settings.location import models_location, promotion_key_location
     from trainer.promotion.models_directory import ModelsDirectory
-    from trainer.promotion.seal import read_key
 
     if (challenger is not None) + rollback + status != 1:
         raise BadInput("promote", "" if challenger is None else str(challenger), "give a model, --rollback or --status")
-    directory = ModelsDirectory(models_dir or _directory_of_settings())
-    key = read_key(key_file)
+    directory = ModelsDirectory(models_dir or models_location(os.environ))
+    key = read_key(key_file) or promotion_key_location(os.environ)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if status:
         _status(directory, key, as_json)
     elif rollback:
-        _rollback(directory, now, as_json)
+        _rollback(directory, now, fleet, key, as_json)
     elif challenger is not None:
+        _check_fleet(challenger, fleet)
         chosen = _world(world)
         cases = _cases(traces, short, seeds, chosen, recent)
         facts: dict[str, Any] = {"groups": traces, "short": short, "world": chosen.value, "recent": len(recent or ())}
         contest = _hold(
-            challenger, directory, cases, run_time_limit, now, key, facts, chosen, workers, try_only, as_json
+            challenger, directory, cases, run_time_limit, now, key, facts, fleet, chosen, workers, try_only, as_json
         )
         if as_json:
             quiet = {name: value for name, value in contest.report.items() if name not in ("results", "cases")}
             print_json(quiet | {"promoted": contest.promoted, "report": contest.report_name})
         else:
-            _show(contest, directory, signed=key is not None)
+            _show(contest, directory, fleet, signed=key is not None)
         if not contest.judgement.passed:
             raise typer.Exit(REFUSED)
 
 
-def _directory_of_settings() -> Path:
-    """Read the environment alone, so that a mistake in another setting does not keep anybody from a rollback."""
-    from agent.settings.location import DEFAULT_STATE_DIRECTORY
+def _check_fleet(challenger: Path, fleet: str) -> None:
+    """Raise BadInput when settings describe fleets and the one named is none of them, or the model does not fit it.
 
-    found = {name.lower(): value for name, value in os.environ.items() if value}
-    named = found.get("trimtab_learned__models_dir")
-    return Path(named or Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY)) / "models")
+    Where the settings describe none, as on a machine that trains, the name is believed.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from agent.model_card import misfit
+    from agent.models import load_model
+    from agent.settings import load_settings
+    from agent.settings.kinds import Key
+
+    if not fleet:
+        return
+    try:
+        TypeAdapter(Key).validate_python(fleet)
+    except ValidationError:
+        raise BadInput("--fleet", fleet, "give the key of a fleet, as in TRIMTAB_FLEETS__<fleet>__POLICY") from None
+    settings = load_settings(os.environ)
+    if not settings.fleets:
+        return
+    if fleet not in settings.fleets:
+        there = ", ".join(sorted(settings.fleets))
+        raise BadInput("--fleet", fleet, f"choose one of the fleets of the settings: {there}")
+    unfit = misfit(load_model(challenger).card, settings.fleet(fleet))
+    if unfit:
+        raise BadInput("CHALLENGER", str(challenger), f"{unfit}: train one for that fleet, or name another")
 
 
 def _world(text: str) -> World:
@@ -150,6 +180,7 @@ def _hold(
     at: str,
     key: bytes | None,
     facts: dict[str, Any],
+    fleet: str,
     world: World,
     workers: int,
     try_only: bool,
@@ -173,6 +204,7 @@ def _hold(
             at=at,
             key=key,
             facts=facts,
+            fleet=fleet,
             world=world,
             workers=workers,
             try_only=try_only,
@@ -180,7 +212,7 @@ def _hold(
         )
 
 
-def _show(contest: Contest, directory: ModelsDirectory, *, signed: bool) -> None:
+def _show(contest: Contest, directory: ModelsDirectory, fleet: str, *, signed: bool) -> None:
     from agent.commands.output import columns, show
 
     judgement = contest.judgement
@@ -197,7 +229,7 @@ def _show(contest: Contest, directory: ModelsDirectory, *, signed: bool) -> None
     lines = [f"{contest.report['challenger']['sha256'][:12]} against {against[: 12 if len(against) == 64 else None]}:"]
     lines += columns(rows)
     if contest.promoted:
-        lines.append("passed: it is the champion now")
+        lines.append(f"passed: it is the champion{f' of {fleet}' if fleet else ''} now")
     elif judgement.passed:
         lines.append("passed; nothing is changed (--try)")
     else:
@@ -207,51 +239,66 @@ def _show(contest: Contest, directory: ModelsDirectory, *, signed: bool) -> None
     show(lines)
 
 
-def _rollback(directory: ModelsDirectory, at: str, as_json: bool) -> None:
+def _rollback(directory: ModelsDirectory, at: str, fleet: str, key: bytes | None, as_json: bool) -> None:
     with directory.locked():
-        left = directory.champion()
-        back = directory.rollback(at)
+        left = directory.champions().by_fleet.get(fleet)
+        back = directory.rollback(at, fleet, key)
+        stands_in = directory.champion(fleet)
+    gone, of = left.model if left else "", f" of {fleet}" if fleet else ""
     if as_json:
-        print_json({"left": left.model if left else None, "model": back.model if back else None})
-    elif back is None:
-        gone = left.model if left else ""
-        typer.echo(f"{gone} is no longer the champion; there was none before it: a shipped model decides, or the rules")
+        print_json({"fleet": fleet, "left": left.model if left else None, "model": back.model if back else None})
+    elif back is not None:
+        typer.echo(f"back to {back.model}, from {gone}{of}")
+    elif stands_in is not None:
+        typer.echo(f"{gone} is no longer the champion{of}; the champion of every fleet decides: {stands_in.model}")
     else:
-        typer.echo(f"back to {back.model}, from {left.model if left else ''}")
+        typer.echo(
+            f"{gone} is no longer the champion{of}; there was none before it: a shipped model decides, or the rules"
+        )
 
 
 def _status(directory: ModelsDirectory, key: bytes | None, as_json: bool) -> None:
+    from agent.champions import EVERY_FLEET
+
+    found = {fleet: _state(directory, one, key) for fleet, one in sorted(directory.champions().by_fleet.items())}
+    if as_json:
+        print_json(
+            {
+                "directory": str(directory.path),
+                "champion": found.get(EVERY_FLEET),
+                "champions": found,
+                "history": directory.history(),
+            }
+        )
+        return
+    if not found:
+        typer.echo(f"no champion in {directory.path}: the shipped model decides, or the rules")
+    for fleet, state in found.items():
+        typer.echo(f"champion of {fleet or 'every fleet without one of its own'}")
+        for name, value in state.items():
+            typer.echo(f"{name:9} {value if value is not None else '-'}")
+
+
+def _state(directory: ModelsDirectory, champion: Champion, key: bytes | None) -> dict[str, Any]:
     from agent.models import ModelRefused, load_model
 
-    champion = directory.champion()
-    data: dict[str, Any] = {"directory": str(directory.path), "champion": None, "history": directory.history()}
-    if champion is not None:
-        try:
-            load_model(directory.model_path(champion.model))
-            file = "sound"
-        except ModelRefused as refusal:
-            file = str(refusal)
-        seal = _seal(directory, champion.report, key)
-        data["champion"] = {
-            "model": champion.model,
-            "previous": champion.previous,
-            "at": champion.at,
-            "report": champion.report,
-            "file": file,
-            "seal": seal,
-        }
-    if as_json:
-        print_json(data)
-        return
-    if champion is None:
-        typer.echo(f"no champion in {directory.path}: the shipped model decides, or the rules")
-        return
-    for name, value in data["champion"].items():
-        typer.echo(f"{name:9} {value if value is not None else '-'}")
+    try:
+        load_model(directory.model_path(champion.model))
+        file = "sound"
+    except ModelRefused as refusal:
+        file = str(refusal)
+    return {
+        "model": champion.model,
+        "previous": champion.previous,
+        "at": champion.at,
+        "report": champion.report,
+        "file": file,
+        "seal": _seal(directory, champion.report, key),
+    }
 
 
 def _seal(directory: ModelsDirectory, name: str | None, key: bytes | None) -> str:
-    from trainer.promotion.seal import check
+    from agent.promotion_seal import check
 
     if name is None:
         return "no report"

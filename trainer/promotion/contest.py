@@ -12,7 +12,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from agent.champions import EVERY_FLEET
 from agent.models import load_model
+from agent.promotion_seal import canonical, sealed
 from domain.errors import BadInput
 from trainer.evaluation.contenders import ANYWHERE, Contender
 from trainer.evaluation.defaults import queue_rule
@@ -21,7 +23,6 @@ from trainer.evaluation.table import code_version
 from trainer.promotion.entry_states import ENTRY_SHARES, Told, trials
 from trainer.promotion.gate import Judgement, Limits, Trial, judge
 from trainer.promotion.models_directory import ModelsDirectory
-from trainer.promotion.seal import canonical, sealed
 
 FORMAT = 1
 PACKAGES = ("trimtab", "numpy", "onnxruntime", "numba")
@@ -38,12 +39,14 @@ class Contest:
     promoted: bool
 
 
-def opponent(directory: ModelsDirectory, world: World = World.LIVE_LIKE) -> tuple[Contender, str | None]:
-    """Return the champion and its SHA-256; before the first promotion the queue rule, and None.
+def opponent(
+    directory: ModelsDirectory, world: World = World.LIVE_LIKE, fleet: str = EVERY_FLEET
+) -> tuple[Contender, str | None]:
+    """Return the fleet's champion and its SHA-256; before the first promotion the queue rule, and None.
 
     Raises ModelRefused when the champion's own file is damaged: there is nothing sound to compare with.
     """
-    champion = directory.champion()
+    champion = directory.champion(fleet)
     if champion is None:
         return queue_rule(world), None
     path = directory.model_path(champion.model)
@@ -59,6 +62,7 @@ def hold(
     at: str,
     key: bytes | None,
     facts: Mapping[str, Any],
+    fleet: str = EVERY_FLEET,
     world: World = World.LIVE_LIKE,
     workers: int = 1,
     try_only: bool = False,
@@ -66,12 +70,12 @@ def hold(
 ) -> Contest:
     """Let the challenger run against the champion; if it passes, it is the champion when this returns.
 
-    at: the time for the record. facts: how the cases were chosen. world: of T3, T5 and T6. try_only: judge and report,
-    change nothing. A file that is refused (ModelRefused, BadInput) leaves everything as it is. The report is stored
-    either way.
+    at: the time for the record. facts: how the cases were chosen. fleet: whose champion it is to be. world: of T3, T5
+    and T6. try_only: judge and report, change nothing. A file that is refused (ModelRefused, BadInput) leaves
+    everything as it is. The report is stored either way.
     """
     model = load_model(challenger)
-    champion, champion_sha = opponent(directory, world)
+    champion, champion_sha = opponent(directory, world, fleet)
     runs = _runs(champion, Contender("challenger", {ANYWHERE: str(challenger)}), cases, workers, told)
     judgement = judge(runs, limits)
     if champion_sha == model.name:
@@ -81,6 +85,7 @@ def hold(
         {
             "format": FORMAT,
             "at": at,
+            **({"fleet": fleet} if fleet != EVERY_FLEET else {}),
             "passed": judgement.passed,
             "reasons": list(judgement.reasons),
             "challenger": {"sha256": model.name, "training": _plain(model.card.training)},
@@ -103,14 +108,14 @@ def hold(
     if promoted:
         # Only now, so that a rollback need not wait for the runs.
         with directory.locked():
-            _unchanged(directory, champion_sha)
-            directory.promote(challenger, name, at)
+            _unchanged(directory, champion_sha, fleet)
+            directory.promote(challenger, name, at, fleet)
     return Contest(judgement, report, name, promoted)
 
 
-def _unchanged(directory: ModelsDirectory, champion_sha: str | None) -> None:
+def _unchanged(directory: ModelsDirectory, champion_sha: str | None, fleet: str) -> None:
     """Raise BadInput when another model than the one that was beaten is champion by now."""
-    now = directory.champion()
+    now = directory.champion(fleet)
     if (now.model if now else None) != (f"{champion_sha}.onnx" if champion_sha else None):
         raise BadInput("champion", now.model if now else None, "it has changed during the runs: promote again")
 

@@ -1,6 +1,7 @@
 """The models directory: model files, reports, and the pointer to the champion, replaced whole or not at all.
 
-`champion.json` is what the agent reads (`agent.model_shelf`); `history.jsonl` has a line for every change of it.
+`champion.json` is what the agent reads (`agent.champions`); `history.jsonl` has a line for every change of it. A
+champion is one fleet's, or that of every fleet that has none of its own (`EVERY_FLEET`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from agent.model_shelf import CHAMPION, Champion
-from agent.models import load_model
+from agent.champions import (
+    CHAMPION,
+    EVERY_FLEET,
+    LARGEST_REPORT_BYTES,
+    NO_CHAMPIONS,
+    Champion,
+    Champions,
+    check_promotion,
+    read_champions,
+    read_report,
+)
+from agent.files import read_file
+from agent.models import LARGEST_MODEL_BYTES, load_model
 from domain.errors import BadInput
 
 HISTORY = "history.jsonl"
@@ -44,16 +54,20 @@ class ModelsDirectory:
                 ) from None
             yield
 
-    def champion(self) -> Champion | None:
-        """Return the pointer, None while there is no champion; BadInput when it cannot be read."""
+    def champions(self) -> Champions:
+        """Return the pointer's champions, none while there is no pointer; BadInput when it cannot be read."""
         file = self.path / CHAMPION
+        if not file.exists() and not file.is_symlink():
+            return NO_CHAMPIONS
         try:
-            return TypeAdapter(Champion).validate_json(file.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValidationError):
-            remedy = "it is damaged: put back a good one, or remove it to go on without a champion"
+            return read_champions(file)
+        except BadInput as fault:
+            remedy = f"it is damaged ({fault.remedy}): put back a good one, or remove it to go on without a champion"
             raise BadInput("champion", str(file), remedy) from None
+
+    def champion(self, fleet: str = EVERY_FLEET) -> Champion | None:
+        """Return the model that decides for the fleet, None without one; BadInput when the pointer cannot be read."""
+        return self.champions().of(fleet)
 
     def model_path(self, name: str) -> Path:
         """Return the place of a model file that the pointer names; BadInput for a name that leads elsewhere."""
@@ -65,93 +79,109 @@ class ModelsDirectory:
         """Put a file into the directory, whole or not at all, and return its path."""
         self.path.mkdir(parents=True, exist_ok=True)
         target = self.path / name
-        if not target.exists() or target.read_bytes() != content:
+        try:
+            is_there = read_file(target, len(content)) == content
+        except OSError:
+            is_there = False
+        if not is_there:
             _replace(target, content)
         return target
 
-    def promote(self, model: Path, report: str, at: str) -> Champion:
+    def promote(self, model: Path, report: str, at: str, fleet: str = EVERY_FLEET) -> Champion:
         """Copy a verified model here and point to it; the champion before stays beside it for a rollback."""
-        before = self.champion()
+        champions = self.champions()
+        before = champions.by_fleet.get(fleet)
         name = f"{load_model(model).name}.onnx"
-        self.store(model.read_bytes(), name)
+        self.store(read_file(model, LARGEST_MODEL_BYTES), name)
         # What counts is the file that the agent will read.
         load_model(self.path / name)
         now = Champion(model=name, previous=before.model if before else None, report=report, at=at)
-        self._point(now, PROMOTED)
+        self._point(champions, fleet, now, PROMOTED)
         return now
 
-    def rollback(self, at: str) -> Champion | None:
-        """Point to the champion before the present one; without one remove the pointer and return None.
+    def rollback(self, at: str, fleet: str = EVERY_FLEET, key: bytes | None = None) -> Champion | None:
+        """Point to the fleet's champion before the present one; without one remove its entry and return None.
 
-        A rollback of a rollback goes one further back. Raises BadInput when there is no champion, and ModelRefused when
-        the file of the one before cannot be used any more: then nothing changes.
+        A fleet without an entry has the champion of every fleet. A rollback of a rollback goes one further back. Raises
+        BadInput when the fleet has no champion of its own, when the agent would refuse the one before for want of a
+        good report, and ModelRefused when its file cannot be used any more: then nothing changes.
         """
-        now = self.champion()
+        champions = self.champions()
+        now = champions.by_fleet.get(fleet)
         if now is None:
-            raise BadInput("champion", str(self.path), "there is none: nothing can be rolled back")
+            raise BadInput("champion", str(self.path), _nothing_to_roll_back(champions, fleet))
         if now.previous is None:
-            self._note(ROLLED_BACK, Champion(model="", previous=None, report=None, at=at), now.model)
-            (self.path / CHAMPION).unlink()
-            _sync_folder(self.path)
+            self._note(ROLLED_BACK, fleet, Champion(model="", previous=None, report=None, at=at), now.model)
+            self._write(champions.replaced(fleet, None))
             return None
         load_model(self.model_path(now.previous))
-        earlier = self._promotion_of(now.previous, before=now)
+        earlier = self._promotion_of(now.previous, fleet, before=now)
         back = Champion(
             model=now.previous,
             previous=earlier.previous if earlier else None,
             report=earlier.report if earlier else None,
             at=at,
         )
-        self._point(back, ROLLED_BACK, now.model)
+        check_promotion(self.path, back, key)
+        self._point(champions, fleet, back, ROLLED_BACK, now.model)
         return back
 
     def history(self) -> list[dict[str, Any]]:
         """Return every change of the pointer, the first one first; a cut last line is left out."""
-        try:
-            lines = (self.path / HISTORY).read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            return []
         found = []
-        for line in lines:
-            with contextlib.suppress(ValueError):
+        for line in self._history().splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
                 found.append(json.loads(line))
-        return found
+        return [line for line in found if isinstance(line, dict)]
 
-    def report(self, name: str) -> dict[str, Any]:
-        """Return a stored report; BadInput when it cannot be read."""
+    def _history(self) -> bytes:
         try:
-            data = json.loads((self.path / Path(name).name).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as fault:
-            raise BadInput("report", name, f"{fault}: it is missing or damaged") from None
-        if not isinstance(data, dict):
-            raise BadInput("report", name, "it is no report of a promotion")
-        return data
+            return read_file(self.path / HISTORY, LARGEST_REPORT_BYTES)
+        except FileNotFoundError:
+            return b""
 
-    def _promotion_of(self, model: str, before: Champion) -> Champion | None:
+    def report(self, name: str) -> Mapping[str, Any]:
+        """Return a stored report; BadInput when it cannot be read."""
+        return read_report(self.path, name)
+
+    def _promotion_of(self, model: str, fleet: str, before: Champion) -> Champion | None:
         """Return the pointer as it was when a model was promoted, the last time before the present champion was."""
-        promotions = [line for line in self.history() if line.get("event") == PROMOTED]
+        promotions = [
+            line for line in self.history() if line.get("event") == PROMOTED and line.get("fleet", EVERY_FLEET) == fleet
+        ]
         ends = [k for k, line in enumerate(promotions) if line.get("model") == before.model]
         earlier = promotions[: ends[-1]] if ends else promotions
         found = next((line for line in reversed(earlier) if line.get("model") == model), None)
         return None if found is None else Champion(model, found.get("previous"), found.get("report"), found.get("at"))
 
-    def _point(self, champion: Champion, event: str, left: str | None = None) -> None:
+    def _point(self, champions: Champions, fleet: str, champion: Champion, event: str, left: str | None = None) -> None:
         # The history first: a pointer without its line could not be rolled back twice.
-        self._note(event, champion, left)
-        _replace(self.path / CHAMPION, _json(asdict(champion)))
+        self._note(event, fleet, champion, left)
+        self._write(champions.replaced(fleet, champion))
 
-    def _note(self, event: str, champion: Champion, left: str | None) -> None:
-        line = json.dumps({"event": event, "left": left, **asdict(champion)}, sort_keys=True)
+    def _write(self, champions: Champions) -> None:
+        if champions.by_fleet:
+            _replace(self.path / CHAMPION, champions.text())
+        else:
+            (self.path / CHAMPION).unlink()
+            _sync_folder(self.path)
+
+    def _note(self, event: str, fleet: str, champion: Champion, left: str | None) -> None:
+        own = {"fleet": fleet} if fleet != EVERY_FLEET else {}
+        line = json.dumps({"event": event, "left": left, **own, **asdict(champion)}, sort_keys=True)
         file = self.path / HISTORY
-        cut = file.exists() and not file.read_bytes().endswith(b"\n") and file.stat().st_size > 0
+        before = self._history()
+        cut = before != b"" and not before.endswith(b"\n")
         with file.open("a", encoding="utf-8", newline="\n") as stream:
             stream.write(("\n" if cut else "") + line + "\n")
             stream.flush()
             os.fsync(stream.fileno())
 
 
-def _json(data: Mapping[str, Any]) -> bytes:
-    return (json.dumps(data, indent=2, sort_keys=True) + "\n").encode("utf-8")
+def _nothing_to_roll_back(champions: Champions, fleet: str) -> str:
+    of = f"the fleet {fleet} has none of its own" if fleet != EVERY_FLEET else "there is none"
+    own = ", ".join(sorted(name for name in champions.by_fleet if name != EVERY_FLEET))
+    return f"{of}: nothing can be rolled back" + (f"; fleets with one of their own (--fleet): {own}" if own else "")
 
 
 def _replace(target: Path, content: bytes) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from agent.models import ModelRefused
+from agent.promotion_seal import Seal, check
 from domain.errors import BadInput
-from tests.models.making import card_of, saved, with_card_text
+from tests.models.making import card_of, reported, saved, with_card_text
 from tests.trainer.promotion.arena import AT, cases, cases_without_a_price_of_waiting, idler, saver, spender
 from trainer.promotion.contest import Contest, hold
 from trainer.promotion.gate import Limits
 from trainer.promotion.models_directory import ModelsDirectory
-from trainer.promotion.seal import Seal, check
 
 KEY = b"0123456789abcdef"
 
@@ -28,7 +28,8 @@ def contest(challenger: Path, directory: ModelsDirectory, *, try_only: bool = Fa
 
 
 def crown(directory: ModelsDirectory, model: Path) -> None:
-    directory.promote(model, "report.json", AT)
+    directory.path.mkdir(exist_ok=True)
+    directory.promote(model, reported(directory.path, model.name), AT)
 
 
 def test_a_cheaper_challenger_becomes_the_champion(tmp_path: Path, directory: ModelsDirectory) -> None:

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from tests.models.making import ADD_S, preferring
+from tests.models.making import ADD_S, preferring, reported
 from tests.trainer.promotion.arena import idler, spender
 from trainer.promotion.models_directory import ModelsDirectory
 
@@ -25,8 +25,11 @@ def promote(models: Path, *arguments: str, **environment: str) -> Result:
 @pytest.fixture
 def models(tmp_path: Path) -> Path:
     """A models directory whose champion adds a large VM every minute."""
-    ModelsDirectory(tmp_path / "models").promote(spender(tmp_path), "none.json", "2026-01-01T00:00:00Z")
-    return tmp_path / "models"
+    models = tmp_path / "models"
+    models.mkdir()
+    report = reported(models, spender(tmp_path).name)
+    ModelsDirectory(models).promote(spender(tmp_path), report, "2026-01-01T00:00:00Z")
+    return models
 
 
 def champion(models: Path) -> str:
@@ -96,7 +99,7 @@ def test_without_a_champion_there_is_nothing_to_roll_back(tmp_path: Path) -> Non
 
 def test_status_tells_a_damaged_champion(tmp_path: Path, models: Path) -> None:
     (models / spender(tmp_path).name).write_bytes(b"damaged")
-    (models / "none.json").write_text("{}")
+    next(models.glob("report-*.json")).write_text("{}")
     found = json.loads(promote(models, "--status", "--json").stdout)["champion"]
     assert "damaged" in found["file"]
     assert found["seal"] == "changed"
@@ -112,3 +115,59 @@ def test_one_thing_at_a_time(tmp_path: Path, arguments: tuple[str, ...]) -> None
     answer = promote(tmp_path, *arguments)
     assert answer.exit_code == 2
     assert "--rollback or --status" in answer.stderr
+
+
+FLEET = {
+    f"TRIMTAB_FLEETS__web__GROUPS__{key}__{name}": value
+    for key, cores, price in (("s", "2", "0.2"), ("m", "4", "0.4"), ("l", "8", "0.8"))
+    for name, value in (
+        ("VM_TYPE", f"m5a.{key}arge"),
+        ("CORES", cores),
+        ("MEMORY_GB", "8"),
+        ("PRICE_PER_HOUR", price),
+        ("MAX", "10"),
+    )
+}
+THREES = {name: "3" if name.endswith("MAX") else value for name, value in FLEET.items()}
+
+
+def test_a_champion_of_one_fleet_leaves_that_of_the_others(tmp_path: Path, models: Path) -> None:
+    better = preferring(tmp_path, ADD_S)
+    answer = promote(models, str(better), *FEW, "--fleet", "web", **FLEET)
+    assert answer.exit_code == 0, answer.output
+    assert "passed: it is the champion of web now" in answer.stdout
+    assert champion(models) == spender(tmp_path).name
+    status = json.loads(promote(models, "--status", "--json").stdout)
+    assert {fleet: one["model"] for fleet, one in status["champions"].items()} == {
+        "": spender(tmp_path).name,
+        "web": better.name,
+    }
+    back = promote(models, "--rollback", "--fleet", "web")
+    assert "is no longer the champion of web; the champion of every fleet decides" in back.stdout
+
+
+@pytest.mark.parametrize(
+    ("fleet", "environment", "words"),
+    [
+        ("web", THREES, "the fleet web has 3 of 2 cores"),
+        ("shop", FLEET, "choose one of the fleets of the settings: web"),
+        ("Web!", {}, "give the key of a fleet"),
+    ],
+)
+def test_a_champion_must_fit_its_fleet_and_the_fleet_must_be_one_of_the_settings(
+    tmp_path: Path, models: Path, fleet: str, environment: dict[str, str], words: str
+) -> None:
+    answer = promote(models, str(preferring(tmp_path, ADD_S)), *FEW, "--fleet", fleet, **environment)
+    assert answer.exit_code == 2
+    assert words in answer.stderr
+    assert "fleets" not in json.loads((models / "champion.json").read_text())
+
+
+def test_a_rollback_the_agent_would_refuse_for_want_of_a_signature_changes_nothing(
+    tmp_path: Path, models: Path
+) -> None:
+    promote(models, str(preferring(tmp_path, ADD_S)), *FEW)
+    answer = promote(models, "--rollback", TRIMTAB_LEARNED__PROMOTION_KEY=KEY)
+    assert answer.exit_code == 2
+    assert "it is not signed with TRIMTAB_LEARNED__PROMOTION_KEY" in answer.stderr
+    assert champion(models) == preferring(tmp_path, ADD_S).name

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.promotion_seal import Seal, check, read_key, sealed
 from domain.errors import BadInput
-from trainer.promotion.seal import Seal, check, read_key, sealed
 
 KEY, OTHER = b"0123456789abcdef", b"fedcba9876543210"
 BODY = {"passed": True, "limits": {"worse": 0.05}, "cases": [1, 2, 3]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -54,6 +54,22 @@ class ClusterGroup:
         return sum(self.in_service.values())
 
 
+MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError)
+"""What comes of an answer without a field, or with one of another kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterGroups:
+    """Every group that is tagged into a cluster, by name.
+
+    unreadable: by name, why a group's description makes no sense; nothing is known of it, not that it is gone. Under
+    "" stands one without a name: then no group that was not found counts as gone.
+    """
+
+    groups: tuple[ClusterGroup, ...]
+    unreadable: Mapping[str, str]
+
+
 class ClusterReader:
     """Reads clusters; what VM types have is remembered, the rest is read anew each time."""
 
@@ -61,17 +77,48 @@ class ClusterReader:
         self._session = session
         self._tagged = TaggedGroups(session)
 
-    def groups(self) -> tuple[ClusterGroup, ...]:
-        """Return every group that is tagged into a cluster, by name; raises CloudError unless all could be read."""
+    def groups(self) -> ClusterGroups:
+        """Return every group that is tagged into a cluster; raises CloudError unless AWS told of all of them."""
         wanted = [{"Name": "tag-key", "Values": [CLUSTER]}]
         described = [
             group
             for page in self._session.pages("autoscaling", "DescribeAutoScalingGroups", Filters=wanted, MaxRecords=100)
             for group in page["AutoScalingGroups"]
         ]
-        present = {vm["InstanceType"] for group in described for vm in group["Instances"] if vm.get("InstanceType")}
-        cores = {name: size.cores for name, size in self._tagged.sizes(present).items()}
-        return tuple(sorted((_group(one, cores) for one in described), key=lambda group: group.name))
+        present = {
+            vm["InstanceType"] for group in described for vm in group.get("Instances", ()) if vm.get("InstanceType")
+        }
+        cores, unknown = self._cores(present)
+        found: list[ClusterGroup] = []
+        unreadable: dict[str, str] = {}
+        for one in described:
+            try:
+                group = _group(one, cores)
+            except MALFORMED as error:
+                unreadable[str(one.get("AutoScalingGroupName", ""))] = (
+                    f"AWS's description of it makes no sense ({type(error).__name__}: {error})"
+                )
+                continue
+            lacking = sorted(unknown & group.in_service.keys())
+            if lacking:
+                unreadable[group.name] = f"AWS describes its VM type {lacking[0]} without its cores"
+            else:
+                found.append(group)
+        return ClusterGroups(tuple(sorted(found, key=lambda group: group.name)), unreadable)
+
+    def _cores(self, vm_types: Collection[str]) -> tuple[Mapping[str, int], frozenset[str]]:
+        """Return the cores of VMs of these types, and the types whose description makes no sense."""
+        try:
+            return {name: size.cores for name, size in self._tagged.sizes(vm_types).items()}, frozenset()
+        except MALFORMED:
+            cores: dict[str, int] = {}
+            unknown: set[str] = set()
+            for vm_type in vm_types:
+                try:
+                    cores |= {name: size.cores for name, size in self._tagged.sizes([vm_type]).items()}
+                except MALFORMED:
+                    unknown.add(vm_type)
+            return cores, frozenset(unknown)
 
     def launched_cores(self, name: str) -> tuple[tuple[str, ...], Mapping[str, int]]:
         """Return the VM types that the group launches from now on, and the cores of a VM of each; raises CloudError."""
@@ -108,10 +155,11 @@ def _tags(group: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _group(group: Mapping[str, Any], cores: Mapping[str, int]) -> ClusterGroup:
     tags = _tags(group)
-    states = [(vm.get("InstanceType", ""), vm["LifecycleState"]) for vm in group["Instances"]]
+    states = [(vm["InstanceType"], vm["LifecycleState"]) for vm in group["Instances"]]
     return ClusterGroup(
         name=group["AutoScalingGroupName"],
-        cluster=tags.get(CLUSTER, "").strip(),
+        # Only groups with this tag were asked for: without it the description is not whole.
+        cluster=tags[CLUSTER].strip(),
         tags=tags,
         desired=int(group["DesiredCapacity"]),
         minimum=int(group["MinSize"]),

@@ -36,9 +36,9 @@ from collectors.clusters import ClusterGroup, ClusterReader
 from collectors.inventory import Inventory
 from domain.clock import Clock, JumpDetector
 from domain.decisions import Event, Mode, Outcome, Reason
-from domain.errors import BadInput, CloudError
+from domain.errors import BadInput, CloudError, FailureClass, Fenced, LedgerError
 from domain.fleet import Fleet
-from domain.observed import Observed
+from domain.observed import Observed, ReadFailure
 
 log = structlog.get_logger(__name__)
 
@@ -88,21 +88,30 @@ class Gate:
         turn = GateTurn(now, epoch, {}, self._ledger.gate.records())
         self._carry_over_clock_step(turn)
         try:
-            turn.groups = {group.name: group for group in self._reader.groups()}
+            read = self._reader.groups()
         except CloudError as error:
             for name in self._clusters:
                 detail = f"its groups could not be read, nobody comes in: {error}"
                 self._journal.say(turn, name, CAPACITY, Reason.CLOUD_UNREADABLE, detail)
             return tuple(turn.events)
+        turn.groups, turn.unreadable = {group.name: group for group in read.groups}, read.unreadable
+        self._tell_unreadable(turn)
         self._capacities.measure(turn)
         if self._mode is Mode.ACT:
             self._carry_on(turn)
         self._watch.look(turn, fleets, outcomes)
         sized = {group.name for fleet in fleets for group in fleet.groups}
         for group in turn.groups.values():
-            if is_pending(group):
-                self._pending(turn, group, sized_by_fleet=group.name in sized)
+            with self._journal.alone(turn, group.cluster, group.name):
+                if is_pending(group):
+                    self._pending(turn, group, sized_by_fleet=group.name in sized)
         return tuple(turn.events)
+
+    def _tell_unreadable(self, turn: GateTurn) -> None:
+        for name, why in turn.unreadable.items():
+            record = turn.records.get(name)
+            detail = f"{name or 'a group without a name'} is left as it is: {why}"
+            self._journal.say(turn, record.cluster if record is not None else "", name, Reason.CLOUD_UNREADABLE, detail)
 
     def _carry_over_clock_step(self, turn: GateTurn) -> None:
         """Move what the rails remember of the clusters along when the clock was set; see `agent.clock_jump`."""
@@ -126,16 +135,37 @@ class Gate:
         return replace(record, deadline_at=now + (record.deadline_at - record.at) - (at - began))
 
     def _carry_on(self, turn: GateTurn) -> None:
-        waiting = [record for record in turn.records.values() if record.open and record.cluster in self._clusters]
+        known = [record for record in turn.records.values() if record.open and record.cluster in self._clusters]
+        waiting = [record for record in known if not turn.is_unknown(record)]
         raising = [record.group for record in waiting if record.step is Step.RAISING]
-        open_ones = {record.deployment_id for record in waiting}
+        open_ones = {record.deployment_id for record in known}
         self._raised_at = {name: at for name, at in self._raised_at.items() if name in open_ones}
-        observed = self._inventory.observe(raising, turn.now) if raising else Observed(turn.now)
+        observed = self._observed(turn, raising)
         for record in waiting:
-            if record.step is Step.RAISING:
-                self._raise(turn, record, observed)
-            else:
-                self._mark(turn, record)
+            with self._journal.alone(turn, record.cluster, record.group):
+                if record.step is Step.RAISING:
+                    self._raise(turn, record, observed)
+                else:
+                    self._mark(turn, record)
+
+    def _observed(self, turn: GateTurn, names: Sequence[str]) -> Observed:
+        """Read groups; one whose description makes no sense stands among the failures, as one that is not read."""
+        if not names:
+            return Observed(turn.now)
+        try:
+            return self._inventory.observe(names, turn.now)
+        except (LedgerError, Fenced):
+            raise
+        except Exception as error:
+            if len(names) == 1:
+                detail = f"AWS's description of it makes no sense ({type(error).__name__}: {error})"
+                return Observed(turn.now, failures={names[0]: ReadFailure(FailureClass.UNAVAILABLE, detail)})
+        each = [self._observed(turn, [name]) for name in names]
+        return Observed(
+            turn.now,
+            {name: group for one in each for name, group in one.groups.items()},
+            {name: failure for one in each for name, failure in one.failures.items()},
+        )
 
     def _raise(self, turn: GateTurn, record: GroupRecord, observed: Observed) -> None:
         group = turn.groups.get(record.group)

@@ -36,16 +36,17 @@ class Capacities:
             read_at, before = self._measured.get(name, (float("-inf"), 0))
             if terms.fixed or 0.0 <= turn.now - read_at < EVERY_S:
                 continue
-            try:
-                cores = max(0, self._read(terms) - terms.set_aside_cores)
-            except CloudError as error:
-                detail = f"the capacity could not be read: {error}"
-                self._journal.say(turn, name, CAPACITY, Reason.CLOUD_UNREADABLE, detail)
-                continue
-            self._journal.over(name, CAPACITY)
-            self._measured[name] = (turn.now, cores)
-            if cores >= 1 and cores != before:
-                self._clusters[name].resize(cores)
+            with self._journal.alone(turn, name, CAPACITY):
+                try:
+                    cores = max(0, self._read(terms) - terms.set_aside_cores)
+                except CloudError as error:
+                    detail = f"the capacity could not be read: {error}"
+                    self._journal.say(turn, name, CAPACITY, Reason.CLOUD_UNREADABLE, detail)
+                    continue
+                self._journal.over(name, CAPACITY)
+                self._measured[name] = (turn.now, cores)
+                if cores >= 1 and cores != before:
+                    self._clusters[name].resize(cores)
 
     def known(self, cluster: str) -> bool:
         """Return whether the cluster's capacity is known, and there is any."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
+
+import structlog
 
 from agent.admission.gate_effects import Effect
 from agent.admission.gate_records import GroupRecord
@@ -15,6 +18,9 @@ from agent.rails.circuit_breaker import record_outcome
 from agent.state import LoopState
 from collectors.clusters import ClusterGroup
 from domain.decisions import Event, Outcome, Reason
+from domain.errors import Fenced, LedgerError
+
+log = structlog.get_logger(__name__)
 
 AGENT: Final = ""
 """The fleet under which what happens to clusters stands in the journal."""
@@ -22,7 +28,10 @@ AGENT: Final = ""
 
 @dataclass(slots=True)
 class GateTurn:
-    """What a turn works on, by group name, and what it has to tell. asked: pending groups that were decided on."""
+    """What a turn works on, by group name, and what it has to tell. asked: pending groups that were decided on.
+
+    unreadable: see `ClusterGroups`.
+    """
 
     now: float
     epoch: int
@@ -30,11 +39,16 @@ class GateTurn:
     records: dict[str, GroupRecord]
     events: list[Event] = field(default_factory=list)
     asked: int = 0
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def has_group(self, record: GroupRecord) -> ClusterGroup | None:
         """Return the record's group if it is still in the record's cluster."""
         group = self.groups.get(record.group)
         return group if group is not None and group.cluster == record.cluster else None
+
+    def is_unknown(self, record: GroupRecord) -> bool:
+        """Return whether the record's group was not read although it may be there: then nothing is known of it."""
+        return record.group not in self.groups and (record.group in self.unreadable or "" in self.unreadable)
 
 
 class GateJournal:
@@ -86,6 +100,18 @@ class GateJournal:
         self._ledger.gate.write((), events, epoch=turn.epoch)
         self._said[_key(cluster, subject)] = (reason, detail)
         turn.events += events
+
+    @contextmanager
+    def alone(self, turn: GateTurn, cluster: str, subject: str) -> Iterator[None]:
+        """Keep an unexpected error in the block to this subject: it is told, and the turn goes on with the others."""
+        try:
+            yield
+        except (LedgerError, Fenced):
+            raise
+        except Exception as error:
+            log.exception("gate_failed_for_one", cluster=cluster, subject=subject)
+            detail = f"{subject}: its part of the turn was cut short: {type(error).__name__}: {error}"
+            self.say(turn, cluster, subject, Reason.INTERNAL_ERROR, detail)
 
     def over(self, cluster: str, subject: str) -> None:
         """Let what was said of a subject be said again when it comes back."""

@@ -40,16 +40,24 @@ class GateWatch:
     def look(self, turn: GateTurn, fleets: Sequence[Fleet] = (), outcomes: Sequence[Outcome] = ()) -> None:
         """Tell the clusters of everything that changed since they were last told, and what fleets asked for in vain."""
         for record in list(turn.records.values()):
-            if record.cluster in self._clusters and turn.has_group(record) is None:
-                deployment = self._clusters[record.cluster].deployment(record.deployment_id)
-                if deployment is not None and deployment.stage is Stage.LIVE:
-                    self._tell(turn, record, size_event(deployment, None, turn.now))
+            with self._journal.alone(turn, record.cluster, record.group):
+                self._gone(turn, record)
         for group in turn.groups.values():
-            if group.cluster in self._clusters:
-                self._size(turn, group)
+            with self._journal.alone(turn, group.cluster, group.name):
+                if group.cluster in self._clusters:
+                    self._size(turn, group)
         for name, refusal in refusals(fleets, outcomes).items():
             if name in turn.groups and name in turn.records:
-                self._refused_to_fleet(turn, turn.records[name], turn.groups[name], refusal)
+                with self._journal.alone(turn, turn.records[name].cluster, name):
+                    self._refused_to_fleet(turn, turn.records[name], turn.groups[name], refusal)
+
+    def _gone(self, turn: GateTurn, record: GroupRecord) -> None:
+        """Tell the end of a deployment whose group is no longer there."""
+        if record.cluster not in self._clusters or turn.has_group(record) is not None or turn.is_unknown(record):
+            return
+        deployment = self._clusters[record.cluster].deployment(record.deployment_id)
+        if deployment is not None and deployment.stage is Stage.LIVE:
+            self._tell(turn, record, size_event(deployment, None, turn.now))
 
     def _refused_to_fleet(self, turn: GateTurn, record: GroupRecord, group: ClusterGroup, found: Refusal) -> None:
         if record.cluster in self._clusters:

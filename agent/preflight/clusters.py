@@ -20,10 +20,13 @@ def check_clusters(settings: Settings, session: AwsSession) -> Iterator[Finding]
         return
     reader = ClusterReader(session)
     try:
-        groups = reader.groups()
+        read = reader.groups()
     except CloudError as error:
         yield missing("clusters", str(error), "allow autoscaling:DescribeAutoScalingGroups (deploy/iam/observe.json)")
         return
+    groups = read.groups
+    for group_name, why in sorted(read.unreadable.items()):
+        yield advice(f"group {group_name or '(without a name)'}", why, "look at it: until then nothing is done for it")
     for name, cluster in gated.items():
         yield _capacity(name, cluster, reader)
         yield from _groups(name, [group for group in groups if group.cluster == name])

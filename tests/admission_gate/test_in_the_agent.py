@@ -19,9 +19,10 @@ from agent.settings import load_settings
 from agent.standing import StandingBoard
 from domain.decisions import Mode, Reason
 from domain.errors import ConfigurationError, Fenced
-from tests.admission_gate.yard import Yard
+from tests.admission_gate.yard import CLUSTER, Yard
 
 QUOTA = "L-1216C47A"
+NO_GROUPS = "AttributeError: 'object' object has no attribute 'groups'"
 
 
 def environ(yard: Yard, directory: Path, **values: str) -> dict[str, str]:
@@ -118,14 +119,24 @@ def test_an_agent_that_lost_its_lead_lets_nobody_in(fleet_yard: Yard, tmp_path: 
 
 
 def test_a_gate_that_fails_is_told_and_the_fleets_decisions_stand(yard: Yard) -> None:
-    yard.world.control.set_quota(QUOTA, 16.0)
-    # Terms of a cluster that nobody serves: a mistake of ours, such as no setting can make.
-    broken = Gate(yard.session, yard.ledger, {}, {"nobody": GateTerms(quota_code=QUOTA)}, Mode.ACT, yard.clock)
-    report = gated(broken, TickReport(yard.clock.now()), yard.epoch, [])
+    # A fleet that is none: a mistake of ours, such as no setting can make.
+    nonsense: Any = object()
+    report = gated(yard.gate, TickReport(yard.clock.now()), yard.epoch, [nonsense])
     assert report.failure is None
     assert [(event.reason, event.detail) for event in report.events] == [
-        (Reason.INTERNAL_ERROR, "the gate's turn was cut short: KeyError: 'nobody'")
+        (Reason.INTERNAL_ERROR, f"the gate's turn was cut short: {NO_GROUPS}")
     ]
+
+
+def test_a_cluster_whose_capacity_cannot_be_worked_with_is_told_and_the_others_go_on(yard: Yard) -> None:
+    yard.world.control.set_quota(QUOTA, 16.0)
+    yard.ask("batch-a", 4)
+    # Terms of a cluster that nobody serves: a mistake of ours, such as no setting can make.
+    terms = {"nobody": GateTerms(quota_code=QUOTA), CLUSTER: GateTerms()}
+    gate = Gate(yard.session, yard.ledger, {CLUSTER: yard.service}, terms, Mode.ACT, yard.clock)
+    events = gate.turn(yard.clock.now(), yard.epoch)
+    assert events[0].detail == "nobody: capacity: its part of the turn was cut short: KeyError: 'nobody'"
+    assert yard.desired("batch-a") == 4
 
 
 def test_a_turn_that_could_execute_nothing_does_not_reach_the_gate(yard: Yard) -> None:

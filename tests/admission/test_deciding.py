@@ -214,6 +214,26 @@ class TestRules:
         assert admitted(service, 12, 90) == 11
         assert service.admit(ask("rest", 10)).admit
 
+    def test_zeroth_does_not_let_the_threshold_be_reached(self, make: Make) -> None:
+        service = make(policy=PolicyKind.ZEROTH, threshold_cores=100.0, kappa=None)
+        assert service.admit(ask("a", 90)).admit
+        assert service.admit(ask("b", 10)).reason is Reason.REJECTED_RULE
+        assert service.admit(ask("c", 9)).admit
+        assert service.admit(ask("d", 1)).reason is Reason.REJECTED_RULE
+
+    def test_zeroth_at_its_threshold_without_the_newcomer_is_unsafe(self, make: Make) -> None:
+        service = make(policy=PolicyKind.ZEROTH, threshold_cores=100.0, kappa=None)
+        service.observe(event("a", "started", 99))
+        assert service.admit(ask("b", 1)).reason is Reason.REJECTED_RULE
+        service.observe(event("a", "scaled", 1))
+        assert service.admit(ask("c", 1)).reason is Reason.REJECTED_UNSAFE
+
+    def test_zeroth_with_a_threshold_beyond_the_capacity_admits_what_fits_and_no_more(self, make: Make) -> None:
+        service = make(policy=PolicyKind.ZEROTH, threshold_cores=2000.0, kappa=None)
+        service.admit(ask("a", 990))
+        assert service.admit(ask("b", 11)).reason is Reason.REJECTED_FEASIBILITY
+        assert service.admit(ask("c", 10)).admit
+
     def test_a_threshold_of_nothing_admits_nothing(self, make: Make) -> None:
         service = make(policy=PolicyKind.ZEROTH, threshold_cores=0.0, kappa=None)
         found = service.admit(ask("a", 1))

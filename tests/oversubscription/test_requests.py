@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -258,3 +260,11 @@ def test_an_agent_whose_clock_is_ahead_takes_over_what_the_other_answered(house:
     house.open()
     house.turn()
     assert set(house.pool.promised) == {"new"}
+
+
+def test_a_decision_replays_with_its_budget_used_up_and_not_beyond(house: House) -> None:
+    found = house.ask(cores=8.0)
+    assert found.tried[-1].rate == found.rate
+    assert found.hot_hours > 0.0
+    assert replayed(replace(found, budget=found.hot_hours)) == (found.rate, True)
+    assert replayed(replace(found, budget=math.nextafter(found.hot_hours, 0.0))) == (1.0, False)

@@ -97,6 +97,15 @@ def test_zeroth_above_the_capacity_admits_what_fits_and_at_zero_nothing() -> Non
     assert not zeroth_admits(0.0, 1.0, 100.0, 0.0)
 
 
+def test_zeroth_stays_below_the_threshold_and_within_the_capacity_each_for_itself() -> None:
+    # The threshold alone: not even reached.
+    assert zeroth_admits(89.0, 10.0, 200.0, 100.0)
+    assert not zeroth_admits(90.0, 10.0, 200.0, 100.0)
+    # The capacity alone: filled, but not beyond.
+    assert zeroth_admits(90.0, 10.0, 100.0, 200.0)
+    assert not zeroth_admits(90.0, 11.0, 100.0, 200.0)
+
+
 @pytest.mark.parametrize("shape", [0.05, 0.7, 1.0, 12.5, 400.0, 1e4, 1e6])
 @pytest.mark.parametrize("z", [-3.0, -0.5, 0.0, 1.0, 4.0])
 def test_the_gamma_tail_is_that_of_scipy(shape: float, z: float) -> None:

@@ -134,6 +134,14 @@ def test_the_shield_raises_the_rate_until_another_machine_takes_the_vm() -> None
     assert answer.hot_hours == expected_hot_hours(machines(29.0), 1, DEMAND)
 
 
+def test_the_shield_takes_a_machine_that_uses_its_budget_up_and_none_beyond() -> None:
+    at_first = expected_hot_hours(machines(29.0), 0, DEMAND)
+    answer = shield(machines(29.0), DEMAND, 0.2, ACTIONS, at_first)
+    assert (answer.rate, answer.machine, answer.hot_hours) == (0.2, 0, at_first)
+    answer = shield(machines(29.0), DEMAND, 0.2, ACTIONS, np.nextafter(at_first, 0.0))
+    assert (answer.rate, answer.machine) == (0.4, 1)
+
+
 def test_without_any_safe_level_the_request_keeps_all_its_cores_and_is_flagged() -> None:
     answer = shield(machines(400.0), DEMAND, 0.2, ACTIONS, 0.01)
     assert (answer.rate, answer.machine, answer.safe) == (1.0, 1, False)

@@ -41,7 +41,7 @@ from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
 from collectors.listener import GraphiteListener, ListenerLimits
 from collectors.polling import Poller
-from domain.clock import Clock, JumpDetector
+from domain.clock import Clock, JumpDetector, read_both
 from domain.decisions import Mode
 from domain.errors import BadInput, ConfigurationError, LedgerUnavailable, Mistake
 
@@ -102,14 +102,15 @@ class Agent:
 
     def turn(self) -> TickReport:
         """Turn the loop once, now; while another agent leads, only measure."""
-        now, epoch = self.clock.now(), self.leadership.epoch()
+        times, epoch = read_both(self.clock), self.leadership.epoch()
+        now = times.now
         # What AWS keeps waiting must not run into the next turn, nor look as if the loop stood still.
         with self.session.within(TURN_SHARE * self.settings.tick_interval_s):
             if epoch is None:
                 return watch(now, self.ports)
             if epoch != self.ports.epoch:
                 self._take_over(epoch)
-            report = run_tick(now, self.ports)
+            report = run_tick(now, self.ports, times)
             if self.gate is not None:
                 report = gated(self.gate, report, epoch, [managed.fleet for managed in self.ports.fleets])
             return self.pools.turned(report, epoch)

@@ -18,6 +18,7 @@ from agent.notices import interrupted_vms, read_interruptions
 from agent.ports import ManagedFleet, Ports, TickReport
 from agent.settling import may_have_changed, settle
 from agent.state import Controls, LoopState
+from domain.clock import BothTimes
 from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason
 from domain.errors import FailureClass, Fenced, LedgerError, LedgerUnavailable, TrimtabError
 from domain.fleet import Fleet
@@ -26,27 +27,29 @@ from domain.observed import Observed, ReadFailure
 log = structlog.get_logger(__name__)
 
 
-def run_tick(now: float, ports: Ports) -> TickReport:
-    """Turn the loop once for every fleet.
+def run_tick(now: float, ports: Ports, times: BothTimes | None = None) -> TickReport:
+    """Turn the loop once for every fleet; times: `now` and the monotonic time of the same moment, where both were read.
 
     One fleet's trouble never stops another's decision. When the ledger cannot be read or written, or a newer leader has
     taken over, nothing is executed and the report says so; measuring goes on and the next tick tries again.
     """
+    # Before anything that takes time: read later, the monotonic time would make the wait look like a step of the clock.
+    times = times or BothTimes(now, ports.monotonic())
     try:
-        return _turn(now, ports)
+        return _turn(now, ports, times)
     except (LedgerError, Fenced) as error:
         log.error("nothing_executed", reason=Reason.LEDGER_UNAVAILABLE, detail=str(error))
         return TickReport(now, failure=str(error))
 
 
-def _turn(now: float, ports: Ports) -> TickReport:
+def _turn(now: float, ports: Ports, times: BothTimes) -> TickReport:
     if ports.fence is None:
         ports.ledger.check_epoch(ports.epoch)
     else:
         ports.fence()
     names = [managed.fleet.name for managed in ports.fleets]
     states = ports.ledger.loop_states(names)
-    jumps = _carry_over_clock_step(now, ports, states)
+    jumps = _carry_over_clock_step(now, ports, states, times)
     events: list[Event] = []
     before = dict(states)
     fleets = [managed.fleet for managed in ports.fleets]
@@ -130,9 +133,11 @@ def _record(
     return written
 
 
-def _carry_over_clock_step(now: float, ports: Ports, states: dict[str, LoopState]) -> tuple[Event, ...]:
+def _carry_over_clock_step(
+    now: float, ports: Ports, states: dict[str, LoopState], times: BothTimes
+) -> tuple[Event, ...]:
     """Move every remembered time along when the clock was set, and record that before anything else is done."""
-    seen_s = ports.jumps.observe(now, ports.monotonic())
+    seen_s = ports.jumps.observe(times.now, times.monotonic, times.doubt_s)
     if seen_s:
         ports.aggregator.clock_stepped(seen_s)
         ports.actuator.clock_stepped(seen_s)

@@ -19,6 +19,10 @@ def since_boot() -> float:
 _BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
+CLOSE_S = 0.01
+"""Wall and monotonic time read within this need not be read again."""
+
+
 class Clock(Protocol):
     """Tells the time and waits; everything that needs either takes one of these."""
 
@@ -117,21 +121,48 @@ class VirtualClock:
         self._now += seconds
 
 
+@dataclass(frozen=True, slots=True)
+class BothTimes:
+    """Wall and monotonic time as of one moment, known to within `doubt_s`."""
+
+    now: float
+    monotonic: float
+    doubt_s: float = 0.0
+
+
+def read_both(clock: Clock, *, attempts: int = 5) -> BothTimes:
+    """Read the wall time between two monotonic times, the closest pair of `attempts`.
+
+    A process that is not given the processor between two readings would take the wait for a step of the wall clock, the
+    more so on a scaled clock: 0.1 s are 6 s at speed 60. What stays unknown is `doubt_s`.
+    """
+    best: BothTimes | None = None
+    for _ in range(attempts):
+        before, now, after = clock.monotonic(), clock.now(), clock.monotonic()
+        doubt_s = (after - before) / 2.0
+        if best is None or doubt_s < best.doubt_s:
+            best = BothTimes(now, before + doubt_s, doubt_s)
+        if doubt_s < CLOSE_S:
+            break
+    assert best is not None
+    return best
+
+
 class JumpDetector:
     """Compares wall with monotonic time between calls and reports the difference when it exceeds the tolerance."""
 
     def __init__(self, tolerance_s: float = 5.0) -> None:
         self._tolerance_s = tolerance_s
-        self._last: tuple[float, float] | None = None
+        self._last: BothTimes | None = None
 
-    def observe(self, now: float, monotonic: float) -> float:
-        """.
+    def observe(self, now: float, monotonic: float, doubt_s: float = 0.0) -> float:
+        """Return by how many seconds the wall clock stepped since the last call.
 
-        Return by how many seconds the wall clock stepped since the last call (0.0 for the first call and within
-        tolerance).
+        0.0 for the first call, and within the tolerance. doubt_s: to within what the two times are of one moment; a
+        difference that this can explain is none.
         """
-        last, self._last = self._last, (now, monotonic)
+        last, self._last = self._last, BothTimes(now, monotonic, doubt_s)
         if last is None:
             return 0.0
-        step = (now - last[0]) - (monotonic - last[1])
-        return step if abs(step) > self._tolerance_s else 0.0
+        step = (now - last.now) - (monotonic - last.monotonic)
+        return step if abs(step) > self._tolerance_s + doubt_s + last.doubt_s else 0.0

@@ -34,7 +34,7 @@ from agent.rails.base import RailLimits
 from collectors.aws import AwsSession
 from collectors.clusters import ClusterGroup, ClusterReader
 from collectors.inventory import Inventory
-from domain.clock import Clock, JumpDetector
+from domain.clock import Clock, JumpDetector, read_both
 from domain.decisions import Event, Mode, Outcome, Reason
 from domain.errors import BadInput, CloudError, FailureClass, Fenced, LedgerError
 from domain.fleet import Fleet
@@ -116,7 +116,8 @@ class Gate:
     def _carry_over_clock_step(self, turn: GateTurn) -> None:
         """Move what the rails remember of the clusters along when the clock was set; see `agent.clock_jump`."""
         # What could not be recorded the last time is still to be carried over.
-        self._clock_step_s += self._jumps.observe(self._clock.now(), self._clock.monotonic())
+        times = read_both(self._clock)
+        self._clock_step_s += self._jumps.observe(times.now, times.monotonic, times.doubt_s)
         step_s = self._clock_step_s
         memories = {}
         for name in self._clusters:

@@ -51,6 +51,7 @@ TIMELESS = {
     "submitted_in_episode",
     "memory",
     "shadow_memory",
+    "unsupported",
     "policy",
 }
 

@@ -210,6 +210,14 @@ def test_a_leap_second_smeared_or_not_is_no_step(make_world: Callable[..., World
     assert len(lines[0]) == 3
 
 
+def test_a_slow_database_is_no_step_of_the_clock(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    world.tick()
+    world.ports.fence = lambda: world.clock.advance(8.0)
+    world.tick(2)
+    assert Reason.CLOCK_JUMP not in world.reasons
+
+
 def test_a_step_while_the_agent_is_down_prolongs_no_cool_down_beyond_its_length(
     make_world: Callable[..., World],
 ) -> None:

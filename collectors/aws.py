@@ -21,7 +21,7 @@ from botocore.config import Config
 from botocore.model import OperationModel
 
 from collectors.aws_budget import CallBudget
-from collectors.aws_failures import classify, is_read
+from collectors.aws_failures import check_answer, classify, is_read
 from collectors.aws_models import SlimLoader, check_kept
 from collectors.aws_transport import GatedTransport
 from domain.clock import Clock
@@ -70,6 +70,7 @@ class AwsSession:
         # Twice: botocore's own handlers stand between the two events, and the second is the last before the wire.
         core.register("provide-client-params", self._refuse_changes)
         core.register("before-call", self._refuse_changes)
+        core.register("before-parse", _check_answer)
         if fence is not None:
             core.register("before-send", self._note_operation)
         self._boto = boto3.session.Session(
@@ -200,3 +201,7 @@ class AwsSession:
         if change is not None and self._fence is not None:
             self._fence()
         return change
+
+
+def _check_answer(**event: Any) -> None:
+    check_answer(event["operation_model"], event["response_dict"])

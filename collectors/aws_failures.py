@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from botocore import exceptions as botocore_errors
+from botocore.model import OperationModel
 
 from domain.errors import CloudError, FailureClass
 
@@ -104,8 +108,13 @@ _CUT_OFF = (
     botocore_errors.HTTPClientError,
     botocore_errors.ResponseStreamingError,
     botocore_errors.IncompleteReadError,
+    botocore_errors.SSLError,
+    botocore_errors.ChecksumError,
+    botocore_errors.FlexibleChecksumError,
 )
 _LONGEST_MESSAGE = 400
+# In XML, where no header carries it.
+_BODY_ID = re.compile(rb"<[Rr]equestI[Dd]>[^<]+<")
 
 
 def is_read(service: str, operation: str) -> bool:
@@ -119,37 +128,79 @@ def is_read(service: str, operation: str) -> bool:
 def classify(error: Exception, operation: str) -> CloudError:
     """Return the error of a call as a CloudError with its failure class.
 
-    A server error or a connection that broke after the request left is UNKNOWN_OUTCOME for an operation that changes
-    something and UNAVAILABLE for one that reads. A connection that never came about is UNAVAILABLE for both. What
-    cannot be placed otherwise is PERMANENT.
+    A server error, a connection that broke after the request left and an answer that cannot be read, or is not AWS's,
+    are UNKNOWN_OUTCOME for an operation that changes something and UNAVAILABLE for one that reads. A connection that
+    never came about is UNAVAILABLE for both. PERMANENT is what AWS itself refused, and what botocore refused to send.
     """
     if isinstance(error, CloudError):
         return error
-    broken = FailureClass.UNAVAILABLE if _READS.match(operation) else FailureClass.UNKNOWN_OUTCOME
+    broken = unanswered(operation)
     if isinstance(error, botocore_errors.ClientError):
         return _answered(error, operation, broken)
     if isinstance(error, _NO_CREDENTIALS):
         failure = FailureClass.CREDENTIALS
     elif isinstance(error, _NEVER_SENT):
         failure = FailureClass.UNAVAILABLE
-    elif isinstance(error, (*_CUT_OFF, _response_parser_error(), OSError)):
-        failure = broken
-    else:
+    elif isinstance(error, botocore_errors.BotoCoreError) and not isinstance(error, _CUT_OFF):
         failure = FailureClass.PERMANENT
+    else:
+        # Anything else comes from reading the answer: botocore's parsers raise KeyError and the like on foreign pages.
+        failure = broken
     return CloudError(operation, failure, type(error).__name__, str(error)[:_LONGEST_MESSAGE])
+
+
+def unanswered(operation: str) -> FailureClass:
+    """Return the class of a call that may have had its effect, and whose answer says nothing."""
+    return FailureClass.UNAVAILABLE if _READS.match(operation) else FailureClass.UNKNOWN_OUTCOME
+
+
+def check_answer(model: OperationModel, response: Mapping[str, Any]) -> None:
+    """Raise CloudError unless an answer that says "done" is AWS's own and whole.
+
+    A gateway's page with status 200 parses as an empty answer, so that a change would count as made and a group as
+    empty. Every answer of AWS carries a request id. `response` holds botocore's status_code, headers and body.
+    """
+    service = model.service_model.service_id.hyphenize()
+    if response["status_code"] >= 300 or (service, model.name) in CREDENTIAL_CALLS:
+        return
+    body, headers = response["body"], response["headers"]
+    flaw = _flaw(model, body if isinstance(body, bytes) else b"", headers)
+    if flaw is not None:
+        kind = str(headers.get("content-type", "no content type"))[:60]
+        detail = f"status {response['status_code']} and {kind}, but {flaw}: something between here and AWS answered"
+        raise CloudError(model.name, unanswered(model.name), "UnreadableAnswer", detail)
+
+
+def _flaw(model: OperationModel, body: bytes, headers: Mapping[str, str]) -> str | None:
+    length = str(headers.get("content-length", ""))
+    if length.isdigit() and int(length) != len(body) and "content-encoding" not in headers:
+        return f"{len(body)} of {length} bytes came"
+    if not _header_id(headers) and _BODY_ID.search(body) is None:
+        return "it has no request id, which AWS always gives"
+    if model.service_model.resolved_protocol == "json" and body and not _is_json_object(body):
+        return "its body is no JSON object"
+    return None
+
+
+def _header_id(headers: Mapping[str, str]) -> str:
+    return str(headers.get("x-amzn-requestid") or headers.get("x-amz-request-id") or "")
+
+
+def _is_json_object(body: bytes) -> bool:
+    try:
+        return isinstance(json.loads(body), dict)
+    except ValueError:
+        return False
 
 
 def _answered(error: botocore_errors.ClientError, operation: str, broken: FailureClass) -> CloudError:
     said = error.response.get("Error", {})
     code, message = str(said.get("Code", "Unknown")), str(said.get("Message", ""))[:_LONGEST_MESSAGE]
-    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    other = FailureClass.THROTTLE if status == 429 else broken if status >= 500 else FailureClass.PERMANENT
+    metadata = error.response.get("ResponseMetadata", {})
+    status = int(metadata.get("HTTPStatusCode", 0))
+    # Where the body names no error botocore puts the status in the place of its code.
+    has_id = bool(metadata.get("RequestId")) or bool(_header_id(metadata.get("HTTPHeaders", {})))
+    foreign = not has_id and (code in ("", "Unknown") or code.isdigit())
+    other = FailureClass.THROTTLE if status == 429 else broken if status >= 500 or foreign else FailureClass.PERMANENT
     failure = _CLASS_OF_CODE.get(code, other)
     return CloudError(operation, failure, code, message)
-
-
-def _response_parser_error() -> type[Exception]:
-    # Importing botocore.parsers at the top would load it before any client is wanted.
-    from botocore.parsers import ResponseParserError
-
-    return ResponseParserError

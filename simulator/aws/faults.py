@@ -18,6 +18,7 @@ KINDS = {
     "internal_error": "answers InternalFailure, status 500",
     "timeout_before": "does nothing, holds the connection `hold_s` wall seconds and closes it without an answer",
     "timeout_after": "carries the request out, then holds and closes the connection without an answer",
+    "foreign_page": "carries the request out, then answers 200 with an HTML page, as a gateway in between does",
     "fail_terminate": "refuses TerminateInstanceInAutoScalingGroup (of `instance_ids`): ScalingActivityInProgress",
     "lost_completion": "answers CompleteLifecycleAction 200 without effect",
     "late_heartbeat": "answers RecordLifecycleActionHeartbeat 200 and lets it take effect `delay_s` later",

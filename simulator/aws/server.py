@@ -23,10 +23,19 @@ from simulator.aws.requests import AwsRequest, read_request
 
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 Environ = dict[str, Any]
+FOREIGN_PAGE = b"<html><head><title>Sign in</title></head><body>Please sign in to this network.</body></html>"
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 _log = logging.getLogger(__name__)
+
+
+def _with_id(response: Response, request_id: str) -> Response:
+    """Return the response with a request id among its headers, which no answer of AWS is without."""
+    status, headers, body = response
+    if any(name.lower() == "x-amzn-requestid" for name, _ in headers):
+        return response
+    return status, [*headers, ("x-amzn-RequestId", request_id)], body
 
 
 class NoAnswer(ConnectionError):
@@ -91,7 +100,9 @@ class Endpoint:
             response = render(own, request.protocol, request_id)
         if fault is not None and fault.kind == "timeout_after":
             self._drop(fault)
-        return response
+        if fault is not None and fault.kind == "foreign_page":
+            return 200, [("Content-Type", "text/html")], FOREIGN_PAGE
+        return _with_id(response, request_id)
 
     def _carry_out(self, request: AwsRequest, environ: Environ, now: float, request_id: str) -> Response:
         def forward(body: bytes) -> Response:

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError, UnauthorizedSSOTokenError
+from botocore.exceptions import (
+    ClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    SSLError,
+    UnauthorizedSSOTokenError,
+)
 
 from collectors.aws import AwsOptions, AwsSession
 from collectors.aws_failures import classify
@@ -60,7 +66,9 @@ def test_a_server_error_may_have_had_its_effect_on_a_change_and_none_on_a_read()
         (NoCredentialsError(), FailureClass.CREDENTIALS),
         (UnauthorizedSSOTokenError(), FailureClass.CREDENTIALS),
         (ParamValidationError(report="no such field"), FailureClass.PERMANENT),
-        (KeyError("surprise"), FailureClass.PERMANENT),
+        (KeyError("surprise"), FailureClass.UNKNOWN_OUTCOME),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), FailureClass.UNKNOWN_OUTCOME),
+        (SSLError(endpoint_url="https://aws", error="bad record mac"), FailureClass.UNKNOWN_OUTCOME),
         (ConnectionResetError("gone"), FailureClass.UNKNOWN_OUTCOME),
     ],
 )
@@ -99,6 +107,41 @@ def half_an_answer(connection: socket.socket) -> None:
 def nonsense(connection: socket.socket) -> None:
     connection.recv(65_536)
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<not-xml<")
+
+
+def answer_with(body: bytes, kind: str, status: int = 200, more: bytes = b"") -> Callable[[socket.socket], None]:
+    def answer(connection: socket.socket) -> None:
+        data = b""
+        while b"\r\n\r\n" not in data or not data.partition(b"\r\n\r\n")[2]:
+            data += connection.recv(65_536)
+        head = f"HTTP/1.1 {status} Said\r\nContent-Type: {kind}\r\nConnection: close\r\n".encode()
+        connection.sendall(head + more + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    return answer
+
+
+WELL_FORMED = b"<html><head><title>Gateway</title></head><body>Please sign in</body></html>"
+PAGES = {
+    "a page that is also XML": (WELL_FORMED, "text/html"),
+    "a page": (b"<!DOCTYPE html><html><meta charset=utf-8><br>&nbsp;Please sign in</html>", "text/html"),
+    "a page in Latin-1": ("<html>Zugriff verweigert für Sie</html>".encode("latin-1"), "text/html"),
+    "nothing": (b"", "text/xml"),
+    "a word": (b"OK", "text/plain"),
+    "other XML": (b"<Health><Status>up</Status></Health>", "text/xml"),
+    "other JSON": (b'{"status": "up"}', "application/json"),
+    "a JSON list": (b"[1, 2]", "application/json"),
+    "bytes": (bytes(range(256)), "application/octet-stream"),
+}
+CHANGES = [
+    ("autoscaling", "SetDesiredCapacity", {"AutoScalingGroupName": "web", "DesiredCapacity": 3}),
+    ("autoscaling", CHANGE, {"InstanceId": "i-00000001", "ShouldDecrementDesiredCapacity": True}),
+    ("ssm", "PutParameter", {"Name": "rates", "Value": "{}"}),
+]
+READS = [
+    ("autoscaling", READ, {}),
+    ("ec2", "DescribeInstances", {}),
+    ("sqs", "GetQueueAttributes", {"QueueUrl": "https://sqs.us-east-1.amazonaws.com/1/jobs"}),
+]
 
 
 @contextmanager
@@ -142,6 +185,67 @@ def test_a_request_that_left_and_was_not_answered_is_unknown_for_a_change(
         with pytest.raises(CloudError) as failed:
             aws.read("autoscaling", READ)
         assert failed.value.failure is FailureClass.UNAVAILABLE
+        aws.close()
+
+
+@pytest.mark.parametrize("status", [200, 302, 403, 502])
+@pytest.mark.parametrize("page", PAGES)
+def test_what_somebody_else_answered_says_nothing_about_a_change_and_is_no_reading(page: str, status: int) -> None:
+    """A gateway, a proxy or a captive portal in between: whether AWS carried the change out is to be read back."""
+    with server(answer_with(*PAGES[page], status)) as url:
+        aws = session(url)
+        for service, operation, about in CHANGES:
+            with pytest.raises(CloudError) as failed:
+                aws.mutate(service, operation, **about)
+            assert failed.value.failure is FailureClass.UNKNOWN_OUTCOME, operation
+        for service, operation, about in READS:
+            with pytest.raises(CloudError) as failed:
+                aws.read(service, operation, **about)
+            assert failed.value.failure is FailureClass.UNAVAILABLE, operation
+        aws.close()
+
+
+def test_a_foreign_answer_says_what_came_and_from_where() -> None:
+    with server(answer_with(WELL_FORMED, "text/html")) as url:
+        aws = session(url)
+        with pytest.raises(CloudError) as failed:
+            aws.mutate(*CHANGES[0][:2], **CHANGES[0][2])
+        assert str(failed.value) == (
+            "SetDesiredCapacity: UnreadableAnswer: status 200 and text/html, but it has no request id, which AWS "
+            "always gives: something between here and AWS answered"
+        )
+        aws.close()
+
+
+def test_an_answer_cut_short_is_none_even_where_what_came_can_be_read() -> None:
+    """JSON that breaks off is read by botocore as an empty answer; so is a body that is missing altogether."""
+    request_id = b"x-amzn-RequestId: r-1\r\n"
+    with server(answer_with(b'{"Parameter": {"Na', "application/x-amz-json-1.1", more=request_id)) as url:
+        aws = session(url)
+        with pytest.raises(CloudError, match="its body is no JSON object") as failed:
+            aws.mutate("ssm", "PutParameter", Name="rates", Value="{}")
+        assert failed.value.failure is FailureClass.UNKNOWN_OUTCOME
+        aws.close()
+    short = b"HTTP/1.1 200 OK\r\nx-amzn-RequestId: r-1\r\nContent-Length: 50\r\n\r\n{}"
+
+    def hang_up_early(connection: socket.socket) -> None:
+        connection.recv(65_536)
+        connection.sendall(short)
+
+    with server(hang_up_early) as url:
+        aws = session(url)
+        with pytest.raises(CloudError, match="2 of 50 bytes came"):
+            aws.mutate("ssm", "PutParameter", Name="rates", Value="{}")
+        aws.close()
+
+
+def test_what_aws_itself_refuses_stays_permanent() -> None:
+    refusal = b"<ErrorResponse><Error><Code>ValidationError</Code><Message>too many</Message></Error></ErrorResponse>"
+    with server(answer_with(refusal, "text/xml", 400)) as url:
+        aws = session(url)
+        with pytest.raises(CloudError, match="ValidationError: too many") as failed:
+            aws.mutate(*CHANGES[0][:2], **CHANGES[0][2])
+        assert failed.value.failure is FailureClass.PERMANENT
         aws.close()
 
 

@@ -24,7 +24,7 @@ def carried_out(world: World, operation: str) -> list[dict[str, str]]:
     return [
         call["params"]
         for call in world.control.mutations(access_key=AGENT_KEY, operation=operation)
-        if call["status"] == 200 or call["fault"] == "timeout_after"
+        if call["status"] == 200 or call["fault"] in ("timeout_after", "foreign_page")
     ]
 
 

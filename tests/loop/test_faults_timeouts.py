@@ -21,7 +21,7 @@ def statuses(world: World) -> list[Status]:
     return [Status(entry.body["status"]) for entry in world.journal if entry.kind == "outcome"]
 
 
-@pytest.mark.parametrize("kind", ["timeout_after", "internal_error"])
+@pytest.mark.parametrize("kind", ["timeout_after", "foreign_page", "internal_error"])
 def test_a_scale_out_whose_answer_got_lost_is_read_back_before_anything_else(
     make_world: Callable[..., World], kind: str
 ) -> None:
@@ -33,7 +33,7 @@ def test_a_scale_out_whose_answer_got_lost_is_read_back_before_anything_else(
     assert len(world.ledger.open_intents()) == 1
     world.tick(2)
     # The first took effect, so there is no second; the second did not, so there is one more.
-    assert world.count(SET) == (1 if kind == "timeout_after" else 2)
+    assert world.count(SET) == (2 if kind == "internal_error" else 1)
     assert len(carried_out(world, SET)) == 1
     assert world.desired() == {"small": 4}
     assert statuses(world)[0] is Status.UNKNOWN
@@ -69,7 +69,7 @@ def test_an_answer_slower_than_the_timeout_is_one_that_got_lost(make_world: Call
     assert final_reasons(world) == [Reason.DONE]
 
 
-@pytest.mark.parametrize(("kind", "calls"), [("timeout_after", 2), ("timeout_before", 3)])
+@pytest.mark.parametrize(("kind", "calls"), [("timeout_after", 2), ("foreign_page", 2), ("timeout_before", 3)])
 def test_a_termination_with_a_lost_answer_takes_no_vm_more(
     make_world: Callable[..., World], kind: str, calls: int
 ) -> None:
@@ -83,6 +83,29 @@ def test_a_termination_with_a_lost_answer_takes_no_vm_more(
     assert len(world.in_service("small")) == 1
     assert [set(intent["victims"]) for intent in intents(world, Direction.IN)] == [set(gone)]
     assert set(final_reasons(world)) == {Reason.DONE}
+
+
+def test_pages_of_a_gateway_in_the_place_of_answers_open_no_breaker(make_world: Callable[..., World]) -> None:
+    world = make_world(**ONE_GROUP, limits=replace(QUICK, breaker_failures=1))
+    world.submit(8)
+    world.fault("foreign_page", operations=[SET], count=1)
+    world.tick(3)
+    assert statuses(world)[0] is Status.UNKNOWN
+    assert final_reasons(world) == [Reason.DONE]
+    assert world.ledger.loop_state("web").breakers == ()
+
+
+def test_a_page_in_the_place_of_a_reading_is_no_empty_group(make_world: Callable[..., World]) -> None:
+    world = make_world(**ONE_GROUP)
+    world.tick()
+    world.submit(8)
+    world.fault("foreign_page", operations=["DescribeAutoScalingGroups"], duration_s=100.0)
+    world.tick()
+    assert world.last.reason is Reason.CLOUD_UNREADABLE
+    assert "something between here and AWS answered" in world.last.sentence
+    assert world.mutations == []
+    world.tick(2)
+    assert world.desired() == {"small": 4}
 
 
 @pytest.mark.parametrize("kind", ["timeout_before", "timeout_after"])

@@ -48,6 +48,7 @@ class Iam(BaseHTTPRequestHandler):
             f"</EvaluationResults></SimulatePrincipalPolicyResult></R>"
         ).encode()
         self.send_response_only(200)
+        self.send_header("x-amzn-RequestId", "r-1")
         self.send_header("Date", formatdate(time.time() - self.behind_s, usegmt=True))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

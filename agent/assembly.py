@@ -22,7 +22,7 @@ from agent.aggregate import AggregationSettings, Aggregator
 from agent.door import Door
 from agent.inputs import collectors_of
 from agent.leader import Leadership, LeaseLeader, SoleLeader
-from agent.ledger import Ledger, lock_directory
+from agent.ledger import Ledger, lock_directory, lock_ledger, sqlite_path
 from agent.model_shelf import ModelShelf, named_policy, unfit_models
 from agent.oversubscription.pools import Pools, pools_of
 from agent.oversubscription.usage_book import PoolSink
@@ -148,6 +148,8 @@ def assembled(
     """
     with ExitStack() as stack:
         stack.enter_context(lock_directory(Path(settings.state_directory)))
+        if (file := sqlite_path(settings.ledger_url.get_secret_value())) is not None:
+            stack.enter_context(lock_ledger(file))
         ledger = stack.enter_context(opened_ledger(settings, wait))
         leadership = leadership_of(settings, ledger, clock)
         # First of all, so that the lead is given up last but before the ledger closes.
@@ -196,7 +198,7 @@ def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) ->
     give_up_at = time.monotonic() + LEDGER_PATIENCE_S
     while True:
         try:
-            return Ledger.open(url)
+            return _sound(Ledger.open(url, witness_in=Path(settings.state_directory)))
         except LedgerUnavailable as error:
             if url.startswith("sqlite") or wait is None or time.monotonic() >= give_up_at:
                 raise
@@ -205,14 +207,26 @@ def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) ->
                 raise
 
 
+def _sound(ledger: Ledger) -> Ledger:
+    """Return a ledger whose file is not damaged; LedgerUnavailable, with it closed, when it is."""
+    try:
+        if damage := ledger.damage():
+            raise LedgerUnavailable(
+                f"ledger {ledger.place} is damaged ({damage}): run `trimtab ledger restore FILE` with a copy of it"
+            )
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
+
+
 def leadership_of(settings: Settings, ledger: Ledger, clock: Clock) -> Leadership:
     """Return who says whether this agent may act: itself on SQLite, the lease where several agents share a ledger."""
-    owner = f"{socket.gethostname()}:{os.getpid()}"
+    # Process numbers come back, on the next boot or in containers, where every agent is process 1.
+    owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     if not ledger.shared:
         return SoleLeader(ledger, owner, clock.now())
-    # Process numbers come back, on the next boot or in containers, where every agent is process 1.
-    unique = f"{owner}:{uuid.uuid4().hex[:8]}"
-    return LeaseLeader(ledger, unique, clock, settings.leader.lease_s, settings.leader.renew_s)
+    return LeaseLeader(ledger, owner, clock, settings.leader.lease_s, settings.leader.renew_s)
 
 
 def check_region(settings: Settings, session: AwsSession) -> None:

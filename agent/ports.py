@@ -14,7 +14,7 @@ from agent.policies.fallback import Proposer
 from agent.rails.base import RailLimits
 from collectors.interruptions import Interruption
 from domain.clock import JumpDetector
-from domain.decisions import Decision, Event, Mode, Outcome
+from domain.decisions import Decision, Event, Mode, Outcome, Reason
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 
@@ -69,7 +69,10 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class TickReport:
-    """What one tick did; `failure` says why nothing was executed, when the ledger could not be used."""
+    """What one tick did; `failure` says why nothing was executed, when the ledger could not be used.
+
+    failure_reason: what the failure is an alarm for.
+    """
 
     at: float
     snapshots: tuple[Snapshot, ...] = ()
@@ -77,3 +80,4 @@ class TickReport:
     outcomes: tuple[Outcome, ...] = ()
     events: tuple[Event, ...] = ()
     failure: str | None = None
+    failure_reason: Reason = Reason.LEDGER_UNAVAILABLE

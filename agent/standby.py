@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from agent.ports import Ports, TickReport
 from agent.state import LoopState
-from domain.errors import BadInput, LedgerError
+from domain.decisions import Reason
+from domain.errors import BadInput, LedgerError, LedgerReplaced
 from domain.snapshot import Snapshot
 
 
@@ -15,12 +16,14 @@ def watch(now: float, ports: Ports) -> TickReport:
     """
     fleets = [managed.fleet for managed in ports.fleets]
     observed = ports.actuator.observe(fleets, now)
-    failure = None
+    failure, reason = None, Reason.LEDGER_UNAVAILABLE
     states: dict[str, LoopState] = {}
     try:
+        ports.ledger.check_same()
         states = ports.ledger.loop_states([fleet.name for fleet in fleets])
     except LedgerError as error:
         failure = str(error)
+        reason = Reason.LEDGER_REPLACED if isinstance(error, LedgerReplaced) else reason
     snapshots: list[Snapshot] = []
     for managed in ports.fleets:
         state = states.get(managed.fleet.name, LoopState())
@@ -30,4 +33,4 @@ def watch(now: float, ports: Ports) -> TickReport:
             # A group that could not be read: the next minute tries again.
             continue
         snapshots.append(snapshot)
-    return TickReport(now, tuple(snapshots), failure=failure)
+    return TickReport(now, tuple(snapshots), failure=failure, failure_reason=reason)

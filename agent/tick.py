@@ -20,7 +20,7 @@ from agent.settling import may_have_changed, settle
 from agent.state import Controls, LoopState
 from domain.clock import BothTimes
 from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason
-from domain.errors import FailureClass, Fenced, LedgerError, LedgerUnavailable, TrimtabError
+from domain.errors import FailureClass, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable, TrimtabError
 from domain.fleet import Fleet
 from domain.observed import Observed, ReadFailure
 
@@ -38,8 +38,9 @@ def run_tick(now: float, ports: Ports, times: BothTimes | None = None) -> TickRe
     try:
         return _turn(now, ports, times)
     except (LedgerError, Fenced) as error:
-        log.error("nothing_executed", reason=Reason.LEDGER_UNAVAILABLE, detail=str(error))
-        return TickReport(now, failure=str(error))
+        reason = Reason.LEDGER_REPLACED if isinstance(error, LedgerReplaced) else Reason.LEDGER_UNAVAILABLE
+        log.error("nothing_executed", reason=reason, detail=str(error))
+        return TickReport(now, failure=str(error), failure_reason=reason)
 
 
 def _turn(now: float, ports: Ports, times: BothTimes) -> TickReport:

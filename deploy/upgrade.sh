@@ -36,7 +36,7 @@ if [ -n "$ROLLBACK" ]; then
     switch_to "$(readlink "$PREFIX/previous")"
     ln -sfn "$OLD" "$PREFIX/previous"
     if compgen -G "$STATE/ledger.db.before-*" > /dev/null; then
-        say "if the ledger is too new for it, stop the agent and put back:" "$(ls -1t "$STATE"/ledger.db.before-* | head -1)"
+        say "if the ledger is too new for it, stop the agent and run: $OLD/bin/trimtab ledger restore" "$(ls -1t "$STATE"/ledger.db.before-* | head -1)"
     fi
     restart
     exit 0

@@ -76,6 +76,8 @@ class Reason(StrEnum):
     REFRESH_IN_PROGRESS = "refresh_in_progress"
     VICTIM_GONE = "victim_gone"
     LEDGER_UNAVAILABLE = "ledger_unavailable"
+    LEDGER_REPLACED = "ledger_replaced"
+    LEDGER_RESTORED = "ledger_restored"
     SUPERSEDED = "superseded"
     # what happened around us
     SPOT_INTERRUPTION = "spot_interruption"

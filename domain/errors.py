@@ -7,6 +7,7 @@ TrimtabError
 │   └── ConfigurationError   one or more settings are wrong; lists every mistake at once
 ├── LedgerError              the ledger cannot do what was asked
 │   ├── LedgerUnavailable    it cannot be read or written now: nothing may be executed
+│   │   └── LedgerReplaced   another ledger or an older copy is in its place: a person has to look
 │   └── IntentConflict       the group already has an open intent
 ├── Fenced                   this process holds an old leader epoch: it must not act
 ├── CollectionFailed         a source of measurements did not answer, or not usably: ask again at its next turn
@@ -88,6 +89,10 @@ class LedgerError(TrimtabError):
 
 class LedgerUnavailable(LedgerError):
     """The ledger cannot be read or written now; nothing may be executed."""
+
+
+class LedgerReplaced(LedgerUnavailable):
+    """What is in the ledger's place is not what this agent wrote last; nothing may be executed."""
 
 
 class IntentConflict(LedgerError):

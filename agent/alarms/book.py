@@ -68,6 +68,9 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
 )
 """Events that are alarms by themselves; they are over when they have not come up for the quiet time."""
 
+LEDGER = (Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_REPLACED)
+"""Reasons of a turn that executed nothing."""
+
 OUTCOMES: Mapping[Reason, Severity] = MappingProxyType(
     {
         Reason.CREDENTIALS: Severity.CRITICAL,
@@ -96,7 +99,7 @@ def conditions(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
     """Return the alarms that lie in this turn's decisions and in the ledger, by key."""
     found: dict[tuple[str, Reason, str], Alarm] = {}
     if report.failure:
-        alarm = Alarm("", Reason.LEDGER_UNAVAILABLE, "", Severity.CRITICAL, report.failure, report.at)
+        alarm = Alarm("", report.failure_reason, "", Severity.CRITICAL, report.failure, report.at)
         found[alarm.key] = alarm
     for decision in report.decisions:
         said = {decision.reason: decision.sentence}
@@ -158,7 +161,7 @@ class AlarmBook:
                 tell += self._came_up(key, alarm, now, lasting)
         for key, entry in list(self._entries.items()):
             # A turn that failed shows no decisions: what held before it may well hold on.
-            unseen = entry.seen_at < now and (not report.failure or key[1] is Reason.LEDGER_UNAVAILABLE)
+            unseen = entry.seen_at < now and (not report.failure or key[1] in LEDGER)
             over = unseen if entry.lasting else now - entry.seen_at >= self._quiet_s
             if over:
                 del self._entries[key]

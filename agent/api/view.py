@@ -29,6 +29,7 @@ from agent.settings.effective import plain, values
 from agent.settings.names import name_of
 from agent.standing import Standing
 from domain.decisions import Reason
+from domain.errors import LedgerReplaced, LedgerUnavailable
 
 INTERVALS_TO_LIVE = 3
 """So many intervals may pass without a turn before the agent counts as dead (field study §1g, row 65)."""
@@ -49,7 +50,7 @@ class AgentView:
         self._lock = threading.Lock()
         self._turned_at = parts.monotonic()
         self._unreadable: dict[str, str] = {}
-        self._probe: tuple[float, bool] | None = None
+        self._probe: tuple[float, str] | None = None
         parts.board.listen(self._note_turn)
 
     def _note_turn(self, standing: Standing, report: TickReport) -> None:
@@ -100,10 +101,21 @@ class AgentView:
         with self._lock:
             now = self.parts.monotonic()
             if self._probe is None or now - self._probe[0] >= PROBE_EVERY_S:
-                self._probe = (now, self.parts.ledger.writable())
-            is_writable = self._probe[1]
-        detail = "decisions can be recorded" if is_writable else "the ledger cannot be written, so nothing is executed"
-        return Check("ledger", is_writable, detail)
+                self._probe = (now, self._ledger_trouble())
+            trouble = self._probe[1]
+        return Check(
+            "ledger", not trouble, f"{trouble}, so nothing is executed" if trouble else "decisions can be recorded"
+        )
+
+    def _ledger_trouble(self) -> str:
+        try:
+            self.parts.ledger.check_same()
+            self.parts.ledger.check_writable()
+        except LedgerReplaced:
+            return "the ledger is gone, or another or an older copy is in its place (`trimtab status` says more)"
+        except LedgerUnavailable:
+            return "the ledger cannot be written"
+        return ""
 
     def _cloud_readable(self, standing: Standing) -> Check:
         if standing.turned_at is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 
 from agent.commands.options import JsonOption, LedgerOption, examples, print_json
+from domain.errors import LedgerUnavailable
 
 ledger = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -20,13 +22,22 @@ def about() -> None:
 
 @ledger.command(epilog=examples("trimtab ledger check", "trimtab ledger check --json"))
 def check(option: LedgerOption = None, as_json: JsonOption = False) -> None:
-    """Show where the ledger is, its schema, its newest row and what is open in it."""
+    """Show where the ledger is, its schema, its newest row and what is open in it; exit with 1 when it is damaged."""
     from agent.commands.ledger import open_ledger
     from agent.ledger.schema import REVISIONS
 
     with open_ledger(option) as opened:
+        damage = opened.damage()
+        if damage:
+            raise LedgerUnavailable(
+                f"ledger {opened.place} is damaged ({damage}): stop the agent and run `trimtab ledger restore FILE` "
+                "with a copy of it"
+            )
+        there = opened.identity()
         found = {
             "place": opened.place,
+            "ledger_id": there.ledger_id,
+            "generation": there.generation,
             "schema": opened.schema(),
             "newest_schema": REVISIONS[-1],
             "newest_row": opened.newest_seq(),
@@ -88,6 +99,46 @@ def take_in(
     with open_ledger(option, to_write=True) as opened:
         rows, place = opened.take_in(file), opened.place
     typer.echo(f"{place}: {rows} rows put back from {file}")
+
+
+@ledger.command(epilog=examples("trimtab ledger restore copy.db", "trimtab ledger restore"))
+def restore(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Copy of a SQLite ledger; else what is in place.")
+    ] = None,
+    option: LedgerOption = None,
+    another: Annotated[bool, typer.Option("--another", help="Take a copy of another agent's ledger.")] = False,
+) -> None:
+    """Put a copy in the place of the ledger, with the agent stopped; what was in place is kept under another name.
+
+    Without FILE the agent goes on with what is in place: a PostgreSQL database that was restored by its own tools, or
+    nothing at all, where the next start shall begin a new ledger.
+    """
+    from agent.commands.ledger import ledger_url
+    from agent.ledger.restore import restore
+    from agent.settings.location import DEFAULT_STATE_DIRECTORY, state_directory_location
+
+    named = state_directory_location(os.environ)
+    directories = [named] if option is None or named != DEFAULT_STATE_DIRECTORY else []
+    done = restore(ledger_url(option), file, directories, time.time(), is_another=another)
+    if done is None:
+        typer.echo("there is no ledger in place: the next start begins a new one")
+        return
+    typer.echo(f"{done.place}: {f'restored from {file}' if file else 'taken as it is'}, epoch {done.epoch}")
+    if done.kept is not None:
+        typer.echo(f"what was in place is kept as {done.kept}")
+    typer.echo(f"decisions go on from number {done.numbers_from + 1}")
+    typer.echo(f"open intents, which the next start reads back: {', '.join(done.open_intents) or 'none'}")
+    if done.lost is None:
+        typer.echo("the ledger before cannot be compared: see `trimtab status` for the pauses and pins now in force")
+        return
+    for fleet, controls in done.lost.items():
+        for pause in controls.pauses:
+            typer.echo(f"LOST: {fleet} was paused ({pause.scope}) by {pause.owner}: {pause.reason}")
+        if controls.pin is not None:
+            typer.echo(f"LOST: {fleet} was pinned by {controls.pin.owner}: {controls.pin.reason}")
+    if done.lost:
+        typer.echo("pause and pin them again before the agent starts: both verbs write to the ledger itself")
 
 
 def register(app: typer.Typer) -> None:

@@ -1,7 +1,8 @@
 """The durable record: journal of decisions, intents, outcomes and events, and the loop's state, in one database."""
 
+from agent.ledger.database import sqlite_path
 from agent.ledger.ledger import Ledger
-from agent.ledger.lock import lock_directory
+from agent.ledger.lock import lock_directory, lock_ledger
 from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, IntentRecord, JournalEntry, Kind
 
 __all__ = [
@@ -13,4 +14,6 @@ __all__ = [
     "Kind",
     "Ledger",
     "lock_directory",
+    "lock_ledger",
+    "sqlite_path",
 ]

@@ -5,20 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn, TypeGuard
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 
-from agent.ledger import export, migrations, postgresql
+from agent.ledger import export, identity, migrations, postgresql, sqlite_file
+from agent.ledger.identity import Identity, Remembered
 from agent.ledger.schema import REVISIONS
-from domain.errors import BadInput, LedgerError, LedgerUnavailable
+from agent.ledger.witness import Witness
+from domain.errors import BadInput, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable
 
 _WRITES: Final = "trimtab_writes"
+_LOOKS: Final = 3
+_BETWEEN_LOOKS_S: Final = 0.02
 _WAL_KEPT_BYTES: Final = 16 * 2**20
 _PRAGMAS: Final = (
     "journal_mode=WAL",
@@ -37,7 +42,7 @@ _REMEDIES: Final = {
     "SQLITE_PERM": "it cannot be opened: check that its directory exists and that this user may write there",
     "SQLITE_BUSY": "another process holds it for too long: see who has the file open (fuser) and end what should not",
     "SQLITE_LOCKED": "another process holds it for too long: see who has the file open (fuser) and end what should not",
-    "SQLITE_CORRUPT": "the file is damaged: move it aside and start again, or put back a copy",
+    "SQLITE_CORRUPT": "the file is damaged: stop the agent and run `trimtab ledger restore FILE` with a copy",
     "SQLITE_NOTADB": "the file is not a ledger: move it aside and start again, or name another path",
     "SQLITE_IOERR": "the disk does not answer reads or writes: look at the system log",
 }
@@ -65,28 +70,39 @@ class Database:
     """One ledger database. Threads may share it; every transaction takes its own pooled connection.
 
     After any failure the pool is emptied, so that the next transaction starts on a fresh connection and works as soon
-    as the cause is gone.
+    as the cause is gone. One that writes remembers the ledger's identity and generation, in `witness_in` across a
+    restart as well, and refuses another ledger or an older copy in its place with LedgerReplaced.
     """
 
-    def __init__(self, url: str, *, read_only: bool, busy_timeout_s: float) -> None:
+    def __init__(self, url: str, *, read_only: bool, busy_timeout_s: float, witness_in: Path | None = None) -> None:
         self.on_write: WriteListener = _unheard
         self._read_only = read_only
         self._busy_timeout_s = busy_timeout_s
-        self._identity: tuple[int, int] | None = None
+        self._inode: tuple[int, int] | None = None
+        self._memory = threading.Lock()
+        self._remembered: Remembered | None = None
+        self._mark = identity.Mark()
+        self._overwritten = ""
+        self._owners: dict[int, str] = {}
         self._url = _parsed(url)
         self.path = _sqlite_path(self._url)
         # Without its parameters: a password may be given among them as well.
         self.place = str(self.path) if self.path else self._url.set(query={}).render_as_string(hide_password=True)
+        self._witness = None if witness_in is None else Witness(witness_in, self.place)
         self._engine = self._new_engine()
         try:
+            self._recall()
             self._prepare(create=not read_only)
         except BaseException:
-            self._engine.dispose()
+            self.close()
             raise
 
     def close(self) -> None:
         """Close every pooled connection; the last one out folds SQLite's write-ahead log into the file."""
         self._engine.dispose()
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
 
     @property
     def sqlite(self) -> bool:
@@ -112,10 +128,145 @@ class Database:
             raise LedgerUnavailable(f"ledger {self.place} was opened for reading only: open it for writing")
         with self._watched(), self._translated():
             self._follow_file()
-            with self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
-                if not self.sqlite:
-                    postgresql.take_turn(connection)
+            with self._writing() as connection:
+                there = self._advance(connection)
                 yield connection
+            self._remember(there)
+            self._note_mark()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._engine.connect().execution_options(**{_WRITES: True}) as connection, connection.begin():
+            if not self.sqlite:
+                postgresql.take_turn(connection)
+            yield connection
+
+    def check_same(self) -> tuple[int, str]:
+        """Return the newest epoch and its owner; LedgerReplaced when this is not the ledger that was written last."""
+        mark = self._check_mark()
+        known = self._remembered
+        with self.read() as connection:
+            there, newest, owner = identity.with_lead(connection)
+        self._refuse_unless_same(known, there)
+        assert there is not None
+        if mark is not None and mark.application == there.mark.application and mark.version > there.mark.version:
+            self._refuse(f"its file is of generation {mark.version}, its log of {there.mark.version}", overwritten=True)
+        self._remember(there)
+        return newest, owner
+
+    def check_lead(self, epoch: int) -> None:
+        """Raise Fenced when a newer leader exists, LedgerReplaced when this is not the ledger that was written last."""
+        newest, owner = self.check_same()
+        if newest > epoch:
+            raise Fenced(f"leader epoch {epoch} is over: {owner} leads since epoch {newest}; this process must not act")
+        taken_by = self._owners.get(epoch)
+        if taken_by is not None and (newest, owner) != (epoch, taken_by):
+            led = f"its newest leader is {owner} of epoch {newest}" if newest else "it never had a leader"
+            self._refuse(f"{led}, not this process of epoch {epoch}")
+
+    def leads(self, epoch: int, owner: str) -> None:
+        """Remember that this process took an epoch as this owner."""
+        self._owners[epoch] = owner
+        with self._memory:
+            known = self._remembered
+            if known is not None and epoch > known.epoch:
+                self._remembered = Remembered(known.identity, epoch, owner)
+                self._bear_witness()
+
+    def remembered(self) -> Remembered:
+        """Return what this process remembers of the ledger."""
+        assert self._remembered is not None
+        return self._remembered
+
+    def damage(self) -> str:
+        """Return what SQLite's quick check finds wrong with the file, "" for nothing or on PostgreSQL."""
+        if self.path is None:
+            return ""
+        with self._translated():
+            connection = self._engine.raw_connection()
+            try:
+                driver: Any = connection.driver_connection
+                return sqlite_file.damage(driver)
+            finally:
+                connection.close()
+
+    # What the ledger must be
+
+    def _recall(self) -> None:
+        """Take up what the agent remembered when it ended; LedgerReplaced when that ledger is not there any more."""
+        record = None if self._witness is None else self._witness.read()
+        if record is None:
+            return
+        self._remembered = record.remembered
+        if record.is_overwritten:
+            self._refuse("it was overwritten while the agent ran")
+        if self.path is not None and not (self.path.exists() and self.path.stat().st_size):
+            self._refuse("there is none in its place any more")
+
+    def _advance(self, connection: Connection) -> Identity:
+        known = self._remembered
+        there = identity.advance(connection)
+        self._refuse_unless_same(known, Identity(there.ledger_id, there.generation - 1))
+        if self.sqlite:
+            identity.stamp(connection, there)
+        return there
+
+    def _remember(self, there: Identity) -> None:
+        with self._memory:
+            known = self._remembered
+            if known is None or there.generation > known.identity.generation:
+                self._remembered = Remembered(there, known.epoch if known else 0, known.owner if known else "")
+                self._bear_witness()
+
+    def _bear_witness(self) -> None:
+        if self._witness is not None and self._remembered is not None:
+            self._witness.write(self._remembered, is_overwritten=bool(self._overwritten))
+
+    def _refuse_unless_same(self, known: Remembered | None, there: Identity | None, owner: str | None = None) -> None:
+        if known is not None and (why := identity.difference(known, there, owner)):
+            self._refuse(why)
+
+    def _refuse(self, why: str, overwritten: bool = False) -> NoReturn:
+        message = (
+            f"ledger {self.place} is not the one that this agent wrote last: {why}. Nothing is executed. Stop the "
+            "agent, run `trimtab ledger restore FILE` with the newest copy (without FILE to go on with what is in "
+            "place), and start it again"
+        )
+        if overwritten:
+            # Said from here on: the next fold of the log would hide it.
+            self._overwritten = message
+            self._bear_witness()
+        raise LedgerReplaced(message)
+
+    def _is_newer(self, found: identity.Mark | None) -> TypeGuard[identity.Mark]:
+        ours = self.remembered().identity.mark.application
+        if found is None or found.application != ours:
+            return False
+        return self._mark.application != ours or found.version >= self._mark.version
+
+    def _note_mark(self) -> None:
+        """Remember how far the log was folded into the file: an older file is then known for one."""
+        if self.path is None or self._remembered is None:
+            return
+        if self._is_newer(found := sqlite_file.mark(self.path)):
+            self._mark = found
+
+    def _check_mark(self) -> identity.Mark | None:
+        """Return the mark in the file's header after refusing a file that was overwritten in its place."""
+        if self.path is None or self._read_only:
+            return None
+        self._follow_file()
+        for look in range(_LOOKS):
+            if look:
+                time.sleep(_BETWEEN_LOOKS_S)
+            found = sqlite_file.mark(self.path)
+            if found == self._mark or self._is_newer(found):
+                self._mark = found
+                return found
+        shown = "is no SQLite file" if found is None else f"is of generation {found.version}"
+        if found is not None and found.application != self.remembered().identity.mark.application:
+            shown = "is of another ledger"
+        self._refuse(f"the file was overwritten in its place and {shown}", overwritten=True)
 
     def size_bytes(self) -> int:
         """Return the room that the ledger takes, SQLite's log included; LedgerUnavailable when it cannot be asked."""
@@ -166,6 +317,7 @@ class Database:
                 return list(cursor.fetchall())
             finally:
                 connection.close()
+                self._note_mark()
 
     def _new_engine(self) -> Engine:
         if self.path is None:
@@ -184,9 +336,9 @@ class Database:
         assert self.path is not None
         uri = self.path.as_uri()
         if self._read_only:
-            return _connect_read_only(self.path, uri, self._busy_timeout_s)
+            return connect_read_only(self.path, uri, self._busy_timeout_s)
         # Only the first opening creates the file: one that vanishes later must be noticed, not silently begun anew.
-        connection = _connected(f"{uri}?mode={'rw' if self._identity else 'rwc'}", self._busy_timeout_s)
+        connection = _connected(f"{uri}?mode={'rw' if self._inode else 'rwc'}", self._busy_timeout_s)
         try:
             # Must come before the file's first page, and only then: on any other file it waits for the writers' lock.
             if connection.execute("PRAGMA page_count").fetchone() == (0,):
@@ -208,13 +360,36 @@ class Database:
                 ) from error
         if self.path and not create and not self.path.exists():
             raise LedgerUnavailable(f"ledger {self.place} is not there: start the agent once, or name the path it uses")
+        if self.path and self.path.exists() and (why := sqlite_file.foreign_log(self.path)):
+            raise LedgerReplaced(
+                f"ledger {self.place}: the write-ahead log {sqlite_file.log_of(self.path).name} beside it is not its "
+                f"own ({why}), so a copy was put in the place of the ledger without its log. Run "
+                "`trimtab ledger restore FILE` with the agent stopped; it keeps what is there under another name"
+            )
+        inode = None
         with self._translated():
             with self._engine.connect() as connection, connection.begin():
                 current = _revision(connection)
+                if not self._read_only and self._remembered is not None:
+                    self._refuse_unless_known(connection, current)
             if self.path:
-                self._identity = _identity(self.path)
-        if current == REVISIONS[-1]:
-            return
+                inode = _inode(self.path)
+        if current != REVISIONS[-1]:
+            self._upgrade(current)
+        if not self._read_only:
+            with self._translated(), self._engine.connect() as connection, connection.begin():
+                there = identity.read(connection)
+            assert there is not None
+            self._mark = (sqlite_file.mark(self.path) if self.path else None) or identity.Mark()
+            self._remember(there)
+        self._inode = inode
+
+    def _refuse_unless_known(self, connection: Connection, current: str | None) -> None:
+        known = self.remembered()
+        there = None if current is None else identity.read(connection)
+        self._refuse_unless_same(known, there, identity.owner_of(connection, known.epoch) if current else None)
+
+    def _upgrade(self, current: str | None) -> None:
         if current is not None and current not in REVISIONS:
             raise LedgerError(
                 f"ledger {self.place} has schema {current}, newer than the {REVISIONS[-1]} that this Trimtab "
@@ -225,28 +400,33 @@ class Database:
             raise LedgerUnavailable(
                 f"ledger {self.place} {have}: start the agent once, it brings it to schema {REVISIONS[-1]}"
             )
-        with self.write() as connection:
+        with self._translated(), self._writing() as connection:
             if not self.sqlite:
                 postgresql.allow_time(connection, postgresql.MIGRATION_TIMEOUT_S)
             # Somebody else may have upgraded it while we waited for the lock.
             if _revision(connection) != REVISIONS[-1]:
                 migrations.upgrade(connection)
+                identity.stamp(connection, identity.advance(connection))
 
     def _follow_file(self) -> None:
         """Notice that the file was removed or replaced.
 
         A connection would go on writing to the file that nobody sees any more.
         """
+        if self._overwritten:
+            raise LedgerReplaced(self._overwritten)
         if self.path is None:
             return
-        there = _identity(self.path)
-        if there == self._identity:
+        there = _inode(self.path)
+        if there == self._inode:
             return
         self._engine.dispose()
         if there is None:
-            raise LedgerUnavailable(
-                f"ledger {self.place} is gone: put it back, or restart the agent to begin a new one"
+            raise LedgerReplaced(
+                f"ledger {self.place} is gone, and nothing is executed without it. Move that very file back, or stop "
+                "the agent and run `trimtab ledger restore FILE` with the newest copy"
             )
+        # A file that goes on where this one ended, such as a whole copy of it, is taken up.
         self._prepare(create=False)
 
     @contextlib.contextmanager
@@ -272,6 +452,11 @@ def _parsed(url: str) -> URL:
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
 
 
+def sqlite_path(url: str) -> Path | None:
+    """Return the file of a SQLite ledger, None on PostgreSQL; LedgerUnavailable for what is no ledger's URL."""
+    return _sqlite_path(_parsed(url))
+
+
 def _sqlite_path(url: URL) -> Path | None:
     if url.get_backend_name() != "sqlite":
         return None
@@ -280,7 +465,7 @@ def _sqlite_path(url: URL) -> Path | None:
     return Path(url.database).absolute()
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _inode(path: Path) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
     except OSError:
@@ -293,7 +478,8 @@ def _connected(uri: str, busy_timeout_s: float) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
 
 
-def _connect_read_only(path: Path, uri: str, busy_timeout_s: float) -> sqlite3.Connection:
+def connect_read_only(path: Path, uri: str, busy_timeout_s: float) -> sqlite3.Connection:
+    """Open a SQLite file, and what its log adds, for reading; also where nothing may be created beside it."""
     connection = _connected(f"{uri}?mode=ro", busy_timeout_s)
     try:
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()

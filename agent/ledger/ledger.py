@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Any, Final
 
 from agent.decide import Decided, DecisionInputs
-from agent.ledger import export, journal, lease, operators, read, retention, state
+from agent.ledger import export, identity, journal, lease, operators, read, retention, state
 from agent.ledger.admission import AdmissionStore
 from agent.ledger.database import Clash, Database
 from agent.ledger.gate import GateStore
+from agent.ledger.identity import Identity
 from agent.ledger.lease import Held, Taken
-from agent.ledger.lock import lock_directory
+from agent.ledger.lock import lock_directory, lock_ledger
 from agent.ledger.oversubscription import OversubscriptionStore
 from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry, Kind
 from agent.state import Controls, LoopState, Pause, PauseScope, Pin
@@ -42,12 +43,20 @@ class Ledger:
         self.oversubscription = OversubscriptionStore(database)
 
     @staticmethod
-    def open(url: str, *, read_only: bool = False, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Ledger:
+    def open(
+        url: str,
+        *,
+        read_only: bool = False,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
+        witness_in: Path | None = None,
+    ) -> Ledger:
         """Open `sqlite:////path` or `postgresql://host/name`, creating or upgrading it unless read_only.
 
-        LedgerUnavailable when it cannot be opened; LedgerError when a newer version of Trimtab wrote it.
+        witness_in: the directory in which the agent remembers, across its restarts, which ledger it wrote last.
+        LedgerUnavailable when it cannot be opened; LedgerReplaced when it is not that ledger, or when the write-ahead
+        log beside it is not its own; LedgerError when a newer version of Trimtab wrote it.
         """
-        return Ledger(Database(url, read_only=read_only, busy_timeout_s=busy_timeout_s))
+        return Ledger(Database(url, read_only=read_only, busy_timeout_s=busy_timeout_s, witness_in=witness_in))
 
     def close(self) -> None:
         """Close the connections."""
@@ -183,7 +192,9 @@ class Ledger:
         for attempt in range(_EPOCH_TRIES):
             try:
                 with self._database.write() as connection:
-                    return state.add_epoch(connection, owner, at)
+                    epoch = state.add_epoch(connection, owner, at)
+                self._database.leads(epoch, owner)
+                return epoch
             except Clash:
                 # On PostgreSQL two can read the same last epoch; the second to write tries again above it.
                 if attempt == _EPOCH_TRIES - 1:
@@ -198,7 +209,10 @@ class Ledger:
     def take_lease(self, owner: str, lease_s: float, at: float) -> Taken | Held:
         """Take the lead of a shared ledger for `lease_s`, under a new epoch, unless another agent has it."""
         with self._database.write() as connection:
-            return lease.take(connection, owner, lease_s, at)
+            taken = lease.take(connection, owner, lease_s, at)
+        if isinstance(taken, Taken):
+            self._database.leads(taken.epoch, owner)
+        return taken
 
     def renew_lease(self, epoch: int, lease_s: float) -> bool:
         """Keep the lead for `lease_s` from now on; False when it is no longer ours."""
@@ -216,9 +230,26 @@ class Ledger:
             return state.newest_epoch(connection)
 
     def check_epoch(self, epoch: int) -> None:
-        """Raise Fenced when a newer leader exists."""
+        """Raise Fenced when a newer leader exists, LedgerReplaced when this is not the ledger that was written last.
+
+        Asked right before every call that changes something, so it is one short query.
+        """
+        self._database.check_lead(epoch)
+
+    def check_same(self) -> None:
+        """Raise LedgerReplaced when this is not the ledger that was written last, whoever leads."""
+        self._database.check_same()
+
+    def identity(self) -> Identity:
+        """Return which ledger this is, and how many transactions wrote to it."""
         with self._database.read() as connection:
-            state.check_epoch(connection, epoch)
+            there = identity.read(connection)
+        assert there is not None
+        return there
+
+    def damage(self) -> str:
+        """Return what a quick check finds wrong with a SQLite file, "" for nothing; PostgreSQL looks after itself."""
+        return self._database.damage()
 
     # Reading
 
@@ -350,6 +381,7 @@ class Ledger:
         with contextlib.ExitStack() as stack:
             if self._database.path is not None:
                 stack.enter_context(lock_directory(self._database.path.parent))
+                stack.enter_context(lock_ledger(self._database.path))
             elif (holder := self._lease_holder()) is not None:
                 raise LedgerUnavailable(f"ledger {self.place} is led by {holder.owner}: stop the agents first")
             yield

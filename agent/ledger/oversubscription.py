@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
-from agent.ledger import codec, journal, state
+from agent.ledger import codec, identity, journal, state
 from agent.ledger.database import Clash, Database
 from agent.ledger.schema import oversubscription_decisions as decisions
 from agent.oversubscription.choosing import ChoiceInputs
@@ -54,10 +54,11 @@ class OversubscriptionStore:
         return None if body is None else codec.decode(kind, body)
 
     def newest_number(self, pool: str) -> int:
-        """Return the number of a pool's newest decision, 0 before the first."""
+        """Return the number of a pool's newest decision, or what a restore lets them go on from, 0 before the first."""
         with self._database.read() as connection:
             query = select(func.max(decisions.c.number)).where(decisions.c.pool == pool)
-            return connection.execute(query).scalar() or 0
+            there = identity.read(connection)
+            return max(connection.execute(query).scalar() or 0, there.first_number if there is not None else 0)
 
     def find(self, decision_id: str) -> HourDecision | RateDecision | None:
         """Return a decision, None when there is none of that id."""

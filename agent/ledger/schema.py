@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
 """Every schema revision this code knows, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -97,6 +97,17 @@ leader = Table(
     Column("epoch", Seq, primary_key=True, autoincrement=False),
     Column("owner", String, nullable=False),
     Column("since", Double, nullable=False),
+)
+
+# One row: which ledger this is, how many transactions wrote to it, and which agents it belongs to once one has led.
+identity = Table(
+    "ledger_identity",
+    metadata,
+    Column("ledger_id", String, primary_key=True),
+    Column("generation", Seq, nullable=False),
+    Column("account", String),
+    Column("region", String),
+    Column("deployment", String),
 )
 
 # At most one row: who may act on a ledger that several agents share, until when by the database's own clock.

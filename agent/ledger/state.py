@@ -109,9 +109,9 @@ def newest_epoch(connection: Connection) -> int:
     return connection.execute(select(func.max(leader.c.epoch))).scalar() or 0
 
 
-def add_epoch(connection: Connection, owner: str, at: float) -> int:
-    """Make `owner` the leader and return its epoch, one above the last."""
-    epoch = newest_epoch(connection) + 1
+def add_epoch(connection: Connection, owner: str, at: float, at_least: int = 0) -> int:
+    """Make `owner` the leader and return its epoch, one above the last and not below `at_least`."""
+    epoch = max(newest_epoch(connection) + 1, at_least)
     connection.execute(insert(leader), [{"epoch": epoch, "owner": owner, "since": at}])
     return epoch
 

@@ -33,6 +33,12 @@ def ledger_location(environ: Mapping[str, str]) -> str:
     return found.get("trimtab_ledger__url") or sqlite_url(state_directory)
 
 
+def state_directory_location(environ: Mapping[str, str]) -> Path:
+    """Return the state directory: that of the environment, else the usual one."""
+    found = {name.lower(): value for name, value in environ.items() if value}
+    return Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY))
+
+
 def socket_of(state_directory: Path) -> Path:
     """Return where the agent's unix socket is when no setting says so."""
     return state_directory.absolute() / "trimtab.sock"

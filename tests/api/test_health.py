@@ -72,7 +72,8 @@ class TestReadiness:
         running.lose_ledger()
         answer = client.get("/readyz")
         assert answer.status_code == 503
-        assert checks(answer)["ledger"] == (False, "the ledger cannot be written, so nothing is executed")
+        sentence = "the ledger is gone, or another or an older copy is in its place (`trimtab status` says more)"
+        assert checks(answer)["ledger"] == (False, f"{sentence}, so nothing is executed")
 
     def test_the_ledger_is_not_tried_at_every_question(self, client: httpx.Client, running: Running) -> None:
         assert client.get("/readyz").status_code == 200

@@ -174,7 +174,10 @@ def test_a_damaged_file_is_said_and_a_copy_put_back_is_used_without_a_restart(
     ledger.close()
     copy = path.read_bytes()
     path.write_bytes(copy[:4096] + os.urandom(len(copy) - 4096))
-    with pytest.raises(LedgerUnavailable, match=r"malformed.* — the file is damaged: move it aside"):
+    with pytest.raises(
+        LedgerUnavailable,
+        match=r"malformed.* — the file is damaged: stop the agent and run `trimtab ledger restore FILE`",
+    ):
         ledger.record([made(50)])
     assert not ledger.writable()
     path.unlink()
@@ -188,7 +191,10 @@ def test_a_file_that_vanished_is_noticed_and_never_silently_begun_anew(path: Pat
     away = path.with_suffix(".away")
     path.rename(away)
     for _ in range(2):
-        with pytest.raises(LedgerUnavailable, match="is gone: put it back, or restart the agent"):
+        with pytest.raises(
+            LedgerUnavailable,
+            match=r"is gone, and nothing is executed without it. Move that very file back, or stop the",
+        ):
             ledger.record([made(1)])
     assert not path.exists()
     away.rename(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
+from agent.alarms.book import Severity, conditions
+from agent.ledger import Ledger
 from domain.decisions import Reason, Status
+from tests.loop.hands import between_look_and_leap
 from tests.loop.world import World
 
 
@@ -167,13 +171,54 @@ def test_a_ledger_file_that_vanished_stops_everything_until_it_is_back(world: Wo
     for _ in range(3):
         report = world.tick()
         assert report.failure is not None
-        assert "is gone: put it back, or restart the agent to begin a new one" in report.failure
+        assert (
+            "is gone, and nothing is executed without it. Move that very file back, or stop the agent" in report.failure
+        )
     assert world.mutations == []
     assert not file.exists(), "a lost ledger is not silently begun anew"
     aside.rename(file)
     assert world.tick().failure is None
     assert world.last.reason is Reason.QUEUE_GREW
     assert world.count("SetDesiredCapacity") == len(world.last.intents)
+
+
+@pytest.mark.parametrize("overwritten", [False, True], ids=["another file", "overwritten"])
+@pytest.mark.parametrize("kind", ["empty", "another", "older"])
+@pytest.mark.parametrize("when", ["between turns", "before the call"])
+def test_a_ledger_that_was_replaced_stops_every_call_and_raises_an_alarm(
+    world: World, kind: str, overwritten: bool, when: str
+) -> None:
+    """Cool-downs and open intents are lost with it, its decision ids come again, and its epoch says nothing."""
+    world.tick()
+    file = Path(world._ledger_url.removeprefix("sqlite:///"))
+    older, another, empty = (file.with_name(name) for name in ("older.db", "another.db", "empty.db"))
+    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(older)) as copy:
+        source.backup(copy)
+    with Ledger.open(f"sqlite:///{another}") as stranger:
+        stranger.take_epoch("test", world.clock.now())
+    empty.touch()
+    world.tick()
+    world.ledger._database.pragma("wal_checkpoint(TRUNCATE)")
+    source_file = {"empty": empty, "another": another, "older": older}[kind]
+
+    def replace() -> None:
+        if overwritten:
+            file.write_bytes(source_file.read_bytes())
+        else:
+            source_file.replace(file)
+
+    if when == "between turns":
+        replace()
+    else:
+        between_look_and_leap(world, replace)
+    world.submit(20)
+    for _ in range(3):
+        report = world.tick()
+        assert report.failure is not None
+        assert "trimtab ledger restore FILE" in report.failure
+        (alarm,) = conditions(report).values()
+        assert (alarm.reason, alarm.severity) == (Reason.LEDGER_REPLACED, Severity.CRITICAL)
+    assert world.mutations == []
 
 
 def test_a_writer_that_holds_the_ledger_delays_one_turn_and_breaks_nothing(world: World) -> None:

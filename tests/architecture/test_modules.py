@@ -7,7 +7,7 @@ import pytest
 
 from tests.architecture.product import MODULES, ROOT
 
-MOST_LINES = 400
+MOST_LINES = 700
 EMPTY_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc", "base_utils"}
 
 

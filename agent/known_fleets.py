@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from agent.ledger import DecisionRecord, Ledger
-from domain.errors import BadInput
+from domain.errors import BadInput, UnknownName
 from domain.fleet import Fleet
 
 
@@ -15,14 +15,18 @@ def fleet_names(ledger: Ledger, configured: Iterable[str]) -> tuple[str, ...]:
 
 
 def one_fleet(wanted: str | None, names: Sequence[str], *, field: str = "fleet") -> str:
-    """Return the fleet meant: `wanted`, or the only one there is; BadInput (on `field`) names those there are."""
+    """Return the fleet meant: `wanted`, or the only one there is.
+
+    BadInput (on `field`) lists the fleets; UnknownName when none has the name that is wanted.
+    """
     listed = ", ".join(names)
-    if not names:
-        raise BadInput(field, wanted, "neither the ledger nor the settings know a fleet: set one, start the agent")
-    if wanted is not None:
-        if wanted not in names:
-            raise BadInput(field, wanted, f"choose one of: {listed}")
+    if wanted is not None and wanted in names:
         return wanted
+    refusal = BadInput if wanted is None else UnknownName
+    if not names:
+        raise refusal(field, wanted, "neither the ledger nor the settings know a fleet: set one, start the agent")
+    if wanted is not None:
+        raise refusal(field, wanted, f"choose one of: {listed}")
     if len(names) > 1:
         raise BadInput(field, "", f"there are several fleets, name one of: {listed}")
     return names[0]

@@ -2,6 +2,8 @@
 
 TrimtabError
 ├── BadInput                 a value somebody gave is wrong: names the field, the value and the remedy
+│   ├── UnknownName          it names something that is not there: a fleet, cluster, pool or decision
+│   ├── StateConflict        it is well formed and contradicts what is recorded already
 │   ├── SampleRejected       one metric line or point is unusable; counted by reason, never fatal
 │   ├── TraceError           a job trace or log file is unusable
 │   └── ConfigurationError   one or more settings are wrong; lists every mistake at once
@@ -35,6 +37,14 @@ class BadInput(TrimtabError):
         self.remedy = remedy
         shown = repr(value)
         super().__init__(f"{field} is {shown if len(shown) <= 120 else shown[:117] + '...'}: {remedy}")
+
+
+class UnknownName(BadInput):
+    """A value names something that is not there; `field` says what kind of thing, `remedy` what there is."""
+
+
+class StateConflict(BadInput):
+    """A value is well formed and contradicts what is recorded already; the same request may do at another time."""
 
 
 class RejectReason(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from domain.errors import BadInput
+from domain.errors import BadInput, UnknownName
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Fleet:
         return sum(group.maximum * group.vm_type.cores for group in self.groups)
 
     def index(self, key: str) -> int:
-        """Return the position of the group with this key; BadInput names the keys there are."""
+        """Return the position of the group with this key; UnknownName lists the keys there are."""
         for position, group in enumerate(self.groups):
             if group.key == key:
                 return position
-        raise BadInput("group", key, f"fleet {self.name} has: {', '.join(g.key for g in self.groups)}")
+        raise UnknownName("group", key, f"fleet {self.name} has: {', '.join(g.key for g in self.groups)}")

@@ -14,7 +14,7 @@ from agent.admission.keeping import AGENT, Keeping
 from agent.admission.records import AdmissionDecision, AdmissionRequest
 from agent.ledger.admission import Change
 from domain.decisions import Event, Reason
-from domain.errors import BadInput
+from domain.errors import StateConflict
 
 log = structlog.get_logger(__name__)
 
@@ -25,7 +25,7 @@ Answers = tuple[tuple[AdmissionDecision, ...], list[AdmissionDecision]]
 def admit_all(keeping: Keeping, book: Book, requests: Sequence[AdmissionRequest], now: float) -> Answers:
     """Decide on requests, each knowing those admitted before it; all are recorded and in the book, or none.
 
-    BadInput when a request id stands for something else, Moved when another process wrote meanwhile.
+    StateConflict when a request id stands for something else, Moved when another process wrote meanwhile.
     """
     changed, notes = keeping.lapses(book, now)
     counts = keeping.counts
@@ -121,7 +121,7 @@ def _decided_before(
             return None
         if (found.deployment_id, found.cores) != (request.deployment_id, request.cores):
             remedy = f"it stands for {found.cores} cores of {found.deployment_id} ({found.decision_id})"
-            raise BadInput("request_id", request.request_id, remedy)
+            raise StateConflict("request_id", request.request_id, remedy)
         return found
     known = book.known.get(request.deployment_id)
     if known is None or known.stage is not Stage.RESERVED:

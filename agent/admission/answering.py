@@ -23,7 +23,7 @@ from agent.admission.rules import ClusterRules
 from agent.admission.settling import settle
 from agent.ledger.admission import ClusterCounts
 from domain.decisions import Reason
-from domain.errors import BadInput
+from domain.errors import BadInput, StateConflict
 
 LONGEST_ID = 255
 LONGEST_WORDS = 200
@@ -111,20 +111,20 @@ def counted(counts: ClusterCounts, event: DeploymentEvent) -> ClusterCounts:
 
 
 def check_same(first: DeploymentEvent, event: DeploymentEvent) -> None:
-    """Raise BadInput when the id of an event that was taken comes with something else."""
+    """Raise StateConflict when the id of an event that was taken comes with something else."""
     if first != event:
         remedy = f"it was used for another event ({first.kind.value} of {first.deployment_id} at {first.time!r})"
-        raise BadInput("event_id", event.event_id, remedy)
+        raise StateConflict("event_id", event.event_id, remedy)
 
 
 def check_size(event: DeploymentEvent, after: int, capacity_cores: int) -> None:
-    """Raise BadInput when the event would leave its deployment larger than the cluster."""
+    """Raise StateConflict when the event would leave its deployment larger than the cluster."""
     if after > capacity_cores:
         remedy = (
             f"{event.deployment_id} would have {after} cores, more than the whole cluster of {capacity_cores}: "
             "set the capacity right, or tell the right size"
         )
-        raise BadInput("cores", event.cores, remedy)
+        raise StateConflict("cores", event.cores, remedy)
 
 
 def _blank(book: Book, request: AdmissionRequest, decision_id: str, now: float) -> AdmissionDecision:
@@ -156,7 +156,7 @@ def _check_new(book: Book, deployment_id: str) -> None:
     known = book.known.get(deployment_id)
     if known is not None and known.counts:
         by = f"admitted by {known.decision_id}" if known.decision_id else "it started without asking"
-        raise BadInput("deployment_id", deployment_id, f"it is inside already, with {known.cores} cores ({by})")
+        raise StateConflict("deployment_id", deployment_id, f"it is inside already, with {known.cores} cores ({by})")
 
 
 def _with(blank: AdmissionDecision, verdict: Verdict) -> AdmissionDecision:

@@ -10,7 +10,7 @@ from agent.settings import Settings
 from agent.settings.admission import rules_of
 from domain.clock import Clock
 from domain.decisions import Event
-from domain.errors import BadInput
+from domain.errors import BadInput, UnknownName
 
 
 class Clusters(Mapping[str, AdmissionService]):
@@ -29,7 +29,7 @@ class Clusters(Mapping[str, AdmissionService]):
         return len(self._services)
 
     def one(self, name: str | None) -> AdmissionService:
-        """Return the cluster of that name, the only one when none is given; BadInput names those there are."""
+        """Return the cluster of that name, the only one when none is given; UnknownName lists those there are."""
         there = ", ".join(sorted(self._services)) or "(none is set)"
         if name is None:
             if len(self._services) != 1:
@@ -37,7 +37,7 @@ class Clusters(Mapping[str, AdmissionService]):
             return next(iter(self._services.values()))
         found = self._services.get(name)
         if found is None:
-            raise BadInput("cluster", name, f"choose one of: {there}")
+            raise UnknownName("cluster", name, f"choose one of: {there}")
         return found
 
     def alarms(self) -> tuple[Event, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agent.admission.records import DeploymentEvent, EventKind, Prior
-from domain.errors import BadInput
+from domain.errors import StateConflict
 
 HOUR_S = 3600.0
 NOT_INSIDE = "it is not in this cluster: admit it, or tell of its start first"
@@ -87,21 +87,21 @@ def lapsed(deployment: Deployment) -> Deployment:
 def applied(deployment: Deployment | None, event: DeploymentEvent, *, not_inside: str = NOT_INSIDE) -> Applied:
     """Return what the event makes of the deployment, None being one that was never heard of.
 
-    BadInput when the event contradicts what is known: an unknown deployment (`not_inside` says what to do then), an
-    earlier time than the last one, or a second start.
+    StateConflict when the event contradicts what is known: an unknown deployment (`not_inside` says what to do then),
+    an earlier time than the last one, or a second start.
     """
     if event.kind is EventKind.STARTED:
         return _checked(_started(deployment, event), event)
     if deployment is None:
-        raise BadInput("deployment_id", event.deployment_id, not_inside)
+        raise StateConflict("deployment_id", event.deployment_id, not_inside)
     if deployment.stage is Stage.GONE:
         remedy = f"it ended at {deployment.last_at!r}: tell of its new start first"
-        raise BadInput("deployment_id", event.deployment_id, remedy)
+        raise StateConflict("deployment_id", event.deployment_id, remedy)
     if deployment.stage is Stage.RESERVED:
         if event.kind is EventKind.SHUTDOWN:
             return _checked(Applied(lapsed(deployment)), event)
         remedy = f"{event.deployment_id} was admitted and has not started: tell of its start first"
-        raise BadInput("kind", event.kind.value, remedy)
+        raise StateConflict("kind", event.kind.value, remedy)
     _in_order(deployment, event)
     now = _aged(deployment, event.time)
     if event.kind is EventKind.SHUTDOWN:
@@ -126,7 +126,7 @@ def _started(deployment: Deployment | None, event: DeploymentEvent) -> Applied:
         born = Deployment(event.deployment_id, Stage.LIVE, event.cores, event.time, event.time)
         return Applied(replace(born, extra_cores=event.cores - 1))
     if deployment.stage is Stage.LIVE:
-        raise BadInput("kind", event.kind.value, f"{event.deployment_id} runs since {deployment.since!r} already")
+        raise StateConflict("kind", event.kind.value, f"{event.deployment_id} runs since {deployment.since!r} already")
     # The admission was timed by our clock, the start by another's, which may be behind: from here on that one counts.
     live = replace(
         deployment,
@@ -166,7 +166,7 @@ def _in_order(deployment: Deployment, event: DeploymentEvent) -> None:
             f"it lies before {deployment.last_at!r}, the time of what was last told of {event.deployment_id}: "
             "tell events in the order of their times"
         )
-        raise BadInput("time", event.time, remedy)
+        raise StateConflict("time", event.time, remedy)
 
 
 def _aged(deployment: Deployment, at: float) -> Deployment:

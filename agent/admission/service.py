@@ -30,7 +30,7 @@ from agent.admission.rules import ClusterRules
 from agent.ledger.admission import AdmissionStore, Change
 from domain.clock import Clock
 from domain.decisions import Event, Mode
-from domain.errors import BadInput
+from domain.errors import BadInput, UnknownName
 
 __all__ = [
     "Accepted",
@@ -123,10 +123,10 @@ class AdmissionService:
         return answers
 
     def explain(self, decision_id: str) -> AdmissionDecision:
-        """Return a decision as it was recorded; BadInput when there is none of that id here."""
+        """Return a decision as it was recorded; UnknownName when there is none of that id here."""
         found = self._store.decision(decision_id)
         if found.cluster != self.rules.name:
-            raise BadInput("decision_id", decision_id, f"it belongs to the cluster {found.cluster}")
+            raise UnknownName("decision_id", decision_id, f"it belongs to the cluster {found.cluster}")
         return found
 
     def newest(self, limit: int = 20, deployment_id: str | None = None) -> tuple[AdmissionDecision, ...]:

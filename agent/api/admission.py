@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from agent.admission.checking import LONGEST_ID, LONGEST_WORDS, MOST_CORES, MOST_KINDS
 from agent.admission.gauges import Gauges
@@ -19,28 +19,27 @@ from agent.admission.records import (
     Prior,
 )
 from agent.admission.service import AdmissionService
-from agent.api.errors import Problem
+from agent.api.bodies import DIGITS, NUMERIC, Body
+from agent.api.errors import CONFLICT, UNKNOWN
 from agent.api.view import AgentView
 from domain.errors import BadInput
 
 MOST_AT_ONCE = 200
-"""Requests or events of one batch; the body's own limit is reached about there."""
+"""Requests or events of one batch; `RequestLimits.batch_bytes` holds as many with every text at its longest."""
+PRINTED = r"^[^\x00-\x1f\x7f]+$"
+"""A text without control characters."""
 MOST_NUMBER = 1e15
 
-Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, pattern=PRINTED)]
 DeploymentId = Annotated[Id, Field(description="The deployment's id, of your choice.", examples=["shop-42"])]
 ClusterName = Annotated[
     str | None, Field(max_length=63, description="Cluster meant; not needed when there is one.", examples=["main"])
 ]
-Cores = Annotated[int, Field(ge=1, le=MOST_CORES, description="Cores that it asks for.", examples=[16])]
-Amount = Annotated[float, Field(ge=0, le=MOST_NUMBER, allow_inf_nan=False)]
+Cores = Annotated[int, Field(ge=1, le=MOST_CORES, description="Cores that it asks for.", examples=[16]), NUMERIC]
+Amount = Annotated[float, Field(ge=0, le=MOST_NUMBER, allow_inf_nan=False), NUMERIC]
 
 
-class _Given(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-class PriorOrder(_Given):
+class PriorOrder(Body):
     """What was seen of a deployment's kind before it asks; several of them are the kinds that it may be of."""
 
     deaths: Annotated[Amount, Field(description="Cores that ended, one by one.")] = 0.0
@@ -51,7 +50,9 @@ class PriorOrder(_Given):
     size_draws: Annotated[Amount, Field(description="Requests whose size was seen.")] = 0.0
     label: Annotated[str, Field(max_length=LONGEST_WORDS, description="Its name, where there are several.")] = ""
     weight: Annotated[
-        float, Field(gt=0, le=MOST_NUMBER, allow_inf_nan=False, description="Chance of this kind against the others.")
+        float,
+        Field(gt=0, le=MOST_NUMBER, allow_inf_nan=False, description="Chance of this kind against the others."),
+        NUMERIC,
     ] = 1.0
 
     def prior(self) -> Prior:
@@ -59,7 +60,7 @@ class PriorOrder(_Given):
         return Prior(**self.model_dump())
 
 
-class AdmissionOrder(_Given):
+class AdmissionOrder(Body):
     """A deployment that asks to come in."""
 
     cluster: ClusterName = None
@@ -68,7 +69,7 @@ class AdmissionOrder(_Given):
     observations: Annotated[
         list[PriorOrder],
         Field(max_length=MOST_KINDS, description="None: the population speaks. One: so much was seen. Several: kinds."),
-    ] = []
+    ] = Field(default_factory=list)
     requested_by: Annotated[
         str, Field(max_length=LONGEST_WORDS, description="Who asks; it stands in the record.", examples=["ada"])
     ] = ""
@@ -87,7 +88,7 @@ class AdmissionOrder(_Given):
         return AdmissionRequest(cluster, self.deployment_id, self.cores, priors, self.requested_by, self.request_id)
 
 
-class AdmissionsOrder(_Given):
+class AdmissionsOrder(Body):
     """Deployments that ask to come into one cluster, in this order."""
 
     cluster: ClusterName = None
@@ -97,7 +98,7 @@ class AdmissionsOrder(_Given):
     ]
 
 
-class EventOrder(_Given):
+class EventOrder(Body):
     """Something that happened to a deployment."""
 
     event_id: Annotated[Id, Field(description="Never used for another event; told twice, it counts once.")]
@@ -105,12 +106,16 @@ class EventOrder(_Given):
         EventKind,
         Field(description="`scaled`: it got so many more cores. `refused`: it asked for so many more and got none."),
     ]
-    cores: Annotated[int, Field(ge=0, le=MOST_CORES, description="How many; 0 with `shutdown`.")] = 0
+    cores: Annotated[int, Field(ge=0, le=MOST_CORES, description="How many; 0 with `shutdown`."), NUMERIC] = 0
     time: Annotated[
-        float, Field(ge=0, le=MOST_NUMBER, allow_inf_nan=False, description="When, in seconds since the epoch.")
+        float,
+        Field(ge=0, le=MOST_NUMBER, allow_inf_nan=False, description="When, in seconds since the epoch."),
+        NUMERIC,
     ]
     cores_after: Annotated[
-        int | None, Field(ge=0, le=MOST_CORES, description="Cores that it has then, where that is known.")
+        int | None,
+        Field(ge=0, le=MOST_CORES, description="Cores that it has then, where that is known."),
+        NUMERIC,
     ] = None
 
     def event(self, deployment_id: str) -> DeploymentEvent:
@@ -130,7 +135,7 @@ class NamedEventOrder(EventOrder):
     deployment_id: DeploymentId
 
 
-class EventsOrder(_Given):
+class EventsOrder(Body):
     """What happened to deployments of one cluster, in this order; all of it is taken or nothing."""
 
     cluster: ClusterName = None
@@ -152,19 +157,12 @@ class Taken(BaseModel):
     repaired: str
 
 
-REFUSED: dict[int | str, dict[str, Any]] = {
-    422: {"model": Problem, "description": "A value is wrong; nothing was changed."},
-    503: {"model": Problem, "description": "The ledger cannot be used now; nothing was changed."},
-}
-UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is none of that name."}}
-
-
 def create_admission_router(view: AgentView) -> APIRouter:
     """Return the routes of admission."""
-    router = APIRouter(prefix="/api/v1", tags=["admission"], responses=REFUSED)
+    router = APIRouter(prefix="/api/v1", tags=["admission"])
     clusters = view.parts.clusters
 
-    @router.post("/admissions", summary="May this deployment come in?")
+    @router.post("/admissions", summary="May this deployment come in?", responses=UNKNOWN | CONFLICT)
     def admit(order: AdmissionOrder) -> AdmissionDecision:
         """Decide, record and answer; one that may not come in is answered too, with the reason.
 
@@ -173,7 +171,7 @@ def create_admission_router(view: AgentView) -> APIRouter:
         service = clusters.one(order.cluster)
         return service.answer_all([order.request(service.rules.name)])[0]
 
-    @router.post("/admissions/batch", summary="May these come in, one after the other?")
+    @router.post("/admissions/batch", summary="May these come in, one after the other?", responses=UNKNOWN | CONFLICT)
     def admit_all(order: AdmissionsOrder) -> list[AdmissionDecision]:
         """Decide on each in this order, knowing those before it; all are recorded, or none.
 
@@ -185,18 +183,30 @@ def create_admission_router(view: AgentView) -> APIRouter:
                 raise BadInput(f"admissions.{k}.cluster", one.cluster, "a batch is of one cluster")
         return list(service.answer_all([one.request(service.rules.name) for one in order.admissions]))
 
-    @router.post("/deployments/{deployment_id}/events", summary="Tell what happened to a deployment")
+    @router.post(
+        "/deployments/{deployment_id}/events",
+        summary="Report what happened to a deployment",
+        responses=UNKNOWN | CONFLICT,
+    )
     def observe(
         order: OneEventOrder,
         deployment_id: Annotated[
             str,
-            Path(description="The deployment's id.", min_length=1, max_length=LONGEST_ID, examples=["shop-42"]),
+            Path(
+                description="The deployment's id.",
+                min_length=1,
+                max_length=LONGEST_ID,
+                pattern=PRINTED,
+                examples=["shop-42"],
+            ),
         ],
     ) -> Taken:
         """Take in one event: started, scaled, refused, core_ended or shutdown."""
         return _taken(clusters.one(order.cluster).observe(order.event(deployment_id)))
 
-    @router.post("/deployments/events", summary="Tell what happened to several deployments")
+    @router.post(
+        "/deployments/events", summary="Report what happened to several deployments", responses=UNKNOWN | CONFLICT
+    )
     def observe_all(order: EventsOrder) -> list[Taken]:
         """Take in events in this order; all of them, or none when one is wrong."""
         events = [one.event(one.deployment_id) for one in order.events]
@@ -222,7 +232,7 @@ def create_admission_router(view: AgentView) -> APIRouter:
     @router.get("/clusters/{cluster}/admissions", summary="A cluster's decisions", responses=UNKNOWN)
     def admissions(
         cluster: Annotated[str, Path(description="The cluster's name.", max_length=63)],
-        limit: Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer.")] = 20,
+        limit: Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer."), DIGITS] = 20,
         deployment_id: Annotated[
             str | None, Query(max_length=LONGEST_ID, description="Those on this deployment only.")
         ] = None,

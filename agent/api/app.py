@@ -2,56 +2,76 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
+from starlette.types import Message, Receive, Scope, Send
 
 from agent.api.admission import create_admission_router
 from agent.api.control import create_control_router
+from agent.api.description import DESCRIPTION, complete
 from agent.api.errors import add_error_handlers
 from agent.api.health import create_health_router
 from agent.api.oversubscription import create_oversubscription_router
 from agent.api.reading import create_reading_router
-from agent.api.security import OPEN_PATHS, READING_METHODS, roles_for
+from agent.api.security import READING_METHODS
 from agent.api.view import AgentView, installed_version
-
-DESCRIPTION = """\
-What a running Trimtab agent knows and lets its operators switch.
-
-Over the unix socket whoever may open the socket may do everything. Over TCP each request carries a token, as
-`Authorization: Bearer <token>` or as the password of Basic authentication. A token has one role: `read` opens what is
-read; `ask` asks for admission and rates, reports events of deployments, and reads what it asks about; `control` opens
-everything. Each operation lists its roles. Times are seconds since the epoch, durations seconds (of futures hours),
-money dollars.
-"""
-
-
-CREDENTIALS = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "Over TCP: a token of one of the roles listed."},
-    "basic": {"type": "http", "scheme": "basic", "description": "Over TCP, for browsers: a token as the password."},
-}
 
 
 class _Application(FastAPI):
-    """FastAPI that also describes which token opens what, which is checked outside of it."""
+    """FastAPI that serves HEAD wherever it serves GET, and describes what is checked around it."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the description of every route."""
-        schema = super().openapi()
-        schema.setdefault("components", {})["securitySchemes"] = CREDENTIALS
-        for path, methods in schema["paths"].items():
-            for method, operation in methods.items():
-                operation["security"] = _security(method.upper(), path)
-        return schema
+        """Return the description of every operation."""
+        return complete(super().openapi())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; HEAD as GET without the body."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await super().__call__(scope, receive, send)
+            return
+        asked = {**scope, "method": "GET"}
+        head = _Head(receive, send)
+        try:
+            await super().__call__(asked, head.receive, head.send)
+        finally:
+            # For whoever counts requests by their route.
+            if "route" in asked:
+                scope["route"] = asked["route"]
 
 
-def _security(method: str, path: str) -> list[dict[str, list[str]]]:
-    """Return what opens an operation: nothing over the socket, over TCP a token whose role is among those listed."""
-    if path in OPEN_PATHS and method in READING_METHODS:
-        return [{}]
-    roles = [role.value for role in roles_for(method, path)]
-    return [{}, *({name: roles} for name in CREDENTIALS)]
+class _Head:
+    """The channels of a HEAD request: the answer ends with its head, and a stream ends as if its reader had left."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._answered = asyncio.Event()
+
+    async def receive(self) -> Message:
+        """Return what the client sends, and that it left once the head is out."""
+        if self._answered.is_set():
+            return {"type": "http.disconnect"}
+        return await self._receive()
+
+    async def send(self, message: Message) -> None:
+        """Pass the head on and nothing after it."""
+        if message["type"] == "http.response.start":
+            await self._send(message)
+            await self._send({"type": "http.response.body", "body": b""})
+            self._answered.set()
+
+
+async def take_json_alone(request: Request) -> None:
+    """Raise 415 when a body comes as something else than JSON, before any route sees it.
+
+    A page of another site cannot send this type without asking first, and is not answered when it asks.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method not in READING_METHODS and kind != "application/json":
+        raise HTTPException(415)
 
 
 def create_app(
@@ -70,6 +90,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        dependencies=[Depends(take_json_alone)],
     )
     add_error_handlers(app)
     app.include_router(create_health_router(view, exposition))

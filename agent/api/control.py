@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import structlog
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from agent import controls
-from agent.api.errors import Problem
+from agent.api.bodies import NUMERIC, Body
+from agent.api.errors import UNKNOWN
 from agent.api.view import AgentView
 from agent.controls import LONGEST_S, LONGEST_WORDS
 from agent.known_fleets import one_fleet
@@ -37,13 +38,13 @@ OneFleet = Annotated[
     str | None, Field(max_length=63, description="Fleet meant; not needed when there is one.", examples=["web"])
 ]
 Length = Annotated[
-    float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False, description="For how many seconds.", examples=[7200])
+    float,
+    Field(gt=0, le=LONGEST_S, allow_inf_nan=False, description="For how many seconds.", examples=[7200]),
+    NUMERIC,
 ]
 
 
-class _Order(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
+class _Order(Body):
     fleet: OneFleet = None
     owner: Owner
 
@@ -65,7 +66,9 @@ class ResumeOrder(_Order):
 class PinOrder(_Order):
     """Keep a fleet, or one of its groups, at a size for a time."""
 
-    size: Annotated[int, Field(ge=0, le=100_000, description="VMs of the fleet, or of the group.", examples=[12])]
+    size: Annotated[
+        int, Field(ge=0, le=100_000, description="VMs of the fleet, or of the group.", examples=[12]), NUMERIC
+    ]
     group: Annotated[str | None, Field(max_length=63, description="This group only, by its key.")] = None
     reason: Why
     for_s: Length
@@ -105,15 +108,9 @@ class Unpinned(BaseModel):
     lifted: bool
 
 
-REFUSED: dict[int | str, dict[str, Any]] = {
-    422: {"model": Problem, "description": "A value is wrong; nothing was changed."},
-    503: {"model": Problem, "description": "The ledger cannot be written now; nothing was changed."},
-}
-
-
 def create_control_router(view: AgentView) -> APIRouter:
     """Return the routes that switch; the loop heeds what they wrote at its next turn."""
-    router = APIRouter(prefix="/api/v1", tags=["control"], responses=REFUSED)
+    router = APIRouter(prefix="/api/v1", tags=["control"], responses=UNKNOWN)
     ledger, now = view.parts.ledger, view.parts.now
 
     def chosen(order: _Order) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
@@ -13,7 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from agent.api.limits import FAILED
-from domain.errors import BadInput, LedgerError
+from domain.errors import BadInput, LedgerError, StateConflict, UnknownName
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +33,15 @@ class Problem(BaseModel):
 
     error: str = Field(description="The status in words.", examples=["Not Found"])
     detail: str = Field(description="What is wrong and what to do.", examples=[NOT_FOUND])
-    wrong: list[Wrong] = Field([], description="With 422: each value that is wrong.")
+    wrong: list[Wrong] = Field([], description="With 404, 409 and 422: each value that is wrong.")
+
+
+UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is none of that name."}}
+"""Of operations that name a fleet, cluster, pool or decision."""
+CONFLICT: dict[int | str, dict[str, Any]] = {
+    409: {"model": Problem, "description": "It contradicts what is recorded already; nothing was changed."}
+}
+"""Of operations that what was recorded before may forbid."""
 
 
 def problem(
@@ -54,9 +63,17 @@ def add_error_handlers(app: FastAPI) -> None:
 
 async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    details = {404: NOT_FOUND, 405: "this path does not take this method; see /api/v1/openapi.json"}
+    details = {
+        404: NOT_FOUND,
+        405: "this path does not take this method; see /api/v1/openapi.json",
+        415: "send the body as application/json",
+    }
     detail = details.get(error.status_code, HTTPStatus(error.status_code).description or "see /api/v1/openapi.json")
-    return problem(error.status_code, detail, headers=error.headers)
+    headers = dict(error.headers or {})
+    # Whatever is served to GET is served to HEAD; the router that names the methods does not know it.
+    if headers.get("Allow") == "GET":
+        headers["Allow"] = "GET, HEAD"
+    return problem(error.status_code, detail, headers=headers)
 
 
 async def _validation(request: Request, error: Exception) -> JSONResponse:
@@ -71,10 +88,8 @@ async def _validation(request: Request, error: Exception) -> JSONResponse:
 
 async def _bad_input(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, BadInput)
-    is_unknown = request.method == "GET"
-    return problem(
-        404 if is_unknown else 422, f"{error.field}: {error.remedy}", [Wrong(field=error.field, remedy=error.remedy)]
-    )
+    status = 404 if isinstance(error, UnknownName) else 409 if isinstance(error, StateConflict) else 422
+    return problem(status, f"{error.field}: {error.remedy}", [Wrong(field=error.field, remedy=error.remedy)])
 
 
 async def _ledger(request: Request, error: Exception) -> JSONResponse:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from agent.api.errors import Problem
+from agent.api.bodies import DIGITS, NUMERIC, Body
+from agent.api.errors import CONFLICT, UNKNOWN
 from agent.api.view import AgentView
 from agent.oversubscription.pool import PoolView
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest
@@ -16,21 +17,22 @@ LONGEST = 128
 PoolName = Annotated[
     str | None, Field(max_length=63, description="Pool meant; not needed when there is one.", examples=["main"])
 ]
-Size = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+LARGEST = 1e9
+Size = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False), NUMERIC]
 
 
-class _Given(BaseModel):
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-
-class RateOrder(_Given):
+class RateOrder(Body):
     """A VM that will be created."""
 
     pool: PoolName = None
     subscriber: Annotated[
         str, Field(min_length=1, max_length=LONGEST, description="Whose VM it will be.", examples=["batch"])
     ]
-    cores: Annotated[Size, Field(gt=0, description="Cores that it asks for.", examples=[8])]
+    cores: Annotated[
+        float,
+        Field(gt=0, le=LARGEST, allow_inf_nan=False, description="Cores that it asks for.", examples=[8]),
+        NUMERIC,
+    ]
     memory_gb: Annotated[Size, Field(description="Memory that it asks for.", examples=[32])]
     network_gbit: Annotated[Size, Field(description="Network capacity that it asks for.")] = 0.0
     vm: Annotated[str, Field(max_length=LONGEST, description="Its name in the inventory, where it has one.")] = ""
@@ -53,7 +55,7 @@ class RateOrder(_Given):
         )
 
 
-class RearmOrder(_Given):
+class RearmOrder(Body):
     """Somebody who has looked into it lets the rates of a rolled-back pool go down again."""
 
     pool: PoolName = None
@@ -61,16 +63,9 @@ class RearmOrder(_Given):
     reason: Annotated[str, Field(min_length=1, max_length=500, description="Why it is safe again.")]
 
 
-REFUSED: dict[int | str, dict[str, Any]] = {
-    422: {"model": Problem, "description": "A value is wrong; nothing was changed."},
-    503: {"model": Problem, "description": "The ledger cannot be used now; nothing was changed."},
-}
-UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is none of that name."}}
-
-
 def create_oversubscription_router(view: AgentView) -> APIRouter:
     """Return the routes of overselling."""
-    router = APIRouter(prefix="/api/v1/oversubscription", tags=["oversubscription"], responses=REFUSED)
+    router = APIRouter(prefix="/api/v1/oversubscription", tags=["oversubscription"])
     pools, store = view.parts.pools, view.parts.ledger.oversubscription
 
     @router.get("", summary="Every pool: rates, reasons and risk")
@@ -86,7 +81,7 @@ def create_oversubscription_router(view: AgentView) -> APIRouter:
     @router.get("/pools/{pool}/decisions", summary="A pool's decisions", responses=UNKNOWN)
     def decisions(
         pool: Annotated[str, Path(max_length=63, description="The pool's name.")],
-        limit: Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer.")] = 20,
+        limit: Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer."), DIGITS] = 20,
         kind: Annotated[str | None, Query(pattern="^(hour|request)$", description="Only those of this kind.")] = None,
     ) -> list[HourDecision | RateDecision]:
         """On hours and on requests, the newest first."""
@@ -99,13 +94,13 @@ def create_oversubscription_router(view: AgentView) -> APIRouter:
         """Everything that was recorded about the decision."""
         return store.decision(decision_id)
 
-    @router.post("/requests", summary="Which rate may this VM have?")
+    @router.post("/requests", summary="Which rate may this VM have?", responses=UNKNOWN | CONFLICT)
     def request(order: RateOrder) -> RateDecision:
         """Decide, record and answer: the rate, the machine it was judged on, its risk, and why."""
         pool = pools.one(order.pool)
         return pool.request(order.request(pool.rules.name))
 
-    @router.post("/rearm", summary="Let the rates of a rolled-back pool go down again")
+    @router.post("/rearm", summary="Let the rates of a rolled-back pool go down again", responses=UNKNOWN | CONFLICT)
     def rearm(order: RearmOrder) -> PoolView:
         """Recorded with who and why; hot hours from before no longer count."""
         return pools.one(order.pool).rearm(order.by, order.reason)

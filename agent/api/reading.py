@@ -7,26 +7,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 
 from agent.api.answers import AgentStatus, DecisionPage, InputStatus, JournalPage, VmReport
-from agent.api.errors import Problem
+from agent.api.bodies import DIGITS
+from agent.api.errors import UNKNOWN
 from agent.api.view import AgentView
 from agent.explain import as_data, explain, plain
 from agent.fleet_status import FleetStatus
 from agent.ledger import Kind
 
 LARGEST_SEQ = 2**63 - 1
-UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is none of that name."}}
-REFUSED: dict[int | str, dict[str, Any]] = {
-    422: {"model": Problem, "description": "A value is wrong."},
-    503: {"model": Problem, "description": "The ledger cannot be read now."},
-}
-
 FleetName = Annotated[str, Path(description="The fleet's name.", max_length=63, examples=["web"])]
 OneFleet = Annotated[str | None, Query(description="This fleet only.", max_length=63, examples=["web"])]
 
 
 def create_reading_router(view: AgentView) -> APIRouter:
     """Return the routes that read."""
-    router = APIRouter(prefix="/api/v1", tags=["reading"], responses=REFUSED)
+    router = APIRouter(prefix="/api/v1", tags=["reading"])
 
     @router.get("/status", summary="The agent and every fleet")
     def status() -> AgentStatus:
@@ -52,9 +47,11 @@ def create_reading_router(view: AgentView) -> APIRouter:
     def decisions(
         fleet: OneFleet = None,
         before_seq: Annotated[
-            int | None, Query(ge=1, le=LARGEST_SEQ, description="Only those before this number: the next page.")
+            int | None,
+            Query(ge=1, le=LARGEST_SEQ, description="Only those before this number: the next page."),
+            DIGITS,
         ] = None,
-        limit: Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer.")] = 50,
+        limit: Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer."), DIGITS] = 50,
         changed: Annotated[bool, Query(description="Only those that led to something to do.")] = False,
     ) -> DecisionPage:
         """Each with its proposal, what every rail did to it, and its intents; inputs stand with the single decision."""
@@ -75,10 +72,10 @@ def create_reading_router(view: AgentView) -> APIRouter:
 
     @router.get("/events", summary="The journal from any point, in order")
     def events(
-        since_seq: Annotated[int, Query(ge=0, le=LARGEST_SEQ, description="Rows after this number.")] = 0,
+        since_seq: Annotated[int, Query(ge=0, le=LARGEST_SEQ, description="Rows after this number."), DIGITS] = 0,
         fleet: OneFleet = None,
         kind: Annotated[Kind | None, Query(description="Rows of this kind only.")] = None,
-        limit: Annotated[int, Query(ge=1, le=1000, description="Most rows looked at.")] = 100,
+        limit: Annotated[int, Query(ge=1, le=1000, description="Most rows looked at."), DIGITS] = 100,
     ) -> JournalPage:
         """Decisions, intents, outcomes, events and changes of settings; go on from `next_since_seq`."""
         return view.journal(since_seq, fleet=fleet, kind=kind, limit=limit)

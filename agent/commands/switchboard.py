@@ -147,7 +147,9 @@ class _Agent:
             ) from error
         if status == 200:
             return dict(answer)
-        raise _refusal(answer, order) if status == 422 else LedgerUnavailable(f"the agent answers: {answer['detail']}")
+        if answer["wrong"]:
+            raise _refusal(answer, order)
+        raise LedgerUnavailable(f"the agent answers: {answer['detail']}")
 
 
 class _Book:

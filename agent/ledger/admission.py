@@ -18,7 +18,7 @@ from agent.ledger.schema import admission_decisions as decisions
 from agent.ledger.schema import admission_deployments as deployments
 from agent.ledger.schema import admission_events as events
 from domain.decisions import Event
-from domain.errors import BadInput
+from domain.errors import UnknownName
 
 _IN_ONE_LOOK: Final = 200
 
@@ -107,10 +107,10 @@ class AdmissionStore:
             return tuple(codec.decode(DeploymentEvent, codec.unpack(body)) for body in rows)
 
     def decision(self, decision_id: str) -> AdmissionDecision:
-        """Return a decision; BadInput when there is none of that id."""
+        """Return a decision; UnknownName when there is none of that id."""
         found = self.find(decision_id)
         if found is None:
-            raise BadInput("decision_id", decision_id, "no admission was decided under it; see the newest ones")
+            raise UnknownName("decision_id", decision_id, "no admission was decided under it; see the newest ones")
         return found
 
     def find(self, decision_id: str) -> AdmissionDecision | None:

@@ -254,7 +254,7 @@ class Ledger:
     # Reading
 
     def decision(self, decision_id: str) -> DecisionRecord:
-        """Return everything about one decision; BadInput names the ids around one that is not there."""
+        """Return everything about one decision; UnknownName lists the ids around one that is not there."""
         with self._database.read() as connection:
             return read.decision(connection, decision_id)
 

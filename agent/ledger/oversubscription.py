@@ -16,7 +16,7 @@ from agent.oversubscription.publication import Publication
 from agent.oversubscription.records import HourDecision, RateDecision
 from agent.state import LoopState
 from domain.decisions import Event
-from domain.errors import BadInput
+from domain.errors import UnknownName
 
 HOUR, REQUEST = "hour", "request"
 MEMORY: Final = "oversubscription.memory."
@@ -68,10 +68,10 @@ class OversubscriptionStore:
         return None if row is None else _decoded(row.kind, row.body)
 
     def decision(self, decision_id: str) -> HourDecision | RateDecision:
-        """Return a decision; BadInput when there is none of that id."""
+        """Return a decision; UnknownName when there is none of that id."""
         found = self.find(decision_id)
         if found is None:
-            raise BadInput("decision_id", decision_id, "no rate was decided under it; see the newest ones")
+            raise UnknownName("decision_id", decision_id, "no rate was decided under it; see the newest ones")
         return found
 
     def inputs(self, decision_id: str) -> ChoiceInputs | None:

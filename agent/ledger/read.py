@@ -14,7 +14,7 @@ from agent.ledger.journal import OPEN
 from agent.ledger.records import DecisionRecord, DecisionRow, IntentRecord, JournalEntry, Kind
 from agent.ledger.schema import decisions, intents, journal
 from domain.decisions import Decision, Outcome
-from domain.errors import BadInput
+from domain.errors import UnknownName
 
 T = TypeVar("T")
 
@@ -26,11 +26,11 @@ _CHANGED: Final = decisions.c.changed == literal_column("1")
 
 
 def decision(connection: Connection, decision_id: str) -> DecisionRecord:
-    """Return everything about one decision; BadInput names the ids around one that is not there."""
+    """Return everything about one decision; UnknownName lists the ids around one that is not there."""
     query = select(journal.c.seq, journal.c.body, decisions.c.inputs).join(decisions, _OF_DECISION)
     row = connection.execute(query.where(decisions.c.decision_id == decision_id)).first()
     if row is None:
-        raise BadInput("decision", decision_id, _nearby(connection, decision_id))
+        raise UnknownName("decision", decision_id, _nearby(connection, decision_id))
     made = _decoded(Decision, row.body)
     states: dict[str, str] = {
         i.intent_id: i.state

@@ -15,7 +15,7 @@ from agent.oversubscription.records import HourDecision, RateDecision, RateReque
 from agent.oversubscription.rules import PoolRules
 from agent.oversubscription.shielding import Answer, ask_shield
 from domain.decisions import Reason
-from domain.errors import BadInput
+from domain.errors import StateConflict
 
 NOTHING = Answer(1.0, -1, None, False, ())
 
@@ -129,10 +129,10 @@ def vm_of(decision: RateDecision) -> Vm:
 
 
 def check_same(request: RateRequest, decision: RateDecision) -> None:
-    """Raise BadInput when a request id that was answered stands for something else now."""
+    """Raise StateConflict when a request id that was answered stands for something else now."""
     before = (decision.subscriber, decision.cores, decision.memory_gb, decision.network_gbit, decision.vm)
     if before != (request.subscriber, request.cores, request.memory_gb, request.network_gbit, request.vm):
-        raise BadInput("request_id", request.request_id, f"it stands for another request ({decision.decision_id})")
+        raise StateConflict("request_id", request.request_id, f"it stands for another request ({decision.decision_id})")
 
 
 def counted(counts: Counts, decision: RateDecision) -> Counts:

@@ -26,7 +26,7 @@ from agent.oversubscription.rules import PoolRules
 from agent.oversubscription.usage_book import UsageBook
 from domain.clock import Clock
 from domain.decisions import Event, Reason
-from domain.errors import BadInput, LedgerUnavailable
+from domain.errors import BadInput, LedgerUnavailable, StateConflict
 
 log = structlog.get_logger(__name__)
 
@@ -301,14 +301,16 @@ class Pool:
             )
 
     def rearm(self, by: str, reason: str) -> PoolView:
-        """Let rates be lowered again after a roll-back; BadInput when there was none, or another agent leads."""
+        """Let rates be lowered again after a roll-back; StateConflict when there was none, or another agent leads."""
         with self._lock:
             self.load()
             now = self._clock.now()
             if self._failure(now) is Reason.NOT_LEADER:
-                raise BadInput("pool", self.rules.name, "ask the agent that leads, once it has turned")
+                raise StateConflict("pool", self.rules.name, "ask the agent that leads, once it has turned")
             if not self.memory.rolled_back:
-                raise BadInput("pool", self.rules.name, "its rates are not rolled back: there is nothing to re-arm")
+                raise StateConflict(
+                    "pool", self.rules.name, "its rates are not rolled back: there is nothing to re-arm"
+                )
             memory = replace(self.memory, rolled_back=False, armed_hour=self.memory.hour)
             detail = f"{self.rules.name}: re-armed by {by}: {reason}"
             self.store.write_memory(

@@ -19,7 +19,7 @@ from agent.settings.oversubscription import pool_rules_of
 from collectors.aws import AwsSession
 from domain.clock import Clock
 from domain.decisions import Event, Reason
-from domain.errors import BadInput, Fenced, LedgerError
+from domain.errors import BadInput, Fenced, LedgerError, UnknownName
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +48,7 @@ class Pools(Mapping[str, Pool]):
         return len(self._pools)
 
     def one(self, name: str | None) -> Pool:
-        """Return the pool of that name, the only one when none is given; BadInput names those there are."""
+        """Return the pool of that name, the only one when none is given; UnknownName lists those there are."""
         there = ", ".join(sorted(self._pools)) or "(none is set)"
         if name is None:
             if len(self._pools) != 1:
@@ -56,7 +56,7 @@ class Pools(Mapping[str, Pool]):
             return next(iter(self._pools.values()))
         found = self._pools.get(name)
         if found is None:
-            raise BadInput("pool", name, f"choose one of: {there}")
+            raise UnknownName("pool", name, f"choose one of: {there}")
         return found
 
     def turned(self, report: TickReport, epoch: int) -> TickReport:

@@ -1,5 +1,6 @@
 """Admission over HTTP: what is asked and told, what comes back, and what is refused how."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -125,7 +126,10 @@ class TestAskingToComeIn:
             ("body.deployment_id", {"deployment_id": "", "cores": 1}),
             ("body.colour", {"deployment_id": "a", "cores": 1, "colour": "red"}),
             ("body.observations.0.deaths", {"deployment_id": "a", "cores": 1, "observations": [{"deaths": -1}]}),
-            ("cluster", {"deployment_id": "a", "cores": 1, "cluster": "west"}),
+            ("body.cores", {"deployment_id": "a", "cores": True}),
+            ("body.cores", {"deployment_id": "a", "cores": "1"}),
+            ("body.deployment_id", {"deployment_id": "a\x00", "cores": 1}),
+            ("body.observations.0.deaths", {"deployment_id": "a", "cores": 1, "observations": [{"deaths": False}]}),
         ],
     )
     def test_with_a_wrong_value_names_the_field_and_decides_nothing(
@@ -135,6 +139,68 @@ class TestAskingToComeIn:
         assert answer.status_code == 422
         assert [wrong["field"] for wrong in answer.json()["wrong"]] == [field]
         assert client.get("/clusters/main").json()["decisions"] == 0
+
+    @pytest.mark.parametrize(
+        ("route", "body"),
+        [
+            ("/admissions", {"deployment_id": "a", "cores": 1, "cluster": "west"}),
+            ("/admissions/batch", {"admissions": [{"deployment_id": "a", "cores": 1}], "cluster": "west"}),
+            ("/deployments/a/events", {**told(), "cluster": "west"}),
+            ("/deployments/events", {"events": [{**told(), "deployment_id": "a"}], "cluster": "west"}),
+        ],
+    )
+    def test_an_unknown_cluster_is_404_and_those_there_are_are_named(
+        self, client: httpx.Client, route: str, body: dict[str, Any]
+    ) -> None:
+        answer = client.post(route, json=body)
+        assert answer.status_code == 404
+        assert answer.json()["wrong"] == [{"field": "cluster", "remedy": "choose one of: main"}]
+        assert client.get("/clusters/main").json()["decisions"] == 0
+
+
+LONG_NUMBERS = dict.fromkeys(
+    ("core_hours", "scale_outs", "gap_hours", "extra_cores", "size_draws", "weight"), 1.2345678901234567e-05
+)
+
+
+class TestTheLargestBatch:
+    """As many as a batch takes, every text at its longest: the limits of the body leave room for it."""
+
+    def test_of_requests_is_taken(self, client: httpx.Client) -> None:
+        kinds = [{**LONG_NUMBERS, "deaths": 0.0, "label": f"{n}" * 200} for n in range(8)]
+        asked = [
+            {"deployment_id": f"{n:0255}", "cores": 1, "observations": kinds, "request_id": f"{n:0200}",
+             "requested_by": "r" * 200, "cluster": "main"}
+            for n in range(200)
+        ]  # fmt: skip
+        answer = client.post("/admissions/batch", json={"admissions": asked, "cluster": "main"})
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()) == 200
+
+    def test_of_events_is_taken(self, client: httpx.Client) -> None:
+        refused = {"kind": "refused", "cores": 10_000_000, "cores_after": 1}
+        events = [
+            {**told(event_id=f"{n:0255}", **(refused if n else {"cores": 1})), "deployment_id": "d" * 255}
+            for n in range(200)
+        ]
+        answer = client.post("/deployments/events", json={"events": events})
+        assert answer.status_code == 200, answer.text
+
+    def test_one_request_in_the_longest_spelling_is_taken(self, client: httpx.Client) -> None:
+        kinds = [{**LONG_NUMBERS, "deaths": 0.0, "label": "\U0001f600" * 199 + f"{n}"} for n in range(8)]
+        asked = {"deployment_id": "\U0001f600" * 255, "cores": 1, "observations": kinds, "cluster": "main",
+                 "request_id": "\U0001f600" * 200, "requested_by": "\U0001f600" * 200}  # fmt: skip
+        body = json.dumps(asked)
+        assert len(body) > 28_000
+        answer = client.post("/admissions", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 200, answer.text
+
+    @pytest.mark.parametrize(("route", "most"), [("/admissions", 32_768), ("/admissions/batch", 2**20)])
+    def test_a_byte_more_than_the_limit_is_413(self, client: httpx.Client, route: str, most: int) -> None:
+        json_type = {"Content-Type": "application/json"}
+        assert client.post(route, content=b" " * most, headers=json_type).status_code == 400
+        answer = client.post(route, content=b" " * (most + 1), headers=json_type)
+        assert (answer.status_code, answer.json()["detail"]) == (413, f"keep the body below {most} bytes")
 
 
 class TestTellingWhatHappened:
@@ -160,7 +226,7 @@ class TestTellingWhatHappened:
         ]
         bad = {**told(event_id="e3", kind="scaled"), "deployment_id": "nobody"}
         refused = client.post("/deployments/events", json={"events": [*good, bad]})
-        assert refused.status_code == 422
+        assert refused.status_code == 409
         assert refused.json()["wrong"][0]["field"] == "deployment_id"
         assert client.get("/clusters/main").json()["total_cores"] == 0
         taken = client.post("/deployments/events", json={"events": good})
@@ -173,15 +239,15 @@ class TestTellingWhatHappened:
             for n in range(10_000)
         ]
         at_once = client.post("/deployments/events", json={"events": events})
-        assert (at_once.status_code, at_once.json()["detail"]) == (413, "keep the body below 16384 bytes")
+        assert (at_once.status_code, at_once.json()["wrong"][0]["field"]) == (422, "body.events")
         too_many = client.post("/deployments/events", json={"events": [{"event_id": "e"}] * 201})
         assert (too_many.status_code, too_many.json()["wrong"][0]["field"]) == (422, "body.events")
         assert client.get("/clusters/main").json()["total_cores"] == 0
-        for start in range(0, 10_000, 150):
-            answer = client.post("/deployments/events", json={"events": events[start : start + 150]})
-            assert [item["already_seen"] for item in answer.json()] == [False] * len(events[start : start + 150])
-        again = client.post("/deployments/events", json={"events": events[-150:]})
-        assert [item["already_seen"] for item in again.json()] == [True] * 150
+        for start in range(0, 10_000, 200):
+            answer = client.post("/deployments/events", json={"events": events[start : start + 200]})
+            assert [item["already_seen"] for item in answer.json()] == [False] * len(events[start : start + 200])
+        again = client.post("/deployments/events", json={"events": events[-200:]})
+        assert [item["already_seen"] for item in again.json()] == [True] * 200
         cluster = client.get("/clusters/main").json()
         assert (cluster["live"], cluster["total_cores"]) == (500, 500)
         assert (cluster["requests_month_to_date"], cluster["failures_month_to_date"]) == (9_000, 8_500)
@@ -189,14 +255,14 @@ class TestTellingWhatHappened:
     def test_out_of_order_names_both_times(self, client: httpx.Client) -> None:
         client.post("/deployments/shop/events", json=told())
         answer = client.post("/deployments/shop/events", json=told(event_id="e2", kind="scaled", time=START - 60))
-        assert answer.status_code == 422
+        assert answer.status_code == 409
         (wrong,) = answer.json()["wrong"]
         assert wrong["field"] == "time"
         assert str(START) in wrong["remedy"]
 
     def test_of_an_unknown_deployment_or_kind(self, client: httpx.Client) -> None:
         unknown = client.post("/deployments/nobody/events", json=told(kind="scaled"))
-        assert (unknown.status_code, unknown.json()["wrong"][0]["field"]) == (422, "deployment_id")
+        assert (unknown.status_code, unknown.json()["wrong"][0]["field"]) == (409, "deployment_id")
         odd = client.post("/deployments/nobody/events", json=told(kind="exploded"))
         assert (odd.status_code, odd.json()["wrong"][0]["field"]) == (422, "body.kind")
 
@@ -241,7 +307,7 @@ class TestInObserveMode:
     def test_one_that_was_only_advised_on_has_to_start_before_anything_else(self, advised: httpx.Client) -> None:
         advised.post("/admissions", json={"deployment_id": "shop", "cores": 16})
         answer = advised.post("/deployments/shop/events", json=told(kind="scaled"))
-        assert answer.status_code == 422
+        assert answer.status_code == 409
         remedy = "it is not in this cluster, as in observe mode asking takes nobody in: tell of its start first"
         assert answer.json()["wrong"] == [{"field": "deployment_id", "remedy": remedy}]
         assert advised.post("/deployments/shop/events", json=told()).json()["cores"] == 16

@@ -52,7 +52,7 @@ class TestOverHttp:
         assert ledger.controls("web").pauses == ()
         assert post(client, "resume", owner="ada", fleet="main").json()["lifted"] is True
         assert ledger.controls("main").pauses == ()
-        assert post(client, "pin", owner="ada", reason="x", size=1, for_s=60, fleet="main").status_code == 422
+        assert post(client, "pin", owner="ada", reason="x", size=1, for_s=60, fleet="main").status_code == 404
 
     def test_resume_lifts_it_and_says_what_still_holds(self, client: httpx.Client, running: Running) -> None:
         post(client, "pause", owner="ada", reason="a", scope="in")
@@ -84,10 +84,10 @@ class TestOverHttp:
             ("pause", {"owner": "ada", "reason": "x" * 501}, "body.reason"),
             ("pause", {"owner": "a\nb", "reason": "x"}, "owner"),
             ("pause", {"owner": "ada", "reason": "\u202edoog"}, "reason"),
-            ("pause", {"owner": "ada", "reason": "x", "fleet": "blue"}, "fleet"),
             ("pin", {"owner": "ada", "reason": "x", "size": 99, "for_s": 60}, "N"),
             ("pin", {"owner": "ada", "reason": "x", "size": -1, "for_s": 60}, "body.size"),
-            ("pin", {"owner": "ada", "reason": "x", "size": 2, "for_s": 60, "group": "gpu"}, "group"),
+            ("pin", {"owner": "ada", "reason": "x", "size": True, "for_s": 60}, "body.size"),
+            ("pin", {"owner": "ada", "reason": "x", "size": 2, "for_s": "60"}, "body.for_s"),
             ("pin", {"owner": "ada", "reason": "x", "size": 2}, "body.for_s"),
         ],
     )
@@ -98,6 +98,21 @@ class TestOverHttp:
         answer = post(client, verb, **order)
         assert answer.status_code == 422
         assert [wrong["field"] for wrong in answer.json()["wrong"]] == [field]
+        assert standing.world.journal == before
+
+    @pytest.mark.parametrize(
+        ("verb", "order", "field"),
+        [
+            ("pause", {"owner": "ada", "reason": "x", "fleet": "blue"}, "fleet"),
+            ("pin", {"owner": "ada", "reason": "x", "size": 2, "for_s": 60, "group": "gpu"}, "group"),
+        ],
+    )
+    def test_a_name_that_is_not_there_is_404_and_changes_nothing(
+        self, client: httpx.Client, standing: Running, verb: str, order: dict[str, object], field: str
+    ) -> None:
+        before = standing.world.journal
+        answer = post(client, verb, **order)
+        assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (404, field)
         assert standing.world.journal == before
 
     @pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"", b"\xff\xfe", b'{"owner": NaN}'])

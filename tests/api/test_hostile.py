@@ -105,7 +105,7 @@ class TestSlowClients:
 
 
 class TestLargeRequests:
-    @pytest.mark.parametrize("length", [16_385, 10**9, 10**18])
+    @pytest.mark.parametrize("length", [32_769, 10**9, 10**18])
     def test_an_announced_body_too_large_is_413_before_it_is_read(self, hasty: HttpServer, length: int) -> None:
         head = f"POST /api/v1/pause HTTP/1.1\r\n{AUTHORIZED}Content-Type: application/json\r\n"
         assert status(talk(hasty, f"{head}Content-Length: {length}\r\n\r\n")) == 413
@@ -113,7 +113,7 @@ class TestLargeRequests:
     def test_a_chunked_one_is_413_as_soon_as_it_is_too_large(self, hasty: HttpServer) -> None:
         head = f"POST /api/v1/pause HTTP/1.1\r\n{AUTHORIZED}Content-Type: application/json\r\n"
         body = b"1000\r\n" + b"x" * 4096 + b"\r\n"
-        assert status(talk(hasty, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + body * 5)) == 413
+        assert status(talk(hasty, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + body * 9)) == 413
 
     @pytest.mark.parametrize("size", [5_000, 30_000, 1_000_000])
     def test_a_huge_target_is_414(self, hasty: HttpServer, size: int) -> None:

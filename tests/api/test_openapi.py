@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.api.conftest import Serve, Stage, over_socket
 from tests.api.running import Running
 
-ANSWERS = {"GET": {200, 404, 414, 422, 503}, "POST": {200, 400, 422, 503}}
+ANSWERS = {"GET": {200, 404, 414, 422, 503}, "POST": {200, 400, 404, 422, 503}}
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def operations(description: dict[str, Any]) -> list[tuple[str, str, dict[str, An
 
 
 def test_it_tells_every_route(description: dict[str, Any]) -> None:
-    assert {(method, path) for method, path, _ in operations(description)} == {
+    assert {(method, path) for method, path, _ in operations(description) if method != "HEAD"} == {
         ("GET", "/healthz"),
         ("GET", "/readyz"),
         ("GET", "/metrics"),
@@ -79,14 +79,73 @@ def test_every_part_of_what_is_sent_or_answered_is_described(description: dict[s
                 assert part.get("description"), f"{name}.{field} says nothing"
 
 
-def test_errors_are_described_as_they_are(description: dict[str, Any]) -> None:
+def test_every_error_is_described_as_it_is_answered(description: dict[str, Any]) -> None:
     assert "HTTPValidationError" not in json.dumps(description)
     for method, path, operation in operations(description):
-        if path.startswith("/api/"):
-            for code in ("422", "503"):
-                answer = operation["responses"].get(code)
-                if answer is not None:
-                    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/Problem"), (method, path)
+        for status, answer in operation["responses"].items():
+            if method == "HEAD":
+                assert "content" not in answer, (path, status)
+            elif status >= "400":
+                (shape,) = answer["content"].values()
+                assert "/Problem" in json.dumps(shape["schema"]), (method, path, status)
+
+
+ANYWHERE = {"400", "401", "408", "413", "414", "421", "431", "500", "503"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("get", "/healthz", ANYWHERE - {"401"}),
+        ("get", "/api/v1/status", ANYWHERE | {"403"}),
+        ("get", "/api/v1/clusters", ANYWHERE),
+        ("head", "/api/v1/clusters/{cluster}", ANYWHERE | {"404", "422"}),
+        ("post", "/api/v1/pause", ANYWHERE | {"403", "404", "415", "422"}),
+        ("post", "/api/v1/admissions", ANYWHERE | {"403", "404", "409", "415", "422"}),
+        ("post", "/api/v1/oversubscription/rearm", ANYWHERE | {"403", "404", "409", "415", "422"}),
+    ],
+)
+def test_an_operation_lists_the_refusals_that_it_can_meet(
+    description: dict[str, Any], method: str, path: str, expected: set[str]
+) -> None:
+    listed = set(description["paths"][path][method]["responses"])
+    assert listed - {"200"} == expected
+
+
+def test_the_limits_of_bodies_are_told(description: dict[str, Any]) -> None:
+    told = {
+        path: description["paths"][path]["post"]["responses"]["413"]["description"]
+        for path in ("/api/v1/pause", "/api/v1/admissions/batch")
+    }
+    assert told == {
+        "/api/v1/pause": "The body is larger than 32,768 bytes.",
+        "/api/v1/admissions/batch": "The body is larger than 1,048,576 bytes.",
+    }
+
+
+def test_head_answers_as_get_without_a_body_wherever_get_is(client: httpx.Client, description: dict[str, Any]) -> None:
+    paths = [
+        path.replace("{", "").replace("}", "") for path, methods in description["paths"].items() if "get" in methods
+    ]
+    assert all("head" in methods for methods in description["paths"].values() if "get" in methods)
+    for path in [*paths, "/api/v1/openapi.json", "/api/v1/decisions?limit=0", "/nothing"]:
+        got, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (got.status_code, b""), path
+        assert head.headers["content-type"] == got.headers["content-type"], path
+    assert client.head("/api/v1/pause").status_code == 405
+    refused = client.delete("/api/v1/status")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_a_method_that_is_not_described_is_405_whatever_it_carries(client: httpx.Client) -> None:
+    assert client.post("/api/v1/status", content=b"x").status_code == 405
+    assert client.put("/api/v1/pause", content=b"x").status_code == 405
+
+
+@pytest.mark.parametrize("value", ["1_0", "1.0", "+1", " 1", "true", "1e1"])
+def test_a_number_in_a_query_is_written_in_digits(client: httpx.Client, value: str) -> None:
+    answer = client.get("/api/v1/events", params={"limit": value})
+    assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (422, "query.limit")
 
 
 TEXTS = st.one_of(

@@ -63,7 +63,9 @@ class TestOverTcp:
 
     def test_an_allocators_token_opens_what_it_asks_and_nothing_else(self, over_tcp: Connect) -> None:
         asker, every = over_tcp(ASKER), over_tcp(READER).get("/api/v1/openapi.json").json()["paths"]
-        operations = {(method.upper(), path) for path, methods in every.items() for method in methods}
+        operations = {
+            (method.upper(), path) for path, methods in every.items() for method in methods if method != "head"
+        }
         assert operations > ASKED
         opened = {
             (method, path)

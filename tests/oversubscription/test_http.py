@@ -68,9 +68,29 @@ def test_what_cannot_be_used_is_refused_by_its_name(client: httpx.Client, order:
     assert field in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "order"),
+    [
+        ("requests", {"subscriber": "ours", "cores": 4, "memory_gb": 16, "pool": "west"}),
+        ("rearm", {"by": "ada", "reason": "x", "pool": "west"}),
+    ],
+)
+def test_an_unknown_pool_is_404(client: httpx.Client, path: str, order: dict[str, object]) -> None:
+    answer = client.post(f"{BASE}/{path}", json=order)
+    assert answer.status_code == 404
+    assert answer.json()["wrong"] == [{"field": "pool", "remedy": "choose one of: east"}]
+
+
+@pytest.mark.parametrize("cores", [True, "4"])
+def test_a_switch_or_a_text_is_no_number(client: httpx.Client, cores: object) -> None:
+    answer = client.post(f"{BASE}/requests", json={"subscriber": "ours", "cores": cores, "memory_gb": 16})
+    assert answer.status_code == 422
+    assert answer.json()["wrong"][0]["field"] == "body.cores"
+
+
 def test_there_is_nothing_to_rearm_while_nothing_was_rolled_back(client: httpx.Client) -> None:
     answer = client.post(f"{BASE}/rearm", json={"by": "ada", "reason": "looked into it"})
-    assert answer.status_code == 422
+    assert answer.status_code == 409
     assert "not rolled back" in answer.text
 
 

@@ -238,7 +238,7 @@ class TestARunningAgent:
                 asked = [client.get(path, headers=headers) for path in ROUTES]
                 switch = "/api/v1/fleets/web/pause"
                 asked.append(client.post(switch, headers=headers, json={"owner": token, "reason": 7}))
-                asked.append(client.post(switch, headers=headers, content=b"x" * 20_000))
+                asked.append(client.post(switch, headers=headers, content=b"x" * 40_000))
                 asked.append(client.put("/", headers=headers))
                 for answer in asked:
                     statuses.add(answer.status_code)

@@ -198,6 +198,14 @@ def test_what_makes_no_sense_is_refused(served: Served, query: str, status: int)
     assert httpx.get(f"{served.url}/stream{query}").status_code == status
 
 
+def test_head_ends_at_once_and_takes_no_place(running: Running) -> None:
+    with Served(running.parts, limits=replace(QUICK, streams=1)) as served:
+        for _ in range(3):
+            answer = httpx.head(f"{served.url}/stream?since=0")
+            assert (answer.status_code, answer.content) == (200, b"")
+            assert answer.headers["content-type"].startswith("text/event-stream")
+
+
 @pytest.mark.parametrize("header", ["", "not a number", "-4", "1e3", "٣"])
 def test_a_last_event_id_that_is_no_number_is_ignored(running: Running, served: Served, header: str) -> None:
     since = running.view.newest_seq()

@@ -14,8 +14,7 @@ from pydantic import Field
 from agent.admission.gate_terms import GateTerms
 from agent.admission.rules import ClusterRules, Moments, PolicyKind, terms_of
 from agent.files import read_file
-from agent.settings.http import File
-from agent.settings.kinds import Expected, QuotaCode, ReservationId, Section
+from agent.settings.kinds import Expected, File, QuotaCode, ReservationId, Section
 from domain.errors import BadInput
 from domain.rules.admission.population import POPULATIONS, Population
 from domain.rules.admission.rule import KINDS, rule_of

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from agent.settings.kinds import Directory, Expected, Host, Section
+from agent.settings.kinds import Expected, File, Host, Section, SocketPath
 
 SHORTEST_TOKEN = 16
 ROLE_VERBS = {"token": "reads", "ask_token": "asks"}
@@ -25,8 +25,6 @@ Token = Annotated[
     AfterValidator(_token),
     Expected(f"a secret of at least {SHORTEST_TOKEN} letters, digits and signs, such as `openssl rand -hex 32` makes"),
 ]
-SocketPath = Annotated[Directory, Expected("the absolute path of a unix socket")]
-File = Annotated[Directory, Expected("the absolute path of a file")]
 MetricPrefix = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100}){0,5}$"),

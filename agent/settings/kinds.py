@@ -7,19 +7,48 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
+from urllib.parse import SplitResult, urlsplit
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
+
+INTEGER = re.compile(r" *[+-]?[0-9]{1,30}(\.0+)? *")
+DECIMAL = re.compile(r" *[+-]?([0-9]{1,30}(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})? *")
+
+
+def plainly_written(field: FieldInfo, value: Any) -> Any:
+    """Return the value; ValueError for one that reads otherwise than it looks.
+
+    Python takes 1_0 for ten and true for one. In a text, a control character or a line break would stand in paths of
+    metrics, in logs and in pages.
+    """
+    kind, _ = _unwrapped(field)
+    members = value if isinstance(value, list) else [value]
+    if isinstance(value, str) and not value.isprintable():
+        raise ValueError
+    if get_origin(kind) is tuple:
+        kind = get_args(kind)[0]
+    if kind in (int, float):
+        for member in members:
+            pattern = INTEGER if kind is int else DECIMAL
+            if isinstance(member, bool) or (isinstance(member, str) and not pattern.fullmatch(member)):
+                raise ValueError
+    return value
 
 
 class Section(BaseModel):
     """A group of settings; a name it does not know is a mistake."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plainly_written(cls, value: Any, info: ValidationInfo) -> Any:
+        return plainly_written(cls.model_fields[info.field_name or ""], value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +62,43 @@ Key = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 """The short name of a fleet or group: one segment of a metric path and of an environment variable's name."""
 KEY_PHRASE = "a key of lower-case letters, digits, - and _ that begins with a letter (keys are read in lower case)"
 
-Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+\S*$"), Expected("a URL that begins with http:// or https://")]
-Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+$"), Expected("an AWS region such as eu-west-1")]
-Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$"), Expected("a host name or address such as 127.0.0.1")]
+
+def host_name(host: str) -> str:
+    """Return the host; ValueError for what is neither a host name nor an IP address."""
+    try:
+        ip_address(host)
+    except ValueError:
+        # What ends in a number is an address, and a wrong one.
+        labels = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+        if len(host) > 253 or re.fullmatch(rf"({labels}\.)*(?![0-9]+\.?$){labels}\.?", host) is None:
+            raise ValueError from None
+    return host
+
+
+def web_address(url: str) -> SplitResult:
+    """Return the parts of an http or https URL; ValueError for one that no request could be sent to."""
+    if re.fullmatch(r"https?://[!-~]+", url) is None:
+        raise ValueError
+    # A port that is no number up to 65535 raises when it is read.
+    parts = urlsplit(url)
+    if parts.port == 0 or parts.netloc.endswith(":"):
+        raise ValueError
+    host_name(parts.hostname or "")
+    return parts
+
+
+def _url(url: str) -> str:
+    web_address(url)
+    return url
+
+
+Url = Annotated[
+    str,
+    AfterValidator(_url),
+    Expected("a URL that begins with http:// or https://, with a host and, if any, a port from 1 to 65535"),
+]
+Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"), Expected("an AWS region such as eu-west-1")]
+Host = Annotated[str, AfterValidator(host_name), Expected("a host name or address such as 127.0.0.1")]
 VmId = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_-]{1,128}$"),
@@ -47,7 +110,7 @@ VmTypeName = Annotated[
 GroupName = Annotated[
     str,
     Field(pattern=r"^[^\s:][^:]{0,254}$"),
-    Expected("the name of an Auto Scaling group, at most 255 characters and none of them a colon"),
+    Expected("the name of an Auto Scaling group, at most 255 characters, none of them a colon or a line break"),
 ]
 QuotaCode = Annotated[
     str, Field(pattern=r"^L-[0-9A-Z]{8}$"), Expected("the code of a service quota such as L-1216C47A")
@@ -66,7 +129,22 @@ def _authorization(value: SecretStr) -> SecretStr:
 
 
 def _ledger_url(url: SecretStr) -> SecretStr:
-    if not url.get_secret_value().startswith(("sqlite:///", "postgresql+psycopg://")):
+    text = url.get_secret_value()
+    if text.startswith("sqlite:"):
+        # Three slashes begin a path relative to wherever the program was started, and none at all a database in memory.
+        if re.fullmatch(r"sqlite:////[^?]+", text) is None or text.endswith("/"):
+            raise ValueError
+        return url
+    if not text.startswith("postgresql+psycopg://"):
+        raise ValueError
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        port = make_url(text).port
+    except ArgumentError:
+        raise ValueError from None
+    if port is not None and not 1 <= port <= 65535:
         raise ValueError
     return url
 
@@ -100,6 +178,8 @@ Networks = Annotated[
     Expected("networks separated by commas, such as 10.0.0.0/16,fd00:12::/64, without bits beyond each one's prefix"),
 ]
 Directory = Annotated[Path, AfterValidator(_absolute), Expected("the absolute path of a directory")]
+File = Annotated[Path, AfterValidator(_absolute), Expected("the absolute path of a file")]
+SocketPath = Annotated[Path, AfterValidator(_absolute), Expected("the absolute path of a unix socket")]
 
 Authorization = Annotated[
     SecretStr, AfterValidator(_authorization), Expected("a scheme and its credentials, such as Bearer TOKEN")
@@ -107,7 +187,7 @@ Authorization = Annotated[
 LedgerUrl = Annotated[
     SecretStr,
     AfterValidator(_ledger_url),
-    Expected("sqlite:////FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"),
+    Expected("sqlite:////FILE, an absolute path, or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"),
 ]
 
 UNITS = {

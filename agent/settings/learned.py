@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, SecretStr
 
 from agent.promotion_seal import SHORTEST_KEY_BYTES
-from agent.settings.http import File
-from agent.settings.kinds import Directory, Expected, Section
+from agent.settings.kinds import Directory, Expected, File, Section
 from agent.settings.location import promotion_key_of
 
 

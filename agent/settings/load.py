@@ -217,12 +217,17 @@ def _shown(path: SettingPath, given: Mapping[SettingPath, Given], value: Any = N
     A section given as JSON is not shown when a secret belongs into it: in text that cannot be read, it may be anywhere.
     """
     node = leaf(path)
-    text = given[path].text if path in given else plain(value)
+    text = _on_one_line(given[path].text if path in given else plain(value))
     if node is None:
         return _masked_unknown(text)
     if node.children is not None:
         return MASK if any(_holds_secret(child) for child in node.children.values()) else without_password(text)
     return masked(text) if _holds_secret(node) else without_password(text)
+
+
+def _on_one_line(text: str) -> str:
+    """Return the text with its line breaks and control characters spelled out, so that a message stays one line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _holds_secret(node: Node) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from agent.rails.base import RailLimits
@@ -14,7 +15,7 @@ from agent.settings.alarms import AlarmSettings
 from agent.settings.fleet import FleetSettings
 from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
-from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Networks, Region, Section, Url
+from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Networks, Region, Section, Url, plainly_written
 from agent.settings.learned import LearnedSettings
 from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, promotion_key_of, socket_of, sqlite_url
 from agent.settings.oversubscription import PoolSettings
@@ -180,6 +181,11 @@ class Settings(BaseSettings):
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
     clusters: dict[Key, ClusterSettings] = Field({}, description="The clusters, by their key.")
     pools: dict[Key, PoolSettings] = Field({}, description="The pools, by their key.")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plainly_written(cls, value: Any, info: ValidationInfo) -> Any:
+        return plainly_written(cls.model_fields[info.field_name or ""], value)
 
     @classmethod
     def settings_customise_sources(

@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, Field
 
 from agent.oversubscription.rules import PoolRules, SubscriberRules
-from agent.settings.http import File
-from agent.settings.kinds import Expected, Key, Section
+from agent.settings.kinds import Expected, File, Key, Section
 from domain.rules.oversubscription.rates import ACTIONS
 
 ParameterName = Annotated[

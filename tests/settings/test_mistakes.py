@@ -1,5 +1,7 @@
 """Every mistake in the settings is told at once, by the name that was used, with its value and what to do."""
 
+import json
+
 import pytest
 
 from agent.settings import load_settings
@@ -239,3 +241,119 @@ def test_jobs_cannot_be_counted_by_cloudwatch_without_a_queue() -> None:
     name = "TRIMTAB_FLEETS__web__SUBMITTED_FROM"
     remedy = "give QUEUE_URL, the queue whose messages CloudWatch counts, or reports"
     assert mistakes({**group(), name: "cloudwatch"}) == {name: ("cloudwatch", remedy)}
+
+
+FLEET = group()
+PASSES_OTHERWISE = {
+    "underscores in a whole number": ("TRIMTAB_FLEETS__web__GROUPS__s__CORES", ["1_0", "0x10", "\u0661", "1e1", "2.5"]),
+    "underscores in a number": (
+        "TRIMTAB_FLEETS__web__GROUPS__s__PRICE_PER_HOUR",
+        ["0_1.5", "1_0", "\u0661", "Infinity"],
+    ),
+    "no number at the top": ("TRIMTAB_GRACE_S", ["1_0", "\u0665"]),
+    "a database beside the program, or in memory": (
+        "TRIMTAB_LEDGER__URL",
+        [
+            "sqlite:///ledger.db",
+            "sqlite://",
+            "sqlite:///",
+            "sqlite:///:memory:",
+            "sqlite:////",
+            "sqlite:////a/b.db?mode=ro",
+        ],
+    ),
+    "a port that is none in a database": (
+        "TRIMTAB_LEDGER__URL",
+        [f"postgresql+psycopg://a:b@host:{port}/trimtab" for port in ("notaport", "99999", "0", "-1")],
+    ),
+    "a port that is none": (
+        "TRIMTAB_RENDER__URL",
+        [f"https://graphite.example.org:{port}/x" for port in ("notaport", "99999", "0", "-1", "", "80 ", "1_0")],
+    ),
+    "no host": (
+        "TRIMTAB_AWS__ENDPOINT_URL",
+        ["http://", "http://:5000", "http:///x", "http://a..b", "http://a\u200bb/"],
+    ),
+    "a queue that is no address": ("TRIMTAB_FLEETS__web__QUEUE_URL", ["https://sqs:port/1/a", "https://sqs/a\tb"]),
+    "notices from no address": ("TRIMTAB_INTERRUPTION_QUEUE_URL", ["https://[::1/a", "https://sqs:70000/1/a"]),
+    "metadata from no address": ("TRIMTAB_COLLECT__METADATA_URL", ["http://169.254.169.254:x"]),
+    "a host with a port, or none": (
+        "TRIMTAB_COLLECT__HOST",
+        ["graphite:2003", "::::", "..", "1.2.3", "999.1.1.1", "-a", "a b"],
+    ),
+    "a line break in a name": ("TRIMTAB_FLEETS__web__GROUPS__s__NAME", ["web\nworkers", "web\n", "a\x1bb", "a\u2028b"]),
+    "a line break in a path": ("TRIMTAB_STATE_DIRECTORY", ["/var/lib/trimtab\n", "/var/lib/\x07"]),
+    "a line break in a policy": ("TRIMTAB_POOLS__main__POLICY", ["rates:/a\nb", "model:/a\rb"]),
+    "digits of another script": ("TRIMTAB_ALARMS__SNS_TOPIC_ARN", ["arn:aws:sns:eu-west-1:" + 12 * "\u0661" + ":ops"]),
+    "a region of another script": ("TRIMTAB_AWS__REGION", ["eu-west-\u0661"]),
+    "a webhook in the clear": (
+        "TRIMTAB_ALARMS__WEBHOOK_URL",
+        [
+            "http://hooks.example.org/KEY",
+            "http://10.0.0.1/KEY",
+            "http://localhost.example.org/KEY",
+            "http://127.0.0.1@evil/K",
+        ],
+    ),
+    "a webhook that is no address": (
+        "TRIMTAB_ALARMS__WEBHOOK_URL",
+        ["https://host:abc/KEY", "https://host:99999/KEY", "https:///KEY", "https://[::1/KEY", "https://a..b/KEY"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in PASSES_OTHERWISE.values() for value in values],
+)
+def test_what_reads_otherwise_than_it_looks_is_refused(name: str, value: str) -> None:
+    pool = {f"TRIMTAB_POOLS__main__{key}": "9" for key in ("MACHINES", "MACHINE_CORES", "MACHINE_MEMORY_GB")}
+    found = mistakes({**FLEET, **(pool if "POOLS" in name else {}), name: value})
+    assert list(found) == [name]
+    assert found[name][1].startswith("give ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TRIMTAB_FLEETS__web__GROUPS__s__CORES", " 2 "),
+        ("TRIMTAB_FLEETS__web__GROUPS__s__PRICE_PER_HOUR", "1e-1"),
+        ("TRIMTAB_FLEETS__web__GROUPS__s__NAME", "web workers (a/b)"),
+        ("TRIMTAB_LEDGER__URL", "postgresql+psycopg://a:b%2F@[::1]:5432/trimtab?sslmode=verify-full"),
+        ("TRIMTAB_LEDGER__URL", "postgresql+psycopg:///trimtab"),
+        ("TRIMTAB_LEDGER__URL", "sqlite:////var/lib/trimtab/ledger.db"),
+        ("TRIMTAB_RENDER__URL", "http://user:pass@graphite_1.internal:8080/render"),
+        ("TRIMTAB_AWS__ENDPOINT_URL", "http://[::1]:5000"),
+        ("TRIMTAB_COLLECT__HOST", "fd00::1"),
+        ("TRIMTAB_COLLECT__HOST", "ip-10-0-0-1.ec2.internal"),
+        ("TRIMTAB_ALARMS__WEBHOOK_URL", "https://hooks.example.org:8443/services/T00/KEY?a=b"),
+        ("TRIMTAB_ALARMS__WEBHOOK_URL", "http://127.0.0.1:9000/KEY"),
+        ("TRIMTAB_ALARMS__WEBHOOK_URL", "http://[::1]/KEY"),
+    ],
+)
+def test_what_is_meant_as_it_looks_is_taken(name: str, value: str) -> None:
+    load_settings({**FLEET, name: value})
+
+
+def test_numbers_within_json_are_held_to_the_same() -> None:
+    body = '{"vm_type": "m5a.large", "cores": true, "memory_gb": "8_0", "price_per_hour": 0.1, "max": 10}'
+    below = "TRIMTAB_FLEETS__web__GROUPS__s"
+    found = mistakes({below: body})
+    assert set(found) == {f"{below}__CORES", f"{below}__MEMORY_GB"}
+    pool = {"machines": 9, "machine_cores": 9, "machine_memory_gb": 9, "actions": ["0_5", 1.0]}
+    assert list(mistakes({"TRIMTAB_POOLS__main": json.dumps(pool)})) == ["TRIMTAB_POOLS__main__ACTIONS"]
+
+
+def test_settings_of_files_and_sockets_are_not_called_directories() -> None:
+    for path in paths("web", "s"):
+        node = leaf(path)
+        assert node is not None
+        assert node.field is not None
+        words = expected(path[-1], node.field)
+        if path[-1].endswith(("_file", "certificate", "private_key")):
+            assert words == "the absolute path of a file", path
+        elif path[-1] == "socket":
+            assert words == "the absolute path of a unix socket"
+        elif words.startswith("the absolute path of"):
+            assert words == "the absolute path of a directory"
+            assert path[-1].endswith(("directory", "dir")), path

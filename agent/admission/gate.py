@@ -224,6 +224,8 @@ class Gate:
             self._journal.say(turn, group.cluster, group.name, stopped.reason, f"{group.name} waits: {stopped.detail}")
         elif turn.asked < ASKED_PER_TURN and (self._mode is Mode.ACT or self._advice.due(group, turn.now)):
             self._judge(turn, group, record.number + 1 if record is not None else 1)
+            if self._mode is not Mode.ACT:
+                self._advice.looked(group, turn.now)
 
     def _judge(self, turn: GateTurn, group: ClusterGroup, number: int) -> None:
         """Ask the cluster for a pending group, unless a rail holds it or what it asks for makes no sense."""

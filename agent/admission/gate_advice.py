@@ -26,13 +26,13 @@ class GateAdvice:
         self._told: dict[str, str] = {}
 
     def due(self, group: ClusterGroup, now: float) -> bool:
-        """Return whether to look at a group now; from then on it is not due for a while."""
-        wanted = f"{group.cluster} {group.tags.get(REQUESTED, '')}"
+        """Return whether to look at a group now."""
         at, before = self._looked.get(group.name, (float("-inf"), ""))
-        if wanted == before and 0.0 <= now - at < EVERY_S:
-            return False
-        self._looked[group.name] = (now, wanted)
-        return True
+        return not (_wanted(group) == before and 0.0 <= now - at < EVERY_S)
+
+    def looked(self, group: ClusterGroup, now: float) -> None:
+        """Note that a group was looked at, and what came of it recorded: it is not due for a while."""
+        self._looked[group.name] = (now, _wanted(group))
 
     def give(self, turn: GateTurn, group: ClusterGroup, asked: Asked, number: int) -> None:
         """Have the group's cluster judge it and tell what it said."""
@@ -46,3 +46,7 @@ class GateAdvice:
         said = f"{group.name} {verb} with {asked.vms} x {asked.vm_type}: {decision.detail}"
         told = f"{group.cluster}: {decision.decision_id}: {said}; the agent only observes, so it waits"
         turn.events.append(Event(AGENT, turn.now, Reason.OBSERVE_MODE, told, group.name))
+
+
+def _wanted(group: ClusterGroup) -> str:
+    return f"{group.cluster} {group.tags.get(REQUESTED, '')}"

@@ -104,8 +104,9 @@ class GateWatch:
             return
         found = shortage(group, activities)
         if found is not None:
-            self._short[group.name] = lack
             self._refused(turn, record, deployment, group, found)
+            # Only now: what could not be recorded is found again by the next turn.
+            self._short[group.name] = lack
 
     def _refused(
         self, turn: GateTurn, record: GroupRecord, deployment: Deployment, group: ClusterGroup, found: Refusal

@@ -133,9 +133,9 @@ class Publisher:
     def _say(self, now: float, epoch: int, reason: Reason, detail: str) -> tuple[Event, ...]:
         if self._said == (reason, detail):
             return ()
-        self._said = (reason, detail)
         events = (self._event(now, reason, detail),)
         self._store.write_publication(None, events, {}, epoch=epoch)
+        self._said = (reason, detail)
         return events
 
     def _event(self, now: float, reason: Reason, detail: str) -> Event:

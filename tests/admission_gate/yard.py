@@ -44,6 +44,8 @@ class Plan:
     start_within_s: float = 3600.0
     read_timeout_s: float = 30.0
     """Long, as it passes on the wall: a busy machine must not look like an AWS that does not answer."""
+    busy_timeout_s: float = 5.0
+    """How long a write waits for another process's."""
 
 
 @dataclass
@@ -70,7 +72,8 @@ class Yard:
     # The agent
 
     def start(self) -> None:
-        self.ledger = Ledger.open(f"sqlite:///{self.directory / 'ledger.db'}")
+        url = f"sqlite:///{self.directory / 'ledger.db'}"
+        self.ledger = Ledger.open(url, busy_timeout_s=self.plan.busy_timeout_s)
         self.epoch = self.ledger.take_epoch("test", self.clock.now())
         epoch = self.epoch
         options = AwsOptions(

@@ -18,7 +18,7 @@ from agent.oversubscription.turning import PoolTurns
 from agent.rails.base import RailLimits
 from agent.state import Controls, Pause, PauseScope
 from domain.decisions import Mode, Reason
-from domain.errors import CloudError, FailureClass
+from domain.errors import CloudError, FailureClass, Fenced
 from tests.loop.conftest import make_world
 from tests.loop.world import World
 from tests.oversubscription.pools import rules
@@ -97,6 +97,15 @@ def test_a_paused_pool_is_not_published_until_it_is_resumed(make: Callable[..., 
     assert desk.turn(held) == [Reason.PAUSED]
     assert desk.puts() == 0
     assert desk.turn() == [Reason.RATES_PUBLISHED]
+
+
+def test_why_nothing_is_published_is_said_again_when_it_could_not_be_recorded(make: Callable[..., Desk]) -> None:
+    desk = make(Mode.OBSERVE)
+    now, epoch = desk.world.agent_clock.now(), desk.world.ports.epoch
+    desk.turns.turn(now, epoch, paused=False)
+    with pytest.raises(Fenced):
+        desk.publisher.turn(now, epoch - 1, NOBODY)
+    assert [event.reason for event in desk.publisher.turn(now, epoch, NOBODY)] == [Reason.OBSERVE_MODE]
 
 
 @pytest.mark.parametrize("lost", [True, False])

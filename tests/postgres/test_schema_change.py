@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from agent.admission.rules import PolicyKind
+from agent.admission.service import AdmissionService
 from agent.leader import LeaseLeader
 from agent.ledger import Ledger
 from agent.ledger.schema import REVISIONS
 from domain.clock import VirtualClock
-from domain.errors import LedgerUnavailable
+from domain.errors import BadInput, LedgerUnavailable
+from tests.admission.clusters import ask, rules
 from tests.ledger.records import START, made
 
 pytestmark = pytest.mark.needs_postgresql
@@ -45,3 +49,20 @@ def test_while_an_agent_leads_the_schema_stays(open_ledger: Callable[..., Ledger
         other.downgrade("0001")
     leader.stop()
     other.downgrade("0001")
+
+
+def test_a_downgrade_exports_what_it_loses_and_an_import_brings_it_back(
+    tmp_path: Path, open_ledger: Callable[..., Ledger]
+) -> None:
+    ledger, export = open_ledger(), tmp_path / "lost.jsonl"
+    given = rules(capacity_cores=100, policy=PolicyKind.ZEROTH, kappa=None, threshold_cores=101.0)
+    service = AdmissionService(given, ledger.admission, VirtualClock(START))
+    service.admit(ask("a", 90))
+    before = service.deployments(), service.newest()
+    with pytest.raises(BadInput, match="add --lose admission to export that"):
+        ledger.downgrade("0002", export_to=export)
+    ledger.downgrade("0002", lose=["admission"], export_to=export)
+    again = open_ledger()
+    assert again.take_in(export) == 3
+    service = AdmissionService(given, again.admission, VirtualClock(START))
+    assert (service.deployments(), service.newest()) == before

@@ -9,9 +9,13 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from agent.admission.rules import PolicyKind
+from agent.admission.service import AdmissionService
 from agent.ledger import Ledger
+from domain.clock import VirtualClock
 from domain.decisions import Event, Reason
 from domain.errors import LedgerUnavailable
+from tests.admission.clusters import ask, rules
 from tests.ledger.records import START, made
 from tests.postgres.server import Proxy, Server
 
@@ -145,3 +149,20 @@ def test_a_password_stands_in_no_error(server: Server) -> None:
     assert "no_such_database" in str(raised.value)
     assert "open-sesame" not in str(raised.value)
     assert "open-sesame" not in repr(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("ahead_s", [7200.0, -7200.0])
+def test_two_agents_whose_clocks_differ_do_not_end_each_other_s_admissions(
+    open_ledger: Callable[..., Ledger], ahead_s: float
+) -> None:
+    clocks = VirtualClock(START), VirtualClock(START + ahead_s)
+    given = rules(capacity_cores=100, policy=PolicyKind.ZEROTH, kappa=None, threshold_cores=101.0)
+    one, other = (AdmissionService(given, open_ledger().admission, clock) for clock in clocks)
+    assert one.admit(ask("a", 50)).admit
+    assert other.admit(ask("b", 40)).admit
+    answers = [service.admit(ask(f"c{n}", 90)).reason for n, service in enumerate((one, other))]
+    assert answers == [Reason.REJECTED_FEASIBILITY, Reason.REJECTED_FEASIBILITY]
+    for clock in clocks:
+        clock.advance(3601.0)
+    assert other.admit(ask("d", 90)).admit
+    assert {deployment.deployment_id for deployment in one.deployments()} == {"d"}

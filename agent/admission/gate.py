@@ -85,7 +85,8 @@ class Gate:
 
         Raises LedgerError or Fenced when nothing more may be done: what is open is carried on by a later turn.
         """
-        turn = GateTurn(now, epoch, {}, self._ledger.gate.records())
+        records, damaged = self._ledger.gate.read()
+        turn = GateTurn(now, epoch, {}, records)
         self._carry_over_clock_step(turn)
         try:
             read = self._reader.groups()
@@ -94,7 +95,9 @@ class Gate:
                 detail = f"its groups could not be read, nobody comes in: {error}"
                 self._journal.say(turn, name, CAPACITY, Reason.CLOUD_UNREADABLE, detail)
             return tuple(turn.events)
-        turn.groups, turn.unreadable = {group.name: group for group in read.groups}, read.unreadable
+        # A group whose record is damaged may have been admitted already: it is not asked for anew.
+        turn.groups = {group.name: group for group in read.groups if group.name not in damaged}
+        turn.unreadable = {**read.unreadable, **damaged}
         self._tell_unreadable(turn)
         self._capacities.measure(turn)
         if self._mode is Mode.ACT:

@@ -13,6 +13,7 @@ from agent.ledger.database import Database
 from agent.ledger.schema import state as table
 from agent.state import LoopState
 from domain.decisions import Event
+from domain.errors import LedgerError, LedgerUnavailable
 
 GROUP: Final = "gate.group."
 MEMORY: Final = "gate.memory"
@@ -30,11 +31,25 @@ class GateStore:
 
     def records(self) -> dict[str, GroupRecord]:
         """Return the latest record of every group that ever was in a cluster, by the group's name."""
+        return self.read()[0]
+
+    def read(self) -> tuple[dict[str, GroupRecord], dict[str, str]]:
+        """Return the records, and by its group's name why a record that is damaged cannot be read."""
         rows = table.c
-        query = select(rows.body).where(rows.fleet == state.AGENT, rows.key.startswith(GROUP, autoescape=True))
+        query = select(rows.key, rows.body).where(
+            rows.fleet == state.AGENT, rows.key.startswith(GROUP, autoescape=True)
+        )
+        found: list[GroupRecord] = []
+        damaged: dict[str, str] = {}
         with self._database.read() as connection:
-            found = [codec.decode(GroupRecord, codec.unpack(body)) for body in connection.execute(query).scalars()]
-        return {record.group: record for record in sorted(found, key=lambda record: record.at)}
+            for key, body in connection.execute(query):
+                try:
+                    found.append(codec.decode(GroupRecord, codec.unpack(body)))
+                except LedgerUnavailable:
+                    raise
+                except LedgerError as error:
+                    damaged[key.removeprefix(GROUP)] = str(error)
+        return {record.group: record for record in sorted(found, key=lambda record: record.at)}, damaged
 
     def memory(self, cluster: str) -> LoopState:
         """Return what the rails remember of a cluster: shortages of VM types and groups whose changes keep failing."""

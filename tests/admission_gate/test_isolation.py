@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any, Final
 
 import pytest
@@ -108,3 +110,16 @@ def test_while_a_group_without_a_name_is_there_no_group_counts_as_gone(yard: Yar
     yard.session._boto.events.register(f"after-call.autoscaling.{GROUPS}", strip)
     yard.turn(2)
     assert (yard.cores("batch-a"), yard.kinds()[-1][1]) == (16, "started")
+
+
+def test_a_damaged_record_leaves_its_group_as_it_is_and_stops_nobody(yard: Yard) -> None:
+    running(yard, "batch-a", 4)
+    with closing(sqlite3.connect(yard.directory / "ledger.db")) as database:
+        database.execute("UPDATE state SET body = ? WHERE key = 'gate.group.batch-a'", (b'{"cluster": 7}',))
+        database.commit()
+    yard.ask("batch-b", 2)
+    yard.world.desire(0, "batch-a")
+    yard.turn(3)
+    assert (yard.cores("batch-a"), yard.total, yard.answer("batch-b")) == (16, 24, "admitted")
+    assert yard.reasons("batch-a").count("cloud_unreadable") == 1
+    assert any("batch-a is left as it is: a stored GroupRecord cannot be read" in one.detail for one in yard.events)

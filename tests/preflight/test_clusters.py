@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from agent.assembly import AwsKeys, aws_session
+from agent.preflight.clusters import check_clusters
 from agent.preflight.findings import Finding, State
+from domain.clock import WallClock
 from domain.decisions import Mode
-from tests.loop.world import World
-from tests.preflight.looking import look
+from tests.loop.world import AGENT_KEY, World
+from tests.preflight.looking import look, settings_of
 
 STAGING = {
     "CLUSTERS__staging__CAPACITY_CORES": "256",
@@ -69,3 +73,26 @@ def test_what_would_keep_people_out_is_told_with_a_remedy(make_world: Callable[.
 def test_a_cluster_whose_members_ask_over_http_is_not_looked_for(make_world: Callable[..., World]) -> None:
     off = {"CLUSTERS__staging__TAGGED_GROUPS": "false", "CLUSTERS__staging__QUOTA_CODE": ""}
     assert of_clusters(make_world(), **off) == {}
+
+
+def test_a_group_that_aws_describes_without_a_field_is_told_and_the_others_are_looked_at(
+    make_world: Callable[..., World],
+) -> None:
+    world = make_world()
+    world.control.set_quota("L-1216C47A", 256.0)
+    for name in ("batch-a", "batch-b"):
+        group(world, name, cluster="staging", admission="pending", requested="3")
+
+    def strip(parsed: dict[str, Any], **_: Any) -> None:
+        for one in parsed["AutoScalingGroups"]:
+            if one["AutoScalingGroupName"] == "batch-a":
+                del one["MaxSize"]
+
+    settings = settings_of(world, Mode.OBSERVE, **STAGING)
+    session = aws_session(settings, WallClock(), AwsKeys(AGENT_KEY, "simulated"), lambda: None)
+    session._boto.events.register("after-call.autoscaling.DescribeAutoScalingGroups", strip)
+    found = {one.subject: one for one in check_clusters(settings, session)}
+    session.close()
+    assert found["group batch-a"].state is State.ADVICE
+    assert "KeyError: 'MaxSize'" in found["group batch-a"].detail
+    assert found["groups of staging"].detail == "1 groups with 0 cores in service; 1 ask to come in"

@@ -21,7 +21,8 @@ def start_alarms(settings: Settings, session: AwsSession, board: StandingBoard) 
         channels.append(Webhook(chosen.webhook_url.get_secret_value()))
     if chosen.sns_topic_arn is not None and settings.mode is Mode.ACT:
         channels.append(SnsTopic(session, chosen.sns_topic_arn))
-    alarms = Alarms(AlarmBook(chosen.repeat_s, chosen.quiet_s), channels)
+    book = AlarmBook(chosen.repeat_s, chosen.quiet_s)
+    alarms = Alarms(book, channels, problem=lambda sentence: board.problem("alarms", sentence))
     alarms.start()
     board.listen(alarms.on_turn)
     return alarms

@@ -165,3 +165,82 @@ def test_a_topic_gets_the_sentence_and_in_observe_mode_nothing() -> None:
             made.close()
     finally:
         running.stop()
+
+
+class Broken:
+    """A channel that fails as nobody foresaw, with the address in what it raises."""
+
+    name = "webhook broken"
+
+    def fault(self) -> str:
+        raise LookupError(f"https://host:abc/{SECRET}")
+
+    def tell(self, alarm: Alarm) -> None:
+        raise LookupError(f"https://host:abc/{SECRET}")
+
+
+def test_no_error_of_one_channel_ends_the_delivery_of_the_others(hook: Hook) -> None:
+    alarms = Alarms(AlarmBook(), [Broken(), Webhook(f"https://host:abc/{SECRET}"), Webhook(hook.url)], at_once)
+    with capture_logs() as logs:
+        alarms.start()
+        for subject in ("first", "second"):
+            alarms.on_turn(Standing(0.0), capacity_lost(subject))
+        wait_until(lambda: len(hook.got) == 2)
+        alarms.stop()
+    errors = {entry["error"] for entry in logs if entry["event"] == "alarm_not_delivered"}
+    assert errors == {"LookupError", "InvalidURL"}
+    assert SECRET not in str(logs)
+
+
+class Uncounted(dict[str, int]):
+    """Counts of deliveries that cannot be kept."""
+
+    def __getitem__(self, name: str) -> int:
+        raise KeyError(name)
+
+
+def test_an_error_beside_the_delivery_does_not_end_the_thread_either(hook: Hook) -> None:
+    alarms = Alarms(AlarmBook(), [Webhook(hook.url)], at_once)
+    alarms.delivered = Uncounted()
+    with capture_logs() as logs:
+        alarms.start()
+        alarms.on_turn(Standing(0.0), capacity_lost("first"))
+        alarms.on_turn(Standing(0.0), capacity_lost("second"))
+        wait_until(lambda: len(hook.got) == 2)
+        alarms.stop()
+    assert {entry["error"] for entry in logs if entry["event"] == "alarm_not_delivered"} == {"KeyError"}
+
+
+def test_a_channel_that_cannot_work_is_told_at_the_start_and_is_no_problem_once_it_delivers(hook: Hook) -> None:
+    problems: list[str] = []
+    unusable = Webhook(f"https://host:abc/{SECRET}")
+    alarms = Alarms(AlarmBook(), [unusable, Webhook(hook.url)], at_once, problems.append)
+    with capture_logs() as logs:
+        alarms.start()
+        wait_until(lambda: bool(problems))
+        alarms.stop()
+    remedy = "correct TRIMTAB_ALARMS__WEBHOOK_URL, or let the agent reach that host"
+    assert problems == [f"webhook host delivers no alarm: InvalidURL: {remedy}"]
+    assert [entry["channel"] for entry in logs if entry["event"] == "alarm_channel_unusable"] == ["webhook host"]
+    assert hook.got == []
+
+
+def test_a_webhook_that_comes_back_is_no_problem_any_more(hook: Hook) -> None:
+    problems: list[str] = []
+    alarms = Alarms(AlarmBook(), [Webhook(hook.url)], at_once, problems.append)
+    hook.answers += [500] * 4
+    alarms.start()
+    alarms.on_turn(Standing(0.0), capacity_lost("first"))
+    wait_until(lambda: len(problems) == 1)
+    alarms.on_turn(Standing(0.0), capacity_lost("second"))
+    wait_until(lambda: len(problems) == 2)
+    alarms.stop()
+    assert problems == ["webhook 127.0.0.1 delivers no alarm: it answered 500", ""]
+
+
+def test_a_topic_of_another_region_cannot_work() -> None:
+    here = session("http://127.0.0.1:9", VirtualClock(0.0), read_only=False)
+    assert SnsTopic(here, "arn:aws:sns:us-east-1:123456789012:ops").fault() == ""
+    assert SnsTopic(here, "arn:aws:sns:eu-west-1:123456789012:ops").fault() == (
+        "the topic is in eu-west-1, the agent calls us-east-1: name a topic there by TRIMTAB_ALARMS__SNS_TOPIC_ARN"
+    )

@@ -26,6 +26,7 @@ def shifted(state: LoopState, step_s: float, open_intents: Sequence[Intent] = ()
         seen_interruptions={vm: at + step_s for vm, at in state.seen_interruptions.items()},
         last_busy_at=None if state.last_busy_at is None else state.last_busy_at + step_s,
         last_bin_end=None,
+        former_calls=tuple(replace(call, at=call.at + step_s) for call in state.former_calls),
         intent_times={name: (created + step_s, deadline + step_s) for name, (created, deadline) in times.items()},
     )
 
@@ -53,6 +54,7 @@ def not_ahead(state: LoopState, open_intents: Sequence[Intent], now: float) -> L
         seen_interruptions={vm: min(at, now) for vm, at in state.seen_interruptions.items()},
         last_busy_at=None if state.last_busy_at is None else min(state.last_busy_at, now),
         last_bin_end=None if state.last_bin_end is None or state.last_bin_end > now else state.last_bin_end,
+        former_calls=tuple(replace(call, at=min(call.at, now)) for call in state.former_calls),
         intent_times={**state.intent_times, **ahead},
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent.intents import plan_intents, state_after_intents
+from agent.late_calls import corrected
 from agent.physics import with_bars
 from agent.policies.fallback import Proposed, Proposer
 from agent.rails.base import RailContext, RailLimits
@@ -56,8 +57,8 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
     """Return the fleet's decision for this minute and the state that follows; pure but for the proposer's deadline.
 
     Order: tell what physics forbids, ask the policy (and its shadow), account for the money spent, count the scale-in
-    streak, apply the rails, plan intents. A fleet whose groups could not be read is held as it is, whatever the
-    policies might say.
+    streak, put right what a late call did, apply the rails, plan intents. A fleet whose groups could not be read is
+    held as it is, whatever the policies might say.
     """
     snapshot = inputs.snapshot
     state = replace(inputs.state, decisions=inputs.state.decisions + 1, policy=inputs.policy)
@@ -91,7 +92,8 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         memory=proposed.memory,
         shadow_memory=shadow.memory if shadow else state.shadow_memory,
     )
-    final, effects = apply_rails(proposed.proposal, replace(context, state=state))
+    proposal = corrected(proposed.proposal, state, inputs.fleet, snapshot)
+    final, effects = apply_rails(proposal, replace(context, state=state))
     may_act = inputs.leader and inputs.mode is Mode.ACT
     intents = plan_intents(
         inputs.decision_id,
@@ -104,17 +106,17 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         inputs.epoch,
         inputs.now,
     )
-    reason = _reason(proposed.proposal, final, effects, snapshot)
+    reason = _reason(proposal, final, effects, snapshot)
     decision = Decision(
         decision_id=inputs.decision_id,
         fleet=inputs.fleet.name,
         at=inputs.now,
         mode=inputs.mode,
-        proposal=proposed.proposal,
+        proposal=proposal,
         effects=effects,
         desired=final.desired,
         reason=reason,
-        sentence=_sentence(inputs.fleet, snapshot, proposed.proposal, final, effects, reason),
+        sentence=_sentence(inputs.fleet, snapshot, proposal, final, effects, reason),
         intents=intents,
         shadow=shadow.proposal if shadow else None,
         policy_failures=proposed.failures,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.rails.base import RailLimits
-from agent.state import Change, Cooldown, LoopState
+from agent.state import Change, Cooldown, LoopState, puts_back
 from domain.decisions import Direction, Intent, Outcome, Reason, Status
 from domain.fleet import Fleet
 from domain.observed import Observed
@@ -93,8 +93,11 @@ def state_after_intents(state: LoopState, intents: tuple[Intent, ...], limits: R
         cooldowns = [c for c in cooldowns if (c.group, c.direction) != (intent.group, intent.direction)]
         cooldowns.append(Cooldown(intent.group, intent.direction, now + length_s, length_s))
         changes.append(Change(intent.group, intent.direction, now))
+    # A size that this leader chose on purpose is no longer the late call's.
+    chosen = {i.group for i in intents if not puts_back(state.put_back, i.group, i.before, i.target)}
     return replace(
         state,
+        put_back={group: size for group, size in state.put_back.items() if group not in chosen},
         cooldowns=tuple(cooldowns),
         changes=tuple(changes),
         capacity=tuple(mark for mark in state.capacity if mark.active(now)),

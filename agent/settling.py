@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.clock_jump import on_this_clock
 from agent.consequences import state_after_outcome, with_cause
+from agent.late_calls import with_former_call
 from agent.ports import Ports
 from agent.state import LoopState
 from domain.decisions import Direction, Intent, Mode, Outcome, Reason, Status
@@ -13,6 +14,7 @@ from domain.observed import Observed
 def settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Observed) -> list[tuple[Intent, Outcome]]:
     """Follow every open intent and record what became of it; when that cannot be recorded, none is followed."""
     limits = {managed.fleet.name: managed.limits for managed in ports.fleets}
+    fleets = {managed.fleet.name: managed.fleet for managed in ports.fleets}
     settled: list[tuple[Intent, Outcome]] = []
     open_intents = ports.ledger.open_intents()
     if open_intents and ports.mode is Mode.ACT:
@@ -20,6 +22,9 @@ def settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Obs
     for intent in open_intents:
         if intent.fleet in states:
             intent = on_this_clock(intent, states[intent.fleet])
+        if intent.fleet in fleets and ports.ledger.shared:
+            state = states[intent.fleet]
+            states[intent.fleet] = with_former_call(state, intent, fleets[intent.fleet], observed, ports.epoch, now)
         if intent.fleet not in limits:
             outcome = _closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now)
         elif ports.mode is Mode.OBSERVE:

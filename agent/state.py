@@ -80,6 +80,28 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True)
+class FormerCall:
+    """An open intent of an older epoch, whose call may still be on its way.
+
+    target: the size that it sets. victims: the VMs that it terminates and that were in service. at: since when it is
+    known.
+    """
+
+    group: str
+    intent_id: str
+    epoch: int
+    target: int
+    victims: tuple[str, ...]
+    at: float
+
+
+def puts_back(put_back: Mapping[str, int], group: str, current: int, asked: int) -> bool:
+    """Return whether a change of the group leads back to the size before a late call, and not beyond."""
+    size = put_back.get(group)
+    return size is not None and min(current, size) <= asked <= max(current, size)
+
+
+@dataclass(frozen=True, slots=True)
 class LoopState:
     """One fleet's memory.
 
@@ -90,7 +112,8 @@ class LoopState:
     state. protected: VM ids whose scale-in protection is, or is about to be, ours. submitted_seen: the job source's
     counter as last read. submitted_in_episode: jobs submitted since the live episode began. last_busy_at: when
     something last ran or waited. intent_times: per id of an open intent, when it was made and its deadline, where the
-    clock was set since. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
+    clock was set since. former_calls: what a former leader may still change. put_back: per group key, the size before
+    its late call. What is known per VM (first seen, warm, idle since) is kept by the aggregator and is
     rebuilt from what the VMs report. unsupported: why a group of the fleet cannot be managed, "" while all can.
     """
 
@@ -111,6 +134,8 @@ class LoopState:
     last_busy_at: float | None = None
     last_bin_end: float | None = None
     intent_times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    former_calls: tuple[FormerCall, ...] = ()
+    put_back: Mapping[str, int] = field(default_factory=dict)
     memory: Memory = field(default_factory=dict)
     shadow_memory: Memory = field(default_factory=dict)
     policy: str = ""

@@ -14,6 +14,7 @@ from agent.consequences import state_after_outcome
 from agent.decide import Decided, DecisionInputs, decide
 from agent.happenings import happenings
 from agent.intents import with_open_targets
+from agent.late_calls import recognise
 from agent.notices import interrupted_vms, read_interruptions
 from agent.ports import ManagedFleet, Ports, TickReport
 from agent.settling import may_have_changed, settle
@@ -175,9 +176,10 @@ def _decide_fleet(
     in_flight = tuple(group.key for group in fleet.groups if group.key in ours)
     snapshot, state = None, before
     if failure is None:
-        drifts, known = drift(fleet, before.known_desired, observed, in_flight, managed.drift, now)
-        events.extend(drifts)
-        state = replace(before, known_desired=known)
+        state, late = recognise(fleet, before, observed, in_flight, ports.epoch, now)
+        drifts, known = drift(fleet, state.known_desired, observed, in_flight, managed.drift, now)
+        events.extend((*late, *drifts))
+        state = replace(state, known_desired=known)
         coming = with_open_targets(fleet, observed, ours)
         snapshot, state = ports.aggregator.snapshot(fleet, coming, state, managed.aggregation, now)
     inputs = DecisionInputs(

@@ -84,6 +84,7 @@ class Reason(StrEnum):
     REBALANCE_HINT = "rebalance_hint"
     DRIFT_ADOPTED = "drift_adopted"
     DRIFT_REPORTED = "drift_reported"
+    LATE_CALL = "late_call"
     DRAINING = "draining"
     DRAINED = "drained"
     DRAIN_TIMED_OUT = "drain_timed_out"

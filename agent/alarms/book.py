@@ -53,6 +53,7 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.CAPACITY_LOST: Severity.WARNING,
         Reason.DRAIN_TIMED_OUT: Severity.WARNING,
         Reason.DRIFT_REPORTED: Severity.WARNING,
+        Reason.LATE_CALL: Severity.WARNING,
         Reason.CLOCK_JUMP: Severity.WARNING,
         Reason.SENDER_REFUSED: Severity.WARNING,
         Reason.CLAIM_REFUSED: Severity.WARNING,

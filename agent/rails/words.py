@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from agent.rails.base import RailContext
+from agent.state import puts_back
 from domain.decisions import Origin, Proposal, RailEffect, Reason, Verdict
 
 # An effect that did several things at once is named after the first of these.
@@ -73,7 +74,13 @@ def changing(proposal: Proposal, context: RailContext) -> tuple[tuple[int, int, 
 
 
 def unhurried(proposal: Proposal, context: RailContext, index: int) -> bool:
-    """Return whether cool-down, warm-up and flap guard apply: not to the safe floor and not to pinned groups."""
+    """Return whether cool-down, warm-up and flap guard apply.
+
+    Not to the safe floor, to pinned groups, and to putting right what a former leader's late call did.
+    """
+    current, asked = context.snapshot.requested[index], proposal.desired[index]
+    if puts_back(context.state.put_back, _key(context, index), current, asked):
+        return False
     if proposal.origin is Origin.FLOOR:
         return False
     if proposal.origin is Origin.PIN:

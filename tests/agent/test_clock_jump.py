@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.clock_jump import not_ahead, on_this_clock, shifted
 from agent.rails.circuit_breaker import is_open
 from agent.roster import GroupRoster
-from agent.state import Breaker, CapacityMark, Change, Cooldown, LoopState, Spend
+from agent.state import Breaker, CapacityMark, Change, Cooldown, FormerCall, LoopState, Spend
 from domain.decisions import Direction, Intent
 from tests.rails.scenes import NOON
 from tests.rails.worlds import MEMORIES
@@ -37,6 +37,8 @@ FULL = LoopState(
     last_busy_at=NOON - 70.0,
     last_bin_end=NOON - 5.0,
     intent_times={},
+    former_calls=(FormerCall("m", "web-0.m", 1, 4, (), NOON - 80.0),),
+    put_back={"m": 2},
     memory={"h": (1.0,)},
     shadow_memory={"h": (2.0,)},
     policy="p",
@@ -52,6 +54,7 @@ TIMELESS = {
     "memory",
     "shadow_memory",
     "unsupported",
+    "put_back",
     "policy",
 }
 
@@ -63,6 +66,7 @@ def left(state: LoopState, now: float) -> list[object]:
         [m.active(now) for m in state.capacity],
         [is_open(b, now) for b in state.breakers],
         [now - c.at for c in state.changes],
+        [now - call.at for call in state.former_calls],
         [now - at for at in (*state.interrupted.values(), *state.seen_interruptions.values())],
     ]
 

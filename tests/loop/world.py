@@ -106,6 +106,7 @@ class Plan:
     """Long, as it passes on the wall: a busy machine must not look like an AWS that does not answer."""
     read_attempts: int = 1
     interruptions: bool = True
+    ledger_url: str = ""
 
 
 class World:
@@ -123,7 +124,7 @@ class World:
         self.fleet = Fleet("web", plan.groups)
         self.fleets = (self.fleet, Fleet("batch", plan.batch)) if plan.batch else (self.fleet,)
         self._make_groups()
-        self._ledger_url = f"sqlite:///{directory / 'ledger.db'}"
+        self._ledger_url = plan.ledger_url or f"sqlite:///{directory / 'ledger.db'}"
         self.cpu: float | None = 0.5
         self.busy: dict[str, float] = {}
         self.silent: set[str] = set()

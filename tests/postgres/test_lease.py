@@ -165,6 +165,36 @@ def test_an_agent_that_slept_is_fenced_although_it_never_learnt_that_time_passed
         first.ledger.record((), states={}, epoch=1)
 
 
+def test_a_database_that_answers_when_the_lease_is_over_lets_nothing_through(server: Server, url: str) -> None:
+    """Nobody else leads yet, so the epoch alone would be in order."""
+    with Ledger.open(url, busy_timeout_s=30.0) as ledger:
+        leader = LeaseLeader(ledger, "slow", VirtualClock(1_772_366_400.0), 2.0 * LEASE_S, RENEW_S)
+        leader.start()
+        leader._ended.set()
+        refused: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                leader.fence(1)
+            except (Fenced, LedgerUnavailable) as error:
+                refused.append(error)
+
+        server.freeze()
+        try:
+            asking = threading.Thread(target=ask)
+            asking.start()
+            wait_for(lambda: leader.epoch() is None)
+            assert asking.is_alive(), "the database has answered although it is stopped"
+        finally:
+            server.thaw()
+        asking.join(30.0)
+        ledger.check_epoch(1)
+        assert [str(error) for error in refused] == [
+            "the lease under epoch 1 is over: this process must not act until it leads again"
+        ]
+        leader.stop()
+
+
 @pytest.mark.slow
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32 - 1))

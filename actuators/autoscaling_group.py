@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from actuators.base import Permit
 from actuators.drain import Drains, DrainSettings
 from actuators.outcomes import Report
 from actuators.protection import Protection
@@ -51,22 +52,22 @@ class AutoScalingActuator:
         self._fleets = {fleet.name: fleet for fleet in fleets}
         return self._inventory.observe([group.name for fleet in fleets for group in fleet.groups], now)
 
-    def apply(self, intent: Intent, observed: Observed, now: float) -> Outcome:
+    def apply(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
         """Check the group as it is right now, then do what the intent says, once."""
         group = self._group(intent)
-        return self._sizes.apply(intent, group, now) if group else self._unknown(intent, now)
+        return self._sizes.apply(intent, group, now, permit) if group else self._unknown(intent, now)
 
-    def follow(self, intent: Intent, observed: Observed, now: float) -> Outcome:
+    def follow(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
         """Settle an open intent, known from the ledger alone; calls only for what is still undone."""
         group = self._group(intent)
-        return self._sizes.follow(intent, group, observed, now) if group else self._unknown(intent, now)
+        return self._sizes.follow(intent, group, observed, now, permit) if group else self._unknown(intent, now)
 
     def clock_stepped(self, step_s: float) -> None:
         """Carry the drains over a step of the wall clock."""
         self._drains.clock_stepped(step_s)
 
     def tend(
-        self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float
+        self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float, permit: Permit
     ) -> tuple[Event, ...]:
         """Heartbeat or complete drains, then protect busy VMs and unprotect idle ones; nothing in observe mode."""
         if self._session.read_only:
@@ -75,9 +76,9 @@ class AutoScalingActuator:
         for group in fleet.groups:
             seen = observed.groups.get(group.name)
             if seen is not None:
-                events += self._drains.tend(fleet.name, seen, busy_cores, now)
+                events += self._drains.tend(fleet.name, seen, busy_cores, now, permit)
                 if self._protection is not None:
-                    events += self._protection.tend(fleet.name, seen, busy_cores, now)
+                    events += self._protection.tend(fleet.name, seen, busy_cores, now, permit)
         return tuple(events)
 
     def _group(self, intent: Intent) -> Group | None:

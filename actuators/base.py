@@ -1,16 +1,85 @@
-"""The contract of an actuator: observe what is there, apply an intent, follow it until it is over."""
+"""The contract of an actuator: observe what is there, apply an intent, follow it until it is over.
+
+Every call that changes something goes through `change`, which asks a permit right before the request is made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
 
-from domain.decisions import Event, Intent, Outcome
+from collectors.aws import AwsSession
+from domain.decisions import Event, Intent, Outcome, Reason
+from domain.errors import TrimtabError
 from domain.fleet import Fleet
 from domain.observed import Observed
 
 Fence = Callable[[], None]
 """Called right before every mutating call; raises Fenced when this process may no longer act."""
+
+
+class Act(StrEnum):
+    """What a changing call does, which decides who may stop it.
+
+    launch: raise a group's size. give_back: lower it to the VMs that are there. remove: terminate a VM and lower the
+    size. replace: terminate a VM at the same size. heartbeat: keep a draining VM alive. let_go: end the drain of a VM.
+    protect, unprotect: set or take off scale-in protection. mark: write a group's tags. publish: put a parameter.
+    """
+
+    LAUNCH = "launch"
+    GIVE_BACK = "give_back"
+    REMOVE = "remove"
+    REPLACE = "replace"
+    HEARTBEAT = "heartbeat"
+    LET_GO = "let_go"
+    PROTECT = "protect"
+    UNPROTECT = "unprotect"
+    MARK = "mark"
+    PUBLISH = "publish"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangingCall:
+    """A call about to be made. subject: the fleet, cluster or pool. group: its key. vm: the one it is about, if any."""
+
+    act: Act
+    subject: str
+    group: str
+    intent: Intent | None = None
+    vm: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a call is not made. over: what it belongs to is given up; otherwise it stays open and is asked for again."""
+
+    reason: Reason
+    detail: str
+    over: bool = True
+
+
+Permit = Callable[[ChangingCall], Refusal | None]
+"""Says of a changing call why it may not be made now, None when it may; raises LedgerUnavailable when nobody knows."""
+
+
+class Held(TrimtabError):
+    """A permit refused a changing call; nothing was sent."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(refusal.detail)
+
+
+def change(
+    session: AwsSession, permit: Permit, call: ChangingCall, service: str, operation: str, /, **parameters: Any
+) -> None:
+    """Make a call that changes something, once, if the permit lets it; raises Held, CloudError or Fenced."""
+    refusal = permit(call)
+    if refusal is not None:
+        raise Held(refusal)
+    session.mutate(service, operation, **parameters)
 
 
 class Actuator(Protocol):
@@ -20,11 +89,11 @@ class Actuator(Protocol):
         """Read every group of the fleets in as few calls as possible."""
         ...
 
-    def apply(self, intent: Intent, observed: Observed, now: float) -> Outcome:
+    def apply(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
         """Do what the intent says, once; IN_PROGRESS or UNKNOWN outcomes are settled later by `follow`."""
         ...
 
-    def follow(self, intent: Intent, observed: Observed, now: float) -> Outcome:
+    def follow(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
         """Settle an open intent from what AWS shows now.
 
         Scaling activities since the intent, instances, deadline; retry only what is still undone.
@@ -36,7 +105,7 @@ class Actuator(Protocol):
         ...
 
     def tend(
-        self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float
+        self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float, permit: Permit
     ) -> tuple[Event, ...]:
         """Care for VMs between decisions: heartbeat or complete drains, protect busy VMs and unprotect idle ones.
 

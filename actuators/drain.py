@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from actuators.activities import Kind, read_activities
+from actuators.base import Act, ChangingCall, Held, Permit, change
 from collectors.aws import AwsSession
 from domain.decisions import Event, Reason
 from domain.errors import CloudError, FailureClass, Fenced
@@ -57,7 +58,9 @@ class Drains:
                 if drain.completed_at is not None:
                     drain.completed_at += step_s
 
-    def tend(self, fleet: str, group: GroupObserved, busy_cores: Mapping[str, float | None], now: float) -> list[Event]:
+    def tend(
+        self, fleet: str, group: GroupObserved, busy_cores: Mapping[str, float | None], now: float, permit: Permit
+    ) -> list[Event]:
         """Take each held VM of the group one step further; returns what happened."""
         hook = group.drain_hook
         held = [instance.vm for instance in group.instances if instance.lifecycle is Lifecycle.DRAINING]
@@ -69,9 +72,11 @@ class Drains:
         events = [self._begin(fleet, group, hook, vm, busy_cores.get(vm), now) for vm in self._begun(group, held, now)]
         for vm in held:
             try:
-                events += self._step(fleet, group.name, hook, vm, busy_cores.get(vm), now)
+                events += self._step(fleet, group.name, hook, vm, busy_cores.get(vm), now, permit)
             except Fenced:
                 break
+            except Held:
+                continue  # the next VM may need its heartbeat
             except CloudError as error:
                 if error.failure in (FailureClass.CREDENTIALS, FailureClass.PERMANENT):
                     reason = (
@@ -111,16 +116,18 @@ class Drains:
         detail = f"{vm} of {group.name} drains: it {state}; at the latest in {left_s:.0f} s it is let go"
         return Event(fleet, now, Reason.DRAINING, detail, vm)
 
-    def _step(self, fleet: str, group: str, hook: DrainHook, vm: str, busy: float | None, now: float) -> list[Event]:
+    def _step(
+        self, fleet: str, group: str, hook: DrainHook, vm: str, busy: float | None, now: float, permit: Permit
+    ) -> list[Event]:
         drain = self._drains[group][vm]
         if drain.completed_at is not None:
             drain.ticks_since_completion += 1
             if drain.ticks_since_completion >= 2:
-                self._complete(group, hook, vm, now)
+                self._complete(fleet, group, hook, vm, now, permit)
             return []
         waited_s = now - drain.started_at
         if now >= self._deadline(drain, hook):
-            self._complete(group, hook, vm, now)
+            self._complete(fleet, group, hook, vm, now, permit)
             state = "not reporting" if busy is None else f"with {busy:g} cores still busy"
             detail = f"{vm} of {group} was let go after {waited_s:.0f} s, {state}: the drain's time was up"
             return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
@@ -128,23 +135,29 @@ class Drains:
             return []
         if busy > 0.0 or waited_s < self._settings.notice_s:
             if drain.heartbeat_at is None or now - drain.heartbeat_at >= hook.heartbeat_s / HEARTBEATS_PER_PERIOD:
-                self._call("RecordLifecycleActionHeartbeat", group, hook, vm)
+                self._call(Act.HEARTBEAT, "RecordLifecycleActionHeartbeat", fleet, group, hook, vm, permit)
                 drain.heartbeat_at = now
             return []
-        self._complete(group, hook, vm, now)
+        self._complete(fleet, group, hook, vm, now, permit)
         return [Event(fleet, now, Reason.DRAINED, f"{vm} of {group} is idle after {waited_s:.0f} s and was let go", vm)]
 
     def _deadline(self, drain: _Drain, hook: DrainHook) -> float:
         return drain.started_at + min(self._settings.deadline_s, hook.limit_s)
 
-    def _complete(self, group: str, hook: DrainHook, vm: str, now: float) -> None:
-        self._call("CompleteLifecycleAction", group, hook, vm, LifecycleActionResult="CONTINUE")
+    def _complete(self, fleet: str, group: str, hook: DrainHook, vm: str, now: float, permit: Permit) -> None:
+        operation = "CompleteLifecycleAction"
+        self._call(Act.LET_GO, operation, fleet, group, hook, vm, permit, LifecycleActionResult="CONTINUE")
         drain = self._drains[group][vm]
         drain.completed_at, drain.ticks_since_completion = now, 0
 
-    def _call(self, operation: str, group: str, hook: DrainHook, vm: str, **more: str) -> None:
+    def _call(
+        self, act: Act, operation: str, fleet: str, group: str, hook: DrainHook, vm: str, permit: Permit, **more: str
+    ) -> None:
         try:
-            self._session.mutate(
+            change(
+                self._session,
+                permit,
+                ChangingCall(act, fleet, group, vm=vm),
                 "autoscaling",
                 operation,
                 AutoScalingGroupName=group,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from actuators.base import Refusal
 from domain.decisions import CapacityShortage, Direction, Intent, Outcome, Reason, Status
 from domain.errors import CloudError, FailureClass
 from domain.observed import GroupObserved
@@ -75,6 +76,14 @@ class Report:
     ) -> Outcome:
         """Over without all of it: PARTIAL with something achieved, else FAILED."""
         return self._outcome(Status.PARTIAL if done else Status.FAILED, reason, done, detail, failure, shortages)
+
+    def refused(self, refusal: Refusal, done: int) -> Outcome:
+        """Not sent: over, as partial or skipped, or open when it is to be asked for again."""
+        if not refusal.over:
+            return self.waiting(refusal.reason, done, refusal.detail)
+        if done:
+            return self.ended(refusal.reason, done, refusal.detail)
+        return self.skipped(refusal.reason, refusal.detail)
 
     def after(self, error: CloudError, done: int, vm_type: str, detail: str = "") -> Outcome:
         """Say what a failed call means for the intent, with `done` VMs achieved before it."""

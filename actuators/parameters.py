@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from actuators.base import Act, ChangingCall, Permit, change
 from collectors.aws import AwsSession
 from domain.errors import CloudError
 
@@ -27,7 +28,8 @@ class Parameters:
             raise
         return str(answer["Parameter"]["Value"])
 
-    def put(self, name: str, value: str) -> None:
-        """Set a parameter, once; raises CloudError (UNKNOWN_OUTCOME: read it back first) or Fenced."""
-        tier = "Standard" if len(value) <= STANDARD else "Advanced"
-        self._session.mutate("ssm", "PutParameter", Name=name, Value=value, Type="String", Overwrite=True, Tier=tier)
+    def put(self, pool: str, name: str, value: str, permit: Permit) -> None:
+        """Set a pool's parameter, once; raises CloudError (UNKNOWN_OUTCOME: read it back first), Fenced or Held."""
+        about = {"Type": "String", "Overwrite": True, "Tier": "Standard" if len(value) <= STANDARD else "Advanced"}
+        call = ChangingCall(Act.PUBLISH, pool, name)
+        change(self._session, permit, call, "ssm", "PutParameter", Name=name, Value=value, **about)

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from actuators.base import Refusal
 from domain.decisions import Direction, Intent, Reason
 from domain.observed import GroupObserved
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Nothing may be done, and why."""
-
-    reason: Reason
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,11 @@ def _check_victims(intent: Intent, group: GroupObserved, ours: Collection[str]) 
 
 def describe_left(left: Mapping[str, Reason]) -> str:
     """Return which VMs were left alone and why, as a phrase."""
-    words = {Reason.VICTIM_GONE: "is no longer in service", Reason.PROTECTED: "is protected by somebody else"}
+    words = {
+        Reason.VICTIM_GONE: "is no longer in service",
+        Reason.PROTECTED: "is protected by somebody else",
+        Reason.BUSY: "has been given work since, or no longer reports",
+    }
     return ", ".join(f"{vm} {words[why]}" for vm, why in left.items())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from actuators.base import Act, ChangingCall, Held, Permit, change
 from collectors.aws import AwsSession
 from domain.decisions import Event, Reason
 from domain.errors import CloudError, FailureClass, Fenced
@@ -41,7 +42,9 @@ class Protection:
         self._foreign: set[str] = set()
         self._members: dict[str, set[str]] = {}
 
-    def tend(self, fleet: str, group: GroupObserved, busy_cores: Mapping[str, float | None], now: float) -> list[Event]:
+    def tend(
+        self, fleet: str, group: GroupObserved, busy_cores: Mapping[str, float | None], now: float, permit: Permit
+    ) -> list[Event]:
         """Protect the group's busy VMs and unprotect our idle ones; a VM without a fresh report stays as it is."""
         self._forget_gone(group)
         protect, unprotect = [], []
@@ -65,9 +68,11 @@ class Protection:
         events: list[Event] = []
         for wanted, vms in calls[:CALLS_PER_TICK]:
             try:
-                self._set(group.name, vms, wanted)
+                self._set(fleet, group.name, vms, wanted, permit)
             except Fenced:
                 break
+            except Held:
+                continue  # a pause holds what makes VMs removable; protecting goes on
             except CloudError as error:
                 if error.failure is FailureClass.CREDENTIALS:
                     detail = f"scale-in protection in {group.name} cannot be set: {error}"
@@ -84,11 +89,14 @@ class Protection:
         self._foreign -= gone
         self._members[group.name] = present
 
-    def _set(self, group_name: str, vms: list[str], protected: bool) -> None:
+    def _set(self, fleet: str, group_name: str, vms: list[str], protected: bool, permit: Permit) -> None:
         if protected:
             # Noted before the call: should its answer get lost, the VMs are still ours to unprotect.
             self.ours.update(vms)
-        self._session.mutate(
+        change(
+            self._session,
+            permit,
+            ChangingCall(Act.PROTECT if protected else Act.UNPROTECT, fleet, group_name),
             "autoscaling",
             "SetInstanceProtection",
             AutoScalingGroupName=group_name,

@@ -21,8 +21,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from actuators.activities import Activity, failed_launches, read_activities, shortages, still_launching
+from actuators.base import Act, ChangingCall, Held, Permit, Refusal, change
 from actuators.outcomes import Report, achieved
-from actuators.preflight import Clearance, Refusal, check, describe_left
+from actuators.preflight import Clearance, check, describe_left
 from collectors.aws import AwsSession
 from collectors.inventory import Inventory
 from domain.decisions import Direction, Intent, Outcome, Reason
@@ -44,18 +45,18 @@ class GroupSizes:
     def __init__(self, session: AwsSession, inventory: Inventory, ours: Collection[str] = ()) -> None:
         self._session, self._inventory, self._ours = session, inventory, ours
 
-    def apply(self, intent: Intent, group: Group, now: float) -> Outcome:
+    def apply(self, intent: Intent, group: Group, now: float, permit: Permit) -> Outcome:
         """Do what the intent says, once, after checking the group as it is right now."""
-        return self._send(intent, group, now, first=True)
+        return self._send(intent, group, now, permit, first=True)
 
-    def follow(self, intent: Intent, group: Group, observed: Observed, now: float) -> Outcome:
+    def follow(self, intent: Intent, group: Group, observed: Observed, now: float, permit: Permit) -> Outcome:
         """Settle an open intent from this tick's reading; a call is made only for what is still undone."""
         seen = observed.groups.get(group.name)
         if seen is None:
             return self._unread(intent, group, observed, now)
         if intent.direction is Direction.OUT:
-            return self._follow_out(intent, group, seen, now)
-        return self._follow_victims(intent, group, seen, now)
+            return self._follow_out(intent, group, seen, now, permit)
+        return self._follow_victims(intent, group, seen, now, permit)
 
     def _unread(self, intent: Intent, group: Group, observed: Observed, now: float) -> Outcome:
         report = Report(intent, now)
@@ -69,7 +70,7 @@ class GroupSizes:
             return report.ended(Reason.OVERDUE, 0, f"what was achieved cannot be read: {detail}", failure)
         return report.waiting(Reason.CLOUD_UNREADABLE, 0, detail, failure)
 
-    def _follow_out(self, intent: Intent, group: Group, seen: GroupObserved, now: float) -> Outcome:
+    def _follow_out(self, intent: Intent, group: Group, seen: GroupObserved, now: float, permit: Permit) -> Outcome:
         report, done = Report(intent, now), achieved(intent, seen)
         if len(seen.serving) >= intent.target:
             return report.done(f"{group.name} holds {len(seen.serving)} VMs")
@@ -82,17 +83,23 @@ class GroupSizes:
             activities = ()
         failed = failed_launches(activities)
         if seen.desired < intent.target:
-            return self._below_target(intent, group, seen, activities, now)
+            return self._below_target(intent, group, seen, activities, now, permit)
         present = {instance.vm for instance in seen.instances}
         quiet = failed and now - failed[-1].started_at >= QUIET_S and not still_launching(activities, present)
         if quiet or now >= intent.deadline_at:
-            return self._give_up(intent, group, activities, now)
+            return self._give_up(intent, group, activities, now, permit)
         return report.waiting(
             Reason.ACCEPTED, done, f"AWS is at it: {len(seen.serving)} of {intent.target} VMs in {group.name}"
         )
 
     def _below_target(
-        self, intent: Intent, group: Group, seen: GroupObserved, activities: Sequence[Activity], now: float
+        self,
+        intent: Intent,
+        group: Group,
+        seen: GroupObserved,
+        activities: Sequence[Activity],
+        now: float,
+        permit: Permit,
     ) -> Outcome:
         """Settle a scale-out whose target the group does not show: not yet sent, given back, or undone by somebody."""
         report, done = Report(intent, now), achieved(intent, seen)
@@ -106,9 +113,11 @@ class GroupSizes:
             )
         if now >= intent.deadline_at:
             return report.ended(Reason.OVERDUE, done, f"AWS never took the change of {group.name} to {intent.target}")
-        return self._send(intent, group, now, first=False)
+        return self._send(intent, group, now, permit, first=False)
 
-    def _give_up(self, intent: Intent, group: Group, activities: Sequence[Activity], now: float) -> Outcome:
+    def _give_up(
+        self, intent: Intent, group: Group, activities: Sequence[Activity], now: float, permit: Permit
+    ) -> Outcome:
         """Give back what AWS has not launched, then settle."""
         report, done = Report(intent, now), 0
         try:
@@ -120,9 +129,11 @@ class GroupSizes:
             note = f"desired capacity stays at {fresh.desired}"
             if fresh.desired == intent.target and keep < fresh.desired:
                 note = f"desired capacity lowered from {fresh.desired} to {keep}, which removes no VM"
-                self._set_desired(group, keep)
+                self._set_desired(Act.GIVE_BACK, intent, group, keep, permit)
         except Fenced as error:
             return report.waiting(Reason.NOT_LEADER, done, str(error))
+        except Held as held:
+            return report.waiting(held.refusal.reason, done, f"the desired capacity is not lowered yet: {held}")
         except CloudError as error:
             if error.failure is FailureClass.UNSUPPORTED:
                 return report.ended(Reason.GROUP_UNSUPPORTED, done, str(error), error.failure)
@@ -153,7 +164,7 @@ class GroupSizes:
         detail = f"launches in {group.name} fail: {failed[0].message}; {note}"
         return report.ended(Reason.PERMANENT_FAILURE, done, detail, FailureClass.PERMANENT)
 
-    def _follow_victims(self, intent: Intent, group: Group, seen: GroupObserved, now: float) -> Outcome:
+    def _follow_victims(self, intent: Intent, group: Group, seen: GroupObserved, now: float, permit: Permit) -> Outcome:
         report, gone = Report(intent, now), achieved(intent, seen)
         serving = {instance.vm for instance in seen.serving}
         left = [vm for vm in intent.victims if vm in serving]
@@ -171,9 +182,9 @@ class GroupSizes:
             if seen.desired <= intent.target:
                 detail = f"somebody set {group.name} to {seen.desired}; left in service: {', '.join(left)}"
                 return report.ended(Reason.SUPERSEDED, gone, detail)
-        return self._send(intent, group, now, first=False)
+        return self._send(intent, group, now, permit, first=False)
 
-    def _send(self, intent: Intent, group: Group, now: float, *, first: bool) -> Outcome:
+    def _send(self, intent: Intent, group: Group, now: float, permit: Permit, *, first: bool) -> Outcome:
         """Read the group afresh, check, and send what is missing; the one place from which intents reach AWS."""
         report = Report(intent, now)
         try:
@@ -190,25 +201,26 @@ class GroupSizes:
                 return report.skipped(cleared.reason, cleared.detail)
             if cleared.reason in (Reason.NOTHING_TO_DO, Reason.VICTIM_GONE):
                 return report.waiting(Reason.ACCEPTED, done, cleared.detail)
-            return (
-                report.ended(cleared.reason, done, cleared.detail)
-                if done
-                else report.skipped(cleared.reason, cleared.detail)
-            )
+            return report.refused(cleared, done)
         if intent.direction is not Direction.OUT:
-            return self._terminate(intent, group, cleared, done, now)
+            return self._terminate(intent, group, cleared, done, now, permit)
         try:
-            self._set_desired(group, intent.target)
+            self._set_desired(Act.LAUNCH, intent, group, intent.target, permit)
         except Fenced as error:
             return report.waiting(Reason.NOT_LEADER, done, str(error))
+        except Held as held:
+            return report.refused(held.refusal, done)
         except CloudError as error:
             return report.after(error, done, group.vm_type.name)
         return report.waiting(
             Reason.ACCEPTED, done, f"desired capacity of {group.name}: {fresh.desired} -> {intent.target}"
         )
 
-    def _set_desired(self, group: Group, size: int) -> None:
-        self._session.mutate(
+    def _set_desired(self, act: Act, intent: Intent, group: Group, size: int, permit: Permit) -> None:
+        change(
+            self._session,
+            permit,
+            ChangingCall(act, intent.fleet, intent.group, intent),
             "autoscaling",
             "SetDesiredCapacity",
             AutoScalingGroupName=group.name,
@@ -216,13 +228,20 @@ class GroupSizes:
             HonorCooldown=False,
         )
 
-    def _terminate(self, intent: Intent, group: Group, cleared: Clearance, gone: int, now: float) -> Outcome:
+    def _terminate(
+        self, intent: Intent, group: Group, cleared: Clearance, gone: int, now: float, permit: Permit
+    ) -> Outcome:
         """Terminate the cleared VMs one by one; stops at the first failure that the next VM would meet as well."""
         report, done = Report(intent, now), gone
+        act = Act.REMOVE if intent.direction is Direction.IN else Act.REPLACE
         refused: dict[str, CloudError] = {}
+        left = dict(cleared.left)
         for vm in cleared.victims:
             try:
-                self._session.mutate(
+                change(
+                    self._session,
+                    permit,
+                    ChangingCall(act, intent.fleet, intent.group, intent, vm),
                     "autoscaling",
                     "TerminateInstanceInAutoScalingGroup",
                     InstanceId=vm,
@@ -230,21 +249,25 @@ class GroupSizes:
                 )
             except Fenced as error:
                 return report.waiting(Reason.NOT_LEADER, done, str(error))
+            except Held as held:
+                if held.refusal.reason is not Reason.BUSY:
+                    return report.refused(held.refusal, done)
+                left[vm] = Reason.BUSY  # only this one: the others may go
             except CloudError as error:
                 if error.failure is not FailureClass.PERMANENT and not _contended(error):
                     return report.after(error, done, group.vm_type.name, _progress(intent, done, refused))
                 refused[vm] = error
             else:
                 done += 1
-        left = {vm: why for vm, why in cleared.left.items() if why is Reason.PROTECTED}
-        busy = [vm for vm, error in refused.items() if _contended(error)]
-        note = "; ".join(part for part in (_progress(intent, done, refused), describe_left(cleared.left)) if part)
-        if busy:
+        kept = [why for why in (Reason.PROTECTED, Reason.BUSY) if why in left.values()]
+        contended = [vm for vm, error in refused.items() if _contended(error)]
+        note = "; ".join(part for part in (_progress(intent, done, refused), describe_left(left)) if part)
+        if contended:
             return report.waiting(Reason.UNAVAILABLE, done, note, FailureClass.UNAVAILABLE)
         if refused:
             return report.ended(Reason.PERMANENT_FAILURE, done, note, FailureClass.PERMANENT)
-        if left:
-            return report.ended(Reason.PROTECTED, done, note)
+        if kept:
+            return report.ended(kept[0], done, note) if done else report.skipped(kept[0], note)
         return report.done(note) if done >= len(intent.victims) else report.ended(Reason.SUPERSEDED, done, note)
 
 

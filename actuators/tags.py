@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from actuators.base import Act, ChangingCall, Permit, change
 from collectors.aws import AwsSession
 
 LONGEST_VALUE: Final = 256
@@ -17,9 +18,15 @@ class GroupTags:
     def __init__(self, session: AwsSession) -> None:
         self._session = session
 
-    def put(self, group_name: str, tags: Mapping[str, str]) -> None:
-        """Set these tags of a group, once; raises CloudError (UNKNOWN_OUTCOME: read them back first) or Fenced."""
-        self._session.mutate(
+    def put(self, cluster: str, group_name: str, tags: Mapping[str, str], permit: Permit) -> None:
+        """Set these tags of a cluster's group, once.
+
+        Raises CloudError (UNKNOWN_OUTCOME: read them back first), Fenced or Held.
+        """
+        change(
+            self._session,
+            permit,
+            ChangingCall(Act.MARK, cluster, group_name),
             "autoscaling",
             "CreateOrUpdateTags",
             Tags=[

@@ -148,6 +148,14 @@ class Aggregator:
         self._busy[fleet.name] = (now, found)
         return found
 
+    def busy_cores_of(self, fleet: Fleet, group: str, vm: str, now: float) -> float | None:
+        """Return one VM's busy cores as last reported until now; None when that is older than a minute or was never."""
+        rows = self._store.vm_rows(fleet.name, group).get(vm)
+        if rows is None:
+            return None
+        at, busy = self._store.latest(np.array([rows[_BUSY]], dtype=np.int64), now)
+        return float(busy[0]) if now - at[0] <= FRESH_BUSY_S else None
+
     def _queue(
         self, fleet: Fleet, folds: tuple[GroupFold, ...], state: LoopState, start: float, end: float, gap_s: float
     ) -> tuple[QueueSnapshot | None, LoopState]:

@@ -171,6 +171,7 @@ def assembled(
             actuator=actuator(settings, session, fleets, ledger),
             aggregator=Aggregator(store),
             proposer=Proposer(evaluate_within(POLICY_DEADLINE_S), models=models),
+            wall=clock.now,
             monotonic=clock.monotonic,
             mode=settings.mode,
             epoch=leadership.epoch() or 0,

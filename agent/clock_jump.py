@@ -1,4 +1,4 @@
-"""Carries the loop's deadlines over a step of the wall clock, so that none vanishes and none lasts longer."""
+"""Carries deadlines over a step of the wall clock, so that none vanishes and none lasts longer; ages on both clocks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.state import LoopState
+from domain.clock import BothTimes
 from domain.decisions import Intent
 
 
@@ -67,3 +68,24 @@ def on_this_clock(intent: Intent, state: LoopState) -> Intent:
 
 def _times(intent: Intent, state: LoopState) -> tuple[float, float]:
     return state.intent_times.get(intent.intent_id, (intent.created_at, intent.deadline_at))
+
+
+class Ages:
+    """How long each intent has been there by the clock that nobody sets, whatever the wall clock says."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def age_s(self, intent: Intent, now: float, monotonic: float) -> float:
+        """Return the seconds since the intent was made; one of an earlier process is as old as it then looked."""
+        since = self._since.setdefault(intent.intent_id, monotonic - max(0.0, now - intent.created_at))
+        return monotonic - since
+
+    def keep(self, intent_ids: frozenset[str]) -> None:
+        """Forget all but these."""
+        self._since = {name: since for name, since in self._since.items() if name in intent_ids}
+
+
+def late_s(began: BothTimes, now: float, monotonic: float) -> float:
+    """Return the seconds since a turn began, by the clock that shows more of them; one alone may have stood still."""
+    return max(0.0, now - began.now, monotonic - began.monotonic)

@@ -12,6 +12,9 @@ from agent.rails.circuit_breaker import record_outcome
 from agent.state import LoopState
 from domain.decisions import Direction, Intent, Outcome, Reason, Status
 
+_WAITED = frozenset((Reason.STALE_INPUT, Reason.LOW_COVERAGE, Reason.NOT_FINITE, Reason.SCHEMA_MISMATCH, Reason.PAUSED))
+"""Reasons of ours for which an open intent was not sent."""
+
 
 def state_after_outcome(
     state: LoopState, intent: Intent, outcome: Outcome, limits: RailLimits, now: float
@@ -32,9 +35,16 @@ def state_after_outcome(
 def with_cause(outcome: Outcome, before: Outcome | None) -> Outcome:
     """Return an overdue outcome with what stood in the way: the failure that the intent's last outcome `before` met.
 
-    A change that AWS throttled up to its deadline is no sign of a broken group, and must not count as one.
+    A change that AWS throttled up to its deadline is no sign of a broken group, and must not count as one. Nor is one
+    that was never sent because it waited for measurements.
     """
-    if outcome.reason is not Reason.OVERDUE or outcome.failure is not None or before is None or before.failure is None:
+    if outcome.reason is not Reason.OVERDUE or outcome.failure is not None or before is None:
+        return outcome
+    if before.failure is None and before.reason in _WAITED:
+        status = Status.PARTIAL if outcome.achieved else Status.SKIPPED
+        detail = f"{outcome.detail}; last: {before.detail}"
+        return replace(outcome, status=status, reason=Reason.SUPERSEDED, detail=detail)
+    if before.failure is None:
         return outcome
     return replace(outcome, failure=before.failure, detail=f"{outcome.detail}; last: {before.detail}")
 

@@ -10,7 +10,7 @@ from agent.physics import with_bars
 from agent.policies.fallback import Proposed, Proposer
 from agent.rails.base import RailContext, RailLimits
 from agent.rails.flap_guard import next_in_streak
-from agent.rails.order import apply_rails
+from agent.rails.order import apply_rails, replaceable
 from agent.spending import account
 from agent.state import Controls, LoopState
 from domain.decisions import Decision, Mode, Proposal, RailEffect, Reason, Verdict
@@ -95,12 +95,13 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
     proposal = corrected(proposed.proposal, state, inputs.fleet, snapshot)
     final, effects = apply_rails(proposal, replace(context, state=state))
     may_act = inputs.leader and inputs.mode is Mode.ACT
+    interrupted, waiting = replaceable(inputs.interrupted if may_act else (), replace(context, state=state))
     intents = plan_intents(
         inputs.decision_id,
         inputs.fleet,
         snapshot,
         final.desired,
-        inputs.interrupted if may_act else (),
+        interrupted,
         inputs.limits,
         inputs.in_flight,
         inputs.epoch,
@@ -116,7 +117,7 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         effects=effects,
         desired=final.desired,
         reason=reason,
-        sentence=_sentence(inputs.fleet, snapshot, proposal, final, effects, reason),
+        sentence=_sentence(inputs.fleet, snapshot, proposal, final, effects, reason, waiting),
         intents=intents,
         shadow=shadow.proposal if shadow else None,
         policy_failures=proposed.failures,
@@ -155,6 +156,7 @@ def _sentence(
     final: Proposal,
     effects: tuple[RailEffect, ...],
     reason: Reason,
+    waiting: tuple[str, ...],
 ) -> str:
     moved = [
         f"{group.key} {now} -> {then}"
@@ -163,4 +165,4 @@ def _sentence(
     ]
     rails = [e.detail for e in effects if e.verdict is not Verdict.PASSED and e.detail]
     head = ", ".join(moved) if moved else "no change"
-    return "; ".join([f"{head} ({reason}): {proposal.detail}", *rails])
+    return "; ".join([f"{head} ({reason}): {proposal.detail}", *rails, *waiting])

@@ -13,6 +13,7 @@ from domain.observed import Observed
 from domain.snapshot import Snapshot
 
 HOUR_S = 3600.0
+_UNSENT = frozenset((Reason.PAUSED, Reason.CIRCUIT_OPEN))
 NOTICE_S = 600.0
 """A notice older than this names a VM that is long gone: the cloud takes it two minutes after the notice."""
 
@@ -111,12 +112,21 @@ def state_after_nothing_done(state: LoopState, intent: Intent, outcome: Outcome)
     """Return the state without the cool-down and change that the intent began, when it turned out to change nothing.
 
     A change that AWS took and somebody else undid was one: its cool-down keeps the two from undoing each other's sizes
-    every minute.
+    every minute. VMs with a spot notice whose replacement was not sent wait for it again, as after a pause.
     """
+    if intent.direction is Direction.REPLACE and outcome.reason in _UNSENT:
+        seen = dict(state.seen_interruptions)
+        waiting = {vm: seen.pop(vm) for vm in intent.victims if vm in seen}
+        state = replace(state, interrupted={**state.interrupted, **waiting}, seen_interruptions=seen)
     if outcome.achieved or outcome.status not in (Status.SKIPPED, Status.FAILED):
         return state
     if outcome.status is Status.FAILED and outcome.reason is Reason.SUPERSEDED:
         return state
+    return state_without(state, intent)
+
+
+def state_without(state: LoopState, intent: Intent) -> LoopState:
+    """Return the state as if the intent had begun no cool-down and counted as no change."""
     return replace(
         state,
         cooldowns=tuple(c for c in state.cooldowns if (c.group, c.direction) != (intent.group, intent.direction)),

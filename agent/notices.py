@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import structlog
+
 from agent.ports import Ports
 from agent.state import LoopState
 from collectors.interruptions import Interruption, InterruptionKind
 from domain.decisions import Event, Mode, Reason
+from domain.errors import Fenced, LedgerError
 from domain.fleet import Fleet
 from domain.observed import Lifecycle, Observed
+
+log = structlog.get_logger(__name__)
+
+AGENT = ""
+"""The fleet under which the agent's own events stand."""
 
 
 def read_interruptions(
@@ -23,7 +31,16 @@ def read_interruptions(
     """
     if ports.interruptions is None or ports.mode is not Mode.ACT:
         return ()
-    notices = ports.interruptions.receive(now)
+    try:
+        notices = ports.interruptions.receive(now)
+    except (LedgerError, Fenced):
+        raise
+    except Exception as error:
+        # The queue is everybody's: its trouble must not cost any fleet its minute.
+        log.exception("notices_failed")
+        detail = f"spot notices could not be read this minute: {type(error).__name__}: {error}"
+        events.append(Event(AGENT, now, Reason.INTERNAL_ERROR, detail))
+        return ()
     homes = {
         instance.vm: managed.fleet
         for managed in ports.fleets
@@ -49,7 +66,7 @@ def read_interruptions(
         if notice.kind is not InterruptionKind.SPOT:
             continue
         states[fleet.name] = replace(state, interrupted={**state.interrupted, notice.vm: now})
-        detail = f"AWS takes {notice.vm} back within two minutes: draining it and asking for another"
+        detail = f"AWS takes {notice.vm} back within two minutes: to be drained and replaced"
         events.append(Event(fleet.name, now, Reason.SPOT_INTERRUPTION, detail, notice.vm))
     return settled
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from actuators.base import Actuator
 from actuators.drift import DriftRule
 from agent.aggregate import AggregationSettings, Aggregator
+from agent.clock_jump import Ages
 from agent.ledger import Ledger
 from agent.policies.fallback import Proposer
 from agent.rails.base import RailLimits
@@ -47,7 +48,8 @@ class ManagedFleet:
 class Ports:
     """What a tick talks to.
 
-    `monotonic` tells a clock step from the passing of time; `epoch` fences a deposed leader; `fence` raises Fenced when
+    `wall` and `monotonic` are the host's clocks, read again before each call: together they tell a clock step from the
+    passing of time. `ages` holds how old intents are; `epoch` fences a deposed leader; `fence` raises Fenced when
     nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
     `clock_step_s` is a step of the clock seen but not recorded yet.
     """
@@ -57,6 +59,7 @@ class Ports:
     actuator: Actuator
     aggregator: Aggregator
     proposer: Proposer
+    wall: Callable[[], float]
     monotonic: Callable[[], float]
     mode: Mode
     epoch: int
@@ -65,6 +68,7 @@ class Ports:
     jumps: JumpDetector = field(default_factory=JumpDetector)
     fence: Callable[[], None] | None = None
     clock_step_s: float = 0.0
+    ages: Ages = field(default_factory=Ages)
 
 
 @dataclass(frozen=True, slots=True)

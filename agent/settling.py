@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import structlog
+
 from agent.clock_jump import on_this_clock
 from agent.consequences import state_after_outcome, with_cause
 from agent.late_calls import with_former_call
+from agent.permission import Permission
 from agent.ports import Ports
 from agent.state import LoopState
-from domain.decisions import Direction, Intent, Mode, Outcome, Reason, Status
+from domain.decisions import Direction, Event, Intent, Mode, Outcome, Reason, Status
+from domain.errors import Fenced, LedgerError
 from domain.observed import Observed
 
+log = structlog.get_logger(__name__)
 
-def settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Observed) -> list[tuple[Intent, Outcome]]:
-    """Follow every open intent and record what became of it; when that cannot be recorded, none is followed."""
+
+def settle(
+    now: float,
+    ports: Ports,
+    states: dict[str, LoopState],
+    observed: Observed,
+    permission: Permission,
+    events: list[Event],
+) -> list[tuple[Intent, Outcome]]:
+    """Follow every open intent and record what became of it; when that cannot be recorded, none is followed.
+
+    An intent that cannot be followed for an error nobody foresaw stays open, and its fleet is told so in `events`.
+    """
     limits = {managed.fleet.name: managed.limits for managed in ports.fleets}
     fleets = {managed.fleet.name: managed.fleet for managed in ports.fleets}
     settled: list[tuple[Intent, Outcome]] = []
     open_intents = ports.ledger.open_intents()
+    ports.ages.keep(frozenset(intent.intent_id for intent in open_intents))
     if open_intents and ports.mode is Mode.ACT:
         ports.ledger.check_writable()
     for intent in open_intents:
@@ -30,7 +47,15 @@ def settle(now: float, ports: Ports, states: dict[str, LoopState], observed: Obs
         elif ports.mode is Mode.OBSERVE:
             outcome = _closed(intent, Reason.OBSERVE_MODE, "this process only observes", now)
         else:
-            outcome = ports.actuator.follow(intent, observed, now)
+            try:
+                outcome = ports.actuator.follow(intent, observed, now, permission)
+            except (LedgerError, Fenced):
+                raise
+            except Exception as error:
+                log.exception("follow_failed", fleet=intent.fleet, intent_id=intent.intent_id)
+                detail = f"{intent.intent_id} could not be followed and stays open: {type(error).__name__}: {error}"
+                events.append(Event(intent.fleet, now, Reason.INTERNAL_ERROR, detail, intent.intent_id))
+                continue
             if outcome.reason is Reason.OVERDUE:
                 outcome = with_cause(outcome, ports.ledger.last_outcome(intent.intent_id))
         changed: dict[str, LoopState] = {}

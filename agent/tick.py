@@ -16,6 +16,7 @@ from agent.happenings import happenings
 from agent.intents import with_open_targets
 from agent.late_calls import recognise
 from agent.notices import interrupted_vms, read_interruptions
+from agent.permission import Permission
 from agent.ports import ManagedFleet, Ports, TickReport
 from agent.settling import may_have_changed, settle
 from agent.state import Controls, LoopState
@@ -51,12 +52,14 @@ def _turn(now: float, ports: Ports, times: BothTimes) -> TickReport:
         ports.fence()
     names = [managed.fleet.name for managed in ports.fleets]
     states = ports.ledger.loop_states(names)
+    permission = Permission(now, ports, states, times)
     jumps = _carry_over_clock_step(now, ports, states, times)
     events: list[Event] = []
     before = dict(states)
     fleets = [managed.fleet for managed in ports.fleets]
     observed = ports.actuator.observe(fleets, now)
-    settled = settle(now, ports, states, observed)
+    permission.read(observed)
+    settled = settle(now, ports, states, observed, permission, events)
     if any(may_have_changed(intent, outcome) for intent, outcome in settled):
         observed = ports.actuator.observe(fleets, now)
     notices = read_interruptions(now, ports, states, observed, events)
@@ -85,11 +88,20 @@ def _turn(now: float, ports: Ports, times: BothTimes) -> TickReport:
         ports.interruptions.acknowledge(notices)
 
     outcomes = [outcome for _, outcome in settled]
-    for _, decided in records:
+    for inputs, decided in records:
         _log(decided.decision)
-        outcomes.extend(_execute(now, ports, states, intent, observed) for intent in decided.decision.intents)
+        permission.decided(inputs, decided)
+        for intent in decided.decision.intents:
+            try:
+                outcomes.append(_execute(now, ports, states, intent, observed, permission))
+            except (LedgerError, Fenced):
+                raise
+            except Exception as error:
+                log.exception("execute_failed", fleet=intent.fleet, intent_id=intent.intent_id)
+                what = f"{intent.intent_id} could not be carried out and stays open"
+                events.append(_failed(now, ports, intent.fleet, what, error))
     if ports.mode is Mode.ACT:
-        events.extend(_tend(now, ports, observed))
+        events.extend(_tend(now, ports, observed, permission))
     return TickReport(
         now,
         tuple(inputs.snapshot for inputs, _ in records if inputs.snapshot is not None),
@@ -214,10 +226,17 @@ def _unreadable(fleet: Fleet, observed: Observed) -> ReadFailure | None:
     return min(failures, key=lambda failed: failed.failure is not FailureClass.UNSUPPORTED, default=None)
 
 
-def _execute(now: float, ports: Ports, states: dict[str, LoopState], intent: Intent, observed: Observed) -> Outcome:
+def _execute(
+    now: float,
+    ports: Ports,
+    states: dict[str, LoopState],
+    intent: Intent,
+    observed: Observed,
+    permission: Permission,
+) -> Outcome:
     """Act on one recorded intent and record its outcome."""
     limits = next(managed.limits for managed in ports.fleets if managed.fleet.name == intent.fleet)
-    outcome = ports.actuator.apply(intent, observed, now)
+    outcome = ports.actuator.apply(intent, observed, now, permission)
     states[intent.fleet] = state_after_outcome(states[intent.fleet], intent, outcome, limits, now)
     ports.ledger.record_outcomes([(intent, outcome)], states={intent.fleet: states[intent.fleet]}, epoch=ports.epoch)
     log.info(
@@ -232,11 +251,25 @@ def _execute(now: float, ports: Ports, states: dict[str, LoopState], intent: Int
     return outcome
 
 
-def _tend(now: float, ports: Ports, observed: Observed) -> list[Event]:
+def _failed(now: float, ports: Ports, fleet: str, what: str, error: Exception) -> Event:
+    """Record an error nobody foresaw, after the turn's own record was written; return the event."""
+    event = Event(fleet, now, Reason.INTERNAL_ERROR, f"{what}: {type(error).__name__}: {error}")
+    ports.ledger.record((), events=[event])
+    return event
+
+
+def _tend(now: float, ports: Ports, observed: Observed, permission: Permission) -> list[Event]:
     events: list[Event] = []
     for managed in ports.fleets:
-        busy = ports.aggregator.busy_cores(managed.fleet, now)
-        events.extend(ports.actuator.tend(managed.fleet, observed, busy, now))
+        try:
+            busy = ports.aggregator.busy_cores(managed.fleet, now)
+            events.extend(ports.actuator.tend(managed.fleet, observed, busy, now, permission))
+        except (LedgerError, Fenced):
+            raise
+        except Exception as error:
+            log.exception("tend_failed", fleet=managed.fleet.name)
+            detail = f"its VMs were not cared for this minute: {type(error).__name__}: {error}"
+            events.append(Event(managed.fleet.name, now, Reason.INTERNAL_ERROR, detail))
     if events:
         ports.ledger.record((), events=events)
     return events

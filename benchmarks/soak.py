@@ -81,6 +81,7 @@ class Soak:
             actuator=AutoScalingActuator(cloud, Inventory(cloud), self.fleets),
             aggregator=Aggregator(store),
             proposer=Proposer(self._sometimes_late(evaluate_within(POLICY_DEADLINE_S))),
+            wall=clock.now,
             monotonic=clock.monotonic,
             mode=Mode.ACT,
             epoch=ledger.take_epoch("soak", clock.now()),

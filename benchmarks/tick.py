@@ -146,6 +146,7 @@ def _ports(
         actuator=AutoScalingActuator(cloud, Inventory(cloud), fleets),
         aggregator=Aggregator(store),
         proposer=Proposer(evaluate_within(POLICY_DEADLINE_S)),
+        wall=cloud.clock.now,
         monotonic=cloud.clock.monotonic,
         mode=Mode.ACT,
         epoch=ledger.take_epoch("benchmark", cloud.clock.now()),

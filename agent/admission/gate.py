@@ -30,6 +30,7 @@ from agent.admission.records import AdmissionDecision, AdmissionRequest, Deploym
 from agent.admission.service import AdmissionService
 from agent.clock_jump import not_ahead, shifted
 from agent.ledger import Ledger
+from agent.permission import unmeasured_permit
 from agent.rails.base import RailLimits
 from collectors.aws import AwsSession
 from collectors.clusters import ClusterGroup, ClusterReader
@@ -85,8 +86,9 @@ class Gate:
 
         Raises LedgerError or Fenced when nothing more may be done: what is open is carried on by a later turn.
         """
+        permit = unmeasured_permit(now, self._clock, self._ledger.controls, self._ledger.gate.memory)
         records, damaged = self._ledger.gate.read()
-        turn = GateTurn(now, epoch, {}, records)
+        turn = GateTurn(now, epoch, {}, records, permit)
         self._carry_over_clock_step(turn)
         try:
             read = self._reader.groups()
@@ -181,7 +183,7 @@ class Gate:
             self._journal.write(turn, after, Effect(after, Reason.ADMISSION_LAPSED, detail))
             self._mark(turn, after)
             return
-        effect = self._effects.follow(self._with_deadline(record, turn.now), group, observed, turn.now)
+        effect = self._effects.follow(self._with_deadline(record, turn.now), group, observed, turn.now, turn.permit)
         self._took(turn, record, effect)
 
     def _ended(self, record: GroupRecord) -> bool:
@@ -209,7 +211,7 @@ class Gate:
         if group is None or all(group.tags.get(key) == value for key, value in record.tags.items()):
             self._journal.write(turn, replace(record, step=Step.SETTLED))
             return
-        effect = self._effects.mark(record, group)
+        effect = self._effects.mark(record, group, turn.permit)
         if effect.reason is not None:
             self._journal.write(turn, record, effect)
 
@@ -305,7 +307,7 @@ class Gate:
         self._journal.begin(turn, record, decision.reason, detail)
         if decision.admit:
             self._raised_at[record.deployment_id] = self._clock.monotonic()
-            self._took(turn, record, self._effects.begin(record, turn.now))
+            self._took(turn, record, self._effects.begin(record, turn.now, turn.permit))
         else:
             self._mark(turn, record)
 

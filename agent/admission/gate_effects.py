@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from actuators.base import Held, Permit
 from actuators.outcomes import Report
 from actuators.sizes import GroupSizes
 from actuators.tags import GroupTags, missing
@@ -49,25 +50,27 @@ class GateEffects:
     def __init__(self, sizes: GroupSizes, tags: GroupTags, observe: Callable[[str, DeploymentEvent], None]) -> None:
         self._sizes, self._tags, self._observe = sizes, tags, observe
 
-    def begin(self, record: GroupRecord, now: float) -> Effect:
+    def begin(self, record: GroupRecord, now: float, permit: Permit) -> Effect:
         """Do what a record that has just been written asks for."""
         if record.step is Step.MARKING:
-            return self.mark(record, None)
-        outcome = self._sizes.apply(record.intent, _group(record), now)
+            return self.mark(record, None, permit)
+        outcome = self._sizes.apply(record.intent, _group(record), now, permit)
         if outcome.reason is Reason.NOTHING_TO_DO:
             # Somebody brought it to its size in the meantime: followed as if it had been us.
             outcome = Report(record.intent, now).waiting(Reason.ACCEPTED, 0, outcome.detail)
         return Effect(record, outcome.reason, outcome.detail, outcome)
 
-    def follow(self, record: GroupRecord, group: ClusterGroup | None, observed: Observed, now: float) -> Effect:
+    def follow(
+        self, record: GroupRecord, group: ClusterGroup | None, observed: Observed, now: float, permit: Permit
+    ) -> Effect:
         """Return how a group that is being brought to its size stands; calls are made only for what is undone."""
-        outcome = self._sizes.follow(record.intent, _group(record), observed, now)
+        outcome = self._sizes.follow(record.intent, _group(record), observed, now, permit)
         if outcome.status.final or group is None or group.desired < record.vms:
             return Effect(record, outcome.reason, outcome.detail, outcome)
-        marked = self.mark(record, group)
+        marked = self.mark(record, group, permit)
         return marked if marked.reason is not None else Effect(record, outcome.reason, outcome.detail, outcome)
 
-    def mark(self, record: GroupRecord, group: ClusterGroup | None) -> Effect:
+    def mark(self, record: GroupRecord, group: ClusterGroup | None, permit: Permit) -> Effect:
         """Write the answer into the group's tags, unless they were read (`group`) and say it already.
 
         The record does not move: only a later reading shows that they are there.
@@ -76,9 +79,11 @@ class GateEffects:
         if not wanted:
             return Effect(record)
         try:
-            self._tags.put(record.group, wanted)
+            self._tags.put(record.cluster, record.group, wanted, permit)
         except Fenced as error:
             return Effect(record, Reason.NOT_LEADER, str(error))
+        except Held as held:
+            return Effect(record, held.refusal.reason, f"tags of {record.group} wait: {held}")
         except CloudError as error:
             failed = Report(record.intent, record.at).after(error, 0, record.vm_type)
             return Effect(record, failed.reason, f"tags of {record.group}: {failed.detail}")

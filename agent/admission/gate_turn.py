@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from actuators.base import Permit
 from agent.admission.gate_effects import Effect
 from agent.admission.gate_records import GroupRecord
 from agent.ledger import Ledger
@@ -31,12 +32,14 @@ class GateTurn:
     """What a turn works on, by group name, and what it has to tell. asked: pending groups that were decided on.
 
     unreadable: see `ClusterGroups`.
+    permit: asked right before every changing call of this turn.
     """
 
     now: float
     epoch: int
     groups: Mapping[str, ClusterGroup]
     records: dict[str, GroupRecord]
+    permit: Permit
     events: list[Event] = field(default_factory=list)
     asked: int = 0
     unreadable: Mapping[str, str] = field(default_factory=dict)

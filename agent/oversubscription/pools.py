@@ -89,5 +89,6 @@ def pools_of(settings: Settings, ledger: Ledger, clock: Clock, session: AwsSessi
     for name, one in settings.pools.items():
         pool = pools[name] = Pool(pool_rules_of(name, one), ledger.oversubscription, clock, one.inventory_file)
         if one.parameter is not None and session is not None:
-            publishers[name] = Publisher(pool, one.parameter, Parameters(session), ledger, settings.mode, RailLimits())
+            parameters, limits = Parameters(session), RailLimits()
+            publishers[name] = Publisher(pool, one.parameter, parameters, ledger, settings.mode, limits, clock)
     return Pools(pools, ledger, publishers)

@@ -13,15 +13,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from actuators.base import Held, Permit
 from actuators.outcomes import Report
 from actuators.parameters import Parameters
 from agent.ledger import Ledger
 from agent.oversubscription.pool import AGENT, Pool
 from agent.oversubscription.publication import LARGEST_VALUE, Publication, Step, value_of
+from agent.permission import unmeasured_permit
 from agent.rails import circuit_breaker, leader_epoch, mode, pause_and_pin
 from agent.rails.base import Rail, RailContext, RailLimits
 from agent.rails.circuit_breaker import record_outcome
 from agent.state import Controls, LoopState
+from domain.clock import Clock, WallClock
 from domain.decisions import Event, Mode, Outcome, Proposal, Reason, Status, Verdict
 from domain.errors import CloudError
 from domain.fleet import Fleet, Group, VmType
@@ -35,14 +38,23 @@ class Publisher:
     """Publishes one pool's rates to a parameter."""
 
     def __init__(
-        self, pool: Pool, parameter: str, parameters: Parameters, ledger: Ledger, mode: Mode, limits: RailLimits
+        self,
+        pool: Pool,
+        parameter: str,
+        parameters: Parameters,
+        ledger: Ledger,
+        mode: Mode,
+        limits: RailLimits,
+        clock: Clock | None = None,
     ) -> None:
         self._pool, self._parameter, self._parameters = pool, parameter, parameters
         self._store, self._mode, self._limits = ledger.oversubscription, mode, limits
+        self._controls, self._clock = ledger.controls, clock or WallClock()
         self._said: tuple[Reason, str] | None = None
 
     def turn(self, now: float, epoch: int, controls: Controls) -> tuple[Event, ...]:
         """Publish what the newest hour decided, unless it is; returns what happened. Raises LedgerError or Fenced."""
+        permit = unmeasured_permit(now, self._clock, self._controls, self._store.rails)
         decision = self._pool.hour
         if decision is None:
             return ()
@@ -66,7 +78,7 @@ class Publisher:
             self._pool.rules.name, number, Step.WRITING, decision.decision_id, self._parameter, value, epoch, now
         )
         self._store.write_publication(begun, (), {}, epoch=epoch)
-        return self._put(begun, now, epoch)
+        return self._put(begun, now, epoch, permit)
 
     def _read_back(self, record: Publication, now: float, epoch: int) -> tuple[Event, ...] | None:
         """Settle an open record whose value is there; None when it is to be put again, or a newer one instead."""
@@ -78,10 +90,12 @@ class Publisher:
             return None
         return self._ended(record, Report(record.intent, now).done("read back"), now, epoch)
 
-    def _put(self, record: Publication, now: float, epoch: int) -> tuple[Event, ...]:
+    def _put(self, record: Publication, now: float, epoch: int, permit: Permit) -> tuple[Event, ...]:
         report = Report(record.intent, now)
         try:
-            self._parameters.put(record.parameter, record.value)
+            self._parameters.put(record.pool, record.parameter, record.value, permit)
+        except Held as held:
+            return self._ended(record, report.refused(held.refusal, 0), now, epoch)
         except CloudError as error:
             return self._ended(record, report.after(error, 0, ""), now, epoch)
         return self._ended(record, report.done("put"), now, epoch)

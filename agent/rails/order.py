@@ -22,6 +22,7 @@ from agent.rails import (
     warmup,
 )
 from agent.rails.base import Rail, RailContext
+from agent.rails.words import utc
 from domain.decisions import Direction, Proposal, RailEffect, Verdict
 
 _BEFORE_BOUNDS: tuple[Rail, ...] = (
@@ -69,6 +70,32 @@ def apply_rails(proposal: Proposal, context: RailContext) -> tuple[Proposal, tup
         current = replace(current, counts_pending=counts_pending)
     current, told = _run(_ADMISSION, replace(current, counts_pending=True), context)
     return current, (*effects, *told)
+
+
+def replaceable(
+    interrupted: tuple[tuple[str, str], ...], context: RailContext
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Return which interrupted VMs (group key, VM) may be replaced now, and a sentence for each group that waits.
+
+    A replacement takes a VM and brings one, so a pause of either direction holds it; its size stays, which leaves the
+    circuit breaker: an open one holds the group, a half-open one lets a single VM be tried.
+    """
+    pause = pause_and_pin.holding(context.controls, (Direction.OUT, Direction.IN), context.now)
+    breakers = {breaker.group: breaker for breaker in context.state.breakers}
+    allowed: list[tuple[str, str]] = []
+    waiting: dict[str, str] = {}
+    for key, vm in interrupted:
+        breaker = breakers.get(key)
+        if pause is not None:
+            waiting[key] = pause_and_pin.pause_sentence(pause, context.now)
+        elif breaker is not None and circuit_breaker.is_open(breaker, context.now):
+            failed = f"{breaker.failures} failures in a row"
+            waiting[key] = f"circuit open after {failed}; next probe {utc(breaker.open_until)}"
+        elif breaker is not None and breaker.failures >= context.limits.breaker_failures and key in dict(allowed):
+            waiting[key] = f"after {breaker.failures} failures in a row one VM is tried first"
+        else:
+            allowed.append((key, vm))
+    return tuple(allowed), tuple(f"{key}: replacement waits: {why}" for key, why in waiting.items())
 
 
 def _run(rails: tuple[Rail, ...], proposal: Proposal, context: RailContext) -> tuple[Proposal, list[RailEffect]]:

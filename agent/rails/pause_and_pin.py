@@ -7,26 +7,32 @@ which come before it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from agent.rails.base import Power, Rail, RailContext
 from agent.rails.words import Word, conclude, held, replaced, utc
-from agent.state import Pause, PauseScope, Pin
+from agent.state import Controls, Pause, PauseScope, Pin
 from domain.decisions import Direction, Origin, Proposal, RailEffect, Reason
 
 NAME = "pause_and_pin"
 
 _HOLDS = {
-    PauseScope.ALL: (Direction.OUT, Direction.IN),
-    PauseScope.OUT: (Direction.OUT,),
-    PauseScope.IN: (Direction.IN,),
+    PauseScope.ALL: frozenset((Direction.OUT, Direction.IN)),
+    PauseScope.OUT: frozenset((Direction.OUT,)),
+    PauseScope.IN: frozenset((Direction.IN,)),
 }
+
+
+def holding(controls: Controls, directions: Collection[Direction], now: float) -> Pause | None:
+    """Return the active pause that holds one of the directions, the one that lasts longest if there are several."""
+    found = [p for p in controls.pauses if p.active(now) and not _HOLDS[p.scope].isdisjoint(directions)]
+    return max(found, key=lambda p: float("inf") if p.until is None else p.until, default=None)
 
 
 def pause_of(context: RailContext, direction: Direction) -> Pause | None:
     """Return the active pause that holds the direction, the one that lasts longest if there are several."""
-    holding = [p for p in context.controls.pauses if p.active(context.now) and direction in _HOLDS[p.scope]]
-    return max(holding, key=lambda p: float("inf") if p.until is None else p.until, default=None)
+    return holding(context.controls, (direction,), context.now)
 
 
 def active_pin(context: RailContext) -> Pin | None:
@@ -45,8 +51,8 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
         current = context.snapshot.groups[index].requested
         pause = None if wanted == current else pause_of(context, Direction.OUT if wanted > current else Direction.IN)
         if pause is not None:
-            word = held(context, index, wanted, Reason.PAUSED, _pause_sentence(pause, context.now, pinned is not None))
-            words.append(word)
+            why = pause_sentence(pause, context.now, pinned=pinned is not None)
+            words.append(held(context, index, wanted, Reason.PAUSED, why))
         elif wanted != asked and pin is not None:
             words.append(replaced(context, index, asked, wanted, Reason.PINNED, _pin_sentence(pin, context.now)))
     after, effect = conclude(NAME, proposal, [word for word in words if word.desired != proposal.desired[word.index]])
@@ -57,7 +63,8 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
     return replace(after, origin=origin, reason=Reason.PINNED, detail=_pin_sentence(pin, context.now)), effect
 
 
-def _pause_sentence(pause: Pause, now: float, pinned: bool) -> str:
+def pause_sentence(pause: Pause, now: float, *, pinned: bool = False) -> str:
+    """Return who paused what, since when and until when."""
     what = "scaling" if pause.scope is PauseScope.ALL else f"scale-{pause.scope}"
     end = "until resumed" if pause.until is None else f"until {utc(pause.until, now)}"
     after = "; the pin is followed when the pause ends" if pinned else ""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from actuators.base import Act, ChangingCall, Permit
 from agent.series import SeriesStore
 from domain.clock import VirtualClock
 from domain.decisions import Direction, Event, Intent, Outcome, Reason, Status
@@ -81,12 +82,16 @@ class VirtualCloud:
             )
         return Observed(now, groups)
 
-    def apply(self, intent: Intent, observed: Observed, now: float) -> Outcome:
+    def apply(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
         """Note the change of size; what exceeds the room that the simulator has left is not achieved."""
         kind = self._fleet.index(intent.group)
         asked = abs(intent.target - intent.before)
         if intent.direction is Direction.REPLACE:
             return Outcome(intent.intent_id, Status.SKIPPED, Reason.NOTHING_TO_DO, asked, 0, now)
+        act = Act.LAUNCH if intent.direction is Direction.OUT else Act.REMOVE
+        refusal = permit(ChangingCall(act, intent.fleet, intent.group, intent))
+        if refusal is not None:
+            return Outcome(intent.intent_id, Status.SKIPPED, refusal.reason, asked, 0, now, refusal.detail)
         mine = [machine for machine in self.simulation.machines if machine.kind == kind]
         config = self.simulation.config
         if intent.direction is Direction.OUT:
@@ -99,7 +104,7 @@ class VirtualCloud:
         status, reason = (Status.DONE, Reason.DONE) if done else (Status.PARTIAL, Reason.PARTIAL)
         return Outcome(intent.intent_id, status, reason, asked, achieved, now)
 
-    def follow(self, intent: Intent, observed: Observed, now: float) -> Outcome:
+    def follow(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
         """Close an intent that an earlier run left open: nothing of it is known here."""
         asked = abs(intent.target - intent.before)
         return Outcome(intent.intent_id, Status.SKIPPED, Reason.SUPERSEDED, asked, 0, now)
@@ -108,7 +113,7 @@ class VirtualCloud:
         """Do nothing: nobody sets a virtual clock."""
 
     def tend(
-        self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float
+        self, fleet: Fleet, observed: Observed, busy_cores: Mapping[str, float | None], now: float, permit: Permit
     ) -> tuple[Event, ...]:
         """Do nothing: drains end by themselves."""
         return ()

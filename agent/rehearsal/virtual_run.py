@@ -128,6 +128,7 @@ class Rehearsal:
             actuator=self.cloud,
             aggregator=Aggregator(store),
             proposer=Proposer(evaluate_directly, models=models),
+            wall=clock.now,
             monotonic=clock.monotonic,
             mode=Mode.ACT,
             epoch=self.ledger.take_epoch("rehearsal", clock.now()),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actuators.autoscaling_group import AutoScalingActuator
+from actuators.base import Act, ChangingCall, Refusal
 from actuators.drain import DrainSettings
 from collectors.aws import AwsOptions, AwsSession
 from collectors.inventory import Inventory
@@ -51,6 +52,7 @@ class Shift:
     onlooker: AwsSession = field(init=False)
     sessions: list[AwsSession] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    refusals: dict[Act, Refusal] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         options = AwsOptions(
@@ -83,6 +85,10 @@ class Shift:
         self.inventory = Inventory(self.session)
         about.setdefault("drain", DrainSettings(deadline_s=900.0, notice_s=30.0))
         self.actuator = AutoScalingActuator(self.session, self.inventory, (FLEET,), **about)
+
+    def permit(self, call: ChangingCall) -> Refusal | None:
+        """Refuse the acts that the test names, and nothing else."""
+        return self.refusals.get(call.act)
 
     @property
     def now(self) -> float:
@@ -137,10 +143,10 @@ class Shift:
         return [instance.vm for instance in self.group(key).serving]
 
     def apply(self, intent: Intent) -> Outcome:
-        return self.actuator.apply(intent, self.observe(), self.now)
+        return self.actuator.apply(intent, self.observe(), self.now, self.permit)
 
     def follow(self, intent: Intent) -> Outcome:
-        return self.actuator.follow(intent, self.observe(), self.now)
+        return self.actuator.follow(intent, self.observe(), self.now, self.permit)
 
     def tick(self, intent: Intent, seconds: float = 60.0) -> Outcome:
         self.control.advance(seconds)
@@ -160,7 +166,7 @@ class Shift:
 
     def tend_events(self, busy: Mapping[str, float | None], seconds: float = 60.0) -> tuple[Event, ...]:
         self.control.advance(seconds)
-        return self.actuator.tend(FLEET, self.observe(), busy, self.now)
+        return self.actuator.tend(FLEET, self.observe(), busy, self.now, self.permit)
 
     def kill_at(self, event: str, operation: str) -> None:
         """Let the agent die at a botocore event of an operation, such as `before-send` or `after-call`."""

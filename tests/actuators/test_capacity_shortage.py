@@ -118,7 +118,7 @@ def test_a_launch_under_way_elsewhere_is_waited_for(shift: Shift) -> None:
     shift.apply(intent)
     shift.control.advance(20.0)
     not_shown_yet = Observed(shift.now, {"web-s": replace(before, desired=4)})
-    assert shift.actuator.follow(intent, not_shown_yet, shift.now).reason is Reason.ACCEPTED
+    assert shift.actuator.follow(intent, not_shown_yet, shift.now, shift.permit).reason is Reason.ACCEPTED
 
 
 def test_a_size_that_somebody_raised_further_is_not_lowered(shift: Shift) -> None:

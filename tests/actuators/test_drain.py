@@ -95,7 +95,7 @@ def test_a_hook_that_ran_out_in_the_meantime_is_no_trouble(shift: Shift) -> None
         AutoScalingGroupName="web-s", LifecycleHookName="drain", InstanceId=vm, LifecycleActionResult="ABANDON"
     )
     shift.clock.advance(200.0)
-    assert shift.actuator.tend(FLEET, observed, {vm: 2.0}, shift.now) == ()
+    assert shift.actuator.tend(FLEET, observed, {vm: 2.0}, shift.now, shift.permit) == ()
     assert after_termination(shift) == [(HEARTBEAT, vm)] * 2
 
 
@@ -106,7 +106,7 @@ def test_the_hook_s_own_limit_ends_a_drain_before_ours(shift: Shift) -> None:
         shift.control.advance(60.0)
         observed = shift.observe()
         short = replace(observed.groups["web-s"], drain_hook=DrainHook("drain", 300.0, 400.0))
-        events = shift.actuator.tend(FLEET, Observed(shift.now, {"web-s": short}), {vm: 2.0}, shift.now)
+        events = shift.actuator.tend(FLEET, Observed(shift.now, {"web-s": short}), {vm: 2.0}, shift.now, shift.permit)
         happened.append([event.reason.value for event in events])
     assert happened == [["draining"], [], [], [], [], [], ["drain_timed_out"]]
 

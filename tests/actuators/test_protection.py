@@ -88,9 +88,9 @@ def test_vms_that_are_gone_are_forgotten() -> None:
     options = AwsOptions("us-east-1", "http://127.0.0.1:1", access_key_id="A", secret_access_key="s")
     protection = Protection(AwsSession(options, VirtualClock(), read_only=True), ours=["i-00000001"])
     there = Instance("i-00000001", "us-east-1a", Lifecycle.IN_SERVICE, protected=True)
-    protection.tend("web", GroupObserved("web-s", 1, 0, 9, (there,)), {}, 0.0)
+    protection.tend("web", GroupObserved("web-s", 1, 0, 9, (there,)), {}, 0.0, lambda call: None)
     assert protection.ours == {"i-00000001"}
-    protection.tend("web", GroupObserved("web-s", 0, 0, 9), {}, 60.0)
+    protection.tend("web", GroupObserved("web-s", 0, 0, 9), {}, 60.0, lambda call: None)
     assert protection.ours == set()
 
 

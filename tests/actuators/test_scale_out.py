@@ -93,8 +93,8 @@ def test_an_intent_of_a_fleet_that_the_settings_dropped_is_closed(shift: Shift) 
     observed = shift.observe()
     shift.actuator.observe([], shift.now)
     for outcome in (
-        shift.actuator.apply(intent, observed, shift.now),
-        shift.actuator.follow(intent, observed, shift.now),
+        shift.actuator.apply(intent, observed, shift.now, shift.permit),
+        shift.actuator.follow(intent, observed, shift.now, shift.permit),
     ):
         assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.PERMANENT_FAILURE)
     assert shift.mutations == []

@@ -14,7 +14,8 @@ def tags_of(shift: Shift, name: str = "web-s") -> dict[str, str]:
 
 
 def test_tags_are_written_in_one_call_and_stay_off_the_vms(shift: Shift) -> None:
-    GroupTags(shift.session).put("web-s", {"trimtab:admission": "refused:rejected_rule", "trimtab:decision": "gpu-7"})
+    answer = {"trimtab:admission": "refused:rejected_rule", "trimtab:decision": "gpu-7"}
+    GroupTags(shift.session).put("batch", "web-s", answer, shift.permit)
     assert tags_of(shift) == {"trimtab:admission": "refused:rejected_rule", "trimtab:decision": "gpu-7"}
     assert [operation for operation, _ in shift.mutations] == ["CreateOrUpdateTags"]
     assert [tag["PropagateAtLaunch"] for tag in shift.world.show("web-s")["Tags"]] == [False, False]
@@ -23,7 +24,7 @@ def test_tags_are_written_in_one_call_and_stay_off_the_vms(shift: Shift) -> None
 def test_observe_mode_writes_none(shift: Shift) -> None:
     shift.start_agent(read_only=True)
     with pytest.raises(CloudError) as refused:
-        GroupTags(shift.session).put("web-s", {"trimtab:admission": "admitted"})
+        GroupTags(shift.session).put("batch", "web-s", {"trimtab:admission": "admitted"}, shift.permit)
     assert refused.value.failure is FailureClass.READ_ONLY
     assert (tags_of(shift), shift.mutations) == ({}, [])
 
@@ -34,7 +35,7 @@ def test_a_deposed_leader_writes_none(shift: Shift) -> None:
 
     shift.start_agent(fence=closed)
     with pytest.raises(Fenced):
-        GroupTags(shift.session).put("web-s", {"trimtab:admission": "admitted"})
+        GroupTags(shift.session).put("batch", "web-s", {"trimtab:admission": "admitted"}, shift.permit)
     assert (tags_of(shift), shift.mutations) == ({}, [])
 
 
@@ -42,7 +43,7 @@ def test_a_lost_answer_is_an_unknown_outcome_and_the_call_is_not_repeated(shift:
     shift.start_agent(read_timeout_s=0.5)
     shift.control.add_fault("timeout_after", operations=["CreateOrUpdateTags"], count=1)
     with pytest.raises(CloudError) as lost:
-        GroupTags(shift.session).put("web-s", {"trimtab:admission": "admitted"})
+        GroupTags(shift.session).put("batch", "web-s", {"trimtab:admission": "admitted"}, shift.permit)
     assert lost.value.failure is FailureClass.UNKNOWN_OUTCOME
     assert missing({"trimtab:admission": "admitted"}, tags_of(shift)) == {}
     assert len(shift.mutations_soon(1)) == 1

@@ -77,7 +77,7 @@ def test_one_denied_call_fails_its_intent_and_other_groups_go_on(shift: Shift) -
 def test_an_endpoint_that_is_not_there_is_unavailable_and_nothing_was_sent(shift: Shift) -> None:
     intent, observed = shift.intent(Direction.OUT, target=4), shift.observe()
     shift.world.running.stop()
-    outcome = shift.actuator.apply(intent, observed, shift.now)
+    outcome = shift.actuator.apply(intent, observed, shift.now, shift.permit)
     assert (outcome.status, outcome.reason, outcome.failure) == (
         Status.IN_PROGRESS,
         Reason.UNAVAILABLE,

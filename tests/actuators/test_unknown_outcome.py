@@ -95,6 +95,6 @@ def test_a_termination_that_shows_in_the_size_but_not_yet_in_the_vms_is_waited_f
     shift.apply(intent)
     stale = observed.groups["web-s"]
     lagging = type(stale)(stale.name, 1, 0, 10, stale.instances, stale.zones)
-    outcome = shift.actuator.follow(intent, type(observed)(shift.now, {"web-s": lagging}), shift.now)
+    outcome = shift.actuator.follow(intent, type(observed)(shift.now, {"web-s": lagging}), shift.now, shift.permit)
     assert (outcome.status, outcome.reason) == (Status.IN_PROGRESS, Reason.ACCEPTED)
     assert len(shift.mutations) == 1

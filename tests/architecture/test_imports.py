@@ -1,5 +1,6 @@
 """Imports run one way, domain needs numpy alone, and what the daemon loads is light."""
 
+import ast
 import json
 import os
 import subprocess
@@ -84,3 +85,23 @@ def test_loading_the_command_line_does_not_load_the_rehearsal() -> None:
 def test_commands_import_the_rehearsal_inside_functions(module: Path) -> None:
     at_the_top = imported_by(syntax_tree(module).body)
     assert not [name for name in at_the_top if name.startswith("agent.rehearsal")]
+
+
+UNFENCED_BY_RAILS = {
+    # The one place where a permit is asked, and where the call itself is made.
+    "actuators/base.py",
+    "collectors/aws.py",
+    # Neither changes a fleet: a notice that was recorded is deleted, an alarm is delivered.
+    "collectors/interruptions.py",
+    "agent/alarms/delivery.py",
+}
+
+
+def test_every_call_that_changes_a_fleet_asks_for_a_permit() -> None:
+    senders = {
+        module.as_posix()
+        for module in MODULES
+        for node in ast.walk(syntax_tree(module))
+        if isinstance(node, ast.Attribute) and node.attr == "mutate"
+    }
+    assert {one for one in senders if not one.startswith("benchmarks/")} <= UNFENCED_BY_RAILS

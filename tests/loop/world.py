@@ -350,6 +350,7 @@ class World:
             ),
             aggregator=Aggregator(self.store),
             proposer=Proposer(evaluate_within(self.plan.deadline_s), self.plan.known),
+            wall=self.agent_clock.now,
             monotonic=self.agent_clock.monotonic,
             mode=self.mode,
             epoch=epoch,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from actuators.base import Permit
 from actuators.parameters import Parameters
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.publication import Step
@@ -108,6 +109,17 @@ def test_why_nothing_is_published_is_said_again_when_it_could_not_be_recorded(ma
     assert [event.reason for event in desk.publisher.turn(now, epoch, NOBODY)] == [Reason.OBSERVE_MODE]
 
 
+def test_a_pause_made_after_the_rails_were_asked_stops_the_put(make: Callable[..., Desk]) -> None:
+    desk = make()
+    now = desk.world.agent_clock.now()
+    desk.world.ledger.pause("main", Pause(PauseScope.ALL, "ada", "a drill", now, None))
+    assert desk.turn(NOBODY) == [Reason.PAUSED]
+    assert desk.puts() == 0
+    desk.world.ledger.resume("main", PauseScope.ALL, at=now, owner="ada")
+    assert desk.turn(NOBODY) == [Reason.RATES_PUBLISHED]
+    assert desk.puts() == 1
+
+
 @pytest.mark.parametrize("lost", [True, False])
 def test_an_answer_that_was_lost_is_read_back_before_anything_is_put_again(
     make: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, *, lost: bool
@@ -115,9 +127,9 @@ def test_an_answer_that_was_lost_is_read_back_before_anything_is_put_again(
     desk = make()
     put = desk.parameters.put
 
-    def unanswered(name: str, value: str) -> None:
+    def unanswered(pool: str, name: str, value: str, permit: Permit) -> None:
         if lost:
-            put(name, value)
+            put(pool, name, value, permit)
         raise CloudError("PutParameter", FailureClass.UNKNOWN_OUTCOME, "ReadTimeout", "no answer")
 
     monkeypatch.setattr(desk.publisher, "_parameters", _With(desk.parameters, unanswered))
@@ -142,7 +154,7 @@ def test_a_refusal_opens_the_breaker_after_three_and_says_why_once(
     desk = make()
     tries = []
 
-    def refused(name: str, value: str) -> None:
+    def refused(pool: str, name: str, value: str, permit: Permit) -> None:
         tries.append(name)
         raise CloudError("PutParameter", FailureClass.CREDENTIALS, "AccessDenied", "not allowed")
 
@@ -159,7 +171,7 @@ def test_a_process_killed_before_the_call_puts_what_is_newest_then(
 ) -> None:
     desk = make()
 
-    def killed(name: str, value: str) -> None:
+    def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(desk.publisher, "_parameters", _With(desk.parameters, killed))

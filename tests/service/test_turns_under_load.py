@@ -75,6 +75,7 @@ def test_no_turn_is_missed_while_lines_pour_in(tmp_path: Path) -> None:
             actuator=AutoScalingActuator(cloud, Inventory(cloud), fleets),
             aggregator=Aggregator(store),
             proposer=Proposer(evaluate_within(1.0)),
+            wall=clock.now,
             monotonic=clock.monotonic,
             mode=Mode.ACT,
             epoch=ledger.take_epoch("test", clock.now()),

@@ -11,6 +11,7 @@ from typing import Any
 
 from collectors.aws import AwsSession
 from domain.decisions import CapacityShortage
+from domain.errors import CloudError, FailureClass
 
 _ENDED = frozenset({"Successful", "Failed", "Cancelled"})
 _VM = re.compile(r"\bi-[0-9a-f]{8,17}\b")
@@ -73,7 +74,10 @@ def read_activities(
     found: list[Activity] = []
     pages = session.pages("autoscaling", "DescribeScalingActivities", AutoScalingGroupName=group_name, MaxRecords=100)
     for number, page in enumerate(pages, start=1):
-        for described in page["Activities"]:
+        for described in page.get("Activities", ()):
+            if described.get("StartTime") is None or described.get("StatusCode") is None:
+                detail = f"an activity of {group_name} has no StartTime or no StatusCode"
+                raise CloudError("DescribeScalingActivities", FailureClass.UNAVAILABLE, "IncompleteAnswer", detail)
             activity = parse_activity(described)
             if activity.started_at < since:
                 return tuple(found)

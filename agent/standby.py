@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import structlog
+
 from agent.ports import Ports, TickReport
 from agent.state import LoopState
 from domain.decisions import Reason
 from domain.errors import BadInput, LedgerError, LedgerReplaced
 from domain.snapshot import Snapshot
+
+log = structlog.get_logger(__name__)
 
 
 def watch(now: float, ports: Ports) -> TickReport:
@@ -31,6 +35,9 @@ def watch(now: float, ports: Ports) -> TickReport:
             snapshot, _ = ports.aggregator.snapshot(managed.fleet, observed, state, managed.aggregation, now)
         except BadInput:
             # A group that could not be read: the next minute tries again.
+            continue
+        except Exception:
+            log.exception("fleet_failed", fleet=managed.fleet.name)
             continue
         snapshots.append(snapshot)
     return TickReport(now, tuple(snapshots), failure=failure, failure_reason=reason)

@@ -31,6 +31,8 @@ _UNCOUNTED = frozenset(
     {"Terminating", "Terminating:Wait", "Terminating:Proceed", "Terminated", "Detaching", "Detached", "Standby"}
 )
 _WARM_POOL = "Warmed:"
+_GROUP_FIELDS = ("AutoScalingGroupName", "DesiredCapacity", "MinSize", "MaxSize", "Instances")
+_INSTANCE_FIELDS = ("InstanceId", "LifecycleState", "AvailabilityZone")
 # In all of these the group is being replaced or rolled back by AWS itself.
 _REFRESHING = frozenset({"Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking"})
 
@@ -71,14 +73,22 @@ class Inventory:
         described: dict[str, dict[str, Any]] = {}
         failures: dict[str, ReadFailure] = {}
         for chunk in _chunks(list(dict.fromkeys(names)), NAMES_PER_CALL):
+            nameless = None
             try:
                 for group in self._describe(chunk):
-                    described[group["AutoScalingGroupName"]] = group
+                    lacking, name = _lacking(group), group.get("AutoScalingGroupName")
+                    if lacking is None:
+                        described[group["AutoScalingGroupName"]] = group
+                    elif name is None:
+                        nameless = _incomplete("a group", lacking)
+                    else:
+                        failures[name] = _incomplete(f"group {name}", lacking)
             except CloudError as error:
                 failed = ReadFailure(error.failure, str(error))
                 failures.update({name: failed for name in chunk if name not in described})
             else:
-                failures.update({name: self._missing(name) for name in chunk if name not in described})
+                unread = [name for name in chunk if name not in described and name not in failures]
+                failures.update({name: nameless or self._missing(name) for name in unread})
         wanted = frozenset(names)
         self._details = {name: details for name, details in self._details.items() if name in wanted}
         self._refresh_details(described, now)
@@ -101,6 +111,10 @@ class Inventory:
         That refreshes may not be read is tolerated.
         """
         for group in self._describe([name]):
+            lacking = _lacking(group)
+            if lacking is not None:
+                failed = _incomplete(f"group {name}", lacking)
+                raise CloudError("DescribeAutoScalingGroups", failed.failure, "IncompleteAnswer", failed.detail)
             why = other_units(group)
             if why is not None:
                 raise CloudError("DescribeAutoScalingGroups", FailureClass.UNSUPPORTED, "WeightedGroup", why)
@@ -115,6 +129,9 @@ class Inventory:
         for page in self._session.pages(
             "autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=list(names), MaxRecords=100
         ):
+            if "AutoScalingGroups" not in page:
+                failed = _incomplete("the account", "AutoScalingGroups")
+                raise CloudError("DescribeAutoScalingGroups", failed.failure, "IncompleteAnswer", failed.detail)
             yield from page["AutoScalingGroups"]
 
     def _missing(self, name: str) -> ReadFailure:
@@ -139,10 +156,15 @@ class Inventory:
             hooks = self._session.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=name)
         except CloudError:
             return self._details[name].hook if name in self._details else None
-        for hook in hooks["LifecycleHooks"]:
-            if hook["LifecycleTransition"] == TERMINATING and self._hook_name in (None, hook["LifecycleHookName"]):
+        for hook in hooks.get("LifecycleHooks", ()):
+            hook_name = hook.get("LifecycleHookName")
+            if (
+                hook_name is not None
+                and hook.get("LifecycleTransition") == TERMINATING
+                and self._hook_name in (None, hook_name)
+            ):
                 return DrainHook(
-                    hook["LifecycleHookName"],
+                    hook_name,
                     float(hook.get("HeartbeatTimeout", 3600)),
                     float(hook.get("GlobalTimeout", 172_800)),
                 )
@@ -156,7 +178,7 @@ class Inventory:
             )
         except CloudError:
             return False
-        return any(refresh["Status"] in _REFRESHING for refresh in answer["InstanceRefreshes"])
+        return any(refresh.get("Status") in _REFRESHING for refresh in answer.get("InstanceRefreshes", ()))
 
     def _learn_launch_times(self, described: dict[str, dict[str, Any]], *, complete: bool) -> None:
         there = [one["InstanceId"] for group in described.values() for one in group["Instances"]]
@@ -167,9 +189,10 @@ class Inventory:
             wanted = [{"Name": "instance-id", "Values": chunk}]
             try:
                 for page in self._session.pages("ec2", "DescribeInstances", Filters=wanted, MaxResults=1000):
-                    for reservation in page["Reservations"]:
-                        for one in reservation["Instances"]:
-                            self._launched[one["InstanceId"]] = one["LaunchTime"].timestamp()
+                    for reservation in page.get("Reservations", ()):
+                        for one in reservation.get("Instances", ()):
+                            if "InstanceId" in one and "LaunchTime" in one:
+                                self._launched[one["InstanceId"]] = one["LaunchTime"].timestamp()
             except CloudError:
                 return  # unknown launch times are allowed; the next tick asks again
 
@@ -183,7 +206,7 @@ class Inventory:
             maximum=int(described["MaxSize"]),
             instances=tuple(self._instance(one) for one in described["Instances"]),
             zones=tuple(described.get("AvailabilityZones", ())),
-            suspended=tuple(sorted(one["ProcessName"] for one in described.get("SuspendedProcesses", ()))),
+            suspended=tuple(sorted(one.get("ProcessName", "") for one in described.get("SuspendedProcesses", ()))),
             drain_hook=details.hook if details else None,
             refreshing=details.refreshing if details else False,
             counted=sum(_weight(one) for one in described["Instances"] if _counts(one)),
@@ -247,6 +270,23 @@ def _weight(one: Mapping[str, Any]) -> int:
 def _counts(one: Mapping[str, Any]) -> bool:
     state = one["LifecycleState"]
     return state not in _UNCOUNTED and not state.startswith(_WARM_POOL)
+
+
+def _lacking(described: dict[str, Any]) -> str | None:
+    """Return the field without which a group's description says too little to act on, None when it has them all."""
+    lacking = next((name for name in _GROUP_FIELDS if described.get(name) is None), None)
+    if lacking is not None:
+        return lacking
+    for one in described["Instances"]:
+        for name in _INSTANCE_FIELDS:
+            if name not in one:
+                return name
+    return None
+
+
+def _incomplete(what: str, field: str) -> ReadFailure:
+    detail = f"the answer about {what} lacks {field}: nothing is done about it before an answer is whole"
+    return ReadFailure(FailureClass.UNAVAILABLE, detail)
 
 
 def _holds_vms(described: dict[str, Any]) -> bool:

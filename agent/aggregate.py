@@ -206,6 +206,9 @@ class Aggregator:
             waiting_recent_fifo(waiting, recent),
             recent,
         )
+        due, reported = _due(folds), sum(fold.reporting for fold in folds)
+        queue_rows = np.array([self._store.queue_row(fleet.name, metric) for metric in QueueMetric], dtype=np.int64)
+        queue_at, vm_at = self._store.newest(queue_rows), max(fold.newest_sample_at for fold in folds)
         complete = cpu_known and ram_known and queue is not None
         absent = [name for name, known in (("cpu", cpu_known), ("ram", ram_known), ("queue", queue)) if not known]
         # The vector holds 32 bits: seven decimals are what they tell, and 0.8 then reads (and compares) as 0.8.
@@ -216,8 +219,8 @@ class Aggregator:
             taken_at=now,
             groups=groups,
             queue=queue,
-            coverage=_coverage(folds),
-            age_s=self._age_s(fleet, folds, now),
+            coverage=reported / due if due else 1.0,
+            age_s=_age(max(vm_at, queue_at), now),
             absent=tuple(absent),
             cpu_mean=cpu_mean if cpu_known else None,
             cpu_mean_warmed_up=_warmed_up_mean(warmed_up),
@@ -226,12 +229,11 @@ class Aggregator:
             ram_p90=ram_p90 if ram_known else None,
             obs7=tuple(seven.tolist()) if complete else None,
             obs_v2=_extended(fleet, folds, queue, settings, seven) if complete and queue else None,
+            due=due,
+            reported=reported,
+            vm_age_s=_age(vm_at, now),
+            queue_age_s=_age(queue_at, now),
         )
-
-    def _age_s(self, fleet: Fleet, folds: tuple[GroupFold, ...], now: float) -> float | None:
-        queue_rows = np.array([self._store.queue_row(fleet.name, metric) for metric in QueueMetric], dtype=np.int64)
-        newest = max(self._store.newest(queue_rows), *(fold.newest_sample_at for fold in folds))
-        return max(0.0, now - newest) if math.isfinite(newest) else None
 
 
 def _observed_group(fleet: Fleet, name: str, observed: Observed) -> GroupObserved:
@@ -245,14 +247,17 @@ def _warmed_up_mean(warmed_up: Floats) -> float | None:
     return round(min(float(warmed_up.mean()), 1.0), MEAN_DECIMALS) if warmed_up.size else None
 
 
-def _coverage(folds: tuple[GroupFold, ...]) -> float:
-    """Return the share of VMs that should have reported and did: 1 where none should.
+def _age(newest: float, now: float) -> float | None:
+    return max(0.0, now - newest) if math.isfinite(newest) else None
 
-    A VM in service past its boot deadline and never heard counts as missing like a silent one, so that a restart of
-    ours, which forgets who had reported, does not make a half-silent fleet look whole.
+
+def _due(folds: tuple[GroupFold, ...]) -> int:
+    """Return how many VMs should have reported in the minute.
+
+    A VM in service past its boot deadline that never reported is due like a silent one, so that a restart of ours,
+    which forgets which ones had reported, does not make a half-silent fleet look whole.
     """
-    expected = sum(fold.expected + fold.unheard for fold in folds)
-    return sum(fold.reporting for fold in folds) / expected if expected else 1.0
+    return sum(fold.expected + fold.unheard for fold in folds)
 
 
 def _extended(

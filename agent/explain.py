@@ -11,6 +11,7 @@ from agent.ledger import DecisionRecord, codec
 from domain.decisions import Direction, Intent, Outcome, Proposal, RailEffect, Verdict
 from domain.errors import FailureClass
 from domain.fleet import Fleet
+from domain.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,19 @@ def sizes(fleet: Fleet, before: tuple[int, ...], after: tuple[int, ...]) -> str:
     return ", ".join(moved) or "no change"
 
 
+def _reports(snapshot: Snapshot) -> str:
+    if snapshot.due is None:
+        age = "no sample ever" if snapshot.age_s is None else f"newest sample {snapshot.age_s:.0f} s old"
+        return f"{snapshot.coverage:.0%} of the VMs due reported, {age}"
+    due = "1 VM" if snapshot.due == 1 else f"{snapshot.due} VMs"
+    share = f"{snapshot.reported} of {due} due reported ({snapshot.coverage:.0%})"
+    ages = [
+        f"no report of {what} ever" if age_s is None else f"newest report of {what} {age_s:.0f} s old"
+        for what, age_s in (("a VM", snapshot.vm_age_s), ("the queue", snapshot.queue_age_s))
+    ]
+    return ", ".join([share if snapshot.due else "no VM was due to report", *ages])
+
+
 def _seen(inputs: DecisionInputs) -> list[str]:
     snapshot = inputs.snapshot
     if snapshot is None:
@@ -107,8 +121,7 @@ def _seen(inputs: DecisionInputs) -> list[str]:
         if failure is not None and failure.failure is FailureClass.UNSUPPORTED:
             return [f"a group of the fleet cannot be managed: {failure.detail}"]
         return [f"AWS could not be read: {failure.failure}: {failure.detail}" if failure else "nothing could be read"]
-    age = "no sample ever" if snapshot.age_s is None else f"newest sample {snapshot.age_s:.0f} s old"
-    said = [f"{snapshot.coverage:.0%} of the warm VMs reported, {age}"]
+    said = [_reports(snapshot)]
     if snapshot.cpu_mean is not None:
         p90 = "" if snapshot.cpu_p90 is None else f", 90th percentile {snapshot.cpu_p90:.1%}"
         said.append(f"CPU {snapshot.cpu_mean:.1%} in the mean{p90}")

@@ -18,7 +18,9 @@ class GroupStatus:
     """One group: its type and bounds, and VMs as of the last decision (None when AWS could not be read).
 
     requested: desired capacity that AWS holds. observed: in service. warm: of those, the ones that have reported.
-    desired: what was decided. price_per_hour: dollars for one VM.
+    booting: requested or launching and not yet warm, within the boot deadline; overdue: the same beyond it. silent:
+    warm and without enough samples in the minute. draining: leaving. desired: what was decided. price_per_hour: dollars
+    for one VM.
     """
 
     key: str
@@ -30,6 +32,7 @@ class GroupStatus:
     observed: int | None = None
     warm: int | None = None
     booting: int | None = None
+    overdue: int | None = None
     draining: int | None = None
     silent: int | None = None
     unhealthy: int | None = None
@@ -61,9 +64,12 @@ class LastDecision:
 class FleetStatus:
     """A fleet as the ledger knows it; before the first decision only its name, its switches and what is open.
 
-    last_tick_at: epoch seconds of the last decision. coverage: share of warm VMs that reported. sample_age_s: age of
-    the newest sample. stale_minutes: minutes in a row without a needed input. cost_per_hour, cost_today: dollars, the
-    day being UTC's; budget_per_hour, budget_per_day: what the fleet does not grow beyond, None where nothing is set.
+    last_tick_at: epoch seconds of the last decision. due: VMs that should have reported in the minute (warm and not new
+    in it, or in service beyond the boot deadline without ever reporting); reported: those of them that did; coverage:
+    reported of due, 1 where none is due. sample_age_s: age of the newest sample of any kind; vm_age_s, queue_age_s: of
+    the newest of a VM and of the queue. stale_minutes: minutes in a row without a needed input. cost_per_hour,
+    cost_today: dollars, the day being UTC's; budget_per_hour, budget_per_day: what the fleet does not grow beyond, None
+    where nothing is set.
     """
 
     fleet: str
@@ -75,7 +81,11 @@ class FleetStatus:
     groups: tuple[GroupStatus, ...] = ()
     queue: QueueSnapshot | None = None
     coverage: float | None = None
+    due: int | None = None
+    reported: int | None = None
     sample_age_s: float | None = None
+    vm_age_s: float | None = None
+    queue_age_s: float | None = None
     stale_minutes: int | None = None
     cost_per_hour: float | None = None
     cost_today: float = 0.0
@@ -154,6 +164,7 @@ def _with_last(known: FleetStatus, record: DecisionRecord) -> FleetStatus:
                 observed=seen.in_service,
                 warm=seen.warm,
                 booting=seen.booting,
+                overdue=seen.overdue,
                 draining=seen.draining,
                 silent=seen.silent,
                 unhealthy=seen.unhealthy,
@@ -178,7 +189,11 @@ def _with_last(known: FleetStatus, record: DecisionRecord) -> FleetStatus:
         known,
         queue=snapshot.queue,
         coverage=snapshot.coverage,
+        due=snapshot.due,
+        reported=snapshot.reported,
         sample_age_s=snapshot.age_s,
+        vm_age_s=snapshot.vm_age_s,
+        queue_age_s=snapshot.queue_age_s,
         stale_minutes=snapshot.stale_bins,
         cost_per_hour=dollars_per_hour(inputs.fleet, snapshot.requested),
     )

@@ -68,10 +68,12 @@ class QueueSnapshot:
 class Snapshot:
     """One fleet over the minute that ended at `bin_end` (epoch seconds), taken at `taken_at`.
 
-    coverage: share of the in-service VMs that should report by now with enough samples (1.0 for an empty fleet). age_s:
-    seconds since the newest sample, None when there never was one. stale_bins: consecutive minutes, this one included,
-    in which a needed input was absent. absent: the names of absent inputs. cpu_mean..ram_p90: 0..1 over the fleet's
-    reporting VMs; cpu_mean_warmed_up: the same over those older than the warm-up, None where none is.
+    due: VMs that should have reported: the warm ones that are not new in this minute, and those in service beyond the
+    boot deadline that never did. reported: those of them with enough samples; both None in older records. coverage:
+    reported of due, 1.0 where none is due. age_s: seconds since the newest sample of any kind, None when there never
+    was one; vm_age_s, queue_age_s: since the newest of a VM and of the queue. stale_bins: consecutive minutes, this one
+    included, in which a needed input was absent. absent: the names of absent inputs. cpu_mean..ram_p90: 0..1 over the
+    fleet's reporting VMs; cpu_mean_warmed_up: the same over those older than the warm-up, None where none is.
     obs7, obs_v2: observation vectors (domain.observations.autoscale), None when an input they need is absent.
     """
 
@@ -91,6 +93,10 @@ class Snapshot:
     ram_p90: float | None = None
     obs7: tuple[float, ...] | None = None
     obs_v2: tuple[float, ...] | None = None
+    due: int | None = None
+    reported: int | None = None
+    vm_age_s: float | None = None
+    queue_age_s: float | None = None
 
     @property
     def requested(self) -> tuple[int, ...]:

@@ -57,18 +57,35 @@ def text(known: FleetStatus, now: float) -> list[str]:
     late = ", stale: is the agent running?" if age_s > LATE_S else ""
     shadow = f", shadow {known.shadow}" if known.shadow else ""
     lines = [f"{known.fleet}  {known.mode}  {ticked}{late}", f"  policy {known.policy}{shadow}"]
-    rows: list[tuple[object, ...]] = [("group", "type", "requested", "observed", "warm", "bounds", "decided")]
+    rows: list[tuple[object, ...]] = [
+        ("group", "type", "requested", "observed", "warm", "booting", "overdue", "silent", "bounds", "decided")
+    ]
     for group in known.groups:
-        sizes = [("?" if size is None else size) for size in (group.requested, group.observed, group.warm)]
+        counts = (group.requested, group.observed, group.warm, group.booting, group.overdue, group.silent)
+        sizes = [("?" if size is None else size) for size in counts]
         bounds = f"{group.minimum}..{group.maximum}"
         decided = "" if group.desired in (None, group.requested) else f"-> {group.desired}"
         rows.append((group.key, group.vm_type, *sizes, bounds, decided))
     lines += columns(rows)
+    lines.append(f"  reports: {_reports(known)}")
     lines.append(f"  queue: {_queue(known.queue)}")
     hourly = "?" if known.cost_per_hour is None else f"{known.cost_per_hour:.3f}"
     lines.append(f"  cost: ${hourly} an hour, ${known.cost_today:.2f} today (UTC)")
     lines.append(f"  {known.last_decision.id}: {known.last_decision.sentence}")
     return lines + _held(known, now)
+
+
+def _reports(known: FleetStatus) -> str:
+    """Return the coverage with what it is a share of, and the ages of the newest VM report and queue report."""
+    if known.coverage is None or known.due is None:
+        return "not measured"
+    due = "1 VM" if known.due == 1 else f"{known.due} VMs"
+    share = f"{known.reported} of {due} due reported ({known.coverage:.0%})" if known.due else "no VM is due"
+    ages = [
+        f"no report of {what}" if age_s is None else f"newest of {what} {duration_text(age_s)} old"
+        for what, age_s in (("a VM", known.vm_age_s), ("the queue", known.queue_age_s))
+    ]
+    return "; ".join([share, *ages])
 
 
 def _queue(queue: QueueSnapshot | None) -> str:

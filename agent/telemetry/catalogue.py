@@ -230,8 +230,23 @@ CATALOGUE: tuple[Section, ...] = (
     Section(
         "Measurements",
         (
-            _gauge("coverage_ratio", "Share of warm VMs that reported in the minute.", "fleet", unit=RATIO),
-            _gauge("newest_sample_age_seconds", "Age of a fleet's newest sample.", "fleet", unit=SECONDS),
+            _gauge(
+                "coverage_ratio",
+                "VMs that reported in the minute, of those due: warm, or in service beyond the boot deadline. "
+                "1 where none is due.",
+                "fleet",
+                unit=RATIO,
+            ),
+            _gauge(
+                "newest_sample_age_seconds",
+                "Age of a fleet's newest sample, of a VM or of the queue.",
+                "fleet",
+                unit=SECONDS,
+            ),
+            _gauge("newest_vm_sample_age_seconds", "Age of the newest sample of a fleet's VMs.", "fleet", unit=SECONDS),
+            _gauge(
+                "newest_queue_sample_age_seconds", "Age of the newest sample of a fleet's queue.", "fleet", unit=SECONDS
+            ),
             _gauge(
                 "stale_minutes", "Minutes in a row without an input that the policy needs.", "fleet", unit="minutes"
             ),

@@ -213,6 +213,8 @@ def _minute(fleet: Fleet, snapshot: Snapshot) -> Iterator[Reading]:
         "cost_dollars_per_hour": dollars_per_hour(fleet, snapshot.requested),
         "coverage_ratio": snapshot.coverage,
         "newest_sample_age_seconds": snapshot.age_s,
+        "newest_vm_sample_age_seconds": snapshot.vm_age_s,
+        "newest_queue_sample_age_seconds": snapshot.queue_age_s,
         "stale_minutes": snapshot.stale_bins,
     }
     for name, value in found.items():

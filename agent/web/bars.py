@@ -34,7 +34,7 @@ def bar_scale(groups: Sequence[GroupStatus]) -> int:
 
 
 def bar(group: GroupStatus, scale: int) -> Bar:
-    """Return the bar of a group: VMs that report, silent ones, those that boot, those that drain."""
+    """Return the bar of a group: VMs that report, silent ones, those that boot, overdue ones, those that drain."""
     x, pieces = 0.0, []
     for kind, count in _counts(group):
         if count > 0:
@@ -51,6 +51,7 @@ def _counts(group: GroupStatus) -> tuple[tuple[str, int], ...]:
         ("reporting", max(0, warm - silent)),
         ("silent", min(warm, silent)),
         ("booting", group.booting or 0),
+        ("overdue", group.overdue or 0),
         ("draining", group.draining or 0),
     )
 

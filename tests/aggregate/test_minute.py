@@ -75,7 +75,7 @@ def test_a_reading_for_a_minute_already_used_is_late() -> None:
     scene.now = T0 + 66
     scene.report("s", "i-1", [T0 + 59.0, T0 + 60.0], cpu_percent=100.0)
     assert scene.counters.rejected[RejectReason.LATE] == 2
-    assert scene.fold() == replace(first, taken_at=T0 + 66, age_s=6.0)
+    assert scene.fold() == replace(first, taken_at=T0 + 66, age_s=6.0, vm_age_s=6.0, queue_age_s=6.0)
 
 
 def test_a_repeated_reading_counts_once_and_the_last_one_wins() -> None:
@@ -116,6 +116,25 @@ def test_vms_that_should_have_reported_long_ago_and_never_did_give_absent() -> N
     snapshot = scene.minute(queue=QUEUE)
     assert (snapshot.absent, snapshot.coverage) == (("cpu", "ram"), 0.0)
     assert (group(snapshot, "s").warm, group(snapshot, "s").overdue) == (0, 1)
+
+
+def test_coverage_says_of_how_many_vms_it_is_the_share() -> None:
+    scene = Scene()
+    scene.place("s", running("i-1"), running("i-2"))
+    scene.minute({"i-1": 50.0}, QUEUE)
+    snapshot = scene.minute({"i-1": 50.0}, QUEUE)
+    assert (group(snapshot, "s").warm, group(snapshot, "s").overdue) == (1, 1)
+    assert (snapshot.reported, snapshot.due, snapshot.coverage) == (1, 2, 0.5)
+    assert (Scene().minute(queue=QUEUE).due, Scene().minute(queue=QUEUE).coverage) == (0, 1.0)
+
+
+def test_the_age_of_vm_reports_is_not_that_of_the_queue_s() -> None:
+    scene = Scene()
+    scene.place("s", running("i-1"))
+    scene.minute({"i-1": 50.0}, QUEUE)
+    snapshot = scene.minute(queue=QUEUE)
+    assert (snapshot.coverage, snapshot.vm_age_s, snapshot.queue_age_s, snapshot.age_s) == (0.0, 65.0, 5.0, 5.0)
+    assert Scene().minute(queue=QUEUE).vm_age_s is None
 
 
 def test_missing_queue_data_is_absent_and_counts_stale_minutes_until_it_returns() -> None:

@@ -23,7 +23,7 @@ def test_it_goes_from_the_inputs_through_every_rail_to_what_aws_did(trimtab: Tri
         "  group      type         requested  in service  warm  booting  idle  CPU",
         "  workers_s  m5a.large            1           1     1        0     0  90.0%",
         "  workers_l  m5a.2xlarge          0           0     0        0     0  absent",
-        "  100% of the warm VMs reported, newest sample 3 s old",
+        "  1 of 1 VM due reported (100%), newest report of a VM 8 s old, newest report of the queue 3 s old",
         "  CPU 90.0% in the mean, 90th percentile 90.0%",
         "  36 jobs wait, the oldest for 30 s; 2 run; 5 came this minute",
     ]

@@ -23,9 +23,10 @@ def test_it_tells_sizes_queue_cost_decision_and_what_is_under_way(trimtab: Trimt
     assert result.stdout.splitlines() == [
         "web  act  last tick 20 s ago",
         f"  policy {POLICY}, shadow {SHADOW}",
-        "  group      type         requested  observed  warm  bounds  decided",
-        "  workers_s  m5a.large            1         1     1  1..4    -> 2",
-        "  workers_l  m5a.2xlarge          1         1     1  0..3",
+        "  group      type         requested  observed  warm  booting  overdue  silent  bounds  decided",
+        "  workers_s  m5a.large            1         1     1        0        0       0  1..4    -> 2",
+        "  workers_l  m5a.2xlarge          1         1     1        0        0       0  0..3",
+        "  reports: 2 of 2 VMs due reported (100%); newest of a VM 8 s old; newest of the queue 3 s old",
         "  queue: 22 wait, the oldest for 30 s; 2 run",
         "  cost: $0.430 an hour, $0.03 today (UTC)",
         "  web-4: workers_s 1 -> 2 (queue_grew): "
@@ -55,6 +56,7 @@ def test_as_data_it_holds_the_same(trimtab: Trimtab, ledger: str) -> None:
         "observed": 1,
         "warm": 1,
         "booting": 0,
+        "overdue": 0,
         "draining": 0,
         "silent": 0,
         "unhealthy": 0,

@@ -52,7 +52,7 @@ def test_it_shows_the_numbers_of_the_running_agent(running: Running, served: Ser
     rows = page.locator(".groups tbody tr:not(.bar)").all()
     for row, group in zip(rows, fleet.groups, strict=True):
         cells = row.locator("td").all_inner_texts()
-        counts = [group.requested, group.observed, group.warm, group.booting, group.draining]
+        counts = [group.requested, group.observed, group.warm, group.booting, group.overdue, group.draining]
         assert [int(cell.split()[0]) for cell in cells] == counts
         assert row.locator("th").inner_text().split() == [group.key, group.vm_type]
     assert shown_decisions(page) == ["web-5", "web-4", "web-3", "web-2", "web-1"]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import httpx
 import pytest
 
+from agent import daemon
 from agent.admission.rules import PolicyKind
 from agent.admission.service import AdmissionService
 from agent.ledger import Kind, Ledger
-from domain.clock import VirtualClock
+from agent.settings import Settings
+from domain.clock import VirtualClock, WallClock
 from domain.decisions import Reason
 from domain.errors import BadInput
 from tests.admission.clusters import HOUR_S, START, ask, event
@@ -96,3 +102,44 @@ def test_what_runs_is_still_observed_after_the_clock_was_set_back(
     assert service.observe(event("a", "scaled", 5, START)).cores == 15
     with pytest.raises(BadInput, match="lies ahead of the agent's clock"):
         service.observe(event("a", "scaled", 5, START + 1.0))
+
+
+class SteppedClock(WallClock):
+    """The machine's clock, set by so many seconds."""
+
+    set_by_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.set_by_s
+
+
+@pytest.mark.slow
+def test_an_agent_that_runs_keeps_its_promises_when_its_clock_is_set(tmp_path: Path) -> None:
+    """As it was found: 90 of 100 cores were taken, the clock went forward by two hours, and 90 more came in."""
+    # Paths of sockets are short.
+    directory = Path(tempfile.mkdtemp(prefix="tt-"))
+    given: dict[str, Any] = {
+        "mode": "act",
+        "state_directory": tmp_path,
+        "listener": {"port": 0},
+        "discovery": {"enabled": False},
+        "http": {"socket": directory / "s.sock"},
+        "clusters": {"main": {"capacity_cores": 100, "policy": "zeroth", "threshold_cores": 101}},
+    }
+    clock, stop, up = SteppedClock(), threading.Event(), threading.Event()
+    settings = Settings.model_validate(given)
+    agent = threading.Thread(target=lambda: daemon.run(settings, clock, stop, started=lambda parts: up.set()))
+    agent.start()
+    try:
+        assert up.wait(60.0)
+        transport = httpx.HTTPTransport(uds=str(directory / "s.sock"))
+        with httpx.Client(transport=transport, base_url="http://localhost/api/v1", timeout=30.0) as client:
+            assert client.post("/admissions", json={"deployment_id": "a", "cores": 90}).json()["admit"]
+            clock.set_by_s = 2 * HOUR_S
+            answer = client.post("/admissions", json={"deployment_id": "b", "cores": 90}).json()
+            assert (answer["admit"], answer["reason"]) == (False, "rejected_feasibility")
+            assert client.get("/clusters/main").json()["total_cores"] == 90
+    finally:
+        stop.set()
+        agent.join(30.0)
+        shutil.rmtree(directory)

@@ -235,7 +235,8 @@ class Loop:
             groups = ", ".join(f"{group.name} ({group.vm_type})" for _, group in after[name].ordered_groups)
             self.note(Reason.FLEET_FOUND, f"found by its tags: {groups}", name)
         for name in sorted(gone):
-            self.note(Reason.FLEET_GONE, "no group carries its tag any more: it is left as it is", name)
+            why = self._finder.refused.get(name, "no group carries its tag any more") if self._finder else "not found"
+            self.note(Reason.FLEET_GONE, f"{why}: it is left as it is", name)
 
     def _note_lead(self, epoch: int | None) -> None:
         before = self.board.read()

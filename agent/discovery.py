@@ -30,10 +30,14 @@ _KEY: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The settings with the fleets that were found in place of their own, and a sentence per fleet that was refused."""
+    """The settings with the fleets that were found in place of their own, and a sentence per fleet that was refused.
+
+    unsupported: those of the refused that have a group whose sizes are no numbers of VMs.
+    """
 
     settings: Settings
     refused: Mapping[str, str] = field(default_factory=dict)
+    unsupported: frozenset[str] = frozenset()
 
 
 def discover(groups: TaggedGroups, settings: Settings, region: str) -> Found:
@@ -65,7 +69,8 @@ def described(
         found = settings.model_copy(update={"fleets": fleets})
         wrong = {c.path[1]: c.remedy for c in conflicts(found) if len(c.path) > 1 and c.path[0] == "fleets"}
         if not wrong:
-            return Found(found, refused)
+            unsupported = {name for name in refused if any(group.unsupported for group in by_fleet[name])}
+            return Found(found, refused, frozenset(unsupported))
         refused |= {name: f"fleet {name}, as its groups are tagged: {remedy}" for name, remedy in wrong.items()}
         fleets = {name: fleet for name, fleet in fleets.items() if name not in wrong}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -28,7 +28,9 @@ class FleetFinder:
     """Finds fleets by the tags of their groups.
 
     A fleet that is not found any more is kept until it is missing for the second time in a row: forgetting it gives up
-    what is under way. What cannot be read changes nothing.
+    what is under way. One of which a group came to count in other units than VMs is kept as it was known for as long as
+    that lasts: the loop holds it and says why, where a forgotten one would raise no alarm. What cannot be read changes
+    nothing. refused: why fleets were refused at the last look, by name.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class FleetFinder:
         self._missing: frozenset[str] = frozenset()
         self._due_at = float("-inf")
         self._changed: Settings | None = None
+        self.refused: Mapping[str, str] = {}
         self._lock = threading.Lock()
 
     @property
@@ -67,7 +70,8 @@ class FleetFinder:
         self._board.problem(PROBLEM, "; ".join(found.refused.values()))
         for name, why in found.refused.items():
             log.warning("fleet_refused", fleet=name, detail=why)
-        self._settle(found.settings.fleets)
+        self.refused = found.refused
+        self._settle(found.settings.fleets, found.unsupported)
 
     @property
     def changed(self) -> Settings | None:
@@ -80,10 +84,10 @@ class FleetFinder:
             if self._changed is settings:
                 self._changed = None
 
-    def _settle(self, found: dict[str, FleetSettings]) -> None:
+    def _settle(self, found: dict[str, FleetSettings], unsupported: frozenset[str]) -> None:
         before = self._fleets or {}
         missing = frozenset(before.keys() - found.keys())
-        kept = {name: before[name] for name in missing - self._missing}
+        kept = {name: before[name] for name in missing - (self._missing - unsupported)}
         self._missing = missing
         fleets = dict(sorted({**found, **kept}.items()))
         if fleets != self._fleets:

@@ -249,6 +249,25 @@ def test_a_fleet_is_given_up_when_it_is_missing_for_the_second_time(
     assert names(finder) == []
 
 
+def test_a_fleet_whose_group_becomes_weighted_stays_known_so_that_the_loop_holds_it(
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+) -> None:
+    finder, board, clock = make_finder(interval_s=60.0)
+    cloud.group("a", Tags=tags(fleet="web"))
+    finder.look()
+    assert names(finder) == ["web"]
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}}
+    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": "2"}]
+    mixed = {"LaunchTemplate": {**template, "Overrides": overrides}}
+    cloud.groups.update_auto_scaling_group(AutoScalingGroupName="a", MixedInstancesPolicy=mixed)
+    for _ in range(3):
+        clock.advance(60.0)
+        finder.look()
+        assert names(finder) is None
+    assert "the sizes of a count weights and not VMs" in board.read().problems["discovery"]
+    assert "the sizes of a count weights" in finder.refused["web"]
+
+
 def test_a_look_that_fails_changes_nothing_is_a_problem_and_is_repeated_soon(
     cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
 ) -> None:

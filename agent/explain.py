@@ -119,7 +119,7 @@ def _seen(inputs: DecisionInputs) -> list[str]:
     if snapshot is None:
         failure = inputs.cloud_failure
         if failure is not None and failure.failure is FailureClass.UNSUPPORTED:
-            return [f"a group of the fleet cannot be managed: {failure.detail}"]
+            return [failure.detail]
         return [f"AWS could not be read: {failure.failure}: {failure.detail}" if failure else "nothing could be read"]
     said = [_reports(snapshot)]
     if snapshot.cpu_mean is not None:

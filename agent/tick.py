@@ -221,9 +221,12 @@ def _decide_fleet(
 
 
 def _unreadable(fleet: Fleet, observed: Observed) -> ReadFailure | None:
-    failures = [observed.failures[group.name] for group in fleet.groups if group.name in observed.failures]
-    # A group that cannot be managed is named first: it needs a person, whatever else AWS does meanwhile.
-    return min(failures, key=lambda failed: failed.failure is not FailureClass.UNSUPPORTED, default=None)
+    failures = [(group.key, observed.failures[group.name]) for group in fleet.groups if group.name in observed.failures]
+    for key, failed in failures:
+        # Named first, by its key in the settings: it needs a person, whatever else AWS does meanwhile.
+        if failed.failure is FailureClass.UNSUPPORTED:
+            return replace(failed, detail=f"group {key} cannot be managed: {failed.detail}")
+    return failures[0][1] if failures else None
 
 
 def _execute(

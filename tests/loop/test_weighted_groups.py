@@ -40,9 +40,9 @@ def test_a_weighted_group_is_held_with_the_reason_and_nothing_is_sent(make_world
     assert world.in_service("small") == serving
     assert world.last.reason is Reason.GROUP_UNSUPPORTED
     assert world.last.sentence == (
-        "held: the sizes of workers-s count weights and not VMs (one m5a.large counts as 2), and weights are not "
-        "supported: set every WeightedCapacity of its overrides to 1 and replace the VMs that weigh more, or take it "
-        "out of its fleet"
+        "held: group small cannot be managed: the sizes of workers-s count weights and not VMs (one m5a.large counts "
+        "as 2), and weights are not supported: set every WeightedCapacity of its overrides to 1 and replace the VMs "
+        "that weigh more, or take it out of its fleet"
     )
 
 

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -19,10 +19,11 @@ from agent.admission.clusters import Clusters, clusters_of
 from agent.admission.gate import Gate
 from agent.admission.gate_start import gate_of, gated
 from agent.aggregate import AggregationSettings, Aggregator
+from agent.binding import BoundLeader, account_of, manages_aws, region_of
 from agent.door import Door
 from agent.inputs import collectors_of
 from agent.leader import Leadership, LeaseLeader, SoleLeader
-from agent.ledger import Ledger, lock_directory, lock_ledger, sqlite_path
+from agent.ledger import Ledger, LedgerOwner, lock_directory, lock_ledger, sqlite_path
 from agent.model_shelf import ModelShelf, named_policy, unfit_models
 from agent.oversubscription.pools import Pools, pools_of
 from agent.oversubscription.usage_book import PoolSink
@@ -80,7 +81,7 @@ class Agent:
 
     settings: Settings
     ports: Ports
-    leadership: Leadership
+    leadership: BoundLeader
     store: SeriesStore
     listener: GraphiteListener
     poller: Poller
@@ -102,12 +103,16 @@ class Agent:
 
     def turn(self) -> TickReport:
         """Turn the loop once, now; while another agent leads, only measure."""
-        times, epoch = read_both(self.clock), self.leadership.epoch()
+        times = read_both(self.clock)
         now = times.now
         # What AWS keeps waiting must not run into the next turn, nor look as if the loop stood still.
         with self.session.within(TURN_SHARE * self.settings.tick_interval_s):
+            self.leadership.look()
+            epoch = self.leadership.epoch()
             if epoch is None:
-                return watch(now, self.ports)
+                report = watch(now, self.ports)
+                why = self.leadership.failure
+                return replace(report, failure=why, failure_reason=self.leadership.failure_reason) if why else report
             if epoch != self.ports.epoch:
                 self._take_over(epoch)
             report = run_tick(now, self.ports, times)
@@ -151,14 +156,19 @@ def assembled(
         if (file := sqlite_path(settings.ledger_url.get_secret_value())) is not None:
             stack.enter_context(lock_ledger(file))
         ledger = stack.enter_context(opened_ledger(settings, wait))
-        leadership = leadership_of(settings, ledger, clock)
+        leadership = BoundLeader(
+            ledger,
+            account_of(settings, lambda: session),
+            lambda account: LedgerOwner(account, region_of(settings, session), settings.deployment),
+            lambda: leadership_of(settings, ledger, clock),
+        )
         # First of all, so that the lead is given up last but before the ledger closes.
-        leadership.start()
         stack.callback(leadership.stop)
         fleets = managed_fleets(settings)
         session = aws_session(settings, clock, keys, lambda: leadership.fence(ports.epoch))
         stack.callback(session.close)
         check_region(settings, session)
+        leadership.start()
         store = SeriesStore(watched=[managed.fleet for managed in fleets])
         models = ModelShelf(settings.models_directory, key=settings.promotion_key, patience_s=MODELS_PATIENCE_S)
         unfit = unfit_models(settings, models)
@@ -232,9 +242,7 @@ def leadership_of(settings: Settings, ledger: Ledger, clock: Clock) -> Leadershi
 
 def check_region(settings: Settings, session: AwsSession) -> None:
     """Raise ConfigurationError when there is something to manage and no region to look for it."""
-    gates = any(cluster.tagged_groups for cluster in settings.clusters.values())
-    publishes = any(pool.parameter for pool in settings.pools.values())
-    if (settings.fleets or settings.discovery.enabled or gates or publishes) and session.region is None:
+    if manages_aws(settings) and session.region is None:
         remedy = "give the AWS region of the fleets, such as eu-west-1; neither it nor the AWS chain names one"
         raise ConfigurationError([Mistake("TRIMTAB_AWS__REGION", "(not set)", remedy)])
 

@@ -32,6 +32,10 @@ class Leadership(Protocol):
         """Return the epoch under which this process leads right now, None while it does not."""
         ...
 
+    def led_by(self) -> str:
+        """Return who leads as far as this process knows, "" for nobody."""
+        ...
+
     def fence(self, epoch: int) -> None:
         """Raise Fenced unless this process still leads under `epoch`; LedgerUnavailable when that cannot be known."""
         ...
@@ -49,7 +53,7 @@ class SoleLeader:
     """The lead on a SQLite ledger: taken at the start, kept until a newer epoch appears."""
 
     def __init__(self, ledger: Ledger, owner: str, at: float) -> None:
-        self._ledger = ledger
+        self._ledger, self._owner = ledger, owner
         self._epoch = ledger.take_epoch(owner, at)
         self._closed, self._lost = threading.Event(), threading.Event()
 
@@ -59,6 +63,10 @@ class SoleLeader:
     def epoch(self) -> int | None:
         """Return the epoch taken at the start, None once it was closed or a newer one was met."""
         return None if self._closed.is_set() or self._lost.is_set() else self._epoch
+
+    def led_by(self) -> str:
+        """Return this process while it leads: on a SQLite ledger there is no other agent."""
+        return "" if self.epoch() is None else self._owner
 
     def fence(self, epoch: int) -> None:
         """Raise Fenced when a newer leader exists or this process is stopping."""
@@ -103,6 +111,7 @@ class LeaseLeader:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
         self._first_wait_s = 0.0
+        self._rival_until = 0.0
         self.rival = ""
         """Who had the lease when it was last asked for, "" when that was this process."""
         self.failure = ""
@@ -117,6 +126,12 @@ class LeaseLeader:
         """Return the epoch under which this process leads right now, None while it does not."""
         lead = self._lead
         return lead.epoch if lead is not None and since_boot() < lead.until and not self._closed.is_set() else None
+
+    def led_by(self) -> str:
+        """Return who holds the lease, "" when it has run out as far as this process knows."""
+        if self.epoch() is not None:
+            return self._owner
+        return self.rival if since_boot() < self._rival_until else ""
 
     def fence(self, epoch: int) -> None:
         """Raise Fenced unless this process still leads under `epoch`; LedgerUnavailable when the ledger cannot say."""
@@ -195,6 +210,7 @@ class LeaseLeader:
             if self.rival != answer.owner:
                 log.info("standing_by", leader=answer.owner, remaining_s=round(answer.remaining_s, 3))
             self.rival = answer.owner
+            self._rival_until = asked_at + answer.remaining_s
             return min(self._renew_s, answer.remaining_s + _MOMENT_S)
         self.rival = ""
         self._lead = _Lead(answer.epoch, self._until(asked_at))

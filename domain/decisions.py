@@ -78,6 +78,7 @@ class Reason(StrEnum):
     LEDGER_UNAVAILABLE = "ledger_unavailable"
     LEDGER_REPLACED = "ledger_replaced"
     LEDGER_RESTORED = "ledger_restored"
+    LEDGER_FOREIGN = "ledger_foreign"
     SUPERSEDED = "superseded"
     # what happened around us
     SPOT_INTERRUPTION = "spot_interruption"

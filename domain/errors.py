@@ -10,6 +10,7 @@ TrimtabError
 ├── LedgerError              the ledger cannot do what was asked
 │   ├── LedgerUnavailable    it cannot be read or written now: nothing may be executed
 │   │   └── LedgerReplaced   another ledger or an older copy is in its place: a person has to look
+│   ├── LedgerForeign        it belongs to another account, region or deployment
 │   └── IntentConflict       the group already has an open intent
 ├── Fenced                   this process holds an old leader epoch: it must not act
 ├── CollectionFailed         a source of measurements did not answer, or not usably: ask again at its next turn
@@ -103,6 +104,10 @@ class LedgerUnavailable(LedgerError):
 
 class LedgerReplaced(LedgerUnavailable):
     """What is in the ledger's place is not what this agent wrote last; nothing may be executed."""
+
+
+class LedgerForeign(LedgerError):
+    """The ledger belongs to another AWS account, region or deployment; this agent must not use it."""
 
 
 class IntentConflict(LedgerError):

@@ -69,7 +69,7 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
 )
 """Events that are alarms by themselves; they are over when they have not come up for the quiet time."""
 
-LEDGER = (Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_REPLACED)
+FAILURES = (Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_REPLACED, Reason.LEDGER_FOREIGN)
 """Reasons of a turn that executed nothing."""
 
 OUTCOMES: Mapping[Reason, Severity] = MappingProxyType(
@@ -162,7 +162,7 @@ class AlarmBook:
                 tell += self._came_up(key, alarm, now, lasting)
         for key, entry in list(self._entries.items()):
             # A turn that failed shows no decisions: what held before it may well hold on.
-            unseen = entry.seen_at < now and (not report.failure or key[1] in LEDGER)
+            unseen = entry.seen_at < now and (not report.failure or key[1] in FAILURES)
             over = unseen if entry.lasting else now - entry.seen_at >= self._quiet_s
             if over:
                 del self._entries[key]

@@ -31,7 +31,7 @@ def create_health_router(view: AgentView, exposition: Callable[[], bytes]) -> AP
         responses={503: {"model": Readiness, "description": "It cannot."}},
     )
     def readyz(response: Response) -> Readiness:
-        """200 when the loop turns, the ledger can be written and AWS could be read; a standby is ready too."""
+        """200 when the loop turns, the ledger can be written, AWS could be read and some agent leads."""
         readiness = view.readiness()
         response.status_code = 200 if readiness.ready else 503
         return readiness

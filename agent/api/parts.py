@@ -55,6 +55,15 @@ class AgentParts:
     pools: Pools = field(default_factory=lambda: Pools({}))
 
 
+def lead_check(agent: Agent) -> Check:
+    """Say whether some agent leads: this one, or the one that holds the lease of a shared ledger."""
+    leader = agent.leadership.led_by()
+    if not leader:
+        return Check("leader", False, agent.leadership.failure or "no agent leads, so nothing is decided")
+    is_this = agent.leadership.epoch() is not None
+    return Check("leader", True, "this agent leads" if is_this else f"{leader} leads, this agent stands by")
+
+
 def parts_of(
     agent: Agent,
     settings: Settings,
@@ -77,7 +86,7 @@ def parts_of(
         intake=lambda: agent.listener.counters,
         aws_calls=lambda: agent.session.budget.counts,
         alive=alive,
-        checks=checks,
+        checks=(lambda: lead_check(agent), *checks),
         clusters=agent.clusters,
         pools=agent.pools,
     )

@@ -33,11 +33,14 @@ def check(option: LedgerOption = None, as_json: JsonOption = False) -> None:
                 f"ledger {opened.place} is damaged ({damage}): stop the agent and run `trimtab ledger restore FILE` "
                 "with a copy of it"
             )
-        there = opened.identity()
+        there, owner = opened.identity(), opened.owned_by()
         found = {
             "place": opened.place,
             "ledger_id": there.ledger_id,
             "generation": there.generation,
+            "account": owner.account or "",
+            "region": owner.region or "",
+            "deployment": owner.deployment or "",
             "schema": opened.schema(),
             "newest_schema": REVISIONS[-1],
             "newest_row": opened.newest_seq(),
@@ -107,7 +110,7 @@ def restore(
         Path | None, typer.Argument(metavar="[FILE]", help="Copy of a SQLite ledger; else what is in place.")
     ] = None,
     option: LedgerOption = None,
-    another: Annotated[bool, typer.Option("--another", help="Take a copy of another agent's ledger.")] = False,
+    another: Annotated[bool, typer.Option("--another", help="Take another agent's ledger, or free this one.")] = False,
 ) -> None:
     """Put a copy in the place of the ledger, with the agent stopped; what was in place is kept under another name.
 

@@ -56,6 +56,15 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerOwner:
+    """Whose agents a ledger belongs to; account and region are None where nothing on AWS is managed."""
+
+    account: str | None
+    region: str | None
+    deployment: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Remembered:
     """What a process remembers of a ledger: its identity, and the newest epoch that it took and as which owner."""
 
@@ -116,6 +125,18 @@ def with_lead(connection: Connection) -> tuple[Identity | None, int, str]:
     if row is None:
         return None, 0, ""
     return Identity(row.ledger_id, row.generation), row.epoch or 0, row.owner or ""
+
+
+def owned_by(connection: Connection) -> LedgerOwner:
+    """Return whom the ledger is bound to, with None for what it was never bound to."""
+    row = connection.execute(select(table.c.account, table.c.region, table.c.deployment)).one()
+    return LedgerOwner(row.account, row.region, row.deployment)
+
+
+def bind(connection: Connection, owner: LedgerOwner) -> None:
+    """Write whom the ledger is bound to."""
+    values = {"account": owner.account, "region": owner.region, "deployment": owner.deployment}
+    connection.execute(update(table).values(values))
 
 
 def difference(known: Remembered, there: Identity | None, owner: str | None) -> str:

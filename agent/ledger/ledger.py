@@ -13,14 +13,14 @@ from agent.ledger import export, identity, journal, lease, operators, read, rete
 from agent.ledger.admission import AdmissionStore
 from agent.ledger.database import Clash, Database
 from agent.ledger.gate import GateStore
-from agent.ledger.identity import Identity
+from agent.ledger.identity import Identity, LedgerOwner
 from agent.ledger.lease import Held, Taken
 from agent.ledger.lock import lock_directory, lock_ledger
 from agent.ledger.oversubscription import OversubscriptionStore
 from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry, Kind
 from agent.state import Controls, LoopState, Pause, PauseScope, Pin
 from domain.decisions import Decision, Event, Intent, Outcome, Reason
-from domain.errors import IntentConflict, LedgerUnavailable
+from domain.errors import IntentConflict, LedgerForeign, LedgerUnavailable
 
 BUSY_TIMEOUT_S: Final = 5.0
 """How long a transaction waits for another process's before it gives up."""
@@ -246,6 +246,44 @@ class Ledger:
             there = identity.read(connection)
         assert there is not None
         return there
+
+    def owned_by(self) -> LedgerOwner:
+        """Return whom the ledger is bound to, with None for what it was never bound to."""
+        with self._database.read() as connection:
+            return identity.owned_by(connection)
+
+    def refuse_unless_owned(self, owner: LedgerOwner) -> LedgerOwner:
+        """Return whom the ledger is bound to; LedgerForeign unless that is `owner`, where both are known."""
+        there = self.owned_by()
+        different = [
+            f"{name} {theirs}, not {ours}"
+            for name, theirs, ours in (
+                ("AWS account", there.account, owner.account),
+                ("region", there.region, owner.region),
+                ("deployment", there.deployment, owner.deployment),
+            )
+            if theirs is not None and ours is not None and theirs != ours
+        ]
+        if different:
+            raise LedgerForeign(
+                f"ledger {self.place} belongs to {'; '.join(different)}: give this agent a ledger of its own "
+                "(TRIMTAB_LEDGER__URL), or correct its credentials, TRIMTAB_AWS__REGION or TRIMTAB_DEPLOYMENT. "
+                "`trimtab ledger restore --another` frees a ledger that shall change hands"
+            )
+        return there
+
+    def bind(self, owner: LedgerOwner) -> None:
+        """Bind the ledger to `owner` where it is not bound yet; LedgerForeign when it belongs to others."""
+        there = self.refuse_unless_owned(owner)
+        bound = LedgerOwner(
+            there.account or owner.account, there.region or owner.region, there.deployment or owner.deployment
+        )
+        if bound != there:
+            with self._database.write() as connection:
+                # Another agent may have bound it meanwhile.
+                if identity.owned_by(connection) == there:
+                    identity.bind(connection, bound)
+            self.refuse_unless_owned(owner)
 
     def damage(self) -> str:
         """Return what a quick check finds wrong with a SQLite file, "" for nothing; PostgreSQL looks after itself."""

@@ -25,7 +25,7 @@ from agent.ledger import codec, identity, journal, lease, sqlite_file, state
 from agent.ledger.admission import ClusterCounts
 from agent.ledger.database import Database, connect_read_only, sqlite_path
 from agent.ledger.gate import GROUP
-from agent.ledger.identity import INCARNATION, NUMBERS, Identity
+from agent.ledger.identity import INCARNATION, NUMBERS, Identity, LedgerOwner
 from agent.ledger.lock import LOCK_NAME, lock_directory, lock_ledger
 from agent.ledger.schema import admission_clusters as clusters
 from agent.ledger.schema import oversubscription_decisions as pools
@@ -84,7 +84,7 @@ def restore(
         if path is None:
             if file is not None:
                 raise BadInput("FILE", str(file), "restore PostgreSQL with its own tools, then run this without FILE")
-            return _restore_postgresql(url, state_directories, at)
+            return _restore_postgresql(url, state_directories, at, is_another=is_another)
         stack.enter_context(lock_ledger(path))
         real = Path(os.path.realpath(path))
         memory = _witnessed(state_directories, str(path), real)
@@ -143,6 +143,9 @@ def _restore_sqlite(
             )
         with contextlib.closing(Database(f"sqlite:///{made}", read_only=False, busy_timeout_s=_TIMEOUT_S)) as database:
             ledger_id = known[0].ledger_id if there is None and known else None
+            if is_another:
+                with database.write() as connection:
+                    identity.bind(connection, LedgerOwner(None, None, None))
             epoch, first, opened = _leap(database, known, before or Facts(), at, source, ledger_id)
             database.pragma("wal_checkpoint(TRUNCATE)")
         _own_as(made, real)
@@ -157,13 +160,16 @@ def _restore_sqlite(
     return Restored(str(path), kept, epoch, first, opened, lost)
 
 
-def _restore_postgresql(url: str, state_directories: Sequence[Path], at: float) -> Restored:
+def _restore_postgresql(url: str, state_directories: Sequence[Path], at: float, *, is_another: bool) -> Restored:
     with contextlib.closing(Database(url, read_only=False, busy_timeout_s=_TIMEOUT_S)) as database:
         with database.write() as connection:
             holder = lease.holder(connection)
         if holder is not None:
             raise LedgerUnavailable(f"ledger {database.place} is led by {holder.owner}: stop the agents first")
         known = _witnessed(state_directories, database.place, None)
+        if is_another:
+            with database.write() as connection:
+                identity.bind(connection, LedgerOwner(None, None, None))
         epoch, first, opened = _leap(database, known, Facts(), at, None, None)
         return Restored(database.place, None, epoch, first, opened, None)
 

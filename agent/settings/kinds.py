@@ -98,6 +98,7 @@ Url = Annotated[
     Expected("a URL that begins with http:// or https://, with a host and, if any, a port from 1 to 65535"),
 ]
 Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]+$"), Expected("an AWS region such as eu-west-1")]
+Account = Annotated[str, Field(pattern=r"^[0-9]{12}$"), Expected("an AWS account's 12 digits")]
 Host = Annotated[str, AfterValidator(host_name), Expected("a host name or address such as 127.0.0.1")]
 VmId = Annotated[
     str,

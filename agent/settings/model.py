@@ -15,7 +15,18 @@ from agent.settings.alarms import AlarmSettings
 from agent.settings.fleet import FleetSettings
 from agent.settings.http import HttpSettings, SelfMetricsSettings
 from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
-from agent.settings.kinds import Directory, Host, Key, LedgerUrl, Networks, Region, Section, Url, plainly_written
+from agent.settings.kinds import (
+    Account,
+    Directory,
+    Host,
+    Key,
+    LedgerUrl,
+    Networks,
+    Region,
+    Section,
+    Url,
+    plainly_written,
+)
 from agent.settings.learned import LearnedSettings
 from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, promotion_key_of, socket_of, sqlite_url
 from agent.settings.oversubscription import PoolSettings
@@ -115,6 +126,12 @@ class AwsSettings(Section):
     region: Region | None = Field(
         None, description="AWS region. Not set: as the AWS chain finds it.", examples=["eu-west-1"]
     )
+    account: Account | None = Field(
+        None,
+        description="AWS account to which the ledger is bound. Not set: STS is asked, and nothing is executed before "
+        "it answers; set it where the host cannot reach STS.",
+        examples=["111122223333"],
+    )
     endpoint_url: Url | None = Field(
         None,
         description="Endpoint for every service, for a look-alike such as moto. Not set: AWS itself.",
@@ -144,6 +161,11 @@ class Settings(BaseSettings):
     )
     state_directory: Directory = Field(
         DEFAULT_STATE_DIRECTORY, description="Directory of the ledger and of whatever else must survive a restart."
+    )
+    deployment: Key = Field(
+        "default",
+        description="Name of this deployment. The ledger is bound to it, to the AWS account and to the region; both "
+        "agents of a pair share it, and an agent of another is refused.",
     )
     tick_interval_s: float = Field(60.0, ge=10, le=600, description="A decision is made once in this time.")
     sample_interval_s: float = Field(

@@ -100,6 +100,18 @@ def test_an_intent_of_an_epoch_that_is_over_is_fenced(ledger: Ledger) -> None:
     assert len(ledger.open_intents()) == 1
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_one_decision_of_an_epoch_that_is_over_fences_all_that_are_written_with_it(
+    ledger: Ledger, order: tuple[int, int]
+) -> None:
+    ledger.take_epoch("host-a:1", START)
+    ledger.take_epoch("host-b:2", START + 1)
+    first, second = order
+    with pytest.raises(Fenced, match="epoch 1 is over"):
+        ledger.record([made(1, "web", epoch=first), made(1, "api", epoch=second)])
+    assert ledger.decisions() == []
+
+
 def test_a_final_outcome_closes_its_intent_and_frees_the_group(ledger: Ledger) -> None:
     _, decided = made(1, groups=("workers_2",))
     ledger.record([made(1, groups=("workers_2",))])

@@ -91,7 +91,12 @@ def test_without_a_fleet_it_observes_and_says_that_there_is_nothing_to_decide(
 def test_while_aws_cannot_be_reached_it_is_up_decides_nothing_and_says_why(make_daemon: Callable[..., Daemon]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        daemon = make_daemon(TRIMTAB_AWS__ENDPOINT_URL=endpoint, TRIMTAB_AWS__READ_TIMEOUT_S="0.2", **FLEET)
+        daemon = make_daemon(
+            TRIMTAB_AWS__ENDPOINT_URL=endpoint,
+            TRIMTAB_AWS__READ_TIMEOUT_S="0.2",
+            TRIMTAB_AWS__ACCOUNT="123456789012",
+            **FLEET,
+        )
         daemon.supervisor.until("READY", 20.0)
         wait_until(lambda: "web" in daemon.supervisor.until("STATUS", 20.0)["STATUS"])
         stop(daemon)

@@ -190,6 +190,12 @@ def test_no_error_of_one_channel_ends_the_delivery_of_the_others(hook: Hook) -> 
     errors = {entry["error"] for entry in logs if entry["event"] == "alarm_not_delivered"}
     assert errors == {"LookupError", "InvalidURL"}
     assert SECRET not in str(logs)
+    assert alarms.failed == {"webhook broken": 2, "webhook host": 2, "webhook 127.0.0.1": 0}
+
+
+def test_a_webhook_raises_the_kind_of_an_error_and_none_of_its_text() -> None:
+    with pytest.raises(ConnectionError, match="^InvalidURL$"):
+        Webhook(f"https://host:abc/{SECRET}").tell(ALARM)
 
 
 class Uncounted(dict[str, int]):

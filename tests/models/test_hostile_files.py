@@ -126,6 +126,22 @@ def test_another_file_that_takes_the_name_in_between_is_judged_too(
         read_file(path, 100)
 
 
+def test_a_link_that_takes_the_name_in_between_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = tmp_path / "file", tmp_path / "other"
+    path.write_bytes(b"whole")
+    other.write_bytes(b"other")
+    opens = os.open
+
+    def swapped(at: Path, flags: int) -> int:
+        path.unlink()
+        path.symlink_to(other)
+        return opens(at, flags)
+
+    monkeypatch.setattr("agent.files.os.open", swapped)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        read_file(path, 100)
+
+
 def test_a_link_is_followed_only_where_that_is_asked_for(tmp_path: Path) -> None:
     a_link(tmp_path / "link")
     assert read_file(tmp_path / "link", 100, follow_links=True) == b"{}"

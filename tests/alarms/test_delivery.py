@@ -194,7 +194,7 @@ def test_no_error_of_one_channel_ends_the_delivery_of_the_others(hook: Hook) -> 
 
 
 def test_a_webhook_raises_the_kind_of_an_error_and_none_of_its_text() -> None:
-    with pytest.raises(ConnectionError, match="^InvalidURL$"):
+    with pytest.raises(ConnectionError, match=r"^InvalidURL$"):
         Webhook(f"https://host:abc/{SECRET}").tell(ALARM)
 
 

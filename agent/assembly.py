@@ -38,6 +38,7 @@ from agent.standby import watch
 from agent.tick import run_tick
 from collectors.aws import AwsOptions, AwsSession
 from collectors.base import SampleSink
+from collectors.intake import Claims
 from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
 from collectors.listener import GraphiteListener, ListenerLimits
@@ -94,7 +95,7 @@ class Agent:
     door: Door = field(init=False)
 
     def __post_init__(self) -> None:
-        self.door = Door(lambda: self.listener.counters)
+        self.door = Door(lambda: self.listener.counters, self.store.refused_claims)
 
     @property
     def ledger(self) -> Ledger:
@@ -125,7 +126,7 @@ class Agent:
         fleets = managed_fleets(settings)
         self.ports.actuator = actuator(settings, self.session, fleets, self.ports.ledger)
         plain = [managed.fleet for managed in fleets]
-        self.store.watch(plain)
+        self.store.watch(plain, claims_of(settings))
         self.poller.replace(collectors_of(settings, plain, self.session))
         self.ports.fleets = fleets
         self.settings = settings
@@ -169,7 +170,7 @@ def assembled(
         stack.callback(session.close)
         check_region(settings, session)
         leadership.start()
-        store = SeriesStore(watched=[managed.fleet for managed in fleets])
+        store = SeriesStore(watched=[managed.fleet for managed in fleets], claims=claims_of(settings))
         models = ModelShelf(settings.models_directory, key=settings.promotion_key, patience_s=MODELS_PATIENCE_S)
         unfit = unfit_models(settings, models)
         if unfit:
@@ -258,6 +259,11 @@ def actuator(
         protect_busy=settings.protect_busy,
         owned_protection={vm for managed in fleets for vm in ledger.loop_state(managed.fleet.name).protected},
     )
+
+
+def claims_of(settings: Settings) -> dict[str, Claims]:
+    """Return by fleet what its sources may claim at most."""
+    return {name: fleet.believed() for name, fleet in settings.fleets.items()}
 
 
 def usage_into(pools: Pools, store: SampleSink) -> SampleSink:

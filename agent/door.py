@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from collectors.intake import IntakeCounters
+from agent.series import ClaimKey
+from collectors.intake import IntakeCounters, RefusedClaim
 from domain.decisions import Event, Reason
 
 AGENT: Final = ""
@@ -19,14 +20,19 @@ Counted = tuple[str, str, int, str]
 class Door:
     """Compares counters of refusals with those of the turn before; one thread (the loop's) calls it."""
 
-    def __init__(self, intake: Callable[[], IntakeCounters]) -> None:
-        self._intake = intake
+    def __init__(
+        self, intake: Callable[[], IntakeCounters], claims: Callable[[], Mapping[ClaimKey, RefusedClaim]]
+    ) -> None:
+        self._intake, self._claims = intake, claims
         self._counts: dict[tuple[str, str], int] = {}
         self._raised_at: dict[tuple[str, str], float] = {}
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return an event for each kind of refusal that has grown, at most one in `REPEAT_S` for each."""
-        return tuple(self._grown(now, Reason.SENDER_REFUSED, self._senders()))
+        return (
+            *self._grown(now, Reason.SENDER_REFUSED, self._senders()),
+            *self._grown(now, Reason.CLAIM_REFUSED, self._refused_claims()),
+        )
 
     def _grown(self, now: float, reason: Reason, counted: Iterator[Counted]) -> Iterator[Event]:
         for fleet, subject, count, sentence in counted:
@@ -56,3 +62,16 @@ class Door:
             f"connections refused or closed for others, the last of {intake.last_crowded or 'nobody'}: close what is "
             "idle, or raise TRIMTAB_LISTENER__MAX_CONNECTIONS or CONNECTIONS_PER_PEER",
         )
+
+    def _refused_claims(self) -> Iterator[Counted]:
+        for (fleet, group, metric), refused in self._claims().items():
+            subject = f"{group}.{metric}"
+            whom = f"from {refused.peer}" if refused.peer else "from a collector"
+            setting = f" (TRIMTAB_FLEETS__{fleet}__CLAIMS__{refused.bound})" if refused.bound else ""
+            yield (
+                fleet,
+                subject,
+                refused.count,
+                f"readings of {subject} refused, the last of {refused.value:g} {whom}: 0 to {refused.limit:g} is "
+                f"believed{setting}; they count as absent",
+            )

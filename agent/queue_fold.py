@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from agent.series import SeriesStore
 from agent.state import LoopState
+from collectors.intake import Claims
 from domain.samples import QueueMetric
 from domain.snapshot import QueueSnapshot
 
@@ -38,21 +39,31 @@ def growth(readings: Sequence[float], before: float | None) -> float:
 
 
 def submitted_from_counter(
-    readings: Sequence[tuple[float, float]], start: float, state: LoopState, in_episode: float
+    readings: Sequence[tuple[float, float]], start: float, state: LoopState, in_episode: float, claims: Claims
 ) -> Submitted:
     """Count from the job source's own counter: (time, value) pairs up to the end of the minute that began at `start`.
 
-    A counter never read before counts in full: the job source began with us, or its past is not to be told apart.
+    A counter never read before counts in full: the job source began with us, or its past is not to be told apart. Where
+    that, or what was submitted since a former start of ours, is more than the source may claim, it is where counting
+    begins: nothing of it counts.
     """
     since = start if state.last_bin_end is None else state.last_bin_end
     new = [value for at, value in readings if at > since]
     inside = [value for at, value in readings if at > start]
     earlier = [value for at, value in readings if at <= start]
-    before_minute = earlier[-1] if earlier else state.submitted_seen
-    if state.submitted_seen is None:
+    seen = state.submitted_seen
+    # What came before in this process was held to the reading before it when it arrived.
+    if (
+        new
+        and len(new) == len(readings)
+        and new[0] - (seen or 0.0) > claims.growth(0.0 if seen is None else readings[-1][0] - since)
+    ):
+        seen = new[0]
+    before_minute = earlier[-1] if earlier else seen
+    if seen is None:
         in_episode += readings[-1][1]
     else:
-        in_episode += growth(new, state.submitted_seen)
+        in_episode += growth(new, seen)
     return Submitted(readings[-1][1], in_episode, growth(inside, before_minute), late=not inside)
 
 
@@ -83,7 +94,7 @@ def queue_snapshot(
         return None, Submitted(state.submitted_seen, in_episode, 0.0, late=True)
     counter = series(QueueMetric.SUBMITTED_TOTAL)
     if counter:
-        submitted = submitted_from_counter(counter, start, state, in_episode)
+        submitted = submitted_from_counter(counter, start, state, in_episode, store.claims(fleet))
     else:
         since = start - (end - start)
         waited, ran = last(QueueMetric.WAITING, since, start), last(QueueMetric.RUNNING, since, start)

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from agent.fold import NEVER, BinFold, first_times, fold_rings, latest_values
 from collectors.base import Refusal
-from collectors.intake import IntakeLimits, value_range
+from collectors.intake import COUNTERS, PERCENT_METRICS, Claims, IntakeLimits, RefusedClaim, value_range
 from domain.errors import RejectReason, SampleRejected
 from domain.fleet import Fleet
-from domain.samples import QueueMetric, Sample, Series, VmMetric, VmSeries, parse_path
+from domain.samples import QUEUE_SEGMENT, QueueMetric, Sample, Series, VmMetric, VmSeries, parse_path
 
 DEPTH = 32
 """Readings kept per series: five minutes at one in ten seconds. A power of two; one that sends faster than every two
@@ -39,6 +39,8 @@ _FIRST_ROWS = 1024
 _HARVEST_EVERY_S = 600.0
 
 Rows = NDArray[np.int64]
+ClaimKey = tuple[str, str, str]
+"""Fleet, group key (`queue` for its queue), and metric."""
 
 
 class SeriesStore:
@@ -55,15 +57,15 @@ class SeriesStore:
         forget_after_s: float = 7200.0,
         reclaim_after_s: float = 900.0,
         watched: Collection[Fleet] | None = None,
+        claims: Mapping[str, Claims] | None = None,
     ) -> None:
         self.capacity = capacity
         self._limits = limits or IntakeLimits()
         self._forget_after_s = forget_after_s
         self._reclaim_after_s = reclaim_after_s
-        self._watched: set[tuple[str, str]] | None = None
-        self._watched_queues: set[str] | None = None
-        if watched is not None:
-            self.watch(watched)
+        self._watched: dict[tuple[str, str], float] | None = None
+        self._claims: dict[str, Claims] = {}
+        self._refused: dict[ClaimKey, RefusedClaim] = {}
         self._lock = Lock()
         self._rows_by_path: dict[bytes, int] = {}
         self._spellings = 0
@@ -82,14 +84,32 @@ class SeriesStore:
         self._fold: BinFold | None = None
         self._harvested_at = NEVER
         self._reclaim_not_before = NEVER
+        if watched is not None:
+            self.watch(watched, claims)
 
     def __len__(self) -> int:
         return len(self._series) - len(self._free)
 
-    def watch(self, fleets: Collection[Fleet]) -> None:
-        """Take readings of these fleets from now on; what others sent before is forgotten when it falls silent."""
-        self._watched = {(fleet.name, group.key) for fleet in fleets for group in fleet.groups}
-        self._watched_queues = {fleet.name for fleet in fleets}
+    def watch(self, fleets: Collection[Fleet], claims: Mapping[str, Claims] | None = None) -> None:
+        """Take readings of these fleets from now on; what others sent before is forgotten when it falls silent.
+
+        claims: by fleet, what its sources may claim at most, where that differs from the usual.
+        """
+        with self._lock:
+            self._watched = {(fleet.name, group.key): group.vm_type.cores for fleet in fleets for group in fleet.groups}
+            self._claims = {fleet.name: (claims or {}).get(fleet.name) or Claims() for fleet in fleets}
+            for row, series in enumerate(self._series):
+                if series is not None:
+                    self._full[row] = self._full_value(series)
+
+    def claims(self, fleet: str) -> Claims:
+        """Return what this fleet's sources may claim at most."""
+        return self._claims.get(fleet) or Claims()
+
+    def refused_claims(self) -> Mapping[ClaimKey, RefusedClaim]:
+        """Return what was not believed since the start, by fleet, group key (`queue` for its queue) and metric."""
+        with self._lock:
+            return dict(self._refused)
 
     # Writing
 
@@ -107,7 +127,7 @@ class SeriesStore:
             for position, path in enumerate(paths):
                 row, value, at = row_of(path), values[position], times[position]
                 if row is None:
-                    admitted = self._admit_path(path, value, at, now)
+                    admitted = self._admit_path(path, value, at, now, peer)
                     if isinstance(admitted, RejectReason):
                         refused.append(Refusal(position, admitted))
                         continue
@@ -116,11 +136,12 @@ class SeriesStore:
                 if not (0.0 <= value <= full[row] and after < at <= until):
                     series = self._series[row]
                     assert series is not None, "a path leads to a row that is in use"
-                    reason = self._refusal(series.metric, value, at, now)
+                    reason = self._refusal(series, value, at, now, peer, row)
                     if reason is not None:
                         refused.append(Refusal(position, reason))
                         continue
-                    value = full[row]
+                    if series.metric in PERCENT_METRICS:
+                        value = full[row]
                 if at > newest[row]:
                     slot = next_slot[row]
                     kept_values[slot] = value
@@ -137,12 +158,16 @@ class SeriesStore:
         paths = [sample.series.path.encode("utf-8", "replace") for sample in samples]
         return self.append(paths, [sample.value for sample in samples], [sample.at for sample in samples], now)
 
-    def _refusal(self, metric: VmMetric | QueueMetric, value: float, at: float, now: float) -> RejectReason | None:
-        """Return why a reading is not taken; one that is and lies above its metric's full value counts as that."""
-        if not (math.isfinite(value) and math.isfinite(at)):
+    def _refusal(
+        self, series: Series, value: float, at: float, now: float, peer: str, row: int = ABSENT_ROW
+    ) -> RejectReason | None:
+        """Return why a reading is not taken; a percentage that is, and lies above 100, counts as 100."""
+        if not math.isfinite(at):
             return RejectReason.NOT_FINITE
-        if not 0.0 <= value <= value_range(metric).limit:
-            return RejectReason.OUT_OF_RANGE
+        reason, limit, bound = self._judged(series, value, at, row)
+        if reason is not None:
+            self._note_refused(series, value, peer, limit, bound)
+            return reason
         if at > now + self._limits.max_ahead_s:
             return RejectReason.FUTURE
         if at <= now - self._limits.max_age_s:
@@ -150,6 +175,49 @@ class SeriesStore:
         if at <= self._closed_before(now):
             return RejectReason.LATE
         return None
+
+    def _judged(self, series: Series, value: float, at: float, row: int) -> tuple[RejectReason | None, float, str]:
+        """Return why a value is not believed (None when it is), the largest that is, and the name of that bound."""
+        metric = series.metric
+        limit, bound = value_range(metric).limit, ""
+        if not math.isfinite(value):
+            return RejectReason.NOT_FINITE, limit, bound
+        if not 0.0 <= value <= limit:
+            return RejectReason.OUT_OF_RANGE, limit, bound
+        claims = self._claims.get(series.fleet)
+        if claims is None:
+            return None, limit, bound
+        if metric not in COUNTERS:
+            limit, bound = claims.limit(metric, self._cores(series))
+        elif row != ABSENT_ROW and self._newest[row] > NEVER:
+            first = row * DEPTH
+            before = self._values[self._times.index(self._newest[row], first, first + DEPTH)]
+            limit, bound = before + claims.growth(at - self._newest[row]), "MAX_SUBMITTED_PER_MINUTE"
+        return (RejectReason.IMPLAUSIBLE if value > limit else None), limit, bound
+
+    def _cores(self, series: Series) -> float:
+        """Return the cores of the VM whose series this is, 0 for a queue's."""
+        if self._watched is None or not isinstance(series, VmSeries):
+            return 0.0
+        return self._watched.get((series.fleet, series.group), 0.0)
+
+    def _note_refused(self, series: Series, value: float, peer: str, limit: float, bound: str) -> None:
+        if series.fleet not in self._claims:
+            return
+        group = series.group if isinstance(series, VmSeries) else QUEUE_SEGMENT
+        key = series.fleet, group, series.metric.value
+        before = self._refused.get(key)
+        self._refused[key] = RefusedClaim(1 if before is None else before.count + 1, value, peer, limit, bound)
+
+    def _full_value(self, series: Series) -> float:
+        """Return up to which value a reading needs no closer look."""
+        claims = self._claims.get(series.fleet)
+        if claims is None or series.metric in PERCENT_METRICS:
+            return value_range(series.metric).full
+        if series.metric in COUNTERS:
+            # Each of them is held to the one before it.
+            return -1.0
+        return claims.limit(series.metric, self._cores(series))[0]
 
     def _closed_before(self, now: float) -> float:
         """Return until when bins are closed; a bin closed ahead of the clock was closed before that was set back."""
@@ -168,7 +236,7 @@ class SeriesStore:
         slot += 1
         self._next_slot[row] = slot if slot % DEPTH else slot - DEPTH
 
-    def _admit_path(self, path: bytes, value: float, at: float, now: float) -> int | RejectReason:
+    def _admit_path(self, path: bytes, value: float, at: float, now: float, peer: str) -> int | RejectReason:
         """Return the row of a path not seen before, or why it gets none; a reading that is refused makes no series."""
         try:
             text = path.decode("utf-8")
@@ -184,7 +252,7 @@ class SeriesStore:
             return RejectReason.FOREIGN_PATH
         row = self._row(series)
         if row == ABSENT_ROW:
-            reason = self._refusal(series.metric, value, at, now)
+            reason = self._refusal(series, value, at, now, peer)
             if reason is not None:
                 return reason
             if not self._free and len(self._series) >= self.capacity and not self._reclaim(now):
@@ -199,11 +267,11 @@ class SeriesStore:
         return row
 
     def _is_watched(self, series: Series) -> bool:
-        if self._watched is None or self._watched_queues is None:
+        if self._watched is None:
             return True
         if isinstance(series, VmSeries):
             return (series.fleet, series.group) in self._watched
-        return series.fleet in self._watched_queues
+        return series.fleet in self._claims
 
     def _row(self, series: Series) -> int:
         if isinstance(series, VmSeries):
@@ -222,7 +290,7 @@ class SeriesStore:
     def _new_row(self, series: Series) -> int:
         if isinstance(series, VmSeries):
             series = VmSeries(intern(series.fleet), intern(series.group), intern(series.vm), series.metric)
-        full = value_range(series.metric).full
+        full = self._full_value(series)
         if self._free:
             row = self._free.pop()
             self._series[row], self._full[row], self._next_slot[row] = series, full, row * DEPTH

@@ -35,10 +35,62 @@ class ValueRange:
 
 _PERCENT = ValueRange(100.0, MAX_PERCENT)
 _COUNT = ValueRange(MAX_MAGNITUDE, MAX_MAGNITUDE)
+COUNTERS = frozenset({QueueMetric.SUBMITTED_TOTAL, QueueMetric.FINISHED_TOTAL})
+"""Metrics that only ever grow: what is bounded is by how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a fleet's sources may claim at most; a reading beyond it is refused, and so counts as absent.
+
+    Jobs waiting and running; jobs submitted in a minute; the oldest job's wait and the mean work of a job. Of a VM:
+    busy cores as a share of its cores, and for how long the work under way on them can have run.
+    """
+
+    max_waiting: float = 1e6
+    max_running: float = 1e6
+    max_submitted_per_minute: float = 1e6
+    max_oldest_wait_s: float = 1_209_600.0
+    max_job_core_s: float = 1e6
+    max_busy_share: float = 1.0
+    max_work_s: float = 2_592_000.0
+
+    def limit(self, metric: VmMetric | QueueMetric, cores: float) -> tuple[float, str]:
+        """Return the largest value that is believed, and the name of the bound; `cores` are those of the VM."""
+        match metric:
+            case QueueMetric.WAITING:
+                return self.max_waiting, "MAX_WAITING"
+            case QueueMetric.RUNNING:
+                return self.max_running, "MAX_RUNNING"
+            case QueueMetric.OLDEST_WAIT_SECONDS:
+                return self.max_oldest_wait_s, "MAX_OLDEST_WAIT_S"
+            case QueueMetric.JOB_CORE_SECONDS:
+                return self.max_job_core_s, "MAX_JOB_CORE_S"
+            case VmMetric.BUSY_CORES:
+                return self.max_busy_share * cores, "MAX_BUSY_SHARE"
+            case VmMetric.WORK_CORE_SECONDS:
+                return self.max_work_s * self.max_busy_share * cores, "MAX_WORK_S"
+            case _:
+                return value_range(metric).limit, ""
+
+    def growth(self, seconds: float) -> float:
+        """Return by how much a counter of jobs may grow in so many seconds; never less than in a minute."""
+        return self.max_submitted_per_minute * max(1.0, seconds / 60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedClaim:
+    """Readings of one metric that were not believed: how many, the last one, its sender, the limit and its bound."""
+
+    count: int
+    value: float
+    peer: str
+    limit: float
+    bound: str
 
 
 def value_range(metric: VmMetric | QueueMetric) -> ValueRange:
-    """Return the believable range of a metric; none of ours is ever below 0."""
+    """Return the believable range of a metric of any fleet; none of ours is ever below 0."""
     return _PERCENT if metric in PERCENT_METRICS else _COUNT
 
 

@@ -58,6 +58,7 @@ class RejectReason(StrEnum):
     BAD_VALUE = "bad_value"
     NOT_FINITE = "not_finite"
     OUT_OF_RANGE = "out_of_range"
+    IMPLAUSIBLE = "implausible"
     FUTURE = "future"
     TOO_OLD = "too_old"
     LATE = "late"

@@ -9,10 +9,11 @@ from agent.admission.clusters import Clusters
 from agent.assembly import Agent
 from agent.ledger import Ledger
 from agent.oversubscription.pools import Pools
+from agent.series import ClaimKey
 from agent.settings import Settings
 from agent.standing import StandingBoard
 from collectors.base import CollectorHealth
-from collectors.intake import IntakeCounters
+from collectors.intake import IntakeCounters, RefusedClaim
 from domain.fleet import Fleet
 
 
@@ -31,10 +32,10 @@ class AgentParts:
 
     now: epoch seconds. monotonic: seconds that never step. fleets: those managed now. vms: by fleet, per group key the
     VMs that the cloud showed last. newest_sample: (fleet, group key, VM) to the time of its newest reading, None when
-    there was none. series: how many series are held. collectors, intake, aws_calls: the counters of collectors,
-    listener and AWS session. alive: whether the loop turns, as the watchdog sees it. checks: further conditions of
-    readiness, such as that of a model. clusters: those that deployments ask to come into. pools: those whose CPU is
-    oversold.
+    there was none. series: how many series are held. claims: readings that were not believed. collectors, intake,
+    aws_calls: the counters of collectors, listener and AWS session. alive: whether the loop turns, as the watchdog sees
+    it. checks: further conditions of readiness, such as that of a model. clusters: those that deployments ask to come
+    into. pools: those whose CPU is oversold.
     """
 
     settings: Settings
@@ -51,6 +52,7 @@ class AgentParts:
     aws_calls: Callable[[], Mapping[tuple[str, str], int]]
     alive: Callable[[], bool] = lambda: True
     checks: tuple[Callable[[], Check], ...] = ()
+    claims: Callable[[], Mapping[ClaimKey, RefusedClaim]] = dict
     clusters: Clusters = field(default_factory=lambda: Clusters({}))
     pools: Pools = field(default_factory=lambda: Pools({}))
 
@@ -82,6 +84,7 @@ def parts_of(
         vms=agent.ports.aggregator.vms,
         newest_sample=agent.store.newest_sample,
         series=lambda: len(agent.store),
+        claims=agent.store.refused_claims,
         collectors=lambda: agent.poller.health,
         intake=lambda: agent.listener.counters,
         aws_calls=lambda: agent.session.budget.counts,

@@ -10,7 +10,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.engine import make_url
 
-from agent.assembly import started_listener
+from agent.assembly import claims_of, started_listener
 from agent.inputs import collectors_of
 from agent.ledger import Ledger
 from agent.model_shelf import ModelShelf, named_policy
@@ -125,7 +125,7 @@ def _listened(
         yield unknown("measurements", "no agent runs on this host, and nothing was listened for", "give --wait 15")
         return
     fleets = [settings.fleet(key) for key in settings.fleets]
-    store = SeriesStore(watched=fleets)
+    store = SeriesStore(watched=fleets, claims=claims_of(settings))
     try:
         listener = started_listener(settings, store, clock)
     except BadInput as error:

@@ -9,6 +9,7 @@ from pydantic import Field
 from agent.rails.base import RailLimits
 from agent.settings.inputs import MeasuredBy
 from agent.settings.kinds import GroupName, Key, Section, Url, VmTypeName
+from collectors.intake import Claims
 from domain.fleet import Fleet, Group, VmType
 
 
@@ -144,6 +145,27 @@ class RailsSettings(Section):
     )
 
 
+class ClaimsSettings(Section):
+    """What a fleet's sources may claim at most; a reading beyond it is refused, counted, and absent for the minute."""
+
+    max_waiting: int = Field(1_000_000, ge=1, le=10**12, description="Jobs waiting.")
+    max_running: int = Field(1_000_000, ge=1, le=10**12, description="Jobs running.")
+    max_submitted_per_minute: int = Field(
+        1_000_000,
+        ge=1,
+        le=10**12,
+        description="By how much `submitted_total` and `finished_total` may grow in a minute.",
+    )
+    max_oldest_wait_s: float = Field(1_209_600.0, ge=60, le=1e9, description="How long the oldest job has waited.")
+    max_job_core_s: float = Field(1e6, gt=0, le=1e9, description="Mean work of a job.")
+    max_busy_share: float = Field(
+        1.0, ge=1, le=100, description="Busy cores of a VM, as a share of its cores; above 1 where jobs share cores."
+    )
+    max_work_s: float = Field(
+        2_592_000.0, ge=60, le=1e9, description="For how long the work under way on a VM's cores can have run."
+    )
+
+
 class FleetSettings(Section):
     """One fleet: one queue, one policy and one group per VM type. `<fleet>` is its key."""
 
@@ -172,6 +194,7 @@ class FleetSettings(Section):
     target_tracking: TargetTrackingSettings = TargetTrackingSettings()
     groups: dict[Key, GroupSettings] = Field(description="The fleet's groups, by their key.")
     rails: RailsSettings = RailsSettings()
+    claims: ClaimsSettings = ClaimsSettings()
 
     @property
     def ordered_groups(self) -> list[tuple[str, GroupSettings]]:
@@ -211,6 +234,10 @@ class FleetSettings(Section):
         """Return the rails' limits; a group without a safe floor of its own has its minimum."""
         floor = tuple(group.min if group.safe_floor is None else group.safe_floor for _, group in self.ordered_groups)
         return RailLimits(safe_floor=floor, **self.rails.model_dump())
+
+    def believed(self) -> Claims:
+        """Return what the fleet's sources may claim at most."""
+        return Claims(**self.claims.model_dump())
 
     def _text(self, policy: PolicyName) -> str:
         parameters: Section | None = {

@@ -194,6 +194,7 @@ LedgerUrl = Annotated[
 UNITS = {
     "per_hour": "dollars per hour",
     "per_day": "dollars per day",
+    "submitted_per_minute": "jobs per minute",
     "_per_minute": "calls per minute",
     "_gb": "GB",
     "_mb": "MB",

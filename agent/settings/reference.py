@@ -8,6 +8,7 @@ from agent.settings.admission import ClusterSettings
 from agent.settings.alarms import AlarmSettings
 from agent.settings.effective import plain
 from agent.settings.fleet import (
+    ClaimsSettings,
     FleetSettings,
     GroupSettings,
     QueueRuleSettings,
@@ -71,6 +72,7 @@ TITLES = {
     ThresholdSettings: "Policy `threshold`",
     TargetTrackingSettings: "Policy `target-tracking`",
     RailsSettings: "Rails of a fleet",
+    ClaimsSettings: "What a fleet's sources may claim",
     ClusterSettings: "A cluster that deployments ask to come into",
     PoolSettings: "A pool whose CPU is oversold",
     SubscriberSettings: "A subscriber of a pool",

@@ -251,6 +251,13 @@ CATALOGUE: tuple[Section, ...] = (
                 "stale_minutes", "Minutes in a row without an input that the policy needs.", "fleet", unit="minutes"
             ),
             _gauge("series", "Series held in memory."),
+            _counter(
+                "claims_refused",
+                "Readings that no source may claim, whoever brought them; see docs/instrument.md.",
+                "fleet",
+                "group",
+                "metric",
+            ),
             _counter("collector_successes", "Collections that succeeded.", "collector"),
             _counter("collector_failures", "Collections that failed.", "collector"),
             _counter("collector_overruns", "Collections that lasted beyond their timeout.", "collector"),

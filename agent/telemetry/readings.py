@@ -89,6 +89,8 @@ class Readings:
 
     def _inputs(self) -> Iterator[Reading]:
         yield "series", (), self._parts.series()
+        for key, refused in self._parts.claims().items():
+            yield "claims_refused_total", key, refused.count
         for name, health in self._parts.collectors().items():
             yield "collector_successes_total", (name,), health.successes
             yield "collector_failures_total", (name,), health.failures

@@ -54,6 +54,7 @@ class Running:
             newest_sample=world.store.newest_sample,
             series=lambda: len(world.store),
             collectors=lambda: self.collectors,
+            claims=world.store.refused_claims,
             intake=lambda: world.intake,
             aws_calls=lambda: world.session.budget.counts,
             alive=lambda: self.is_alive,

@@ -128,3 +128,19 @@ def test_refusals_that_go_on_come_again_before_their_alarm_would_be_over(start: 
         assert [alarm.reason for alarm in site.alarms.active].count(Reason.SENDER_REFUSED) == 1
     assert seen == 4
     assert len(site.recorded(Reason.SENDER_REFUSED)) == 4
+
+
+def test_a_claim_that_is_not_believed_is_an_event_of_its_fleet_with_its_setting(start: Callable[..., Site]) -> None:
+    site = start({"claims": {"max_waiting": 500}})
+    assert site.send("trimtab.web.queue.waiting 1e15", "trimtab.web.queue.running 0") == 1
+    (event,) = of(site.turn(), Reason.CLAIM_REFUSED)
+    assert (event.fleet, event.subject) == ("web", "queue.waiting")
+    assert event.detail == (
+        "1 readings of queue.waiting refused, the last of 1e+15 from 127.0.0.2: 0 to 500 is believed "
+        "(TRIMTAB_FLEETS__web__CLAIMS__MAX_WAITING); they count as absent"
+    )
+    assert site.recorded(Reason.CLAIM_REFUSED) == [("queue.waiting", event.detail)]
+    assert [a.fleet for a in site.alarms.active if a.reason is Reason.CLAIM_REFUSED] == ["web"]
+    (decision,) = site.reports[-1].decisions
+    assert decision.reason is Reason.STALE_INPUT
+    assert decision.intents == ()

@@ -187,7 +187,7 @@ def everything_happens(agent: Running) -> Telemetry:
     world, now = agent.world, agent.world.agent_clock.now()
     health = agent.collectors["queue web"]
     health.last_duration_s = 0.5
-    world._reader.feed(b"gibberish\n")
+    world._reader.feed(f"gibberish\ntrimtab.web.queue.waiting 1e15 {now}\n".encode())
     oldest = QueueSeries("web", QueueMetric.OLDEST_WAIT_SECONDS)
     world.noise = lambda at: format_line(Sample(oldest, 30.0, at)).encode()
     agent.board.problem("disk", "nearly full")

@@ -86,6 +86,10 @@ class Aggregator:
         end = settings.bin_end(now)
         start = end - BIN_S
         fold = self._store.close_bin(start, end, now)
+        for group in fleet.groups:
+            seen = _observed_group(fleet, group.name, observed)
+            most = max(group.maximum, seen.maximum)
+            self._store.show(fleet.name, group.key, (instance.vm for instance in seen.instances), most, end)
         folds = tuple(
             fold_group(
                 group,

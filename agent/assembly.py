@@ -36,6 +36,7 @@ from agent.settings.inputs import MeasuredBy
 from agent.settings.kinds import networks_of
 from agent.standby import watch
 from agent.tick import run_tick
+from agent.vm_names import Place, UnknownVms
 from collectors.aws import AwsOptions, AwsSession
 from collectors.base import SampleSink
 from collectors.intake import Claims
@@ -95,7 +96,14 @@ class Agent:
     door: Door = field(init=False)
 
     def __post_init__(self) -> None:
-        self.door = Door(lambda: self.listener.counters, self.store.refused_claims)
+        self.door = Door(lambda: self.listener.counters, self.store.refused_claims, self.unknown_vms)
+
+    def unknown_vms(self) -> dict[Place, UnknownVms]:
+        """Return by fleet and group key, or pool and "", what was reported under names that no inventory shows."""
+        return {
+            **self.store.unknown_vms(),
+            **{(name, ""): pool.book.unknown_vms() for name, pool in self.pools.items()},
+        }
 
     @property
     def ledger(self) -> Ledger:
@@ -170,7 +178,11 @@ def assembled(
         stack.callback(session.close)
         check_region(settings, session)
         leadership.start()
-        store = SeriesStore(watched=[managed.fleet for managed in fleets], claims=claims_of(settings))
+        store = SeriesStore(
+            watched=[managed.fleet for managed in fleets],
+            claims=claims_of(settings),
+            unknown_per_peer=settings.listener.unknown_vms_per_peer,
+        )
         models = ModelShelf(settings.models_directory, key=settings.promotion_key, patience_s=MODELS_PATIENCE_S)
         unfit = unfit_models(settings, models)
         if unfit:

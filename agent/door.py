@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from agent.series import ClaimKey
+from agent.vm_names import Place, UnknownVms
 from collectors.intake import IntakeCounters, RefusedClaim
 from domain.decisions import Event, Reason
 
@@ -21,9 +22,12 @@ class Door:
     """Compares counters of refusals with those of the turn before; one thread (the loop's) calls it."""
 
     def __init__(
-        self, intake: Callable[[], IntakeCounters], claims: Callable[[], Mapping[ClaimKey, RefusedClaim]]
+        self,
+        intake: Callable[[], IntakeCounters],
+        claims: Callable[[], Mapping[ClaimKey, RefusedClaim]],
+        unknown_vms: Callable[[], Mapping[Place, UnknownVms]],
     ) -> None:
-        self._intake, self._claims = intake, claims
+        self._intake, self._claims, self._unknown_vms = intake, claims, unknown_vms
         self._counts: dict[tuple[str, str], int] = {}
         self._raised_at: dict[tuple[str, str], float] = {}
 
@@ -31,6 +35,7 @@ class Door:
         """Return an event for each kind of refusal that has grown, at most one in `REPEAT_S` for each."""
         return (
             *self._grown(now, Reason.SENDER_REFUSED, self._senders()),
+            *self._grown(now, Reason.SENDER_REFUSED, self._unknown()),
             *self._grown(now, Reason.CLAIM_REFUSED, self._refused_claims()),
         )
 
@@ -62,6 +67,17 @@ class Door:
             f"connections refused or closed for others, the last of {intake.last_crowded or 'nobody'}: close what is "
             "idle, or raise TRIMTAB_LISTENER__MAX_CONNECTIONS or CONNECTIONS_PER_PEER",
         )
+
+    def _unknown(self) -> Iterator[Counted]:
+        for (fleet, group), unknown in self._unknown_vms().items():
+            where = f"the group {group}" if group else f"the inventory of the pool {fleet}"
+            yield (
+                fleet,
+                group or "inventory",
+                unknown.refused,
+                f"readings or names of VMs refused that are not in {where}, the last {unknown.name[:80]!r} of "
+                f"{unknown.peer or 'a collector'}: a VM reports under its instance id and its group's key",
+            )
 
     def _refused_claims(self) -> Iterator[Counted]:
         for (fleet, group, metric), refused in self._claims().items():

@@ -3,15 +3,15 @@
 Threads: writers (the listener's thread, collector threads) call `append`; each batch runs under one lock, which makes
 it atomic against other writers. The loop's thread calls everything else. It reads the buffers without the lock: a
 reading's value is stored before its time, both stores are single machine words, and a bin is closed (under the lock)
-before it is folded, so that nothing inside it changes any more. A row is given back only after a silence far longer
-than a bin, so a fold never mixes two owners of one row.
+before it is folded, so that nothing inside it changes any more. A row is given to another series only after a silence
+far longer than a bin, or once the bin after is closed, so a fold never mixes two owners of one row.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from sys import intern
 from threading import Lock
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.fold import NEVER, BinFold, first_times, fold_rings, latest_values
+from agent.vm_names import Place, UnknownVms, VmNames
 from collectors.base import Refusal
 from collectors.intake import COUNTERS, PERCENT_METRICS, Claims, IntakeLimits, RefusedClaim, value_range
 from domain.errors import RejectReason, SampleRejected
@@ -37,6 +38,7 @@ _QUEUE_COLUMN = {metric: column for column, metric in enumerate(QUEUE_COLUMNS)}
 _NO_VMS: Mapping[str, list[int]] = {}
 _FIRST_ROWS = 1024
 _HARVEST_EVERY_S = 600.0
+UNKNOWN_PER_PEER = 1000
 
 Rows = NDArray[np.int64]
 ClaimKey = tuple[str, str, str]
@@ -46,8 +48,8 @@ ClaimKey = tuple[str, str, str]
 class SeriesStore:
     """Readings of up to `capacity` series; refused beyond that, and forgotten when silent for `forget_after_s`.
 
-    `watched` fleets restrict it to their groups, so that a stranger's names cannot fill it. At capacity, series silent
-    for `reclaim_after_s` make room.
+    `watched` fleets restrict it to their groups and to the VMs that `show` names: other VMs wait for two collections,
+    bounded and beside the capacity. At capacity, series silent for `reclaim_after_s` make room.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SeriesStore:
         reclaim_after_s: float = 900.0,
         watched: Collection[Fleet] | None = None,
         claims: Mapping[str, Claims] | None = None,
+        unknown_per_peer: int = UNKNOWN_PER_PEER,
     ) -> None:
         self.capacity = capacity
         self._limits = limits or IntakeLimits()
@@ -66,6 +69,7 @@ class SeriesStore:
         self._watched: dict[tuple[str, str], float] | None = None
         self._claims: dict[str, Claims] = {}
         self._refused: dict[ClaimKey, RefusedClaim] = {}
+        self._names: VmNames[str] = VmNames(self._drop_vm, capacity // len(VM_COLUMNS), unknown_per_peer)
         self._lock = Lock()
         self._rows_by_path: dict[bytes, int] = {}
         self._spellings = 0
@@ -74,6 +78,7 @@ class SeriesStore:
         self._full: list[float] = []
         self._next_slot: list[int] = []
         self._free: list[int] = []
+        self._left: list[int] = []
         self._vms: dict[tuple[str, str], dict[str, list[int]]] = {}
         self._queues: dict[str, list[int]] = {}
         rows = min(_FIRST_ROWS, capacity)
@@ -88,7 +93,7 @@ class SeriesStore:
             self.watch(watched, claims)
 
     def __len__(self) -> int:
-        return len(self._series) - len(self._free)
+        return len(self._series) - len(self._free) - len(self._left)
 
     def watch(self, fleets: Collection[Fleet], claims: Mapping[str, Claims] | None = None) -> None:
         """Take readings of these fleets from now on; what others sent before is forgotten when it falls silent.
@@ -97,10 +102,24 @@ class SeriesStore:
         """
         with self._lock:
             self._watched = {(fleet.name, group.key): group.vm_type.cores for fleet in fleets for group in fleet.groups}
+            self._names.watch({(fleet.name, group.key): group.maximum for fleet in fleets for group in fleet.groups})
             self._claims = {fleet.name: (claims or {}).get(fleet.name) or Claims() for fleet in fleets}
             for row, series in enumerate(self._series):
                 if series is not None:
                     self._full[row] = self._full_value(series)
+
+    def show(self, fleet: str, group: str, vms: Iterable[str], most: int, at: float) -> None:
+        """Take in which VMs the cloud shows in a group, of at most so many, at the end of this minute.
+
+        Others keep what they reported while they wait; a name that two collections in a row do not show is forgotten.
+        """
+        with self._lock:
+            self._names.show((fleet, group), vms, most, at)
+
+    def unknown_vms(self) -> Mapping[Place, UnknownVms]:
+        """Return by fleet and group key what was reported under names that the cloud does not show."""
+        with self._lock:
+            return self._names.unknown()
 
     def claims(self, fleet: str) -> Claims:
         """Return what this fleet's sources may claim at most."""
@@ -255,7 +274,13 @@ class SeriesStore:
             reason = self._refusal(series, value, at, now, peer)
             if reason is not None:
                 return reason
-            if not self._free and len(self._series) >= self.capacity and not self._reclaim(now):
+            if self._watched is not None and isinstance(series, VmSeries):
+                reason = self._names.admit((series.fleet, series.group), series.vm, peer)
+                if reason is not None:
+                    return reason
+            if self._is_full() and not self._reclaim(now):
+                if isinstance(series, VmSeries) and series.vm not in self.vm_rows(series.fleet, series.group):
+                    self._names.forget((series.fleet, series.group), series.vm)
                 return RejectReason.TOO_MANY_SERIES
             columns, column = self._columns(series)
             row = columns[column] = self._new_row(series)
@@ -265,6 +290,15 @@ class SeriesStore:
             self._rows_by_path[path] = row
             self._paths[row].append(path)
         return row
+
+    def _is_full(self) -> bool:
+        """Return whether there is no row for one series more; what waits has room of its own."""
+        of_waiting = len(VM_COLUMNS) * self._names.waiting
+        return len(self) - of_waiting >= self.capacity or not (self._free or len(self._series) < self._most_rows)
+
+    @property
+    def _most_rows(self) -> int:
+        return self.capacity if self._watched is None else 2 * self.capacity
 
     def _is_watched(self, series: Series) -> bool:
         if self._watched is None:
@@ -306,7 +340,7 @@ class SeriesStore:
 
     def _grow(self) -> None:
         """Replace the buffers by larger ones; one that numpy views cannot be resized, and its reader keeps it."""
-        more = min(len(self._newest), self.capacity - len(self._newest))
+        more = min(len(self._newest), self._most_rows - len(self._newest))
         self._times = self._times + array("d", [NEVER]) * (more * DEPTH)
         self._values = self._values + array("d", [0.0]) * (more * DEPTH)
         self._newest = self._newest + array("d", [NEVER]) * more
@@ -325,6 +359,9 @@ class SeriesStore:
             if end < self._closed_until:
                 self._drop_future(now + self._limits.max_ahead_s)
             self._closed_until = end
+            # No reading up to `end` is taken any more: their next owners' readings lie in bins to come.
+            self._free += self._left
+            self._left.clear()
             if abs(now - self._harvested_at) > _HARVEST_EVERY_S:
                 self._harvested_at = now
                 self._drop_silent(now - self._forget_after_s)
@@ -396,8 +433,16 @@ class SeriesStore:
         for row in np.flatnonzero(newest < since).tolist():
             if self._series[row] is not None:
                 self._drop(row)
+                self._free.append(row)
                 dropped += 1
         return dropped
+
+    def _drop_vm(self, place: Place, vm: str) -> None:
+        """Forget a VM; its rows are free once the minute is closed, since a fold may be going on."""
+        for row in tuple(self._vms.get(place, _NO_VMS).get(vm, ())):
+            if row != ABSENT_ROW:
+                self._drop(row)
+                self._left.append(row)
 
     def _drop(self, row: int) -> None:
         series = self._series[row]
@@ -407,6 +452,7 @@ class SeriesStore:
         if isinstance(series, VmSeries) and all(other == ABSENT_ROW for other in columns):
             vms = self._vms[series.fleet, series.group]
             del vms[series.vm]
+            self._names.forget((series.fleet, series.group), series.vm)
             if not vms:
                 del self._vms[series.fleet, series.group]
         for path in self._paths[row]:
@@ -417,4 +463,3 @@ class SeriesStore:
         first = row * DEPTH
         self._times[first : first + DEPTH] = array("d", [NEVER]) * DEPTH
         self._newest[row] = NEVER
-        self._free.append(row)

@@ -63,6 +63,8 @@ class RejectReason(StrEnum):
     TOO_OLD = "too_old"
     LATE = "late"
     TOO_MANY_SERIES = "too_many_series"
+    UNKNOWN_VM = "unknown_vm"
+    TOO_MANY_UNKNOWN = "too_many_unknown"
 
 
 class SampleRejected(BadInput):

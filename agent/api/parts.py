@@ -12,6 +12,7 @@ from agent.oversubscription.pools import Pools
 from agent.series import ClaimKey
 from agent.settings import Settings
 from agent.standing import StandingBoard
+from agent.vm_names import Place, UnknownVms
 from collectors.base import CollectorHealth
 from collectors.intake import IntakeCounters, RefusedClaim
 from domain.fleet import Fleet
@@ -32,7 +33,8 @@ class AgentParts:
 
     now: epoch seconds. monotonic: seconds that never step. fleets: those managed now. vms: by fleet, per group key the
     VMs that the cloud showed last. newest_sample: (fleet, group key, VM) to the time of its newest reading, None when
-    there was none. series: how many series are held. claims: readings that were not believed. collectors, intake,
+    there was none. series: how many series are held. claims: readings that were not believed. unknown_vms: VMs
+    that no inventory shows, by fleet and group key. collectors, intake,
     aws_calls: the counters of collectors, listener and AWS session. alive: whether the loop turns, as the watchdog sees
     it. checks: further conditions of readiness, such as that of a model. clusters: those that deployments ask to come
     into. pools: those whose CPU is oversold.
@@ -53,6 +55,7 @@ class AgentParts:
     alive: Callable[[], bool] = lambda: True
     checks: tuple[Callable[[], Check], ...] = ()
     claims: Callable[[], Mapping[ClaimKey, RefusedClaim]] = dict
+    unknown_vms: Callable[[], Mapping[Place, UnknownVms]] = dict
     clusters: Clusters = field(default_factory=lambda: Clusters({}))
     pools: Pools = field(default_factory=lambda: Pools({}))
 
@@ -85,6 +88,7 @@ def parts_of(
         newest_sample=agent.store.newest_sample,
         series=lambda: len(agent.store),
         claims=agent.store.refused_claims,
+        unknown_vms=agent.unknown_vms,
         collectors=lambda: agent.poller.health,
         intake=lambda: agent.listener.counters,
         aws_calls=lambda: agent.session.budget.counts,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -13,12 +12,12 @@ from typing import Final
 from agent.files import read_file
 from agent.oversubscription.records import RateRequest, Vm
 from agent.oversubscription.rules import PoolRules
+from agent.oversubscription.usage_book import NAME
 from domain.errors import BadInput
 
 COLUMNS: Final = ("vm", "subscriber", "machine", "cores", "memory_gb", "network_gbit", "rate")
 LARGEST_BYTES: Final = 64 * 2**20
 SLACK: Final = 1e-9
-_NAME = re.compile(r"[A-Za-z0-9_:@/+-]{1,128}")
 
 
 def read_inventory(path: Path, rules: PoolRules) -> dict[str, Vm]:
@@ -83,7 +82,7 @@ def check_size(where: str, cores: float, memory_gb: float, network_gbit: float, 
 
 
 def _name(where: str, text: str | None) -> str:
-    if text is None or _NAME.fullmatch(text) is None:
+    if text is None or NAME.fullmatch(text) is None:
         raise BadInput(where, text, "give a name of letters, digits and _:@/+- without dots, up to 128 characters")
     return text
 

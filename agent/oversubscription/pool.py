@@ -203,7 +203,7 @@ class Pool:
 
     def look(self) -> bool:
         """Read the inventory when it has changed, and build the loads anew; return whether they were."""
-        changed = self._read_inventory()
+        changed = self.read_inventory()
         passed = self._clock.monotonic()
         over_s = self.rules.start_within_s
         with self._lock:
@@ -215,7 +215,8 @@ class Pool:
         self.rebuild()
         return True
 
-    def _read_inventory(self) -> bool:
+    def read_inventory(self) -> bool:
+        """Read the inventory where it has changed; return whether it was taken."""
         path = self._inventory_file
         if path is None:
             return False
@@ -240,6 +241,7 @@ class Pool:
             self._refusal = f"the inventory {path} is not taken, the one before stands: {listed}"
         elif listed is not None:
             self.vms, self._refusal = listed, ""
+            self.book.show((vm.subscriber, vm.vm) for vm in listed.values())
         self.problem = self._refusal
         return isinstance(listed, dict)
 

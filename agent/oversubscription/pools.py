@@ -12,6 +12,7 @@ from agent.ledger import Ledger
 from agent.oversubscription.pool import AGENT, Pool
 from agent.oversubscription.publishing import Publisher
 from agent.oversubscription.turning import PoolTurns
+from agent.oversubscription.usage_book import UsageBook
 from agent.ports import TickReport
 from agent.rails.base import RailLimits
 from agent.settings import Settings
@@ -87,7 +88,10 @@ def pools_of(settings: Settings, ledger: Ledger, clock: Clock, session: AwsSessi
     pools: dict[str, Pool] = {}
     publishers: dict[str, Publisher] = {}
     for name, one in settings.pools.items():
-        pool = pools[name] = Pool(pool_rules_of(name, one), ledger.oversubscription, clock, one.inventory_file)
+        book = UsageBook(unknown_per_peer=settings.listener.unknown_vms_per_peer)
+        pool = pools[name] = Pool(pool_rules_of(name, one), ledger.oversubscription, clock, one.inventory_file, book)
+        # Before readings come, so that those of the VMs that it lists need not wait.
+        pool.read_inventory()
         if one.parameter is not None and session is not None:
             parameters, limits = Parameters(session), RailLimits()
             publishers[name] = Publisher(pool, one.parameter, parameters, ledger, settings.mode, limits, clock)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
+from agent.vm_names import Place, UnknownVms, VmNames
 from collectors.base import Refusal, SampleSink
 from collectors.intake import IntakeLimits
 from domain.errors import RejectReason, SampleRejected
@@ -16,12 +18,19 @@ from domain.samples import PREFIX, Sample, VmMetric, VmSeries, parse_path
 HOUR_S: Final = 3600.0
 FIVE_MINUTES_S: Final = 300.0
 MOST_VMS: Final = 250_000
+WAITING_VMS: Final = 5_000
+"""VMs that the inventory does not list and whose readings are kept all the same, until it does or is read twice."""
+SPELLINGS: Final = 8
+"""Paths of one VM that are remembered; others are read anew each time."""
 KEPT_HOURS: Final = 3
 MOST_UNWRITTEN_HOURS: Final = 12
 """So many hours are held for a ledger that cannot be written; beyond that the oldest give way."""
 KEPT_FIVES: Final = 3
+NAME: Final = re.compile(r"[A-Za-z0-9_:@/+-]{1,128}")
+"""A subscriber or VM, as the inventory may list it."""
 VmKey = tuple[str, str]
 """Subscriber and VM."""
+HERE: Final = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +49,67 @@ class _Bins:
     hours: dict[int, list[float]] = field(default_factory=dict)
     fives: dict[int, list[float]] = field(default_factory=dict)
     newest: float = float("-inf")
+    paths: list[bytes] = field(default_factory=list)
 
 
 class UsageBook:
     """The readings of one pool; any thread may write, the loop reads.
 
-    clipped: readings above 100 % that were taken as 100 %. ignored: metrics that say nothing of CPU usage.
+    VMs are those of the inventory, as `show` gives them, and a bounded number of others that wait for it. clipped:
+    readings above 100 % that were taken as 100 %. rejected: readings that were refused. spellings: paths of VMs held.
     """
 
-    def __init__(self, limits: IntakeLimits | None = None, most_vms: int = MOST_VMS) -> None:
+    def __init__(
+        self, limits: IntakeLimits | None = None, most_vms: int = MOST_VMS, unknown_per_peer: int = WAITING_VMS // 5
+    ) -> None:
         self._limits = limits or IntakeLimits()
         self._most_vms = most_vms
         self._lock = Lock()
         self._vms: dict[VmKey, _Bins] = {}
         self._closed_hour = -1
         self._unwritten_from: int | None = None
+        self._names: VmNames[VmKey] = VmNames(self._drop, WAITING_VMS, unknown_per_peer)
+        self._names.watch({HERE: WAITING_VMS})
+        self._shown = 0
+        self.spellings: dict[bytes, VmSeries] = {}
         self.clipped = 0
         self.rejected = 0
 
-    def add(self, subscriber: str, vm: str, percent: float, at: float, now: float) -> RejectReason | None:
+    def show(self, vms: Iterable[VmKey]) -> None:
+        """Take in an inventory that was read anew."""
+        with self._lock:
+            self._shown += 1
+            self._names.show(HERE, vms, WAITING_VMS, float(self._shown))
+
+    def unknown_vms(self) -> UnknownVms:
+        """Return what was reported of VMs that the inventory does not list."""
+        with self._lock:
+            return self._names.unknown()[HERE]
+
+    def remember(self, path: bytes, series: VmSeries) -> None:
+        """Remember which VM a path names, for as long as readings of that VM are held."""
+        with self._lock:
+            bins = self._vms.get((series.group, series.vm))
+            if bins is not None and len(bins.paths) < SPELLINGS:
+                bins.paths.append(path)
+                self.spellings[path] = series
+
+    def add(
+        self, subscriber: str, vm: str, percent: float, at: float, now: float, peer: str = ""
+    ) -> RejectReason | None:
         """Take one reading of CPU in percent of the requested cores; return why it is refused, None when it is not."""
-        reason = self._add((subscriber, vm), percent, at, now)
+        reason = self._add((subscriber, vm), percent, at, now, peer)
         if reason is not None:
             with self._lock:
                 self.rejected += 1
         return reason
 
-    def _add(self, key: VmKey, percent: float, at: float, now: float) -> RejectReason | None:
+    def _drop(self, place: Place, key: VmKey) -> None:
+        bins = self._vms.pop(key, None)
+        for path in bins.paths if bins is not None else ():
+            self.spellings.pop(path, None)
+
+    def _add(self, key: VmKey, percent: float, at: float, now: float, peer: str) -> RejectReason | None:
         if at != at or at in (float("inf"), float("-inf")):
             return RejectReason.NOT_FINITE
         try:
@@ -83,8 +126,13 @@ class UsageBook:
                 return RejectReason.LATE
             bins = self._vms.get(key)
             if bins is None:
+                if NAME.fullmatch(key[0]) is None or NAME.fullmatch(key[1]) is None:
+                    return RejectReason.FOREIGN_PATH
                 if len(self._vms) >= self._most_vms:
                     return RejectReason.TOO_MANY_SERIES
+                reason = self._names.admit(HERE, key, peer)
+                if reason is not None:
+                    return reason
                 bins = self._vms[key] = _Bins()
             if at == bins.newest:
                 # A line sent twice counts once.
@@ -133,7 +181,8 @@ class UsageBook:
                 for old in [held for held in bins.hours if held <= hour]:
                     del bins.hours[old]
                 if not bins.hours and bins.newest < now - KEPT_HOURS * HOUR_S:
-                    del self._vms[key]
+                    self._names.forget(HERE, key)
+                    self._drop(HERE, key)
 
     def _is_unwritten(self, hour: int, newest: int) -> bool:
         start = self._unwritten_from
@@ -163,7 +212,7 @@ class PoolSink:
         self._starts = tuple(
             start.encode() for name in books for start in (f"{PREFIX}.{name}.", f"{PREFIX}.{VmMetric.CPU_PERCENT};")
         )
-        self._known: dict[bytes, tuple[UsageBook, VmSeries]] = {}
+        self._plain = tuple(self._books.values())
 
     def append(
         self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
@@ -171,7 +220,7 @@ class PoolSink:
         """Take readings by path; see `SampleSink`."""
         ours = [k for k, path in enumerate(paths) if path.startswith(self._starts)]
         if not ours:
-            return self._store.append(paths, values, times, now)
+            return self._store.append(paths, values, times, now, peer)
         refused: list[Refusal] = []
         taken = set()
         for k in ours:
@@ -181,13 +230,15 @@ class PoolSink:
             taken.add(k)
             book, series = found
             if series.metric is VmMetric.CPU_PERCENT:
-                reason = book.add(series.group, series.vm, values[k], times[k], now)
+                reason = book.add(series.group, series.vm, values[k], times[k], now, peer)
                 if reason is not None:
                     refused.append(Refusal(k, reason))
+            if paths[k] not in book.spellings:
+                book.remember(paths[k], series)
         rest = [k for k in range(len(paths)) if k not in taken]
         if rest:
             passed = self._store.append(
-                [paths[k] for k in rest], [values[k] for k in rest], [times[k] for k in rest], now
+                [paths[k] for k in rest], [values[k] for k in rest], [times[k] for k in rest], now, peer
             )
             refused += [Refusal(rest[refusal.position], refusal.reason) for refusal in passed]
         return sorted(refused, key=lambda refusal: refusal.position)
@@ -198,15 +249,14 @@ class PoolSink:
         return self.append(paths, [sample.value for sample in samples], [sample.at for sample in samples], now)
 
     def _series(self, path: bytes) -> tuple[UsageBook, VmSeries] | None:
-        known = self._known.get(path)
-        if known is None:
-            try:
-                series = parse_path(path.decode("utf-8"))
-            except (UnicodeDecodeError, SampleRejected):
-                return None
-            if not isinstance(series, VmSeries) or series.fleet not in self._books:
-                return None
-            known = (self._books[series.fleet], series)
-            if len(self._known) < 2 * MOST_VMS:
-                self._known[path] = known
-        return known
+        for book in self._plain:
+            known = book.spellings.get(path)
+            if known is not None:
+                return book, known
+        try:
+            series = parse_path(path.decode("utf-8"))
+        except (UnicodeDecodeError, SampleRejected):
+            return None
+        if not isinstance(series, VmSeries) or series.fleet not in self._books:
+            return None
+        return self._books[series.fleet], series

@@ -118,6 +118,13 @@ class ListenerSettings(Section):
     connections_per_peer: int = Field(
         1024, ge=1, le=65536, description="Of them at most so many from one address. Raise it for a relay or NAT."
     )
+    unknown_vms_per_peer: int = Field(
+        1000,
+        ge=1,
+        le=100_000,
+        description="VMs that AWS, or a pool's inventory, does not show yet, of which one address may report. Raise it "
+        "for a relay before a larger fleet.",
+    )
 
 
 class AwsSettings(Section):

@@ -251,6 +251,13 @@ CATALOGUE: tuple[Section, ...] = (
                 "stale_minutes", "Minutes in a row without an input that the policy needs.", "fleet", unit="minutes"
             ),
             _gauge("series", "Series held in memory."),
+            _gauge(
+                "unknown_vms",
+                "VMs that report and are not in AWS, or in a pool's inventory: they wait for two collections.",
+                "fleet",
+                "group",
+            ),
+            _counter("unknown_vms_refused", "Readings and names of such VMs refused.", "fleet", "group"),
             _counter(
                 "claims_refused",
                 "Readings that no source may claim, whoever brought them; see docs/instrument.md.",

@@ -89,6 +89,9 @@ class Readings:
 
     def _inputs(self) -> Iterator[Reading]:
         yield "series", (), self._parts.series()
+        for place, unknown in self._parts.unknown_vms().items():
+            yield "unknown_vms", place, unknown.waiting
+            yield "unknown_vms_refused_total", place, unknown.refused
         for key, refused in self._parts.claims().items():
             yield "claims_refused_total", key, refused.count
         for name, health in self._parts.collectors().items():

@@ -55,6 +55,7 @@ class Running:
             series=lambda: len(world.store),
             collectors=lambda: self.collectors,
             claims=world.store.refused_claims,
+            unknown_vms=world.store.unknown_vms,
             intake=lambda: world.intake,
             aws_calls=lambda: world.session.budget.counts,
             alive=lambda: self.is_alive,

@@ -17,8 +17,10 @@ from agent.daemon import Loop
 from agent.ports import TickReport
 from agent.settings import Settings
 from agent.standing import StandingBoard
+from agent.vm_names import SPARE
 from domain.clock import VirtualClock
 from domain.decisions import Event, Mode, Reason
+from domain.samples import VmMetric
 from tests.simulator_aws.world import START, World
 
 GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
@@ -32,6 +34,7 @@ class Site:
     agent: Agent
     loop: Loop
     clock: VirtualClock
+    cloud: World
     reports: list[TickReport] = field(default_factory=list)
     alarms: AlarmBook = field(default_factory=AlarmBook)
 
@@ -92,7 +95,7 @@ def start(cloud: World, tmp_path: Path) -> Iterator[Callable[..., Site]]:
         agent = context.__enter__()
         made.append(context)
         board = StandingBoard(START)
-        site = Site(agent, Loop(agent, board), clock)
+        site = Site(agent, Loop(agent, board), clock, cloud)
         board.listen(lambda _, report: site.reports.append(report))
         return site
 
@@ -144,3 +147,39 @@ def test_a_claim_that_is_not_believed_is_an_event_of_its_fleet_with_its_setting(
     (decision,) = site.reports[-1].decisions
     assert decision.reason is Reason.STALE_INPUT
     assert decision.intents == ()
+
+
+def test_sixty_thousand_invented_names_over_a_socket_lock_out_no_vm(start: Callable[..., Site]) -> None:
+    site = start()
+    taken = site.send(*(f"trimtab.web.workers.x-{n}.cpu_percent 1" for n in range(60_000)), source="127.0.0.66")
+    assert taken == GROUP["max"] + SPARE
+    (vm,) = [vm["InstanceId"] for vm in site.cloud.show("web-s")["Instances"]]
+    assert site.send(*(f"trimtab.web.workers.{vm}.{metric} 1" for metric in VmMetric)) == len(VmMetric)
+    (event,) = of(site.turn(), Reason.SENDER_REFUSED)
+    assert (event.fleet, event.subject) == ("web", "workers")
+    assert event.detail.startswith(
+        "59979 readings or names of VMs refused that are not in the group workers, the last "
+    )
+    assert "of 127.0.0.66: a VM reports under its instance id" in event.detail
+    site.turn()
+    site.turn()
+    assert list(site.agent.store.vm_rows("web", "workers")) == [vm]
+    assert [a.subject for a in site.alarms.active if a.reason is Reason.SENDER_REFUSED] == ["workers"]
+
+
+def test_a_booting_vms_first_lines_count_over_a_socket(start: Callable[..., Site]) -> None:
+    site = start()
+    site.turn()
+    site.cloud.desire(2, "web-s")
+    site.cloud.control.ready_now("web-s")
+    new = [vm["InstanceId"] for vm in site.cloud.show("web-s")["Instances"]]
+    first = site.clock.now() + 5.0
+    for _ in range(6):
+        site.clock.advance(5.0)
+        for vm in new:
+            site.send(*(f"trimtab.web.workers.{vm}.{metric} 1" for metric in VmMetric))
+    report = site.turn()
+    (snapshot,) = report.snapshots
+    assert (snapshot.warm, snapshot.coverage) == ((2,), 1.0)
+    rows = site.agent.store.vm_rows("web", "workers")
+    assert [site.agent.store.readings(rows[vm][0], site.clock.now())[0][0] for vm in new] == [first, first]

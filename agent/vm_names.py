@@ -1,0 +1,167 @@
+"""Which VM names may hold readings: those that an inventory shows, and a bounded number of others that wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from domain.errors import RejectReason
+
+N = TypeVar("N", bound=Hashable)
+
+Place = tuple[str, str]
+"""Fleet and group key; of a pool its name and ""."""
+
+COLLECTIONS: Final = 2
+"""A name that so many collections in a row do not show is dropped."""
+SPARE: Final = 16
+"""Names that may wait beside as many as the place can have VMs."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownVms:
+    """The names of a place that no collection has shown.
+
+    waiting: how many hold readings now. refused: how often a name was turned away since the start, after two
+    collections or for want of room. name, peer: the last one, and who sent it.
+    """
+
+    waiting: int
+    refused: int
+    name: str
+    peer: str
+
+
+@dataclass(slots=True)
+class _Place(Generic[N]):
+    """One place. shown: by the last collection. missing, waiting: collections since, of names shown before and never.
+
+    peers: what waits, by who sent it. refused: names turned away, the oldest first.
+    """
+
+    quota: int
+    shown: set[N] = field(default_factory=set)
+    missing: dict[N, int] = field(default_factory=dict)
+    waiting: dict[N, tuple[str, int]] = field(default_factory=dict)
+    peers: dict[str, dict[N, None]] = field(default_factory=dict)
+    refused: dict[N, None] = field(default_factory=dict)
+    collected_at: float | None = None
+    refusals: int = 0
+    last: tuple[str, str] = ("", "")
+
+
+class VmNames(Generic[N]):
+    """The VM names of several places; whoever holds their readings calls it under a lock of its own.
+
+    drop: forgets what is held of a name. most_waiting: names that may wait in all, `per_peer` of one sender. Where a
+    place is full, the sender with the most that wait there gives way to one with less than its share, so that nobody
+    keeps the others out.
+    """
+
+    def __init__(self, drop: Callable[[Place, N], None], most_waiting: int, per_peer: int) -> None:
+        self._drop = drop
+        self._most, self._per_peer = most_waiting, per_peer
+        self._places: dict[Place, _Place[N]] = {}
+        self._of_peer: dict[str, int] = {}
+        self.waiting = 0
+
+    def watch(self, places: Mapping[Place, int]) -> None:
+        """Take names of these places from now on, each with so many VMs at most."""
+        for place in self._places.keys() - places.keys():
+            gone = self._places.pop(place)
+            for name in list(gone.waiting):
+                self._release(gone, name)
+                self._drop(place, name)
+        for place, most in places.items():
+            self._places.setdefault(place, _Place(most + SPARE)).quota = most + SPARE
+
+    def admit(self, place: Place, name: N, peer: str) -> RejectReason | None:
+        """Return None when readings of this name may be held, else why not; peer "" is the agent itself."""
+        here = self._places[place]
+        if name in here.shown or name in here.waiting or name in here.missing:
+            return None
+        if name in here.refused:
+            here.refusals, here.last = here.refusals + 1, (str(name), peer)
+            return RejectReason.UNKNOWN_VM
+        crowded = (peer and self._of_peer.get(peer, 0) >= self._per_peer) or self.waiting >= self._most
+        if crowded or (len(here.waiting) >= here.quota and not self._make_room(place, here, peer)):
+            here.refusals, here.last = here.refusals + 1, (str(name), peer)
+            return RejectReason.TOO_MANY_UNKNOWN
+        here.waiting[name] = peer, 0
+        here.peers.setdefault(peer, {})[name] = None
+        self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
+        self.waiting += 1
+        return None
+
+    def show(self, place: Place, names: Iterable[N], most: int, at: float) -> None:
+        """Take in a collection: the names that there are, of at most so many VMs; one of the same time counts once."""
+        here = self._places.get(place)
+        if here is None:
+            return
+        shown, counts = set(names), here.collected_at != at
+        here.quota, here.collected_at = most + SPARE, at
+        for name in shown & here.waiting.keys():
+            self._release(here, name)
+        for name in shown & here.refused.keys():
+            del here.refused[name]
+        here.missing = {name: missed for name, missed in here.missing.items() if name not in shown}
+        here.missing.update((name, 0) for name in here.shown - shown)
+        here.shown = shown
+        if counts:
+            self._count(place, here)
+
+    def forget(self, place: Place, name: N) -> None:
+        """Note that nothing is held of a name any more."""
+        here = self._places.get(place)
+        if here is not None:
+            here.missing.pop(name, None)
+            if name in here.waiting:
+                self._release(here, name)
+
+    def unknown(self) -> Mapping[Place, UnknownVms]:
+        """Return by place what no collection has shown."""
+        return {place: UnknownVms(len(here.waiting), here.refusals, *here.last) for place, here in self._places.items()}
+
+    def _count(self, place: Place, here: _Place[N]) -> None:
+        for name, missed in list(here.missing.items()):
+            here.missing[name] = missed + 1
+            if missed + 1 >= COLLECTIONS:
+                del here.missing[name]
+                self._drop(place, name)
+        for name, (peer, missed) in list(here.waiting.items()):
+            here.waiting[name] = peer, missed + 1
+            if missed + 1 >= COLLECTIONS:
+                self._release(here, name)
+                self._drop(place, name)
+                here.refusals, here.last = here.refusals + 1, (str(name), peer)
+                here.refused[name] = None
+                if len(here.refused) > here.quota:
+                    del here.refused[next(iter(here.refused))]
+
+    def _make_room(self, place: Place, here: _Place[N], peer: str) -> bool:
+        """Have the sender with the most names that wait give one up for another sender's; return whether it did."""
+        mine = len(here.peers.get(peer, ()))
+        senders = len(here.peers) + (peer not in here.peers)
+        if (mine + 1) * senders > here.quota:
+            return False
+        greatest = max(here.peers.values(), key=len)
+        if len(greatest) <= mine + 1:
+            return False
+        name = next(reversed(greatest))
+        self._release(here, name)
+        self._drop(place, name)
+        return True
+
+    def _release(self, here: _Place[N], name: N) -> None:
+        peer, _ = here.waiting.pop(name)
+        of_it = here.peers[peer]
+        del of_it[name]
+        if not of_it:
+            del here.peers[peer]
+        left = self._of_peer[peer] - 1
+        if left:
+            self._of_peer[peer] = left
+        else:
+            del self._of_peer[peer]
+        self.waiting -= 1

@@ -5,7 +5,7 @@ sends only what is missing, so that a process killed at any instruction and star
 
 | killed                                | what `follow` finds                       | and does                       |
 |---------------------------------------|-------------------------------------------|--------------------------------|
-| before the call                       | group as before the intent                | checks and sends it            |
+| before the call                       | group as before the intent                | asks the permit, and sends it  |
 | after the call, before its outcome    | desired at target; victims out of service | no call                        |
 | after lowering what AWS cannot launch | failed launches, desired below target     | no call: reports the shortage  |
 

@@ -24,12 +24,13 @@ TEST_READY := $(VENV)/.ready-for-test
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup graphite dry-run test check format bench lock clean
+.PHONY: help setup graphite dry-run test check format bench lock clean mutants
 
 help:
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
 	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests, those of the trainer too (torch)'
 	@echo 'make test-exhaustive                     the long forms: every crash point, long random histories'
+	@echo 'make mutants [ARGS="--only fence"]       break the code by hand, one known way at a time: a test must fail each time'
 	@echo 'make check                               lint, types and import rules only'
 	@echo 'make format                              sort imports and format the code'
 	@echo 'make bench   [ARGS="tick --json"]        run one benchmark, or list them'
@@ -81,6 +82,10 @@ test: check
 # Every crash point and long random histories: some minutes on a quiet machine, half an hour on a busy one.
 test-exhaustive: $(TEST_READY)
 	$(BIN)/python -m pytest -n $(WORKERS) -m exhaustive $(ARGS)
+
+# Goes on where it was interrupted. `make test` only looks whether each mutant still applies.
+mutants: $(TEST_READY)
+	@$(BIN)/python -m tests.mutants.run $(ARGS)
 
 format: $(TEST_READY)
 	$(BIN)/ruff check --select I --fix .

@@ -68,6 +68,29 @@ def test_only_as_many_leave_as_somebody_else_has_left_to_take() -> None:
     assert check(intent, GroupObserved("web-s", 4, 0, 8, vms), ()) == Clearance((VMS[0],))
 
 
+def test_a_vm_that_somebody_else_protected_stays_and_one_that_we_protected_may_go() -> None:
+    vms = tuple(Instance(vm, "us-east-1a", Lifecycle.IN_SERVICE, protected=True) for vm in VMS[:2])
+    group = GroupObserved("web-s", 2, 0, 8, vms)
+    intent = Intent("i1", "d1", "web", "s", Direction.IN, 2, 0, VMS[:2], 1, 0.0, 600.0)
+    assert check(intent, group, (VMS[1],)) == Clearance((VMS[1],), {VMS[0]: Reason.PROTECTED})
+
+
+def test_a_scale_out_that_is_there_already_is_not_sent_again() -> None:
+    intent = Intent("i1", "d1", "web", "s", Direction.OUT, 2, 3, (), 1, 0.0, 600.0)
+    assert check(intent, GroupObserved("web-s", 2, 0, 8), ()) == Clearance()
+    assert check(intent, GroupObserved("web-s", 3, 0, 8), ()) == Refusal(
+        Reason.NOTHING_TO_DO, "desired capacity of web-s is 3 already; 3 was asked for"
+    )
+
+
+def test_a_scale_in_below_the_minimum_that_the_group_has_now_is_refused() -> None:
+    vms = tuple(Instance(vm, "us-east-1a", Lifecycle.IN_SERVICE) for vm in VMS[:3])
+    intent = Intent("i1", "d1", "web", "s", Direction.IN, 3, 1, VMS[:2], 1, 0.0, 600.0)
+    assert check(intent, GroupObserved("web-s", 3, 2, 8, vms), ()) == Refusal(
+        Reason.BELOW_MINIMUM, "web-s has its minimum at 2 now; 1 was asked for"
+    )
+
+
 def test_a_replacement_goes_on_while_launches_are_suspended_or_a_refresh_runs() -> None:
     """The VM is lost anyway: draining it saves its work."""
     vm = Instance(VMS[0], "us-east-1a", Lifecycle.IN_SERVICE)

@@ -105,6 +105,12 @@ lock: $(MADE)
 		--custom-compile-command 'make lock' --output-file constraints.txt $(ARGS) pyproject.toml
 	@grep -vE '^(nvidia|cuda|triton)' constraints.txt > constraints.txt.new && mv constraints.txt.new constraints.txt
 	@echo "constraints.txt: $$(grep -c '==' constraints.txt) packages"
+	@{ echo '# What install.sh and the Dockerfile install, each file known by its hash. Written by `make lock`;' \
+		'versions as in constraints.txt.'; \
+	echo 'setuptools>=77' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra postgres \
+		--annotation-style line --no-header --generate-hashes --constraint constraints.txt pyproject.toml -; \
+	} > deploy/requirements.txt.new && mv deploy/requirements.txt.new deploy/requirements.txt
+	@echo "deploy/requirements.txt: $$(grep -c '==' deploy/requirements.txt) packages with hashes"
 
 clean:
 	rm -rf $(VENV) .venv-graphite build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -10,8 +10,8 @@ usage: install.sh [--role agent|collect|both] [--source CHECKOUT|WHEEL] [--extra
 
   --role     agent: the daemon, once per site (the default). collect: on each VM of a fleet
   --source   what to install; else the checkout that this script is in
-  --extras   postgres: for a ledger on PostgreSQL
-PYTHON=python3.12 install.sh takes another Python than python3. Only pip uses the network.
+  --extras   postgres: for a ledger on PostgreSQL; it is installed in any case
+PYTHON=python3.12 install.sh takes another Python than python3. Only pip uses the network, and takes only files whose hashes stand in requirements.txt.
 END
 }
 

@@ -10,6 +10,9 @@ PYTHON=${PYTHON:-python3}
 DEPLOY=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SOURCE=$(dirname "$DEPLOY")
 
+# Program, units and settings are read by the service's user, whatever the caller's umask; secrets get modes of their own.
+umask 022
+
 say() { printf '%s\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
@@ -35,6 +38,10 @@ read_options() {
             *) REST+=("$1"); shift ;;
         esac
     done
+    case $EXTRAS in
+        "" | postgres) ;;
+        *) fail "--extras $EXTRAS: give postgres" ;;
+    esac
     case $ROLES in
         agent | collect) ;;
         both) ROLES="agent collect" ;;
@@ -55,11 +62,11 @@ make_environment() {
     chmod 755 "$NEW"
     say "making the environment $NEW"
     "$PYTHON" -m venv "$NEW"
-    local constraints=()
-    [ -f "$(dirname "$DEPLOY")/constraints.txt" ] && constraints=(--constraint "$(dirname "$DEPLOY")/constraints.txt")
-    say "installing $SOURCE${EXTRAS:+ with $EXTRAS}"
-    "$NEW/bin/python" -m pip install --quiet --disable-pip-version-check "${constraints[@]}" \
-        "$SOURCE${EXTRAS:+[$EXTRAS]}" || { rm -rf "$NEW"; fail "pip could not install $SOURCE; nothing was changed"; }
+    say "installing $SOURCE"
+    # Every file is known by its hash, what builds the program too; nothing is fetched beside them.
+    local pip=("$NEW/bin/python" -m pip install --quiet --disable-pip-version-check)
+    "${pip[@]}" --require-hashes --requirement "$DEPLOY/requirements.txt" && "${pip[@]}" --no-deps --no-build-isolation "$SOURCE" \
+        || { rm -rf "$NEW"; fail "pip could not install $SOURCE with the hashes in $DEPLOY/requirements.txt; nothing was changed"; }
 }
 
 # Points the link $PREFIX/venv at an environment, in one step.

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import structlog
 import typer
 
 from agent.commands.options import examples
@@ -17,6 +18,10 @@ from agent.commands.options import examples
 if TYPE_CHECKING:
     from domain.clock import Clock
 
+log = structlog.get_logger(__name__)
+
+PRIVATE = 0o077
+"""The umask of the agent: what it writes is for its own user."""
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 FORCED_AFTER_S = 13.0
 """So long after the first signal the process ends, whatever still hangs; systemd and our users expect 15 s at most."""
@@ -46,8 +51,12 @@ def serve(environ: Mapping[str, str], clock: Clock) -> None:
     from agent.notify import Notifier
     from agent.settings import load_settings
 
+    # Ledger, models and logs are nobody else's to read, however the process was started. The socket has its own mode.
+    os.umask(PRIVATE)
     settings = load_settings(environ)
     configure_logs(settings.log_level, Scrubber(secrets_of(settings, environ)))
+    if os.geteuid() == 0:
+        log.warning("running_as_root", remedy="run the agent as a user of its own, as deploy/systemd does")
     stop = threading.Event()
     hangups: list[Callable[[], None]] = []
     watch_signals(stop, hangups)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Generator
 from typing import Any, Final, TypeVar
@@ -13,6 +15,8 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 3
 MIGRATION_TIMEOUT_S: Final = 600.0
+LOCAL: Final = re.compile(r"|localhost|127(?:\.\d+){3}|\[?::1\]?(?::\d+)?|(?:localhost|127(?:\.\d+){3}):\d+")
+"""Hosts whose connections do not leave this one; none is the driver's unix socket."""
 _WRITERS: Final = 7_214_511
 """The number of the advisory lock that writers share."""
 _IDLE_TIMEOUT_S: Final = 10.0
@@ -29,7 +33,7 @@ def new_engine(url: URL, timeout_s: float) -> Engine:
         url,
         pool_pre_ping=True,
         pool_timeout=timeout_s,
-        connect_args={} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_TIMEOUT_S},
+        connect_args=_defaults(url),
     )
 
     def connect(dialect: Any, record: Any, arguments: list[Any], parameters: dict[str, Any]) -> Any:
@@ -47,6 +51,22 @@ def new_engine(url: URL, timeout_s: float) -> Engine:
 
     event.listen(engine, "do_connect", connect)
     return engine
+
+
+def lacks_sslmode(url: URL) -> bool:
+    """Return whether a URL leads to another host and neither it nor PGSSLMODE says how the connection is protected."""
+    if url.get_backend_name() != "postgresql" or "sslmode" in url.query or os.environ.get("PGSSLMODE"):
+        return False
+    named = url.query.get("host", ())
+    hosts = [url.host or "", *(named.split(",") if isinstance(named, str) else named)]
+    return not all(host.startswith("/") or LOCAL.fullmatch(host) for host in hosts)
+
+
+def _defaults(url: URL) -> dict[str, Any]:
+    """Return what the driver is given where the URL does not say it."""
+    given: dict[str, Any] = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_TIMEOUT_S}
+    # The driver's own default goes on in clear text when whoever answers says that it cannot encrypt.
+    return given | ({"sslmode": "require"} if lacks_sslmode(url) else {})
 
 
 def take_turn(connection: Connection) -> None:

@@ -10,7 +10,7 @@ from agent.discovery import discover
 from agent.preflight.clusters import check_clusters
 from agent.preflight.findings import Finding, advice, missing, ok
 from agent.preflight.groups import check_fleet, check_types
-from agent.preflight.host import check_arrivals, check_collectors, check_ledger, check_models
+from agent.preflight.host import check_arrivals, check_collectors, check_encryption, check_ledger, check_models
 from agent.preflight.permissions import check_changes, check_identity
 from agent.settings import Settings
 from collectors.aws import AwsSession
@@ -37,6 +37,7 @@ def check_everything(
     try:
         yield ok("mode", f"{settings.mode}")
         yield check_ledger(settings)
+        yield from check_encryption(settings)
         if session.region is None:
             yield missing("region", "none is set or found", "set TRIMTAB_AWS__REGION, such as eu-west-1")
             return

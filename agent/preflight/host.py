@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 from agent.assembly import claims_of, started_listener
 from agent.inputs import collectors_of
 from agent.ledger import Ledger
+from agent.ledger.postgresql import lacks_sslmode
 from agent.model_shelf import ModelShelf, named_policy
 from agent.policies.ppo_lstm import names_model
 from agent.preflight.findings import Finding, advice, missing, ok, unknown
@@ -116,6 +117,17 @@ def check_arrivals(
             yield missing(subject, f"the running agent had the last {age_s:.0f} s ago", f"send some: {INSTRUMENT}")
         else:
             yield ok(subject, f"the running agent had the last {age_s:.0f} s ago")
+
+
+def check_encryption(settings: Settings) -> Iterator[Finding]:
+    """Yield that nobody checks who answers as the ledger's server, where its URL does not say how to."""
+    if lacks_sslmode(make_url(settings.ledger_url.get_secret_value())):
+        yield unknown(
+            "ledger's server",
+            f"TRIMTAB_LEDGER__URL={plain(settings.ledger_url)} has no sslmode: the connection is encrypted "
+            "(sslmode=require), and who answers is not checked",
+            "add ?sslmode=verify-full&sslrootcert=FILE to the URL; FILE holds the certificate of its authority",
+        )
 
 
 def _listened(

@@ -59,7 +59,9 @@ class LedgerSettings(Section):
     url: LedgerUrl | None = Field(
         None,
         description="SQLAlchemy URL of the ledger. Not set: SQLite, `ledger.db` in the state directory. "
-        "With a password, give it as the credential `trimtab_ledger__url`.",
+        "With a password, give it as the credential `trimtab_ledger__url`. A PostgreSQL server on another host is "
+        "connected with `sslmode=require` unless the URL says otherwise; `?sslmode=verify-full&sslrootcert=FILE` also "
+        "checks who answers.",
         examples=["sqlite:////var/lib/trimtab/ledger.db"],
     )
     retention_days: int = Field(

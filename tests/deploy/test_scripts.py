@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
+import tomllib
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from agent.admission.clusters import clusters_of
+from agent.admission.records import DeploymentEvent, EventKind
+from agent.ledger import Ledger
+from agent.ledger.schema import REVISIONS
+from agent.settings import Settings
+from domain.clock import VirtualClock
 from tests.architecture.product import ROOT
 
 INSTALLED = ("agent", "actuators", "collectors", "domain", "simulator", "trainer", "deploy")
@@ -34,7 +43,8 @@ class Place:
     def script(self, name: str, *more: str) -> subprocess.CompletedProcess[str]:
         environ = {key: value for key, value in os.environ.items() if not key.startswith("TRIMTAB_")} | QUICK_PIP
         command = ["bash", str(self.checkout / "deploy" / name), *self.options, *more]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+        # The umask of a careful administrator: what the service's user must read is readable all the same.
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environ, umask=0o077)
 
     def trimtab(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.root / "opt" / "bin" / "trimtab"), *arguments]
@@ -67,6 +77,14 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     assert "note: no systemd runs here" in done.stdout
     first = place.venv
     assert (tmp_path / "etc" / "credentials").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "etc" / "agent.env").stat().st_mode & 0o777 == 0o640
+    closed = [
+        str(path)
+        for top in (tmp_path / "opt", tmp_path / "units")
+        for path in [top, *top.rglob("*")]
+        if not path.is_symlink() and path.stat().st_mode & 0o055 < (0o055 if path.is_dir() else 0o044)
+    ]
+    assert closed == [], "the service's user cannot read these"
     unit = (tmp_path / "units" / "trimtab-agent.service").read_text()
     assert f"ExecStart={tmp_path}/opt/venv/bin/trimtab run\n" in unit
     assert f"EnvironmentFile={tmp_path}/etc/agent.env\n" in unit
@@ -90,19 +108,21 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     assert "8080" in (tmp_path / "etc" / "agent.env").read_text()
 
     (tmp_path / "state").mkdir()
-    with sqlite3.connect(tmp_path / "state" / "ledger.db") as ledger:
-        ledger.execute("create table told (what)")
-        ledger.execute("insert into told values ('everything')")
-    ledger.close()
+    for number in range(4):
+        old_copy = tmp_path / "state" / f"ledger.db.before-{number}"
+        old_copy.write_text("an old copy")
+        os.utime(old_copy, (1e9 + number, 1e9 + number))
+    ledger = tmp_path / "state" / "ledger.db"
+    Ledger.open(f"sqlite:///{ledger}").close()
     upgraded = place.script("upgrade.sh")
     assert upgraded.returncode == 0, upgraded.stderr
     second = place.venv
     assert second != first
     assert Path(first).exists()
-    (copied,) = (tmp_path / "state").glob("ledger.db.before-*")
-    with sqlite3.connect(copied) as copy:
-        assert copy.execute("select what from told").fetchall() == [("everything",)]
-    copy.close()
+    (copied,) = (tmp_path / "state").glob("ledger.db.before-2*T*")
+    assert schema(copied) == REVISIONS[-1]
+    assert copied.stat().st_mode & 0o777 == 0o600
+    assert copies(tmp_path) == {"ledger.db.before-2", "ledger.db.before-3", copied.name}
 
     # Settings that the new version does not take stop an upgrade before anything has changed.
     with (tmp_path / "etc" / "agent.env").open("a") as settings:
@@ -113,10 +133,23 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     assert place.venv == second
     assert len(list((tmp_path / "opt" / "environments").iterdir())) == 2
 
-    back = place.script("upgrade.sh", "--rollback")
+    # The version before knows an older schema, which has no place for pools: the rollback refuses and changes nothing.
+    (known,) = Path(first).glob("lib/python3*/site-packages/agent/ledger/schema.py")
+    whole = known.read_text()
+    known.write_text(f"{whole}\nREVISIONS = ('0001', '0002')\n")
+    settings = tmp_path / "etc" / "agent.env"
+    settings.write_text(settings.read_text().replace("TRIMTAB_MOOD=good\n", ""))
+    fill(f"sqlite:///{ledger}")
+    kept = place.script("upgrade.sh", "--rollback")
+    assert kept.returncode == 1
+    assert "nothing was switched" in kept.stderr
+    assert (place.venv, schema(ledger)) == (second, REVISIONS[-1])
+
+    back = place.script("upgrade.sh", "--rollback", "--lose", "admission")
     assert back.returncode == 0, back.stderr
-    assert place.venv == first
-    assert str(copied) in back.stdout
+    assert (place.venv, schema(ledger)) == (first, "0002")
+    assert list((tmp_path / "state").glob("ledger-schema-*-to-0002-*.jsonl"))
+    assert len(copies(tmp_path)) == 3
 
     (tmp_path / "opt" / "notes.txt").write_text("not ours")
     gone = place.script("uninstall.sh")
@@ -130,6 +163,47 @@ def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
+def fill(url: str) -> None:
+    """Have a deployment run in a cluster: state that the schema 0002 has no place for."""
+    rules = {"main": {"capacity_cores": 100, "policy": "zeroth", "threshold_cores": 100}}
+    opened = Ledger.open(url)
+    clusters = clusters_of(Settings.model_validate({"mode": "act", "clusters": rules}), opened, VirtualClock(10.0))
+    clusters.one("main").observe(DeploymentEvent("e1", "shop", EventKind.STARTED, 16, 5.0))
+    opened.close()
+
+
+def schema(ledger: Path) -> str:
+    with closing(sqlite3.connect(ledger)) as connection:
+        return str(connection.execute("select version_num from alembic_version").fetchone()[0])
+
+
+def copies(place: Path) -> set[str]:
+    return {path.name for path in (place / "state").glob("ledger.db.before-*")}
+
+
+def test_what_is_installed_has_hashes_and_the_versions_that_were_tested() -> None:
+    text = (ROOT / "deploy" / "requirements.txt").read_text()
+    blocks = [block for block in re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE) if "==" in block]
+    assert [block.split()[0] for block in blocks if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", block)] == []
+    installed = {block.split()[0] for block in blocks}
+    tested = set(re.findall(r"^[a-z0-9-]+==\S+", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE))
+    assert {pin for pin in installed - tested if not pin.startswith("setuptools==")} == set()
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[^A-Za-z0-9-]", need)[0] for need in asked["dependencies"]} | {"psycopg", "setuptools"}
+    assert names <= {pin.partition("==")[0] for pin in installed}
+
+
+def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
+    deploy = tmp_path / "checkout" / "deploy"
+    shutil.copytree(ROOT / "deploy", deploy)
+    (deploy / "requirements.txt").write_text(f"h11==0.16.0 --hash=sha256:{'0' * 64}\n")
+    place = Place(tmp_path / "host", tmp_path / "checkout")
+    done = place.script("install.sh")
+    assert done.returncode == 1
+    assert "nothing was changed" in done.stderr
+    assert list((place.root / "opt" / "environments").iterdir()) == []
+
+
 @pytest.fixture
 def empty(tmp_path: Path) -> Place:
     return Place(tmp_path, ROOT)
@@ -141,9 +215,13 @@ def empty(tmp_path: Path) -> Place:
         ("install.sh", ["--rolle", "agent"], "--rolle: no such option"),
         ("install.sh", ["--role", "boss"], "--role boss: give agent, collect or both"),
         ("install.sh", ["--source", "/no/such/wheel"], "/no/such/wheel: no such checkout or wheel"),
+        ("install.sh", ["--extras", "train"], "--extras train: give postgres"),
         ("install.sh", ["--prefix", "relative"], "relative: give an absolute path"),
         ("install.sh", ["--prefix"], "--prefix needs a value"),
         ("upgrade.sh", [], "run install.sh"),
+        ("upgrade.sh", ["--rollback", "--lose"], "--lose needs a value"),
+        ("upgrade.sh", ["--lose", "admission"], "--lose and --leave-ledger go with --rollback"),
+        ("upgrade.sh", ["--role", "agent", "--back"], "--back: no such option"),
         ("uninstall.sh", ["--all"], "--all: no such option"),
     ],
 )

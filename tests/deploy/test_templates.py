@@ -154,7 +154,7 @@ def test_the_steps_of_the_dockerfile_make_an_environment_that_works(tmp_path: Pa
             command = rest.replace("/opt/trimtab/venv", str(venv)).replace(
                 "python -m venv", f"{sys.executable} -m venv"
             )
-            quick = os.environ | QUICK_PIP
+            quick = os.environ | QUICK_PIP | {"BASE": f"python:3.11-slim@sha256:{'0' * 64}"}
             subprocess.run(["bash", "-c", command], check=True, cwd=source, capture_output=True, env=quick)
     settings = {"PATH": f"{venv}/bin:/usr/bin:/bin", "TRIMTAB_STATE_DIRECTORY": str(tmp_path)}
     done = subprocess.run(["trimtab", "config", "check"], env=settings, capture_output=True, text=True, check=False)
@@ -164,6 +164,24 @@ def test_the_steps_of_the_dockerfile_make_an_environment_that_works(tmp_path: Pa
     asked = subprocess.run(probe, env=settings, capture_output=True, text=True, check=False)
     assert asked.returncode == 1
     assert "the agent's socket /var/lib/trimtab/trimtab.sock" in asked.stderr
+
+
+@pytest.mark.parametrize(
+    ("base", "taken"),
+    [
+        (f"python:3.11-slim@sha256:{'0a' * 32}", True),
+        ("python:3.11-slim", False),
+        ("", False),
+        ("python@sha256:0a", False),
+        (f"python:3.11-slim@sha256:{'0a' * 32}:latest", False),
+    ],
+)
+def test_the_image_is_built_on_a_base_named_by_its_digest_alone(base: str, taken: bool) -> None:
+    assert {rest.removesuffix(" AS build") for word, rest in instructions() if word == "FROM"} == {"${BASE}"}
+    assert [rest for word, rest in instructions() if word == "ARG"] == ["BASE", "BASE"]
+    first = next(rest for word, rest in instructions() if word == "RUN")
+    done = subprocess.run(["sh", "-c", first], env={"BASE": base, "PATH": os.environ["PATH"]}, check=False)
+    assert (done.returncode == 0) is taken
 
 
 def test_the_image_runs_as_nobody_special_and_is_told_to_stop_politely() -> None:

@@ -160,10 +160,12 @@ def server(behave: Callable[[socket.socket], None]) -> Iterator[str]:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    listening.shutdown(socket.SHUT_RDWR)
-    listening.close()
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
 
 
 def session(url: str) -> AwsSession:

@@ -51,16 +51,18 @@ def test_commands_exist_with_their_options(page: Path) -> None:
         assert set(re.findall(r"(?<=\s)--[a-z]+", rest)) <= options, (verb, rest)
 
 
-def test_reasons_in_the_troubleshooting_page_exist() -> None:
+def test_reasons_and_log_events_in_the_troubleshooting_page_exist() -> None:
     text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
     words = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text))
-    assert words - {reason.value for reason in Reason} - {"decision_id"} == set()
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "agent").rglob("*.py"))
+    logged = set(re.findall(r'\blog\.\w+\(\s*"([a-z_]+)"', code))
+    assert words - {reason.value for reason in Reason} - logged - {"decision_id"} == set()
 
 
 def test_rail_settings_in_the_troubleshooting_page_exist() -> None:
     text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
     names = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", text))
-    others = {"PRICE_PER_HOUR", "QUEUE_URL"}
+    others = {"PRICE_PER_HOUR", "QUEUE_URL", "HTTPS_PROXY"}
     assert {name.lower() for name in names - others if not name.startswith("TRIMTAB_")} <= set(
         RailLimits.__dataclass_fields__
     )

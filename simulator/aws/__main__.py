@@ -15,6 +15,7 @@ from domain.clock import Clock, ScaledClock, VirtualClock, WallClock
 from simulator.aws.lifecycle import Delays
 from simulator.aws.moto_time import load_parameter_store
 from simulator.aws.process import start_in_thread
+from simulator.paced_clock import FollowedClock
 
 PARENT_CHECK_S = 0.25
 
@@ -29,6 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--virtual", type=float, metavar="NOW", help="a clock that moves only through the control endpoint"
     )
+    parser.add_argument(
+        "--clock-file", type=Path, metavar="PATH", help="follow the clock that another process paces in this file"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--launch-delay", type=_span, default=(45.0, 97.0), metavar="LOW:HIGH", help="seconds, uniform")
     parser.add_argument(
@@ -42,6 +46,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ready-file", type=Path, help="also write the ready line here")
     parser.add_argument("--parent", type=int, metavar="PID", help="stop when this process, which started us, has ended")
     given = parser.parse_args(arguments)
+    try:
+        clock = _clock(given)
+    except (OSError, ValueError) as problem:
+        parser.error(str(problem))
     delays = Delays(
         launch_s=given.launch_delay,
         terminate_s=given.terminate_delay,
@@ -52,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda number, frame: stopping.set())
     running = start_in_thread(
-        _clock(given), seed=given.seed, port=given.port, delays=delays, zone_rebalance=given.zone_rebalance
+        clock, seed=given.seed, port=given.port, delays=delays, zone_rebalance=given.zone_rebalance
     )
     load_parameter_store()
     ready = json.dumps({"endpoint": running.endpoint, "pid": os.getpid()})
@@ -68,9 +76,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _clock(given: argparse.Namespace) -> Clock:
+    scaled = given.origin is not None or given.wall_origin is not None or given.speed != 1.0
+    if given.clock_file is not None:
+        if scaled or given.virtual is not None:
+            raise ValueError("--clock-file gives the time: leave out --origin, --wall-origin, --speed and --virtual")
+        return FollowedClock(given.clock_file)
     if given.virtual is not None:
         return VirtualClock(given.virtual)
-    if given.origin is None and given.wall_origin is None and given.speed == 1.0:
+    if not scaled:
         return WallClock()
     wall_origin = time.time() if given.wall_origin is None else given.wall_origin
     return ScaledClock(wall_origin if given.origin is None else given.origin, wall_origin, given.speed)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from domain.clock import ScaledClock, VirtualClock
 from simulator.aws.client import CloudControl, ControlError
 from simulator.aws.process import start_in_thread, start_process
+from simulator.paced_clock import paced_clock
 from tests.simulator_aws.world import START
 
 
@@ -29,6 +31,32 @@ def test_a_process_keeps_the_scaled_time_it_was_given_and_is_gone_afterwards(tmp
         with pytest.raises(ControlError, match="start it with --virtual"):
             CloudControl(cloud.endpoint).advance(1.0)
     assert cloud.popen.returncode == 0
+
+
+def test_a_process_follows_the_clock_of_another(tmp_path: Path) -> None:
+    with (
+        paced_clock(tmp_path, START, 60.0) as clock,
+        start_process(["--clock-file", str(clock.path)]) as cloud,
+    ):
+        control = CloudControl(cloud.endpoint)
+        assert control.now() == START
+        clock.pace(START + 20.0, threading.Event())
+        assert control.now() == START + 20.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--clock-file", "/nowhere/clock"], "No such file or directory: '/nowhere/clock'"),
+        (["--clock-file", "/nowhere/clock", "--speed", "60"], "leave out --origin, --wall-origin, --speed and --virt"),
+        (["--clock-file", "/nowhere/clock", "--virtual", "0"], "leave out --origin, --wall-origin, --speed and --virt"),
+    ],
+)
+def test_a_clock_that_cannot_be_followed_is_refused_with_the_reason(arguments: list[str], why: str) -> None:
+    command = [sys.executable, "-m", "simulator.aws", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert why in " ".join(done.stderr.split())
 
 
 def test_the_process_dies_with_its_parent() -> None:

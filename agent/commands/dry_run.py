@@ -49,7 +49,7 @@ def dry_run(
         typer.Option(metavar="NAME", help="What goes wrong, see below: story, none, throttle, capacity, gap, ..."),
     ] = "story",
     speed: Annotated[
-        float, typer.Option(min=1.0, max=120.0, help="Simulated seconds per second: 60 makes an hour a minute.")
+        float, typer.Option(min=1.0, max=120.0, help="Simulated seconds per second at most: 60 makes an hour a minute.")
     ] = 60.0,
     minutes: Annotated[int, typer.Option(min=5, max=240, help="Simulated minutes to live.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of the choice of jobs, of boot times and of faults.")] = 1993,

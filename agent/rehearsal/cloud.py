@@ -15,10 +15,10 @@ from typing import Any
 
 import boto3
 
-from domain.clock import ScaledClock
 from domain.fleet import Fleet, Group
 from simulator.aws.client import CloudControl, ControlError
 from simulator.aws.process import start_process
+from simulator.paced_clock import PacedClock
 
 REGION = "us-east-1"
 ZONES = ("us-east-1a", "us-east-1b")
@@ -45,14 +45,15 @@ class DryRunCloud:
 
 @contextmanager
 def fake_aws(
-    fleet_groups: Sequence[Group], initial: Sequence[int], clock: ScaledClock, seed: int
+    fleet_groups: Sequence[Group], initial: Sequence[int], clock: PacedClock, seed: int
 ) -> Iterator[DryRunCloud]:
     """Run the fake AWS and set up `fleet_groups` at `initial` sizes, all in service; gone when the block ends.
 
+    Its time is that of `clock`.
+
     Raises RuntimeError when it does not start.
     """
-    arguments = ["--origin", repr(clock.origin), "--wall-origin", repr(clock.wall_origin), "--speed", repr(clock.speed)]
-    with start_process([*arguments, "--seed", str(seed)]) as process:
+    with start_process(["--clock-file", str(clock.path), "--seed", str(seed)]) as process:
         control = CloudControl(process.endpoint)
         groups = _client("autoscaling", process.endpoint)
         machines = _client("ec2", process.endpoint)

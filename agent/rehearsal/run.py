@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 
+import numpy as np
 import structlog
 
 from agent.assembly import Agent, AwsKeys, assembled
@@ -37,21 +38,22 @@ from agent.rehearsal.site import SiteSpec
 from agent.rehearsal.site_process import SiteProcess, site_process
 from agent.rehearsal.story import Story, Teller, missing, required_of, told_by
 from agent.rehearsal.summary import Lived, Summary, compare
-from agent.schedule import TICK, Schedule
 from agent.settings import Settings, load_settings
-from domain.clock import ScaledClock
 from domain.decisions import Reason, Verdict
 from domain.errors import BadInput, TrimtabError
 from domain.fleet import Fleet
+from simulator.paced_clock import paced_clock
 
 log = structlog.get_logger(__name__)
 
 TICK_S = 60.0
-START_DELAY_WALL_S = 6.0
-"""The simulated hour begins so long after the start, or with the first minute after every part is up."""
+TURN_AFTER_S = GRACE_S + 1.0
+"""The loop turns so long after each minute's end, exactly: the clock is held until the turn is over."""
 SITE_STARTS_WITHIN_WALL_S = 1.0
+COLLECTED_EVERY_S = 15.0
 TELL_EVERY_S = 5.0
-LEDGER, LOG = "ledger.db", "dry-run.log"
+STOP_WITHIN_WALL_S = 5.0
+LEDGER, LOG, CLOCKS = "ledger.db", "dry-run.log", "clock-*"
 EVERYTHING = 1_000_000
 
 
@@ -61,7 +63,7 @@ class PartFailed(TrimtabError):
 
 @dataclass(frozen=True, slots=True)
 class DryRunOptions:
-    """One dry run: the story, seconds of simulated time per wall second, seed, minutes, where to keep the ledger."""
+    """One dry run: the story, most simulated seconds per wall second, seed, minutes, where to keep the ledger."""
 
     story: Story
     speed: float = 60.0
@@ -83,7 +85,6 @@ class DryRun:
         self._ended = Event()
         self._busiest: str | None = None
         self._turns = 0
-        self._start = ORIGIN
         self._page: RehearsalPage | None = None
 
     @property
@@ -106,8 +107,10 @@ class DryRun:
         with site_process(options.workload, options.seed) as site:
             scenario = recorded_trace(options.workload, options.seed)
             self._screen.workload(scenario.description)
-            self._clock = ScaledClock(ORIGIN, time.time() + START_DELAY_WALL_S, options.speed)
-            with fake_aws(groups, INITIAL, self._clock, options.seed) as cloud:
+            with (
+                paced_clock(directory, clock_begins(options.speed), options.speed) as self._clock,
+                fake_aws(groups, INITIAL, self._clock, options.seed) as cloud,
+            ):
                 self._screen.check("fake AWS", cloud.endpoint)
                 settings = load_settings(
                     environment(
@@ -138,19 +141,15 @@ class DryRun:
     ) -> Lived:
         fleet = settings.fleet(FLEET)
         clock, horizon_s = self._clock, self._options.minutes * TICK_S
-        self._start = hour_begins(clock)
         site.begin(self._site_spec(fleet, cloud, agent))
+        # Every process has opened it: whatever ends this one now, no file is left.
+        clock.path.unlink()
         self._screen.check("job source and workers", f"{scenario.trace.job_id.size} jobs")
         stage = CloudStage(cloud, site.order, lambda: self._busiest)
-        schedule = Schedule()
-        first_at = clock.wall_origin + (self._start - ORIGIN + TICK_S + GRACE_S + 1.0) / clock.speed
-        schedule.add(TICK, lambda: self._turn(agent, fleet, cloud), TICK_S / clock.speed, first_at)
-        self._tell(stage)
-        teller = Thread(target=self._keep_telling, args=[stage], name="story teller", daemon=True)
         managed = agent.ports.fleets[0]
-        with self._screen.living(clock, self._start, self._options.minutes, managed.policy, managed.shadow):
-            schedule.start()
-            teller.start()
+        loop = Thread(target=self._keep_turning, args=[agent, fleet, cloud, stage], name="loop", daemon=True)
+        with self._screen.living(clock, ORIGIN, self._options.minutes, managed.policy, managed.shadow):
+            loop.start()
             try:
                 while not self._ended.wait(timeout=0.25):
                     if not site.alive or cloud.process.poll() is not None:
@@ -158,12 +157,11 @@ class DryRun:
                         raise PartFailed(f"{part} ended before the hour was over: see {LOG} and what was written above")
             finally:
                 self._ended.set()
-                schedule.stop(within_s=5.0)
-                teller.join(timeout=5.0)
+                loop.join(timeout=STOP_WITHIN_WALL_S)
         books = site.finish()
         return Lived(
             policy=managed.policy,
-            rent=bill(cloud, fleet, self._start, self._start + horizon_s),
+            rent=bill(cloud, fleet, ORIGIN, ORIGIN + horizon_s),
             waiting_job_s=float(books["waiting_job_s"]),
             submitted=int(books["submitted"]),
             finished=int(books["finished"]),
@@ -173,32 +171,40 @@ class DryRun:
             handed_back=int(books["handed_back"]),
         )
 
-    def _minute(self) -> float:
-        return (self._clock.now() - self._start) / TICK_S
+    def _keep_turning(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud, stage: CloudStage) -> None:
+        """Let the time pass from one instant to the next, and hold it there while the story or the loop goes on."""
+        turns = [(ORIGIN + minute * TICK_S + TURN_AFTER_S, True) for minute in range(1, self._options.minutes + 1)]
+        beats = np.arange(ORIGIN, turns[-1][0], TELL_EVERY_S)
+        try:
+            for at, is_turn in sorted([*turns, *((float(beat), False) for beat in beats)]):
+                if not self._clock.pace(at, self._ended):
+                    return
+                if is_turn:
+                    self._turn(agent, fleet, cloud)
+                else:
+                    self._tell(stage)
+        finally:
+            self._ended.set()
 
     def _turn(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud) -> None:
         try:
-            began = self._clock.monotonic()
+            began = time.monotonic()
             report = agent.turn()
             self._turns += 1
             now = self._clock.now()
             if self._page is not None:
-                self._page.told(report, self._clock.monotonic() - began)
+                self._page.told(report, time.monotonic() - began)
             self._busiest = busiest(agent, fleet, report, now)
-            end = min(now, self._start + self._options.minutes * TICK_S)
-            self._screen.show(Moment(fleet, report, bill(cloud, fleet, self._start, end)))
-        finally:
-            if self._minute() >= self._options.minutes:
-                self._ended.set()
-
-    def _keep_telling(self, stage: CloudStage) -> None:
-        while not self._ended.wait(timeout=TELL_EVERY_S / self._clock.speed):
-            self._tell(stage)
+            end = min(now, ORIGIN + self._options.minutes * TICK_S)
+            self._screen.show(Moment(fleet, report, bill(cloud, fleet, ORIGIN, end)))
+        except Exception:
+            log.exception("turn_failed")
 
     def _tell(self, stage: CloudStage) -> None:
         """Strike what is due; what fails is tried again, and is missing from the ledger if it never works."""
+        now = self._clock.now()
         try:
-            for struck in self._teller.advance(self._minute(), self._clock.now(), stage):
+            for struck in self._teller.advance((now - ORIGIN) / TICK_S, now, stage):
                 self._screen.beat(struck)
         except Exception:
             log.exception("fault_not_struck")
@@ -210,11 +216,9 @@ class DryRun:
             queue_url=cloud.job_queue_url,
             fleet=fleet.name,
             groups={g.name: (g.key, g.vm_type.cores, g.vm_type.memory_gb) for g in fleet.groups},
-            start=self._start,
-            end=self._start + self._options.minutes * TICK_S,
-            origin=self._clock.origin,
-            wall_origin=self._clock.wall_origin,
-            speed=self._clock.speed,
+            start=ORIGIN,
+            end=ORIGIN + self._options.minutes * TICK_S,
+            clock_file=str(self._clock.path),
             listener_host=agent.listener.host,
             listener_port=agent.listener.port,
         )
@@ -244,10 +248,14 @@ class DryRun:
         )
 
 
-def hour_begins(clock: ScaledClock) -> float:
-    """Return when the simulated hour begins: at the origin, or when that has passed, with the next whole minute."""
-    ready = clock.now() + SITE_STARTS_WITHIN_WALL_S * clock.speed
-    return max(ORIGIN, math.ceil(ready / TICK_S) * TICK_S)
+def clock_begins(speed: float) -> float:
+    """Return when the clock begins: so long before the hour that the workers come up, and between two minutes.
+
+    Collectors count from here. In their intervals of 15 s no collection falls on the end of a minute, where chance
+    would decide to which of two minutes it belongs.
+    """
+    before_s = math.ceil(SITE_STARTS_WITHIN_WALL_S * speed / COLLECTED_EVERY_S) * COLLECTED_EVERY_S
+    return ORIGIN - before_s - COLLECTED_EVERY_S / 2.0
 
 
 def held_by_rails(row: DecisionRow) -> bool:
@@ -288,7 +296,7 @@ def fresh_directory(directory: Path) -> Path:
             "--keep", str(directory), "it holds a ledger that no dry run has written: name another directory"
         )
     with lock_directory(directory):
-        for stale in [*directory.glob(f"{LEDGER}*"), *directory.glob(LOG)]:
+        for stale in [*directory.glob(f"{LEDGER}*"), *directory.glob(LOG), *directory.glob(CLOCKS)]:
             stale.unlink()
         (directory / LOG).touch()
     return directory

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,8 +29,8 @@ from agent.rehearsal.job_source import JobSource
 from agent.rehearsal.reporting import Reporter
 from agent.rehearsal.scenario import recorded_trace
 from agent.rehearsal.worker import Fate, Machine, MachineGone, Worker
-from domain.clock import ScaledClock
 from domain.workload import Trace
+from simulator.paced_clock import FollowedClock
 
 ACCESS_KEY = "workers"
 ROSTER_EVERY_S = 10.0
@@ -39,8 +40,8 @@ ROSTER_EVERY_S = 10.0
 class SiteSpec:
     """What the process needs to know.
 
-    Endpoint, queue, groups (AWS name -> key, cores, memory in GB), when the jobs start and the books end, clock,
-    listener.
+    Endpoint, queue, groups (AWS name -> key, cores, memory in GB), when the jobs start and the books end, the file of
+    the clock to follow, listener.
     """
 
     endpoint: str
@@ -50,9 +51,7 @@ class SiteSpec:
     groups: dict[str, tuple[str, int, float]]
     start: float
     end: float
-    origin: float
-    wall_origin: float
-    speed: float
+    clock_file: str
     listener_host: str
     listener_port: int
 
@@ -149,7 +148,7 @@ class Site:
 
     def __init__(self, spec: SiteSpec, trace: Trace) -> None:
         self.spec = spec
-        self.clock = ScaledClock(spec.origin, spec.wall_origin, spec.speed)
+        self.clock = FollowedClock(Path(spec.clock_file), awaited=True)
         self.reporter = Reporter(spec.listener_host, spec.listener_port, self.clock)
         self._groups = aws_client("autoscaling", spec)
         self._jobs = SqsJobs(aws_client("sqs", spec), spec.queue_url)
@@ -157,7 +156,7 @@ class Site:
         self._workers: dict[str, Worker] = {}
         self._ended = Event()
         self._roster = Thread(target=self._keep_roster, name="roster", daemon=True)
-        self._lost = self._handed_back = 0
+        self._gone: list[Worker] = []
 
     def start(self) -> None:
         """Begin."""
@@ -170,13 +169,14 @@ class Site:
         self.source.stop()
         self._roster.join(timeout=5)
         books = self.source.summary()
+        gone = self._gone + [worker for worker in self._workers.values() if not worker.is_alive()]
+        every = self._gone + list(self._workers.values())
         for worker in self._workers.values():
-            if not worker.is_alive():
-                self._lost += worker.lost
-            self._handed_back += worker.handed_back
             worker.kill()
         self.reporter.close()
-        return {**books, "lost": self._lost, "handed_back": self._handed_back}
+        # A worker whose VM vanished last may still sleep, on a clock that has stopped: its jobs are lost all the same.
+        lost, handed_back = sum(worker.lost for worker in gone), sum(worker.handed_back for worker in every)
+        return {**books, "lost": lost, "handed_back": handed_back}
 
     def _keep_roster(self) -> None:
         while not self._ended.is_set():
@@ -186,7 +186,7 @@ class Site:
                 groups = None
             if groups is not None:
                 self._meet(groups["AutoScalingGroups"])
-            self._ended.wait(ROSTER_EVERY_S / self.clock.speed)
+            self.clock.sleep(ROSTER_EVERY_S, self._ended)
 
     def _meet(self, groups: list[dict[str, Any]]) -> None:
         """Start workers on VMs that came into service and end those whose VM is gone."""
@@ -198,9 +198,7 @@ class Site:
         for vm in [vm for vm in self._workers if vm not in alive]:
             worker = self._workers.pop(vm)
             worker.kill()
-            worker.join(timeout=2)
-            self._lost += worker.lost
-            self._handed_back += worker.handed_back
+            self._gone.append(worker)
         for vm, (group, lifecycle) in alive.items():
             if vm not in self._workers and lifecycle == "InService":
                 key, cores, memory_gb = self.spec.groups[group]

@@ -132,12 +132,16 @@ class Worker(Thread):
         self._busy_core_s = 0.0
         self._counted_at = clock.now()
         self.fate = Fate()
-        self.lost = 0
         self.handed_back = 0
 
     @property
     def busy(self) -> int:
         """Cores at work."""
+        return len(self._jobs)
+
+    @property
+    def lost(self) -> int:
+        """Jobs that are lost, once its VM is gone: those that it had begun and not handed back."""
         return len(self._jobs)
 
     @property
@@ -175,7 +179,6 @@ class Worker(Thread):
                 next_report += REPORT_EVERY_S
             wake = min(next_report, next_look, next_poll, *(job[0] for job in self._jobs[:1]))
             self._clock.sleep(max(0.5, wake - self._clock.now()))
-        self.lost = len(self._jobs)
         for _, _, job in self._jobs:
             self._books.job_returned(job.job_id, self._clock.now())
 

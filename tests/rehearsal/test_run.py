@@ -1,27 +1,25 @@
 """Around the hour: directories in use are left alone, a slow start moves the hour, the best example is shown."""
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from agent.ledger import lock_directory
 from agent.ledger.records import DecisionRow
-from agent.rehearsal.run import LEDGER, LOG, fresh_directory, hour_begins, most_telling, shown_path, shown_program
-from agent.rehearsal.scenario import ORIGIN
-from domain.clock import ScaledClock
+from agent.rehearsal.run import LEDGER, LOG, fresh_directory, most_telling, shown_path, shown_program
 from domain.decisions import Decision, Reason
 from domain.errors import BadInput, LedgerUnavailable
 from tests.rehearsal.turns import decision, held, moved
 
 
 def test_an_earlier_runs_ledger_and_log_are_replaced(tmp_path: Path):
-    for name in (LEDGER, f"{LEDGER}-wal", LOG):
+    for name in (LEDGER, f"{LEDGER}-wal", LOG, "clock-k1ll3d"):
         (tmp_path / name).write_text("old")
     assert fresh_directory(tmp_path) == tmp_path
     assert not (tmp_path / LEDGER).exists()
     assert not (tmp_path / f"{LEDGER}-wal").exists()
+    assert not (tmp_path / "clock-k1ll3d").exists()
     assert (tmp_path / LOG).read_text() == ""
 
 
@@ -38,17 +36,6 @@ def test_a_directory_in_use_is_left_alone_and_its_user_is_named(tmp_path: Path):
     with lock_directory(tmp_path), pytest.raises(LedgerUnavailable, match="is in use by process"):
         fresh_directory(tmp_path)
     assert (tmp_path / LEDGER).read_text() == "going on"
-
-
-def test_the_hour_begins_at_the_origin_when_everything_is_up_before():
-    assert hour_begins(ScaledClock(ORIGIN, time.time() + 3.0, 60.0)) == ORIGIN
-
-
-def test_after_a_slow_start_the_hour_begins_with_the_next_minute_and_none_of_it_is_lost():
-    clock = ScaledClock(ORIGIN, time.time() - 10.0, 60.0)
-    begins = hour_begins(clock)
-    assert begins % 60.0 == 0.0
-    assert clock.now() < begins <= clock.now() + 120.0
 
 
 def row(made: Decision) -> DecisionRow:

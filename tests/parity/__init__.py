@@ -1,0 +1,1 @@
+"""What the product does on fixed seeds, committed: a change of structure must leave every byte of it as it is."""

@@ -74,7 +74,7 @@ check: $(TEST_READY)
 
 # A real Graphite for the tests and `make bench ARGS=ingest`, in an environment of its own; the tests make it too.
 graphite: $(TEST_READY)
-	@$(BIN)/python -m tests.graphite.installation
+	@$(BIN)/python -m tests.collectors.graphite.installation
 
 test: check
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not exhaustive" $(ARGS)

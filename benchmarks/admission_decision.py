@@ -27,12 +27,12 @@ import psutil
 import structlog
 
 from agent.admission.book import Book, seen_of
-from agent.admission.deciding import judge
+from agent.admission.decision import judge
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.records import AdmissionRequest
+from agent.admission.refresh import settle
 from agent.admission.rules import ClusterRules, Moments, PolicyKind
 from agent.admission.service import AdmissionService
-from agent.admission.settling import settle
 from agent.ledger import Ledger
 from agent.ledger.admission import Change, ClusterCounts
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report

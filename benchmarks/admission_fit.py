@@ -22,12 +22,12 @@ import numpy as np
 
 from benchmarks.report import Target, arguments, progress, repeat, report
 from domain.rules.admission.population import POPULATIONS
-from trainer.fitting.histories import histories_of
-from trainer.fitting.made_table import write_table
-from trainer.fitting.marginal import fit_marginal
-from trainer.fitting.report import START
-from trainer.fitting.two_step import fit_two_step
-from trainer.fitting.vm_table import read_vm_table
+from trainer.admission.fitting.histories import histories_of
+from trainer.admission.fitting.made_table import write_table
+from trainer.admission.fitting.marginal import fit_marginal
+from trainer.admission.fitting.report import START
+from trainer.admission.fitting.two_step import fit_two_step
+from trainer.admission.fitting.vm_table import read_vm_table
 
 T = TypeVar("T")
 ROWS = 2_000_000

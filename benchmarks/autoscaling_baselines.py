@@ -15,12 +15,12 @@ from statistics import fmean
 from benchmarks.report import arguments, progress, report
 from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.reference import Measures, SimulationConfig, preset
+from simulator.autoscaling.reference import Measures, SimulationConfig, preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
-from trainer.baselines.clairvoyant import solve
-from trainer.baselines.constant import best_constant
-from trainer.baselines.tuning import TUNING_SEED, cases_of, explore, tune
-from trainer.episodes import run_many
+from trainer.autoscaling.baselines.clairvoyant import solve
+from trainer.autoscaling.baselines.constant import best_constant
+from trainer.autoscaling.baselines.tuning import TUNING_SEED, cases_of, explore, tune
+from trainer.autoscaling.episodes import run_many
 
 MINUTE_PRICE = 0.03
 RULES = ("queue-rule", "queue-rule-single", "threshold", "target-tracking")

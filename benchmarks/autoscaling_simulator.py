@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Target, arguments, progress, repeat, report
 from domain.workload import Trace, make_trace
-from simulator.autoscaling import AutoscalingBatch
+from simulator.autoscaling.batch import AutoscalingBatch
+from simulator.autoscaling.reference import Simulation, SimulationConfig, preset
 from simulator.gym import AutoscalingEnv
-from simulator.reference import Simulation, SimulationConfig, preset
 from simulator.workloads.synthetic import train_text
 
 PUBLISHED_STEPS_PER_S = (281.0, 2288.0)

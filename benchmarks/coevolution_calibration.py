@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.report import Target, arguments, progress, report
 from domain.workload import Trace
-from simulator.reference import Measures, Simulation, preset
+from simulator.autoscaling.reference import Measures, Simulation, preset
 from simulator.workloads.synthetic import CoevolutionVariant, coevolution
 
 FLEETS: Mapping[int, Sequence[tuple[int, int, int]]] = {

@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
-from agent.assembly import managed_fleets
-from agent.model_shelf import ModelShelf
-from agent.policies.ppo_lstm import LEARNED
+from agent.autoscaling.policies.ppo_lstm import LEARNED
+from agent.models.shelf import ModelShelf
 from agent.rehearsal.counterfactual import Settled, best_constant, run_agent
 from agent.rehearsal.scenario import INITIAL, default_policy, environment, recorded_trace
+from agent.service.assembly import managed_fleets
 from agent.settings import load_settings
 from benchmarks.report import Target, arguments, progress, report
 from domain.workload import Trace

@@ -26,8 +26,8 @@ import psutil
 
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report
 from domain.samples import VmMetric, VmSeries
-from tests.graphite.installation import NotInstallable, installed
-from tests.graphite.real_graphite import Carbon, running_carbon
+from tests.collectors.graphite.installation import NotInstallable, installed
+from tests.collectors.graphite.real_graphite import Carbon, running_carbon
 
 VMS = 5_000
 CONNECTIONS = 64
@@ -133,7 +133,7 @@ def receive() -> None:
     """Be the receiver: print the port, then the counters whenever asked by a line of input."""
     import structlog
 
-    from agent.series import SeriesStore
+    from agent.autoscaling.snapshot.series import SeriesStore
     from collectors.listener import GraphiteListener
 
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
@@ -209,7 +209,9 @@ def main(given: Sequence[str] | None = None) -> int:
     progress(f"sending {asked.rounds} rounds of {asked.vms * len(VmMetric)} lines to each, {asked.runs} times")
     seeds = itertools.count()
     figures = repeat(lambda: one_run(programs, asked.directory, asked.vms, asked.rounds, seeds), asked.runs)
-    carbon = next(line for line in (Path("tests/graphite/requirements.txt")).read_text().split() if "carbon==" in line)
+    carbon = next(
+        line for line in (Path("tests/collectors/graphite/requirements.txt")).read_text().split() if "carbon==" in line
+    )
     return report(
         "ingest",
         figures,

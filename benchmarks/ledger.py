@@ -22,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.decide import Decided, DecisionInputs
+from agent.autoscaling.decide import Decided, DecisionInputs
 from agent.ledger import Ledger, codec
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report
 from domain.decisions import Reason, Status
-from tests.ledger.records import made, outcome_of
+from tests.agent.ledger.records import made, outcome_of
 
 FLEETS = 20
 PATTERN_MINUTES = 100

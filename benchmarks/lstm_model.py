@@ -14,8 +14,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from agent.models import METADATA_KEY
-from domain.observations.autoscale import OBS7_NAMES, OBS7_VERSION, OBS_V2_VERSION, obs_v2_names, schema_hash
+from agent.models.file import METADATA_KEY
+from domain.observations.autoscaling import OBS7_NAMES, OBS7_VERSION, OBS_V2_VERSION, obs_v2_names, schema_hash
 
 HIDDEN = 128
 TYPES = (("m5a.large", 2, 0.20), ("m5a.xlarge", 4, 0.40), ("m5a.2xlarge", 8, 0.80))

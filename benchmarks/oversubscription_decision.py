@@ -24,18 +24,18 @@ import numpy as np
 import structlog
 
 from agent.ledger import Ledger, codec
-from agent.oversubscription.answering import answer
+from agent.oversubscription.answers import answer
 from agent.oversubscription.arrays import Floats
-from agent.oversubscription.deciding import Wanted, decide_hour, hot_hours
+from agent.oversubscription.decision import Wanted, decide_hour, hot_hours
 from agent.oversubscription.hours import Folded, fold
-from agent.oversubscription.learning import Profiles, profiles_of
 from agent.oversubscription.loads import Loads, beliefs, loads_of
 from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory
+from agent.oversubscription.observation import Sight, expected_requests
 from agent.oversubscription.pool import Pool
+from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import HourDecision, RateRequest, Vm
 from agent.oversubscription.rules import PoolRules, SubscriberRules
-from agent.oversubscription.sight import Sight, expected_requests
 from agent.oversubscription.usage_book import Hour, VmKey
 from agent.oversubscription.vm_table import VmTable, vm_key
 from benchmarks.report import Target, arguments, report

@@ -17,13 +17,13 @@ from typing import TypeVar
 
 import structlog
 
-from agent.api.parts import AgentParts
-from agent.api.view import AgentView
+from agent.autoscaling.snapshot.series import SeriesStore
+from agent.autoscaling.tick import run_tick
 from agent.ledger import Ledger
-from agent.series import SeriesStore
 from agent.settings import Settings
-from agent.standing import StandingBoard
-from agent.tick import run_tick
+from agent.view.board import StandingBoard
+from agent.view.parts import AgentParts
+from agent.view.view import AgentView
 from agent.web.page import Pages
 from benchmarks.loaded_cloud import LoadedCloud, make_fleets
 from benchmarks.report import Target, arguments, repeat, report

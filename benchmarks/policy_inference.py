@@ -20,28 +20,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agent.models import load_model
-from agent.policies.ppo_lstm import LearnedPolicy
-from agent.state import Memory
+from agent.autoscaling.policies.ppo_lstm import LearnedPolicy
+from agent.autoscaling.state import Memory
+from agent.models.file import load_model
 from benchmarks.report import Target, arguments, repeat, report
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot
-from simulator.reference import preset
+from simulator.autoscaling.reference import preset
 from simulator.workloads.synthetic import train_fit
-from trainer.export import Learned, answer_of, export, layers_of
-from trainer.networks import NetworkKind, PolicyValueNetwork
+from trainer.autoscaling.export import Learned, answer_of, export, layers_of
+from trainer.autoscaling.networks import NetworkKind, PolicyValueNetwork
 
 FEATURES, ACTIONS, HIDDEN = 7, 7, 128
 ROUND_STEPS = 50
 RESIDENT = """
 import json, pathlib, sys
 import numpy as np
-import agent.settings, agent.policies.fallback
+import agent.settings, agent.autoscaling.policies.fallback
 def resident_mb():
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 2**20
 before = resident_mb()
-from agent.models import load_model
+from agent.models.file import load_model
 model = load_model(pathlib.Path(sys.argv[1]))
 inputs = {"observation": np.zeros((1, 7), np.float32)}
 inputs |= {name: np.zeros((1, 128), np.float32) for name in model.card.memory}

@@ -25,8 +25,8 @@ import torch
 
 from benchmarks.recurrent_ppo_peer import INSTALL, Peer, installed
 from benchmarks.report import Target, arguments, progress, report
-from trainer.ppo import PPOConfig, Training, configuration
-from trainer.recurrence import fast_products
+from trainer.autoscaling.ppo import PPOConfig, Training, configuration
+from trainer.autoscaling.recurrence import fast_products
 
 TUNED_THRESHOLD_COST = 7.94
 

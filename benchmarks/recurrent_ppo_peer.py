@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainer.configuration import PPOConfig
-from trainer.parallel import ALONE
-from trainer.reward_scale import RewardScale
-from trainer.rollout import Worlds
-from trainer.tasks import SELECTION_SEED, TRAINING_SEED, kernel_worlds, task_of
+from trainer.autoscaling.configuration import PPOConfig
+from trainer.autoscaling.reward_scale import RewardScale
+from trainer.autoscaling.rollout import Worlds
+from trainer.autoscaling.tasks import SELECTION_SEED, TRAINING_SEED, kernel_worlds, task_of
+from trainer.kit.parallel import ALONE
 
 INSTALL = "pip install --no-deps stable-baselines3 sb3-contrib"
 

@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.shipped.index import shipped_models
+from agent.models.shipped.index import shipped_models
 from benchmarks.report import arguments, progress, report
 from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.reference import SimulationConfig, preset
-from trainer.evaluation import shifts
-from trainer.evaluation.episode import run_episode
-from trainer.evaluation.suite import Case
-from trainer.policies.registry import policy_of
-from trainer.release_mixture import load_of
-from trainer.tasks import RELEASE_PAR, SELECTION_SEED, dry_run_world
+from simulator.autoscaling.reference import SimulationConfig, preset
+from trainer.autoscaling.evaluation import shifts
+from trainer.autoscaling.evaluation.episode import run_episode
+from trainer.autoscaling.evaluation.suite import Case
+from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.release_mixture import load_of
+from trainer.autoscaling.tasks import RELEASE_PAR, SELECTION_SEED, dry_run_world
 
 FIRST_SEED = SELECTION_SEED + 100
 """The choice of checkpoints takes those before."""

@@ -21,24 +21,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actuators.autoscaling_group import AutoScalingActuator
-from agent import chores
-from agent.aggregate import AggregationSettings, Aggregator
-from agent.api.parts import AgentParts
-from agent.api.view import AgentView
-from agent.assembly import POLICY_DEADLINE_S
-from agent.garbage import collect_between_turns, set_aside_what_stays
+from agent.autoscaling.policies.base import Policy
+from agent.autoscaling.policies.fallback import Evaluate, Proposer, evaluate_within
+from agent.autoscaling.ports import ManagedFleet, Ports
+from agent.autoscaling.replay import LATE, replay
+from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
+from agent.autoscaling.snapshot.series import SeriesStore
+from agent.autoscaling.state import Memory, Pause, PauseScope, Pin
+from agent.autoscaling.tick import run_tick
 from agent.ledger import Ledger
-from agent.policies.base import Policy
-from agent.policies.fallback import Evaluate, Proposer, evaluate_within
-from agent.ports import ManagedFleet, Ports
 from agent.rails.base import RailLimits
-from agent.replay import LATE, replay
-from agent.series import SeriesStore
+from agent.service import chores
+from agent.service.assembly import POLICY_DEADLINE_S
+from agent.service.garbage_collection import collect_between_turns, set_aside_what_stays
 from agent.settings import Settings
-from agent.standing import StandingBoard
-from agent.state import Memory, Pause, PauseScope, Pin
 from agent.telemetry.telemetry import Telemetry
-from agent.tick import run_tick
+from agent.view.board import StandingBoard
+from agent.view.parts import AgentParts
+from agent.view.view import AgentView
 from benchmarks.agent_host import Feed
 from benchmarks.loaded_cloud import GRACE_S, make_fleets
 from benchmarks.report import Target, arguments, progress, report

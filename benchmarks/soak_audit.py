@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
+from agent.autoscaling.ports import TickReport
 from agent.ledger import Ledger
 from agent.ledger.records import JournalEntry, Kind
-from agent.ports import TickReport
 from benchmarks.troubled_cloud import SizeChange
 from domain.decisions import Decision, Direction, Intent, Mode, Reason, Verdict
 from domain.fleet import Fleet

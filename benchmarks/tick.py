@@ -34,17 +34,17 @@ from unittest.mock import patch
 
 import structlog
 
-import agent.tick
+import agent.autoscaling.tick
 from actuators.autoscaling_group import AutoScalingActuator
-from agent.aggregate import BIN_S, AggregationSettings, Aggregator
-from agent.assembly import POLICY_DEADLINE_S
-from agent.decide import decide
-from agent.garbage import collect_between_turns, set_aside_what_stays
+from agent.autoscaling.decide import decide
+from agent.autoscaling.policies.fallback import Proposer, evaluate_within
+from agent.autoscaling.ports import ManagedFleet, Ports, TickReport
+from agent.autoscaling.snapshot.aggregate import BIN_S, AggregationSettings, Aggregator
+from agent.autoscaling.snapshot.series import SeriesStore
 from agent.ledger import Ledger
-from agent.policies.fallback import Proposer, evaluate_within
-from agent.ports import ManagedFleet, Ports, TickReport
 from agent.rails.base import RailLimits
-from agent.series import SeriesStore
+from agent.service.assembly import POLICY_DEADLINE_S
+from agent.service.garbage_collection import collect_between_turns, set_aside_what_stays
 from benchmarks.describe_answer import parse_ms
 from benchmarks.loaded_cloud import GRACE_S, LoadedCloud, make_fleets
 from benchmarks.report import Figures, Target, arguments, progress, report
@@ -116,7 +116,7 @@ def measured_here(vms: int, fleets: int, ticks: int, warm_up: int, directory: Pa
         written.since_last()
         _watch(watch, ports)
         rows, calls = [], cloud.calls
-        with patch.object(agent.tick, "decide", watch.timed("decide", decide)):
+        with patch.object(agent.autoscaling.tick, "decide", watch.timed("decide", decide)):
             for _ in range(ticks):
                 cloud.pass_minute(store)
                 rows.append(_one_tick(ports, cloud, watch) | {"vms": cloud.size} | _written(bare, written.since_last()))
@@ -161,7 +161,7 @@ def _watch(watch: Stopwatch, ports: Ports) -> None:
 
 
 def _turned(ports: Ports, cloud: LoadedCloud) -> TickReport:
-    turn = agent.tick.run_tick(cloud.clock.now(), ports)
+    turn = agent.autoscaling.tick.run_tick(cloud.clock.now(), ports)
     if turn.failure or len(turn.decisions) != len(ports.fleets):
         raise RuntimeError(f"a tick did not decide for every fleet: {turn.failure or turn.events}")
     return turn

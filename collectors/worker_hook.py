@@ -1,7 +1,7 @@
 """For job workers: tell the VM's collector how busy you are, and learn when to take no more jobs.
 
 Standard library only, so that a worker can import it or take a copy of this file. Who writes no Python does the same
-with two files; docs/worker-hook.md shows it for a shell.
+with two files; docs/operate/worker-hook.md shows it for a shell.
 
     with WorkerHook() as hook:
         while not hook.draining:

@@ -19,7 +19,7 @@ class GroupSnapshot:
     lifetime. minimum, maximum, suspended: as AWS holds them. removable: VMs that may be removed, least work lost first.
     cpu_mean, ram_mean: 0..1 over reporting warm VMs; busy_cores: their sum. cooldown_out_s, cooldown_in_s: seconds left
     per direction. cannot_add, cannot_remove: why physics forbids one VM more, or fewer, "" where it does not; filled in
-    only for the policy (`agent.physics`).
+    only for the policy (`agent.autoscaling.action_mask`).
     """
 
     key: str
@@ -74,7 +74,7 @@ class Snapshot:
     was one; vm_age_s, queue_age_s: since the newest of a VM and of the queue. stale_bins: consecutive minutes, this one
     included, in which a needed input was absent. absent: the names of absent inputs. cpu_mean..ram_p90: 0..1 over the
     fleet's reporting VMs; cpu_mean_warmed_up: the same over those older than the warm-up, None where none is.
-    obs7, obs_v2: observation vectors (domain.observations.autoscale), None when an input they need is absent.
+    obs7, obs_v2: observation vectors (domain.observations.autoscaling), None when an input they need is absent.
     """
 
     fleet: str

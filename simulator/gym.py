@@ -15,10 +15,10 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.observations.autoscale import OBS7_FEATURES, obs_v2_features
+from domain.observations.autoscaling import OBS7_FEATURES, obs_v2_features
 from domain.workload import Trace
+from simulator.autoscaling.reference import MULTI_CHANGES, SimulationConfig, preset
 from simulator.gym_episode import Info, Observation, episode_for
-from simulator.reference import MULTI_CHANGES, SimulationConfig, preset
 from simulator.workloads.synthetic import train_text
 
 ENV_ID = "Trimtab/Autoscaling-v0"

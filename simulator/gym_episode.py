@@ -13,7 +13,7 @@ from domain.workload import Trace
 from simulator.autoscaling.orders import CHANGES
 from simulator.autoscaling.packing import unsupported
 from simulator.autoscaling.quick_step import QuickCopy
-from simulator.reference import MULTI_CHANGES, Simulation, SimulationConfig, StepInfo
+from simulator.autoscaling.reference import MULTI_CHANGES, Simulation, SimulationConfig, StepInfo
 
 Observation = NDArray[np.float32]
 Info = dict[str, Any]

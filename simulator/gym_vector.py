@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.autoscaling import AutoscalingBatch
+from simulator.autoscaling.batch import AutoscalingBatch
+from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.reference.accounting import UNITS_PER_DOLLAR
 from simulator.gym import ACT_7, OBS_7, action_space, observation_space
-from simulator.reference import SimulationConfig, preset
-from simulator.reference.accounting import UNITS_PER_DOLLAR
 from simulator.workloads.synthetic import train_text
 
 Arrays = NDArray[Any]

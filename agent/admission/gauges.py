@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from agent.admission.book import Book
-from agent.admission.deciding import first_unsafe, worst_slack
+from agent.admission.decision import first_unsafe, worst_slack
 from agent.admission.deployments import Stage
 from agent.ledger.admission import ClusterCounts
 from domain.decisions import Mode

@@ -13,11 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.admission import snapshots
-from agent.admission.admitting import admit_all, advise_all, said
 from agent.admission.deployments import NOT_INSIDE, NOT_TAKEN_IN, Deployment
+from agent.admission.events import observe_all
 from agent.admission.gauges import Gauges, gauges_of
-from agent.admission.hearing import observe_all
-from agent.admission.keeping import Keeping
+from agent.admission.memory import Keeping
 from agent.admission.records import (
     Accepted,
     AdmissionDecision,
@@ -26,6 +25,7 @@ from agent.admission.records import (
     DeploymentEvent,
     EventKind,
 )
+from agent.admission.requests import admit_all, advise_all, said
 from agent.admission.rules import ClusterRules
 from agent.ledger.admission import AdmissionStore, Change
 from domain.clock import Clock

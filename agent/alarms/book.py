@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 
-from agent.ports import TickReport
+from agent.autoscaling.ports import TickReport
 from domain.decisions import Reason
 
 
@@ -122,7 +122,7 @@ def happened(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
     for outcome in report.outcomes:
         if outcome.status.final and outcome.reason in OUTCOMES:
             severity = OUTCOMES[outcome.reason]
-            # An intent's id is <fleet>-<number>.<group>, as `agent.intents` makes it.
+            # An intent's id is <fleet>-<number>.<group>, as `agent.autoscaling.intents` makes it.
             decision_id, _, group = outcome.intent_id.rpartition(".")
             fleet = decision_id.rpartition("-")[0]
             alarm = Alarm(fleet, outcome.reason, group, severity, outcome.detail, outcome.at)

@@ -10,8 +10,8 @@ from typing import Protocol
 import structlog
 
 from agent.alarms.book import Alarm, AlarmBook
-from agent.ports import TickReport
-from agent.standing import Standing
+from agent.autoscaling.ports import TickReport
+from agent.view.board import Standing
 from collectors.aws import AwsSession
 from domain.errors import TrimtabError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.alarms.book import AlarmBook
 from agent.alarms.delivery import Alarms, Channel, SnsTopic
 from agent.settings import Settings
-from agent.standing import StandingBoard
+from agent.view.board import StandingBoard
 from collectors.aws import AwsSession
 from domain.decisions import Mode
 

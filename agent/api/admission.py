@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from agent.admission.checking import LONGEST_ID, LONGEST_WORDS, MOST_CORES, MOST_KINDS
 from agent.admission.gauges import Gauges
 from agent.admission.records import (
     Accepted,
@@ -19,9 +18,10 @@ from agent.admission.records import (
     Prior,
 )
 from agent.admission.service import AdmissionService
+from agent.admission.validation import LONGEST_ID, LONGEST_WORDS, MOST_CORES, MOST_KINDS
 from agent.api.bodies import DIGITS, NUMERIC, Body
 from agent.api.errors import CONFLICT, UNKNOWN
-from agent.api.view import AgentView
+from agent.view.view import AgentView
 from domain.errors import BadInput
 
 MOST_AT_ONCE = 200

@@ -17,7 +17,7 @@ from agent.api.health import create_health_router
 from agent.api.oversubscription import create_oversubscription_router
 from agent.api.reading import create_reading_router
 from agent.api.security import READING_METHODS
-from agent.api.view import AgentView, installed_version
+from agent.view.view import AgentView, installed_version
 
 
 class _Application(FastAPI):

@@ -8,13 +8,13 @@ import structlog
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from agent import controls
 from agent.api.bodies import NUMERIC, Body
 from agent.api.errors import UNKNOWN
-from agent.api.view import AgentView
-from agent.controls import LONGEST_S, LONGEST_WORDS
-from agent.known_fleets import one_fleet
-from agent.state import Pause, PauseScope, Pin
+from agent.autoscaling import controls
+from agent.autoscaling.controls import LONGEST_S, LONGEST_WORDS
+from agent.autoscaling.known_fleets import one_fleet
+from agent.autoscaling.state import Pause, PauseScope, Pin
+from agent.view.view import AgentView
 
 log = structlog.get_logger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Response
 
-from agent.api.answers import Health, Readiness
-from agent.api.view import AgentView
+from agent.view.records import Health, Readiness
+from agent.view.view import AgentView
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -41,7 +41,10 @@ def create_health_router(view: AgentView, exposition: Callable[[], bytes]) -> AP
         summary="Metrics for Prometheus",
         response_class=Response,
         responses={
-            200: {"content": {"text/plain": {}}, "description": "Prometheus's text format; see docs/metrics.md."}
+            200: {
+                "content": {"text/plain": {}},
+                "description": "Prometheus's text format; see docs/operate/metrics.md.",
+            }
         },
     )
     def metrics() -> Response:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.api.replies import SECURITY_HEADERS, refuse
+from agent.api.error_responses import SECURITY_HEADERS, refuse
 
 log = structlog.get_logger(__name__)
 

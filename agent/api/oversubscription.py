@@ -9,9 +9,9 @@ from pydantic import Field
 
 from agent.api.bodies import DIGITS, NUMERIC, Body
 from agent.api.errors import CONFLICT, UNKNOWN
-from agent.api.view import AgentView
 from agent.oversubscription.pool import PoolView
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest
+from agent.view.view import AgentView
 
 LONGEST = 128
 PoolName = Annotated[

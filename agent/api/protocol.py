@@ -10,8 +10,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from agent.api.error_responses import raw_answer
 from agent.api.limits import RequestLimits
-from agent.api.replies import raw_answer
 
 
 def bounded_protocol(limits: RequestLimits) -> type[H11Protocol]:

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
-from agent.api.answers import AgentStatus, DecisionPage, InputStatus, JournalPage, VmReport
 from agent.api.bodies import DIGITS
 from agent.api.errors import UNKNOWN
-from agent.api.view import AgentView
-from agent.explain import as_data, explain, plain
-from agent.fleet_status import FleetStatus
+from agent.autoscaling.explain import as_data, explain, plain
+from agent.autoscaling.status import FleetStatus
 from agent.ledger import Kind
+from agent.view.records import AgentStatus, DecisionPage, InputStatus, JournalPage, VmReport
+from agent.view.view import AgentView
 
 LARGEST_SEQ = 2**63 - 1
 FleetName = Annotated[str, Path(description="The fleet's name.", max_length=63, examples=["web"])]

@@ -12,7 +12,7 @@ from enum import Enum
 from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.api.replies import refuse
+from agent.api.error_responses import refuse
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", ""})
 READING_METHODS = frozenset({"GET", "HEAD"})

@@ -21,9 +21,9 @@ from starlette.types import ASGIApp
 from agent.api.limits import Bounds, Count, Envelope, RequestLimits
 from agent.api.protocol import bounded_protocol
 from agent.api.security import OPEN_PATHS, SocketGuard, TokenGuard, Tokens
+from agent.api.unix_path import reachable
 from agent.settings import Settings
 from agent.settings.http import HttpSettings
-from agent.unix_path import reachable
 from domain.errors import BadInput, ConfigurationError, Mistake, TrimtabError
 
 log = structlog.get_logger(__name__)

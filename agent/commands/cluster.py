@@ -27,9 +27,9 @@ FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Name of the 
 
 def show(name: NameArgument = None, ledger: LedgerOption = None, as_json: JsonOption = False) -> None:
     """Print a cluster: cores taken, room left in each band of time, the month's promise, the newest decisions."""
+    from agent.autoscaling.explain import plain
     from agent.commands.ledger import open_ledger
     from agent.commands.output import show as print_lines
-    from agent.explain import plain
 
     with open_ledger(ledger) as book:
         service = _service(book, name)

@@ -46,7 +46,7 @@ def collect(
             raise BadInput("--json", True, "add --once; what is reported goes to Graphite, not here")
         _report(settings, os.environ)
         return
-    from agent.one_collection import collected_once
+    from agent.service.one_collection import collected_once
 
     found = collected_once(settings, name)
     rows = [{"path": sample.series.path, "value": sample.value, "at": sample.at} for sample in found.samples]
@@ -63,9 +63,9 @@ def _report(settings: Settings, environ: Mapping[str, str]) -> None:
     from threading import Event
 
     from agent.commands.run import watch_signals
-    from agent.logs import Scrubber, configure_logs, secrets_of
-    from agent.notify import Notifier
-    from agent.vm_agent import report_until_stopped
+    from agent.service.logs import Scrubber, configure_logs, secrets_of
+    from agent.service.systemd import Notifier
+    from agent.service.vm_agent import report_until_stopped
 
     configure_logs(settings.log_level, Scrubber(secrets_of(settings, environ)))
     stopping = Event()

@@ -11,8 +11,8 @@ import typer
 from agent.commands.options import JsonOption, examples, print_json
 
 config = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-PAGE = Path("docs/configuration.md")
-METRICS_PAGE = Path("docs/metrics.md")
+PAGE = Path("docs/operate/configuration.md")
+METRICS_PAGE = Path("docs/operate/metrics.md")
 
 
 @config.callback()
@@ -32,7 +32,7 @@ def check(as_json: JsonOption = False) -> None:
         loaded = read_settings(os.environ)
         if any(fleet.needs_model for fleet in loaded.settings.fleets.values()):
             # The shelf of models takes time to load: only who has a learned policy pays for it.
-            from agent.model_shelf import ModelShelf, unfit_models
+            from agent.models.shelf import ModelShelf, unfit_models
 
             settings = loaded.settings
             unfit = unfit_models(settings, ModelShelf(settings.models_directory, key=settings.promotion_key))

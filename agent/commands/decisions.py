@@ -20,9 +20,9 @@ def decisions(
     as_json: JsonOption = False,
 ) -> None:
     """List decisions, the newest last."""
+    from agent.autoscaling.explain import plain
     from agent.commands.ledger import fleets, one_fleet, open_ledger
     from agent.commands.output import columns, show
-    from agent.explain import plain
 
     now = time.time()
     with open_ledger(ledger) as book:

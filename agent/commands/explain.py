@@ -10,7 +10,7 @@ import typer
 from agent.commands.options import FleetOption, JsonOption, LedgerOption, examples, print_json, time_text
 
 if TYPE_CHECKING:
-    from agent.explain import Explanation
+    from agent.autoscaling.explain import Explanation
     from agent.ledger import DecisionRecord, Ledger
     from domain.fleet import Fleet
     from domain.snapshot import Snapshot
@@ -36,12 +36,12 @@ def explain(
     For an admission: the rule, the time with the least room, and the deployments that fill it. For a rate: the levels
     that were looked at, the risk, and whether the same comes out again.
     """
+    from agent.autoscaling.explain import as_data, plain
+    from agent.autoscaling.explain import explain as explained
     from agent.commands.admission_text import admission_lines
     from agent.commands.ledger import open_ledger
     from agent.commands.output import show
     from agent.commands.oversubscription_text import rate_lines
-    from agent.explain import as_data, plain
-    from agent.explain import explain as explained
 
     with open_ledger(ledger) as book:
         admission = book.admission.find(decision)

@@ -35,7 +35,7 @@ def open_ledger(option: str | None, *, to_write: bool = False) -> Ledger:
 
 def fleets(ledger: Ledger) -> tuple[str, ...]:
     """Return the fleets that the ledger knows, and those of the settings as far as these can be read."""
-    from agent.known_fleets import fleet_names
+    from agent.autoscaling.known_fleets import fleet_names
     from agent.settings import load_settings
 
     try:
@@ -58,6 +58,6 @@ def clusters() -> frozenset[str]:
 
 def one_fleet(option: str | None, names: Sequence[str]) -> str:
     """Return the fleet meant: `--fleet`, or the only one there is; BadInput names those there are."""
-    from agent import known_fleets
+    from agent.autoscaling import known_fleets
 
     return known_fleets.one_fleet(option, names, field="--fleet")

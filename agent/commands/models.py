@@ -11,8 +11,8 @@ import typer
 from agent.commands.options import JsonOption, ModelsOption, examples, models_directory, print_json
 
 if TYPE_CHECKING:
-    from agent.model_shelf import ModelShelf
-    from agent.models import Model
+    from agent.models.file import Model
+    from agent.models.shelf import ModelShelf
 
 DIGITS = 12
 
@@ -32,11 +32,11 @@ def models(
     With a file, verify that one as the agent does before it uses it, and tell what it was trained for. Exits with
     status 2 when it would be refused.
     """
-    from agent.model_shelf import ModelShelf
+    from agent.models.shelf import ModelShelf
     from agent.settings.location import promotion_key_location
 
     if file is not None:
-        from agent.models import load_model
+        from agent.models.file import load_model
 
         found = _about(load_model(file), str(file))
         print_json(found) if as_json else _show([found])
@@ -57,7 +57,7 @@ def models(
 
 
 def _listed(place: Path, shelf: ModelShelf) -> list[dict[str, Any]]:
-    from agent.shipped.index import shipped_models
+    from agent.models.shipped.index import shipped_models
 
     files = [(path, _role(path.stem, shelf)) for path in sorted(place.glob("*.onnx"))]
     files += [(model.path, f"comes along: {model.name}, {model.trained_for}") for model in shipped_models()]
@@ -72,7 +72,7 @@ def _role(sha: str, shelf: ModelShelf) -> str:
 
 
 def _tried(path: Path, role: str) -> dict[str, Any]:
-    from agent.models import ModelRefused, load_model
+    from agent.models.file import ModelRefused, load_model
 
     try:
         return _about(load_model(path), role)

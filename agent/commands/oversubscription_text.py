@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agent.commands.options import time_text
 
 if TYPE_CHECKING:
-    from agent.oversubscription.choosing import ChoiceInputs
+    from agent.oversubscription.choice import ChoiceInputs
     from agent.oversubscription.records import HourDecision, RateDecision
 
 
@@ -20,7 +20,7 @@ def rate_lines(decision: HourDecision | RateDecision, inputs: ChoiceInputs | Non
 
 def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
     from agent.commands.output import columns
-    from agent.oversubscription.choosing import choose
+    from agent.oversubscription.choice import choose
 
     rows: list[tuple[object, ...]] = [("subscriber", "rate", "before", "policy", "VMs", "24 h risk", "because")]
     for one in decision.subscribers:
@@ -58,7 +58,7 @@ def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
 
 def _request(decision: RateDecision) -> list[str]:
     from agent.commands.output import columns
-    from agent.oversubscription.shielding import replayed
+    from agent.oversubscription.shield import replayed
 
     rows: list[tuple[object, ...]] = [("rate", "machine", "hot hours in a day")]
     for one in decision.tried:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agent.autoscaling.state import PauseScope
 from agent.commands.options import (
     FleetOption,
     LedgerOption,
@@ -17,7 +18,6 @@ from agent.commands.options import (
     owner_of,
     time_text,
 )
-from agent.state import PauseScope
 
 HELD = {PauseScope.ALL: "every change", PauseScope.IN: "scale-in", PauseScope.OUT: "scale-out"}
 

@@ -42,7 +42,7 @@ def pool_model(
     must be for as many subscribers as have a MODEL_PLACE, and for the pool's levels. It is tried before it is used.
     The agent takes it up with the next hour; rates still go down one level in two hours.
     """
-    from agent.oversubscription.model_place import go_back, put_in_use, state_of
+    from agent.oversubscription.model_directory import go_back, put_in_use, state_of
 
     if file is not None and previous:
         raise BadInput("pool-model", str(file), "give a file or --previous")

@@ -9,7 +9,7 @@ import typer
 from agent.commands.options import JsonOption, examples, print_json
 
 if TYPE_CHECKING:
-    from agent.preflight.findings import Finding
+    from agent.preflight.results import Finding
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +32,7 @@ def preflight(
     from dataclasses import asdict
 
     from agent.preflight.check import check_everything
-    from agent.preflight.findings import State, passed
+    from agent.preflight.results import State, passed
     from agent.settings import load_settings
     from domain.clock import WallClock
 

@@ -23,8 +23,8 @@ from agent.commands.options import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.model_shelf import ModelShelf
-    from agent.replay import Recorded, Summary
+    from agent.autoscaling.replay import Recorded, Summary
+    from agent.models.shelf import ModelShelf
 
 MOST_LINES = 40
 """Differing minutes printed as text; --json has all."""
@@ -46,10 +46,10 @@ def replay(
 
     Exits 1 at the first decision that comes out differently under its own policy.
     """
+    from agent.autoscaling.policies.ppo_lstm import names_model
+    from agent.autoscaling.policies.registry import policy_from_name
     from agent.commands.ledger import one_fleet, open_ledger
-    from agent.model_shelf import ModelShelf
-    from agent.policies.ppo_lstm import names_model
-    from agent.policies.registry import policy_from_name
+    from agent.models.shelf import ModelShelf
     from agent.settings.location import promotion_key_location
 
     now = time.time()
@@ -70,7 +70,7 @@ def replay(
 
 
 def _same(fleet: str, records: Iterable[Recorded], shelf: ModelShelf, as_json: bool) -> None:
-    from agent.replay import replay as replayed
+    from agent.autoscaling.replay import replay as replayed
 
     count = 0
     for item in replayed(records, shelf):
@@ -89,9 +89,9 @@ def _same(fleet: str, records: Iterable[Recorded], shelf: ModelShelf, as_json: b
 
 
 def _other(fleet: str, records: Iterable[Recorded], policy: str, shelf: ModelShelf, as_json: bool) -> None:
+    from agent.autoscaling.explain import sizes
+    from agent.autoscaling.replay import summaries, what_if
     from agent.commands.output import show
-    from agent.explain import sizes
-    from agent.replay import summaries, what_if
 
     items = list(what_if(records, policy, shelf))
     differing = [item for item in items if item.differs]

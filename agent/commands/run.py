@@ -46,9 +46,9 @@ def run() -> None:
 
 def serve(environ: Mapping[str, str], clock: Clock) -> None:
     """Run the agent that these settings describe, on this clock, until a signal ends it."""
-    from agent import daemon
-    from agent.logs import Scrubber, configure_logs, secrets_of
-    from agent.notify import Notifier
+    from agent.service import daemon
+    from agent.service.logs import Scrubber, configure_logs, secrets_of
+    from agent.service.systemd import Notifier
     from agent.settings import load_settings
 
     # Ledger, models and logs are nobody else's to read, however the process was started. The socket has its own mode.

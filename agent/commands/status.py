@@ -18,7 +18,7 @@ from agent.commands.options import (
 )
 
 if TYPE_CHECKING:
-    from agent.fleet_status import FleetStatus
+    from agent.autoscaling.status import FleetStatus
     from domain.snapshot import QueueSnapshot
 
 LATE_S = 180.0
@@ -27,10 +27,10 @@ LATE_S = 180.0
 
 def status(fleet: FleetOption = None, ledger: LedgerOption = None, as_json: JsonOption = False) -> None:
     """Show each fleet: mode and policy, sizes, queue, cost, the last decision, and what holds it."""
+    from agent.autoscaling.explain import plain
+    from agent.autoscaling.status import fleet_status
     from agent.commands.ledger import fleets, one_fleet, open_ledger
     from agent.commands.output import show
-    from agent.explain import plain
-    from agent.fleet_status import fleet_status
 
     now = time.time()
     with open_ledger(ledger) as book:

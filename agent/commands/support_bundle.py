@@ -35,7 +35,7 @@ def support_bundle(
     import os
     import time
 
-    from agent.support_bundle import write_bundle
+    from agent.service.support_bundle import write_bundle
 
     target = output or Path(time.strftime("trimtab-support-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime()))
     for line in write_bundle(target, os.environ, decisions=decisions, journal=journal, log=log):

@@ -12,14 +12,14 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agent.api.unix_path import reachable
 from agent.settings.location import socket_location
-from agent.unix_path import reachable
 from domain.errors import BadInput, LedgerUnavailable
 
 if TYPE_CHECKING:
-    from agent.controls import Pinned, Resumed
+    from agent.autoscaling.controls import Pinned, Resumed
+    from agent.autoscaling.state import Pause, PauseScope
     from agent.ledger import Ledger
-    from agent.state import Pause, PauseScope
 
 ANSWER_WITHIN_S = 10.0
 FIELDS = {
@@ -112,7 +112,7 @@ class _Agent:
         return answer["fleet"], _pause(answer["pause"])
 
     def resume(self, fleet: str | None, scope: PauseScope, *, owner: str) -> tuple[str, Resumed]:
-        from agent.controls import Resumed
+        from agent.autoscaling.controls import Resumed
 
         answer = self._ask("resume", fleet=fleet, scope=scope.value, owner=owner)
         return answer["fleet"], Resumed(answer["lifted"], tuple(_pause(pause) for pause in answer["left"]))
@@ -120,8 +120,8 @@ class _Agent:
     def pin(
         self, fleet: str | None, size: int, *, group: str | None, owner: str, reason: str, lasting_s: float
     ) -> tuple[str, Pinned]:
-        from agent.controls import Pinned
-        from agent.state import Pin
+        from agent.autoscaling.controls import Pinned
+        from agent.autoscaling.state import Pin
 
         answer = self._ask("pin", fleet=fleet, size=size, group=group, owner=owner, reason=reason, for_s=lasting_s)
         before = None if answer["before"] is None else Pin(**answer["before"])
@@ -173,7 +173,7 @@ class _Book:
     def pause(
         self, fleet: str | None, scope: PauseScope, *, owner: str, reason: str, lasting_s: float | None
     ) -> tuple[str, Pause]:
-        from agent import controls
+        from agent.autoscaling import controls
 
         name = self._paused(fleet)
         return name, controls.pause(
@@ -181,7 +181,7 @@ class _Book:
         )
 
     def resume(self, fleet: str | None, scope: PauseScope, *, owner: str) -> tuple[str, Resumed]:
-        from agent import controls
+        from agent.autoscaling import controls
 
         name = self._paused(fleet)
         return name, controls.resume(self._ledger, name, scope, owner=owner, now=self._now)
@@ -189,7 +189,7 @@ class _Book:
     def pin(
         self, fleet: str | None, size: int, *, group: str | None, owner: str, reason: str, lasting_s: float
     ) -> tuple[str, Pinned]:
-        from agent import controls
+        from agent.autoscaling import controls
 
         name = self._chosen(fleet)
         return name, controls.pin(
@@ -197,7 +197,7 @@ class _Book:
         )
 
     def unpin(self, fleet: str | None, *, owner: str) -> tuple[str, bool]:
-        from agent import controls
+        from agent.autoscaling import controls
 
         name = self._chosen(fleet)
         return name, controls.unpin(self._ledger, name, owner=owner, now=self._now)
@@ -211,7 +211,7 @@ class _Book:
 
 
 def _pause(given: Mapping[str, Any]) -> Pause:
-    from agent.state import Pause, PauseScope
+    from agent.autoscaling.state import Pause, PauseScope
 
     return Pause(**{**given, "scope": PauseScope(given["scope"])})
 

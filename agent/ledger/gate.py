@@ -7,11 +7,11 @@ from typing import Final
 
 from sqlalchemy import select
 
-from agent.admission.gate_records import GroupRecord
+from agent.admission.gate.records import GroupRecord
+from agent.autoscaling.state import LoopState
 from agent.ledger import codec, journal, state
 from agent.ledger.database import Database
 from agent.ledger.schema import state as table
-from agent.state import LoopState
 from domain.decisions import Event
 from domain.errors import LedgerError, LedgerUnavailable
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
 
-from agent.decide import Decided, DecisionInputs
+from agent.autoscaling.decide import Decided, DecisionInputs
 from agent.ledger import codec, state
 from agent.ledger.records import Kind
 from agent.ledger.schema import decisions, intents, journal

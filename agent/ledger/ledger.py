@@ -8,7 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from agent.decide import Decided, DecisionInputs
+from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.state import Controls, LoopState, Pause, PauseScope, Pin
 from agent.ledger import export, identity, journal, lease, operators, read, retention, state
 from agent.ledger.admission import AdmissionStore
 from agent.ledger.database import Clash, Database
@@ -18,7 +19,6 @@ from agent.ledger.lease import Held, Taken
 from agent.ledger.lock import lock_directory, lock_ledger
 from agent.ledger.oversubscription import OversubscriptionStore
 from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry, Kind
-from agent.state import Controls, LoopState, Pause, PauseScope, Pin
 from domain.decisions import Decision, Event, Intent, Outcome, Reason
 from domain.errors import IntentConflict, LedgerForeign, LedgerUnavailable
 

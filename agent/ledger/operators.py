@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection
 
+from agent.autoscaling.state import Pause, PauseScope, Pin
 from agent.ledger import codec, journal, state
-from agent.state import Pause, PauseScope, Pin
 from domain.decisions import Event, Reason
 
 _HELD = {PauseScope.ALL: "all changes", PauseScope.IN: "scaling in", PauseScope.OUT: "scaling out"}

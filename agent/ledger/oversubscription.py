@@ -7,14 +7,14 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
+from agent.autoscaling.state import LoopState
 from agent.ledger import codec, identity, journal, state
 from agent.ledger.database import Clash, Database
 from agent.ledger.schema import oversubscription_decisions as decisions
-from agent.oversubscription.choosing import ChoiceInputs
+from agent.oversubscription.choice import ChoiceInputs
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.publication import Publication
 from agent.oversubscription.records import HourDecision, RateDecision
-from agent.state import LoopState
 from domain.decisions import Event
 from domain.errors import UnknownName
 

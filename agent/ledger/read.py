@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, literal_column, select
 
-from agent.decide import DecisionInputs
+from agent.autoscaling.decide import DecisionInputs
 from agent.ledger import codec
 from agent.ledger.database import Database
 from agent.ledger.journal import OPEN

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from agent.decide import DecisionInputs
+from agent.autoscaling.decide import DecisionInputs
 from domain.decisions import Decision, Intent, Outcome
 
 

@@ -20,7 +20,8 @@ from sqlalchemy import Connection, NullPool, create_engine, func, inspect, selec
 from sqlalchemy import update as update_rows
 from sqlalchemy.exc import SQLAlchemyError
 
-from agent.admission.gate_records import GroupRecord
+from agent.admission.gate.records import GroupRecord
+from agent.autoscaling.state import Controls, LoopState
 from agent.ledger import codec, identity, journal, lease, sqlite_file, state
 from agent.ledger.admission import ClusterCounts
 from agent.ledger.database import Database, connect_read_only, sqlite_path
@@ -32,7 +33,6 @@ from agent.ledger.schema import oversubscription_decisions as pools
 from agent.ledger.schema import state as states
 from agent.ledger.witness import NAME as WITNESS
 from agent.ledger.witness import Witness
-from agent.state import Controls, LoopState
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, LedgerUnavailable
 

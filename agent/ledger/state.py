@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection, Insert, delete, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from agent.autoscaling.state import Controls, LoopState, Pause, PauseScope, Pin
 from agent.ledger import codec
 from agent.ledger.schema import leader, state
-from agent.state import Controls, LoopState, Pause, PauseScope, Pin
 from domain.errors import Fenced
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats
-from agent.oversubscription.learning import HourUse, Profiles, learnt, with_requests
 from agent.oversubscription.memory import DaySums, PoolMemory, SubscriberMemory
+from agent.oversubscription.profiles import HourUse, Profiles, learnt, with_requests
 from agent.oversubscription.records import Vm
 from agent.oversubscription.rules import PoolRules
 from agent.oversubscription.surprise import Surprise, surprise_of

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.files import read_file
+from agent.models.regular_files import read_file
 from agent.oversubscription.records import RateRequest, Vm
 from agent.oversubscription.rules import PoolRules
 from agent.oversubscription.usage_book import NAME

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats, clipped
-from agent.oversubscription.learning import Profiles
 from agent.oversubscription.memory import HOURS
+from agent.oversubscription.profiles import Profiles
 from agent.oversubscription.records import Vm
 from agent.oversubscription.rules import PoolRules
 from agent.oversubscription.vm_table import VmTable, columns_of, levels, vm_key

@@ -50,7 +50,7 @@ class SubscriberMemory:
 
     peaks: the largest usage among its VMs in each of the last hours, None where it had none; the last is of the pool's
     last hour. error_*: decayed statistics of the hours' scores, today_*: scores of the day under way, stray_*: decayed
-    statistics of the days' mean scores, see `agent.oversubscription.straying`. strain_*: of the hours' strains; these,
+    statistics of the days' mean scores, see `agent.oversubscription.drift`. strain_*: of the hours' strains; these,
     pairs and products: see `agent.oversubscription.surprise`. strains: of the last day.
     """
 

@@ -13,13 +13,13 @@ from typing import Final
 
 import structlog
 
-from agent.background import Background
 from agent.ledger.oversubscription import AlreadyDecided, OversubscriptionStore
-from agent.oversubscription.answering import answer, check_same, counted, vm_of
+from agent.models.background import Background
+from agent.oversubscription.answers import answer, check_same, counted, vm_of
 from agent.oversubscription.inventory import check_request, read_inventory
-from agent.oversubscription.learning import Profiles, profiles_of
 from agent.oversubscription.loads import Loads, loads_of
 from agent.oversubscription.memory import Counts, PoolMemory
+from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.publication import Publication
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
 from agent.oversubscription.rules import PoolRules

@@ -8,12 +8,12 @@ from dataclasses import replace
 import structlog
 
 from actuators.parameters import Parameters
+from agent.autoscaling.ports import TickReport
 from agent.ledger import Ledger
 from agent.oversubscription.pool import AGENT, Pool
-from agent.oversubscription.publishing import Publisher
-from agent.oversubscription.turning import PoolTurns
+from agent.oversubscription.publisher import Publisher
+from agent.oversubscription.turn import PoolTurns
 from agent.oversubscription.usage_book import UsageBook
-from agent.ports import TickReport
 from agent.rails.base import RailLimits
 from agent.settings import Settings
 from agent.settings.oversubscription import pool_rules_of

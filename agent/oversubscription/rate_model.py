@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from agent.models import GOLDEN_DEADLINE_S, first_line, open_model, refused, run_within
+from agent.models.file import GOLDEN_DEADLINE_S, first_line, open_model, refused, run_within
+from agent.oversubscription.observation import Sight, observation_of
 from agent.oversubscription.rules import PoolRules, SubscriberRules
-from agent.oversubscription.sight import Sight, observation_of
 from domain.errors import BadInput
-from domain.observations.oversubscribe import OBS_O_EXT_VERSION, OBS_O_VERSION, SCALE
+from domain.observations.oversubscription import OBS_O_EXT_VERSION, OBS_O_VERSION, SCALE
 from domain.rules.oversubscription.rates import check_actions
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.files import read_file
+from agent.models.regular_files import read_file
 from agent.oversubscription.memory import SubscriberMemory
+from agent.oversubscription.observation import Sight
 from agent.oversubscription.rules import PoolRules
-from agent.oversubscription.sight import Sight
 from domain.errors import BadInput
 from domain.rules.oversubscription.guards import RateGuard, guard_of_file
 from domain.rules.oversubscription.moving_average import WINDOW_H, moving_average_rate
@@ -68,7 +68,7 @@ def policy_of(text: str, rules: PoolRules) -> RatePolicy:
         return RatePolicy(text, held.digest, rules.budget(held.guard), lambda sight: held.rates, held.multiplier)
     if name == MODEL and given:
         # ONNX Runtime costs a third of a second and 30 MB: only who has a model pays for it.
-        from agent.oversubscription.model_place import model_in_use
+        from agent.oversubscription.model_directory import model_in_use
         from agent.oversubscription.rate_model import load_rate_model
 
         model = load_rate_model(model_in_use(Path(given)), rules)

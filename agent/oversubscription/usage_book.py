@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
-from agent.vm_names import Place, UnknownVms, VmNames
 from collectors.base import Refusal, SampleSink
 from collectors.intake import IntakeLimits
+from collectors.vm_names import Place, UnknownVms, VmNames
 from domain.errors import RejectReason, SampleRejected
 from domain.rules.oversubscription.usage import clean_sample
 from domain.samples import PREFIX, Sample, VmMetric, VmSeries, parse_path

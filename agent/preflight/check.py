@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from agent.assembly import AwsKeys, aws_session
-from agent.discovery import discover
 from agent.preflight.clusters import check_clusters
-from agent.preflight.findings import Finding, advice, missing, ok
 from agent.preflight.groups import check_fleet, check_types
 from agent.preflight.host import check_arrivals, check_collectors, check_encryption, check_ledger, check_models
 from agent.preflight.permissions import check_changes, check_identity
+from agent.preflight.results import Finding, advice, missing, ok
+from agent.service.assembly import AwsKeys, aws_session
 from agent.settings import Settings
+from agent.settings.discovery import discover
 from collectors.aws import AwsSession
 from collectors.tagged_groups import TaggedGroups
 from domain.clock import Clock
@@ -52,7 +52,7 @@ def check_everything(
         if not settings.fleets and settings.clusters:
             return
         if not settings.fleets:
-            yield missing("fleets", "there is none", "set one, or tag its groups: docs/install.md")
+            yield missing("fleets", "there is none", "set one, or tag its groups: docs/operate/install.md")
             return
         yield from _account(settings, session, identity)
     finally:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent.admission.gate_asking import is_pending, vms_wanted
-from agent.preflight.findings import Finding, advice, missing, ok
+from agent.admission.gate.requests import is_pending, vms_wanted
+from agent.preflight.results import Finding, advice, missing, ok
 from agent.settings import Settings
 from agent.settings.admission import ClusterSettings
 from collectors.aws import AwsSession
@@ -58,7 +58,7 @@ def _capacity(name: str, cluster: ClusterSettings, reader: ClusterReader) -> Fin
 def _groups(name: str, groups: list[ClusterGroup]) -> Iterator[Finding]:
     subject = f"groups of {name}"
     if not groups:
-        remedy = f"tag those that share its limit trimtab:cluster={name}: docs/admission-gate.md"
+        remedy = f"tag those that share its limit trimtab:cluster={name}: docs/decide/admission-gate.md"
         yield advice(subject, "no group is tagged into it", remedy)
         return
     pending = [group for group in groups if is_pending(group)]

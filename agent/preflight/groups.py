@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.preflight.findings import Finding, advice, missing, needed_to_act, ok, unknown
+from agent.preflight.results import Finding, advice, missing, needed_to_act, ok, unknown
 from agent.settings import Settings
 from agent.settings.fleet import FleetSettings, GroupSettings
 from collectors.aws import AwsSession
@@ -145,7 +145,7 @@ def _hook(settings: Settings, subject: str, session: AwsSession, name: str) -> I
         yield advice(
             subject,
             "it has no terminating lifecycle hook: VMs are removed without finishing their jobs",
-            "add one as docs/instrument.md shows",
+            "add one as docs/operate/instrument.md shows",
         )
         return
     hook, needed_s = draining[0], HEARTBEATS_PER_PERIOD * settings.tick_interval_s

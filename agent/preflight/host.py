@@ -10,15 +10,15 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy.engine import make_url
 
-from agent.assembly import claims_of, started_listener
-from agent.inputs import collectors_of
+from agent.api.running_agent import RunningAgent
+from agent.autoscaling.policies.ppo_lstm import names_model
+from agent.autoscaling.snapshot.series import ABSENT_ROW, SeriesStore
 from agent.ledger import Ledger
 from agent.ledger.postgresql import lacks_sslmode
-from agent.model_shelf import ModelShelf, named_policy
-from agent.policies.ppo_lstm import names_model
-from agent.preflight.findings import Finding, advice, missing, ok, unknown
-from agent.running_agent import RunningAgent
-from agent.series import ABSENT_ROW, SeriesStore
+from agent.models.shelf import ModelShelf, named_policy
+from agent.preflight.results import Finding, advice, missing, ok, unknown
+from agent.service.assembly import claims_of, started_listener
+from agent.service.inputs import collectors_of
 from agent.settings import Settings
 from agent.settings.effective import plain
 from agent.settings.inputs import MeasuredBy
@@ -28,7 +28,7 @@ from domain.errors import BadInput, CollectionFailed, TrimtabError
 from domain.samples import QueueMetric
 
 AGE = "trimtab_newest_sample_age_seconds"
-INSTRUMENT = "see docs/instrument.md"
+INSTRUMENT = "see docs/operate/instrument.md"
 
 
 def check_ledger(settings: Settings) -> Finding:
@@ -49,7 +49,7 @@ def check_ledger(settings: Settings) -> Finding:
     try:
         Ledger.open(url, read_only=True).close()
     except TrimtabError as error:
-        return missing("ledger", str(error), "see docs/troubleshooting.md")
+        return missing("ledger", str(error), "see docs/operate/troubleshooting.md")
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
         return missing("ledger", f"{file} cannot be written by this user", "run this check as the service's user")
     return ok("ledger", f"{shown} is there")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from agent.preflight.findings import Finding, advice, missing, needed_to_act, ok, unknown
 from agent.preflight.groups import FLEET_TAG
+from agent.preflight.results import Finding, advice, missing, needed_to_act, ok, unknown
 from agent.settings import Settings
 from collectors.aws import AwsSession
 from domain.decisions import Mode
@@ -38,7 +38,7 @@ def check_identity(session: AwsSession, now: float) -> tuple[str | None, list[Fi
     try:
         answer = session.read("sts", "GetCallerIdentity")
     except CloudError as error:
-        remedy = "give the host an instance profile with deploy/iam/observe.json or act.json (docs/install.md)"
+        remedy = "give the host an instance profile with deploy/iam/observe.json or act.json (docs/operate/install.md)"
         return None, [missing("credentials", str(error), remedy)]
     arn = str(answer["Arn"])
     return arn, [ok("credentials", f"account {answer['Account']}, {arn}"), _clock(answer, now)]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent.state import Controls, LoopState
+from agent.autoscaling.state import Controls, LoopState
 from domain.decisions import Mode, Proposal, RailEffect
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot

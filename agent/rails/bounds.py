@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agent.rails.base import Power, Rail, RailContext
+from agent.rails.effects import Word, conclude, replaced
 from agent.rails.pause_and_pin import pause_of
 from agent.rails.sickness import sickness
 from agent.rails.staleness_and_coverage import input_fault
-from agent.rails.words import Word, conclude, replaced
 from domain.decisions import Direction, Proposal, RailEffect, Reason
 
 NAME = "bounds"

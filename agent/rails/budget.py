@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from agent.autoscaling.spending import DAY_S, account, dollars_per_hour
 from agent.rails import circuit_breaker, group_state
 from agent.rails.base import Power, Rail, RailContext
 from agent.rails.bounds import bounds_of
-from agent.rails.words import Word, changing, conclude, passed, shrunk
-from agent.spending import DAY_S, account, dollars_per_hour
+from agent.rails.effects import Word, changing, conclude, passed, shrunk
 from domain.decisions import Proposal, RailEffect, Reason
 
 NAME = "budget"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agent.autoscaling.state import CapacityMark
 from agent.rails.base import Power, Rail, RailContext, RailLimits
 from agent.rails.bounds import bounds_of
+from agent.rails.effects import Word, changing, conclude, held, utc
 from agent.rails.pause_and_pin import active_pin
-from agent.rails.words import Word, changing, conclude, held, utc
-from agent.state import CapacityMark
 from domain.decisions import CapacityShortage, Origin, Proposal, RailEffect, Reason, Verdict
 
 NAME = "capacity_memory"

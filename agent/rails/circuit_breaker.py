@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agent.autoscaling.state import Breaker
 from agent.rails.base import Power, Rail, RailContext, RailLimits
 from agent.rails.bounds import aws_accepts
-from agent.rails.words import Word, changing, conclude, held, shrunk, utc
-from agent.state import Breaker
+from agent.rails.effects import Word, changing, conclude, held, shrunk, utc
 from domain.decisions import Outcome, Proposal, RailEffect, Reason, Status
 from domain.errors import FailureClass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from agent.rails.base import Power, Rail, RailContext
-from agent.rails.words import Word, changing, conclude, held, unhurried
+from agent.rails.effects import Word, changing, conclude, held, unhurried
 from domain.decisions import Direction, Proposal, RailEffect, Reason
 
 NAME = "cooldown"

@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from agent.rails.base import Power, Rail, RailContext
-from agent.rails.words import passed
+from agent.rails.effects import passed
 from domain.decisions import Proposal, RailEffect, Reason, Verdict
 
 NAME = "finite_and_schema"

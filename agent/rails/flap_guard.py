@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
+from agent.autoscaling.state import LoopState
 from agent.rails.base import Power, Rail, RailContext
 from agent.rails.bounds import bounds_of
-from agent.rails.words import Word, changing, conclude, shrunk, unhurried, vms
-from agent.state import LoopState
+from agent.rails.effects import Word, changing, conclude, shrunk, unhurried, vms
 from domain.decisions import Direction, Proposal, RailEffect, Reason
 from domain.snapshot import Snapshot
 

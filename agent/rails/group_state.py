@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.rails.base import Power, Rail, RailContext
 from agent.rails.bounds import aws_accepts
-from agent.rails.words import Word, changing, conclude, held
+from agent.rails.effects import Word, changing, conclude, held
 from domain.decisions import Proposal, RailEffect, Reason
 
 NAME = "group_state"

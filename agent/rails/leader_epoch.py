@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.rails.base import Power, Rail, RailContext
-from agent.rails.words import changing, conclude, held
+from agent.rails.effects import changing, conclude, held
 from domain.decisions import Proposal, RailEffect, Reason
 
 NAME = "leader_epoch"

@@ -22,7 +22,7 @@ from agent.rails import (
     warmup,
 )
 from agent.rails.base import Rail, RailContext
-from agent.rails.words import utc
+from agent.rails.effects import utc
 from domain.decisions import Direction, Proposal, RailEffect, Verdict
 
 _BEFORE_BOUNDS: tuple[Rail, ...] = (

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from agent.autoscaling.state import Controls, Pause, PauseScope, Pin
 from agent.rails.base import Power, Rail, RailContext
-from agent.rails.words import Word, conclude, held, replaced, utc
-from agent.state import Controls, Pause, PauseScope, Pin
+from agent.rails.effects import Word, conclude, held, replaced, utc
 from domain.decisions import Direction, Origin, Proposal, RailEffect, Reason
 
 NAME = "pause_and_pin"

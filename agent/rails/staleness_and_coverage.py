@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.rails.base import Power, Rail, RailContext, RailLimits
-from agent.rails.words import Word, conclude, held, replaced
+from agent.rails.effects import Word, conclude, held, replaced
 from domain.decisions import Origin, Proposal, RailEffect, Reason
 from domain.snapshot import Snapshot
 

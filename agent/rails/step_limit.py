@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from agent.rails.base import Power, Rail, RailContext
-from agent.rails.words import Word, changing, conclude, shrunk, vms
+from agent.rails.effects import Word, changing, conclude, shrunk, vms
 from domain.decisions import Proposal, RailEffect, Reason
 
 NAME = "step_limit"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from agent.rails.base import Power, Rail, RailContext
 from agent.rails.bounds import bounds_of
-from agent.rails.words import Word, changing, conclude, held, shrunk, unhurried, vms
+from agent.rails.effects import Word, changing, conclude, held, shrunk, unhurried, vms
 from domain.decisions import Proposal, RailEffect, Reason
 
 NAME = "warmup"

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import boto3
 
-from agent.admission.gate_records import ADMISSION, PENDING, REQUESTED
-from agent.assembly import Agent, AwsKeys, assembled
+from agent.admission.gate.records import ADMISSION, PENDING, REQUESTED
 from agent.rehearsal.admission_demand import Demand, Newcomer
 from agent.rehearsal.cloud import AGENT_KEY, OWNER_KEY, REGION, SECRET, ZONES
 from agent.rehearsal.run import LEDGER, shown_path, shown_program
 from agent.rehearsal.scenario import ORIGIN
+from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.settings import load_settings
 from collectors.clusters import CLUSTER
 from domain.clock import VirtualClock

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from agent.aggregate import EXPECTED_JOB_CORE_S
-from agent.decide import DecisionInputs, decide
-from agent.policies.fallback import Models, Proposer, evaluate_directly
+from agent.autoscaling.decide import DecisionInputs, decide
+from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
+from agent.autoscaling.snapshot.aggregate import EXPECTED_JOB_CORE_S
+from agent.autoscaling.state import Controls, Cooldown, LoopState
 from agent.rails.base import RailLimits
-from agent.state import Controls, Cooldown, LoopState
 from domain.decisions import Mode
 from domain.fleet import Fleet
-from domain.observations.autoscale import Vector, obs_v2
+from domain.observations.autoscaling import Vector, obs_v2
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot
 from domain.workload import Trace
-from simulator.reference import FleetView, Simulation, SimulationConfig, preset
-from simulator.reference.configuration import Billing, Dispatch
+from simulator.autoscaling.reference import FleetView, Simulation, SimulationConfig, preset
+from simulator.autoscaling.reference.configuration import Billing, Dispatch
 
 WARM_UP_S = 300.0
 AFTER_THE_END_S = 86_400.0

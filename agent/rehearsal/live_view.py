@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from agent.rehearsal.answers import Answers
+from agent.rehearsal.fault_outcomes import Answers
 from agent.rehearsal.screen import Moment, clock_text, notable
 from agent.rehearsal.story import Struck
 from domain.clock import Clock

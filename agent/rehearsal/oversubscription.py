@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.assembly import Agent, AwsKeys, assembled, usage_into
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.records import RateRequest, Vm
 from agent.rehearsal.cloud import AGENT_KEY, REGION, SECRET
 from agent.rehearsal.run import LEDGER, shown_path, shown_program
 from agent.rehearsal.scenario import ORIGIN
+from agent.service.assembly import Agent, AwsKeys, assembled, usage_into
 from agent.settings import load_settings
 from domain.clock import VirtualClock
 from domain.decisions import Event, Reason

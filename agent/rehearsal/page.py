@@ -7,11 +7,11 @@ from contextlib import ExitStack
 
 import structlog
 
-from agent.api.start import start_http
-from agent.assembly import Agent
-from agent.ports import TickReport
+from agent.autoscaling.ports import TickReport
+from agent.service.assembly import Agent
+from agent.service.http import start_http
 from agent.settings import Settings
-from agent.standing import StandingBoard
+from agent.view.board import StandingBoard
 
 log = structlog.get_logger(__name__)
 

@@ -16,10 +16,9 @@ from threading import Event, Thread
 import numpy as np
 import structlog
 
-from agent.assembly import Agent, AwsKeys, assembled
+from agent.autoscaling.ports import TickReport
 from agent.ledger import lock_directory
 from agent.ledger.records import DecisionRow
-from agent.ports import TickReport
 from agent.rehearsal.cloud import AGENT_KEY, REGION, SECRET, CloudStage, DryRunCloud, bill, fake_aws
 from agent.rehearsal.counterfactual import Settled
 from agent.rehearsal.page import RehearsalPage, page_settings
@@ -38,6 +37,7 @@ from agent.rehearsal.site import SiteSpec
 from agent.rehearsal.site_process import SiteProcess, site_process
 from agent.rehearsal.story import Story, Teller, missing, required_of, told_by
 from agent.rehearsal.summary import Lived, Summary, compare
+from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.settings import Settings, load_settings
 from domain.decisions import Reason, Verdict
 from domain.errors import BadInput, TrimtabError

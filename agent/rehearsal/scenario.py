@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from agent.model_shelf import ModelShelf
-from agent.policies.ppo_lstm import LEARNED
+from agent.autoscaling.policies.ppo_lstm import LEARNED
+from agent.models.shelf import ModelShelf
 from agent.settings import Settings
 from domain.errors import BadInput
 from domain.workload import Trace

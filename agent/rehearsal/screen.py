@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TextIO
 
-from agent.ports import TickReport
+from agent.autoscaling.ports import TickReport
 from agent.rehearsal.story import Struck
 from domain.clock import Clock
 from domain.decisions import Decision, Event, Outcome, Reason, Verdict

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from agent.autoscaling.policies.ppo_lstm import names_model
 from agent.ledger.records import JournalEntry, Kind
-from agent.policies.ppo_lstm import names_model
 from domain.decisions import Reason
 from domain.errors import BadInput
 

@@ -10,13 +10,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from agent.model_shelf import ModelShelf
-from agent.policies.ppo_lstm import LEARNED, names_model
+from agent.autoscaling.policies.ppo_lstm import LEARNED, names_model
+from agent.models.shelf import ModelShelf
 from agent.rehearsal.counterfactual import Counterfactual, Settled, best_constant, run_agent
 from agent.rehearsal.story import STORIES
 from domain.decisions import Reason
 from domain.workload import Trace
-from simulator.reference import preset
+from simulator.autoscaling.reference import preset
 
 WAITING_PRICE_PER_HOUR = preset("live-like").waiting_price_per_hour
 """Dollars that a job's hour in the queue counts for (autoscaler specification §5)."""

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from actuators.base import Act, ChangingCall, Permit
-from agent.series import SeriesStore
+from agent.autoscaling.snapshot.series import SeriesStore
 from domain.clock import VirtualClock
 from domain.decisions import Direction, Event, Intent, Outcome, Reason, Status
 from domain.fleet import Fleet
 from domain.observed import DrainHook, GroupObserved, Instance, Lifecycle, Observed
 from domain.samples import QueueMetric, QueueSeries, VmMetric, VmSeries
 from domain.workload import Trace
-from simulator.reference import Simulation, SimulationConfig, Watch
-from simulator.reference.machine import BOOTING, DRAINING, READY, Machine
+from simulator.autoscaling.reference import Simulation, SimulationConfig, Watch
+from simulator.autoscaling.reference.machine import BOOTING, DRAINING, READY, Machine
 
 ZONE = "virtual-1a"
 HOOK = DrainHook("drain", 300.0, 7200.0)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import structlog
 
-from agent.model_shelf import ModelShelf
+from agent.models.shelf import ModelShelf
 from agent.rehearsal.virtual_rails import rail_set
 from agent.rehearsal.virtual_run import Rehearsal, Rehearsed
 from domain.errors import BadInput
-from simulator.reference import PRICES, preset
+from simulator.autoscaling.reference import PRICES, preset
 from simulator.workloads.named import workload_of
 
 

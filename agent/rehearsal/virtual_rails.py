@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from agent.queue_fold import EPISODE_GAP_S
+from agent.autoscaling.snapshot.queue_fold import EPISODE_GAP_S
 from agent.rails.base import RailLimits
 from domain.errors import BadInput
-from simulator.reference import SimulationConfig
-from simulator.reference.configuration import RemovalChoice, RemovalMode
+from simulator.autoscaling.reference import SimulationConfig
+from simulator.autoscaling.reference.configuration import RemovalChoice, RemovalMode
 
 UNLIMITED = 1_000_000
 

@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from actuators.drift import DriftRule
-from agent.aggregate import AggregationSettings, Aggregator
-from agent.assembly import NEEDED
+from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
+from agent.autoscaling.policies.ppo_lstm import names_model
+from agent.autoscaling.policies.registry import policy_from_name
+from agent.autoscaling.ports import ManagedFleet, Ports
+from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
+from agent.autoscaling.snapshot.series import SeriesStore
+from agent.autoscaling.tick import run_tick
 from agent.ledger import Ledger
-from agent.policies.fallback import Models, Proposer, evaluate_directly
-from agent.policies.ppo_lstm import names_model
-from agent.policies.registry import policy_from_name
-from agent.ports import ManagedFleet, Ports
 from agent.rehearsal.counterfactual import never_ending
 from agent.rehearsal.virtual_cloud import VirtualCloud
 from agent.rehearsal.virtual_rails import RailSet
-from agent.series import SeriesStore
+from agent.service.assembly import NEEDED
 from agent.settings.fleet import PolicyName
-from agent.tick import run_tick
 from domain.clock import VirtualClock
 from domain.decisions import Mode, Reason, Verdict
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group
 from domain.workload import Trace
-from simulator.reference import Measures, SimulationConfig
+from simulator.autoscaling.reference import Measures, SimulationConfig
 
 FLEET = "web"
 START = 1_795_209_000.0 // 60.0 * 60.0

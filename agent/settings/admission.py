@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from agent.admission.gate_terms import GateTerms
+from agent.admission.gate.terms import GateTerms
 from agent.admission.rules import ClusterRules, Moments, PolicyKind, terms_of
-from agent.files import read_file
+from agent.models.regular_files import read_file
 from agent.settings.kinds import Expected, File, QuotaCode, ReservationId, Section
 from domain.errors import BadInput
 from domain.rules.admission.population import POPULATIONS, Population

@@ -203,7 +203,7 @@ class FleetSettings(Section):
 
     @property
     def policy_text(self) -> str:
-        """The live policy with its parameters, as `agent.policies.registry.policy_from_name` reads it."""
+        """The live policy with its parameters, as `agent.autoscaling.policies.registry.policy_from_name` reads it."""
         return self._text(self.policy)
 
     @property

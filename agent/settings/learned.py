@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from agent.promotion_seal import SHORTEST_KEY_BYTES
+from agent.models.promotion_seal import SHORTEST_KEY_BYTES
 from agent.settings.kinds import Directory, Expected, File, Section
 from agent.settings.location import promotion_key_of
 

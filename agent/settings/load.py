@@ -128,7 +128,7 @@ def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> dict[SettingP
                 remedy = (
                     f"there is no such setting; did you mean {close}?"
                     if close
-                    else "there is no such setting; see docs/configuration.md"
+                    else "there is no such setting; see docs/operate/configuration.md"
                 )
                 mistakes.append(Mistake(name, _masked_unknown(text, source), remedy))
             elif text:
@@ -179,7 +179,7 @@ def _mistake(path: SettingPath, kind: str, given: Mapping[SettingPath, Given], i
     if is_key:
         return Mistake(name, path[-1], f"choose {KEY_PHRASE}")
     if node is None:
-        return Mistake(name, _shown(path, given, value), "there is no such setting; see docs/configuration.md")
+        return Mistake(name, _shown(path, given, value), "there is no such setting; see docs/operate/configuration.md")
     if kind == "missing":
         return Mistake(name, "(not set)", f"required: give {_expected(path, node)}")
     return Mistake(name, _shown(path, given, value), f"give {_expected(path, node)}")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.files import read_file
+from agent.models.regular_files import read_file
 from domain.errors import BadInput
 
 PREFIX = "TRIMTAB_"

@@ -95,7 +95,7 @@ CATALOGUE: tuple[Section, ...] = (
             _counter("decisions", "Decisions, by the reason that spoke last.", "fleet", "reason"),
             _counter(
                 "rail_effects",
-                "Changes that a rail made to a proposal; see docs/rails.md.",
+                "Changes that a rail made to a proposal; see docs/operate/rails.md.",
                 "fleet",
                 "rail",
                 "verdict",
@@ -260,7 +260,7 @@ CATALOGUE: tuple[Section, ...] = (
             _counter("unknown_vms_refused", "Readings and names of such VMs refused.", "fleet", "group"),
             _counter(
                 "claims_refused",
-                "Readings that no source may claim, whoever brought them; see docs/instrument.md.",
+                "Readings that no source may claim, whoever brought them; see docs/operate/instrument.md.",
                 "fleet",
                 "group",
                 "metric",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from agent.ports import TickReport
-from agent.standing import Standing
+from agent.autoscaling.ports import TickReport
 from agent.telemetry.telemetry import Telemetry
 from agent.telemetry.values import LabelValues
+from agent.view.board import Standing
 from collectors.sender import GraphiteSender
 
 LEFT_OUT = frozenset({"trimtab_build_info"})

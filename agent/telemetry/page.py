@@ -1,4 +1,4 @@
-"""Writes the reference page of all metrics, docs/metrics.md, from the catalogue."""
+"""Writes the reference page of all metrics, docs/operate/metrics.md, from the catalogue."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 
 import structlog
 
-from agent.api.view import AgentView, installed_version
-from agent.spending import DAY_S, dollars_per_hour
-from agent.standing import Standing
-from agent.state import PauseScope
+from agent.autoscaling.spending import DAY_S, dollars_per_hour
+from agent.autoscaling.state import PauseScope
 from agent.telemetry.values import LabelValues
+from agent.view.board import Standing
+from agent.view.view import AgentView, installed_version
 from domain.errors import LedgerError
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot

@@ -10,11 +10,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from agent.api.view import AgentView
 from agent.telemetry.catalogue import Kind, Metric, own_metrics
 from agent.telemetry.readings import Readings
 from agent.telemetry.turns import TurnCounter
 from agent.telemetry.values import LabelValues, Values
+from agent.view.view import AgentView
 
 
 class Telemetry:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.ports import TickReport
-from agent.standing import Standing
+from agent.autoscaling.ports import TickReport
 from agent.telemetry.values import Values
+from agent.view.board import Standing
 from domain.decisions import Decision, Outcome, Status, Verdict
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent.fleet_status import FleetStatus
-from agent.state import PauseScope
-from agent.web.wording import clock_time
+from agent.autoscaling.state import PauseScope
+from agent.autoscaling.status import FleetStatus
+from agent.web.text import clock_time
 from domain.decisions import Mode, Reason
 
 

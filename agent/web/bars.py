@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.fleet_status import GroupStatus
+from agent.autoscaling.status import GroupStatus
 
 LINE_WIDTH, LINE_HEIGHT = 600.0, 64.0
 _TOP_MARGIN = 4.0

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-from agent.fleet_status import FleetStatus
+from agent.autoscaling.status import FleetStatus
 from agent.ledger import Ledger
 from domain.snapshot import QueueSnapshot
 

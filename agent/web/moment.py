@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.api.answers import AgentStatus, InputStatus, VmReport
-from agent.api.view import AgentView
-from agent.explain import plain
-from agent.fleet_status import FleetStatus
+from agent.autoscaling.explain import plain
+from agent.autoscaling.state import PauseScope
+from agent.autoscaling.status import FleetStatus
 from agent.ledger import Kind
 from agent.oversubscription.pool import PoolView
-from agent.state import PauseScope
+from agent.view.records import AgentStatus, InputStatus, VmReport
+from agent.view.view import AgentView
 from agent.web.badges import Badge, badges
 from agent.web.bars import Bar, Line, bar, bar_scale, line
 from agent.web.history import KEPT_S, QueueHistory
 from agent.web.rows import DecisionItem, EventItem, decision_item, item_of
-from agent.web.wording import arrows, clock_time, counted, duration
+from agent.web.text import arrows, clock_time, counted, duration
 from domain.errors import BadInput
 
 DECISIONS, EVENTS = 15, 12

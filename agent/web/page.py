@@ -12,11 +12,11 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from agent.api.answers import JournalRow
-from agent.api.view import AgentView, installed_version
 from agent.ledger import Ledger
-from agent.standing import Standing
-from agent.web import wording
+from agent.view.board import Standing
+from agent.view.records import JournalRow
+from agent.view.view import AgentView, installed_version
+from agent.web import text
 from agent.web.history import QueueHistory
 from agent.web.moment import Alert, Moment, alerts, moment
 from agent.web.rows import item_of
@@ -162,14 +162,14 @@ def _templates(build: str) -> Environment:
         auto_reload=False,
     )
     for function in (
-        wording.clock_time,
-        wording.full_time,
-        wording.machine_time,
-        wording.duration,
-        wording.money,
-        wording.words,
-        wording.arrows,
+        text.clock_time,
+        text.full_time,
+        text.machine_time,
+        text.duration,
+        text.money,
+        text.words,
+        text.arrows,
     ):
         environment.filters[function.__name__] = function
-    environment.globals.update(build=build, version=installed_version(), counted=wording.counted, most_cards=MOST_CARDS)
+    environment.globals.update(build=build, version=installed_version(), counted=text.counted, most_cards=MOST_CARDS)
     return environment

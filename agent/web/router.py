@@ -12,8 +12,8 @@ from starlette.concurrency import run_in_threadpool
 
 from agent.api.errors import NOT_FOUND, problem
 from agent.api.reading import LARGEST_SEQ
-from agent.api.view import AgentView
-from agent.explain import explain, plain
+from agent.autoscaling.explain import explain, plain
+from agent.view.view import AgentView
 from agent.web.feed import EventStream, Feed, FeedLimits
 from agent.web.moment import vms_of
 from agent.web.page import Pages

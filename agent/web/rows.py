@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.api.answers import JournalRow
 from agent.ledger import Kind
-from agent.web.wording import arrows, counted
+from agent.view.records import JournalRow
+from agent.web.text import arrows, counted
 from domain.decisions import Direction, Reason, Verdict
 
 ROUTINE = frozenset({Reason.PROTECTED})

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.rules.admission.belief import PRODUCTION_DROP, PRODUCTION_FLOOR, PRODUCTION_NODES
-from domain.rules.admission.compiling import compile_all
+from domain.rules.admission.compiled import compile_all
 from domain.rules.admission.population import Belief, Population
 from domain.rules.admission.rule import METHODS as METHODS
 from simulator.admission.compiled import compiled

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from simulator.admission.answer import least_slack, refused_at
 from simulator.admission.arrivals import Run
-from simulator.admission.asking import least_slack, refused_at
 from simulator.admission.compiled import compiled
 from simulator.admission.curves import Curves, drop, empty_curves, take_in
 from simulator.admission.engine import State, admit, leave, next_end, turn_away

@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from domain.errors import BadInput, TrimtabError
-from domain.observations.autoscale import OBS7_NAMES, obs_v2_names
+from domain.observations.autoscaling import OBS7_NAMES, obs_v2_names
 from domain.workload import Trace
 from simulator.autoscaling.episode import reset_some, step_all
 from simulator.autoscaling.layout import ADDRESSES, COPIES, PER_COPY, Records
 from simulator.autoscaling.orders import write_masks
 from simulator.autoscaling.packing import pack
+from simulator.autoscaling.reference.accounting import UNITS_PER_DOLLAR
+from simulator.autoscaling.reference.actions import MULTI_CHANGES
+from simulator.autoscaling.reference.configuration import SimulationConfig
+from simulator.autoscaling.reference.measures import Measures
 from simulator.autoscaling.results import measures_of
-from simulator.reference.accounting import UNITS_PER_DOLLAR
-from simulator.reference.actions import MULTI_CHANGES
-from simulator.reference.configuration import SimulationConfig
-from simulator.reference.measures import Measures
 
 OBSERVATIONS = ("obs-7", "obs-v2")
 ACTION_SETS = ("act-7", "act-multi")

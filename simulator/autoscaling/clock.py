@@ -22,7 +22,7 @@ from simulator.autoscaling.memory import (
     settings_of,
     vm_at,
 )
-from simulator.autoscaling.waiting import submit_fixed, submit_released
+from simulator.autoscaling.queue import submit_fixed, submit_released
 
 
 @compiled

@@ -9,9 +9,13 @@ from simulator.compiling import ROOT, compiled, drop_stale
 __all__ = ["compiled"]
 
 _FROZEN = (
-    *("simulator/reference/accounting.py", "simulator/reference/actions.py", "simulator/reference/configuration.py"),
-    *("simulator/reference/compat.py", "simulator/reference/streams.py"),
-    *("domain/observations/autoscale.py", "domain/workload.py"),
+    *(
+        "simulator/autoscaling/reference/accounting.py",
+        "simulator/autoscaling/reference/actions.py",
+        "simulator/autoscaling/reference/configuration.py",
+    ),
+    *("simulator/autoscaling/reference/compat.py", "simulator/autoscaling/reference/streams.py"),
+    *("domain/observations/autoscaling.py", "domain/workload.py"),
 )
 """Where the constants come from that are compiled in."""
 

@@ -7,8 +7,8 @@ from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.jobs import start_aside, start_head
 from simulator.autoscaling.layout import Copy
 from simulator.autoscaling.memory import ready_slot, settings_of, side_at, vm_at, whole
-from simulator.autoscaling.waiting import arrived_at, drop_started, job_of, set_aside, side_is_next
-from simulator.reference.configuration import Dispatch
+from simulator.autoscaling.queue import arrived_at, drop_started, job_of, set_aside, side_is_next
+from simulator.autoscaling.reference.configuration import Dispatch
 
 _FIRST_FIT, _BEST_FIT = list(Dispatch).index(Dispatch.FIRST_FIT), list(Dispatch).index(Dispatch.BEST_FIT)
 _ANY_WIDTH = 1 << 62

@@ -24,7 +24,7 @@ from simulator.autoscaling.memory import (
     trace_at,
     vm_at,
 )
-from simulator.autoscaling.observing import measured_cpu, measured_ram, observe
+from simulator.autoscaling.observation import measured_cpu, measured_ram, observe
 from simulator.autoscaling.orders import (
     CHANGES,
     begin_orders,
@@ -33,9 +33,9 @@ from simulator.autoscaling.orders import (
     carry_out_index,
     cooldown_left,
 )
-from simulator.autoscaling.waiting import oldest_arrival, submit_fixed
-from simulator.reference.accounting import UNITS_PER_DOLLAR
-from simulator.reference.configuration import Billing, CpuSampling
+from simulator.autoscaling.queue import oldest_arrival, submit_fixed
+from simulator.autoscaling.reference.accounting import UNITS_PER_DOLLAR
+from simulator.autoscaling.reference.configuration import Billing, CpuSampling
 
 _BY_STEP = list(Billing).index(Billing.STEP)
 _AVERAGE = list(CpuSampling).index(CpuSampling.AVERAGE)

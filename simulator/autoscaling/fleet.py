@@ -22,8 +22,8 @@ from simulator.autoscaling.memory import (
     whole,
 )
 from simulator.autoscaling.philox import draw
-from simulator.reference.configuration import Billing
-from simulator.reference.streams import BOOT, RECLAIM
+from simulator.autoscaling.reference.configuration import Billing
+from simulator.autoscaling.reference.streams import BOOT, RECLAIM
 
 _HOUR_MS = 3_600_000
 _MINIMUM_CHARGE_MS = 60_000

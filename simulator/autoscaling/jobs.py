@@ -21,9 +21,9 @@ from simulator.autoscaling.memory import (
     wait_at,
     whole,
 )
-from simulator.autoscaling.waiting import arrived_at, job_of, release, set_aside
-from simulator.reference.compat import CHAIN_LOSS_S
-from simulator.reference.configuration import CpuSampling, RemovalMode
+from simulator.autoscaling.queue import arrived_at, job_of, release, set_aside
+from simulator.autoscaling.reference.compat import CHAIN_LOSS_S
+from simulator.autoscaling.reference.configuration import CpuSampling, RemovalMode
 
 _AVERAGE = list(CpuSampling).index(CpuSampling.AVERAGE)
 _CHECKPOINT = list(RemovalMode).index(RemovalMode.CHECKPOINT)

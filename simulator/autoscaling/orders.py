@@ -11,9 +11,9 @@ from simulator.autoscaling.jobs import evict, work_lost
 from simulator.autoscaling.layout import Copy, Records
 from simulator.autoscaling.memory import count_at, kind_at, ready_slot, settings_of, vm_at
 from simulator.autoscaling.philox import draw
-from simulator.reference.actions import MULTI_CHANGES
-from simulator.reference.configuration import CooldownScope, RemovalChoice, RemovalMode
-from simulator.reference.streams import REMOVAL
+from simulator.autoscaling.reference.actions import MULTI_CHANGES
+from simulator.autoscaling.reference.configuration import CooldownScope, RemovalChoice, RemovalMode
+from simulator.autoscaling.reference.streams import REMOVAL
 
 _PER_TYPE = list(CooldownScope).index(CooldownScope.PER_TYPE)
 _PER_DIRECTION = list(CooldownScope).index(CooldownScope.PER_DIRECTION)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.observations.autoscale import WAITING_SCALE_JOBS
+from domain.observations.autoscaling import WAITING_SCALE_JOBS
 from domain.workload import NO_STAGE, Trace
 from simulator.autoscaling.layout import (
     COMPAT_ROWS,
@@ -38,8 +38,8 @@ from simulator.autoscaling.layout import (
     Worlds,
 )
 from simulator.autoscaling.memory import address_of
-from simulator.reference.compat import RENT_FACTOR, truncated_service_s
-from simulator.reference.configuration import (
+from simulator.autoscaling.reference.compat import RENT_FACTOR, truncated_service_s
+from simulator.autoscaling.reference.configuration import (
     Billing,
     CooldownScope,
     CpuSampling,
@@ -48,7 +48,7 @@ from simulator.reference.configuration import (
     RemovalMode,
     SimulationConfig,
 )
-from simulator.reference.jobs import JobColumns
+from simulator.autoscaling.reference.jobs import JobColumns
 
 _SAME_NAME = (
     *("step_s", "cooldown_s", "sample_interval_s", "samples_needed", "idle_cpu"),
@@ -94,7 +94,7 @@ def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worl
         raise BadInput("copies", copies, "give 1 or more")
     foreign = unsupported(config)
     if foreign is not None:
-        remedy = "leave the default, or use simulator.reference.Simulation"
+        remedy = "leave the default, or use simulator.autoscaling.reference.Simulation"
         raise BadInput(foreign, getattr(config, foreign), remedy)
     settings, kinds = _settings(config), _kinds(config)
     longest = max(trace.jobs for trace in traces)
@@ -178,7 +178,9 @@ def _check_charges(config: SimulationConfig, settings: Records, kinds: Records, 
     rent = sum(int(kind["limit"]) * int(kind["price_micro"]) for kind in kinds) * (step_ms + 3_600_000) * 2
     penalty = jobs * step_ms * int(settings[0]["waiting_price_micro"])
     if max(rent, penalty) > _LARGEST_STEP_CHARGE:
-        raise BadInput("step_s", config.step_s, "give a shorter step, or use simulator.reference.Simulation")
+        raise BadInput(
+            "step_s", config.step_s, "give a shorter step, or use simulator.autoscaling.reference.Simulation"
+        )
 
 
 def _waiting_log(longest: int) -> Records:

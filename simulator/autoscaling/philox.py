@@ -1,4 +1,4 @@
-"""Random numbers addressed by index: the numbers of `simulator.reference.streams`, without a generator object.
+"""Random numbers addressed by index: the numbers of `autoscaling.reference.streams`, without a generator object.
 
 Philox-4x64-10 of Salmon, Moraes, Dror and Shaw, Parallel Random Numbers: As Easy as 1, 2, 3 (2011), as numpy seeds and
 reads it: key (seed, stream and kind), one counter block per four draws, counted from 1.

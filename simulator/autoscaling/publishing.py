@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.layout import Copy
 from simulator.autoscaling.memory import settings_of, share_at
-from simulator.reference.compat import LOW_PERCENTILE
+from simulator.autoscaling.reference.compat import LOW_PERCENTILE
 
 _LOW_SHARE = LOW_PERCENTILE / 100.0
 

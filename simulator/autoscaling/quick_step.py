@@ -14,12 +14,12 @@ from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.episode import begin_step, end_step, reset_copy
 from simulator.autoscaling.layout import Records
 from simulator.autoscaling.memory import count_at, kind_at, whole
-from simulator.autoscaling.observing import observe
+from simulator.autoscaling.observation import observe
 from simulator.autoscaling.orders import CHANGES, carry_out_changes, carry_out_index, write_masks
 from simulator.autoscaling.packing import pack
-from simulator.reference.accounting import UNITS_PER_DOLLAR
-from simulator.reference.configuration import SimulationConfig
-from simulator.reference.simulation import EpisodeOver
+from simulator.autoscaling.reference.accounting import UNITS_PER_DOLLAR
+from simulator.autoscaling.reference.configuration import SimulationConfig
+from simulator.autoscaling.reference.simulation import EpisodeOver
 
 Info = dict[str, Any]
 Step = tuple[NDArray[np.float32], float, bool, bool, Info]

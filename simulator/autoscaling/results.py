@@ -6,15 +6,15 @@ import numpy as np
 
 from simulator.autoscaling.episode import view
 from simulator.autoscaling.layout import Records, Worlds
-from simulator.reference.accounting import UNITS_PER_DOLLAR, dollars
-from simulator.reference.actions import Outcome
-from simulator.reference.configuration import RemovalChoice, SimulationConfig
-from simulator.reference.measures import Measures
-from simulator.reference.view import FleetView, QueueView, StepInfo
+from simulator.autoscaling.reference.accounting import UNITS_PER_DOLLAR, dollars
+from simulator.autoscaling.reference.actions import Outcome
+from simulator.autoscaling.reference.configuration import RemovalChoice, SimulationConfig
+from simulator.autoscaling.reference.measures import Measures
+from simulator.autoscaling.reference.view import FleetView, QueueView, StepInfo
 
 
 def total_units(row: Records, name: str) -> int:
-    """Return an episode total in the units of `simulator.reference.accounting`."""
+    """Return an episode total in the units of `simulator.autoscaling.reference.accounting`."""
     return int(row[f"{name}_dollars"]) * UNITS_PER_DOLLAR + int(row[f"{name}_units"])
 
 

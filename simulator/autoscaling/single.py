@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.observations.autoscale import OBS7_NAMES
+from domain.observations.autoscaling import OBS7_NAMES
 from domain.workload import Trace
 from simulator.autoscaling.batch import AutoscalingBatch, CopyState
 from simulator.autoscaling.episode import show, step_orders
 from simulator.autoscaling.orders import write_masks
+from simulator.autoscaling.reference.accounting import dollars
+from simulator.autoscaling.reference.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
+from simulator.autoscaling.reference.configuration import SimulationConfig
+from simulator.autoscaling.reference.measures import Measures
+from simulator.autoscaling.reference.simulation import EpisodeOver
+from simulator.autoscaling.reference.view import FleetView, StepInfo, StepResult
 from simulator.autoscaling.results import Viewer, info_of
-from simulator.reference.accounting import dollars
-from simulator.reference.actions import MULTI_CHANGES, Order, orders_of_index, orders_of_vector
-from simulator.reference.configuration import SimulationConfig
-from simulator.reference.measures import Measures
-from simulator.reference.simulation import EpisodeOver
-from simulator.reference.view import FleetView, StepInfo, StepResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FastState:
 
 
 class FastSimulation:
-    """One episode at a time over one trace, with the methods, results and bits of `simulator.reference.Simulation`."""
+    """One episode at a time over one trace, with the methods, results and bits of `reference.Simulation`."""
 
     def __init__(self, config: SimulationConfig, trace: Trace, seed: int = 0) -> None:
         """Check the trace against the configuration and reset.

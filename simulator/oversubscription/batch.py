@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.observations import oversubscribe
+from domain.observations import oversubscription
 from simulator.oversubscription.believing import take_in_beliefs
 from simulator.oversubscription.compiled import compiled
 from simulator.oversubscription.engine import assess_hour, clear, depart, one, place, prefill, use
@@ -35,8 +35,8 @@ OBSERVATIONS = ("obs-o", "obs-o-ext")
 COSTS = ("analytic", "sampled", "both")
 Vector = NDArray[np.float32]
 
-observe_cluster = compiled(oversubscribe.observe_cluster)
-observe_extension = compiled(oversubscribe.observe_extension)
+observe_cluster = compiled(oversubscription.observe_cluster)
+observe_extension = compiled(oversubscription.observe_extension)
 
 
 @compiled
@@ -186,8 +186,8 @@ class OversubscriptionBatch:
         vms = self._weeks.cores.shape[1]
         self._copies = empty_copies(copies, self.subscribers, vms, self._cluster, self.guard)
         self._extended = observation == "obs-o-ext"
-        self.n_features = len(oversubscribe.cluster_names(self.subscribers, self._extended))
-        self.n_local = len(oversubscribe.local_names(self._extended))
+        self.n_features = len(oversubscription.cluster_names(self.subscribers, self._extended))
+        self.n_local = len(oversubscription.local_names(self._extended))
         self.actions = np.array(scenario.actions)
         self.obs: Vector = np.zeros((copies, self.n_features), np.float32)
         self.local: Vector = np.zeros((copies, self.subscribers, self.n_local), np.float32)

@@ -8,7 +8,7 @@ from simulator.compiling import ROOT, compiled, drop_stale, inlined
 
 __all__ = ["compiled", "inlined"]
 
-_FROZEN = ("simulator/admission/streams.py", "domain/observations/oversubscribe.py")
+_FROZEN = ("simulator/admission/streams.py", "domain/observations/oversubscription.py")
 """Where functions and constants come from that are compiled in, beside the rules."""
 
 _RULES = ROOT / "domain/rules/oversubscription"

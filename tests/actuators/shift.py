@@ -21,7 +21,7 @@ from domain.observed import GroupObserved, Observed
 from simulator.aws.client import CloudControl
 from simulator.aws.lifecycle import Delays
 from simulator.aws.process import start_in_thread
-from tests.simulator_aws.world import START, World
+from tests.simulator.aws.world import START, World
 
 AGENT = "AKIATRIMTABAGENT0002"
 ONLOOKER = "AKIATRIMTABLOOKS0003"

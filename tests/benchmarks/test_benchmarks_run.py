@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.graphite.installation import NotInstallable, installed
+from tests.collectors.graphite.installation import NotInstallable, installed
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALLEST = {

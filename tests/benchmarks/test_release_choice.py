@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.release_choice import FIRST_SEED, WORLDS, Found, chosen, look_at, validation_cases
 from simulator.workloads.synthetic import train_rand
-from trainer.evaluation.suite import suite
-from trainer.tasks import RELEASE_PAR, SELECTION_SEED, TRAINING_SEED, task_of
+from trainer.autoscaling.evaluation.suite import suite
+from trainer.autoscaling.tasks import RELEASE_PAR, SELECTION_SEED, TRAINING_SEED, task_of
 
 BEST_IN_ONE = Found({"random": 0.9, "logs": 1.2}, 5.0)
 EVEN = Found({"random": 1.1, "logs": 1.1}, 15.0)

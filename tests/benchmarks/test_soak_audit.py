@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.ports import TickReport
 from agent.ledger import Ledger
-from agent.ports import TickReport
 from benchmarks.soak import Soak
 from benchmarks.troubled_cloud import SizeChange
 from domain.decisions import Decision

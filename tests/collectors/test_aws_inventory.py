@@ -13,7 +13,7 @@ from collectors.inventory import Inventory
 from domain.errors import CloudError, FailureClass
 from domain.observed import DrainHook, Lifecycle
 from tests.actuators.shift import AGENT, Shift, running_shift
-from tests.simulator_aws.world import START
+from tests.simulator.aws.world import START
 
 NAMES = ["web-s", "web-m", "web-l"]
 

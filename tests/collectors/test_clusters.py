@@ -13,7 +13,7 @@ from domain.errors import CloudError, FailureClass
 from simulator.aws.client import CloudControl
 from simulator.aws.lifecycle import Delays
 from simulator.aws.process import start_in_thread
-from tests.simulator_aws.world import START, World
+from tests.simulator.aws.world import START, World
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from moto.server import ThreadedMotoServer
 
-from agent.assembly import AwsKeys, assembled, managed_fleets
-from agent.inputs import collectors_of
+from agent.service.assembly import AwsKeys, assembled, managed_fleets
+from agent.service.inputs import collectors_of
 from agent.settings import Settings, load_settings
 from collectors.aws import AwsOptions, AwsSession
 from collectors.base import Collector

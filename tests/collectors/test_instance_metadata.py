@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from agent.vm_agent import vm_id
+from agent.service.vm_agent import vm_id
 from collectors.instance_metadata import InstanceMetadata
 from collectors.run_directory import RunDirectory
 from collectors.vm_reporter import DrainWatch

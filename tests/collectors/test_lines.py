@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.series import SeriesStore
+from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.intake import EXAMPLE_CHARACTERS, IntakeCounters
 from collectors.lines import LineReader
 from domain.errors import RejectReason

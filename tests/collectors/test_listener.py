@@ -10,7 +10,7 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.series import SeriesStore
+from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.intake import IntakeCounters
 from collectors.lines import LineReader
 from collectors.listener import GraphiteListener, ListenerLimits

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from agent.series import SeriesStore
+from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.base import CollectorHealth
 from collectors.polling import Poller
 from domain.clock import ScaledClock, VirtualClock

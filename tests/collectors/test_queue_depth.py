@@ -9,7 +9,7 @@ import pytest
 from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
-from agent.series import SeriesStore
+from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.polling import Poller
 from collectors.queue import QueueDepthCollector
 from domain.clock import VirtualClock

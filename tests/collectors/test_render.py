@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.series import SeriesStore
+from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.polling import Poller
 from collectors.render import RenderCollector, RenderOptions, _reading
 from domain.clock import VirtualClock

@@ -14,7 +14,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.series import SeriesStore
+from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.listener import GraphiteListener
 from collectors.sender import GraphiteSender, SenderOptions
 from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries, parse_path

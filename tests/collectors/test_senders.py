@@ -8,7 +8,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from agent.series import SeriesStore
+from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.listener import Admittance, GraphiteListener, ListenerLimits
 
 T0 = 1_795_209_000.0

@@ -19,7 +19,7 @@ from collectors.worker_hook import WorkerHook, write_report
 from domain.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs" / "worker-hook.md"
+GUIDE = ROOT / "docs" / "operate" / "worker-hook.md"
 
 
 @pytest.fixture

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.loop.conftest import make_world as make_world
+from tests.faults.conftest import make_world as make_world

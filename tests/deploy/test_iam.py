@@ -9,33 +9,33 @@ from typing import Any
 import pytest
 
 from actuators.parameters import Parameters
-from agent.admission.gate import Gate
-from agent.admission.gate_records import ADMISSION, DECISION
-from agent.admission.gate_terms import GateTerms
+from agent.admission.gate.gate import Gate
+from agent.admission.gate.records import ADMISSION, DECISION
+from agent.admission.gate.terms import GateTerms
 from agent.admission.rules import ClusterRules, PolicyKind
 from agent.admission.service import AdmissionService
 from agent.alarms.book import Alarm, Severity
 from agent.alarms.delivery import SnsTopic
+from agent.autoscaling.state import Controls
 from agent.oversubscription.pool import Pool
-from agent.oversubscription.publishing import Publisher
+from agent.oversubscription.publisher import Publisher
 from agent.oversubscription.rules import PoolRules, SubscriberRules
-from agent.oversubscription.turning import PoolTurns
+from agent.oversubscription.turn import PoolTurns
 from agent.rails.base import RailLimits
-from agent.state import Controls
 from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted
 from collectors.queue import QueueDepthCollector
 from domain.decisions import Mode, Reason
 from domain.errors import CloudError
 from domain.fleet import Fleet
 from domain.rules.admission.population import POPULATIONS
+from tests.agent.preflight.looking import look, tag
 from tests.deploy.policies import grants, permission
-from tests.loop.world import AGENT_KEY, OWNER_KEY, World
-from tests.preflight.looking import look, tag
+from tests.faults.world import AGENT_KEY, OWNER_KEY, World
 
 NO_PERMISSION_NEEDED = {"sts:GetCallerIdentity"}
 """AWS answers it whatever the policy says."""
 NOT_ON_THE_LOOK_ALIKE = {
-    "iam:SimulatePrincipalPolicy",  # moto has it not; tests/preflight/test_permissions.py asks a socket of its own
+    "iam:SimulatePrincipalPolicy",  # moto has it not; tests/agent/preflight/test_permissions.py asks a socket
     "autoscaling:DescribeLaunchConfigurations",  # for discovery of groups older than launch templates
 }
 CHANGES_A_GROUP = {

@@ -17,11 +17,10 @@ from tests.architecture.product import ROOT
 from tests.deploy.test_monitoring import anchors
 
 PAGES = [
-    ROOT / "docs" / f"{name}.md"
-    for name in (
-        *("install", "instrument", "operating", "troubleshooting", "threat-model", "worker-hook"),
-        *("learned-policy", "rehearse"),
-    )
+    *(ROOT / "docs" / "operate" / f"{name}.md" for name in ("install", "instrument", "operating", "troubleshooting")),
+    *(ROOT / "docs" / "operate" / f"{name}.md" for name in ("threat-model", "worker-hook")),
+    ROOT / "docs" / "decide" / "learned-policy.md",
+    ROOT / "docs" / "train" / "rehearse.md",
 ]
 GROUP: Any = typer.main.get_command(program())
 VERBS = {verb: GROUP.get_command(None, verb) for verb in GROUP.list_commands(None)}
@@ -52,7 +51,7 @@ def test_commands_exist_with_their_options(page: Path) -> None:
 
 
 def test_reasons_and_log_events_in_the_troubleshooting_page_exist() -> None:
-    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    text = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text("utf-8")
     words = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", text))
     code = "".join(path.read_text("utf-8") for path in (ROOT / "agent").rglob("*.py"))
     logged = set(re.findall(r'\blog\.\w+\(\s*"([a-z_]+)"', code))
@@ -60,7 +59,7 @@ def test_reasons_and_log_events_in_the_troubleshooting_page_exist() -> None:
 
 
 def test_rail_settings_in_the_troubleshooting_page_exist() -> None:
-    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    text = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text("utf-8")
     names = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", text))
     others = {"PRICE_PER_HOUR", "QUEUE_URL", "HTTPS_PROXY"}
     assert {name.lower() for name in names - others if not name.startswith("TRIMTAB_")} <= set(

@@ -12,9 +12,9 @@ from pathlib import Path
 import onnx
 import pytest
 
+from tests.agent.service.supervisor import Supervisor
 from tests.architecture.product import ROOT
 from tests.deploy.sandboxed import REFUSED
-from tests.service.supervisor import Supervisor
 
 SANDBOXED = [sys.executable, "-m", "tests.deploy.sandboxed"]
 TRIMTAB = [sys.executable, "-c", "from agent.commands.main import app; app()"]

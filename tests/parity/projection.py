@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from agent.ledger import Ledger
-from agent.model_shelf import ModelShelf
+from agent.models.shelf import ModelShelf
 from agent.rehearsal.admission import NAME as CLUSTER
 from agent.rehearsal.admission import play_admissions
 from agent.rehearsal.oversubscription import NAME as POOL
@@ -31,14 +31,14 @@ from domain.rules.admission.rule import rule_of
 from domain.workload import make_trace
 from simulator.admission import cluster_of, draw_run
 from simulator.admission import play as play_admission
+from simulator.autoscaling.reference import preset
 from simulator.oversubscription.scenario import scenario_of
-from simulator.reference import preset
-from tests.loop.world import Plan, World
-from trainer.evaluation.contenders import contenders_of
-from trainer.evaluation.runs import evaluate
-from trainer.evaluation.suite import suite
-from trainer.evaluation.table import Results
-from trainer.oversubscription.playing import judge
+from tests.faults.world import Plan, World
+from trainer.autoscaling.evaluation.contenders import contenders_of
+from trainer.autoscaling.evaluation.runs import evaluate
+from trainer.autoscaling.evaluation.suite import suite
+from trainer.autoscaling.evaluation.table import Results
+from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies.base import Task
 from trainer.oversubscription.policies.registry import policy_of
 

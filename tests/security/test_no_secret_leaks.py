@@ -23,7 +23,7 @@ from agent.settings import load_settings
 from agent.settings.effective import plain, values
 from agent.settings.reference import page
 from domain.errors import ConfigurationError, LedgerError
-from tests.service.site import FLEET, ROOT, Daemon, Site, free_port, running_site, wait_until
+from tests.agent.service.site import FLEET, ROOT, Daemon, Site, free_port, running_site, wait_until
 
 PASSWORD = "cnryLedgerPassword0001"
 HOOK_KEY = "cnryWebhookPath0002"

@@ -9,7 +9,7 @@ from typing import Any
 from simulator.admission import cluster_of, draw_run, play, rule_of
 from trainer.admission.cells import Cell
 from trainer.admission.table import Runs, Store
-from trainer.sweeps import Job, in_processes, on_ray
+from trainer.kit.sweeps import Job, in_processes, on_ray
 
 PIECE = 5
 """Runs of one job: seconds, so that little is lost when a call is ended."""
@@ -66,7 +66,7 @@ def run_cells(
 ) -> dict[Cell, Runs]:
     """Return the runs of every cell on exactly these seeds; those that the store has are not played again.
 
-    Raises trainer.sweeps.JobFailed; what was finished before is kept.
+    Raises trainer.kit.sweeps.JobFailed; what was finished before is kept.
     """
     crew = crew or Crew()
     jobs = jobs_of(store, cells, seeds)

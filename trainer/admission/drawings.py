@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainer.admission.findings import LEVELS, Findings
+from trainer.admission.figures import LEVELS, Findings
 from trainer.admission.fronts import FLOOR, Metric, nearest_place
 from trainer.admission.table import Runs
-from trainer.drawing import INK, SOFT
-from trainer.evaluation.figures import POLICIES, svg
+from trainer.autoscaling.evaluation.figures import POLICIES, svg
+from trainer.kit.drawing import INK, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,11 +11,11 @@ from typing import Any
 
 from trainer.admission import drawings
 from trainer.admission.bootstrap import Estimate
-from trainer.admission.findings import LEVELS, Findings, as_data, ends_text, gain_text
+from trainer.admission.figures import LEVELS, Findings, as_data, ends_text, gain_text
 from trainer.admission.fronts import FEWEST_FAILING, FLOOR, Metric, Standing
-from trainer.evaluation.figures import prefixed
-from trainer.evaluation.page import Plot
-from trainer.evaluation.style import SHEET
+from trainer.autoscaling.evaluation.figures import prefixed
+from trainer.autoscaling.evaluation.page import Plot
+from trainer.kit.style import SHEET
 
 PAGE, SUMMARY = "report.html", "summary.json"
 

@@ -17,10 +17,10 @@ from trainer.commands import evaluate_admission, evaluate_oversubscription
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from trainer.evaluation.contenders import Contender
-    from trainer.evaluation.importance import Importance
-    from trainer.evaluation.suite import Case
-    from trainer.evaluation.summary import Summary
+    from trainer.autoscaling.evaluation.contenders import Contender
+    from trainer.autoscaling.evaluation.importance import Importance
+    from trainer.autoscaling.evaluation.suite import Case
+    from trainer.autoscaling.evaluation.summary import Summary
 
 EPILOG = "\n\n".join(
     (
@@ -100,12 +100,12 @@ def autoscaling(
     Every measure of every run is kept in --results, and what is there already is not run again. The same code, policies
     and traces give the same figures.
     """
-    from trainer.evaluation.contenders import contenders_of
-    from trainer.evaluation.defaults import default_contenders
-    from trainer.evaluation.runs import evaluate
-    from trainer.evaluation.suite import World, suite
-    from trainer.evaluation.summary import summarise
-    from trainer.evaluation.table import Results
+    from trainer.autoscaling.evaluation.contenders import contenders_of
+    from trainer.autoscaling.evaluation.defaults import default_contenders
+    from trainer.autoscaling.evaluation.runs import evaluate
+    from trainer.autoscaling.evaluation.suite import World, suite
+    from trainer.autoscaling.evaluation.summary import summarise
+    from trainer.autoscaling.evaluation.table import Results
 
     try:
         chosen = World(world)
@@ -179,7 +179,7 @@ def _bars(quiet: bool) -> Iterator[Progress]:
 
 
 def _importance(bars: Progress, model: str, cases: Sequence[Case], repeats: int) -> Importance:
-    from trainer.evaluation.importance import importance_of
+    from trainer.autoscaling.evaluation.importance import importance_of
 
     task = bars.add_task(f"importance of the inputs of {Path(model).name[:16]}", total=None)
     return importance_of(
@@ -197,8 +197,8 @@ def _report(
     curves: Sequence[Path],
     facts: dict[str, str],
 ) -> None:
-    from trainer.evaluation import pictures
-    from trainer.evaluation.page import Extras, page
+    from trainer.autoscaling.evaluation import pictures
+    from trainer.autoscaling.evaluation.page import Extras, page
 
     importance = [(i.model[:12], i.words(), pictures.importance(i)) for i in found]
     if summary is None:

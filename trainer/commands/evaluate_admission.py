@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainer.admission.campaign import Crew
     from trainer.admission.cells import Cell
     from trainer.admission.experiments import Experiment
-    from trainer.admission.findings import Findings
+    from trainer.admission.figures import Findings
     from trainer.admission.importance_study import Study
     from trainer.admission.table import Store
 
@@ -85,7 +85,7 @@ def admission(
     from trainer.admission.campaign import Crew, run_cells
     from trainer.admission.cells import Cell, comparison_seeds, configuration_of
     from trainer.admission.experiments import EXPERIMENTS, experiments_of
-    from trainer.admission.findings import as_data, findings_of
+    from trainer.admission.figures import as_data, findings_of
     from trainer.admission.report import write
     from trainer.admission.table import Store
 
@@ -173,7 +173,7 @@ def _plan(chosen: Sequence[Experiment], store: Store | None, seeds: Sequence[int
 
 def _show(found: Sequence[Findings], page: Path) -> None:
     from agent.commands.output import columns, show
-    from trainer.admission.findings import gain_text
+    from trainer.admission.figures import gain_text
     from trainer.admission.fronts import Metric
 
     lines: list[str] = []

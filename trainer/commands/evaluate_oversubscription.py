@@ -74,8 +74,8 @@ def oversubscription(
     from trainer.commands.simulate_oversubscription import _progress
     from trainer.oversubscription.criteria import checks_of
     from trainer.oversubscription.evaluation import evaluate
-    from trainer.oversubscription.kept import Kept
     from trainer.oversubscription.report import write
+    from trainer.oversubscription.result_store import Kept
     from trainer.oversubscription.trials import Extent
 
     if start not in ("cold", "warm", "both"):

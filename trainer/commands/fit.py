@@ -13,7 +13,7 @@ from agent.commands.options import JsonOption, examples, print_json
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from trainer.fitting.report import FitReport
+    from trainer.admission.fitting.report import FitReport
 
 EPILOG = "\n\n".join(
     (
@@ -95,9 +95,9 @@ def admission(
     core lifetimes they last (lifetimes). The same table and seed give the same figures.
     """
     from simulator.admission.presets import Cluster
-    from trainer.drawing import check_plot_file
-    from trainer.fitting.plot import draw_fit
-    from trainer.fitting.report import METHODS, check_preset_file, fit_table, write_preset
+    from trainer.admission.fitting.plot import draw_fit
+    from trainer.admission.fitting.report import METHODS, check_preset_file, fit_table, write_preset
+    from trainer.kit.drawing import check_plot_file
 
     if method not in ("both", *METHODS):
         raise BadInput("--method", method, f"give both, {' or '.join(METHODS)}")
@@ -142,7 +142,7 @@ def make_table(
     Every core is a machine of its own, and none is refused. Some 150 machines a deployment with preset T.
     """
     from simulator.admission.presets import cluster_of
-    from trainer.fitting.made_table import write_table
+    from trainer.admission.fitting.made_table import write_table
 
     if not output.name.endswith((".csv", ".csv.gz")):
         raise BadInput("--output", str(output), "end the file's name with .csv or .csv.gz")
@@ -190,7 +190,7 @@ def _show(report: FitReport, trace: Path, output: Path | None) -> None:
     from dataclasses import asdict
 
     from agent.commands.output import columns, show
-    from trainer.fitting.comparison import CLASS_STARTS
+    from trainer.admission.fitting.comparison import CLASS_STARTS
 
     table, histories = report.table, report.histories
     lines = [

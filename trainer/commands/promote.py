@@ -13,8 +13,8 @@ from agent.commands.options import JsonOption, examples, print_json
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from agent.champions import Champion
-    from trainer.evaluation.suite import Case, World
+    from agent.models.champions import Champion
+    from trainer.autoscaling.evaluation.suite import Case, World
     from trainer.promotion.contest import Contest
     from trainer.promotion.models_directory import ModelsDirectory
 
@@ -93,7 +93,7 @@ def promote(
     SHA-256 of models, traces and results, signed where there is a key. The agent takes up a new champion within a
     minute.
     """
-    from agent.promotion_seal import read_key
+    from agent.models.promotion_seal import read_key
     from agent.settings.location import models_location, promotion_key_location
     from trainer.promotion.models_directory import ModelsDirectory
 
@@ -130,8 +130,8 @@ def _check_fleet(challenger: Path, fleet: str) -> None:
     """
     from pydantic import TypeAdapter, ValidationError
 
-    from agent.model_card import misfit
-    from agent.models import load_model
+    from agent.models.card import misfit
+    from agent.models.file import load_model
     from agent.settings import load_settings
     from agent.settings.kinds import Key
 
@@ -153,7 +153,7 @@ def _check_fleet(challenger: Path, fleet: str) -> None:
 
 
 def _world(text: str) -> World:
-    from trainer.evaluation.suite import World
+    from trainer.autoscaling.evaluation.suite import World
 
     try:
         return World(text)
@@ -162,7 +162,7 @@ def _world(text: str) -> World:
 
 
 def _cases(traces: str, short: bool, seeds: int | None, world: World, recent: list[str] | None) -> list[Case]:
-    from trainer.evaluation.suite import suite
+    from trainer.autoscaling.evaluation.suite import suite
     from trainer.promotion.recent import recent_cases
 
     groups = [group.strip() for group in traces.split(",") if group.strip()]
@@ -258,7 +258,7 @@ def _rollback(directory: ModelsDirectory, at: str, fleet: str, key: bytes | None
 
 
 def _status(directory: ModelsDirectory, key: bytes | None, as_json: bool) -> None:
-    from agent.champions import EVERY_FLEET
+    from agent.models.champions import EVERY_FLEET
 
     found = {fleet: _state(directory, one, key) for fleet, one in sorted(directory.champions().by_fleet.items())}
     if as_json:
@@ -280,7 +280,7 @@ def _status(directory: ModelsDirectory, key: bytes | None, as_json: bool) -> Non
 
 
 def _state(directory: ModelsDirectory, champion: Champion, key: bytes | None) -> dict[str, Any]:
-    from agent.models import ModelRefused, load_model
+    from agent.models.file import ModelRefused, load_model
 
     try:
         load_model(directory.model_path(champion.model))
@@ -298,7 +298,7 @@ def _state(directory: ModelsDirectory, champion: Champion, key: bytes | None) ->
 
 
 def _seal(directory: ModelsDirectory, name: str | None, key: bytes | None) -> str:
-    from agent.promotion_seal import check
+    from agent.models.promotion_seal import check
 
     if name is None:
         return "no report"

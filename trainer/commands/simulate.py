@@ -14,8 +14,8 @@ from domain.errors import BadInput
 from trainer.commands import simulate_admission, simulate_oversubscription
 
 if TYPE_CHECKING:
-    from simulator.reference import SimulationConfig
-    from trainer.simulate import Run
+    from simulator.autoscaling.reference import SimulationConfig
+    from trainer.autoscaling.simulate import Run
 
 CONSTANT = "constant:"
 EPILOG = "\n\n".join(
@@ -142,11 +142,11 @@ def autoscaling(
     Nothing is rented. The same options and seed give the same figures to the last digit.
     """
     from simulator.workloads.named import workload_of
-    from trainer.drawing import check_plot_file
-    from trainer.plots import draw
-    from trainer.policies.registry import policy_of
-    from trainer.simulate import play, write_steps
-    from trainer.worlds import world_of
+    from trainer.autoscaling.plots import draw
+    from trainer.autoscaling.policies.registry import policy_of
+    from trainer.autoscaling.simulate import play, write_steps
+    from trainer.autoscaling.worlds import world_of
+    from trainer.kit.drawing import check_plot_file
 
     if plot is not None:
         check_plot_file(plot)
@@ -185,7 +185,7 @@ def autoscaling(
 
 def _start_of(config: SimulationConfig, policy: str | None, script: Path | None) -> tuple[SimulationConfig, str]:
     """Return the world and the policy's text; a constant fleet given with a script is where the script starts."""
-    from trainer.policies.registry import policy_of
+    from trainer.autoscaling.policies.registry import policy_of
 
     if script is None:
         return config, policy or "queue-rule"

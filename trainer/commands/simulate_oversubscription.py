@@ -13,7 +13,7 @@ from agent.commands.options import JsonOption, examples, print_json
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from trainer.oversubscription.playing import Judged
+    from trainer.oversubscription.episodes import Judged
 
 EPILOG = "\n\n".join(
     (
@@ -71,8 +71,8 @@ def oversubscription(
     The same options and seed give the same figures to the last digit.
     """
     from simulator.oversubscription.scenario import scenario_of
+    from trainer.oversubscription.episodes import judge, write_hours
     from trainer.oversubscription.pictures import check_picture, draw
-    from trainer.oversubscription.playing import judge, write_hours
     from trainer.oversubscription.policies import Task, policy_of
     from trainer.oversubscription.unseen import week_named
 

@@ -12,9 +12,9 @@ from agent.commands.options import JsonOption, duration_text, examples, print_js
 from trainer.commands import train_oversubscription
 
 if TYPE_CHECKING:
-    from trainer.campaign import Campaign
-    from trainer.configuration import PPOConfig
-    from trainer.sweeps import Job
+    from trainer.autoscaling.campaign import Campaign
+    from trainer.autoscaling.configuration import PPOConfig
+    from trainer.kit.sweeps import Job
 
 INTERRUPTED = 130
 EPILOG = "\n\n".join(
@@ -130,8 +130,8 @@ def autoscaling(
 
     Exits with status 1 when a run fails, 130 when stopped by Ctrl-C; --resume then goes on.
     """
-    from trainer.campaign import campaign_of, check_directories, conclude, jobs_of
-    from trainer.sweeps import seeds_of
+    from trainer.autoscaling.campaign import campaign_of, check_directories, conclude, jobs_of
+    from trainer.kit.sweeps import seeds_of
 
     texts = {"total_steps": steps, "network": network, "observation": observation, "action_set": actions}
     values = {"task": task, "hidden": hidden, "masked": mask, "workers": workers, "device": device}
@@ -164,7 +164,7 @@ def export(
 
     The file is written once ONNX Runtime agrees with the trained network over whole episodes.
     """
-    from trainer.runs import checkpoint_of, export_checkpoint
+    from trainer.autoscaling.runs import checkpoint_of, export_checkpoint
 
     result = export_checkpoint(checkpoint_of(checkpoint), out, episodes)
     if as_json:
@@ -176,8 +176,8 @@ def export(
 
 
 def _configuration(preset: str, values: dict[str, Any], texts: dict[str, str | None], settings: list[str]) -> PPOConfig:
-    from trainer.configuration import configuration
-    from trainer.fields import changes_of, pairs_of
+    from trainer.autoscaling.configuration import configuration
+    from trainer.autoscaling.fields import changes_of, pairs_of
 
     changes = changes_of("--set", pairs_of("--set", settings))
     for field, text in texts.items():
@@ -201,7 +201,7 @@ def _no_goals(campaign: Campaign) -> dict[str, dict[str, float]]:
 
 def _goals(campaign: Campaign, episodes: int) -> dict[str, dict[str, float]]:
     """Return what the baselines cost, per task of the campaign, on the episodes that will be reported."""
-    from trainer.goals import baseline_costs, reported
+    from trainer.autoscaling.goals import baseline_costs, reported
 
     tasks = dict.fromkeys(variant.config.task for variant in campaign.variants)
     return {task: baseline_costs(task, reported(task, episodes)) for task in tasks}
@@ -210,9 +210,9 @@ def _goals(campaign: Campaign, episodes: int) -> dict[str, dict[str, float]]:
 def _train(jobs: list[Job], *, ray: str | None, at_once: int | None, silent: bool) -> list[dict[str, Any]]:
     import sys
 
-    from trainer.runs import BAR, HELD_OUT, LINES, SILENT, run
-    from trainer.sweeps import in_processes, on_ray
-    from trainer.watch import Watch
+    from trainer.autoscaling.runs import BAR, HELD_OUT, LINES, SILENT, run
+    from trainer.kit.sweeps import in_processes, on_ray
+    from trainer.kit.watch import Watch
 
     live = sys.stderr.isatty()
     if len(jobs) == 1 and ray is None:

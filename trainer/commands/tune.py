@@ -16,8 +16,8 @@ from trainer.commands import tune_admission
 
 if TYPE_CHECKING:
     from domain.workload import Trace
-    from simulator.reference import Measures, SimulationConfig
-    from trainer.baselines.tuning import Tuned
+    from simulator.autoscaling.reference import Measures, SimulationConfig
+    from trainer.autoscaling.baselines.tuning import Tuned
 
 CONSTANT, BOUND = "constant", "bound"
 SEEDED = ("train-rand", "coevolution")
@@ -86,9 +86,9 @@ def autoscaling(
 
     The setting that is printed can be given to `simulate` and `evaluate` as it stands.
     """
-    from trainer.baselines.grids import GRIDS
-    from trainer.baselines.tuning import TUNING_SEED, Objective, cases_of, tune
-    from trainer.worlds import world_of
+    from trainer.autoscaling.baselines.grids import GRIDS
+    from trainer.autoscaling.baselines.tuning import TUNING_SEED, Objective, cases_of, tune
+    from trainer.autoscaling.worlds import world_of
 
     names = list(policy or GRIDS)
     for name in names:
@@ -132,8 +132,8 @@ def _constant(
     reporting: tuple[Trace, ...],
     told: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    from trainer.baselines.constant import best_constant
-    from trainer.episodes import run_many
+    from trainer.autoscaling.baselines.constant import best_constant
+    from trainer.autoscaling.episodes import run_many
 
     distinct = list({trace.digest: trace for trace in tuning}.values())
     best = best_constant(config, distinct, told)
@@ -143,8 +143,8 @@ def _constant(
 
 
 def _bound(config: SimulationConfig, trace: Trace, single: bool, time_limit_s: float) -> dict[str, Any]:
-    from trainer.baselines.availability import Unavailable
-    from trainer.baselines.clairvoyant import solve
+    from trainer.autoscaling.baselines.availability import Unavailable
+    from trainer.autoscaling.baselines.clairvoyant import solve
 
     name = f"{BOUND}{'-single' if single else ''}"
     try:

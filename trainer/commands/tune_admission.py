@@ -68,7 +68,7 @@ def admission(
     from simulator.admission import cluster_of
     from trainer.admission.campaign import Crew, run_cells
     from trainer.admission.cells import Cell, configuration_of
-    from trainer.admission.findings import standing_data
+    from trainer.admission.figures import standing_data
     from trainer.admission.fronts import Metric
     from trainer.admission.table import Store
     from trainer.admission.tuning import scale_of, tune
@@ -122,7 +122,7 @@ def _bracket(text: str | None) -> tuple[float, float] | None:
 
 def _show(choices: Sequence[Choice], level: float) -> None:
     from agent.commands.output import columns, show
-    from trainer.admission.findings import ends_text
+    from trainer.admission.figures import ends_text
 
     rows: list[tuple[object, ...]] = [("kept", "policy", "utilisation", "refused", "upper 90 %", "pooled", "runs fail")]
     for choice in choices:

@@ -19,7 +19,7 @@ from simulator.oversubscription.scenario import Scenario
 from simulator.oversubscription.usage import usage_of
 from simulator.oversubscription.weekly import Assessor
 from trainer.oversubscription.policies.static import EVALUATIONS, TAIL, Rule, optimise
-from trainer.oversubscription.shielding import fit_shield
+from trainer.oversubscription.shield_fit import fit_shield
 from trainer.oversubscription.unseen import CALIBRATION, arrivals_of, unseen_week
 
 Floats = NDArray[np.float64]

@@ -10,12 +10,12 @@ import numpy as np
 
 from domain.rules.oversubscription.usage import moments_of
 from simulator.oversubscription.scenario import Scenario
-from trainer.drawing import INK, SOFT
-from trainer.evaluation.figures import POLICIES, svg
+from trainer.autoscaling.evaluation.figures import POLICIES, svg
+from trainer.kit.drawing import INK, SOFT
+from trainer.kit.progress import CURVE_FILE, column, read_curve
 from trainer.oversubscription.evaluation import Evaluation
 from trainer.oversubscription.published import TABLES
 from trainer.oversubscription.trials import OWN, UNSEEN
-from trainer.progress import CURVE_FILE, column, read_curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

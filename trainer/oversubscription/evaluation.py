@@ -12,12 +12,12 @@ import numpy as np
 
 from simulator.oversubscription.scenario import Scenario, Week
 from trainer.oversubscription.calibration import fit_static
-from trainer.oversubscription.kept import Kept
-from trainer.oversubscription.playing import judge
+from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.policies.static import TAIL, Rule
 from trainer.oversubscription.rates_file import shipped_rates
 from trainer.oversubscription.reliability import Point, calibration_points, measured_points
+from trainer.oversubscription.result_store import Kept
 from trainer.oversubscription.stresses import (
     FILTER_BUDGET,
     left_out,

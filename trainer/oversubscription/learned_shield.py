@@ -11,11 +11,11 @@ import numpy as np
 from domain.rules.oversubscription.guards import SHIELD
 from simulator.oversubscription.scenario import Scenario, Week
 from trainer.oversubscription.calibration import TIGHTENED
-from trainer.oversubscription.playing import judge
+from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import Task
 from trainer.oversubscription.policies.base import OversubscriptionPolicy
 from trainer.oversubscription.policies.guarded import Guarded
-from trainer.oversubscription.shielding import BUDGETS
+from trainer.oversubscription.shield_fit import BUDGETS
 from trainer.oversubscription.unseen import CALIBRATION, arrivals_of, unseen_week
 
 REDRAWN = 8

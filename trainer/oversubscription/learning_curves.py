@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from trainer.drawing import INK, SOFT, picture
-from trainer.progress import CURVE_FILE, read_curve
+from trainer.kit.drawing import INK, SOFT, picture
+from trainer.kit.progress import CURVE_FILE, read_curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

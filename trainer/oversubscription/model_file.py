@@ -22,23 +22,17 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from agent.models import METADATA_KEY
+from agent.models.file import METADATA_KEY
 from domain.errors import BadInput, TrimtabError
-from domain.observations.oversubscribe import (
-    OBS_O_EXT_VERSION,
-    OBS_O_VERSION,
-    SCALE,
-    cluster_names,
-    local_names,
-)
+from domain.observations.oversubscription import OBS_O_EXT_VERSION, OBS_O_VERSION, SCALE, cluster_names, local_names
 from domain.rules.oversubscription.rates import check_actions
 from simulator.oversubscription.scenario import Scenario
 from simulator.oversubscription.single import OversubscriptionSimulation
-from trainer.onnx_graph import BATCH, IR_VERSION, OPSET
+from trainer.kit.onnx_graph import BATCH, IR_VERSION, OPSET
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.policies.base import Plan, Task
 from trainer.oversubscription.rates_file import scenario_sha256
-from trainer.vdn_values import Side, ValueDecomposition
+from trainer.oversubscription.vdn_values import Side, ValueDecomposition
 
 KIND, VERSION = "oversubscription-values", 1
 PARITY = 1e-4

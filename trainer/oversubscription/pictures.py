@@ -13,7 +13,7 @@ from domain.errors import BadInput
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from trainer.oversubscription.playing import Judged
+    from trainer.oversubscription.episodes import Judged
 
 SUFFIXES = (".png", ".svg")
 _INK, _SOFT, _GRID = "#22303c", "#66737f", "#e3e8ec"

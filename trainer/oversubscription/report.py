@@ -12,9 +12,9 @@ import numpy as np
 
 from domain.rules.oversubscription.verdict import satisfied
 from simulator.oversubscription.scenario import Scenario
-from trainer.evaluation.figures import prefixed
-from trainer.evaluation.page import Plot
-from trainer.evaluation.style import SHEET
+from trainer.autoscaling.evaluation.figures import prefixed
+from trainer.autoscaling.evaluation.page import Plot
+from trainer.kit.style import SHEET
 from trainer.oversubscription import drawings
 from trainer.oversubscription.criteria import checks_of
 from trainer.oversubscription.evaluation import ALPHAS, Evaluation

@@ -15,21 +15,21 @@ import numpy as np
 
 from domain.errors import BadInput
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
-from trainer.checkpoint import Checkpoints, OtherConfiguration, check_resumable, config_hash
-from trainer.export import package_versions
+from trainer.autoscaling.export import package_versions
+from trainer.autoscaling.runs import BAR, LINES, SILENT, write_json
+from trainer.kit.checkpoint import Checkpoints, OtherConfiguration, check_resumable, config_hash
+from trainer.kit.progress import CURVE_FILE, Bar, Curve, Lines, Listener, Listeners, TensorBoard
+from trainer.kit.sweeps import Job, in_processes, on_ray
 from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.learned_shield import fit_learned_shield, fitting_weeks
 from trainer.oversubscription.learning_curves import draw_learning, learning_curve
 from trainer.oversubscription.model_file import export
-from trainer.oversubscription.playing import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.policies.base import OversubscriptionPolicy
 from trainer.oversubscription.unseen import arrivals_of, unseen_week
-from trainer.progress import CURVE_FILE, Bar, Curve, Lines, Listener, Listeners, TensorBoard
-from trainer.runs import BAR, LINES, SILENT, write_json
-from trainer.sweeps import Job, in_processes, on_ray
-from trainer.vdn import EXTENDABLE, train
-from trainer.vdn_values import network_of
+from trainer.oversubscription.vdn import EXTENDABLE, train
+from trainer.oversubscription.vdn_values import network_of
 
 RESERVED = "held_out/reserved"
 """Share of the requested cores that the greedy policy reserves; the lowest safe one is kept."""

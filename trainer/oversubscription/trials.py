@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from domain.rules.oversubscription.guards import SHIELD, RateGuard
 from simulator.oversubscription.scenario import Scenario, Week
 from trainer.oversubscription.calibration import Calibrated
-from trainer.oversubscription.kept import Kept
-from trainer.oversubscription.playing import judge
+from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.policies.scheduled import as_rates
 from trainer.oversubscription.rates_file import scenario_sha256
+from trainer.oversubscription.result_store import Kept
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]

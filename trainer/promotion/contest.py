@@ -12,14 +12,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from agent.champions import EVERY_FLEET
-from agent.models import load_model
-from agent.promotion_seal import canonical, sealed
+from agent.models.champions import EVERY_FLEET
+from agent.models.file import load_model
+from agent.models.promotion_seal import canonical, sealed
 from domain.errors import BadInput
-from trainer.evaluation.contenders import ANYWHERE, Contender
-from trainer.evaluation.defaults import queue_rule
-from trainer.evaluation.suite import Case, World
-from trainer.evaluation.table import code_version
+from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender
+from trainer.autoscaling.evaluation.defaults import queue_rule
+from trainer.autoscaling.evaluation.suite import Case, World
+from trainer.autoscaling.evaluation.table import code_version
 from trainer.promotion.entry_states import ENTRY_SHARES, Told, trials
 from trainer.promotion.gate import Judgement, Limits, Trial, judge
 from trainer.promotion.models_directory import ModelsDirectory

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from domain.errors import BadInput
-from trainer.episodes import begin
-from trainer.evaluation.contenders import Contender
-from trainer.evaluation.suite import Case
-from trainer.policies.base import AnySimulation, SimulatedPolicy
-from trainer.policies.registry import policy_of
+from trainer.autoscaling.episodes import begin
+from trainer.autoscaling.evaluation.contenders import Contender
+from trainer.autoscaling.evaluation.suite import Case
+from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
+from trainer.autoscaling.policies.registry import policy_of
 from trainer.promotion.gate import Trial
 
 ENTRY_SHARES: tuple[float, ...] = (0.25, 0.5, 0.75)

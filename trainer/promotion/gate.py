@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from domain.errors import BadInput
-from trainer.evaluation.intervals import Comparison, compare
+from trainer.kit.intervals import Comparison, compare
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The models directory: model files, reports, and the pointer to the champion, replaced whole or not at all.
 
-`champion.json` is what the agent reads (`agent.champions`); `history.jsonl` has a line for every change of it. A
+`champion.json` is what the agent reads (`agent.models.champions`); `history.jsonl` has a line for every change of it. A
 champion is one fleet's, or that of every fleet that has none of its own (`EVERY_FLEET`).
 """
 
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.champions import (
+from agent.models.champions import (
     CHAMPION,
     EVERY_FLEET,
     LARGEST_REPORT_BYTES,
@@ -26,8 +26,8 @@ from agent.champions import (
     read_champions,
     read_report,
 )
-from agent.files import read_file
-from agent.models import LARGEST_MODEL_BYTES, load_model
+from agent.models.file import LARGEST_MODEL_BYTES, load_model
+from agent.models.regular_files import read_file
 from domain.errors import BadInput
 
 HISTORY = "history.jsonl"

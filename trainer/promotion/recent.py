@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.decide import DecisionInputs
+from agent.autoscaling.decide import DecisionInputs
 from domain.errors import BadInput
 from domain.fleet import Fleet
 from domain.workload import Trace, make_trace
-from simulator.reference import SimulationConfig, preset
+from simulator.autoscaling.reference import SimulationConfig, preset
 from simulator.workloads.named import workload_of
-from trainer.evaluation.suite import Case
+from trainer.autoscaling.evaluation.suite import Case
 
 FAMILY = "recent"
 MINUTE_S, DAY_S = 60.0, 86_400.0

@@ -7,7 +7,7 @@ from domain.errors import BadInput
 from tests.trainer.admission.made_runs import made
 from trainer.admission.bootstrap import Kind
 from trainer.admission.cells import Cell
-from trainer.admission.findings import gain_text
+from trainer.admission.figures import gain_text
 from trainer.admission.fronts import (
     Front,
     Metric,

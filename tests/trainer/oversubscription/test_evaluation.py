@@ -11,10 +11,10 @@ import pytest
 
 from domain.errors import BadInput
 from simulator.oversubscription.scenario import Scenario, scenario_of
-from tests.oversubscription_simulator.cases import HEADER, write_folder
+from tests.simulator.oversubscription.cases import HEADER, write_folder
 from trainer.oversubscription.evaluation import VARIANTS, evaluate
-from trainer.oversubscription.kept import Kept
 from trainer.oversubscription.report import write
+from trainer.oversubscription.result_store import Kept
 from trainer.oversubscription.trials import CORRELATED, LEFT_OUT, OWN, PERSISTENT, SHIFTED, UNSEEN, Extent, content_of
 
 SMALL = Extent(20, 40, unseen=1, shifted=1, persistent=2, points=4, evaluations=20)

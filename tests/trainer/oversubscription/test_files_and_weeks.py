@@ -18,14 +18,14 @@ from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.oversubscription.calibration import calibrate
 from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.model_file import export, read_model
-from trainer.oversubscription.playing import judge
 from trainer.oversubscription.policies import Task, policy_of
 from trainer.oversubscription.rates_file import SHIPPED, RatesFile, read_rates, shipped_rates, write_rates
-from trainer.oversubscription.shielding import BUDGETS
+from trainer.oversubscription.shield_fit import BUDGETS
 from trainer.oversubscription.unseen import CALIBRATION, EVALUATION, arrivals_of, shifted, unseen_week, week_named
-from trainer.vdn import Learner
-from trainer.vdn_values import network_of
+from trainer.oversubscription.vdn import Learner
+from trainer.oversubscription.vdn_values import network_of
 
 RATES = RatesFile("-", "staggered", "0" * 64, "cold", 0.95, (0.2, 0.4, 1.0), ("0", "1"), (0.4, 1.0))
 

@@ -11,7 +11,7 @@ from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.oversubscription.learned_shield import REDRAWN, fit_learned_shield, fitting_weeks
 from trainer.oversubscription.policies import policy_of
-from trainer.oversubscription.shielding import BUDGETS
+from trainer.oversubscription.shield_fit import BUDGETS
 from trainer.oversubscription.unseen import EVALUATION, TRAINING, VALIDATION, arrivals_of, unseen_week
 
 INTERNAL = scenario_of("internal_like")

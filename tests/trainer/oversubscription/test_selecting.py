@@ -13,7 +13,7 @@ from simulator.oversubscription.usage import UsageModel
 from simulator.oversubscription.weekly import Assessor, Placement
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.policies.scheduled import hourly
-from trainer.oversubscription.selecting import Candidate, Rates, judged_candidate
+from trainer.oversubscription.selection import Candidate, Rates, judged_candidate
 
 AZURE = scenario_of("azure_like")
 WEEKS = [AZURE.week(name) for name in AZURE.weeks]
@@ -57,8 +57,8 @@ def test_of_many_weeks_the_riskiest_are_played_until_one_is_unsafe(monkeypatch: 
         played.append(placed.week.name)
         return sampling.sample(placed, model, seeds)
 
-    monkeypatch.setattr("trainer.oversubscription.selecting.sample", sample)
-    monkeypatch.setattr("trainer.oversubscription.selecting.SAMPLED_WEEKS", 2)
+    monkeypatch.setattr("trainer.oversubscription.selection.sample", sample)
+    monkeypatch.setattr("trainer.oversubscription.selection.SAMPLED_WEEKS", 2)
     each = {week.name: Assessor(AZURE, week).c_hot_r(np.ones(AZURE.subscribers)) for week in WEEKS}
     found = judged_candidate(always(1.0), AZURE, CONFIG, WEEKS, None, 1)
     assert played == sorted(each, key=lambda name: -each[name])[:2]

@@ -17,12 +17,12 @@ from domain.rules.oversubscription.risk import count_at_least
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
-from trainer.checkpoint import Checkpoints, OtherConfiguration, weights_hash
+from trainer.kit.checkpoint import Checkpoints, OtherConfiguration, weights_hash
 from trainer.oversubscription.configuration import VdnConfig, changes_of, preset
 from trainer.oversubscription.replay import Transitions
-from trainer.vdn import Learner, epsilon_of, redrawn, train
-from trainer.vdn_dual import dual_factor, dual_ratio, dual_step, published_bound
-from trainer.vdn_values import Targets, ValueDecomposition, loss_of, targets
+from trainer.oversubscription.vdn import Learner, epsilon_of, redrawn, train
+from trainer.oversubscription.vdn_dual import dual_factor, dual_ratio, dual_step, published_bound
+from trainer.oversubscription.vdn_values import Targets, ValueDecomposition, loss_of, targets
 
 N, A = 3, 6
 TINY = VdnConfig(episodes=8, copies=2, updates=5, batch=8, capacity=480, evaluate_every=4, hidden=(8,))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from domain.workload import make_trace
-from simulator.reference import preset
-from tests.models.making import ADD_L, ADD_M, NOTHING, preferring
-from trainer.evaluation.suite import Case
+from simulator.autoscaling.reference import preset
+from tests.agent.models.making import ADD_L, ADD_M, NOTHING, preferring
+from trainer.autoscaling.evaluation.suite import Case
 
 AT = "2026-03-01T12:00:00Z"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.models import ModelRefused
-from agent.promotion_seal import Seal, check
+from agent.models.file import ModelRefused
+from agent.models.promotion_seal import Seal, check
 from domain.errors import BadInput
-from tests.models.making import card_of, reported, saved, with_card_text
+from tests.agent.models.making import card_of, reported, saved, with_card_text
 from tests.trainer.promotion.arena import AT, cases, cases_without_a_price_of_waiting, idler, saver, spender
 from trainer.promotion.contest import Contest, hold
 from trainer.promotion.gate import Limits

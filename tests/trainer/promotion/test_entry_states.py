@@ -6,9 +6,9 @@ import pytest
 
 from domain.errors import BadInput
 from tests.trainer.promotion.arena import cases, idler, spender
-from trainer.episodes import run_policy
-from trainer.evaluation.contenders import ANYWHERE, Contender
-from trainer.policies.registry import policy_of
+from trainer.autoscaling.episodes import run_policy
+from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender
+from trainer.autoscaling.policies.registry import policy_of
 from trainer.promotion.entry_states import trials
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.champions import EVERY_FLEET, Champion
-from agent.model_shelf import ModelShelf
-from agent.models import ModelRefused
+from agent.models.champions import EVERY_FLEET, Champion
+from agent.models.file import ModelRefused
+from agent.models.shelf import ModelShelf
 from domain.errors import BadInput
-from tests.models.making import ADD_L, ADD_M, ADD_S, preferring, reported
+from tests.agent.models.making import ADD_L, ADD_M, ADD_S, preferring, reported
 from tests.trainer.promotion.arena import AT
 from trainer.promotion.models_directory import ModelsDirectory
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from tests.models.making import ADD_S, preferring, reported
+from tests.agent.models.making import ADD_S, preferring, reported
 from tests.trainer.promotion.arena import idler, spender
 from trainer.promotion.models_directory import ModelsDirectory
 

@@ -8,10 +8,10 @@ import pytest
 from domain.decisions import Mode
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group, VmType
-from simulator.reference import preset
+from simulator.autoscaling.reference import preset
 from simulator.workloads.saved import save_trace
 from simulator.workloads.synthetic import train_rand
-from tests.loop.world import Plan, World
+from tests.faults.world import Plan, World
 from trainer.promotion.recent import FAMILY, Minute, fitted_world, recent_cases, traces_of_minutes
 
 START_S = 1_772_000_000.0

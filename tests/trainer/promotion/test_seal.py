@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.promotion_seal import Seal, check, read_key, sealed
+from agent.models.promotion_seal import Seal, check, read_key, sealed
 from domain.errors import BadInput
 
 KEY, OTHER = b"0123456789abcdef", b"fedcba9876543210"

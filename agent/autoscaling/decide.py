@@ -1,0 +1,168 @@
+"""One fleet's decision as a pure function: policy, shadow, rails and intents, from recorded inputs alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agent.autoscaling.action_mask import with_bars
+from agent.autoscaling.intents import plan_intents, state_after_intents
+from agent.autoscaling.late_calls import corrected
+from agent.autoscaling.policies.fallback import Proposed, Proposer
+from agent.autoscaling.spending import account
+from agent.autoscaling.state import Controls, LoopState
+from agent.rails.base import RailContext, RailLimits
+from agent.rails.flap_guard import next_in_streak
+from agent.rails.order import apply_rails, replaceable
+from domain.decisions import Decision, Mode, Proposal, RailEffect, Reason, Verdict
+from domain.errors import FailureClass
+from domain.fleet import Fleet
+from domain.observed import ReadFailure
+from domain.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionInputs:
+    """Everything one decision depends on; stored with it, so that replaying gives the same decision byte for byte.
+
+    `interrupted` holds (group key, VM) of VMs in service with a spot notice. `cloud_failure` says why the fleet's
+    groups could not be read this minute, or cannot be managed (then `snapshot` is None and nothing is decided).
+    """
+
+    decision_id: str
+    now: float
+    fleet: Fleet
+    snapshot: Snapshot | None
+    state: LoopState
+    controls: Controls
+    limits: RailLimits
+    mode: Mode
+    leader: bool
+    epoch: int
+    policy: str
+    shadow: str | None = None
+    in_flight: tuple[str, ...] = ()
+    interrupted: tuple[tuple[str, str], ...] = ()
+    cloud_failure: ReadFailure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision, and the loop state that follows from it."""
+
+    decision: Decision
+    state: LoopState
+
+
+def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
+    """Return the fleet's decision for this minute and the state that follows; pure but for the proposer's deadline.
+
+    Order: tell what physics forbids, ask the policy (and its shadow), account for the money spent, count the scale-in
+    streak, put right what a late call did, apply the rails, plan intents. A fleet whose groups could not be read is
+    held as it is, whatever the policies might say.
+    """
+    snapshot = inputs.snapshot
+    state = replace(inputs.state, decisions=inputs.state.decisions + 1, policy=inputs.policy)
+    if snapshot is None:
+        failure = inputs.cloud_failure
+        if failure is not None and failure.failure is FailureClass.UNSUPPORTED:
+            return Decided(
+                _held(inputs, Reason.GROUP_UNSUPPORTED, failure.detail), replace(state, unsupported=failure.detail)
+            )
+        detail = f"{failure.failure}: {failure.detail}" if failure else "no reading of the fleet's groups"
+        return Decided(_held(inputs, Reason.CLOUD_UNREADABLE, f"AWS could not be read ({detail})", detail), state)
+    state = replace(state, unsupported="")
+    context = RailContext(
+        inputs.now,
+        inputs.fleet,
+        snapshot,
+        state,
+        inputs.controls,
+        inputs.limits,
+        inputs.mode,
+        inputs.leader,
+        inputs.in_flight,
+    )
+    shown = with_bars(context)
+    proposed = proposer.propose(inputs.policy, inputs.fleet, shown, state.memory)
+    shadow = _shadow(inputs, shown, proposer)
+    state = replace(
+        state,
+        spend=account(state.spend, inputs.fleet, snapshot, inputs.now),
+        in_streak=next_in_streak(state, proposed.proposal, snapshot),
+        memory=proposed.memory,
+        shadow_memory=shadow.memory if shadow else state.shadow_memory,
+    )
+    proposal = corrected(proposed.proposal, state, inputs.fleet, snapshot)
+    final, effects = apply_rails(proposal, replace(context, state=state))
+    may_act = inputs.leader and inputs.mode is Mode.ACT
+    interrupted, waiting = replaceable(inputs.interrupted if may_act else (), replace(context, state=state))
+    intents = plan_intents(
+        inputs.decision_id,
+        inputs.fleet,
+        snapshot,
+        final.desired,
+        interrupted,
+        inputs.limits,
+        inputs.in_flight,
+        inputs.epoch,
+        inputs.now,
+    )
+    reason = _reason(proposal, final, effects, snapshot)
+    decision = Decision(
+        decision_id=inputs.decision_id,
+        fleet=inputs.fleet.name,
+        at=inputs.now,
+        mode=inputs.mode,
+        proposal=proposal,
+        effects=effects,
+        desired=final.desired,
+        reason=reason,
+        sentence=_sentence(inputs.fleet, snapshot, proposal, final, effects, reason, waiting),
+        intents=intents,
+        shadow=shadow.proposal if shadow else None,
+        policy_failures=proposed.failures,
+    )
+    return Decided(decision, state_after_intents(state, intents, inputs.limits, inputs.now))
+
+
+def _held(inputs: DecisionInputs, reason: Reason, why: str, detail: str = "") -> Decision:
+    proposal = Proposal(inputs.fleet.name, inputs.policy, (), reason, detail or why)
+    return Decision(
+        inputs.decision_id, inputs.fleet.name, inputs.now, inputs.mode, proposal, (), (), reason, f"held: {why}"
+    )
+
+
+def _shadow(inputs: DecisionInputs, snapshot: Snapshot, proposer: Proposer) -> Proposed | None:
+    if inputs.shadow is None:
+        return None
+    return proposer.propose(inputs.shadow, inputs.fleet, snapshot, inputs.state.shadow_memory)
+
+
+def _reason(proposal: Proposal, final: Proposal, effects: tuple[RailEffect, ...], snapshot: Snapshot) -> Reason:
+    """The last rail that changed something speaks for a decision that differs from the proposal.
+
+    Otherwise the policy does.
+    """
+    if final.desired == proposal.desired:
+        return proposal.reason
+    spoke = [e.reason for e in effects if e.verdict is not Verdict.PASSED and e.reason is not None]
+    return spoke[-1] if spoke else proposal.reason
+
+
+def _sentence(
+    fleet: Fleet,
+    snapshot: Snapshot,
+    proposal: Proposal,
+    final: Proposal,
+    effects: tuple[RailEffect, ...],
+    reason: Reason,
+    waiting: tuple[str, ...],
+) -> str:
+    moved = [
+        f"{group.key} {now} -> {then}"
+        for group, now, then in zip(fleet.groups, snapshot.requested, final.desired, strict=True)
+        if now != then
+    ]
+    rails = [e.detail for e in effects if e.verdict is not Verdict.PASSED and e.detail]
+    head = ", ".join(moved) if moved else "no change"
+    return "; ".join([f"{head} ({reason}): {proposal.detail}", *rails, *waiting])

@@ -1,0 +1,162 @@
+"""Why a decision came out as it did: what was seen, who proposed what, what each rail said, and what AWS did of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from agent.autoscaling.decide import DecisionInputs
+from agent.ledger import DecisionRecord, codec
+from domain.decisions import Direction, Intent, Outcome, Proposal, RailEffect, Verdict
+from domain.errors import FailureClass
+from domain.fleet import Fleet
+from domain.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rail's turn: its place in the order, what it did, the groups whose size it changed, and its sentence."""
+
+    number: int
+    rail: str
+    verdict: Verdict
+    change: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something that happened after the decision: when, to which intent, and in words."""
+
+    at: float
+    intent_id: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision in words.
+
+    `seen` are sentences on the inputs. `steps` are the rails in order. `timeline` holds each intent's beginning and
+    every outcome, in time order.
+    """
+
+    decision_id: str
+    at: float
+    mode: str
+    sentence: str
+    seen: tuple[str, ...]
+    proposal: str
+    shadow: str | None
+    failures: tuple[str, ...]
+    steps: tuple[Step, ...]
+    timeline: tuple[Happening, ...]
+    open_intents: tuple[str, ...]
+
+
+def explain(record: DecisionRecord) -> Explanation:
+    """Return the decision in words."""
+    decision, inputs = record.decision, record.inputs
+    begun = [Happening(i.created_at, i.intent_id, _intent(i)) for i in decision.intents]
+    outcomes = [Happening(o.at, o.intent_id, _outcome(o)) for r in record.intents for o in r.outcomes]
+    return Explanation(
+        decision_id=decision.decision_id,
+        at=decision.at,
+        mode=decision.mode.value,
+        sentence=decision.sentence,
+        seen=tuple(_seen(inputs)),
+        proposal=_proposal(inputs, decision.proposal),
+        shadow=None if decision.shadow is None else _proposal(inputs, decision.shadow),
+        failures=decision.policy_failures,
+        steps=tuple(_step(n, inputs.fleet, effect) for n, effect in enumerate(decision.effects, start=1)),
+        timeline=tuple(sorted(begun + outcomes, key=lambda happening: happening.at)),
+        open_intents=tuple(r.intent.intent_id for r in record.intents if r.is_open),
+    )
+
+
+def as_data(record: DecisionRecord) -> dict[str, Any]:
+    """Return everything recorded about a decision as plain data for JSON."""
+    return {
+        "seq": record.seq,
+        "decision": plain(record.decision),
+        "inputs": plain(record.inputs),
+        "intents": [
+            {"intent": plain(r.intent), "open": r.is_open, "outcomes": [plain(o) for o in r.outcomes]}
+            for r in record.intents
+        ],
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return a recorded dataclass as plain data, as the ledger's canonical JSON has it."""
+    return json.loads(codec.encode(value))
+
+
+def sizes(fleet: Fleet, before: tuple[int, ...], after: tuple[int, ...]) -> str:
+    """Return the groups whose size changes as `key 1 -> 2, ...`, or `no change`."""
+    if len(before) != len(after) or len(after) != len(fleet.groups):
+        return "no change"
+    moved = [f"{g.key} {b} -> {a}" for g, b, a in zip(fleet.groups, before, after, strict=True) if a != b]
+    return ", ".join(moved) or "no change"
+
+
+def _reports(snapshot: Snapshot) -> str:
+    if snapshot.due is None:
+        age = "no sample ever" if snapshot.age_s is None else f"newest sample {snapshot.age_s:.0f} s old"
+        return f"{snapshot.coverage:.0%} of the VMs due reported, {age}"
+    due = "1 VM" if snapshot.due == 1 else f"{snapshot.due} VMs"
+    share = f"{snapshot.reported} of {due} due reported ({snapshot.coverage:.0%})"
+    ages = [
+        f"no report of {what} ever" if age_s is None else f"newest report of {what} {age_s:.0f} s old"
+        for what, age_s in (("a VM", snapshot.vm_age_s), ("the queue", snapshot.queue_age_s))
+    ]
+    return ", ".join([share if snapshot.due else "no VM was due to report", *ages])
+
+
+def _seen(inputs: DecisionInputs) -> list[str]:
+    snapshot = inputs.snapshot
+    if snapshot is None:
+        failure = inputs.cloud_failure
+        if failure is not None and failure.failure is FailureClass.UNSUPPORTED:
+            return [failure.detail]
+        return [f"AWS could not be read: {failure.failure}: {failure.detail}" if failure else "nothing could be read"]
+    said = [_reports(snapshot)]
+    if snapshot.cpu_mean is not None:
+        p90 = "" if snapshot.cpu_p90 is None else f", 90th percentile {snapshot.cpu_p90:.1%}"
+        said.append(f"CPU {snapshot.cpu_mean:.1%} in the mean{p90}")
+    if (queue := snapshot.queue) is not None:
+        oldest = "" if queue.oldest_wait_s is None else f", the oldest for {queue.oldest_wait_s:.0f} s"
+        said.append(
+            f"{queue.waiting} jobs wait{oldest}; {queue.running} run; {queue.submitted_recent} came this minute"
+        )
+    if snapshot.absent:
+        said.append(f"absent: {', '.join(snapshot.absent)} ({snapshot.stale_bins} minutes in a row)")
+    if inputs.in_flight:
+        said.append(f"an earlier intent was still open for: {', '.join(inputs.in_flight)}")
+    if inputs.interrupted:
+        said.append(f"about to be taken away by AWS: {', '.join(vm for _, vm in inputs.interrupted)}")
+    return said
+
+
+def _proposal(inputs: DecisionInputs, proposal: Proposal) -> str:
+    requested = inputs.snapshot.requested if inputs.snapshot is not None else ()
+    change = sizes(inputs.fleet, requested, proposal.desired)
+    return f"{proposal.policy}: {change} ({proposal.reason}): {proposal.detail}".removesuffix(": ")
+
+
+def _step(number: int, fleet: Fleet, effect: RailEffect) -> Step:
+    change = "" if effect.before == effect.after else sizes(fleet, effect.before, effect.after)
+    return Step(number, effect.rail, effect.verdict, change, effect.detail)
+
+
+def _intent(intent: Intent) -> str:
+    victims = f", of these VMs: {', '.join(intent.victims)}" if intent.victims else ""
+    if intent.direction is Direction.REPLACE:
+        return f"intent: {intent.group} keeps {intent.target}, replacing {', '.join(intent.victims)}"
+    return f"intent: {intent.group} {intent.before} -> {intent.target} (scale {intent.direction}){victims}"
+
+
+def _outcome(outcome: Outcome) -> str:
+    head = f"{outcome.status.value.replace('_', ' ')}: {outcome.achieved} of {outcome.asked} ({outcome.reason})"
+    return f"{head}: {outcome.detail}" if outcome.detail else head

@@ -1,0 +1,138 @@
+"""From a decided size to what will be done: at most one intent per group, and what accepting it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from agent.autoscaling.state import Change, Cooldown, LoopState, puts_back
+from agent.rails.base import RailLimits
+from domain.decisions import Direction, Intent, Outcome, Reason, Status
+from domain.fleet import Fleet
+from domain.observed import Observed
+from domain.snapshot import Snapshot
+
+HOUR_S = 3600.0
+_UNSENT = frozenset((Reason.PAUSED, Reason.CIRCUIT_OPEN))
+NOTICE_S = 600.0
+"""A notice older than this names a VM that is long gone: the cloud takes it two minutes after the notice."""
+
+
+def with_open_targets(fleet: Fleet, observed: Observed, open_intents: Mapping[str, Intent]) -> Observed:
+    """Return the reading with each group that has an open scale-out (by key) desiring what that asks for.
+
+    What is decided is on its way, whether AWS has heard of it yet or not: a throttled call, or an agent started again
+    between the decision and the call, must not make the next minute ask another group for the same capacity.
+    """
+    groups = dict(observed.groups)
+    for group in fleet.groups:
+        intent, seen = open_intents.get(group.key), groups.get(group.name)
+        if intent is not None and seen is not None and intent.direction is Direction.OUT:
+            coming = max(seen.desired, min(intent.target, seen.maximum))
+            groups[group.name] = replace(seen, desired=coming)
+    return replace(observed, groups=groups)
+
+
+def plan_intents(
+    decision_id: str,
+    fleet: Fleet,
+    snapshot: Snapshot,
+    desired: tuple[int, ...],
+    interrupted: Sequence[tuple[str, str]],
+    limits: RailLimits,
+    in_flight: tuple[str, ...],
+    epoch: int,
+    now: float,
+) -> tuple[Intent, ...]:
+    """Return what to do to reach `desired`: replacements of interrupted VMs first, then one change of size per group.
+
+    `interrupted` holds (group key, VM) of VMs still in service. A group with an open intent gets none. Scale-in takes
+    the VMs of `removable` in order, so that the least work is lost.
+    """
+    intents = []
+    for group, seen, size in zip(fleet.groups, snapshot.groups, desired, strict=True):
+        if group.key in in_flight:
+            continue
+        victims = tuple(vm for key, vm in interrupted if key == group.key)[: limits.max_replacements]
+        direction, target, deadline_s = Direction.REPLACE, seen.requested, limits.stop_deadline_s
+        if not victims and size > seen.requested:
+            direction, target, deadline_s = Direction.OUT, size, limits.boot_deadline_s
+        elif not victims and size < seen.requested:
+            victims = seen.removable[: seen.requested - size]
+            direction, target = Direction.IN, seen.requested - len(victims)
+        if victims or direction is Direction.OUT:
+            intents.append(
+                Intent(
+                    intent_id=f"{decision_id}.{group.key}",
+                    decision_id=decision_id,
+                    fleet=fleet.name,
+                    group=group.key,
+                    direction=direction,
+                    before=seen.requested,
+                    target=target,
+                    victims=victims,
+                    epoch=epoch,
+                    created_at=now,
+                    deadline_at=now + deadline_s,
+                )
+            )
+    return tuple(intents)
+
+
+def state_after_intents(state: LoopState, intents: tuple[Intent, ...], limits: RailLimits, now: float) -> LoopState:
+    """Return the state with cool-downs and changes begun, interruptions acted on, and what is over forgotten."""
+    cooldowns = [c for c in state.cooldowns if c.remaining_s(now) > 0.0]
+    changes = [c for c in state.changes if abs(now - c.at) < HOUR_S]
+    waiting, seen, known = dict(state.interrupted), dict(state.seen_interruptions), dict(state.known_desired)
+    for intent in intents:
+        known[intent.group] = intent.target
+        if intent.direction is Direction.REPLACE:
+            for vm in intent.victims:
+                seen[vm] = waiting.pop(vm, now)
+            continue
+        length_s = limits.cooldown_out_s if intent.direction is Direction.OUT else limits.cooldown_in_s
+        cooldowns = [c for c in cooldowns if (c.group, c.direction) != (intent.group, intent.direction)]
+        cooldowns.append(Cooldown(intent.group, intent.direction, now + length_s, length_s))
+        changes.append(Change(intent.group, intent.direction, now))
+    # A size that this leader chose on purpose is no longer the late call's.
+    chosen = {i.group for i in intents if not puts_back(state.put_back, i.group, i.before, i.target)}
+    return replace(
+        state,
+        put_back={group: size for group, size in state.put_back.items() if group not in chosen},
+        cooldowns=tuple(cooldowns),
+        changes=tuple(changes),
+        capacity=tuple(mark for mark in state.capacity if mark.active(now)),
+        interrupted={vm: at for vm, at in waiting.items() if now - at < NOTICE_S},
+        seen_interruptions={vm: at for vm, at in seen.items() if now - at < HOUR_S},
+        known_desired=known,
+    )
+
+
+def state_after_nothing_done(state: LoopState, intent: Intent, outcome: Outcome) -> LoopState:
+    """Return the state without the cool-down and change that the intent began, when it turned out to change nothing.
+
+    A change that AWS took and somebody else undid was one: its cool-down keeps the two from undoing each other's sizes
+    every minute. VMs with a spot notice whose replacement was not sent wait for it again, as after a pause.
+    """
+    if intent.direction is Direction.REPLACE and outcome.reason in _UNSENT:
+        seen = dict(state.seen_interruptions)
+        waiting = {vm: seen.pop(vm) for vm in intent.victims if vm in seen}
+        state = replace(state, interrupted={**state.interrupted, **waiting}, seen_interruptions=seen)
+    if outcome.achieved or outcome.status not in (Status.SKIPPED, Status.FAILED):
+        return state
+    if outcome.status is Status.FAILED and outcome.reason is Reason.SUPERSEDED:
+        return state
+    return state_without(state, intent)
+
+
+def state_without(state: LoopState, intent: Intent) -> LoopState:
+    """Return the state as if the intent had begun no cool-down and counted as no change."""
+    return replace(
+        state,
+        cooldowns=tuple(c for c in state.cooldowns if (c.group, c.direction) != (intent.group, intent.direction)),
+        changes=tuple(
+            c
+            for c in state.changes
+            if (c.group, c.direction, c.at) != (intent.group, intent.direction, intent.created_at)
+        ),
+    )

@@ -1,0 +1,257 @@
+"""May this changing call be made now? One answer for every call, asked right before its request is made.
+
+A decision and its call may lie apart: AWS throttles, another agent takes over, a process is stopped and goes on minutes
+later. So nothing is sent on what was true when it was decided. Each call reads the operators' controls afresh; a change
+of size passes the rails for pause, pin, budget and circuit breaker once more; a VM is terminated only if it still does
+not work. An intent that an earlier turn left unsent is decided again on this minute's measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from actuators.base import Act, ChangingCall, Permit, Refusal
+from agent.autoscaling.clock_step import Ages, late_s
+from agent.autoscaling.decide import Decided, DecisionInputs, decide
+from agent.autoscaling.intents import state_without, with_open_targets
+from agent.autoscaling.ports import ManagedFleet, Ports
+from agent.autoscaling.state import Breaker, Controls, LoopState, PauseScope
+from agent.rails import budget, circuit_breaker, pause_and_pin
+from agent.rails.base import RailContext
+from agent.rails.circuit_breaker import is_open
+from agent.rails.effects import utc
+from domain.clock import BothTimes, Clock
+from domain.decisions import Direction, Intent, Proposal, Reason, Verdict
+from domain.observed import Observed
+
+FRESH_S: Final = 120.0
+"""What a turn has read is acted on for so long: two minutes, after which the next turn has read it anew."""
+
+_ALWAYS: Final = frozenset((Act.HEARTBEAT, Act.PROTECT))
+"""Each of these only keeps a VM that works; made late it does no harm either."""
+_LAST_RAILS: Final = (pause_and_pin.RAIL, budget.RAIL, circuit_breaker.RAIL)
+_HELD_BY: Final[Mapping[Act, tuple[Direction, ...]]] = {
+    Act.LAUNCH: (Direction.OUT,),
+    Act.REMOVE: (Direction.IN,),
+    Act.REPLACE: (Direction.OUT, Direction.IN),
+    Act.GIVE_BACK: (Direction.IN,),
+    Act.UNPROTECT: (Direction.IN,),
+    Act.MARK: (Direction.OUT,),
+    Act.PUBLISH: (Direction.OUT,),
+}
+"""Which pauses hold an act. Not named: a drain that AWS has begun comes to its end under any pause."""
+_UNMEASURED: Final = frozenset(
+    (Reason.STALE_INPUT, Reason.LOW_COVERAGE, Reason.CLOUD_UNREADABLE, Reason.NOT_FINITE, Reason.SCHEMA_MISMATCH)
+)
+"""Reasons of a decision that knew too little to say whether an intent still holds."""
+_NAMED: Final = frozenset((Reason.PAUSED, Reason.PINNED, Reason.OVER_BUDGET, Reason.CIRCUIT_OPEN))
+
+
+def held_by_operator(act: Act, controls: Controls, now: float) -> Refusal | None:
+    """Return the refusal of an act that a pause holds, None when none does.
+
+    Giving back capacity that AWS does not launch takes no VM: only a pause of everything holds it.
+    """
+    if act is Act.GIVE_BACK:
+        controls = replace(controls, pauses=tuple(p for p in controls.pauses if p.scope is PauseScope.ALL))
+    pause = pause_and_pin.holding(controls, _HELD_BY.get(act, ()), now)
+    return None if pause is None else Refusal(Reason.PAUSED, pause_and_pin.pause_sentence(pause, now))
+
+
+def held_by_breaker(group: str, breakers: tuple[Breaker, ...], now: float) -> Refusal | None:
+    """Return the refusal of a call on a group whose circuit breaker is open, None when it is not."""
+    breaker = next((b for b in breakers if b.group == group and is_open(b, now)), None)
+    if breaker is None:
+        return None
+    why = f"circuit open after {breaker.failures} failures in a row; next probe {utc(breaker.open_until)}"
+    return Refusal(Reason.CIRCUIT_OPEN, why)
+
+
+def unmeasured_permit(
+    now: float, clock: Clock, controls: Callable[[str], Controls], memory: Callable[[str], LoopState]
+) -> Permit:
+    """Return the permit of a turn that begins at `now` and rests on no minute: of admissions, of published rates.
+
+    controls, memory: by the name of the cluster or pool. What is refused stays open, until its own deadline.
+    """
+    began = BothTimes(clock.now(), clock.monotonic())
+
+    def permit(call: ChangingCall) -> Refusal | None:
+        passed_s = late_s(began, clock.now(), clock.monotonic())
+        if passed_s > FRESH_S:
+            return _late(passed_s)
+        at, intent = now + passed_s, call.intent
+        if intent is not None and call.act is Act.LAUNCH and at >= intent.deadline_at:
+            return Refusal(Reason.OVERDUE, f"{intent.intent_id} was not sent before its deadline")
+        refusal = held_by_operator(call.act, controls(call.subject), at)
+        if refusal is None and call.act is not Act.GIVE_BACK:
+            refusal = held_by_breaker(call.group, memory(call.subject).breakers, at)
+        return None if refusal is None else replace(refusal, over=False)
+
+    return permit
+
+
+@dataclass(frozen=True, slots=True)
+class _Grounds:
+    """What an intent rests on: the minute, the sizes decided in it, and how many cores each VM then had at work."""
+
+    context: RailContext
+    desired: tuple[int, ...]
+    busy: Mapping[str, float | None]
+
+
+class Permission:
+    """The permit of one turn of the loop. began: when that was, on both clocks, before anything was read."""
+
+    def __init__(self, now: float, ports: Ports, states: Mapping[str, LoopState], began: BothTimes) -> None:
+        self._now, self._ports, self._states, self._began = now, ports, states, began
+        self._managed = {managed.fleet.name: managed for managed in ports.fleets}
+        self._observed = Observed(now)
+        self._grounds: dict[str, _Grounds | Refusal] = {}
+
+    def read(self, observed: Observed) -> None:
+        """Take what this turn has read, which late intents are decided on again."""
+        self._observed = observed
+
+    def decided(self, inputs: DecisionInputs, decided: Decided) -> None:
+        """Take a decision of this turn as what its intents rest on."""
+        grounds = self._grounds_of(inputs, decided)
+        if grounds is not None:
+            self._grounds.update({intent.intent_id: grounds for intent in decided.decision.intents})
+
+    def __call__(self, call: ChangingCall) -> Refusal | None:
+        """Return why the call may not be made now, None when it may. Raises LedgerUnavailable."""
+        if call.act in _ALWAYS:
+            return None
+        wall, monotonic = self._ports.wall(), self._ports.monotonic()
+        passed_s = late_s(self._began, wall, monotonic)
+        if passed_s > FRESH_S:
+            return _late(passed_s)
+        if call.act is Act.LET_GO:
+            return None
+        now = self._now + passed_s
+        intent = call.intent
+        if intent is not None and call.act is not Act.GIVE_BACK and _is_over(intent, self._ports.ages, now, monotonic):
+            return Refusal(Reason.OVERDUE, f"{intent.intent_id} was not sent before its deadline")
+        controls = self._ports.ledger.controls(call.subject)
+        refusal = held_by_operator(call.act, controls, now)
+        if refusal is not None or intent is None or call.act is Act.GIVE_BACK:
+            return refusal
+        if call.act is Act.REPLACE:
+            return held_by_breaker(call.group, self._states[call.subject].breakers, now)
+        return self._resized(call, intent, controls, now)
+
+    def _resized(self, call: ChangingCall, intent: Intent, controls: Controls, now: float) -> Refusal | None:
+        """Return why a group's size may not be changed now."""
+        managed = self._managed[intent.fleet]
+        grounds = self._grounds.get(intent.intent_id)
+        if grounds is None:
+            grounds = self._grounds[intent.intent_id] = self._decided_again(managed, intent, controls)
+        if isinstance(grounds, Refusal):
+            return grounds
+        breakers = self._states[intent.fleet].breakers
+        context = replace(
+            grounds.context, now=now, controls=controls, state=replace(grounds.context.state, breakers=breakers)
+        )
+        index = managed.fleet.index(intent.group)
+        proposal = Proposal(intent.fleet, "last check", grounds.desired, Reason.IN_FLIGHT)
+        for rail in _LAST_RAILS:
+            before = proposal.desired[index]
+            proposal, effect = rail.apply(proposal, context)
+            if proposal.desired[index] != before:
+                return Refusal(effect.reason or Reason.SUPERSEDED, f"rail {rail.name}: {effect.detail}")
+        return self._at_work(call, managed, grounds, now) if call.vm else None
+
+    def _at_work(self, call: ChangingCall, managed: ManagedFleet, grounds: _Grounds, now: float) -> Refusal | None:
+        """Return the refusal of a VM that was idle when it was chosen and is not, or no longer says so."""
+        was = grounds.busy.get(call.vm)
+        cores = self._ports.aggregator.busy_cores_of(managed.fleet, call.group, call.vm, now)
+        if was:
+            return None  # chosen although it works: its drain lets it finish
+        if cores:
+            return Refusal(Reason.BUSY, f"{call.vm} has {cores:g} busy cores now")
+        if cores is None and was is not None:
+            return Refusal(Reason.BUSY, f"{call.vm} was idle and reports no more")
+        return None
+
+    def _decided_again(self, managed: ManagedFleet, intent: Intent, controls: Controls) -> _Grounds | Refusal:
+        """Decide this minute as if the intent had never been made, and return the grounds if it would be made again."""
+        fleet, ports, observed = managed.fleet, self._ports, self._observed
+        if any(group.name not in observed.groups for group in fleet.groups):
+            return Refusal(Reason.CLOUD_UNREADABLE, f"groups of {fleet.name} could not be read", over=False)
+        others = {one.group: one for one in ports.ledger.open_intents(fleet.name) if one.group != intent.group}
+        coming = with_open_targets(fleet, observed, others)
+        state = state_without(self._states[fleet.name], intent)
+        snapshot, state = ports.aggregator.snapshot(fleet, coming, state, managed.aggregation, self._now)
+        inputs = DecisionInputs(
+            decision_id=intent.decision_id,
+            now=self._now,
+            fleet=fleet,
+            snapshot=snapshot,
+            state=state,
+            controls=controls,
+            limits=managed.limits,
+            mode=ports.mode,
+            leader=True,
+            epoch=ports.epoch,
+            policy=ports.proposer.resolve(managed.policy, fleet),
+            in_flight=tuple(others),
+        )
+        decided = decide(inputs, ports.proposer)
+        again = next((one for one in decided.decision.intents if one.group == intent.group), None)
+        serving = {instance.vm for instance in observed.groups[fleet.groups[fleet.index(intent.group)].name].serving}
+        grounds = self._grounds_of(inputs, decided)
+        if grounds is not None and again is not None and _covers(again, intent, serving):
+            return grounds
+        return _not_again(fleet.index(intent.group), intent, decided)
+
+    def _grounds_of(self, inputs: DecisionInputs, decided: Decided) -> _Grounds | None:
+        if inputs.snapshot is None:
+            return None
+        context = RailContext(
+            inputs.now,
+            inputs.fleet,
+            inputs.snapshot,
+            decided.state,
+            inputs.controls,
+            inputs.limits,
+            inputs.mode,
+            inputs.leader,
+            inputs.in_flight,
+        )
+        busy = self._ports.aggregator.busy_cores(inputs.fleet, self._now)
+        return _Grounds(context, decided.decision.desired, busy)
+
+
+def _late(passed_s: float) -> Refusal:
+    detail = (
+        f"not sent: it rests on what was read {passed_s:.0f} s ago (at most {FRESH_S:.0f} s); the next turn reads anew"
+    )
+    return Refusal(Reason.STALE_INPUT, detail, over=False)
+
+
+def _is_over(intent: Intent, ages: Ages, now: float, monotonic: float) -> bool:
+    length_s = intent.deadline_at - intent.created_at
+    return now >= intent.deadline_at or ages.age_s(intent, now, monotonic) >= length_s
+
+
+def _covers(again: Intent, intent: Intent, serving: set[str]) -> bool:
+    """Return whether a new decision goes at least as far as the intent, by the same VMs as far as they still serve."""
+    if again.direction is not intent.direction:
+        return False
+    if intent.direction is Direction.OUT:
+        return again.target >= intent.target
+    return again.target <= intent.target and {vm for vm in intent.victims if vm in serving} <= set(again.victims)
+
+
+def _not_again(index: int, intent: Intent, decided: Decided) -> Refusal:
+    """Return why the intent would not be made again: what holds it by name, or that something else is wanted now."""
+    decision = decided.decision
+    spoke = [e for e in decision.effects if e.verdict is not Verdict.PASSED and e.before[index] != e.after[index]]
+    reason = spoke[-1].reason if spoke else decision.proposal.reason
+    detail = f"decided at {utc(intent.created_at)}, not sent since, and not decided again now: {decision.sentence}"
+    if reason in _UNMEASURED:
+        return Refusal(reason or Reason.STALE_INPUT, f"waits: {decision.sentence}", over=False)
+    return Refusal(reason if reason in _NAMED else Reason.SUPERSEDED, detail)

@@ -1,0 +1,208 @@
+"""The fallback order: the fleet's own policy within its deadline, then queue rule, threshold and hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from agent.autoscaling.policies.base import InputAbsent, Policy, hold
+from agent.autoscaling.policies.fixed import ConstantPolicy, HoldPolicy
+from agent.autoscaling.policies.ppo_lstm import LearnedPolicy, names_model
+from agent.autoscaling.policies.queue_rule import QueueRulePolicy
+from agent.autoscaling.policies.registry import policy_from_name
+from agent.autoscaling.policies.target_tracking import TargetTrackingPolicy
+from agent.autoscaling.policies.threshold import ThresholdPolicy
+from agent.autoscaling.state import Memory
+from agent.models.background import Background
+from domain.decisions import Origin, Proposal, Reason
+from domain.errors import BadInput, PolicyFailure, TrimtabError
+from domain.fleet import Fleet
+from domain.snapshot import Snapshot
+
+FALLBACKS: tuple[Policy, ...] = (QueueRulePolicy(), ThresholdPolicy(low=0.5, periods=3), HoldPolicy())
+
+ARITHMETIC = (QueueRulePolicy, ThresholdPolicy, TargetTrackingPolicy, ConstantPolicy, HoldPolicy)
+"""Rules that compute a few numbers per group and cannot hang: no thread is started for them."""
+
+MOST_VMS = 1_000_000
+"""A size beyond this is a mistake of the policy; those below are for the rails to bound."""
+
+Evaluate = Callable[[Policy, Fleet, Snapshot, Memory], tuple[Proposal, Memory]]
+"""Runs one policy; raises PolicyFailure when it fails in any way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What was proposed in the end, the live policy's next memory, and a sentence for each policy that failed."""
+
+    proposal: Proposal
+    memory: Memory
+    failures: tuple[str, ...] = ()
+
+
+class Models(Protocol):
+    """Where learned policies come from; both raise BadInput that says why there is none."""
+
+    def resolve(self, text: str, fleet: Fleet) -> str:
+        """Return the name with the model's SHA-256 for a name such as `learned`, as it stands for this fleet now."""
+        ...
+
+    def policy(self, text: str, fleet: Fleet) -> Policy:
+        """Return the policy of that name."""
+        ...
+
+
+class Proposer:
+    """Evaluates policies by name and falls back when one fails.
+
+    known: policies that no name can describe. models: where learned ones come from; without it they all fail.
+    """
+
+    def __init__(
+        self, evaluate: Evaluate, known: Mapping[str, Policy] | None = None, models: Models | None = None
+    ) -> None:
+        self._evaluate = evaluate
+        self._known = dict(known or {})
+        self._models = models
+
+    def resolve(self, name: str, fleet: Fleet) -> str:
+        """Return the name under which a minute of this policy is recorded: a learned one's names its model.
+
+        A name that leads to no model stays as it is: `propose` then says why, and falls back.
+        """
+        if name in self._known or self._models is None or not names_model(name):
+            return name
+        try:
+            return self._models.resolve(name, fleet)
+        except TrimtabError:
+            return name
+
+    def propose(self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> Proposed:
+        """Return the first usable proposal. Absent input is no failure of the policy: the fleet is held."""
+        failures: list[str] = []
+        for policy in self._candidates(name, fleet, failures):
+            try:
+                proposal, after = self._evaluate(policy, fleet, snapshot, memory if not failures else {})
+            except InputAbsent as absent:
+                return Proposed(
+                    hold(fleet, snapshot, policy.name, Reason.STALE_INPUT, str(absent)), memory, tuple(failures)
+                )
+            except PolicyFailure as failure:
+                failures.append(str(failure))
+                continue
+            if failures:
+                detail = f"{proposal.detail}; standing in: {failures[0]}"
+                return Proposed(replace(proposal, detail=detail), memory, tuple(failures))
+            return Proposed(proposal, after)
+        raise AssertionError("the hold policy always answers")
+
+    def _candidates(self, name: str, fleet: Fleet, failures: list[str]) -> tuple[Policy, ...]:
+        try:
+            live = self._known.get(name) or self._named(name, fleet)
+        except TrimtabError as error:
+            failures.append(str(error))
+            return FALLBACKS
+        return (live, *(p for p in FALLBACKS if type(p) is not type(live)))
+
+    def _named(self, name: str, fleet: Fleet) -> Policy:
+        if not names_model(name):
+            return policy_from_name(name)
+        if self._models is None:
+            raise BadInput("policy", name, "no models are at hand here: name a rule")
+        return self._models.policy(name, fleet)
+
+
+def evaluate_directly(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+    """Run the policy in this thread without a deadline, as replay does; PolicyFailure when it fails."""
+    try:
+        proposal, after = policy.decide(fleet, snapshot, dict(memory))
+        fault = _fault_of_proposal(fleet, proposal) or _fault_of_memory(after)
+    except PolicyFailure:
+        raise
+    except Exception as error:
+        raise PolicyFailure(f"{policy.name} raised {type(error).__name__}: {error}") from error
+    if fault is not None:
+        raise PolicyFailure(f"{policy.name} {fault}")
+    return proposal, after
+
+
+def _fault_of_proposal(fleet: Fleet, answer: object) -> str | None:
+    """Return what makes a proposal unusable: anything that the rails or the ledger could not take as it is."""
+    if not isinstance(answer, Proposal):
+        return f"returned {_shown(answer)}: a proposal was expected"
+    proposal: Any = answer
+    desired = proposal.desired
+    if not isinstance(desired, tuple) or len(desired) != len(fleet.groups):
+        return f"proposed {_shown(desired)} for {len(fleet.groups)} groups"
+    if any(type(size) is not int or not 0 <= size <= MOST_VMS for size in desired):
+        return f"proposed {_shown(desired)}: sizes must be whole numbers from 0 to {MOST_VMS}"
+    if proposal.fleet != fleet.name:
+        return f"proposed sizes for the fleet {_shown(proposal.fleet)} when asked for {fleet.name}"
+    if proposal.origin is not Origin.POLICY:
+        return f"gave its proposal out as a {_shown(proposal.origin)}, which would pass rails that hold a policy"
+    if not (isinstance(proposal.reason, Reason) and isinstance(proposal.counts_pending, bool)):
+        return f"gave {_shown(proposal.reason)} as its reason"
+    if not (_is_text(proposal.detail) and _is_text(proposal.policy)):
+        return "explained its proposal in something that is no text"
+    return None
+
+
+def _fault_of_memory(memory: object) -> str | None:
+    usable = isinstance(memory, Mapping) and all(
+        _is_text(key)
+        and isinstance(values, tuple)
+        and all(isinstance(value, float) and math.isfinite(value) for value in values)
+        for key, values in memory.items()
+    )
+    return None if usable else f"returned the memory {_shown(memory)}: tuples of finite floats by name were expected"
+
+
+def _is_text(value: object) -> bool:
+    """Return whether the value is a string that the ledger can store: lone surrogates have no UTF-8."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:80]
+
+
+def evaluate_within(deadline_s: float) -> Evaluate:
+    """Return an evaluator that gives up on a policy after `deadline_s` of wall time.
+
+    The policy runs in a daemon thread of its own: one that hangs is left behind and keeps neither the loop nor the
+    process from ending. While it hangs it is not started again, so that there is one such thread per policy and fleet
+    and not one per minute. A network that does not end is stopped. Our own rules are pure arithmetic and run in the
+    caller's.
+    """
+    running: dict[tuple[str, str], Background[tuple[Proposal, Memory]]] = {}
+
+    def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+        # The very classes: a subclass may do anything.
+        if type(policy) in ARITHMETIC:
+            return evaluate_directly(policy, fleet, snapshot, memory)
+        key = (policy.name, fleet.name)
+        if key in running and not running[key].over():
+            raise PolicyFailure(f"{policy.name} is still at work on an earlier minute")
+        running[key] = begun = Background(
+            f"policy {policy.name}", lambda: evaluate_directly(policy, fleet, snapshot, memory)
+        )
+        if not begun.over(deadline_s):
+            if isinstance(policy, LearnedPolicy):
+                policy.model.give_up()
+            raise PolicyFailure(f"{policy.name} did not answer within {deadline_s:g} s")
+        try:
+            return begun.answer()
+        except PolicyFailure:
+            raise
+        except BaseException as error:
+            raise PolicyFailure(f"{policy.name} ended its thread with {type(error).__name__}: {error}") from error
+
+    return evaluate

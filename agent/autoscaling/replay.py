@@ -1,0 +1,178 @@
+"""Recorded inputs decided again: by the same policy, which must give the same bytes, or by another, to see what if."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from agent.autoscaling.decide import DecisionInputs, decide
+from agent.autoscaling.policies.base import Policy
+from agent.autoscaling.policies.fallback import Evaluate, Models, Proposer, evaluate_directly
+from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
+from agent.autoscaling.state import LoopState, Memory
+from agent.ledger import codec
+from domain.decisions import Decision, Proposal
+from domain.errors import PolicyFailure
+from domain.fleet import Fleet
+from domain.snapshot import Snapshot
+
+Recorded = tuple[DecisionInputs, Decision]
+MINUTE_S = 60.0
+LATE = ("did not answer within", "is still at work on an earlier minute")
+"""What is said of a policy that the clock failed, which no recorded input tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One recorded decision and the same decided again."""
+
+    recorded: Decision
+    again: Decision
+
+    @property
+    def same(self) -> bool:
+        """Whether both are the same byte for byte in the ledger's canonical JSON."""
+        return codec.encode(self.recorded) == codec.encode(self.again)
+
+    def difference(self) -> str:
+        """Return the lines that differ, the recorded ones marked -, those of the replay +."""
+        before, after = (
+            json.dumps(json.loads(codec.encode(decision)), indent=2, ensure_ascii=False).splitlines()
+            for decision in (self.recorded, self.again)
+        )
+        return "\n".join(difflib.unified_diff(before, after, "recorded", "replayed", lineterm="", n=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One recorded minute and what another policy would have decided on the same sizes and measurements."""
+
+    inputs: DecisionInputs
+    recorded: Decision
+    other: Decision
+
+    @property
+    def differs(self) -> bool:
+        """Whether another size would have come out."""
+        return self.other.desired != self.recorded.desired
+
+    def sizes(self, decision: Decision) -> tuple[int, ...]:
+        """Return what was decided; what was there, when nothing could be decided."""
+        known = self.inputs.state.known_desired
+        return decision.desired or tuple(known.get(group.key, group.minimum) for group in self.inputs.fleet.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A stretch of minutes: VM-hours and dollars as decided, scale-outs and scale-ins, for one policy."""
+
+    vm_hours: float
+    dollars: float
+    outs: int
+    ins: int
+
+
+def replay(records: Iterable[Recorded], models: Models | None = None) -> Iterator[Replayed]:
+    """Decide every record again with its own policy and state.
+
+    models: where the models of learned policies are. Raises BadInput when one that decided then is not among them.
+    """
+    for inputs, decision in records:
+        mine = None
+        if models is not None:
+            mine = _ModelsThen(models, decision)
+            for name in (inputs.policy, inputs.shadow or ""):
+                # Asked before deciding, where a model that is missing would pass for a policy that failed.
+                if sha_of(name):
+                    models.policy(name, inputs.fleet)
+        yield Replayed(decision, decide(inputs, Proposer(_as_recorded(decision), models=mine)).decision)
+
+
+def what_if(records: Iterable[Recorded], policy: str, models: Models | None = None) -> Iterator[Alternative]:
+    """Decide every record with another policy, live in mode and rails as recorded.
+
+    Each minute starts from the sizes, measurements and cool-downs that were really there; only the policy's own memory
+    and the count of minutes that proposed scale-in go on from its own last minute.
+    """
+    proposer = Proposer(evaluate_directly, models=models)
+    state: LoopState | None = None
+    for inputs, decision in records:
+        memory: Memory = {} if state is None else state.memory
+        streak = {} if state is None else state.in_streak
+        if models is not None and names_model(policy):
+            policy = models.policy(policy, inputs.fleet).name
+        mine = replace(inputs, policy=policy, shadow=None, state=replace(inputs.state, memory=memory, in_streak=streak))
+        decided = decide(mine, proposer)
+        state = decided.state
+        yield Alternative(inputs, decision, decided.decision)
+
+
+def summaries(alternatives: Sequence[Alternative]) -> tuple[Summary, Summary]:
+    """Return the summary of what was recorded and of the other policy.
+
+    A decision counts from its time to the next one's; the last counts as long as the one before it, a single
+    one for a minute.
+    """
+    times = [item.recorded.at for item in alternatives]
+    spans = [after - before for before, after in itertools.pairwise(times)]
+    spans.append(spans[-1] if spans else MINUTE_S)
+    return (
+        _summary(alternatives, spans, [item.recorded for item in alternatives]),
+        _summary(alternatives, spans, [item.other for item in alternatives]),
+    )
+
+
+def _summary(items: Sequence[Alternative], spans: Sequence[float], decisions: Sequence[Decision]) -> Summary:
+    vm_seconds = dollars = 0.0
+    outs = ins = 0
+    for item, span, decision in zip(items, spans, decisions, strict=True):
+        sizes, requested = item.sizes(decision), item.sizes(item.recorded)
+        if item.inputs.snapshot is not None:
+            requested = item.inputs.snapshot.requested
+        prices = item.inputs.fleet.prices_per_hour
+        vm_seconds += sum(sizes) * span
+        dollars += sum(size * price for size, price in zip(sizes, prices, strict=True)) * span / 3600.0
+        outs += sum(sizes) > sum(requested)
+        ins += sum(sizes) < sum(requested)
+    return Summary(vm_seconds / 3600.0, dollars, outs, ins)
+
+
+class _ModelsThen:
+    """The models as they were when a decision was made: a name that led to none then leads to none now."""
+
+    def __init__(self, models: Models, decision: Decision) -> None:
+        self._models, self._told = models, _told(decision)
+
+    def resolve(self, text: str, fleet: Fleet) -> str:
+        """Return the name as it was recorded."""
+        return text
+
+    def policy(self, text: str, fleet: Fleet) -> Policy:
+        """Return the policy of that name; PolicyFailure in the words of then where there was none."""
+        if sha_of(text):
+            return self._models.policy(text, fleet)
+        raise PolicyFailure(self._told[0] if self._told else f"policy {text}: no model was recorded")
+
+
+def _told(decision: Decision) -> list[str]:
+    """Return what was told of policies that failed, of the live one first."""
+    told = [*decision.policy_failures]
+    if decision.shadow is not None:
+        told += decision.shadow.detail.split("; standing in: ")[1:]
+    return told
+
+
+def _as_recorded(decision: Decision) -> Evaluate:
+    """Return an evaluator in which a policy that overran its deadline then does so again: the clock is no input."""
+    told = _told(decision)
+
+    def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+        for failure in told:
+            if failure.startswith(tuple(f"{policy.name} {late}" for late in LATE)):
+                raise PolicyFailure(failure)
+        return evaluate_directly(policy, fleet, snapshot, memory)
+
+    return evaluate

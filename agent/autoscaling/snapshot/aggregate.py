@@ -1,0 +1,303 @@
+"""Folds a minute of readings and the cloud's view into a fleet's coverage-checked snapshot and observations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from agent.autoscaling.snapshot.group_fold import GroupFold, fold_group
+from agent.autoscaling.snapshot.queue_fold import EPISODE_GAP_S, begins_episode, queue_snapshot
+from agent.autoscaling.snapshot.roster import GroupRoster
+from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, SeriesStore
+from agent.autoscaling.state import LoopState
+from agent.rails.base import RailLimits
+from domain.errors import BadInput
+from domain.fleet import Fleet
+from domain.observations.autoscaling import Floats, Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
+from domain.observed import GroupObserved, Observed
+from domain.samples import QueueMetric, VmMetric
+from domain.snapshot import QueueSnapshot, Snapshot
+
+BIN_S = 60.0
+MIN_SAMPLE_SHARE = 0.5
+"""A VM with less than this share of the samples due in a minute is left out (autoscaler specification §13: 3 of 6)."""
+
+FRESH_BUSY_S = 60.0
+EXPECTED_JOB_CORE_S = 120.0
+MEAN_DECIMALS = 7
+_BUSY = VM_COLUMNS.index(VmMetric.BUSY_CORES)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregationSettings:
+    """How one fleet's readings are folded.
+
+    sample_interval_s: how often a VM reports. grace_s: a minute is closed so long after its end; one value for every
+    fleet of a store. idle_s: a VM without a busy core for so long is idle for long. warm_up_s: a VM has warmed up so
+    long after its first report. limits: coverage, boot deadline, minimum lifetime and cool-down lengths are the
+    rails' own. needed: the inputs whose absence makes a minute stale ("cpu", "ram", "queue"). submitted_late: the count
+    of submitted jobs comes from CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
+    whichever is named, so that an idle one behind a newer one at work does not count as idle for long. job_core_s:
+    core-seconds of a job for obs-v2 until the job source has reported one. episode_gap_s: an idle stretch at the
+    minimum fleet, or a gap, so long ends a live episode.
+    """
+
+    limits: RailLimits = field(default_factory=RailLimits)
+    sample_interval_s: float = 10.0
+    grace_s: float = 5.0
+    idle_s: float = 300.0
+    warm_up_s: float = 300.0
+    needed: tuple[str, ...] = ("cpu", "queue")
+    submitted_late: bool = False
+    removes_newest: bool = False
+    job_core_s: float = EXPECTED_JOB_CORE_S
+    episode_gap_s: float = EPISODE_GAP_S
+
+    @property
+    def min_samples(self) -> int:
+        """Fewest samples of a VM in a minute that count."""
+        return max(1, math.ceil(MIN_SAMPLE_SHARE * BIN_S / self.sample_interval_s))
+
+    def bin_end(self, now: float) -> float:
+        """Return the end of the last minute that is closed at `now`."""
+        return math.floor((now - self.grace_s) / BIN_S) * BIN_S
+
+
+class Aggregator:
+    """Keeps a roster of VMs per fleet and group over the store of readings; one thread (the loop's) calls it."""
+
+    def __init__(self, store: SeriesStore) -> None:
+        self._store = store
+        self._rosters: dict[tuple[str, str], GroupRoster] = {}
+        self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
+
+    def snapshot(
+        self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, now: float
+    ) -> tuple[Snapshot, LoopState]:
+        """Return the fleet's snapshot over the last closed minute (60 (n-1), 60 n], and the loop state after it.
+
+        The state's stale_bins, submitted_seen, submitted_in_episode, last_busy_at and last_bin_end are brought up to
+        the minute; when a new live episode begins the policies' memory is cleared too. Asked twice for one minute it
+        counts nothing twice. BadInput when a group of the fleet is not among the observed ones.
+        """
+        end = settings.bin_end(now)
+        start = end - BIN_S
+        fold = self._store.close_bin(start, end, now)
+        for group in fleet.groups:
+            seen = _observed_group(fleet, group.name, observed)
+            most = max(group.maximum, seen.maximum)
+            self._store.show(fleet.name, group.key, (instance.vm for instance in seen.instances), most, end)
+        folds = tuple(
+            fold_group(
+                group,
+                fleet.name,
+                _observed_group(fleet, group.name, observed),
+                self._store,
+                self._rosters.setdefault((fleet.name, group.key), GroupRoster()),
+                fold,
+                state.cooldowns,
+                settings.limits,
+                settings.min_samples,
+                settings.idle_s,
+                settings.warm_up_s,
+                settings.removes_newest,
+                now,
+            )
+            for group in fleet.groups
+        )
+        queue, state = self._queue(fleet, folds, state, start, end, settings.episode_gap_s)
+        if queue is not None and settings.submitted_late:
+            queue = replace(queue, submitted_is_late=True)
+        snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
+        stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
+        if state.last_bin_end != end:
+            state = replace(state, stale_bins=state.stale_bins + 1 if stale else 0, last_bin_end=end)
+        return replace(snapshot, stale_bins=state.stale_bins), state
+
+    def vms(self, fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
+        """Return per group key the VMs that the cloud showed in the last minute; any thread may ask."""
+        rosters = {group.key: self._rosters.get((fleet.name, group.key)) for group in fleet.groups}
+        return {key: roster.vms if roster is not None else () for key, roster in rosters.items()}
+
+    def clock_stepped(self, step_s: float) -> None:
+        """Carry what is remembered of VMs over a step of the wall clock by `step_s`."""
+        for roster in self._rosters.values():
+            roster.clock_stepped(step_s)
+
+    def busy_cores(self, fleet: Fleet, now: float) -> Mapping[str, float | None]:
+        """Return per VM its busy cores as last reported, None when that is older than a minute or was never.
+
+        Asked twice at one moment it gives the same answer, so that whom a tick protects is whom it wrote down.
+        """
+        asked_at, found_then = self._busy.get(fleet.name, (None, {}))
+        if asked_at == now:
+            return found_then
+        found: dict[str, float | None] = {}
+        for group in fleet.groups:
+            roster = self._rosters.get((fleet.name, group.key))
+            if roster is None:
+                continue
+            rows_of = self._store.vm_rows(fleet.name, group.key)
+            vms = roster.vms
+            rows = np.array([rows_of[vm][_BUSY] if vm in rows_of else ABSENT_ROW for vm in vms], dtype=np.int64)
+            at, busy = self._store.latest(rows, now)
+            fresh = now - at <= FRESH_BUSY_S
+            found.update(
+                (vm, cores if recent else None)
+                for vm, cores, recent in zip(vms, busy.tolist(), fresh.tolist(), strict=True)
+            )
+        self._busy[fleet.name] = (now, found)
+        return found
+
+    def busy_cores_of(self, fleet: Fleet, group: str, vm: str, now: float) -> float | None:
+        """Return one VM's busy cores as last reported until now; None when that is older than a minute or was never."""
+        rows = self._store.vm_rows(fleet.name, group).get(vm)
+        if rows is None:
+            return None
+        at, busy = self._store.latest(np.array([rows[_BUSY]], dtype=np.int64), now)
+        return float(busy[0]) if now - at[0] <= FRESH_BUSY_S else None
+
+    def _queue(
+        self, fleet: Fleet, folds: tuple[GroupFold, ...], state: LoopState, start: float, end: float, gap_s: float
+    ) -> tuple[QueueSnapshot | None, LoopState]:
+        """Return the queue over the minute and the state with the episode's counters brought up to it."""
+        groups = [fold.snapshot for fold in folds]
+        at_minimum = all(
+            seen.requested <= max(group.minimum, seen.minimum) for seen, group in zip(groups, fleet.groups, strict=True)
+        )
+        queue, submitted = queue_snapshot(self._store, fleet.name, start, end, state, state.submitted_in_episode)
+        busy = queue is not None and queue.waiting + queue.running > 0
+        if queue is None:
+            busy = any((group.busy_cores or 0.0) > 0.0 for group in groups)
+        if state.last_bin_end != end and begins_episode(state, start, end, busy, at_minimum, gap_s):
+            queue, submitted = queue_snapshot(self._store, fleet.name, start, end, state, 0.0)
+            state = replace(state, memory={}, shadow_memory={})
+        return queue, replace(
+            state,
+            submitted_seen=submitted.seen,
+            submitted_in_episode=submitted.in_episode,
+            last_busy_at=end if busy else state.last_busy_at,
+        )
+
+    def _fold_fleet(
+        self,
+        fleet: Fleet,
+        folds: tuple[GroupFold, ...],
+        queue: QueueSnapshot | None,
+        settings: AggregationSettings,
+        end: float,
+        now: float,
+    ) -> Snapshot:
+        groups = tuple(fold.snapshot for fold in folds)
+        cpu = np.concatenate([fold.cpu for fold in folds])
+        warmed_up = np.concatenate([fold.cpu_warmed_up for fold in folds])
+        ram = np.concatenate([fold.ram for fold in folds])
+        exists = any(group.warm for group in groups) or any(fold.unheard for fold in folds)
+        cpu_known, ram_known = cpu.size > 0 or not exists, ram.size > 0 or not exists
+        allocated = sum(group.warm * cores for group, cores in zip(groups, fleet.cores, strict=True))
+        waiting = queue.waiting if queue else 0
+        recent = queue.submitted_recent if queue else 0
+        seven = obs7(
+            allocated,
+            fleet.max_cores,
+            cpu,
+            ram,
+            waiting,
+            queue.submitted if queue else 0,
+            waiting_recent_fifo(waiting, recent),
+            recent,
+        )
+        due, reported = _due(folds), sum(fold.reporting for fold in folds)
+        queue_rows = np.array([self._store.queue_row(fleet.name, metric) for metric in QueueMetric], dtype=np.int64)
+        queue_at, vm_at = self._store.newest(queue_rows), max(fold.newest_sample_at for fold in folds)
+        complete = cpu_known and ram_known and queue is not None
+        absent = [name for name, known in (("cpu", cpu_known), ("ram", ram_known), ("queue", queue)) if not known]
+        # The vector holds 32 bits: seven decimals are what they tell, and 0.8 then reads (and compares) as 0.8.
+        cpu_mean, cpu_p90, ram_mean, ram_p90 = (round(float(value), MEAN_DECIMALS) for value in seven[1:5])
+        return Snapshot(
+            fleet=fleet.name,
+            bin_end=end,
+            taken_at=now,
+            groups=groups,
+            queue=queue,
+            coverage=reported / due if due else 1.0,
+            age_s=_age(max(vm_at, queue_at), now),
+            absent=tuple(absent),
+            cpu_mean=cpu_mean if cpu_known else None,
+            cpu_mean_warmed_up=_warmed_up_mean(warmed_up),
+            cpu_p90=cpu_p90 if cpu_known else None,
+            ram_mean=ram_mean if ram_known else None,
+            ram_p90=ram_p90 if ram_known else None,
+            obs7=tuple(seven.tolist()) if complete else None,
+            obs_v2=_extended(fleet, folds, queue, settings, seven) if complete and queue else None,
+            due=due,
+            reported=reported,
+            vm_age_s=_age(vm_at, now),
+            queue_age_s=_age(queue_at, now),
+        )
+
+
+def _observed_group(fleet: Fleet, name: str, observed: Observed) -> GroupObserved:
+    group = observed.groups.get(name)
+    if group is None:
+        raise BadInput(f"fleet {fleet.name}: group", name, "it was not read this minute: leave the fleet as it is")
+    return group
+
+
+def _warmed_up_mean(warmed_up: Floats) -> float | None:
+    return round(min(float(warmed_up.mean()), 1.0), MEAN_DECIMALS) if warmed_up.size else None
+
+
+def _age(newest: float, now: float) -> float | None:
+    return max(0.0, now - newest) if math.isfinite(newest) else None
+
+
+def _due(folds: tuple[GroupFold, ...]) -> int:
+    """Return how many VMs should have reported in the minute.
+
+    A VM in service past its boot deadline that never reported is due like a silent one, so that a restart of ours,
+    which forgets which ones had reported, does not make a half-silent fleet look whole.
+    """
+    return sum(fold.expected + fold.unheard for fold in folds)
+
+
+def _extended(
+    fleet: Fleet, folds: tuple[GroupFold, ...], queue: QueueSnapshot, settings: AggregationSettings, seven: Vector
+) -> tuple[float, ...] | None:
+    """Return obs-v2; None while jobs wait whose age nobody reports.
+
+    Of the size of a job nothing is known until the first one has finished: till then it is the expected one, so that
+    the first burst of an episode is met by the policy and not by waiting.
+    """
+    if queue.waiting and queue.oldest_wait_s is None:
+        return None
+    limits, job_core_s = settings.limits, settings.job_core_s if queue.job_core_s is None else queue.job_core_s
+    groups = [fold.snapshot for fold in folds]
+    if any(group.busy_cores is None for group in groups):
+        return None
+    cores = np.array(fleet.cores, dtype=np.int64)
+    warm = np.array([group.warm for group in groups], dtype=np.int64)
+    lost = next_removal_share(
+        cores,
+        warm,
+        np.array([group.minimum for group in fleet.groups], dtype=np.int64),
+        np.array([fold.victim_busy_at_end for fold in folds]),
+        sum(fold.busy_at_end for fold in folds),
+    )
+    vector = obs_v2(
+        seven,
+        warm,
+        np.array([group.booting for group in groups], dtype=np.int64),
+        np.array([group.maximum for group in fleet.groups], dtype=np.int64),
+        np.array([max(group.cooldown_out_s, group.cooldown_in_s) for group in groups]),
+        max(limits.cooldown_out_s, limits.cooldown_in_s),
+        queue.waiting,
+        queue.waiting * job_core_s,
+        fleet.max_cores,
+        (queue.oldest_wait_s or 0.0) if queue.waiting else 0.0,
+        lost,
+    )
+    return tuple(vector.tolist())

@@ -1,0 +1,465 @@
+"""The bounded store of readings: one small ring per series, in flat buffers that numpy reads without copying.
+
+Threads: writers (the listener's thread, collector threads) call `append`; each batch runs under one lock, which makes
+it atomic against other writers. The loop's thread calls everything else. It reads the buffers without the lock: a
+reading's value is stored before its time, both stores are single machine words, and a bin is closed (under the lock)
+before it is folded, so that nothing inside it changes any more. A row is given to another series only after a silence
+far longer than a bin, or once the bin after is closed, so a fold never mixes two owners of one row.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from sys import intern
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.autoscaling.snapshot.fold import NEVER, BinFold, first_times, fold_rings, latest_values
+from collectors.base import Refusal
+from collectors.intake import COUNTERS, PERCENT_METRICS, Claims, IntakeLimits, RefusedClaim, value_range
+from collectors.vm_names import Place, UnknownVms, VmNames
+from domain.errors import RejectReason, SampleRejected
+from domain.fleet import Fleet
+from domain.samples import QUEUE_SEGMENT, QueueMetric, Sample, Series, VmMetric, VmSeries, parse_path
+
+DEPTH = 32
+"""Readings kept per series: five minutes at one in ten seconds. A power of two; one that sends faster than every two
+seconds is averaged over the last 32 of the minute."""
+
+ABSENT_ROW = -1
+VM_COLUMNS = tuple(VmMetric)
+QUEUE_COLUMNS = tuple(QueueMetric)
+_VM_COLUMN = {metric: column for column, metric in enumerate(VM_COLUMNS)}
+_QUEUE_COLUMN = {metric: column for column, metric in enumerate(QUEUE_COLUMNS)}
+_NO_VMS: Mapping[str, list[int]] = {}
+_FIRST_ROWS = 1024
+_HARVEST_EVERY_S = 600.0
+UNKNOWN_PER_PEER = 1000
+
+Rows = NDArray[np.int64]
+ClaimKey = tuple[str, str, str]
+"""Fleet, group key (`queue` for its queue), and metric."""
+
+
+class SeriesStore:
+    """Readings of up to `capacity` series; refused beyond that, and forgotten when silent for `forget_after_s`.
+
+    `watched` fleets restrict it to their groups and to the VMs that `show` names: other VMs wait for two collections,
+    bounded and beside the capacity. At capacity, series silent for `reclaim_after_s` make room.
+    """
+
+    def __init__(
+        self,
+        capacity: int = 60_000,
+        limits: IntakeLimits | None = None,
+        forget_after_s: float = 7200.0,
+        reclaim_after_s: float = 900.0,
+        watched: Collection[Fleet] | None = None,
+        claims: Mapping[str, Claims] | None = None,
+        unknown_per_peer: int = UNKNOWN_PER_PEER,
+    ) -> None:
+        self.capacity = capacity
+        self._limits = limits or IntakeLimits()
+        self._forget_after_s = forget_after_s
+        self._reclaim_after_s = reclaim_after_s
+        self._watched: dict[tuple[str, str], float] | None = None
+        self._claims: dict[str, Claims] = {}
+        self._refused: dict[ClaimKey, RefusedClaim] = {}
+        self._names: VmNames[str] = VmNames(self._drop_vm, capacity // len(VM_COLUMNS), unknown_per_peer)
+        self._lock = Lock()
+        self._rows_by_path: dict[bytes, int] = {}
+        self._spellings = 0
+        self._series: list[Series | None] = []
+        self._paths: list[list[bytes]] = []
+        self._full: list[float] = []
+        self._next_slot: list[int] = []
+        self._free: list[int] = []
+        self._left: list[int] = []
+        self._vms: dict[tuple[str, str], dict[str, list[int]]] = {}
+        self._queues: dict[str, list[int]] = {}
+        rows = min(_FIRST_ROWS, capacity)
+        self._times = array("d", [NEVER]) * (rows * DEPTH)
+        self._values = array("d", [0.0]) * (rows * DEPTH)
+        self._newest = array("d", [NEVER]) * rows
+        self._closed_until = NEVER
+        self._fold: BinFold | None = None
+        self._harvested_at = NEVER
+        self._reclaim_not_before = NEVER
+        if watched is not None:
+            self.watch(watched, claims)
+
+    def __len__(self) -> int:
+        return len(self._series) - len(self._free) - len(self._left)
+
+    def watch(self, fleets: Collection[Fleet], claims: Mapping[str, Claims] | None = None) -> None:
+        """Take readings of these fleets from now on; what others sent before is forgotten when it falls silent.
+
+        claims: by fleet, what its sources may claim at most, where that differs from the usual.
+        """
+        with self._lock:
+            self._watched = {(fleet.name, group.key): group.vm_type.cores for fleet in fleets for group in fleet.groups}
+            self._names.watch({(fleet.name, group.key): group.maximum for fleet in fleets for group in fleet.groups})
+            self._claims = {fleet.name: (claims or {}).get(fleet.name) or Claims() for fleet in fleets}
+            for row, series in enumerate(self._series):
+                if series is not None:
+                    self._full[row] = self._full_value(series)
+
+    def show(self, fleet: str, group: str, vms: Iterable[str], most: int, at: float) -> None:
+        """Take in which VMs the cloud shows in a group, of at most so many, at the end of this minute.
+
+        Others keep what they reported while they wait; a name that two collections in a row do not show is forgotten.
+        """
+        with self._lock:
+            self._names.show((fleet, group), vms, most, at)
+
+    def unknown_vms(self) -> Mapping[Place, UnknownVms]:
+        """Return by fleet and group key what was reported under names that the cloud does not show."""
+        with self._lock:
+            return self._names.unknown()
+
+    def claims(self, fleet: str) -> Claims:
+        """Return what this fleet's sources may claim at most."""
+        return self._claims.get(fleet) or Claims()
+
+    def refused_claims(self) -> Mapping[ClaimKey, RefusedClaim]:
+        """Return what was not believed since the start, by fleet, group key (`queue` for its queue) and metric."""
+        with self._lock:
+            return dict(self._refused)
+
+    # Writing
+
+    def append(
+        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
+    ) -> list[Refusal]:
+        """Store readings; return those refused. A repeated time overwrites, so that duplicates count once."""
+        refused: list[Refusal] = []
+        with self._lock:
+            row_of = self._rows_by_path.get
+            full, next_slot = self._full, self._next_slot
+            after = max(now - self._limits.max_age_s, self._closed_before(now))
+            until = now + self._limits.max_ahead_s
+            kept_times, kept_values, newest = self._times, self._values, self._newest
+            for position, path in enumerate(paths):
+                row, value, at = row_of(path), values[position], times[position]
+                if row is None:
+                    admitted = self._admit_path(path, value, at, now, peer)
+                    if isinstance(admitted, RejectReason):
+                        refused.append(Refusal(position, admitted))
+                        continue
+                    row = admitted
+                    kept_times, kept_values, newest = self._times, self._values, self._newest
+                if not (0.0 <= value <= full[row] and after < at <= until):
+                    series = self._series[row]
+                    assert series is not None, "a path leads to a row that is in use"
+                    reason = self._refusal(series, value, at, now, peer, row)
+                    if reason is not None:
+                        refused.append(Refusal(position, reason))
+                        continue
+                    if series.metric in PERCENT_METRICS:
+                        value = full[row]
+                if at > newest[row]:
+                    slot = next_slot[row]
+                    kept_values[slot] = value
+                    kept_times[slot] = at
+                    newest[row] = at
+                    slot += 1
+                    next_slot[row] = slot if slot & (DEPTH - 1) else slot - DEPTH
+                else:
+                    self._place_out_of_order(row, value, at)
+        return refused
+
+    def append_samples(self, samples: Sequence[Sample], now: float) -> list[Refusal]:
+        """Store samples; return those refused."""
+        paths = [sample.series.path.encode("utf-8", "replace") for sample in samples]
+        return self.append(paths, [sample.value for sample in samples], [sample.at for sample in samples], now)
+
+    def _refusal(
+        self, series: Series, value: float, at: float, now: float, peer: str, row: int = ABSENT_ROW
+    ) -> RejectReason | None:
+        """Return why a reading is not taken; a percentage that is, and lies above 100, counts as 100."""
+        if not math.isfinite(at):
+            return RejectReason.NOT_FINITE
+        reason, limit, bound = self._judged(series, value, at, row)
+        if reason is not None:
+            self._note_refused(series, value, peer, limit, bound)
+            return reason
+        if at > now + self._limits.max_ahead_s:
+            return RejectReason.FUTURE
+        if at <= now - self._limits.max_age_s:
+            return RejectReason.TOO_OLD
+        if at <= self._closed_before(now):
+            return RejectReason.LATE
+        return None
+
+    def _judged(self, series: Series, value: float, at: float, row: int) -> tuple[RejectReason | None, float, str]:
+        """Return why a value is not believed (None when it is), the largest that is, and the name of that bound."""
+        metric = series.metric
+        limit, bound = value_range(metric).limit, ""
+        if not math.isfinite(value):
+            return RejectReason.NOT_FINITE, limit, bound
+        if not 0.0 <= value <= limit:
+            return RejectReason.OUT_OF_RANGE, limit, bound
+        claims = self._claims.get(series.fleet)
+        if claims is None:
+            return None, limit, bound
+        if metric not in COUNTERS:
+            limit, bound = claims.limit(metric, self._cores(series))
+        elif row != ABSENT_ROW and self._newest[row] > NEVER:
+            first = row * DEPTH
+            before = self._values[self._times.index(self._newest[row], first, first + DEPTH)]
+            limit, bound = before + claims.growth(at - self._newest[row]), "MAX_SUBMITTED_PER_MINUTE"
+        return (RejectReason.IMPLAUSIBLE if value > limit else None), limit, bound
+
+    def _cores(self, series: Series) -> float:
+        """Return the cores of the VM whose series this is, 0 for a queue's."""
+        if self._watched is None or not isinstance(series, VmSeries):
+            return 0.0
+        return self._watched.get((series.fleet, series.group), 0.0)
+
+    def _note_refused(self, series: Series, value: float, peer: str, limit: float, bound: str) -> None:
+        if series.fleet not in self._claims:
+            return
+        group = series.group if isinstance(series, VmSeries) else QUEUE_SEGMENT
+        key = series.fleet, group, series.metric.value
+        before = self._refused.get(key)
+        self._refused[key] = RefusedClaim(1 if before is None else before.count + 1, value, peer, limit, bound)
+
+    def _full_value(self, series: Series) -> float:
+        """Return up to which value a reading needs no closer look."""
+        claims = self._claims.get(series.fleet)
+        if claims is None or series.metric in PERCENT_METRICS:
+            return value_range(series.metric).full
+        if series.metric in COUNTERS:
+            # Each of them is held to the one before it.
+            return -1.0
+        return claims.limit(series.metric, self._cores(series))[0]
+
+    def _closed_before(self, now: float) -> float:
+        """Return until when bins are closed; a bin closed ahead of the clock was closed before that was set back."""
+        return self._closed_until if self._closed_until <= now else NEVER
+
+    def _place_out_of_order(self, row: int, value: float, at: float) -> None:
+        first = row * DEPTH
+        for slot in range(first, first + DEPTH):
+            if self._times[slot] == at:
+                self._values[slot] = value
+                return
+        slot = self._next_slot[row]
+        self._times[slot] = NEVER
+        self._values[slot] = value
+        self._times[slot] = at
+        slot += 1
+        self._next_slot[row] = slot if slot % DEPTH else slot - DEPTH
+
+    def _admit_path(self, path: bytes, value: float, at: float, now: float, peer: str) -> int | RejectReason:
+        """Return the row of a path not seen before, or why it gets none; a reading that is refused makes no series."""
+        try:
+            text = path.decode("utf-8")
+        except UnicodeDecodeError:
+            return RejectReason.NOT_TEXT
+        if not text.isprintable():
+            return RejectReason.NOT_TEXT
+        try:
+            series = parse_path(text)
+        except SampleRejected as rejected:
+            return rejected.reason
+        if not self._is_watched(series):
+            return RejectReason.FOREIGN_PATH
+        row = self._row(series)
+        if row == ABSENT_ROW:
+            reason = self._refusal(series, value, at, now, peer)
+            if reason is not None:
+                return reason
+            if self._watched is not None and isinstance(series, VmSeries):
+                reason = self._names.admit((series.fleet, series.group), series.vm, peer)
+                if reason is not None:
+                    return reason
+            if self._is_full() and not self._reclaim(now):
+                if isinstance(series, VmSeries) and series.vm not in self.vm_rows(series.fleet, series.group):
+                    self._names.forget((series.fleet, series.group), series.vm)
+                return RejectReason.TOO_MANY_SERIES
+            columns, column = self._columns(series)
+            row = columns[column] = self._new_row(series)
+        # A tagged path can be spelled in endless ways; beyond twice the capacity spellings are read anew each time.
+        if self._spellings < 2 * self.capacity:
+            self._spellings += 1
+            self._rows_by_path[path] = row
+            self._paths[row].append(path)
+        return row
+
+    def _is_full(self) -> bool:
+        """Return whether there is no row for one series more; what waits has room of its own."""
+        of_waiting = len(VM_COLUMNS) * self._names.waiting
+        return len(self) - of_waiting >= self.capacity or not (self._free or len(self._series) < self._most_rows)
+
+    @property
+    def _most_rows(self) -> int:
+        return self.capacity if self._watched is None else 2 * self.capacity
+
+    def _is_watched(self, series: Series) -> bool:
+        if self._watched is None:
+            return True
+        if isinstance(series, VmSeries):
+            return (series.fleet, series.group) in self._watched
+        return series.fleet in self._claims
+
+    def _row(self, series: Series) -> int:
+        if isinstance(series, VmSeries):
+            columns = self.vm_rows(series.fleet, series.group).get(series.vm)
+            return ABSENT_ROW if columns is None else columns[_VM_COLUMN[series.metric]]
+        return self.queue_row(series.fleet, series.metric)
+
+    def _columns(self, series: Series) -> tuple[list[int], int]:
+        """Return the table of rows that a series belongs to, made where there is none, and its place in it."""
+        if isinstance(series, VmSeries):
+            vms = self._vms.setdefault((series.fleet, series.group), {})
+            return vms.setdefault(intern(series.vm), [ABSENT_ROW] * len(VM_COLUMNS)), _VM_COLUMN[series.metric]
+        columns = self._queues.setdefault(series.fleet, [ABSENT_ROW] * len(QUEUE_COLUMNS))
+        return columns, _QUEUE_COLUMN[series.metric]
+
+    def _new_row(self, series: Series) -> int:
+        if isinstance(series, VmSeries):
+            series = VmSeries(intern(series.fleet), intern(series.group), intern(series.vm), series.metric)
+        full = self._full_value(series)
+        if self._free:
+            row = self._free.pop()
+            self._series[row], self._full[row], self._next_slot[row] = series, full, row * DEPTH
+            return row
+        row = len(self._series)
+        if row == len(self._newest):
+            self._grow()
+        self._series.append(series)
+        self._paths.append([])
+        self._full.append(full)
+        self._next_slot.append(row * DEPTH)
+        return row
+
+    def _grow(self) -> None:
+        """Replace the buffers by larger ones; one that numpy views cannot be resized, and its reader keeps it."""
+        more = min(len(self._newest), self._most_rows - len(self._newest))
+        self._times = self._times + array("d", [NEVER]) * (more * DEPTH)
+        self._values = self._values + array("d", [0.0]) * (more * DEPTH)
+        self._newest = self._newest + array("d", [NEVER]) * more
+
+    # Reading: the loop's thread
+
+    def close_bin(self, start: float, end: float, now: float) -> BinFold:
+        """Close (start, end] to further readings (they are LATE from now on) and return what it holds.
+
+        Asked again for the same bin, it returns the same fold. A bin that ends before the last closed one means that
+        the clock was set back: what lies in the future is then dropped and the bins start over.
+        """
+        if self._fold is not None and (self._fold.start, self._fold.end) == (start, end):
+            return self._fold
+        with self._lock:
+            if end < self._closed_until:
+                self._drop_future(now + self._limits.max_ahead_s)
+            self._closed_until = end
+            # No reading up to `end` is taken any more: their next owners' readings lie in bins to come.
+            self._free += self._left
+            self._left.clear()
+            if abs(now - self._harvested_at) > _HARVEST_EVERY_S:
+                self._harvested_at = now
+                self._drop_silent(now - self._forget_after_s)
+            rows = len(self._series)
+            times, values = self._rings()
+        self._fold = fold_rings(times[:rows], values[:rows], start, end)
+        return self._fold
+
+    def vm_rows(self, fleet: str, group: str) -> Mapping[str, Sequence[int]]:
+        """Return rows by VM in the order of `VM_COLUMNS`, `ABSENT_ROW` where a metric was never reported."""
+        return self._vms.get((fleet, group), _NO_VMS)
+
+    def queue_row(self, fleet: str, metric: QueueMetric) -> int:
+        """Return the row of a fleet's queue metric, or `ABSENT_ROW`."""
+        columns = self._queues.get(fleet)
+        return ABSENT_ROW if columns is None else columns[_QUEUE_COLUMN[metric]]
+
+    def readings(self, row: int, until: float) -> list[tuple[float, float]]:
+        """Return (time, value) of a row's readings up to `until`, in order of time; none for `ABSENT_ROW`."""
+        if row == ABSENT_ROW:
+            return []
+        times, values = self._rings()
+        pairs = zip(times[row].tolist(), values[row].tolist(), strict=True)
+        return sorted((at, value) for at, value in pairs if NEVER < at <= until)
+
+    def latest(self, rows: Rows, until: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return time and value of each row's newest reading up to `until`; -inf and nan where there is none."""
+        times, values = self._rings()
+        at, value = latest_values(times[rows], values[rows], until)
+        missing = rows == ABSENT_ROW
+        return np.where(missing, NEVER, at), np.where(missing, np.nan, value)
+
+    def first(self, rows: Rows) -> NDArray[np.float64]:
+        """Return the time of each row's earliest reading still held; +inf where there is none."""
+        times, _ = self._rings()
+        return np.where(rows == ABSENT_ROW, np.inf, first_times(times[rows]))
+
+    def newest(self, rows: Rows) -> float:
+        """Return the newest time among these rows, -inf when none was ever reported."""
+        held = rows[rows != ABSENT_ROW]
+        return float(np.frombuffer(self._newest)[held].max(initial=NEVER))
+
+    def newest_sample(self, fleet: str, group: str, vm: str) -> float | None:
+        """Return the time of a VM's newest reading, None when it has none; any thread may ask."""
+        with self._lock:
+            rows = self._vms.get((fleet, group), _NO_VMS).get(vm, ())
+            times = [self._newest[row] for row in rows if row != ABSENT_ROW]
+        return max((at for at in times if at > NEVER), default=None)
+
+    def _rings(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return np.frombuffer(self._times).reshape(-1, DEPTH), np.frombuffer(self._values).reshape(-1, DEPTH)
+
+    def _drop_future(self, beyond: float) -> None:
+        times, _ = self._rings()
+        times[times > beyond] = NEVER
+        np.frombuffer(self._newest)[:] = times.max(axis=1)
+
+    # Forgetting
+
+    def _reclaim(self, now: float) -> bool:
+        if now < self._reclaim_not_before:
+            return False
+        self._reclaim_not_before = now + 60.0
+        return self._drop_silent(now - self._reclaim_after_s) > 0
+
+    def _drop_silent(self, since: float) -> int:
+        newest = np.frombuffer(self._newest)[: len(self._series)]
+        dropped = 0
+        for row in np.flatnonzero(newest < since).tolist():
+            if self._series[row] is not None:
+                self._drop(row)
+                self._free.append(row)
+                dropped += 1
+        return dropped
+
+    def _drop_vm(self, place: Place, vm: str) -> None:
+        """Forget a VM; its rows are free once the minute is closed, since a fold may be going on."""
+        for row in tuple(self._vms.get(place, _NO_VMS).get(vm, ())):
+            if row != ABSENT_ROW:
+                self._drop(row)
+                self._left.append(row)
+
+    def _drop(self, row: int) -> None:
+        series = self._series[row]
+        assert series is not None, "only a row in use is dropped"
+        columns, column = self._columns(series)
+        columns[column] = ABSENT_ROW
+        if isinstance(series, VmSeries) and all(other == ABSENT_ROW for other in columns):
+            vms = self._vms[series.fleet, series.group]
+            del vms[series.vm]
+            self._names.forget((series.fleet, series.group), series.vm)
+            if not vms:
+                del self._vms[series.fleet, series.group]
+        for path in self._paths[row]:
+            del self._rows_by_path[path]
+        self._spellings -= len(self._paths[row])
+        self._paths[row] = []
+        self._series[row] = None
+        first = row * DEPTH
+        self._times[first : first + DEPTH] = array("d", [NEVER]) * DEPTH
+        self._newest[row] = NEVER

@@ -1,0 +1,176 @@
+"""Puts a pool's rates where allocators read them: through the rails, written down before, read back when in doubt.
+
+| killed                            | finds                          | does                                |
+|-----------------------------------|--------------------------------|-------------------------------------|
+| before the record                 | newest hour not published      | writes the record, puts the value   |
+| before PutParameter               | open record, another value     | puts the value                      |
+| after it, before the outcome      | open record, this very value   | no call that changes: closes it     |
+| after the outcome                 | settled record                 | nothing                             |
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from actuators.base import Held, Permit
+from actuators.outcomes import Report
+from actuators.parameters import Parameters
+from agent.autoscaling.permission import unmeasured_permit
+from agent.autoscaling.state import Controls, LoopState
+from agent.ledger import Ledger
+from agent.oversubscription.pool import AGENT, Pool
+from agent.oversubscription.publication import LARGEST_VALUE, Publication, Step, value_of
+from agent.rails import circuit_breaker, leader_epoch, mode, pause_and_pin
+from agent.rails.base import Rail, RailContext, RailLimits
+from agent.rails.circuit_breaker import record_outcome
+from domain.clock import Clock, WallClock
+from domain.decisions import Event, Mode, Outcome, Proposal, Reason, Status, Verdict
+from domain.errors import CloudError
+from domain.fleet import Fleet, Group, VmType
+from domain.snapshot import GroupSnapshot, Snapshot
+
+RAIL_ORDER: Final[tuple[Rail, ...]] = (pause_and_pin.RAIL, circuit_breaker.RAIL, leader_epoch.RAIL, mode.RAIL)
+"""In the order of `agent.rails.order`; the others speak of sizes of groups."""
+
+
+class Publisher:
+    """Publishes one pool's rates to a parameter."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        parameter: str,
+        parameters: Parameters,
+        ledger: Ledger,
+        mode: Mode,
+        limits: RailLimits,
+        clock: Clock | None = None,
+    ) -> None:
+        self._pool, self._parameter, self._parameters = pool, parameter, parameters
+        self._store, self._mode, self._limits = ledger.oversubscription, mode, limits
+        self._controls, self._clock = ledger.controls, clock or WallClock()
+        self._said: tuple[Reason, str] | None = None
+
+    def turn(self, now: float, epoch: int, controls: Controls) -> tuple[Event, ...]:
+        """Publish what the newest hour decided, unless it is; returns what happened. Raises LedgerError or Fenced."""
+        permit = unmeasured_permit(now, self._clock, self._controls, self._store.rails)
+        decision = self._pool.hour
+        if decision is None:
+            return ()
+        record = self._store.publication(self._pool.rules.name)
+        done = record is not None and not record.open
+        if record is not None and done and record.decision_id == decision.decision_id:
+            return ()
+        value = value_of(decision)
+        if len(value) > LARGEST_VALUE:
+            detail = f"the rates take {len(value)} characters, a parameter holds {LARGEST_VALUE}: use Graphite or HTTP"
+            return self._say(now, epoch, Reason.PERMANENT_FAILURE, detail)
+        stopped = self._held(now, controls)
+        if stopped is not None:
+            return self._say(now, epoch, *stopped)
+        if record is not None and record.open and self._mode is Mode.ACT:
+            read = self._read_back(record, now, epoch)
+            if read is not None:
+                return read
+        number = record.number + 1 if record is not None else 1
+        begun = Publication(
+            self._pool.rules.name, number, Step.WRITING, decision.decision_id, self._parameter, value, epoch, now
+        )
+        self._store.write_publication(begun, (), {}, epoch=epoch)
+        return self._put(begun, now, epoch, permit)
+
+    def _read_back(self, record: Publication, now: float, epoch: int) -> tuple[Event, ...] | None:
+        """Settle an open record whose value is there; None when it is to be put again, or a newer one instead."""
+        try:
+            there = self._parameters.get(record.parameter)
+        except CloudError as error:
+            return self._ended(record, Report(record.intent, now).after(error, 0, ""), now, epoch)
+        if there != record.value:
+            return None
+        return self._ended(record, Report(record.intent, now).done("read back"), now, epoch)
+
+    def _put(self, record: Publication, now: float, epoch: int, permit: Permit) -> tuple[Event, ...]:
+        report = Report(record.intent, now)
+        try:
+            self._parameters.put(record.pool, record.parameter, record.value, permit)
+        except Held as held:
+            return self._ended(record, report.refused(held.refusal, 0), now, epoch)
+        except CloudError as error:
+            return self._ended(record, report.after(error, 0, ""), now, epoch)
+        return self._ended(record, report.done("put"), now, epoch)
+
+    def _ended(self, record: Publication, outcome: Outcome, now: float, epoch: int) -> tuple[Event, ...]:
+        """Record an outcome; what failed for good is open no longer, and a newer decision is put in its place."""
+        done = outcome.status is Status.DONE
+        reason = Reason.RATES_PUBLISHED if done else outcome.reason
+        detail = f"{record.decision_id} to {record.parameter}: {'done' if done else outcome.detail}"
+        # Failures say when and why anew each time; the reason is what makes them another one.
+        told = f"{reason}" if not done else f"{reason} {record.decision_id}"
+        events = () if record.told == told else (self._event(now, reason, detail),)
+        after = replace(record, step=Step.SETTLED if outcome.status.final else Step.WRITING, told=told)
+        name = record.pool
+        memory = self._store.rails(name)
+        rails: dict[str, LoopState] = {}
+        if outcome.status.final:
+            breakers = record_outcome(memory.breakers, record.parameter, outcome, self._limits, now)
+            if breakers != memory.breakers:
+                rails[name] = replace(memory, breakers=breakers)
+        if not done and outcome.status.final:
+            after = replace(after, decision_id="")
+        self._store.write_publication(after, events, rails, epoch=epoch)
+        self._said = None
+        return events
+
+    def _held(self, now: float, controls: Controls) -> tuple[Reason, str] | None:
+        """Return what holds the publication back, in the words of the rail that does; None when nothing does."""
+        name = self._pool.rules.name
+        group = Group(self._parameter, self._parameter, VmType("parameter", 1, 0.0, 0.0), 0, 1)
+        context = RailContext(
+            now=now,
+            fleet=Fleet(name, (group,)),
+            snapshot=_snapshot(name, self._parameter, now),
+            state=self._store.rails(name),
+            controls=replace(controls, pin=None),
+            limits=self._limits,
+            mode=self._mode,
+            leader=True,
+        )
+        proposal = Proposal(name, "oversubscription", (1,), Reason.RATE_OF_POLICY)
+        for rail in RAIL_ORDER:
+            after, effect = rail.apply(proposal, context)
+            if effect.verdict is not Verdict.PASSED and after.desired != proposal.desired:
+                why = "the rates are not published: " + (effect.detail or rail.name)
+                return effect.reason or Reason.INTERNAL_ERROR, why
+        return None
+
+    def _say(self, now: float, epoch: int, reason: Reason, detail: str) -> tuple[Event, ...]:
+        if self._said == (reason, detail):
+            return ()
+        events = (self._event(now, reason, detail),)
+        self._store.write_publication(None, events, {}, epoch=epoch)
+        self._said = (reason, detail)
+        return events
+
+    def _event(self, now: float, reason: Reason, detail: str) -> Event:
+        name = self._pool.rules.name
+        return Event(AGENT, now, reason, f"{name}: {detail}", name)
+
+
+def _snapshot(pool: str, parameter: str, now: float) -> Snapshot:
+    seen = GroupSnapshot(
+        key=parameter,
+        requested=0,
+        in_service=0,
+        warm=0,
+        booting=0,
+        overdue=0,
+        draining=0,
+        silent=0,
+        unhealthy=0,
+        idle_long=0,
+        mature=0,
+        minimum=0,
+        maximum=1,
+    )
+    return Snapshot(pool, now, now, (seen,), None, 1.0, 0.0)

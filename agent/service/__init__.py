@@ -1,0 +1,1 @@
+"""The process: daemon, assembly, leader, schedule, logs, and what it does beside the loop."""

@@ -1,0 +1,93 @@
+"""What the agent's inputs refused since the last turn, as events for the journal and for alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from agent.autoscaling.snapshot.series import ClaimKey
+from collectors.intake import IntakeCounters, RefusedClaim
+from collectors.vm_names import Place, UnknownVms
+from domain.decisions import Event, Reason
+
+AGENT: Final = ""
+REPEAT_S: Final = 1200.0
+"""An event comes again after so long while its refusals go on, which is within the quiet time of an alarm."""
+
+Counted = tuple[str, str, int, str]
+"""Fleet, subject, refusals since the start, and the sentence that follows their number."""
+
+
+class Door:
+    """Compares counters of refusals with those of the turn before; one thread (the loop's) calls it."""
+
+    def __init__(
+        self,
+        intake: Callable[[], IntakeCounters],
+        claims: Callable[[], Mapping[ClaimKey, RefusedClaim]],
+        unknown_vms: Callable[[], Mapping[Place, UnknownVms]],
+    ) -> None:
+        self._intake, self._claims, self._unknown_vms = intake, claims, unknown_vms
+        self._counts: dict[tuple[str, str], int] = {}
+        self._raised_at: dict[tuple[str, str], float] = {}
+
+    def events(self, now: float) -> tuple[Event, ...]:
+        """Return an event for each kind of refusal that has grown, at most one in `REPEAT_S` for each."""
+        return (
+            *self._grown(now, Reason.SENDER_REFUSED, self._senders()),
+            *self._grown(now, Reason.SENDER_REFUSED, self._unknown()),
+            *self._grown(now, Reason.CLAIM_REFUSED, self._refused_claims()),
+        )
+
+    def _grown(self, now: float, reason: Reason, counted: Iterator[Counted]) -> Iterator[Event]:
+        for fleet, subject, count, sentence in counted:
+            key = fleet, subject
+            raised_at = self._raised_at.get(key)
+            # A clock that was set back must not silence it.
+            quiet = raised_at is not None and 0.0 <= now - raised_at < REPEAT_S
+            new = count - self._counts.get(key, 0)
+            if new > 0 and not quiet:
+                self._counts[key], self._raised_at[key] = count, now
+                yield Event(fleet, now, reason, f"{new} {sentence}", subject)
+
+    def _senders(self) -> Iterator[Counted]:
+        intake = self._intake()
+        foreign = intake.connections_foreign + intake.datagrams_foreign
+        yield (
+            AGENT,
+            "networks",
+            foreign,
+            "connections or datagrams refused, the last from "
+            f"{intake.last_foreign or 'nowhere'}: outside TRIMTAB_LISTENER__NETWORKS; add the subnet if it is yours",
+        )
+        yield (
+            AGENT,
+            "connections",
+            intake.connections_refused + intake.connections_displaced,
+            f"connections refused or closed for others, the last of {intake.last_crowded or 'nobody'}: close what is "
+            "idle, or raise TRIMTAB_LISTENER__MAX_CONNECTIONS or CONNECTIONS_PER_PEER",
+        )
+
+    def _unknown(self) -> Iterator[Counted]:
+        for (fleet, group), unknown in self._unknown_vms().items():
+            where = f"the group {group}" if group else f"the inventory of the pool {fleet}"
+            yield (
+                fleet,
+                group or "inventory",
+                unknown.refused,
+                f"readings or names of VMs refused that are not in {where}, the last {unknown.name[:80]!r} of "
+                f"{unknown.peer or 'a collector'}: a VM reports under its instance id and its group's key",
+            )
+
+    def _refused_claims(self) -> Iterator[Counted]:
+        for (fleet, group, metric), refused in self._claims().items():
+            subject = f"{group}.{metric}"
+            whom = f"from {refused.peer}" if refused.peer else "from a collector"
+            setting = f" (TRIMTAB_FLEETS__{fleet}__CLAIMS__{refused.bound})" if refused.bound else ""
+            yield (
+                fleet,
+                subject,
+                refused.count,
+                f"readings of {subject} refused, the last of {refused.value:g} {whom}: 0 to {refused.limit:g} is "
+                f"believed{setting}; they count as absent",
+            )

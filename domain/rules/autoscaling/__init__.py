@@ -1,0 +1,1 @@
+"""Autoscaling maths: queue rule, target tracking and threshold."""

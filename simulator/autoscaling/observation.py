@@ -1,0 +1,188 @@
+"""obs-7 and obs-v2 of one copy, bit for bit those of `domain.observations.autoscaling` on the reference simulator."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.observations.autoscaling import OLDEST_WAIT_SCALE_S, QUEUE_SCALE_S
+from simulator.autoscaling.compiled import compiled
+from simulator.autoscaling.fleet import count_busy
+from simulator.autoscaling.layout import Copy
+from simulator.autoscaling.memory import (
+    count_at,
+    kind_at,
+    meter_at,
+    ready_slot,
+    settings_of,
+    share_at,
+    vm_at,
+    waiting_log_at,
+)
+from simulator.autoscaling.orders import cooldown_left, victim
+from simulator.autoscaling.publishing import publish
+from simulator.autoscaling.queue import oldest_arrival
+from simulator.autoscaling.reference.configuration import CpuSampling
+
+_AVERAGE = list(CpuSampling).index(CpuSampling.AVERAGE)
+_SAMPLED = list(CpuSampling).index(CpuSampling.SAMPLED)
+_BLOCK = 128
+
+
+@compiled
+def measured_cpu(copy: Copy, slot: int) -> float:
+    """Return the CPU of a ready VM for the last step, 0..1; nan where there were too few readings."""
+    settings, vm = settings_of(copy), vm_at(copy, slot)
+    busy = 1.0 - (vm.free + vm.starting) / vm.cores
+    if settings.cpu_sampling == _SAMPLED:
+        meter = meter_at(copy, slot)
+        if meter.readings < settings.samples_needed:
+            return math.nan
+        return float(meter.cpu_readings / meter.readings)
+    if settings.cpu_sampling == _AVERAGE:
+        elapsed = copy.now - max(max(copy.steps - 1, 0) * settings.step_s + settings.clock_offset_s, vm.ready_at)
+        if elapsed > 0:
+            count_busy(copy, slot)
+            meter = meter_at(copy, slot)
+            busy = (meter.busy_core_s - meter.step_busy_core_s) / (elapsed * vm.cores)
+    return float(busy + (1.0 - busy) * settings.idle_cpu)
+
+
+@compiled
+def measured_ram(copy: Copy, slot: int) -> float:
+    """Return the share of memory used on a ready VM for the last step, where its CPU was measured."""
+    settings, vm = settings_of(copy), vm_at(copy, slot)
+    if settings.cpu_sampling == _SAMPLED:
+        meter = meter_at(copy, slot)
+        if meter.readings < settings.samples_needed:
+            return math.nan
+        return float(meter.ram_readings / meter.readings)
+    return float(vm.used_ram_gb / kind_at(copy, vm.kind).ram_gb)
+
+
+@compiled
+def _sort(shares: int, n: int) -> None:
+    """Sort n shares in place; they are few, and often equal."""
+    for index in range(1, n):
+        value = share_at(shares, index).share
+        place = index
+        while place > 0 and share_at(shares, place - 1).share > value:
+            share_at(shares, place).share = share_at(shares, place - 1).share
+            place -= 1
+        share_at(shares, place).share = value
+
+
+@compiled
+def _sum_block(shares: int, first: int, n: int) -> float:
+    """Add at most 128 shares in the order in which numpy adds them."""
+    whole_rows = n // 8 if n >= 8 else 0
+    total = 0.0
+    if whole_rows > 0:
+        a0, a1 = share_at(shares, first).share, share_at(shares, first + 1).share
+        a2, a3 = share_at(shares, first + 2).share, share_at(shares, first + 3).share
+        a4, a5 = share_at(shares, first + 4).share, share_at(shares, first + 5).share
+        a6, a7 = share_at(shares, first + 6).share, share_at(shares, first + 7).share
+        for row in range(1, whole_rows):
+            index = first + 8 * row
+            a0 += share_at(shares, index).share
+            a1 += share_at(shares, index + 1).share
+            a2 += share_at(shares, index + 2).share
+            a3 += share_at(shares, index + 3).share
+            a4 += share_at(shares, index + 4).share
+            a5 += share_at(shares, index + 5).share
+            a6 += share_at(shares, index + 6).share
+            a7 += share_at(shares, index + 7).share
+        total = ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
+    for index in range(first + 8 * whole_rows, first + n):
+        total += share_at(shares, index).share
+    return total
+
+
+@compiled
+def _sum(shares: int, n: int) -> float:
+    """Add n shares by halves of at most 128, as numpy does: the same bits up to 500 of them, nearly so beyond."""
+    if n <= _BLOCK:
+        return _sum_block(shares, 0, n)
+    half = n // 2 - n // 2 % 8
+    total = 0.0
+    for first, size in ((0, half), (half, n - half)):
+        if size <= _BLOCK:
+            total += _sum_block(shares, first, size)
+        else:
+            quarter = size // 2 - size // 2 % 8
+            total += _sum_block(shares, first, quarter) + _sum_block(shares, first + quarter, size - quarter)
+    return total
+
+
+@compiled
+def _write_mean_and_p90(shares: int, n: int, out: NDArray[np.float32], row: int, column: int) -> None:
+    """Write mean and 90th percentile of n shares, clipped to 0..1; 0 where there is none."""
+    out[row, column] = out[row, column + 1] = 0.0
+    if n == 0:
+        return
+    _sort(shares, n)
+    rank = 0.9 * (n - 1)
+    below = int(rank)
+    low, high = share_at(shares, below).share, share_at(shares, min(below + 1, n - 1)).share
+    out[row, column] = min(max(_sum(shares, n) / n, 0.0), 1.0)
+    out[row, column + 1] = min(max(low + (rank - below) * (high - low), 0.0), 1.0)
+
+
+@compiled
+def observe(copy: Copy, extended: bool, out: NDArray[np.float32], row: int) -> None:
+    """Write obs-7, or obs-v2 if `extended`, of a copy into a row of `out` (§3)."""
+    settings, waiting = settings_of(copy), copy.waiting - copy.uncounted
+    cpu, ram = copy.cpu_shares_at, copy.ram_shares_at
+    n = 0
+    if copy.steps > 0:
+        for place in range(copy.ready):
+            slot = ready_slot(copy, place)
+            share = measured_cpu(copy, slot)
+            if not math.isnan(share):
+                share_at(cpu, n).share, share_at(ram, n).share = share, measured_ram(copy, slot)
+                n += 1
+    last_ram = share_at(ram, n - 1).share if n > 0 else 0.0
+    out[row, 0] = min(max(copy.ready_cores / settings.max_cores, 0.0), 1.0) if settings.max_cores > 0 else 0.0
+    _write_mean_and_p90(cpu, n, out, row, 1)
+    _write_mean_and_p90(ram, n, out, row, 3)
+    recent = copy.submitted - copy.submitted_before
+    out[row, 5] = min(max(waiting / copy.submitted, 0.0), 1.0) if copy.submitted > 0 else 0.0
+    # Jobs interrupted at the step's start stand before its arrivals, so two counters tell exactly who is recent.
+    out[row, 6] = min(max(min(waiting, recent) / recent, 0.0), 1.0) if recent > 0 else 0.0
+    if settings.published:
+        publish(copy, n, last_ram, out, row)
+    if extended:
+        _observe_fleet(copy, out, row)
+
+
+@compiled
+def _observe_fleet(copy: Copy, out: NDArray[np.float32], row: int) -> None:
+    """Write the entries of obs-v2 that follow obs-7."""
+    settings = settings_of(copy)
+    kinds = copy.kinds
+    chosen = -1
+    for k in range(kinds):
+        count, limit = count_at(copy, k), kind_at(copy, k).limit
+        out[row, 7 + 3 * k] = min(max(count.ready / limit, 0.0), 1.0) if limit > 0 else 0.0
+        out[row, 8 + 3 * k] = min(max(count.booting / limit, 0.0), 1.0) if limit > 0 else 0.0
+        out[row, 9 + 3 * k] = 0.0
+        if settings.cooldown_s > 0.0:
+            left = max(cooldown_left(copy, k, True), cooldown_left(copy, k, False))
+            out[row, 9 + 3 * k] = min(max(left / settings.cooldown_s, 0.0), 1.0)
+        larger = chosen < 0 or kind_at(copy, k).cores > kind_at(copy, chosen).cores
+        if count.ready > kind_at(copy, k).minimum and larger:
+            chosen = k
+    fleet = 7 + 3 * kinds
+    out[row, fleet] = waiting_log_at(copy, copy.waiting - copy.uncounted).value
+    out[row, fleet + 1] = 0.0
+    if settings.max_cores > 0:
+        queued = copy.queued_core_s / (settings.max_cores * QUEUE_SCALE_S)
+        out[row, fleet + 1] = min(max(queued, 0.0), 10.0)
+    oldest = copy.now - oldest_arrival(copy) if copy.waiting > 0 else 0.0
+    out[row, fleet + 2] = min(max(oldest / OLDEST_WAIT_SCALE_S, 0.0), 1.0)
+    out[row, fleet + 3] = 0.0
+    if chosen >= 0 and copy.busy_cores > 0:
+        vm = vm_at(copy, victim(copy, chosen, False))
+        out[row, fleet + 3] = min(max((vm.cores - vm.free - vm.starting) / copy.busy_cores, 0.0), 1.0)

@@ -1,0 +1,415 @@
+"""Machines, jobs and events of the reference simulator: what happens between two decisions (autoscaler spec §2)."""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import math
+from bisect import insort
+
+from domain.workload import WHOLE_VM
+from simulator.autoscaling.reference.bursts import Bursts
+from simulator.autoscaling.reference.compat import CHAIN_LOSS_S
+from simulator.autoscaling.reference.configuration import (
+    CpuSampling,
+    Dispatch,
+    RemovalChoice,
+    RemovalMode,
+    SimulationConfig,
+)
+from simulator.autoscaling.reference.dispatch import choose_machine
+from simulator.autoscaling.reference.events import (
+    ARRIVAL,
+    JOB_END,
+    JOB_START,
+    NOTICE,
+    TAKEN_BACK,
+    VM_READY,
+    Event,
+    Events,
+)
+from simulator.autoscaling.reference.jobs import JobColumns
+from simulator.autoscaling.reference.machine import DRAINING, READY, Machine
+from simulator.autoscaling.reference.streams import BOOT, RECLAIM, REMOVAL, Streams
+
+
+class World:
+    """Everything that changes in an episode, and the mechanics that change it; knows nothing of actions or money."""
+
+    def __init__(self, config: SimulationConfig, jobs: JobColumns, streams: Streams) -> None:
+        self.config = config
+        self.jobs = jobs
+        self.streams = streams
+        self.now = 0.0
+        kinds = len(config.types)
+        self.machines: list[Machine] = []
+        self.ready: list[Machine] = []
+        self.booting: dict[int, Machine] = {}
+        self.departed: list[tuple[Machine, float]] = []
+        self.spot: dict[int, Machine] = {}
+        self.requests = [0] * kinds
+        self.made = [0] * kinds
+        self.removal_draws = 0
+        self.present = [0] * kinds
+        self.ready_count = [0] * kinds
+        self.next_number = 0
+        self.next_place = 0
+        self.events = Events()
+        self.running: dict[int, tuple[int, Machine]] = {}
+        self.starting: dict[int, tuple[int, Machine]] = {}
+        self.unseen: set[int] = set()
+        self.next_fixed = 0
+        self.queue: list[tuple[float, int, int]] = []
+        self.arrived_at = list(jobs.arrival)
+        self.remaining = list(jobs.service)
+        self.stage_left = dict(jobs.stage_sizes)
+        self.waiting_since: dict[int, float] = {}
+        self.waited: dict[int, float] = {}
+        self.finished_waits: list[float] = []
+        self.queued_core_s = 0.0
+        self.finished_core_s = 0.0
+        self.submitted = 0
+        self.finished = 0
+        self.free_cores = self.busy_cores = 0
+        self.interruptions = self.reclaimed = 0
+        self.bursts = Bursts()
+        self.lost_core_s = 0.0
+        self.executed_core_s = 0.0
+        self.busy_core_s = 0.0
+        self.ready_cores = 0
+        self.ready_core_s = 0.0
+        self.waiting_job_s = 0.0
+        self.next_reading = math.inf
+        for kind, count in enumerate(config.initial):
+            for _ in range(count):
+                machine = self._new_machine(kind)
+                self._make_ready(machine)
+
+    def copy(self) -> World:
+        """Return an independent copy; trace, configuration and random streams are shared, being the same for all."""
+        shared = (self.config, self.jobs, self.streams)
+        return copy.deepcopy(self, {id(thing): thing for thing in shared})
+
+    @property
+    def waiting(self) -> int:
+        """Jobs submitted and not running, less those that the published simulator forgets (compat row 6)."""
+        return len(self.queue) + len(self.starting) - len(self.unseen)
+
+    # Machines
+
+    def _new_machine(self, kind: int) -> Machine:
+        vm_type = self.config.types[kind]
+        machine = Machine(
+            self.next_number, kind, vm_type.cores, vm_type.memory_gb, self.config.speeds[kind], requested_at=self.now
+        )
+        self.next_number += 1
+        self.machines.append(machine)
+        self.present[kind] += 1
+        return machine
+
+    def request(self, kind: int) -> None:
+        """Request one VM of a type; it is ready after a boot time drawn now."""
+        machine = self._new_machine(kind)
+        self.booting[machine.number] = machine
+        share = self.streams.draw(BOOT, kind, self.requests[kind])
+        self.requests[kind] += 1
+        low, high = self.config.boot_ranges_s[kind]
+        self.events.push(self.now + low + (high - low) * share, VM_READY, machine.number)
+
+    def _make_ready(self, machine: Machine) -> None:
+        machine.state = READY
+        machine.ready_at = machine.idle_since = machine.counted_to = self.now
+        machine.free = machine.cores
+        machine.used_ram_gb = self.config.base_ram_gb
+        insort(self.ready, machine)
+        self.ready_count[machine.kind] += 1
+        self.free_cores += machine.cores
+        self.ready_cores += machine.cores
+        self.bursts.vm_ready(self.now)
+        rates = self.config.reclaims_per_hour
+        if rates and rates[machine.kind] > 0:
+            share = self.streams.draw(RECLAIM, machine.kind, self.made[machine.kind])
+            self.spot[machine.number] = machine
+            self.events.push(self.now - math.log1p(-share) * 3600.0 / rates[machine.kind], NOTICE, machine.number)
+        self.made[machine.kind] += 1
+
+    def _depart(self, machine: Machine) -> None:
+        self.spot.pop(machine.number, None)
+        self.machines.remove(machine)
+        self.present[machine.kind] -= 1
+        self.departed.append((machine, self.now))
+
+    def work_lost(self, machine: Machine) -> float:
+        """Core-seconds that a VM's jobs would lose if it went now, added one by one: sum() rounds by Python version."""
+        lost = 0.0
+        for job, start in machine.jobs.items():
+            lost += self._cores_of(job, machine) * (self.now - start)
+        return lost
+
+    def victim(self, kind: int, *, draw: bool = False) -> Machine | None:
+        """Return the ready VM of a type that would be removed next, None when there is none.
+
+        `draw` says that the removal is really made, so that a random choice uses up its number.
+        """
+        candidates = [machine for machine in self.ready if machine.kind == kind]
+        if not candidates:
+            return None
+        choice = self.config.removal_choice
+        if choice is RemovalChoice.NEWEST:
+            return candidates[-1]
+        if choice is RemovalChoice.LEAST_WORK_LOST:
+            return min(candidates, key=lambda machine: (self.work_lost(machine), -machine.number))
+        share = self.streams.draw(REMOVAL, 0, self.removal_draws)
+        self.removal_draws += int(draw)
+        return candidates[int(share * len(candidates))]
+
+    def booting_count(self, kind: int) -> int:
+        """Return the number of booting VMs of a type."""
+        return sum(machine.kind == kind for machine in self.booting.values())
+
+    def cancel_boot(self, kind: int) -> None:
+        """Take back the newest booting VM of a type."""
+        number = max(number for number, machine in self.booting.items() if machine.kind == kind)
+        self._depart(self.booting.pop(number))
+
+    def remove(self, machine: Machine) -> None:
+        """Remove a ready VM: its jobs go back to the queue, keep their progress there, or end first (removal mode)."""
+        self._withdraw(machine)
+        if self.config.removal_mode is not RemovalMode.DRAIN:
+            self._evict(machine)
+
+    def _withdraw(self, machine: Machine) -> None:
+        """Give a ready VM no more jobs; it leaves when it has none."""
+        self.ready.remove(machine)
+        self.ready_count[machine.kind] -= 1
+        self.ready_cores -= machine.cores
+        self.free_cores -= machine.free
+        machine.count_busy(self.now)
+        self.busy_cores -= machine.busy
+        machine.state = DRAINING
+        if machine.vacant:
+            self._depart(machine)
+
+    def _evict(self, machine: Machine) -> None:
+        """Send the jobs of a withdrawn VM back to the queue, and the VM away."""
+        if machine.vacant:
+            return
+        for job in list(machine.jobs):
+            self._interrupt(job, machine)
+        for job in [job for job, (_, place) in self.starting.items() if place is machine]:
+            del self.starting[job]
+            self.interruptions += 1
+            self._enqueue(job)
+        self._depart(machine)
+
+    # Jobs
+
+    def _cores_of(self, job: int, machine: Machine) -> int:
+        width = self.jobs.width[job]
+        return machine.cores if width == WHOLE_VM else width
+
+    def _rate(self, job: int, machine: Machine) -> float:
+        """Seconds of service done in a second on this VM."""
+        if self.jobs.width[job] != WHOLE_VM:
+            return machine.speed
+        serial = self.jobs.serial_fraction
+        return machine.speed / (serial + (1.0 - serial) / machine.cores)
+
+    def _queued_work(self, job: int) -> float:
+        return max(self.jobs.width[job], 1) * self.remaining[job]
+
+    def _submit(self, job: int) -> None:
+        self.arrived_at[job] = self.now
+        self.submitted += 1
+        self.waited[job] = 0.0
+        self.waiting_since[job] = self.now
+        self._enqueue(job)
+
+    def _enqueue(self, job: int) -> None:
+        self.queued_core_s += self._queued_work(job)
+        heapq.heappush(self.queue, (self.arrived_at[job], self.jobs.job_id[job], job))
+
+    def _interrupt(self, job: int, machine: Machine) -> None:
+        start = machine.jobs.pop(job)
+        del self.running[job]
+        cores, elapsed = self._cores_of(job, machine), self.now - start
+        machine.free += cores
+        self.interruptions += 1
+        self.waiting_since[job] = self.now
+        self.executed_core_s += cores * elapsed
+        if self.config.removal_mode is RemovalMode.CHECKPOINT:
+            self.remaining[job] = max(self.remaining[job] - elapsed * self._rate(job, machine), 0.0)
+        else:
+            self.lost_core_s += cores * elapsed
+        if self.config.compat.interrupted_to_tail:
+            self.arrived_at[job] = self.now
+            self.unseen.add(job)
+        self._enqueue(job)
+
+    def _start(self, job: int, machine: Machine, others_wait: bool) -> None:
+        """Give a job its cores; it runs at once, or after the latency of a start."""
+        cores = self._cores_of(job, machine)
+        machine.count_busy(self.now)
+        machine.free -= cores
+        machine.starting += cores
+        self.free_cores -= cores
+        self.queued_core_s = self.queued_core_s - self._queued_work(job) if others_wait else 0.0
+        latency_s = self.config.start_latency_s
+        if self.config.compat.chain_loss and machine.freed_at == self.now:
+            latency_s += CHAIN_LOSS_S
+        if latency_s > 0:
+            self.starting[job] = (self.events.push(self.now + latency_s, JOB_START, job), machine)
+        else:
+            self._run(job, machine)
+
+    def _run(self, job: int, machine: Machine) -> None:
+        cores = self._cores_of(job, machine)
+        machine.count_busy(self.now)
+        machine.starting -= cores
+        machine.used_ram_gb += self.jobs.ram[job]
+        machine.jobs[job] = self.now
+        if machine.state != DRAINING:
+            self.busy_cores += cores
+        self.unseen.discard(job)
+        self.waited[job] += self.now - self.waiting_since.pop(job)
+        end = self.now + self.remaining[job] / self._rate(job, machine)
+        self.running[job] = (self.events.push(end, JOB_END, job), machine)
+
+    def _finish(self, job: int) -> None:
+        _, machine = self.running.pop(job)
+        start = machine.jobs.pop(job)
+        cores = self._cores_of(job, machine)
+        machine.count_busy(self.now)
+        machine.free += cores
+        machine.freed_at = self.now
+        machine.used_ram_gb = self.config.base_ram_gb if not machine.jobs else machine.used_ram_gb - self.jobs.ram[job]
+        self.executed_core_s += cores * (self.now - start)
+        self.finished += 1
+        self.finished_core_s += max(self.jobs.width[job], 1) * self.jobs.service[job]
+        self.finished_waits.append(self.waited.pop(job))
+        if machine.vacant:
+            machine.idle_since = self.now
+        if machine.state == DRAINING:
+            if machine.vacant:
+                self._depart(machine)
+        else:
+            self.free_cores += cores
+            self.busy_cores -= cores
+        self._finish_stage(self.jobs.stage[job])
+
+    def _finish_stage(self, stage: int) -> None:
+        self.stage_left[stage] -= 1
+        if self.stage_left[stage] == 0:
+            for job in self.jobs.released_by.get(stage, ()):
+                self.events.push_release(self.now + self.jobs.pause[job], job)
+
+    # Dispatch
+
+    def dispatch(self) -> None:
+        """Start waiting jobs in order of (arrival, id) until the head fits nowhere (§2.3)."""
+        passed_over: list[tuple[float, int, int]] = []
+        scan_from, widest_tried = 0, math.inf
+        while self.queue and self.free_cores > 0:
+            job = self.queue[0][2]
+            width = self.jobs.width[job]
+            if width == WHOLE_VM or width < widest_tried:
+                scan_from = 0
+            widest_tried = math.inf if width == WHOLE_VM else width
+            place = choose_machine(self.ready, width, self.config.placement, scan_from, self.next_place)
+            if place >= 0:
+                heapq.heappop(self.queue)
+                self.next_place = self.ready[place].number
+                self._start(job, self.ready[place], bool(self.queue or passed_over))
+                if self.config.placement is Dispatch.FIRST_FIT:
+                    scan_from = place
+            elif self.config.backfill:
+                passed_over.append(heapq.heappop(self.queue))
+            else:
+                break
+        for entry in passed_over:
+            heapq.heappush(self.queue, entry)
+        self.bursts.placed(len(self.queue), self.now)
+
+    # Time
+
+    def _next_time(self) -> float:
+        """Return the time of the next event that still matters, inf when there is none."""
+        time = self.events.next_time(self._is_stale)
+        if self.next_fixed < len(self.jobs.fixed) and self.jobs.handover is None:
+            time = min(time, self.jobs.arrival[self.jobs.fixed[self.next_fixed]])
+        return time
+
+    def _is_stale(self, event: Event) -> bool:
+        if event.kind == JOB_END:
+            return event.item not in self.running or self.running[event.item][0] != event.sequence
+        if event.kind == JOB_START:
+            return event.item not in self.starting or self.starting[event.item][0] != event.sequence
+        if event.kind in (NOTICE, TAKEN_BACK):
+            return event.item not in self.spot
+        return event.kind == VM_READY and event.item not in self.booting
+
+    def hand_over(self, step: int) -> None:
+        """Submit the jobs that are handed over at the start of a step or earlier (compat row 2)."""
+        fixed, handover = self.jobs.fixed, self.jobs.handover
+        while handover is not None and self.next_fixed < len(fixed) and handover[fixed[self.next_fixed]] <= step:
+            self._submit(fixed[self.next_fixed])
+            self.next_fixed += 1
+
+    def run_until(self, end: float) -> None:
+        """Process all events in (now, end] and bring the clock to `end` (§2.2).
+
+        With an offset clock, those at `end` are left for the next step (compat row 1).
+        """
+        last = math.nextafter(end, -math.inf) if self.config.compat.offset_clock else end
+        while (time := self._next_time()) <= last:
+            self._move_clock(time)
+            while self.events.next_time(self._is_stale) == time:
+                self._happen(self.events.pop())
+            fixed = self.jobs.fixed if self.jobs.handover is None else []
+            while self.next_fixed < len(fixed) and self.jobs.arrival[fixed[self.next_fixed]] == time:
+                self._submit(fixed[self.next_fixed])
+                self.next_fixed += 1
+            self.dispatch()
+        self._move_clock(end)
+        if self.next_reading <= end:
+            self._read_monitors()
+
+    def _happen(self, event: Event) -> None:
+        _, kind, _, item = event
+        if kind == JOB_END:
+            self._finish(item)
+        elif kind == VM_READY:
+            self._make_ready(self.booting.pop(item))
+        elif kind == ARRIVAL:
+            self._submit(item)
+        elif kind == JOB_START:
+            self._run(item, self.starting.pop(item)[1])
+        elif kind == NOTICE:
+            self.reclaimed += 1
+            self.events.push(self.now + self.config.reclaim_notice_s, TAKEN_BACK, item)
+            if self.spot[item].state == READY:
+                self._withdraw(self.spot[item])
+        else:
+            self._evict(self.spot[item])
+
+    def _move_clock(self, time: float) -> None:
+        while self.next_reading < time:
+            self._read_monitors()
+        passed = time - self.now
+        self.busy_core_s += self.busy_cores * passed
+        self.ready_core_s += self.ready_cores * passed
+        self.waiting_job_s += self.waiting * passed
+        self.now = time
+
+    def _read_monitors(self) -> None:
+        for machine in self.ready:
+            machine.read(self.config.idle_cpu)
+        self.next_reading += self.config.sample_interval_s
+
+    def begin_step(self) -> None:
+        """Start a control step: forget who departed and what the monitors read in the last one."""
+        self.departed.clear()
+        for machine in self.machines:
+            machine.begin_step(self.now)
+        if self.config.cpu_sampling is CpuSampling.SAMPLED:
+            self.next_reading = self.now + self.config.sample_interval_s

@@ -1,0 +1,150 @@
+"""Groups that ask for what makes no sense, or that must wait: told once each, and never let in by mistake."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.admission.gate.requests import vms_wanted
+from agent.autoscaling.state import Pause, PauseScope
+from collectors.clusters import ClusterGroup
+from domain.errors import BadInput
+from domain.fleet import Fleet, Group, VmType
+from tests.agent.admission.gate.yard import MakeYard, Yard
+
+
+def asking(text: str, largest: int = 10) -> ClusterGroup:
+    tags = {"trimtab:admission": "pending", "trimtab:requested": text}
+    return ClusterGroup("batch-a", "gpu", tags, 0, 0, largest, in_service={}, there=0, vm_cores={})
+
+
+@pytest.mark.parametrize("text", ["", "many", "0", "-2", "2.5", "1e3", "٣", "9999999", " 3"])
+def test_a_size_that_is_no_number_of_vms_is_none(text: str) -> None:
+    with pytest.raises(BadInput, match=r"^tag trimtab:requested is .*: give the number of VMs that the group is to"):
+        vms_wanted(asking(text))
+
+
+def test_more_than_the_groups_maximum_is_none_either() -> None:
+    assert vms_wanted(asking("4", largest=4)) == 4
+    with pytest.raises(BadInput, match=r"is 5: the group's maximum is 4: raise it, or ask for less"):
+        vms_wanted(asking("5", largest=4))
+
+
+def test_a_group_that_asks_for_nonsense_is_refused_without_a_decision(yard: Yard) -> None:
+    yard.ask("batch-a", "many")
+    (event,) = yard.turn()
+    assert yard.tags("batch-a") == {"admission": "refused:rejected_input", "requested": "many", "decision": ""}
+    assert (yard.desired("batch-a"), yard.decisions()) == (0, [])
+    assert (event.reason.value, event.detail) == (
+        "rejected_input",
+        "gpu: batch-a is refused: tag trimtab:requested is 'many': "
+        "give the number of VMs that the group is to have, 1 or more",
+    )
+
+
+def test_a_group_of_mixed_types_is_refused_for_its_size_cannot_be_told(yard: Yard) -> None:
+    template = {"LaunchTemplateName": "m5a.large", "Version": "$Latest"}
+    overrides = [{"InstanceType": "m5a.large"}, {"InstanceType": "m5a.2xlarge"}]
+    mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
+    wanted = {"trimtab:cluster": "gpu", "trimtab:admission": "pending", "trimtab:requested": "2"}
+    tags = [{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in wanted.items()]
+    yard.world.group("batch-a", size=(0, 0, 10), MixedInstancesPolicy=mixed, Tags=tags)
+    (event,) = yard.turn()
+    assert "VM type is 'm5a.2xlarge, m5a.large': let a pending group launch one type" in event.detail
+    assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("refused:rejected_input", 0)
+
+
+def test_a_group_whose_sizes_count_weights_is_refused(yard: Yard) -> None:
+    template = {"LaunchTemplateName": "m5a.large", "Version": "$Latest"}
+    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": "2"}]
+    mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
+    wanted = {"trimtab:cluster": "gpu", "trimtab:admission": "pending", "trimtab:requested": "2"}
+    tags = [{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in wanted.items()]
+    yard.world.group("batch-a", size=(0, 0, 10), MixedInstancesPolicy=mixed, Tags=tags)
+    (event,) = yard.turn()
+    assert "the sizes of batch-a count weights and not VMs (one m5a.large counts as 2)" in event.detail
+    assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("refused:rejected_input", 0)
+
+
+def test_a_cluster_that_no_setting_describes_is_told_and_its_groups_are_left_alone(yard: Yard) -> None:
+    yard.ask("batch-a", 2, cluster="nowhere")
+    told = yard.turn(2)
+    assert [(event.reason.value, event.detail) for event in told] == [
+        (
+            "rejected_input",
+            "nowhere: batch-a asks to come in, but no setting describes this cluster; there are: gpu",
+        )
+    ]
+    assert (yard.mutations, yard.answer("batch-a")) == ([], "pending")
+
+
+def test_a_group_with_vms_already_waits_until_it_is_emptied(yard: Yard) -> None:
+    yard.ask("batch-a", 3, vms=1)
+    yard.turn(2)
+    assert (yard.mutations, yard.decisions(), yard.answer("batch-a")) == ([], [], "pending")
+    assert yard.total == 4
+    yard.world.desire(0, "batch-a")
+    yard.turn(4)
+    assert (yard.desired("batch-a"), yard.answer("batch-a"), yard.total) == (3, "admitted", 12)
+
+
+def test_a_group_that_a_fleet_sizes_is_left_to_the_fleet(yard: Yard) -> None:
+    yard.ask("batch-a", 3)
+    vm_type = VmType("m5a.xlarge", 4, 16.0, 0.172)
+    fleet = Fleet("web", (Group("a", "batch-a", vm_type, 0, 10),))
+    told = yard.turn(2, fleets=[fleet])
+    assert [(event.reason.value, event.subject) for event in told] == [("in_flight", "batch-a")]
+    assert (yard.mutations, yard.answer("batch-a")) == ([], "pending")
+    yard.turn()
+    assert yard.desired("batch-a") == 3
+
+
+def test_a_suspended_launch_is_waited_for_and_nothing_is_set_aside_meanwhile(yard: Yard) -> None:
+    yard.ask("batch-a", 3)
+    yard.world.groups.suspend_processes(AutoScalingGroupName="batch-a", ScalingProcesses=["Launch"])
+    told = yard.turn(2)
+    assert [(event.reason.value, event.subject) for event in told] == [("launch_suspended", "batch-a")]
+    assert (yard.mutations, yard.total) == ([], 0)
+    yard.world.groups.resume_processes(AutoScalingGroupName="batch-a", ScalingProcesses=["Launch"])
+    yard.turn()
+    assert yard.desired("batch-a") == 3
+
+
+def test_a_pause_of_the_cluster_holds_admissions(yard: Yard) -> None:
+    yard.ledger.pause("gpu", Pause(PauseScope.ALL, "ada", "moving house", yard.clock.now(), None))
+    yard.ask("batch-a", 3)
+    (event,) = yard.turn(2)
+    assert event.reason.value == "paused"
+    assert "moving house" in event.detail
+    assert (yard.mutations, yard.decisions()) == ([], [])
+    yard.ledger.resume("gpu", PauseScope.ALL, at=yard.clock.now(), owner="ada")
+    yard.turn()
+    assert yard.desired("batch-a") == 3
+
+
+def test_no_more_than_twenty_are_decided_on_in_a_turn(make_yard: MakeYard) -> None:
+    yard = make_yard(cores=1000)
+    for number in range(23):
+        yard.ask(f"batch-{number:02d}", 1, vm_type="m5a.large")
+    yard.turn()
+    assert len(yard.decisions()) == 20
+    yard.turn()
+    assert len(yard.decisions()) == 23
+
+
+def test_groups_that_cannot_be_read_keep_everybody_out_and_it_is_said_once(yard: Yard) -> None:
+    yard.ask("batch-a", 3)
+    yard.world.control.add_fault("throttle", operations=["DescribeAutoScalingGroups"], rate=1.0, access_keys=["agent"])
+    told = yard.turn(3)
+    assert [event.reason.value for event in told] == ["cloud_unreadable"]
+    assert (yard.mutations, yard.decisions()) == ([], [])
+    yard.world.control.clear_faults()
+    yard.turn()
+    assert yard.desired("batch-a") == 3
+
+
+def test_a_name_of_255_characters_is_no_trouble(yard: Yard) -> None:
+    name = "batch-" + "x" * 249
+    yard.ask(name, 2)
+    yard.turn(3)
+    (decision,) = yard.decisions()
+    assert (yard.desired(name), len(decision.deployment_id) < 200, yard.answer(name)) == (2, True, "admitted")

@@ -1,0 +1,168 @@
+"""The gate as a part of the agent: turned after the fleets, by the leader, without taking anything from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.admission.gate.gate import Gate
+from agent.admission.gate.start import gated
+from agent.admission.gate.terms import GateTerms
+from agent.autoscaling.ports import TickReport
+from agent.service import chores
+from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.settings import load_settings
+from agent.view.board import StandingBoard
+from domain.decisions import Mode, Reason
+from domain.errors import ConfigurationError, Fenced
+from tests.agent.admission.gate.yard import CLUSTER, Yard
+
+QUOTA = "L-1216C47A"
+NO_GROUPS = "AttributeError: 'object' object has no attribute 'groups'"
+
+
+def environ(yard: Yard, directory: Path, **values: str) -> dict[str, str]:
+    fleet = "TRIMTAB_FLEETS__web__GROUPS__small__"
+    given = {
+        "MODE": "act",
+        "STATE_DIRECTORY": str(directory),
+        "LISTENER__PORT": "0",
+        "AWS__REGION": "us-east-1",
+        "AWS__ENDPOINT_URL": yard.world.running.endpoint,
+        "CLUSTERS__staging__CAPACITY_CORES": "1000",
+        "CLUSTERS__staging__TAGGED_GROUPS": "true",
+        "CLUSTERS__staging__QUOTA_CODE": QUOTA,
+        "CLUSTERS__staging__POLICY": "zeroth",
+        "CLUSTERS__staging__THRESHOLD_CORES": "1000",
+        **values,
+    }
+    group = {"NAME": "web-s", "VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1"}
+    sizes = {"MIN": "1", "MAX": "5"}
+    return {f"TRIMTAB_{name}": value for name, value in given.items()} | {
+        f"{fleet}{name}": value for name, value in {**group, **sizes}.items()
+    }
+
+
+@contextmanager
+def agent_of(yard: Yard, directory: Path, **values: str) -> Iterator[Agent]:
+    directory.mkdir(exist_ok=True)
+    settings = load_settings(environ(yard, directory, **values))
+    with assembled(settings, yard.clock, AwsKeys("agent", "simulated")) as agent:
+        yield agent
+
+
+def turned(yard: Yard, agent: Agent, minutes: int = 1) -> TickReport:
+    for _ in range(minutes):
+        yard.world.control.advance(60.0)
+        report = agent.turn()
+    return report
+
+
+@pytest.fixture
+def fleet_yard(yard: Yard) -> Yard:
+    yard.group("web-s", vms=1, vm_type="m5a.large", cluster="none")
+    yard.world.control.set_quota(QUOTA, 16.0)
+    return yard
+
+
+def test_fleets_and_clusters_are_served_by_one_turn(fleet_yard: Yard, tmp_path: Path) -> None:
+    fleet_yard.ask("batch-a", 4, cluster="staging")
+    fleet_yard.ask("batch-b", 1, cluster="staging")
+    with agent_of(fleet_yard, tmp_path / "state") as agent:
+        report = turned(fleet_yard, agent)
+        assert [decision.fleet for decision in report.decisions] == ["web"]
+        assert [(event.subject, event.reason.value) for event in report.events if "batch" in event.subject] == [
+            ("batch-a", "admitted"),
+            ("batch-a", "accepted"),
+            ("batch-b", "rejected_feasibility"),
+        ]
+        assert agent.clusters["staging"].rules.capacity_cores == 16
+        turned(fleet_yard, agent, 2)
+    assert (fleet_yard.desired("batch-a"), fleet_yard.desired("batch-b")) == (4, 0)
+    assert fleet_yard.answer("batch-b") == "refused:rejected_feasibility"
+
+
+def test_a_cluster_alone_is_enough_to_act_on(fleet_yard: Yard, tmp_path: Path) -> None:
+    fleet_yard.ask("batch-a", 4, cluster="staging")
+    (tmp_path / "state").mkdir()
+    alone = {k: v for k, v in environ(fleet_yard, tmp_path / "state").items() if "FLEETS" not in k}
+    settings = load_settings(alone)
+    with assembled(settings, fleet_yard.clock, AwsKeys("agent", "simulated")) as agent:
+        turned(fleet_yard, agent)
+        board = StandingBoard(fleet_yard.clock.now())
+        chores.check_itself(settings, agent, board)
+        assert "fleets" not in board.read().problems
+    assert fleet_yard.desired("batch-a") == 4
+
+
+def test_without_tagged_groups_there_is_no_gate_and_no_call_for_it(fleet_yard: Yard, tmp_path: Path) -> None:
+    fleet_yard.ask("batch-a", 4, cluster="staging")
+    off: dict[str, Any] = {"CLUSTERS__staging__TAGGED_GROUPS": "false", "CLUSTERS__staging__QUOTA_CODE": ""}
+    with agent_of(fleet_yard, tmp_path / "state", **off) as agent:
+        assert agent.gate is None
+        turned(fleet_yard, agent)
+    assert fleet_yard.desired("batch-a") == 0
+    assert fleet_yard.world.control.calls(access_key="agent", operation="GetServiceQuota") == []
+
+
+def test_an_agent_that_lost_its_lead_lets_nobody_in(fleet_yard: Yard, tmp_path: Path) -> None:
+    fleet_yard.ask("batch-a", 4, cluster="staging")
+    with agent_of(fleet_yard, tmp_path / "state") as agent:
+        agent.ledger.take_epoch("another", fleet_yard.clock.now())
+        turned(fleet_yard, agent, 2)
+        assert agent.clusters["staging"].newest() == ()
+    assert (fleet_yard.desired("batch-a"), fleet_yard.mutations) == (0, [])
+
+
+def test_a_gate_that_fails_is_told_and_the_fleets_decisions_stand(yard: Yard) -> None:
+    # A fleet that is none: a mistake of ours, such as no setting can make.
+    nonsense: Any = object()
+    report = gated(yard.gate, TickReport(yard.clock.now()), yard.epoch, [nonsense])
+    assert report.failure is None
+    assert [(event.reason, event.detail) for event in report.events] == [
+        (Reason.INTERNAL_ERROR, f"the gate's turn was cut short: {NO_GROUPS}")
+    ]
+
+
+def test_a_cluster_whose_capacity_cannot_be_worked_with_is_told_and_the_others_go_on(yard: Yard) -> None:
+    yard.world.control.set_quota(QUOTA, 16.0)
+    yard.ask("batch-a", 4)
+    # Terms of a cluster that nobody serves: a mistake of ours, such as no setting can make.
+    terms = {"nobody": GateTerms(quota_code=QUOTA), CLUSTER: GateTerms()}
+    gate = Gate(yard.session, yard.ledger, {CLUSTER: yard.service}, terms, Mode.ACT, yard.clock)
+    events = gate.turn(yard.clock.now(), yard.epoch)
+    assert events[0].detail == "nobody: capacity: its part of the turn was cut short: KeyError: 'nobody'"
+    assert yard.desired("batch-a") == 4
+
+
+def test_a_turn_that_could_execute_nothing_does_not_reach_the_gate(yard: Yard) -> None:
+    yard.ask("batch-a", 4)
+    failed = TickReport(yard.clock.now(), failure="the ledger cannot be used now")
+    assert gated(yard.gate, failed, yard.epoch, []) is failed
+    assert (yard.mutations, yard.decisions()) == ([], [])
+
+
+def test_a_newer_leader_ends_the_gates_turn_with_the_reason(yard: Yard) -> None:
+    yard.ask("batch-a", 4)
+    yard.ledger.take_epoch("another", yard.clock.now())
+    report = gated(yard.gate, TickReport(yard.clock.now()), yard.epoch, [])
+    assert report.failure is not None
+    assert "another leads" in report.failure
+    with pytest.raises(Fenced):
+        yard.ledger.check_epoch(yard.epoch)
+
+
+def test_a_gate_needs_to_know_the_region(yard: Yard, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    given = environ(yard, tmp_path / "state")
+    alone = {k: v for k, v in given.items() if "FLEETS" not in k and "REGION" not in k}
+    settings = load_settings(alone)
+    with (
+        pytest.raises(ConfigurationError, match="TRIMTAB_AWS__REGION"),
+        assembled(settings, yard.clock, AwsKeys("agent", "simulated")),
+    ):
+        pass

@@ -1,0 +1,52 @@
+"""A cluster's settings for the gate: where its capacity is read, and which of them contradict each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.admission.gate.terms import GateTerms
+from agent.settings import load_settings
+from agent.settings.admission import gate_terms
+from domain.errors import ConfigurationError
+
+PREFIX = "TRIMTAB_CLUSTERS__gpu__"
+
+
+def given(**values: str) -> dict[str, str]:
+    return {f"{PREFIX}{name}": value for name, value in {"CAPACITY_CORES": "256", **values}.items()}
+
+
+def remedies(**values: str) -> dict[str, str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(given(**values))
+    return {mistake.name.removeprefix(PREFIX): mistake.remedy for mistake in caught.value.mistakes}
+
+
+def test_a_cluster_whose_capacity_is_a_quota() -> None:
+    values = {"TAGGED_GROUPS": "true", "QUOTA_CODE": "L-1216C47A", "SET_ASIDE_CORES": "32"}
+    cluster = load_settings(given(**values)).clusters["gpu"]
+    assert gate_terms(cluster) == GateTerms(quota_code="L-1216C47A", set_aside_cores=32, boot_deadline_s=600.0)
+    assert not gate_terms(cluster).fixed
+
+
+def test_by_default_the_capacity_is_fixed_and_no_group_is_looked_for() -> None:
+    cluster = load_settings(given()).clusters["gpu"]
+    assert (cluster.tagged_groups, gate_terms(cluster).fixed) == (False, True)
+
+
+def test_one_capacity_is_enough() -> None:
+    values = {"TAGGED_GROUPS": "true", "QUOTA_CODE": "L-1216C47A", "RESERVATION_ID": "cr-0123456789abcdef0"}
+    assert remedies(**values) == {"RESERVATION_ID": "give the quota or the reservation: a cluster has one capacity"}
+
+
+def test_a_quota_is_read_for_tagged_groups_only() -> None:
+    assert remedies(QUOTA_CODE="L-1216C47A") == {
+        "TAGGED_GROUPS": "set it to true: quota_code is read for a cluster of tagged groups"
+    }
+
+
+def test_a_code_that_is_none_is_told_with_an_example() -> None:
+    assert remedies(TAGGED_GROUPS="true", QUOTA_CODE="1216C47A", RESERVATION_ID="r-1") == {
+        "QUOTA_CODE": "give the code of a service quota such as L-1216C47A",
+        "RESERVATION_ID": "give the id of a capacity reservation such as cr-0123456789abcdef0",
+    }

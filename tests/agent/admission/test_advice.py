@@ -1,0 +1,67 @@
+"""Advice: what would be decided, recorded to be explained, while nothing is taken in."""
+
+from __future__ import annotations
+
+from agent.admission.rules import PolicyKind
+from agent.admission.service import AdmissionService
+from agent.commands.admission_text import admission_lines
+from agent.ledger import Ledger
+from domain.clock import VirtualClock
+from domain.decisions import Reason
+from tests.agent.admission.clusters import ask, event, rules
+from tests.agent.admission.conftest import Make
+
+
+def test_advice_is_the_decision_that_would_be_made_and_takes_nothing_in(make: Make) -> None:
+    service = make()
+    advice = service.advise(ask("a", 20))
+    decision = service.admit(ask("a", 20))
+    apart = {"decision_id", "advice", "evaluation_us", "refreshed"}
+    for name in decision.__slots__:
+        if name not in apart:
+            assert getattr(advice, name) == getattr(decision, name), name
+    assert (advice.advice, decision.advice, advice.admit) == (True, False, True)
+
+
+def test_nobody_counts_who_was_only_advised(make: Make) -> None:
+    service = make(capacity_cores=60, policy=PolicyKind.ZEROTH, kappa=None, threshold_cores=61.0)
+    assert [service.advise(ask(name, 40)).reason for name in "abc"] == [Reason.ADMITTED] * 3
+    assert (service.deployments(), service.gauges(service.now()).total_cores) == ((), 0)
+
+
+def test_advice_uses_up_no_request_id(make: Make) -> None:
+    service = make()
+    advice = service.advise(ask("a", 20, request_id="r1"))
+    decision = service.admit(ask("a", 20, request_id="r1"))
+    assert decision.decision_id != advice.decision_id
+    assert service.deployment("a") is not None
+    assert service.admit(ask("a", 20, request_id="r1")) == decision
+
+
+def test_the_same_advice_is_recorded_once_and_another_one_anew(make: Make) -> None:
+    service = make(capacity_cores=100)
+    first = service.advise(ask("a", 20))
+    assert service.advise(ask("a", 20)) == first
+    service.observe(event("b", "started", 90))
+    second = service.advise(ask("a", 20))
+    assert (first.reason, second.reason) == (Reason.REJECTED_RULE, Reason.REJECTED_FEASIBILITY)
+    assert [d.decision_id for d in service.newest(deployment_id="a")] == [second.decision_id, first.decision_id]
+
+
+def test_advice_after_an_admission_lapsed_counts_its_cores_as_free(make: Make, clock: VirtualClock) -> None:
+    service = make(policy=PolicyKind.ZEROTH, kappa=None, threshold_cores=51.0, capacity_cores=50, start_within_s=600.0)
+    service.admit(ask("a", 40))
+    assert service.advise(ask("b", 40)).reason is Reason.REJECTED_FEASIBILITY
+    clock.advance(601.0)
+    assert service.advise(ask("b", 40)).admit
+    assert service.deployments() == ()
+
+
+def test_advice_outlives_the_process_and_is_explained_as_such(make: Make, ledger: Ledger, clock: VirtualClock) -> None:
+    advice = make().advise(ask("a", 20))
+    again = AdmissionService(rules(), ledger.admission, clock)
+    assert again.explain(advice.decision_id) == advice
+    text = "\n".join(admission_lines(advice))
+    assert "a with 20 cores: would be admitted; this is advice, nothing was taken in" in text
+    (note,) = [entry for entry in ledger.journal(limit=10) if entry.ref == advice.decision_id]
+    assert note.reason == "observe_mode"

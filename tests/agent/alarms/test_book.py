@@ -1,0 +1,83 @@
+"""The book of alarms: told once, again while it lasts, and when it is over."""
+
+from __future__ import annotations
+
+from agent.alarms.book import AlarmBook, Severity
+from agent.autoscaling.ports import TickReport
+from domain.decisions import Decision, Event, Mode, Outcome, Proposal, RailEffect, Reason, Status, Verdict
+
+START = 1_772_366_400.0
+
+
+def decided(at: float, reason: Reason, *effects: Reason) -> Decision:
+    said = tuple(RailEffect("rail", Verdict.VETOED, (2,), (1,), effect, f"{effect} said") for effect in effects)
+    proposal = Proposal("web", "hold", (1,), reason)
+    return Decision("web-1", "web", at, Mode.ACT, proposal, said, (1,), reason, f"no change ({reason})")
+
+
+def turn(minute: int, *decisions: Decision, **report: object) -> TickReport:
+    return TickReport(START + 60.0 * minute, decisions=decisions, **report)  # type: ignore[arg-type]
+
+
+def test_a_condition_is_told_once_and_again_when_it_is_over() -> None:
+    book = AlarmBook()
+    first = book.turn(turn(0, decided(START, Reason.STALE_INPUT)))
+    assert [alarm.sentence for alarm in first] == ["[warning] web: stale_input: no change (stale_input)"]
+    assert book.turn(turn(1, decided(START + 60, Reason.STALE_INPUT))) == ()
+    assert [alarm.count for alarm in book.active] == [2]
+    over = book.turn(turn(2, decided(START + 120, Reason.QUEUE_COVERED)))
+    assert [(alarm.reason, alarm.resolved, alarm.since) for alarm in over] == [(Reason.STALE_INPUT, True, START)]
+    assert book.active == ()
+
+
+def test_a_condition_that_lasts_is_told_again_after_the_repeat_time() -> None:
+    book = AlarmBook(repeat_s=120.0)
+    told = [bool(book.turn(turn(minute, decided(START + 60 * minute, Reason.FLEET_SICK)))) for minute in range(5)]
+    assert told == [True, False, True, False, True]
+
+
+def test_a_rail_speaks_too() -> None:
+    told = AlarmBook().turn(turn(0, decided(START, Reason.LOAD_LOW, Reason.CIRCUIT_OPEN, Reason.COOLING_DOWN)))
+    assert [(alarm.reason, alarm.text) for alarm in told] == [(Reason.CIRCUIT_OPEN, "circuit_open said")]
+
+
+def test_ordinary_decisions_and_routine_events_are_no_alarms() -> None:
+    events = tuple(Event("web", START, reason, "") for reason in (Reason.PROTECTED, Reason.DRAINED, Reason.OPERATOR))
+    book = AlarmBook()
+    assert book.turn(turn(0, decided(START, Reason.QUEUE_GREW, Reason.STEP_LIMIT), events=events)) == ()
+
+
+def test_an_event_is_over_when_it_has_been_quiet() -> None:
+    book = AlarmBook(quiet_s=120.0)
+    lost = Event("web", START, Reason.CAPACITY_LOST, "AWS has none", "m5a.large in us-east-1a")
+    (told,) = book.turn(turn(0, events=(lost,)))
+    assert told.sentence == "[warning] web m5a.large in us-east-1a: capacity_lost: AWS has none"
+    assert book.turn(turn(1)) == ()
+    (over,) = book.turn(turn(2))
+    assert over.resolved
+
+
+def test_two_subjects_are_two_alarms() -> None:
+    events = tuple(Event("web", START, Reason.CAPACITY_LOST, "none", zone) for zone in ("a", "b"))
+    assert [alarm.subject for alarm in AlarmBook().turn(turn(0, events=events))] == ["a", "b"]
+
+
+def test_an_ended_intent_names_its_fleet_and_group() -> None:
+    outcome = Outcome("web-two-17.workers_s", Status.FAILED, Reason.CREDENTIALS, 2, 0, START, "the key expired")
+    (told,) = AlarmBook().turn(turn(0, outcomes=(outcome,)))
+    assert (told.fleet, told.subject, told.severity) == ("web-two", "workers_s", Severity.CRITICAL)
+
+
+def test_an_intent_still_open_is_no_alarm() -> None:
+    outcome = Outcome("web-1.s", Status.IN_PROGRESS, Reason.CREDENTIALS, 2, 0, START)
+    assert AlarmBook().turn(turn(0, outcomes=(outcome,))) == ()
+
+
+def test_a_turn_without_a_ledger_is_critical_and_ends_no_other_alarm() -> None:
+    book = AlarmBook()
+    book.turn(turn(0, decided(START, Reason.CLOUD_UNREADABLE)))
+    (told,) = book.turn(turn(1, failure="the disk is full"))
+    assert told.sentence == "[critical] agent: ledger_unavailable: the disk is full"
+    assert {alarm.reason for alarm in book.active} == {Reason.CLOUD_UNREADABLE, Reason.LEDGER_UNAVAILABLE}
+    over = book.turn(turn(2, decided(START + 120, Reason.QUEUE_COVERED)))
+    assert {alarm.reason for alarm in over if alarm.resolved} == {Reason.CLOUD_UNREADABLE, Reason.LEDGER_UNAVAILABLE}

@@ -1,0 +1,102 @@
+"""A running agent for tests: the world of the loop, the board the daemon writes, and the view and app on top."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+
+from agent.admission.clusters import clusters_of
+from agent.api.app import create_app
+from agent.api.limits import Count
+from agent.api.server import HttpServer
+from agent.autoscaling.ports import TickReport
+from agent.oversubscription.pools import pools_of
+from agent.settings import Settings
+from agent.view.board import StandingBoard
+from agent.view.parts import AgentParts, Check
+from agent.view.view import AgentView
+from collectors.base import CollectorHealth
+from tests.faults.world import World
+
+READER = "reading-token-0123456789"
+OPERATOR = "operating-token-9876543210"
+ASKER = "asking-token-0246813579"
+CLUSTERS = {"main": {"capacity_cores": 1000, "preset": "K", "kappa": 2.2}}
+POOLS = {
+    "east": {
+        "machines": 3,
+        "machine_cores": 48,
+        "machine_memory_gb": 512,
+        "subscribers": {"ours": {"internal": True}, "theirs": {}},
+    }
+}
+
+
+class Running:
+    """An agent in a world: turn its loop with `tick`, look at it through `view` or `app`."""
+
+    def __init__(self, world: World, **settings: Any) -> None:
+        self.world = world
+        self.settings = Settings(**{"mode": world.mode, "clusters": CLUSTERS, "pools": POOLS, **settings})
+        self.board = StandingBoard(world.agent_clock.now())
+        self.collectors = {"queue web": CollectorHealth(successes=3, last_success_at=world.agent_clock.now())}
+        self.is_alive = True
+        self.parts = AgentParts(
+            settings=self.settings,
+            board=self.board,
+            ledger=world.ledger,
+            now=world.agent_clock.now,
+            monotonic=world.agent_clock.monotonic,
+            fleets=lambda: [managed.fleet for managed in world.ports.fleets],
+            vms=world.ports.aggregator.vms,
+            newest_sample=world.store.newest_sample,
+            series=lambda: len(world.store),
+            collectors=lambda: self.collectors,
+            claims=world.store.refused_claims,
+            unknown_vms=world.store.unknown_vms,
+            intake=lambda: world.intake,
+            aws_calls=lambda: world.session.budget.counts,
+            alive=lambda: self.is_alive,
+            clusters=clusters_of(self.settings, world.ledger, world.agent_clock),
+            pools=pools_of(self.settings, world.ledger, world.agent_clock, None),
+        )
+        self.view = AgentView(self.parts)
+
+    def app(self, *routers: APIRouter) -> FastAPI:
+        """The application, unguarded."""
+        return create_app(self.view, routers=routers)
+
+    def server(self, *routers: APIRouter, count: Count = lambda *_: None, **http: Any) -> HttpServer:
+        """Servers of the application on real sockets, not yet started."""
+        settings = Settings(**{**self.settings.model_dump(), "http": http})
+        return HttpServer(self.app(*routers), settings, count)
+
+    def lose_ledger(self) -> None:
+        """Take the ledger's file away."""
+        path = self.world.ledger._database.path
+        assert path is not None
+        path.rename(path.with_suffix(".away"))
+
+    def with_settings(self, **settings: Any) -> AgentView:
+        """A view of the same agent under other settings."""
+        return AgentView(replace(self.parts, settings=Settings(**{**self.settings.model_dump(), **settings})))
+
+    def with_checks(self, *checks: Check) -> AgentView:
+        """A view of the same agent with further conditions of readiness."""
+        return AgentView(replace(self.parts, checks=tuple(lambda c=check: c for check in checks)))
+
+    def turn_pools(self) -> TickReport:
+        """Turn the pools once, as after a turn of the loop."""
+        return self.parts.pools.turned(TickReport(self.world.agent_clock.now()), self.world.ports.epoch)
+
+    def tick(self, minutes: int = 1) -> TickReport | None:
+        """Let minutes pass and turn the loop after each, telling the board as the daemon does; return the last."""
+        report = None
+        for _ in range(minutes):
+            report = self.world.tick()
+            self.board.change(leader=True, epoch=self.world.ports.epoch)
+            for listener in self.board.turned(report, duration_s=0.25):
+                listener(self.board.read(), report)
+        return report

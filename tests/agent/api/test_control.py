@@ -1,0 +1,180 @@
+"""Pause, resume, pin and unpin over HTTP are the command line's own, and the command line asks the agent first."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from agent.autoscaling.state import Pause, PauseScope, Pin
+from agent.commands.main import app as program
+from domain.decisions import Reason
+from tests.agent.api.conftest import Serve
+from tests.agent.api.running import Running
+
+Trimtab = Callable[..., Result]
+
+
+def said(result: Result) -> list[str]:
+    """What a command printed, without what the agent in this process logged meanwhile."""
+    return [line for line in result.stdout.splitlines() if "[info" not in line]
+
+
+def post(client: httpx.Client, verb: str, **order: object) -> httpx.Response:
+    return client.post(f"/api/v1/{verb}", json=order)
+
+
+class TestOverHttp:
+    def test_a_pause_holds_the_next_turn_and_stands_in_the_journal(
+        self, client: httpx.Client, running: Running
+    ) -> None:
+        now = running.world.agent_clock.now()
+        answer = post(client, "pause", owner="ada", reason="load test", for_s=600)
+        assert answer.json() == {
+            "fleet": "web",
+            "pause": {"scope": "all", "owner": "ada", "reason": "load test", "since": now, "until": now + 600.0},
+        }
+        assert running.world.ledger.controls("web").pauses == (
+            Pause(PauseScope.ALL, "ada", "load test", now, now + 600.0),
+        )
+        running.world.submit(200)
+        running.tick()
+        assert running.world.last.reason is Reason.PAUSED
+        assert [
+            event.detail.split(" until")[0] for event in running.world.events if event.reason is Reason.OPERATOR
+        ] == ["ada paused all changes"]
+
+    def test_a_cluster_is_paused_by_its_name_and_pinned_never(self, client: httpx.Client, running: Running) -> None:
+        ledger = running.world.ledger
+        assert post(client, "pause", owner="ada", reason="moving", fleet="main").json()["fleet"] == "main"
+        assert [pause.reason for pause in ledger.controls("main").pauses] == ["moving"]
+        assert ledger.controls("web").pauses == ()
+        assert post(client, "resume", owner="ada", fleet="main").json()["lifted"] is True
+        assert ledger.controls("main").pauses == ()
+        assert post(client, "pin", owner="ada", reason="x", size=1, for_s=60, fleet="main").status_code == 404
+
+    def test_resume_lifts_it_and_says_what_still_holds(self, client: httpx.Client, running: Running) -> None:
+        post(client, "pause", owner="ada", reason="a", scope="in")
+        post(client, "pause", owner="bob", reason="b", scope="out", fleet="web")
+        answer = post(client, "resume", owner="ada", scope="in").json()
+        assert (answer["lifted"], [pause["owner"] for pause in answer["left"]]) == (True, ["bob"])
+        assert post(client, "resume", owner="ada").json() == {"fleet": "web", "lifted": True, "left": []}
+        assert post(client, "resume", owner="ada").json()["lifted"] is False
+
+    def test_a_pin_sets_the_size_at_the_next_turn(self, client: httpx.Client, running: Running) -> None:
+        answer = post(client, "pin", owner="ada", reason="launch", size=5, group="small", for_s=3600).json()
+        assert (answer["pin"]["desired"], answer["before"]) == ({"small": 5}, None)
+        running.tick()
+        assert running.world.desired()["small"] == 5
+        again = post(client, "pin", owner="bob", reason="more", size=6, group="small", for_s=60).json()
+        assert again["before"]["owner"] == "ada"
+        assert post(client, "unpin", owner="bob").json() == {"fleet": "web", "lifted": True}
+        assert running.world.ledger.controls("web").pin is None
+
+    @pytest.mark.parametrize(
+        ("verb", "order", "field"),
+        [
+            ("pause", {"owner": "ada"}, "body.reason"),
+            ("pause", {"owner": "", "reason": "x"}, "body.owner"),
+            ("pause", {"owner": "ada", "reason": "x", "scope": "sideways"}, "body.scope"),
+            ("pause", {"owner": "ada", "reason": "x", "for_s": 0}, "body.for_s"),
+            ("pause", {"owner": "ada", "reason": "x", "for_s": 1e300}, "body.for_s"),
+            ("pause", {"owner": "ada", "reason": "x", "surprise": 1}, "body.surprise"),
+            ("pause", {"owner": "ada", "reason": "x" * 501}, "body.reason"),
+            ("pause", {"owner": "a\nb", "reason": "x"}, "owner"),
+            ("pause", {"owner": "ada", "reason": "\u202edoog"}, "reason"),
+            ("pin", {"owner": "ada", "reason": "x", "size": 99, "for_s": 60}, "N"),
+            ("pin", {"owner": "ada", "reason": "x", "size": -1, "for_s": 60}, "body.size"),
+            ("pin", {"owner": "ada", "reason": "x", "size": True, "for_s": 60}, "body.size"),
+            ("pin", {"owner": "ada", "reason": "x", "size": 2, "for_s": "60"}, "body.for_s"),
+            ("pin", {"owner": "ada", "reason": "x", "size": 2}, "body.for_s"),
+        ],
+    )
+    def test_a_wrong_order_is_422_names_the_field_and_changes_nothing(
+        self, client: httpx.Client, standing: Running, verb: str, order: dict[str, object], field: str
+    ) -> None:
+        before = standing.world.journal
+        answer = post(client, verb, **order)
+        assert answer.status_code == 422
+        assert [wrong["field"] for wrong in answer.json()["wrong"]] == [field]
+        assert standing.world.journal == before
+
+    @pytest.mark.parametrize(
+        ("verb", "order", "field"),
+        [
+            ("pause", {"owner": "ada", "reason": "x", "fleet": "blue"}, "fleet"),
+            ("pin", {"owner": "ada", "reason": "x", "size": 2, "for_s": 60, "group": "gpu"}, "group"),
+        ],
+    )
+    def test_a_name_that_is_not_there_is_404_and_changes_nothing(
+        self, client: httpx.Client, standing: Running, verb: str, order: dict[str, object], field: str
+    ) -> None:
+        before = standing.world.journal
+        answer = post(client, verb, **order)
+        assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (404, field)
+        assert standing.world.journal == before
+
+    @pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"", b"\xff\xfe", b'{"owner": NaN}'])
+    def test_what_is_no_order_is_refused(self, client: httpx.Client, body: bytes) -> None:
+        answer = client.post("/api/v1/pause", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code in (400, 422)
+        assert answer.json()["detail"] in ("the body is not JSON", "some values are wrong")
+
+    def test_a_ledger_that_cannot_be_written_is_503(self, client: httpx.Client, running: Running) -> None:
+        running.lose_ledger()
+        assert post(client, "pause", owner="ada", reason="x").status_code == 503
+
+
+class TestTheCommandLine:
+    @pytest.fixture
+    def trimtab(self, serve: Serve, running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Trimtab:
+        """Call the program with the agent's socket in its settings, and a ledger that is not the agent's."""
+        monkeypatch.setenv("TRIMTAB_HTTP__SOCKET", str(serve().path))
+        monkeypatch.setenv("TRIMTAB_STATE_DIRECTORY", str(tmp_path / "elsewhere"))
+        monkeypatch.setenv("USER", "ada")
+        monkeypatch.delenv("SUDO_USER", raising=False)
+
+        def call(*arguments: str) -> Result:
+            return CliRunner().invoke(program, list(arguments), catch_exceptions=False)
+
+        return call
+
+    def test_its_orders_reach_the_running_agent(self, trimtab: Trimtab, running: Running) -> None:
+        controls = running.world.ledger.controls
+        assert said(trimtab("pause", "in", "--reason", "x", "--for", "2h"))[0].startswith(
+            "web: scale-in is paused until"
+        )
+        assert [(pause.scope, pause.owner) for pause in controls("web").pauses] == [(PauseScope.IN, "ada")]
+        assert said(trimtab("resume")) == ["web: every change is resumed"]
+        pinned = said(trimtab("pin", "3", "--reason", "x", "--for", "1d"))
+        assert pinned[0].startswith("web: pinned at small 2, medium 0, large 1 until")
+        assert isinstance(controls("web").pin, Pin)
+        again = said(trimtab("pin", "4", "--reason", "y", "--for", "1d"))
+        assert again[1] == "it takes the place of ada's pin at large 1, medium 0, small 2 (x)"
+        assert said(trimtab("unpin")) == ["web: the pin is lifted"]
+        assert said(trimtab("unpin")) == ["web: there was no pin"]
+
+    def test_what_the_agent_refuses_reads_as_if_the_command_line_had(self, trimtab: Trimtab) -> None:
+        result = trimtab("pin", "99", "--reason", "x", "--for", "1d")
+        assert (result.exit_code, result.stderr) == (2, "error: N is 99: give 1 to 30, the bounds of fleet web\n")
+        result = trimtab("pause", "--fleet", "blue", "all", "--reason", "x")
+        assert (result.exit_code, result.stderr) == (2, "error: --fleet is 'blue': choose one of: web\n")
+
+    def test_a_failing_agent_is_told_and_the_ledger_is_left_alone(self, trimtab: Trimtab, running: Running) -> None:
+        running.lose_ledger()
+        result = trimtab("pause", "all", "--reason", "x")
+        assert result.exit_code == 1
+        assert result.stderr.startswith("error: the agent answers: the ledger cannot be used now")
+
+    def test_with_the_agent_gone_they_go_to_the_ledger(
+        self, serve: Serve, running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        server = serve()
+        monkeypatch.setenv("TRIMTAB_HTTP__SOCKET", str(server.path))
+        monkeypatch.setenv("TRIMTAB_LEDGER__URL", running.world._ledger_url)
+        server.stop()
+        assert not server.path.exists()
+        result = CliRunner().invoke(program, ["pause", "all", "--reason", "x"], catch_exceptions=False)
+        assert result.stdout == "web: every change is paused until resumed\n"
+        assert len(running.world.ledger.controls("web").pauses) == 1

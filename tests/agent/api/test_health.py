@@ -1,0 +1,106 @@
+"""Liveness means that the loop turns; readiness, that the agent can do its work."""
+
+import httpx
+
+from agent.view.parts import Check
+from tests.agent.api.conftest import Stage
+from tests.agent.api.running import Running
+
+
+def checks(answer: httpx.Response) -> dict[str, tuple[bool, str]]:
+    return {check["name"]: (check["ok"], check["detail"]) for check in answer.json()["checks"]}
+
+
+class TestLiveness:
+    def test_it_holds_until_three_intervals_have_passed_without_a_turn(
+        self, client: httpx.Client, running: Running
+    ) -> None:
+        running.world.clock.advance(180.0)
+        assert client.get("/healthz").status_code == 200
+        running.world.clock.advance(1.0)
+        answer = client.get("/healthz")
+        assert answer.status_code == 503
+        assert answer.json() == {
+            "ok": False,
+            "detail": "the loop stands still: no turn has ended for 181 s",
+            "last_turn_age_s": 181.0,
+            "limit_s": 180.0,
+        }
+        running.tick()
+        assert client.get("/healthz").status_code == 200
+
+    def test_a_clock_set_forward_or_back_does_not_end_it(self, client: httpx.Client, running: Running) -> None:
+        for step_s in (3600.0, -7200.0):
+            running.world.agent_clock.step(step_s)
+            assert client.get("/healthz").status_code == 200
+
+    def test_the_watchdogs_word_counts_too(self, running: Running) -> None:
+        assert running.view.health().ok
+        running.is_alive = False
+        assert running.view.health().detail == ("the loop stands still: no turn has begun in time, 0 s since one ended")
+
+    def test_a_ledger_that_cannot_be_read_does_not_end_it(self, client: httpx.Client, running: Running) -> None:
+        running.lose_ledger()
+        assert client.get("/healthz").status_code == 200
+
+
+class TestReadiness:
+    def test_an_agent_whose_loop_has_turned_is_ready(self, client: httpx.Client) -> None:
+        answer = client.get("/readyz")
+        assert answer.status_code == 200
+        assert answer.json()["role"] == "leader"
+        assert checks(answer) == {
+            "loop": (True, "the loop turns; the last turn ended 0 s ago"),
+            "ledger": (True, "decisions can be recorded"),
+            "aws": (True, "every fleet could be read in the last turn"),
+            "model": (True, "none is set"),
+        }
+
+    def test_before_the_first_turn_it_is_not(self, stage: Stage) -> None:
+        running = stage.own(turns=0)
+        readiness = running.view.readiness()
+        running.world.close()
+        assert not readiness.ready
+        assert [(check.name, check.ok) for check in readiness.checks] == [
+            ("loop", False),
+            ("ledger", True),
+            ("aws", False),
+            ("model", True),
+        ]
+
+    def test_without_a_ledger_to_write_it_is_not(self, client: httpx.Client, running: Running) -> None:
+        running.lose_ledger()
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        sentence = "the ledger is gone, or another or an older copy is in its place (`trimtab status` says more)"
+        assert checks(answer)["ledger"] == (False, f"{sentence}, so nothing is executed")
+
+    def test_the_ledger_is_not_tried_at_every_question(self, client: httpx.Client, running: Running) -> None:
+        assert client.get("/readyz").status_code == 200
+        running.lose_ledger()
+        assert client.get("/readyz").status_code == 200
+        running.world.clock.advance(15.0)
+        assert client.get("/readyz").status_code == 503
+
+    def test_while_aws_cannot_be_read_it_is_not(self, client: httpx.Client, running: Running) -> None:
+        running.world.fault("throttle", operations=["DescribeAutoScalingGroups"], count=100)
+        running.tick()
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert checks(answer)["aws"] == (False, "AWS could not be read in the last turn for: web")
+
+    def test_a_standby_is_ready_and_says_so(self, client: httpx.Client, running: Running) -> None:
+        running.board.change(leader=False)
+        answer = client.get("/readyz")
+        assert (answer.status_code, answer.json()["role"]) == (200, "standby")
+
+    def test_an_agent_that_ends_is_not(self, client: httpx.Client, running: Running) -> None:
+        running.board.change(stopping=True)
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert checks(answer)["loop"] == (False, "the agent is stopping")
+
+    def test_further_conditions_count(self, standing: Running) -> None:
+        model = Check("model", False, "the model could not be loaded; the queue rule decides")
+        readiness = standing.with_checks(model).readiness()
+        assert (readiness.ready, readiness.checks[-1]) == (False, model)

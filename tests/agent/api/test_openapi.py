@@ -1,0 +1,245 @@
+"""The OpenAPI description tells every route, and whatever it allows or forbids is never answered with a failure."""
+
+import json
+import string
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.agent.api.conftest import Serve, Stage, over_socket
+from tests.agent.api.running import Running
+
+ANSWERS = {"GET": {200, 404, 414, 422, 503}, "POST": {200, 400, 404, 422, 503}}
+
+
+@pytest.fixture
+def description(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/api/v1/openapi.json").json()
+    return found
+
+
+def operations(description: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (method.upper(), path, operation)
+        for path, methods in description["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_it_tells_every_route(description: dict[str, Any]) -> None:
+    assert {(method, path) for method, path, _ in operations(description) if method != "HEAD"} == {
+        ("GET", "/healthz"),
+        ("GET", "/readyz"),
+        ("GET", "/metrics"),
+        ("GET", "/api/v1/status"),
+        ("GET", "/api/v1/fleets"),
+        ("GET", "/api/v1/fleets/{fleet}"),
+        ("GET", "/api/v1/fleets/{fleet}/vms"),
+        ("GET", "/api/v1/decisions"),
+        ("GET", "/api/v1/decisions/{decision_id}"),
+        ("GET", "/api/v1/collectors"),
+        ("GET", "/api/v1/events"),
+        ("POST", "/api/v1/pause"),
+        ("POST", "/api/v1/resume"),
+        ("POST", "/api/v1/pin"),
+        ("POST", "/api/v1/unpin"),
+        ("POST", "/api/v1/admissions"),
+        ("POST", "/api/v1/admissions/batch"),
+        ("POST", "/api/v1/deployments/{deployment_id}/events"),
+        ("POST", "/api/v1/deployments/events"),
+        ("GET", "/api/v1/admissions/{decision_id}"),
+        ("GET", "/api/v1/clusters"),
+        ("GET", "/api/v1/clusters/{cluster}"),
+        ("GET", "/api/v1/clusters/{cluster}/admissions"),
+        ("GET", "/api/v1/oversubscription"),
+        ("GET", "/api/v1/oversubscription/pools/{pool}"),
+        ("GET", "/api/v1/oversubscription/pools/{pool}/decisions"),
+        ("GET", "/api/v1/oversubscription/decisions/{decision_id}"),
+        ("POST", "/api/v1/oversubscription/requests"),
+        ("POST", "/api/v1/oversubscription/rearm"),
+    }
+
+
+def test_every_operation_and_parameter_is_described(description: dict[str, Any]) -> None:
+    for method, path, operation in operations(description):
+        assert operation["summary"], (method, path)
+        assert operation["description"], (method, path)
+        for parameter in operation.get("parameters", []):
+            assert parameter["description"], (method, path, parameter["name"])
+
+
+def test_every_part_of_what_is_sent_or_answered_is_described(description: dict[str, Any]) -> None:
+    for name, schema in description["components"]["schemas"].items():
+        assert schema.get("description"), f"{name} says nothing"
+        if name.endswith("Order"):
+            for field, part in schema["properties"].items():
+                assert part.get("description"), f"{name}.{field} says nothing"
+
+
+def test_every_error_is_described_as_it_is_answered(description: dict[str, Any]) -> None:
+    assert "HTTPValidationError" not in json.dumps(description)
+    for method, path, operation in operations(description):
+        for status, answer in operation["responses"].items():
+            if method == "HEAD":
+                assert "content" not in answer, (path, status)
+            elif status >= "400":
+                (shape,) = answer["content"].values()
+                assert "/Problem" in json.dumps(shape["schema"]), (method, path, status)
+
+
+ANYWHERE = {"400", "401", "408", "413", "414", "421", "431", "500", "503"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("get", "/healthz", ANYWHERE - {"401"}),
+        ("get", "/api/v1/status", ANYWHERE | {"403"}),
+        ("get", "/api/v1/clusters", ANYWHERE),
+        ("head", "/api/v1/clusters/{cluster}", ANYWHERE | {"404", "422"}),
+        ("post", "/api/v1/pause", ANYWHERE | {"403", "404", "415", "422"}),
+        ("post", "/api/v1/admissions", ANYWHERE | {"403", "404", "409", "415", "422"}),
+        ("post", "/api/v1/oversubscription/rearm", ANYWHERE | {"403", "404", "409", "415", "422"}),
+    ],
+)
+def test_an_operation_lists_the_refusals_that_it_can_meet(
+    description: dict[str, Any], method: str, path: str, expected: set[str]
+) -> None:
+    listed = set(description["paths"][path][method]["responses"])
+    assert listed - {"200"} == expected
+
+
+def test_the_limits_of_bodies_are_told(description: dict[str, Any]) -> None:
+    told = {
+        path: description["paths"][path]["post"]["responses"]["413"]["description"]
+        for path in ("/api/v1/pause", "/api/v1/admissions/batch")
+    }
+    assert told == {
+        "/api/v1/pause": "The body is larger than 32,768 bytes.",
+        "/api/v1/admissions/batch": "The body is larger than 1,048,576 bytes.",
+    }
+
+
+def test_head_answers_as_get_without_a_body_wherever_get_is(client: httpx.Client, description: dict[str, Any]) -> None:
+    paths = [
+        path.replace("{", "").replace("}", "") for path, methods in description["paths"].items() if "get" in methods
+    ]
+    assert all("head" in methods for methods in description["paths"].values() if "get" in methods)
+    for path in [*paths, "/api/v1/openapi.json", "/api/v1/decisions?limit=0", "/nothing"]:
+        got, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (got.status_code, b""), path
+        assert head.headers["content-type"] == got.headers["content-type"], path
+    assert client.head("/api/v1/pause").status_code == 405
+    refused = client.delete("/api/v1/status")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_a_method_that_is_not_described_is_405_whatever_it_carries(client: httpx.Client) -> None:
+    assert client.post("/api/v1/status", content=b"x").status_code == 405
+    assert client.put("/api/v1/pause", content=b"x").status_code == 405
+
+
+@pytest.mark.parametrize("value", ["1_0", "1.0", "+1", " 1", "true", "1e1"])
+def test_a_number_in_a_query_is_written_in_digits(client: httpx.Client, value: str) -> None:
+    answer = client.get("/api/v1/events", params={"limit": value})
+    assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (422, "query.limit")
+
+
+TEXTS = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        ["web", "small", "web-1", "0", "-1", "1e309", "NaN", "null", "\0", "../..", "%00", "a" * 5000, "'--"]
+    ),
+)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=5,
+)
+PLAUSIBLE = {
+    "owner": st.just("ada"),
+    "reason": st.just("a test"),
+    "fleet": st.sampled_from(["web", "blue", None]),
+    "scope": st.sampled_from(["all", "in", "out", "up"]),
+    "size": st.integers(-5, 50),
+    "group": st.sampled_from(["small", "medium", "gpu", None]),
+    "for_s": st.floats(-10, 1000),
+}
+FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture
+def fuzzed(stage: Stage, serve: Serve, running: Running) -> httpx.Client:
+    """A client of an agent of the test's own, for a whole run of examples."""
+    client = over_socket(serve())
+    yield client
+    client.close()
+
+
+@FUZZ
+@given(data=st.data())
+def test_no_question_is_answered_with_a_failure(fuzzed: httpx.Client, data: st.DataObject) -> None:
+    description = fuzzed.get("/api/v1/openapi.json").json()
+    reads = [(path, op) for method, path, op in operations(description) if method == "GET"]
+    path, operation = data.draw(st.sampled_from(reads))
+    query = {}
+    for parameter in operation.get("parameters", []):
+        value = data.draw(st.one_of(TEXTS, st.integers().map(str)), label=parameter["name"])
+        if parameter["in"] == "path":
+            path = path.replace(
+                "{" + parameter["name"] + "}", "".join(f"%{byte:02x}" for byte in value.encode("utf-8", "replace"))
+            )
+        elif data.draw(st.booleans()):
+            query[parameter["name"]] = value.encode("utf-8", "replace").decode()
+    answer = fuzzed.get(path, params=query)
+    assert answer.status_code in ANSWERS["GET"], answer.text
+    assert_is_clean(answer)
+
+
+@FUZZ
+@given(data=st.data())
+def test_no_order_is_answered_with_a_failure_and_every_good_one_is_taken(
+    fuzzed: httpx.Client, running: Running, data: st.DataObject
+) -> None:
+    verb = data.draw(st.sampled_from(["pause", "resume", "pin", "unpin"]))
+    order = data.draw(
+        st.one_of(
+            st.fixed_dictionaries({}, optional=PLAUSIBLE),
+            st.dictionaries(st.one_of(st.sampled_from(sorted(PLAUSIBLE)), TEXTS), VALUES, max_size=5),
+            VALUES,
+        )
+    )
+    body = json.dumps(order).encode("utf-8", "replace")
+    answer = fuzzed.post(f"/api/v1/{verb}", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in ANSWERS["POST"], answer.text
+    assert_is_clean(answer)
+    # Whatever was taken can be read back, by the loop and by whoever asks for the status.
+    assert fuzzed.get("/api/v1/status").status_code == 200
+
+
+@FUZZ
+@given(body=st.binary(max_size=200), path=st.text(string.printable, max_size=30))
+def test_no_bytes_are_answered_with_a_failure(fuzzed: httpx.Client, body: bytes, path: str) -> None:
+    target = "/" + "".join(f"%{ord(character):02x}" for character in path)
+    for answer in (
+        fuzzed.post("/api/v1/pause", content=body, headers={"content-type": "application/json"}),
+        fuzzed.get(target),
+    ):
+        assert answer.status_code in {200, 400, 404, 405, 422}, (answer.status_code, answer.text)
+        assert_is_clean(answer)
+
+
+def assert_is_clean(answer: httpx.Response) -> None:
+    assert "Traceback" not in answer.text
+    assert "site-packages" not in answer.text
+    assert "ledger.db" not in answer.text
+    if answer.status_code >= 400 and answer.headers["content-type"] == "application/json":
+        body = answer.json()
+        assert set(body) in (
+            {"error", "detail", "wrong"},
+            {"ready", "role", "checks"},
+            {"ok", "detail", "last_turn_age_s", "limit_s"},
+        )

@@ -1,0 +1,403 @@
+"""Who may do what: the unix socket by its mode, TCP by token and role; nothing tells a token or the inside."""
+
+import base64
+import logging
+import socket
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+import structlog
+from pydantic import SecretStr
+
+from agent.api.security import Role, Tokens
+from agent.api.server import HttpServer
+from agent.settings import load_settings
+from domain.errors import BadInput, ConfigurationError
+from tests.agent.api.conftest import Serve, asked
+from tests.agent.api.running import ASKER, OPERATOR, READER, Running
+
+READS = ["/readyz", "/metrics", "/api/v1/status", "/api/v1/fleets", "/api/v1/openapi.json", "/", "/nothing"]
+ASKED = {
+    ("POST", "/api/v1/admissions"),
+    ("POST", "/api/v1/admissions/batch"),
+    ("POST", "/api/v1/deployments/events"),
+    ("POST", "/api/v1/deployments/{deployment_id}/events"),
+    ("POST", "/api/v1/oversubscription/requests"),
+    ("GET", "/api/v1/admissions/{decision_id}"),
+    ("GET", "/api/v1/clusters"),
+    ("GET", "/api/v1/clusters/{cluster}"),
+    ("GET", "/api/v1/clusters/{cluster}/admissions"),
+    ("GET", "/api/v1/oversubscription"),
+    ("GET", "/api/v1/oversubscription/pools/{pool}"),
+    ("GET", "/api/v1/oversubscription/pools/{pool}/decisions"),
+    ("GET", "/api/v1/oversubscription/decisions/{decision_id}"),
+}
+"""All that an allocator's token opens, besides /healthz and the description."""
+SWITCHES = ["/api/v1/pause", "/api/v1/resume", "/api/v1/pin", "/api/v1/unpin", "/nothing"]
+Connect = Callable[..., httpx.Client]
+
+
+class TestOverTcp:
+    @pytest.mark.parametrize("path", READS)
+    @pytest.mark.parametrize("token", [None, "wrong-token-0123456789", READER[:-1], READER + "x", "ümlaut"])
+    def test_without_a_valid_token_nothing_is_told_not_even_what_there_is(
+        self, over_tcp: Connect, path: str, token: str | None
+    ) -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}".encode()}
+        answer = over_tcp().get(path, headers=headers)
+        assert answer.status_code == 401
+        assert answer.headers["www-authenticate"] == 'Basic realm="trimtab", Bearer realm="trimtab"'
+        assert answer.json()["error"] == "Unauthorized"
+        assert len(answer.content) < 200
+
+    def test_each_role_may_do_its_own(self, over_tcp: Connect) -> None:
+        for token, reads, switches in ((None, 401, 401), (READER, 200, 403), (OPERATOR, 200, 422)):
+            client = over_tcp(token)
+            assert client.get("/api/v1/status").status_code == reads
+            for path in SWITCHES[:-1]:
+                assert client.post(path, json={}).status_code == switches, (token, path)
+
+    def test_an_allocators_token_opens_what_it_asks_and_nothing_else(self, over_tcp: Connect) -> None:
+        asker, every = over_tcp(ASKER), over_tcp(READER).get("/api/v1/openapi.json").json()["paths"]
+        operations = {
+            (method.upper(), path) for path, methods in every.items() for method in methods if method != "head"
+        }
+        assert operations > ASKED
+        opened = {
+            (method, path)
+            for method, path in operations - {("GET", "/healthz")}
+            if asker.request(method, path.replace("{", "").replace("}", ""), json={}).status_code != 403
+        }
+        assert opened == ASKED
+        assert asker.get("/api/v1/openapi.json").status_code == 200
+        for path in ("/", "/stream?since=0", "/nothing", "/api/v1/clustersx", "/api/v1/admissions/../status"):
+            assert asker.get(path).status_code == 403, path
+        for path in ("/api/v1/admissions/batch/x", "/api/v1/clusters", "/api/v1/oversubscription", "/nothing"):
+            assert asker.post(path, json={}).status_code == 403, path
+        assert asker.delete("/api/v1/admissions").status_code == 403
+
+    def test_an_allocator_cannot_hold_a_fleet(self, serve: Serve, running: Running) -> None:
+        server = serve(port=0, token=READER, ask_token=ASKER, operator_token=OPERATOR)
+        base = f"http://127.0.0.1:{server.port}/api/v1"
+        order = {"fleet": "web", "owner": "x", "reason": "x"}
+        for verb, more in (("pause", {}), ("pin", {"size": 0, "for_s": 60})):
+            answer = httpx.post(f"{base}/{verb}", json={**order, **more}, headers={"Authorization": f"Bearer {ASKER}"})
+            assert answer.status_code == 403
+        controls = running.world.ledger.controls("web")
+        assert not controls.pauses
+        assert controls.pin is None
+
+    @pytest.mark.parametrize(
+        ("token", "method", "path", "detail"),
+        [
+            (
+                READER,
+                "POST",
+                "/api/v1/pause",
+                "this token has the role read; this request needs the role control (TRIMTAB_HTTP__OPERATOR_TOKEN)",
+            ),
+            (
+                READER,
+                "POST",
+                "/api/v1/admissions",
+                "this token has the role read; this request needs the role ask (TRIMTAB_HTTP__ASK_TOKEN) or control "
+                "(TRIMTAB_HTTP__OPERATOR_TOKEN)",
+            ),
+            (
+                ASKER,
+                "GET",
+                "/api/v1/status",
+                "this token has the role ask; this request needs the role read (TRIMTAB_HTTP__TOKEN) or control "
+                "(TRIMTAB_HTTP__OPERATOR_TOKEN)",
+            ),
+        ],
+    )
+    def test_a_refusal_names_the_role_that_is_needed(
+        self, over_tcp: Connect, token: str, method: str, path: str, detail: str
+    ) -> None:
+        answer = over_tcp(token).request(method, path, json={})
+        assert (answer.status_code, answer.json()["detail"]) == (403, detail)
+
+    def test_the_description_lists_the_roles_of_each_operation(self, over_tcp: Connect) -> None:
+        paths = over_tcp(READER).get("/api/v1/openapi.json").json()["paths"]
+        clients = {"read": over_tcp(READER), "ask": over_tcp(ASKER), "control": over_tcp(OPERATOR)}
+        for path, methods in paths.items():
+            for method, operation in methods.items():
+                described = [option.get("bearer") for option in operation["security"] if "bearer" in option]
+                concrete = path.replace("{", "").replace("}", "")
+                answers = {role: client.request(method, concrete, json={}) for role, client in clients.items()}
+                opened = [role for role, answer in answers.items() if answer.status_code != 403]
+                assert sorted(described[0] if described else clients) == sorted(opened), (method, path)
+
+    def test_any_method_but_reading_needs_the_operator(self, over_tcp: Connect) -> None:
+        for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
+            assert over_tcp(READER).request(method, "/api/v1/status").status_code == 403
+        assert over_tcp(OPERATOR).request("DELETE", "/api/v1/status").status_code == 405
+
+    def test_liveness_needs_no_token(self, over_tcp: Connect) -> None:
+        assert over_tcp().get("/healthz").status_code == 200
+        assert over_tcp().post("/healthz").status_code == 401
+
+    def test_metrics_need_none_where_a_setting_says_so(self, serve: Serve) -> None:
+        server = serve(port=0, token=READER, open_metrics=True)
+        assert httpx.get(f"http://127.0.0.1:{server.port}/metrics").status_code == 200
+        assert httpx.get(f"http://127.0.0.1:{server.port}/readyz").status_code == 401
+
+    def test_a_browser_may_show_the_token_as_password(self, over_tcp: Connect) -> None:
+        assert over_tcp().get("/api/v1/status", auth=("anybody", READER)).status_code == 200
+        assert over_tcp().get("/api/v1/status", auth=(READER, "anything")).status_code == 401
+
+    def test_without_an_operator_token_nothing_can_be_switched(self, serve: Serve) -> None:
+        server = serve(port=0, token=READER)
+        answer = httpx.post(
+            f"http://127.0.0.1:{server.port}/api/v1/unpin", json={}, headers={"Authorization": f"Bearer {READER}"}
+        )
+        assert answer.status_code == 403
+
+    def test_another_sites_page_cannot_use_a_browsers_stored_password(self, over_tcp: Connect) -> None:
+        client = over_tcp(OPERATOR)
+        for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert client.post("/api/v1/unpin", json={"owner": "x"}, headers=headers).status_code == 403
+        own = {"Origin": str(client.base_url).rstrip("/"), "Sec-Fetch-Site": "same-origin"}
+        assert client.post("/api/v1/unpin", json={"owner": "x"}, headers=own).status_code == 200
+
+    def test_a_form_cannot_switch_anything(self, over_tcp: Connect) -> None:
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+            answer = over_tcp(OPERATOR).post("/api/v1/unpin", content=b'{"owner": "x"}', headers={"content-type": kind})
+            assert answer.status_code == 415
+
+
+class TestCredentials:
+    TOKENS = Tokens(SecretStr(READER), SecretStr(OPERATOR), SecretStr(ASKER))
+
+    @pytest.mark.parametrize(
+        ("value", "role"),
+        [
+            (f"Bearer {READER}", Role.READER),
+            (f"bearer  {OPERATOR}", Role.OPERATOR),
+            (f"Bearer {ASKER}", Role.ASKER),
+            (f"Bearer {ASKER[:-1]}", Role.NOBODY),
+            ("Basic " + base64.b64encode(f"u:{OPERATOR}".encode()).decode(), Role.OPERATOR),
+            ("Basic " + base64.b64encode(OPERATOR.encode()).decode(), Role.NOBODY),
+            ("Basic !!!", Role.NOBODY),
+            ("Basic", Role.NOBODY),
+            (READER, Role.NOBODY),
+            (f"Digest {READER}", Role.NOBODY),
+            (f"Bearer {READER} {READER}", Role.NOBODY),
+            ("Bearer ", Role.NOBODY),
+        ],
+    )
+    def test_only_a_whole_token_gives_a_role(self, value: str, role: Role) -> None:
+        assert self.TOKENS.role([(b"authorization", value.encode())]) is role
+
+    def test_two_headers_give_none(self) -> None:
+        header = (b"authorization", f"Bearer {READER}".encode())
+        assert self.TOKENS.role([header, header]) is Role.NOBODY
+
+
+class TestTheSocket:
+    def test_its_mode_lets_owner_and_group_in(self, serve: Serve) -> None:
+        mode = serve().path.stat().st_mode
+        assert stat.S_ISSOCK(mode)
+        assert stat.S_IMODE(mode) == 0o660
+
+    @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example", "10.0.0.1"])
+    def test_a_rebound_name_is_turned_away(self, client: httpx.Client, host: str) -> None:
+        assert client.get("/api/v1/status", headers={"Host": host}).status_code == 421
+
+    @pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]:9", "LOCALHOST"])
+    def test_a_forwarded_port_is_not(self, client: httpx.Client, host: str) -> None:
+        assert client.get("/healthz", headers={"Host": host}).status_code == 200
+
+    def test_another_sites_page_is_turned_away(self, client: httpx.Client) -> None:
+        answer = client.post("/api/v1/unpin", json={"owner": "x"}, headers={"Origin": "http://evil.example"})
+        assert answer.status_code == 403
+
+    def test_what_an_agent_that_was_killed_left_behind_is_replaced(self, serve: Serve, socket_directory: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as killed:
+            killed.bind(str(socket_directory / "http.sock"))
+        assert asked(serve(), "/healthz").status_code == 200
+
+    def test_a_second_agent_is_refused_and_the_first_keeps_its_socket(self, serve: Serve, standing: Running) -> None:
+        first = serve()
+        with pytest.raises(BadInput, match="another agent listens there"):
+            standing.server(socket=first.path).start()
+        assert asked(first, "/healthz").status_code == 200
+
+    def test_a_file_that_is_no_socket_is_left_alone(self, standing: Running, tmp_path: Path) -> None:
+        (tmp_path / "precious").write_text("data")
+        with pytest.raises(BadInput, match="a file that is no socket is in its place"):
+            standing.server(socket=tmp_path / "precious").start()
+        assert (tmp_path / "precious").read_text() == "data"
+
+    def test_a_path_longer_than_the_kernel_takes_works(self, standing: Running, tmp_path: Path) -> None:
+        directory = tmp_path / ("d" * 100)
+        directory.mkdir()
+        server = standing.server(socket=directory / "http.sock")
+        server.start()
+        assert stat.S_IMODE((directory / "http.sock").stat().st_mode) == 0o660
+        server.stop()
+        assert list(directory.iterdir()) == []
+
+
+class TestStarting:
+    def test_a_port_without_a_token_is_a_mistake_in_the_settings(self) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            load_settings({"TRIMTAB_HTTP__PORT": "8080"})
+        assert [(m.name, m.remedy) for m in caught.value.mistakes] == [
+            (
+                "TRIMTAB_HTTP__PORT",
+                "give TRIMTAB_HTTP__TOKEN as a credential, or leave the port out and use the unix socket",
+            )
+        ]
+
+    def test_and_does_not_start_when_the_settings_were_made_otherwise(
+        self, standing: Running, socket_directory: Path
+    ) -> None:
+        server = standing.server(socket=socket_directory / "http.sock", port=0)
+        with pytest.raises(ConfigurationError, match="a TCP port needs a token"):
+            server.start()
+        assert server.port is None
+
+    @pytest.mark.parametrize(
+        ("name", "other", "limit"),
+        [
+            ("OPERATOR_TOKEN", "TOKEN", "which only reads"),
+            ("OPERATOR_TOKEN", "ASK_TOKEN", "which only asks"),
+            ("ASK_TOKEN", "TOKEN", "which only reads"),
+        ],
+    )
+    def test_one_token_for_two_roles_is_a_mistake_and_not_shown(self, name: str, other: str, limit: str) -> None:
+        environ = {"TRIMTAB_HTTP__TOKEN": READER, "TRIMTAB_HTTP__PORT": "1"}
+        same = {f"TRIMTAB_HTTP__{name}": ASKER, f"TRIMTAB_HTTP__{other}": ASKER}
+        with pytest.raises(ConfigurationError) as caught:
+            load_settings({**environ, **same})
+        assert [(mistake.name, mistake.remedy) for mistake in caught.value.mistakes] == [
+            (f"TRIMTAB_HTTP__{name}", f"give another one than TRIMTAB_HTTP__{other}, {limit}")
+        ]
+        assert ASKER not in str(caught.value)
+
+    def test_a_short_token_is_a_mistake_and_not_shown(self) -> None:
+        with pytest.raises(ConfigurationError, match="give a secret of at least 16 letters") as caught:
+            load_settings({"TRIMTAB_HTTP__TOKEN": "hunter2"})
+        assert "hunter2" not in str(caught.value)
+
+    def test_a_port_in_use_is_told(self, standing: Running, serve: Serve, tmp_path: Path) -> None:
+        first = serve(port=0, token=READER)
+        with pytest.raises(BadInput, match=r"TRIMTAB_HTTP__PORT is \d+: 127.0.0.1 port \d+ cannot be listened on"):
+            standing.server(socket=tmp_path / "other.sock", port=first.port, token=READER).start()
+
+    def test_a_certificate_that_cannot_be_used_is_told(self, standing: Running, tmp_path: Path) -> None:
+        (tmp_path / "bad.pem").write_text("no certificate")
+        server = standing.server(
+            socket=tmp_path / "s",
+            port=0,
+            token=READER,
+            certificate=tmp_path / "bad.pem",
+            private_key=tmp_path / "bad.pem",
+        )
+        with pytest.raises(ConfigurationError, match="it cannot be used with its key"):
+            server.start()
+
+    def test_with_a_certificate_tcp_speaks_tls_only(self, serve: Serve, tmp_path: Path) -> None:
+        key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "1",
+             "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        server = serve(port=0, token=READER, certificate=certificate, private_key=key)
+        import ssl
+
+        trusted = httpx.Client(verify=ssl.create_default_context(cafile=str(certificate)))
+        with trusted:
+            answer = trusted.get(
+                f"https://localhost:{server.port}/api/v1/status", headers={"Authorization": f"Bearer {READER}"}
+            )
+        assert answer.status_code == 200
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{server.port}/healthz")
+
+
+class TestNothingLeaks:
+    @pytest.fixture
+    def logged(self) -> list[str]:
+        lines: list[str] = []
+
+        def keep(_logger: object, _name: str, event: dict[str, object]) -> dict[str, object]:
+            lines.append(repr(event))
+            raise structlog.DropEvent
+
+        before = structlog.get_config()
+        structlog.configure(processors=[structlog.processors.format_exc_info, keep])
+        yield lines
+        structlog.configure(**before)
+
+    def test_no_token_in_answers_logs_or_settings_shown(
+        self, over_tcp: Connect, standing: Running, logged: list[str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        said = []
+        for token in (READER, ASKER, OPERATOR, READER + "x"):
+            client = over_tcp(token)
+            for path in ["/healthz", *READS, f"/api/v1/decisions/{token}", f"/{token}", f"/api/v1/events?kind={token}"]:
+                answer = client.get(path)
+                body = answer.text.replace(f"/{token}", "")
+                said.append(f"{answer.headers} {body}")
+            answer = client.post("/api/v1/pause", json={"owner": "ada", "reason": "x", "token": token})
+            said.append(answer.text)
+        ours = [record.getMessage() for record in caplog.records if not record.name.startswith("http")]
+        shown = standing.with_settings(http={"token": READER, "operator_token": OPERATOR, "port": 1}).settings()
+        assert dict(shown)["TRIMTAB_HTTP__TOKEN"] == "***"
+        everything = "\n".join([*said, *logged, *ours, repr(shown)])
+        assert READER not in everything
+        assert ASKER not in everything
+        assert OPERATOR not in everything
+
+    def test_a_failure_inside_is_a_bare_500(self, standing: Running, socket_directory: Path, logged: list[str]) -> None:
+        from fastapi import APIRouter
+
+        router = APIRouter()
+
+        @router.get("/boom")
+        def boom() -> None:
+            raise RuntimeError("the secret is hunter2")
+
+        server = standing.server(router, socket=socket_directory / "http.sock")
+        server.start()
+        try:
+            answer = asked(server, "/boom")
+        finally:
+            server.stop()
+        assert answer.status_code == 500
+        assert answer.json() == {
+            "error": "Internal Server Error",
+            "detail": "the agent failed to answer; its log says why",
+            "wrong": [],
+        }
+        assert [line for line in logged if "request_failed" in line]
+
+    def test_every_answer_has_the_security_headers(self, over_tcp: Connect) -> None:
+        for client, path in ((over_tcp(), "/"), (over_tcp(READER), "/api/v1/status"), (over_tcp(READER), "/nothing")):
+            headers = client.get(path).headers
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["x-frame-options"] == "DENY"
+            assert headers["cache-control"] == "no-store"
+            assert "default-src 'none'" in headers["content-security-policy"]
+            assert "server" not in headers
+
+
+def test_a_server_that_was_stopped_leaves_nothing(standing: Running, socket_directory: Path) -> None:
+    server = standing.server(socket=socket_directory / "http.sock", port=0, token=READER)
+    server.start()
+    port = server.port
+    server.stop()
+    server.stop()
+    assert list(socket_directory.iterdir()) == []
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"http://127.0.0.1:{port}/healthz")
+    assert isinstance(server, HttpServer)

@@ -1,0 +1,209 @@
+"""What a source may claim: a reading beyond it is refused, counted with its sender, and absent for the minute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.autoscaling.snapshot.aggregate import AggregationSettings
+from agent.autoscaling.snapshot.series import SeriesStore
+from agent.autoscaling.state import LoopState
+from agent.settings import load_settings
+from collectors.cloudwatch import CloudWatchOptions, CloudWatchSubmitted
+from collectors.intake import Claims, RefusedClaim
+from collectors.polling import Poller
+from collectors.queue import QueueDepthCollector
+from domain.clock import VirtualClock
+from domain.errors import RejectReason
+from domain.fleet import Fleet
+from domain.samples import QueueMetric
+from tests.agent.autoscaling.snapshot.scene import FLEET, SMALL, T0, Scene, group, running
+
+QUEUE_URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/jobs"
+
+
+def scene(**claims: float) -> Scene:
+    return Scene(store=SeriesStore(watched=[FLEET], claims={"web": Claims(**claims)}))
+
+
+def refused(world: Scene) -> dict[tuple[str, str], tuple[int, float, float]]:
+    return {
+        (where, metric): (claim.count, claim.value, claim.limit)
+        for (_, where, metric), claim in world.store.refused_claims().items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("metric", "believed", "beyond"),
+    [
+        ("waiting", 1e6, 1_000_001.0),
+        ("waiting", 0.0, 1e15),
+        ("running", 1e6, 1e15),
+        ("oldest_wait_seconds", 1_209_600.0, 1_209_601.0),
+        ("job_core_seconds", 1e6, 1e12),
+    ],
+)
+def test_a_queue_beyond_what_is_believed_counts_as_not_reported(metric: str, believed: float, beyond: float) -> None:
+    world = scene()
+    fair = {"waiting": 3.0, "running": 1.0, "oldest_wait_seconds": 5.0, "job_core_seconds": 60.0}
+    edge = world.minute(queue={**fair, metric: believed})
+    assert edge.queue is not None
+    assert world.counters.rejected_total == 0
+    after = world.minute(queue={**fair, metric: beyond})
+    assert world.counters.rejected[RejectReason.IMPLAUSIBLE] == 1
+    assert refused(world) == {("queue", metric): (1, beyond, max(believed, 1e6 if metric == "waiting" else 0.0))}
+    if metric in ("waiting", "running"):
+        assert (after.queue, after.absent, after.stale_bins) == (None, ("queue",), 1)
+    elif metric == "oldest_wait_seconds":
+        assert after.queue is not None
+        assert after.queue.oldest_wait_s is None
+    else:
+        assert after.queue is not None
+        assert after.queue.job_core_s == believed
+
+
+def test_an_honest_reading_of_the_same_minute_still_counts() -> None:
+    world = scene()
+    world.report_queue(T0 + 30, waiting=1e15)
+    snapshot = world.minute(queue={"waiting": 7, "running": 2})
+    assert snapshot.queue is not None
+    assert (snapshot.queue.waiting, snapshot.absent) == (7, ())
+    world.report_queue(T0 + 119, waiting=9, running=2)
+    world.report_queue(T0 + 120, waiting=1e15)
+    assert world.store.readings(world.store.queue_row("web", QueueMetric.WAITING), T0 + 120)[-1] == (T0 + 119, 9.0)
+
+
+@pytest.mark.parametrize(("value", "reason"), [(-1.0, "out_of_range"), (float("nan"), "not_finite")])
+def test_what_no_queue_can_be_is_counted_as_a_claim_too(value: float, reason: str) -> None:
+    world = scene()
+    assert world.minute(queue={"waiting": value, "running": 0}).queue is None
+    assert world.counters.rejected[RejectReason(reason)] == 1
+    assert list(refused(world)) == [("queue", "waiting")]
+
+
+def test_more_busy_cores_than_a_vm_has_are_unknown_not_all_of_them() -> None:
+    world = scene()
+    world.place("s", running("i-1"))
+    world.place("l", running("i-9"))
+    world.minute(cpu={"i-1": 50.0, "i-9": 50.0}, queue={"waiting": 0, "running": 0}, busy_cores=2.0)
+    after = world.minute(cpu={"i-1": 50.0, "i-9": 50.0}, queue={"waiting": 0, "running": 0}, busy_cores=7.5)
+    assert (group(after, "s").busy_cores, group(after, "l").busy_cores) == (None, 7.5)
+    assert refused(world) == {("s", "busy_cores"): (6, 7.5, 2.0)}
+
+
+def test_where_jobs_share_cores_more_may_be_claimed() -> None:
+    world = scene(max_busy_share=4.0)
+    world.place("s", running("i-1"))
+    snapshot = world.minute(cpu={"i-1": 50.0}, queue={"waiting": 0, "running": 0}, busy_cores=7.5)
+    assert group(snapshot, "s").busy_cores == 7.5
+    assert refused(world) == {}
+
+
+def test_work_under_way_is_bounded_by_the_cores_and_by_how_long_it_can_have_run() -> None:
+    world = scene(max_work_s=3600.0)
+    world.report("s", "i-1", [T0], work_core_seconds=7200.0)
+    world.report("l", "i-2", [T0], work_core_seconds=7200.5)
+    world.report("s", "i-3", [T0], work_core_seconds=7200.5)
+    assert refused(world) == {("s", "work_core_seconds"): (1, 7200.5, 7200.0)}
+
+
+def test_a_counter_that_leaps_is_not_believed_and_goes_on_where_it_was() -> None:
+    world = scene(max_submitted_per_minute=1000.0)
+    fair = {"waiting": 5, "running": 1}
+    world.minute(queue={**fair, "submitted_total": 100})
+    leap = world.minute(queue={**fair, "submitted_total": 1e12})
+    assert refused(world) == {("queue", "submitted_total"): (1, 1e12, 1100.0)}
+    assert leap.queue is not None
+    assert (leap.queue.submitted, leap.queue.submitted_recent, leap.queue.submitted_is_late) == (100, 0, True)
+    after = world.minute(queue={**fair, "submitted_total": 2050})
+    assert after.queue is not None
+    assert (after.queue.submitted, after.queue.submitted_recent) == (2050, 1950), "two minutes may bring twice as many"
+
+
+def test_a_counter_may_begin_anew_and_a_late_reading_is_no_leap() -> None:
+    world = scene(max_submitted_per_minute=1000.0)
+    fair = {"waiting": 5, "running": 1}
+    world.minute(queue={**fair, "submitted_total": 900})
+    world.report_queue(T0 + 80, submitted_total=950)
+    world.report_queue(T0 + 70, submitted_total=940)
+    after = world.minute(queue={**fair, "submitted_total": 30})
+    assert refused(world) == {}
+    assert after.queue is not None
+    assert after.queue.submitted == 980
+
+
+@pytest.mark.parametrize(("seen", "counted"), [(None, 0), (500.0, 700)])
+def test_a_count_too_large_for_a_first_reading_is_where_counting_begins(seen: float | None, counted: int) -> None:
+    world = scene(max_submitted_per_minute=1000.0)
+    world.state = LoopState(submitted_seen=seen, submitted_in_episode=700.0 if seen else 0.0, last_bin_end=T0)
+    fair = {"waiting": 5, "running": 1}
+    first = world.minute(queue={**fair, "submitted_total": 4e9})
+    then = world.minute(queue={**fair, "submitted_total": 4e9 + 12})
+    assert first.queue is not None
+    assert then.queue is not None
+    assert (first.queue.submitted, then.queue.submitted, then.queue.submitted_recent) == (counted, counted + 12, 12)
+
+
+def test_what_was_submitted_while_the_agent_was_down_counts() -> None:
+    world = scene(max_submitted_per_minute=1000.0)
+    world.state = LoopState(submitted_seen=500.0, submitted_in_episode=500.0, last_bin_end=T0 - 300.0)
+    world.settings = AggregationSettings(episode_gap_s=1e6)
+    snapshot = world.minute(queue={"waiting": 5, "running": 1, "submitted_total": 5400})
+    assert snapshot.queue is not None
+    assert snapshot.queue.submitted == 5400
+
+
+class Lying:
+    """A client of SQS, and a session for CloudWatch, whose answers nobody should believe."""
+
+    def get_queue_attributes(self, **_: Any) -> dict[str, Any]:
+        return {
+            "Attributes": {
+                "ApproximateNumberOfMessages": "1000000000000000",
+                "ApproximateNumberOfMessagesNotVisible": "-3",
+            }
+        }
+
+    def pages(self, *_: Any, **question: Any) -> list[dict[str, Any]]:
+        start = question["StartTime"]
+        return [{"MetricDataResults": [{"Id": "q0", "Timestamps": [start], "Values": [self.sent]}]}]
+
+    sent = 5.0
+
+
+def test_a_collector_is_believed_no_more_than_a_sender() -> None:
+    clock, lying = VirtualClock(T0), Lying()
+    fleet = Fleet("web", (SMALL,), QUEUE_URL)
+    store = SeriesStore(watched=[fleet])
+    depth = QueueDepthCollector(fleet, lying)
+    sent: Any = CloudWatchSubmitted(fleet, lying, CloudWatchOptions())  # type: ignore[arg-type]
+    poller = Poller([depth, sent], store, clock)
+    poller.poll_and_wait(5.0)
+    lying.sent = 1e14
+    clock.advance(60.0)
+    poller.poll_and_wait(5.0)
+    assert {metric: claim for (_, _, metric), claim in store.refused_claims().items()} == {
+        "waiting": RefusedClaim(2, 1e15, "", 1e6, "MAX_WAITING"),
+        "running": RefusedClaim(2, -3.0, "", 1e15, ""),
+        "submitted_total": RefusedClaim(1, 1e14, "", 1_000_005.0, "MAX_SUBMITTED_PER_MINUTE"),
+    }
+    assert (poller.health["queue:web"].refused, poller.health["cloudwatch-submitted:web"].refused) == (4, 1)
+
+
+def test_settings_say_what_is_believed_by_fleet() -> None:
+    group_of = "TRIMTAB_FLEETS__{}__GROUPS__s__"
+    given = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MAX": "10"}
+    environ = {group_of.format(fleet) + name: value for fleet in ("web", "api") for name, value in given.items()}
+    environ |= {group_of.format(fleet) + "NAME": fleet for fleet in ("web", "api")}
+    settings = load_settings({**environ, "TRIMTAB_FLEETS__web__CLAIMS__MAX_WAITING": "50"})
+    assert settings.fleets["web"].believed() == Claims(max_waiting=50)
+    assert settings.fleets["api"].believed() == Claims()
+
+
+def test_bounds_that_change_hold_for_the_series_that_are_known() -> None:
+    store = SeriesStore(watched=[FLEET])
+    waiting = b"trimtab.web.queue.waiting"
+    assert store.append([waiting], [500.0], [T0], T0) == []
+    store.watch([FLEET], {"web": Claims(max_waiting=100.0)})
+    assert [r.reason for r in store.append([waiting], [500.0], [T0 + 1], T0)] == [RejectReason.IMPLAUSIBLE]

@@ -1,0 +1,95 @@
+"""`trimtab config`: effective values and their sources, all mistakes at once, and the reference page."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.settings.reference import page
+from tests.agent.commands.conftest import Trimtab
+
+
+def test_check_prints_each_value_and_where_it_came_from(
+    trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "trimtab_ledger__url").write_text("postgresql+psycopg://trimtab:geheim@db/ledger")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("TRIMTAB_AWS__REGION", "eu-west-1")
+    result = trimtab("config", "check")
+    assert result.exit_code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line.count("  ")}
+    assert rows["TRIMTAB_MODE"] == ["observe", "default"]
+    assert rows["TRIMTAB_AWS__REGION"] == ["eu-west-1", "environment"]
+    assert rows["trimtab_ledger__url"] == ["postgresql+psycopg://trimtab:***@db/ledger", "credentials"]
+    assert "geheim" not in result.output
+
+
+def test_check_lists_every_mistake_and_exits_1(trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIMTAB_MODE", "on")
+    monkeypatch.setenv("TRIMTAB_LISTNER__PORT", "1")
+    result = trimtab("config", "check")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines() == [
+        "2 setting(s) are wrong:",
+        "  TRIMTAB_LISTNER__PORT=1: there is no such setting; did you mean TRIMTAB_LISTENER__PORT?",
+        "  TRIMTAB_MODE=on: give one of observe, act",
+    ]
+    result = trimtab("config", "check", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["mistakes"][1] == {
+        "name": "TRIMTAB_MODE",
+        "value": "on",
+        "remedy": "give one of observe, act",
+    }
+
+
+def test_check_as_json(trimtab: Trimtab) -> None:
+    data = json.loads(trimtab("config", "check", "--json").stdout)
+    assert data["mistakes"] == []
+    assert {"name": "TRIMTAB_MODE", "value": "observe", "source": "default"} in data["settings"]
+
+
+def test_docs_writes_the_page_and_tells_a_stale_one(trimtab: Trimtab, tmp_path: Path) -> None:
+    target = tmp_path / "configuration.md"
+    assert trimtab("config", "docs", "--check", "--output", str(target)).exit_code == 1
+    assert trimtab("config", "docs", "--output", str(target)).exit_code == 0
+    assert target.read_text("utf-8") == page() == trimtab("config", "docs", "--output", "-").stdout
+    assert trimtab("config", "docs", "--check", "--output", str(target)).exit_code == 0
+    target.write_text(page() + "more\n")
+    result = trimtab("config", "docs", "--check", "--output", str(target))
+    assert result.exit_code == 1
+    assert result.stderr == f"{target} is stale: run `trimtab config docs` and commit it\n"
+
+
+def test_a_place_that_cannot_be_written_is_said_without_a_traceback(trimtab: Trimtab, tmp_path: Path) -> None:
+    result = trimtab("config", "docs", "--output", str(tmp_path / "none" / "page.md"))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: [Errno 2] No such file or directory")
+
+
+@pytest.mark.parametrize("role", ["POLICY", "SHADOW"])
+def test_check_refuses_a_learned_policy_for_a_fleet_that_no_model_fits_and_says_why(
+    trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, role: str
+) -> None:
+    group = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MIN": "1", "MAX": "4"}
+    for name, value in group.items():
+        monkeypatch.setenv(f"TRIMTAB_FLEETS__web__GROUPS__small__{name}", value)
+    monkeypatch.setenv("TRIMTAB_LEARNED__MODELS_DIR", str(tmp_path))
+    assert trimtab("config", "check").exit_code == 0
+    monkeypatch.setenv(f"TRIMTAB_FLEETS__web__{role}", "learned")
+    result = trimtab("config", "check")
+    assert result.exit_code == 1
+    assert f"TRIMTAB_FLEETS__web__{role}=learned: promote a model trained for the fleet" in result.stderr
+    assert "the fleet web has 4 of 2 cores" in result.stderr
+
+
+def test_check_lets_a_damaged_champion_be_for_the_agent_to_tell(
+    trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    group = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MIN": "1", "MAX": "4"}
+    for name, value in group.items():
+        monkeypatch.setenv(f"TRIMTAB_FLEETS__web__GROUPS__small__{name}", value)
+    monkeypatch.setenv("TRIMTAB_FLEETS__web__POLICY", "learned")
+    monkeypatch.setenv("TRIMTAB_LEARNED__MODELS_DIR", str(tmp_path))
+    (tmp_path / "champion.json").write_text("{")
+    assert trimtab("config", "check").exit_code == 0

@@ -1,0 +1,281 @@
+"""Trouble: a full disk, a read-only directory, a lock, a damaged, lost or newer file are said plainly and survived."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, event
+from sqlalchemy.pool import Pool
+
+from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.state import Pause, PauseScope
+from agent.ledger import Ledger, lock_directory, migrations
+from agent.ledger.schema import REVISIONS, metadata
+from domain.errors import BadInput, LedgerError, LedgerUnavailable
+from tests.agent.ledger.records import START, made
+
+
+class Disk:
+    """The size that SQLite files may have, in pages."""
+
+    ROOM = 2**30
+    pages = ROOM
+
+    def limit(self, connection: Any, *_: object) -> None:
+        connection.execute(f"PRAGMA max_page_count={self.pages}")
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    disk = Disk()
+    event.listen(Pool, "checkout", disk.limit)
+    yield disk
+    event.remove(Pool, "checkout", disk.limit)
+
+
+def refusal(ledger: Ledger, records: list[tuple[DecisionInputs, Decided]]) -> str | None:
+    try:
+        ledger.record(records)
+    except LedgerUnavailable as error:
+        return str(error)
+    return None
+
+
+def test_a_full_disk_is_said_and_recording_goes_on_once_there_is_room(disk: Disk, url: str, path: Path) -> None:
+    Ledger.open(url).close()
+    disk.pages = 60
+    with Ledger.open(url) as ledger:
+        number = 0
+        while (
+            full := refusal(ledger, [made(number), made(number, "api", groups=("workers_2",) if not number else ())])
+        ) is None:
+            number += 1
+        assert full == (
+            f"ledger {path} cannot be used now: database or disk is full — "
+            "the disk (or the file's size limit) is full: free some space, or keep less history"
+        )
+        assert number > 3
+        assert not ledger.writable()
+        assert len(ledger.journal()) == 2 * number + 1
+        assert ledger.loop_state("web").decisions == ledger.loop_state("api").decisions == number
+        disk.pages = disk.ROOM
+        assert ledger.writable()
+        ledger.record([made(number)])
+        assert ledger.loop_state("web").decisions == number + 1
+
+
+def test_a_lock_held_by_another_is_waited_for_then_said_and_recording_goes_on_afterwards(url: str, path: Path) -> None:
+    with Ledger.open(url, busy_timeout_s=0.05) as ledger:
+        ledger.record([made(0)])
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerUnavailable, match="database is locked — another process holds it for too long"):
+            ledger.record([made(1)])
+        assert not ledger.writable()
+        assert ledger.loop_state("web").decisions == 1
+        other.execute("ROLLBACK")
+        other.close()
+        ledger.record([made(1)])
+
+
+def test_a_short_lock_is_waited_out(ledger: Ledger, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.1, other.execute, ("ROLLBACK",))
+    release.start()
+    ledger.record([made(1)])
+    release.join()
+    other.close()
+
+
+@pytest.fixture
+def plain_user() -> Iterator[Path]:
+    """A directory outside any private one, and a process without root's rights on files."""
+    directory = Path(tempfile.mkdtemp())
+    directory.chmod(0o755)
+    yield directory
+    directory.chmod(0o755)
+    shutil.rmtree(directory)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_read_only_directory_is_said_and_can_still_be_read(plain_user: Path) -> None:
+    path = plain_user / "ledger.db"
+    with Ledger.open(f"sqlite:///{path}") as ledger:
+        ledger.record([made(1)])
+    path.chmod(0o444)
+    plain_user.chmod(0o555)
+    with unprivileged():
+        with pytest.raises(
+            LedgerUnavailable, match=f"ledger {path} cannot be used now: .*(written: check its owner|opened)"
+        ):
+            Ledger.open(f"sqlite:///{path}")
+        with pytest.raises(LedgerUnavailable, match=r"directory cannot be made .*: make it, or name another path"):
+            Ledger.open(f"sqlite:///{plain_user}/deeper/ledger.db")
+        with (
+            pytest.raises(LedgerUnavailable, match=f"state directory {plain_user} cannot be used"),
+            lock_directory(plain_user),
+        ):
+            pass
+        with Ledger.open(f"sqlite:///{path}", read_only=True) as reader:
+            assert reader.loop_state("web").decisions == 2
+            assert reader.decision("web-00000001").inputs == made(1)[0]
+
+
+def test_a_reader_follows_a_working_daemon_and_may_not_write(url: str, ledger: Ledger) -> None:
+    with Ledger.open(url, read_only=True) as reader:
+        for n in range(3):
+            ledger.record([made(n)])
+            assert reader.loop_state("web").decisions == n + 1
+        with pytest.raises(LedgerUnavailable, match="was opened for reading only"):
+            reader.pause("web", Pause(PauseScope.ALL, "ana", "no", START))
+        assert not reader.writable()
+
+
+def test_reading_what_was_never_written_creates_nothing(url: str, path: Path) -> None:
+    with pytest.raises(LedgerUnavailable, match=f"ledger {path} is not there: start the agent once"):
+        Ledger.open(url, read_only=True)
+    assert not path.parent.exists()
+
+
+def test_a_file_that_is_no_ledger_is_refused_and_left_alone(url: str, path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"this is a shopping list\n" * 400)
+    with pytest.raises(LedgerUnavailable, match="file is not a database — the file is not a ledger: move it aside"):
+        Ledger.open(url)
+    assert path.read_bytes() == b"this is a shopping list\n" * 400
+
+
+def test_a_damaged_file_is_said_and_a_copy_put_back_is_used_without_a_restart(
+    url: str, path: Path, ledger: Ledger
+) -> None:
+    ledger.record([made(n) for n in range(50)])
+    ledger.close()
+    copy = path.read_bytes()
+    path.write_bytes(copy[:4096] + os.urandom(len(copy) - 4096))
+    with pytest.raises(
+        LedgerUnavailable,
+        match=r"malformed.* — the file is damaged: stop the agent and run `trimtab ledger restore FILE`",
+    ):
+        ledger.record([made(50)])
+    assert not ledger.writable()
+    path.unlink()
+    path.write_bytes(copy)
+    ledger.record([made(50)])
+    assert len(ledger.journal()) == 51
+
+
+def test_a_file_that_vanished_is_noticed_and_never_silently_begun_anew(path: Path, ledger: Ledger) -> None:
+    ledger.record([made(0)])
+    away = path.with_suffix(".away")
+    path.rename(away)
+    for _ in range(2):
+        with pytest.raises(
+            LedgerUnavailable,
+            match=r"is gone, and nothing is executed without it. Move that very file back, or stop the",
+        ):
+            ledger.record([made(1)])
+    assert not path.exists()
+    away.rename(path)
+    ledger.record([made(1)])
+    assert ledger.loop_state("web").decisions == 2
+
+
+def test_a_newer_schema_is_refused_with_what_to_do(url: str, path: Path) -> None:
+    Ledger.open(url).close()
+    with sqlite3.connect(path) as direct:
+        direct.execute("UPDATE alembic_version SET version_num = '9001'")
+    direct.close()
+    for read_only in (False, True):
+        with pytest.raises(LedgerError, match=r"has schema 9001, newer than the .* install the version that wrote it"):
+            Ledger.open(url, read_only=read_only)
+
+
+def test_the_migrations_lead_to_the_tables_that_the_code_uses(url: str) -> None:
+    Ledger.open(url).close()
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config.set_main_option("path_separator", "os")
+    revisions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+    assert tuple(reversed(revisions)) == REVISIONS
+
+
+def test_many_may_open_a_new_ledger_at_once(url: str) -> None:
+    failures: list[BaseException] = []
+
+    def begin(number: int) -> None:
+        try:
+            with Ledger.open(url) as ledger:
+                ledger.record([made(number, f"fleet-{number}")])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=begin, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with Ledger.open(url, read_only=True) as ledger:
+        assert len(ledger.journal()) == 4
+
+
+def test_journal_rows_cannot_be_changed(path: Path, ledger: Ledger) -> None:
+    ledger.record([made(1)])
+    direct = sqlite3.connect(path)
+    with pytest.raises(sqlite3.IntegrityError, match="the journal is append-only"):
+        direct.execute("UPDATE journal SET reason = 'done'")
+    direct.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "not a url", "oracle://host/x"])
+def test_an_address_that_cannot_be_a_ledger_says_what_to_give(url: str) -> None:
+    with pytest.raises(LedgerUnavailable, match="give sqlite:////path/to/file"):
+        Ledger.open(url)
+
+
+def test_a_password_in_the_address_is_never_shown() -> None:
+    with pytest.raises(LedgerUnavailable) as refused:
+        Ledger.open("postgresql://trimtab:hunter2@127.0.0.1:1/trimtab")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_two_daemons_cannot_use_one_state_directory(tmp_path: Path) -> None:
+    with lock_directory(tmp_path):
+        held = f"{tmp_path} is in use by process {os.getpid()}: stop that agent"
+        with pytest.raises(LedgerUnavailable, match=held), lock_directory(tmp_path):
+            pass
+    with lock_directory(tmp_path):
+        pass
+
+
+def test_keeping_nothing_or_in_batches_of_nothing_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(BadInput, match=r"keep_s is 0.0: give how many seconds"):
+        ledger.compact(START, 0.0)
+    with pytest.raises(BadInput, match="batch is 0: give how many rows"):
+        ledger.compact(START, 1.0, batch=0)

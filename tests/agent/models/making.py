@@ -1,0 +1,142 @@
+"""Model files for tests: small, and spoilt in one way where a test wants that."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from agent.models.champions import EVERY_FLEET, NO_CHAMPIONS, Champion, read_champions
+from agent.models.file import METADATA_KEY
+from agent.models.promotion_seal import sealed
+from benchmarks.lstm_model import write_model
+from domain.errors import BadInput
+
+NOTHING, ADD_S, REMOVE_S, ADD_M, REMOVE_M, ADD_L, REMOVE_L = range(7)
+
+
+def preferring(directory: Path, *ranking: int, **more: Any) -> Path:
+    """A model of act-7 that always prefers these actions in this order, whatever it sees."""
+    bias = [-8.0] * 7
+    for place, action in enumerate(ranking):
+        bias[action] = 8.0 - 2.0 * place
+    return write_model(directory, hidden=4, scale=0.0, bias=bias, **more)
+
+
+def saved(directory: Path, content: bytes) -> Path:
+    """The content under the name that it demands."""
+    path = directory / f"{hashlib.sha256(content).hexdigest()}.onnx"
+    path.write_bytes(content)
+    return path
+
+
+def with_card_text(path: Path, text: str | None) -> bytes:
+    """The model of the file with another metadata entry, or without one."""
+    model = onnx.load(path)
+    del model.metadata_props[:]
+    if text is not None:
+        helper.set_model_props(model, {METADATA_KEY: text})
+    return bytes(model.SerializeToString())
+
+
+def card_of(path: Path) -> dict[str, Any]:
+    """The card of the file as it stands there."""
+    card: dict[str, Any] = json.loads(next(p.value for p in onnx.load(path).metadata_props if p.key == METADATA_KEY))
+    return card
+
+
+def poisoned(directory: Path, path: Path) -> Path:
+    """The model of the file, whose logits are no numbers as long as no job waits (wait_global is 0)."""
+    model = onnx.load(path)
+    for node in model.graph.node:
+        if "logits" in node.output:
+            node.output[:] = ["sound"]
+    position = numpy_helper.from_array(np.array([5], dtype=np.int64), "position")
+    zero = numpy_helper.from_array(np.array(0.0, dtype=np.float32), "zero")
+    model.graph.initializer.extend([position, zero])
+    model.graph.node.extend(
+        [
+            helper.make_node("Gather", ["observation", "position"], ["waiting"], axis=1),
+            helper.make_node("Log", ["waiting"], ["minus_infinity"]),
+            helper.make_node("Mul", ["minus_infinity", "zero"], ["no_number"]),
+            helper.make_node("Add", ["sound", "no_number"], ["logits"]),
+        ]
+    )
+    return saved(directory, bytes(model.SerializeToString()))
+
+
+def endless(directory: Path, path: Path, *, when_idle: bool = False) -> Path:
+    """The model of the file with a loop before its logits that never ends, or only while no job waits (wait_global)."""
+    model = onnx.load(path)
+    for node in model.graph.node:
+        if "logits" in node.output:
+            node.output[:] = ["sound"]
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["goes"]), helper.make_node("Abs", ["held"], ["holds"])],
+        "turn",
+        [
+            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("held", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("goes", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("holds", TensorProto.FLOAT, None),
+        ],
+    )
+    model.graph.initializer.extend(
+        [
+            numpy_helper.from_array(np.array([5], dtype=np.int64), "position"),
+            numpy_helper.from_array(np.array(2**62, dtype=np.int64), "no_end"),
+            numpy_helper.from_array(np.array(True), "go_on"),
+            numpy_helper.from_array(np.array(0.0, dtype=np.float32), "nothing"),
+        ]
+    )
+    turns = "no_end"
+    if when_idle:
+        turns = "turns"
+        model.graph.node.extend(
+            [
+                helper.make_node("Gather", ["observation", "position"], ["waiting"], axis=1),
+                helper.make_node("ReduceMax", ["waiting"], ["most"], keepdims=0),
+                helper.make_node("Equal", ["most", "nothing"], ["idle"]),
+                helper.make_node("Cast", ["idle"], ["once"], to=TensorProto.INT64),
+                helper.make_node("Mul", ["once", "no_end"], ["turns"]),
+            ]
+        )
+    model.graph.node.extend(
+        [
+            helper.make_node("Loop", [turns, "go_on", "nothing"], ["looped"], body=body),
+            helper.make_node("Add", ["sound", "looped"], ["logits"]),
+        ]
+    )
+    return saved(directory, bytes(model.SerializeToString()))
+
+
+def reported(directory: Path, model: str, key: bytes | None = None, **more: Any) -> str:
+    """The name of a sealed report in the directory that says that the model passed, or what `more` says otherwise."""
+    body = {"format": 1, "passed": True, "challenger": {"sha256": model.removesuffix(".onnx")}} | more
+    name = f"report-{model[:16]}.json"
+    text = json.dumps(sealed(body, key))
+    if not (directory / name).exists() or (directory / name).read_text() != text:
+        (directory / name).write_text(text)
+    return name
+
+
+def promote(directory: Path, path: Path | str, fleet: str = EVERY_FLEET, key: bytes | None = None) -> None:
+    """Name the file as the champion, as `trimtab promote` does; the champions of other fleets stay."""
+    name = path if isinstance(path, str) else path.name
+    report = reported(directory, name.rpartition("/")[2], key)
+    pointer = directory / "champion.json"
+    before = NO_CHAMPIONS
+    with contextlib.suppress(BadInput):
+        before = read_champions(pointer)
+    part = directory / "champion.json.part"
+    part.write_bytes(before.replaced(fleet, Champion(name, None, report, "2026-11-20T12:00:00Z")).text())
+    part.replace(pointer)

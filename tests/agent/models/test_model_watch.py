@@ -1,0 +1,124 @@
+"""What the agent says of its models: which one decides for which fleet, at other prices, and why one is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.autoscaling.ports import ManagedFleet
+from agent.models.shelf import ModelShelf
+from agent.rails.base import RailLimits
+from agent.view.board import StandingBoard
+from agent.view.model_watch import ModelWatch
+from domain.decisions import Reason
+from domain.fleet import Fleet, Group, VmType
+from tests.agent.models.making import ADD_S, NOTHING, preferring, promote
+
+TYPES = (VmType("m5a.large", 2, 8.0, 0.2), VmType("m5a.xlarge", 4, 16.0, 0.4), VmType("m5a.2xlarge", 8, 32.0, 0.9))
+FLEET = Fleet("web", tuple(Group(key, f"web-{key}", kind, 0, 10) for key, kind in zip("sml", TYPES, strict=True)))
+
+
+class Watched:
+    """A watch over one fleet, with what it told."""
+
+    def __init__(self, models: Path, policy: str = "learned", shadow: str | None = None, ready: str | None = None):
+        self.board = StandingBoard(0.0)
+        self.notes: list[tuple[Reason, str, str]] = []
+        managed = ManagedFleet(FLEET, RailLimits(), policy, shadow)
+        shelf = ModelShelf(models, models / "nothing-shipped")
+        self.watch = ModelWatch(shelf, self.board, lambda *note: self.notes.append(note), lambda: (managed,), ready)
+
+    @property
+    def problem(self) -> str:
+        return self.board.read().problems.get("model", "")
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    directory = tmp_path / "models"
+    directory.mkdir()
+    return directory
+
+
+def test_who_decides_is_told_once_with_prices_that_are_not_those_of_the_training(models: Path) -> None:
+    path = preferring(models, NOTHING)
+    promote(models, path)
+    watched = Watched(models)
+    for _ in range(3):
+        watched.watch.look()
+    prices = "prices are not those of its training: l costs $0.9 an hour, $0.8 in training"
+    assert watched.notes == [(Reason.MODEL_READY, f"learned:{path.stem} decides; {prices}", "web")]
+    assert (watched.board.read().model, watched.problem) == (path.stem, "")
+
+
+def test_a_refused_champion_is_a_problem_until_a_good_one_comes_and_the_old_one_is_still_named(models: Path) -> None:
+    first, second = preferring(models, NOTHING), preferring(models, ADD_S)
+    promote(models, first)
+    watched = Watched(models)
+    watched.watch.look()
+    whole = second.read_bytes()
+    second.write_bytes(whole[1:])
+    promote(models, second)
+    for _ in range(3):
+        watched.watch.look()
+    assert "it is damaged or was renamed" in watched.problem
+    assert watched.board.read().model == first.stem
+    assert [reason for reason, _, _ in watched.notes] == [Reason.MODEL_READY, Reason.MODEL_REFUSED]
+    second.write_bytes(whole)
+    watched.watch.look()
+    assert (watched.board.read().model, watched.problem) == (second.stem, "")
+
+
+def test_a_reload_reads_a_refused_file_again_though_nothing_shows_that_it_changed(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = preferring(models, NOTHING)
+    promote(models, path)
+    watched = Watched(models)
+    whole = path.read_bytes()
+    monkeypatch.setattr("agent.models.shelf._signature", lambda at: (0, 0, 0) if at and at.exists() else None)
+    path.write_bytes(whole[:-1])
+    watched.watch.look()
+    path.write_bytes(whole)
+    watched.watch.look()
+    assert "damaged" in watched.problem
+    watched.watch.reload()
+    assert (watched.board.read().model, watched.problem) == (path.stem, "")
+
+
+def test_without_any_model_the_problem_says_what_to_do(models: Path) -> None:
+    watched = Watched(models)
+    watched.watch.look()
+    assert "promote a model trained for the fleet, or name a file by model:FILE" in watched.problem
+
+
+def test_a_shadow_is_told_as_one(models: Path) -> None:
+    path = preferring(models, NOTHING)
+    promote(models, path)
+    watched = Watched(models, policy="queue-rule", shadow="learned")
+    watched.watch.look()
+    assert watched.notes[0][1].startswith(f"learned:{path.stem} is the shadow")
+
+
+def test_a_fleet_of_rules_has_no_model_and_no_problem(models: Path) -> None:
+    (models / "champion.json").write_text("{")
+    watched = Watched(models, policy="queue-rule")
+    watched.watch.look()
+    assert (watched.board.read().model, watched.problem, watched.notes) == ("", "", [])
+
+
+def test_a_file_of_the_settings_is_held_ready_for_nobody(models: Path) -> None:
+    path = preferring(models, NOTHING)
+    watched = Watched(models, policy="queue-rule", ready=f"model:{path}")
+    watched.watch.look()
+    assert watched.board.read().model == path.stem
+
+
+def test_a_model_for_other_vm_types_is_a_problem_and_is_not_said_to_decide(models: Path) -> None:
+    promote(models, preferring(models, NOTHING, limits=(3, 3, 3)))
+    watched = Watched(models)
+    watched.watch.look()
+    assert "(the champion: it was trained for VM types of at most 3 of 2 cores" in watched.problem
+    assert "the fleet web has 10 of 2 cores" in watched.problem
+    assert [reason for reason, _, _ in watched.notes] == [Reason.MODEL_REFUSED]

@@ -1,0 +1,270 @@
+"""The shield before a request: the domain's choice on fewer machines, recorded, repeatable, and the same again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.ledger import codec
+from agent.oversubscription.arrays import clipped, hot_probabilities, unclipped
+from agent.oversubscription.choice import choose
+from agent.oversubscription.hours import fold
+from agent.oversubscription.loads import loads_of
+from agent.oversubscription.memory import PoolMemory, SubscriberMemory
+from agent.oversubscription.profiles import persistence_of, profiles_of
+from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
+from agent.oversubscription.risk_filter import ask_filter
+from agent.oversubscription.rules import SubscriberRules
+from agent.oversubscription.shield import ask_shield, replayed
+from agent.oversubscription.usage_book import Hour
+from agent.oversubscription.vm_table import VmTable, columns_of, levels
+from domain.decisions import Reason
+from domain.errors import BadInput
+from domain.rules.oversubscription.guards import USUAL_BUDGET
+from domain.rules.oversubscription.posterior import estimate_persistence, offset_belief
+from domain.rules.oversubscription.risk import hot_probability
+from domain.rules.oversubscription.shield import Demand, Machines, shield
+from domain.rules.oversubscription.usage import clipped_moments
+from tests.agent.oversubscription.pools import OURS, House, rules, vm
+
+SHARES = st.floats(0.0, 1.0)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path, rules(), [vm(f"v{k}", "web" if k % 2 else "batch", f"m{k % 2 + 1}") for k in range(12)])
+    made.live(180)
+    yield made
+    made.ledger.close()
+
+
+@given(mu=st.floats(-0.5, 1.5), sd=st.floats(0.0, 1.0))
+def test_moments_on_arrays_are_those_of_one(mu: float, sd: float) -> None:
+    found = [float(column[0]) for column in clipped(np.array([mu]), np.array([sd]))]
+    assert found == pytest.approx(clipped_moments(mu, sd), rel=1e-9, abs=1e-12)
+
+
+@given(
+    mean=st.floats(0.0, 100.0),
+    variance=st.floats(0.0, 400.0),
+    third=st.floats(-1e3, 1e3),
+    threshold=st.floats(1.0, 90.0),
+)
+def test_tails_on_arrays_are_those_of_one(mean: float, variance: float, third: float, threshold: float) -> None:
+    found = hot_probabilities(np.array([mean]), np.array([variance]), np.array([third]), threshold)
+    expected = hot_probability(mean, variance, third, threshold)
+    near = variance > 1e-30 and abs(threshold - mean) < 7.0 * variance**0.5
+    # What lies further out than seven standard deviations counts as nothing, whatever its skewness.
+    assert float(found[0]) == pytest.approx(expected if near or variance <= 1e-30 else round(expected), abs=1e-9)
+
+
+@given(mu=st.floats(0.05, 0.8), sd=st.floats(0.01, 0.3))
+@settings(deadline=None)
+def test_a_profile_that_was_measured_clipped_is_found_again(mu: float, sd: float) -> None:
+    mean, variance, _ = clipped_moments(mu, sd)
+    back, spread = unclipped(np.array([mean]), np.array([variance]))
+    assert clipped_moments(float(back[0]), float(spread[0]))[0] == pytest.approx(mean, abs=2e-3)
+    assert clipped_moments(float(back[0]), float(spread[0]))[1] == pytest.approx(variance, rel=0.05, abs=1e-5)
+
+
+def test_the_share_that_is_a_vms_own_is_estimated_from_sums_as_from_the_whole() -> None:
+    draws = np.random.default_rng(5)
+    pool = rules(subscribers={"web": OURS})
+    shares = np.clip(0.4 + 0.05 * (draws.normal(0.0, 0.9, (40, 1)) + draws.normal(0.0, 0.4, (40, 72))), 0.0, 1.0)
+    alive = {f"v{k}": Vm(f"v{k}", "web", "m1", 1.0, 1.0, 0.0, 1.0) for k in range(40)}
+    # The standing profile, so that the residuals are those of one profile throughout.
+    profiles, memory = profiles_of({"web": SubscriberMemory()}, 0, 0.0, None), PoolMemory()
+    first = 24 * 20_000
+    for hour in range(73):
+        column = shares[:, hour] if hour < 72 else np.full(40, 0.4)
+        readings = {("web", f"v{k}"): Hour(float(u), float(u), 12) for k, u in enumerate(column)}
+        memory = fold(memory, alive, readings, first + hour, pool, profiles).memory
+    days = ((shares - profiles.mu[0, 0]) / profiles.sd[0, 0]).reshape(120, 24)
+    assert memory.subscribers["web"].days.days == 120
+    assert persistence_of(memory.subscribers["web"].days) == pytest.approx(estimate_persistence(days), abs=1e-9)
+
+
+@given(
+    hours=st.integers(0, 160),
+    total=st.floats(-300.0, 300.0),
+    own=st.floats(0.0, 0.95),
+    shared=st.floats(0.0, 0.04),
+)
+def test_levels_in_arrays_are_the_domains(hours: int, total: float, own: float, shared: float) -> None:
+    nothing = np.zeros(1)
+    columns = columns_of(VmTable(), ["web/v1"])._replace(hours=np.array([hours]), residual_sum=np.array([total]))
+    level, width = levels(columns, nothing + own, nothing + shared)
+    mean, variance = offset_belief(total, hours, own, shared)
+    assert float(level[0]) == pytest.approx(mean)
+    assert float(width[0]) == pytest.approx(max(variance + 1.0 - own, 0.0) ** 0.5)
+
+
+@given(data=st.data(), rate=st.sampled_from([0.2, 0.4, 0.6, 1.0]), cores=st.floats(1.0, 16.0))
+@settings(deadline=None, max_examples=60)
+def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: float, cores: float) -> None:
+    sizes = data.draw(st.lists(st.tuples(st.integers(0, 5), st.floats(1.0, 12.0), st.floats(0.2, 1.0)), max_size=20))
+    vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
+    pool, budget = rules(machines=6, subscribers={"web": OURS}), data.draw(st.sampled_from([1e-6, 1e-3, 0.1]))
+    profiles = profiles_of({}, 0, 0.0, None)
+    loads = loads_of(vms, VmTable(), profiles, pool)
+    request = RateRequest("main", "web", cores, 4.0)
+    found = ask_shield(loads, profiles, request, rate, pool, budget, ())
+    whole = Machines(
+        free_cores=loads.free_cores,
+        free_memory=loads.free_memory,
+        free_network=loads.free_network,
+        mean=loads.mean,
+        variance=loads.variance,
+        third=loads.third,
+        threshold=pool.threshold_cores,
+    )
+    n = profiles.index("web")
+    moments = (cores * profiles.mean[n], cores**2 * profiles.variance[n], cores**3 * profiles.third[n])
+    expected = shield(whole, Demand(cores, 4.0, 0.0, *moments), rate, pool.actions, budget)
+    assert (found.rate, found.machine, found.safe) == (expected.rate, expected.machine, expected.safe)
+
+
+@given(data=st.data(), rate=st.sampled_from([0.2, 0.6, 1.0]), cores=st.floats(1.0, 16.0))
+@settings(deadline=None, max_examples=60)
+def test_the_filter_gives_the_best_fit_among_the_machines_that_stay_cool(
+    data: st.DataObject, rate: float, cores: float
+) -> None:
+    sizes = data.draw(st.lists(st.tuples(st.integers(0, 5), st.floats(1.0, 12.0), st.floats(0.2, 1.0)), max_size=20))
+    vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
+    budget = data.draw(st.sampled_from([1e-6, 1e-3, 0.1]))
+    pool = rules(machines=6, subscribers={"web": OURS}, risk_filter=True)
+    profiles = profiles_of({}, 0, 0.0, None)
+    loads = loads_of(vms, VmTable(), profiles, pool)
+    closed = {"m1"} if data.draw(st.booleans()) else set()
+    found = ask_filter(loads, profiles, RateRequest("main", "web", cores, 4.0), rate, pool, budget, closed)
+    n, hours = profiles.index("web"), np.zeros(len(loads.names))
+    for k in range(len(loads.names)):
+        mean = loads.mean[k] + cores * profiles.mean[n]
+        variance = loads.variance[k] + cores**2 * profiles.variance[n]
+        third = loads.third[k] + cores**3 * profiles.third[n]
+        parts = zip(mean.tolist(), variance.tolist(), third.tolist(), strict=True)
+        hours[k] = sum(hot_probability(m, v, t, pool.threshold_cores) for m, v, t in parts)
+    cool = [
+        k
+        for k, name in enumerate(loads.names)
+        if hours[k] <= budget and loads.free_cores[k] >= rate * cores - 1e-9 and (rate == 1.0 or name not in closed)
+    ]
+    if cool:
+        best = min(cool, key=lambda k: (round(float(loads.free_cores[k]), 6), k))
+        assert (found.rate, found.safe) == (rate, True)
+        assert loads.free_cores[found.machine] == pytest.approx(loads.free_cores[best], abs=1e-6)
+        assert found.hot_hours == pytest.approx(hours[found.machine], abs=1e-9)
+    else:
+        assert (found.rate, found.safe) == (1.0, False)
+
+
+def test_a_pool_with_the_filter_answers_with_a_cooler_machine_and_replays(tmp_path: Path) -> None:
+    given = rules(risk_filter=True, beta=0.3, subscribers={"web": SubscriberRules(internal=True, fixed_rate=0.3)})
+    house = House(tmp_path, given, [vm(f"v{k}", "web", f"m{k % 2 + 1}") for k in range(6)])
+    house.live(12, mean=0.35)
+    answers = [house.ask(cores=8.0) for _ in range(6)]
+    assert {found.rate for found in answers} == {0.3}
+    assert all(found.safe and found.hot_hours <= USUAL_BUDGET for found in answers)
+    # Best fit alone would fill the fuller machines first.
+    assert len({found.machine for found in answers}) > 1
+    assert all(replayed(found) == (found.rate, found.safe) for found in answers)
+    house.ledger.close()
+
+
+def test_an_answer_takes_room_until_the_vm_is_listed_or_its_time_is_over(house: House) -> None:
+    assert house.pool.loads is not None
+    before = house.pool.loads.free_cores.sum()
+    found = house.ask(cores=10.0, vm="new")
+    assert house.pool.loads.free_cores.sum() == pytest.approx(before - 10.0 * found.rate)
+    house.place([*house.vms, vm("new", machine=found.machine, cores=10.0, rate=found.rate)])
+    house.turn()
+    assert house.pool.promised == {}
+    house.ask(cores=10.0, vm="never")
+    house.open()
+    house.turn()
+    assert set(house.pool.promised) == {"never"}
+    house.clock.advance(3700.0)
+    house.turn()
+    assert house.pool.promised == {}
+
+
+def test_the_same_request_again_gets_the_same_answer_also_after_a_restart(house: House) -> None:
+    first = house.ask(request_id="r1")
+    assert house.ask(request_id="r1") == first
+    house.open()
+    house.turn()
+    assert house.ask(request_id="r1") == first
+    assert house.pool.memory.counts.requests == 1
+    with pytest.raises(BadInput, match="stands for another request"):
+        house.ask(cores=9.0, request_id="r1")
+
+
+def test_the_shield_raises_a_rate_whose_machine_would_run_hot(house: House) -> None:
+    answers = [house.ask(cores=8.0) for _ in range(40)]
+    raised = [one for one in answers if Reason.SHIELDED in one.reasons]
+    assert answers[0].rate == 0.3
+    assert raised
+    assert all(one.rate > one.base_rate for one in raised)
+    assert all(one.hot_hours is not None and one.hot_hours <= one.budget for one in answers if one.safe)
+    assert house.pool.memory.counts.interventions == len(raised)
+
+
+def test_every_answer_and_every_hour_can_be_had_again_from_the_ledger(house: House) -> None:
+    for k in range(30):
+        house.ask("batch" if k % 3 else "web", cores=float(k % 7 + 1))
+    decisions = house.ledger.oversubscription.newest("main", 500)
+    assert len(decisions) == 210
+    for decision in decisions:
+        if isinstance(decision, RateDecision):
+            assert replayed(decision) == (decision.rate, decision.safe)
+            continue
+        inputs = house.ledger.oversubscription.inputs(decision.decision_id)
+        assert inputs is not None
+        again = {choice.subscriber: (choice.rate, choice.reasons) for choice in choose(inputs)}
+        assert again == {row.subscriber: (row.rate, row.reasons) for row in decision.subscribers}
+        assert codec.decode(HourDecision, codec.encode(decision)) == decision
+
+
+def test_nothing_is_oversold_by_an_agent_that_does_not_lead_or_has_not_decided_for_long(house: House) -> None:
+    assert house.ask().rate == 0.3
+    house.clock.advance(1000.0)
+    found = house.ask()
+    assert (found.rate, found.reasons[0]) == (1.0, Reason.NOT_LEADER)
+    house.pool.leads(house.clock.now() + 4 * 3600.0)
+    house.clock.advance(4 * 3600.0)
+    found = house.ask()
+    assert (found.rate, found.reasons[0]) == (1.0, Reason.STALE_INPUT)
+
+
+@pytest.mark.parametrize("step_s", [7200.0, -7200.0])
+def test_a_clock_that_is_set_takes_no_room_from_a_vm_that_was_answered(house: House, step_s: float) -> None:
+    house.ask(cores=10.0, vm="new")
+    house.clock.step(step_s)
+    house.turn()
+    assert set(house.pool.promised) == {"new"}
+    house.clock.advance(3700.0)
+    house.turn()
+    assert house.pool.promised == {}
+
+
+def test_an_agent_whose_clock_is_ahead_takes_over_what_the_other_answered(house: House) -> None:
+    house.ask(cores=10.0, vm="new")
+    house.clock.step(7200.0)
+    house.open()
+    house.turn()
+    assert set(house.pool.promised) == {"new"}
+
+
+def test_a_decision_replays_with_its_budget_used_up_and_not_beyond(house: House) -> None:
+    found = house.ask(cores=8.0)
+    assert found.tried[-1].rate == found.rate
+    assert found.hot_hours > 0.0
+    assert replayed(replace(found, budget=found.hot_hours)) == (found.rate, True)
+    assert replayed(replace(found, budget=math.nextafter(found.hot_hours, 0.0))) == (1.0, False)

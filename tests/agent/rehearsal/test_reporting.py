@@ -1,0 +1,38 @@
+"""Samples travel over a real TCP connection to the agent's listener; an ordered gap loses them."""
+
+import time
+
+from agent.autoscaling.snapshot.series import SeriesStore
+from agent.rehearsal.reporting import Reporter
+from collectors.listener import GraphiteListener
+from domain.clock import VirtualClock
+from domain.samples import QueueMetric, QueueSeries, Sample
+from tests.agent.rehearsal.bench import START
+
+SERIES = QueueSeries("web", QueueMetric.WAITING)
+
+
+def received(listener: GraphiteListener, count: int) -> int:
+    deadline = time.monotonic() + 5.0
+    while listener.counters.accepted < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return int(listener.counters.accepted)
+
+
+def test_a_gap_loses_samples_for_its_length_and_no_longer():
+    clock = VirtualClock(START)
+    listener = GraphiteListener(SeriesStore(), clock.now, "127.0.0.1", 0)
+    listener.start()
+    reporter = Reporter(listener.host, listener.port, clock)
+    try:
+        reporter(Sample(SERIES, 1.0, START))
+        reporter.go_silent(60.0)
+        reporter(Sample(SERIES, 2.0, START))
+        clock.advance(59.0)
+        reporter(Sample(SERIES, 3.0, START + 59.0))
+        clock.advance(1.0)
+        reporter(Sample(SERIES, 4.0, START + 60.0))
+        assert received(listener, 2) == 2
+    finally:
+        reporter.close()
+        listener.stop()

@@ -1,0 +1,105 @@
+"""The reckoning says how each figure was obtained, and is honest when another fleet would have been cheaper."""
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from agent.rails.base import RailLimits
+from agent.rehearsal.counterfactual import Counterfactual, Settled
+from agent.rehearsal.summary import Lived, Other, Summary, compare
+from domain.decisions import Reason
+from domain.workload import make_trace
+from tests.agent.rehearsal.turns import FLEET
+
+LIVED = Lived("queue-rule:horizon_s=150", 1.40, 10.0 * 3600.0, 446, 414, 73.0, 434.0, 0, 8)
+SUMMARY = Summary(
+    "story",
+    LIVED,
+    (
+        Other("75 % threshold without faults", "simulated", Counterfactual("threshold", 1.20, 0.56, 130.0, 446.0, 417)),
+        Other("best constant fleet", "simulated", Counterfactual("constant:2,1,2", 1.03, 0.21, 42.0, 408.0, 414)),
+    ),
+    60,
+    9,
+    23,
+    (),
+    ".venv/bin/trimtab",
+    ".trimtab/dry-run/ledger.db",
+    "web-4",
+)
+
+
+def rendered(summary: Summary, width: int = 80) -> str:
+    console = Console(width=width, file=io.StringIO(), record=True, color_system=None)
+    console.print(summary.table(), highlight=False)
+    return console.export_text()
+
+
+def test_waiting_is_priced_and_added_to_the_rent():
+    assert LIVED.waiting_cost == pytest.approx(0.36)
+    assert LIVED.cost == pytest.approx(1.76)
+
+
+def test_every_row_says_how_it_was_obtained():
+    lines = rendered(SUMMARY).splitlines()
+    assert [line.strip() for line in lines[2:] if line.startswith("  ")] == [
+        "lived, with the story's faults",
+        "simulated",
+        "simulated",
+    ]
+    assert "lived, without faults" in rendered(replace(SUMMARY, story="none"))
+
+
+def test_the_table_holds_rent_waiting_total_waits_and_jobs():
+    lines = rendered(SUMMARY).splitlines()
+    (row,) = [line for line in lines if line.startswith("this run")]
+    assert row.split() == ["this", "run:", "queue-rule", "$1.40", "$0.36", "$1.76", "73", "s", "434", "s", "414"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_it_says_so_when_a_constant_fleet_would_have_been_cheaper_and_that_this_is_hindsight():
+    assert SUMMARY.verdict() == (
+        "In all, this run cost as much as 75 % threshold without faults; 42% more than the best constant fleet, "
+        "whose size only hindsight knows."
+    )
+    cheaper = replace(SUMMARY, lived=replace(LIVED, rent=0.5))
+    assert "51% less than 75 % threshold without faults; 31% less than" in cheaper.verdict()
+
+
+def test_the_sentence_tells_jobs_given_back_from_jobs_lost():
+    assert SUMMARY.sentence() == (
+        "60 decisions: 9 changed the fleet, rails changed 23; 414 of 446 jobs done, 8 handed back in time; "
+        "$1.40 of rent"
+    )
+    assert "3 lost with their VM" in replace(SUMMARY, lived=replace(LIVED, lost=3)).sentence()
+
+
+def test_the_commands_to_try_are_quoted_for_the_shell():
+    spaced = replace(SUMMARY, ledger="my runs/ledger.db")
+    assert spaced.next_commands() == (
+        ".venv/bin/trimtab explain web-4 --ledger 'my runs/ledger.db'",
+        ".venv/bin/trimtab replay --policy threshold --ledger 'my runs/ledger.db'",
+    )
+
+
+def test_as_data_it_survives_json_with_costs_and_what_is_missing():
+    data = json.loads(json.dumps(replace(SUMMARY, missing=(Reason.DRAINED,)).as_json()))
+    assert data["kind"] == "summary"
+    assert data["lived"]["cost"] == pytest.approx(1.76)
+    assert data["lived"]["how"] == "lived, with the story's faults"
+    assert [other["cost"] for other in data["others"]] == pytest.approx([1.76, 1.24])
+    assert data["missing"] == ["drained"]
+    assert data["waiting_price_per_hour"] == 0.036
+
+
+def test_compared_are_the_runs_own_policy_the_threshold_and_the_best_constant_fleet():
+    trace = make_trace("burst", [60.0] * 6, [300.0] * 6)
+    settled = Settled(FLEET, RailLimits(), 300.0)
+    names = [other.name for other in compare(settled, "queue-rule", trace, (1, 0, 0), 900.0, 0)]
+    assert names[:2] == ["queue-rule without faults", "75 % threshold without faults"]
+    assert names[2].startswith("best constant fleet: ")
+    # A run of the threshold itself is not compared with itself twice.
+    assert len(compare(settled, "threshold", trace, (1, 0, 0), 900.0, 0)) == 2

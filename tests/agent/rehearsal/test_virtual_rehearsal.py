@@ -1,0 +1,224 @@
+"""The rehearsal: the loop in virtual time costs what the simulator says, sees what it shows, and can be replayed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.autoscaling.replay import replay, what_if
+from agent.autoscaling.tick import run_tick
+from agent.ledger import Ledger
+from agent.models.shelf import ModelMissing, ModelShelf
+from agent.models.shipped.index import ShippedModel, shipped_models
+from agent.rehearsal.virtual_program import quiet_logs
+from agent.rehearsal.virtual_rails import PAPER, RailSet, rail_set
+from agent.rehearsal.virtual_run import FLEET, Rehearsal, fleet_of
+from benchmarks.lstm_model import write_model
+from domain.decisions import Mode
+from domain.errors import BadInput, LedgerUnavailable
+from domain.workload import Trace, make_trace
+from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.autoscaling.reference.configuration import CpuSampling
+from simulator.workloads.named import workload_of
+from tests.agent.models.making import ADD_M, NOTHING, preferring
+from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.simulate import play
+
+WORLD = preset("train-text")
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with quiet_logs():
+        yield
+
+
+@pytest.fixture
+def rehearse(tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
+    """Return a maker of rehearsals, each with a ledger of its own."""
+    numbers, made = itertools.count(), []
+
+    def make(policy: str, trace: Trace, rails: str = "paper", config: SimulationConfig = WORLD, **more: Any) -> Any:
+        ledger = tmp_path / f"ledger-{next(numbers)}.db"
+        made.append(Rehearsal(policy, trace, config, rail_set(rails), ModelShelf(tmp_path), ledger, **more))
+        return made[-1]
+
+    yield make
+    for rehearsal in made:
+        rehearsal.close()
+
+
+def fits(path: Path) -> bool:
+    """Return whether a model was trained for the fleet of the published world."""
+    return ModelShelf(None).fits(f"model:{path}", fleet_of(WORLD))
+
+
+def short() -> Trace:
+    """Ninety minutes of bursts."""
+    arrivals = np.repeat([0.0, 900.0, 1810.0, 2400.0, 4000.0], [40, 75, 20, 110, 30])
+    return make_trace("short", arrivals, np.tile([45.0, 120.0, 360.0, 200.0, 75.0], 55))
+
+
+@pytest.mark.parametrize("workload", ["train-text", "train-fit"])
+@pytest.mark.parametrize(
+    ("simulated", "live"),
+    [
+        ("queue-rule", "queue-rule"),
+        ("queue-rule:single=true", "queue-rule:single=true"),
+        ("threshold:cooldown_s=0,exclude_warming=false", "threshold:exclude_warming=false"),
+        ("threshold:cooldown_s=0", "threshold"),
+        ("threshold:cooldown_s=0,high=0.75,low=0.5,periods=3", "threshold:high=0.75,low=0.5,periods=3"),
+    ],
+)
+def test_under_the_papers_rails_a_rule_costs_what_the_simulator_says(
+    rehearse: Callable[..., Rehearsal], workload: str, simulated: str, live: str
+) -> None:
+    trace = workload_of(workload)
+    wanted = play(policy_of(simulated), simulated, WORLD, trace, 5).measures
+    found = rehearse(live, trace, seed=5).run("paper").measures
+    assert (found.steps, found.cost, found.rent) == (wanted.steps, wanted.cost, wanted.rent)
+
+
+@pytest.mark.parametrize(
+    ("seed", "observation", "action_set"),
+    [(1, "obs-7", "act-7"), (4, "obs-7", "act-7"), (6, "obs-v2", "act-multi"), (8, "obs-v2", "act-7")],
+)
+def test_under_the_papers_rails_a_model_costs_what_the_simulator_says(
+    rehearse: Callable[..., Rehearsal], tmp_path: Path, seed: int, observation: str, action_set: str
+) -> None:
+    path = write_model(tmp_path, seed, hidden=16, scale=0.5, observation=observation, action_set=action_set)
+    trace = workload_of("train-text")
+    wanted = play(policy_of(str(path)), str(path), WORLD, trace, 0).measures
+    found = rehearse(f"model:{path}", trace).run("paper")
+    assert (found.measures.steps, found.measures.cost) == (wanted.steps, wanted.cost)
+    assert (found.stood_in, found.held, found.policy) == (0, 0, f"learned:{path.stem}")
+
+
+@pytest.mark.parametrize("model", [m for m in shipped_models() if fits(m.path)], ids=lambda model: model.name)
+def test_under_the_papers_rails_a_shipped_model_costs_what_the_simulator_says(
+    rehearse: Callable[..., Rehearsal], model: ShippedModel
+) -> None:
+    trace, path = workload_of("train-text"), str(model.path)
+    wanted = play(policy_of(path), path, WORLD, trace, 1).measures
+    found = rehearse(f"model:{path}", trace, seed=1).run("paper").measures
+    assert (found.steps, found.rent, found.penalty) == (wanted.steps, wanted.rent, wanted.penalty)
+
+
+SAMPLED = replace(WORLD, cpu_sampling=CpuSampling.SAMPLED, idle_cpu=0.07, base_ram_gb=0.9)
+
+
+@pytest.mark.parametrize(
+    ("config", "rails"),
+    [(WORLD, PAPER), (SAMPLED, replace(PAPER, sample_interval_s=10.0, drains=True))],
+    ids=["paper", "sampled and drained"],
+)
+def test_the_loop_sees_minute_by_minute_what_the_simulator_shows(
+    tmp_path: Path, config: SimulationConfig, rails: RailSet
+) -> None:
+    """From the first step on: before it the simulator shows zeros, the loop what idle VMs report."""
+    path = write_model(tmp_path, 6, hidden=16, scale=0.5, observation="obs-v2", action_set="act-multi")
+    rehearsal = Rehearsal(f"model:{path}", short(), config, rails, ModelShelf(None), tmp_path / "ledger.db")
+    simulation, changes = rehearsal.cloud.simulation, 0
+    while not simulation.finished:
+        report = run_tick(rehearsal._clock.now(), rehearsal.ports)
+        (snapshot,) = report.snapshots
+        changes += bool(report.decisions[0].intents)
+        if simulation.steps:
+            np.testing.assert_allclose(snapshot.obs7, simulation.observe(), rtol=0, atol=1e-6)
+            np.testing.assert_allclose(snapshot.obs_v2, simulation.observe_v2(), rtol=0, atol=1e-6)
+        rehearsal.cloud.minute()
+    rehearsal.close()
+    assert changes > 20
+
+
+def test_the_default_rails_hold_back_and_let_jobs_finish(rehearse: Callable[..., Rehearsal]) -> None:
+    trace = short()
+    paper, default = (rehearse("threshold", trace, rails).run(rails) for rails in ("paper", "default"))
+    assert paper.measures.interruptions > 0
+    assert default.measures.interruptions == 0
+    assert default.held > 10 * max(1, paper.held)
+    assert default.measures.jobs_finished == trace.jobs
+
+
+def test_the_same_rehearsal_gives_the_same_figures(rehearse: Callable[..., Rehearsal]) -> None:
+    first, second = (rehearse("queue-rule", short(), "default", seed=3).run("default") for _ in range(2))
+    assert first == second
+    assert rehearse("queue-rule", short(), "default", seed=4).run("default") != first
+
+
+def test_hours_are_lived_to_their_end_jobs_or_not(rehearse: Callable[..., Rehearsal]) -> None:
+    found = rehearse("queue-rule", short(), hours=3.0).run("paper")
+    assert (found.measures.steps, found.decisions, found.measures.jobs_finished) == (180, 180, 275)
+    assert rehearse("queue-rule", short(), hours=0.5).run("paper").measures.steps == 30
+
+
+def test_a_cool_down_holds_each_direction(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> None:
+    path = preferring(tmp_path, ADD_M, NOTHING)
+    free = rehearse(f"model:{path}", short(), hours=0.5).run("paper")
+    assert free.measures.added == (0, 9, 0)
+    ledger = tmp_path / "cooling.db"
+    cooled = Rehearsal(f"model:{path}", short(), WORLD, rail_set("paper", 300.0), ModelShelf(None), ledger, hours=0.5)
+    assert cooled.run("paper").measures.added == (0, 6, 0)
+    reasons = [row.decision.proposal.detail for row in cooled.ledger.decisions(FLEET, newest_first=False)]
+    cooled.close()
+    assert "impossible now: s -1 (1 ready of at least 1), m +1 (cooling down for another 240 s)" in reasons[1]
+
+
+def test_every_minute_is_recorded_and_comes_out_the_same_again(
+    rehearse: Callable[..., Rehearsal], tmp_path: Path
+) -> None:
+    path = write_model(tmp_path, 4, hidden=16, scale=0.5)
+    rehearsal = rehearse(f"model:{path}", short(), "default")
+    found = rehearsal.run("default")
+    records = list(rehearsal.ledger.inputs(FLEET))
+    assert len(records) == found.decisions
+    assert {inputs.policy for inputs, _ in records} == {f"learned:{path.stem}"}
+    assert all(item.same for item in replay(records, ModelShelf(tmp_path)))
+    assert {inputs.mode for inputs, _ in records} == {Mode.ACT}
+
+
+def test_a_replay_without_the_model_says_which_file_is_missing(
+    rehearse: Callable[..., Rehearsal], tmp_path: Path
+) -> None:
+    path = preferring(tmp_path, NOTHING)
+    rehearsal = rehearse(f"model:{path}", short(), hours=0.1)
+    rehearsal.run("paper")
+    records = list(rehearsal.ledger.inputs(FLEET))
+    with pytest.raises(ModelMissing, match=f"put {path.name} into the models directory"):
+        list(replay(records, ModelShelf(tmp_path / "elsewhere")))
+
+
+def test_a_model_can_be_tried_on_what_a_rule_lived_through(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> None:
+    path = preferring(tmp_path, ADD_M)
+    rehearsal = rehearse("queue-rule", short(), hours=0.2)
+    rehearsal.run("paper")
+    others = list(what_if(rehearsal.ledger.inputs(FLEET), f"model:{path}", ModelShelf(None)))
+    assert {item.other.proposal.policy for item in others} == {f"learned:{path.stem}"}
+    assert others[0].other.desired == (1, 2, 1)
+
+
+def test_what_cannot_decide_is_not_rehearsed(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> None:
+    for policy in ("clairvoyance", "constant:1,1", "learned:latest", f"model:{tmp_path / 'none.onnx'}"):
+        with pytest.raises(BadInput):
+            rehearse(policy, short())
+    with pytest.raises(BadInput, match="choose one of paper, default"):
+        rail_set("none")
+
+
+def test_a_ledger_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    Ledger.open(f"sqlite:///{path}").close()
+    with pytest.raises(LedgerUnavailable, match="begins with a ledger of its own"):
+        Rehearsal("hold", short(), WORLD, PAPER, ModelShelf(None), path)
+
+
+def test_a_world_of_other_types_has_a_fleet_of_its_own() -> None:
+    config = replace(WORLD, types=WORLD.types[:2], limits=(4, 5), minimum=(1, 0), initial=(1, 0))
+    groups = fleet_of(config).groups
+    assert [(g.key, g.minimum, g.maximum) for g in groups] == [("type0", 1, 4), ("type1", 0, 5)]

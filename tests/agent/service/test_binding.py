@@ -1,0 +1,144 @@
+"""Whose ledger it is: an agent of another account, region or deployment neither leads nor acts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.alarms.book import conditions
+from agent.commands.main import app
+from agent.ledger import Ledger, LedgerOwner
+from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.settings import Settings
+from agent.view.parts import lead_check
+from domain.clock import VirtualClock
+from domain.decisions import Mode, Reason
+from domain.errors import Fenced, LedgerForeign
+from tests.agent.service.test_turns import GROUP
+from tests.simulator.aws.world import START, World
+
+ACCOUNT = "123456789012"
+Start = Callable[..., AbstractContextManager[Agent]]
+
+
+@pytest.fixture
+def start(cloud: World, tmp_path: Path) -> Start:
+    """Starts agents, each with a state directory of its own, on one ledger."""
+    cloud.group("web-s", size=(0, 1, 5))
+    cloud.control.ready_now()
+    numbers = iter(range(9))
+
+    def make(region: str = "us-east-1", account: str | None = None, **about: Any) -> AbstractContextManager[Agent]:
+        settings = Settings(
+            mode=about.pop("mode", Mode.ACT),
+            state_directory=tmp_path / f"agent-{next(numbers)}",
+            ledger={"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+            listener={"port": 0},
+            aws={
+                "region": region,
+                "account": account,
+                "endpoint_url": cloud.running.endpoint,
+                "read_timeout_s": 0.5,
+            },
+            fleets={"web": {"policy": "hold", "groups": {"workers": GROUP}}},
+            **about,
+        )
+        return assembled(settings, VirtualClock(START + 5.0), AwsKeys("agent", "simulated"))
+
+    return make
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
+
+
+def test_the_first_agent_binds_the_ledger_and_its_partner_is_let_in(start: Start, ledger: str) -> None:
+    for _ in range(2):
+        with start() as agent:
+            assert agent.turn().failure is None
+    with Ledger.open(ledger, read_only=True) as opened:
+        assert opened.owned_by() == LedgerOwner(ACCOUNT, "us-east-1", "default")
+        assert opened.epoch() == 2
+
+
+@pytest.mark.parametrize("mode", [Mode.ACT, Mode.OBSERVE])
+@pytest.mark.parametrize(
+    ("stranger", "difference"),
+    [
+        ({"region": "eu-west-1"}, "region us-east-1, not eu-west-1"),
+        ({"account": "999999999999"}, f"AWS account {ACCOUNT}, not 999999999999"),
+        ({"deployment": "staging"}, "deployment default, not staging"),
+    ],
+)
+def test_a_stranger_is_refused_before_it_leads(
+    start: Start, ledger: str, mode: Mode, stranger: dict[str, str], difference: str
+) -> None:
+    with start():
+        pass
+    refusal = pytest.raises(LedgerForeign, match=f"belongs to {difference}: give this agent a ledger of its own")
+    with refusal, start(mode=mode, **stranger):
+        pass
+    with Ledger.open(ledger, read_only=True) as opened:
+        assert opened.epoch() == 1
+
+
+def test_while_sts_does_not_answer_the_agent_is_up_and_leads_nowhere(start: Start, cloud: World, ledger: str) -> None:
+    cloud.control.add_fault("access_denied", operations=["GetCallerIdentity"])
+    with start() as agent:
+        report = agent.turn()
+        assert "the AWS account is not known" in str(report.failure)
+        assert "TRIMTAB_AWS__ACCOUNT" in str(report.failure)
+        assert [alarm.reason for alarm in conditions(report).values()] == [Reason.CLOUD_UNREADABLE]
+        assert report.decisions == ()
+        assert agent.ledger.epoch() == 0
+        with pytest.raises(Fenced, match="the AWS account is not known"):
+            agent.leadership.fence(0)
+        assert not lead_check(agent).ok
+        cloud.control.clear_faults()
+        report = agent.turn()
+        assert (report.failure, len(report.decisions)) == (None, 1)
+        assert agent.ledger.owned_by().account == ACCOUNT
+        assert lead_check(agent).detail == "this agent leads"
+
+
+def test_an_account_found_out_later_to_be_another_never_leads(start: Start, cloud: World, ledger: str) -> None:
+    with Ledger.open(ledger) as opened:
+        opened.bind(LedgerOwner("999999999999", "us-east-1", "default"))
+    cloud.control.add_fault("access_denied", operations=["GetCallerIdentity"])
+    with start() as agent:
+        cloud.control.clear_faults()
+        for _ in range(2):
+            report = agent.turn()
+            assert "belongs to AWS account 999999999999, not 123456789012" in str(report.failure)
+            assert report.failure_reason is Reason.LEDGER_FOREIGN
+        assert agent.ledger.epoch() == 0
+
+
+def test_a_named_account_needs_no_sts(start: Start, cloud: World) -> None:
+    cloud.control.add_fault("access_denied", operations=["GetCallerIdentity"])
+    with start(account=ACCOUNT) as agent:
+        assert agent.turn().failure is None
+
+
+def test_a_ledger_that_shall_change_hands_is_freed(start: Start, tmp_path: Path) -> None:
+    with start():
+        pass
+    done = CliRunner().invoke(app, ["ledger", "restore", "--another", "--ledger", str(tmp_path / "ledger.db")])
+    assert done.exit_code == 0, done.output
+    with start(region="eu-west-1") as agent:
+        assert agent.ledger.owned_by() == LedgerOwner(ACCOUNT, "eu-west-1", "default")
+
+
+def test_an_agent_that_lost_its_lead_on_sqlite_is_not_ready(start: Start) -> None:
+    with start() as agent:
+        agent.turn()
+        assert lead_check(agent).ok
+        agent.ledger.take_epoch("another", START)
+        agent.turn()
+        assert (lead_check(agent).ok, lead_check(agent).detail) == (False, "no agent leads, so nothing is decided")

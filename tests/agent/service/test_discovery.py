@@ -1,0 +1,296 @@
+"""Fleets found by the tags of their groups: read from the simulated cloud, described as settings describe them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.service.fleet_finder import FleetFinder
+from agent.settings import Settings
+from agent.settings.discovery import Found, described, discover
+from agent.settings.fleet import PolicyName
+from agent.settings.prices import price_per_hour
+from agent.view.board import StandingBoard
+from collectors.aws import AwsOptions, AwsSession
+from collectors.tagged_groups import TaggedGroup, TaggedGroups, VmSize
+from domain.clock import VirtualClock
+from domain.fleet import Fleet, Group, VmType
+from tests.simulator.aws.world import START, World
+
+SIZES = {"m5a.large": VmSize(2, 8.0), "x9.mega": VmSize(4, 16.0)}
+SETTINGS = Settings(discovery={"enabled": True})
+
+
+def session(cloud: World, key: str = "agent", attempts: int = 1) -> AwsSession:
+    options = AwsOptions("us-east-1", cloud.running.endpoint, 1.0, 2.0, attempts, 10_000, key, "simulated")
+    return AwsSession(options, VirtualClock(START), read_only=True)
+
+
+def tags(**values: str) -> list[dict[str, object]]:
+    named = {f"trimtab:{name.replace('_', '-')}": value for name, value in values.items()}
+    return [{"Key": name, "Value": value, "PropagateAtLaunch": False} for name, value in named.items()]
+
+
+def find(cloud: World) -> Found:
+    return discover(TaggedGroups(session(cloud)), SETTINGS, "us-east-1")
+
+
+def describe(*groups: TaggedGroup, region: str = "us-east-1") -> Found:
+    return described(groups, SIZES, SETTINGS, region)
+
+
+def group(name: str = "workers", vm_types: tuple[str, ...] = ("m5a.large",), **values: str) -> TaggedGroup:
+    named = {str(tag["Key"]): str(tag["Value"]) for tag in tags(**{"fleet": "web", **values})}
+    return TaggedGroup(name, named, 1, 5, vm_types)
+
+
+def test_a_fleet_is_described_by_its_groups_tags_types_bounds_and_the_price_table(cloud: World) -> None:
+    cloud.template("small", "m5a.large")
+    cloud.template("large", "m5a.2xlarge")
+    queue = "https://sqs.us-east-1.amazonaws.com/123456789012/jobs"
+    for name, size in (("large", (0, 0, 3)), ("small", (1, 1, 10))):
+        about = {"LaunchTemplate": {"LaunchTemplateName": name, "Version": "$Latest"}}
+        cloud.group(f"Web {name}", size=size, Tags=tags(fleet="web", queue_url=queue), **about)
+    others = [{"Key": "team", "Value": "web", "PropagateAtLaunch": False}]
+    cloud.group("somebody-else", size=(0, 0, 1), Tags=others, **about)
+    found = find(cloud)
+    assert found.refused == {}
+    assert found.settings.fleet("web") == Fleet(
+        "web",
+        (
+            Group("web-small", "Web small", VmType("m5a.large", 2, 8.0, 0.086), 1, 10),
+            Group("web-large", "Web large", VmType("m5a.2xlarge", 8, 32.0, 0.344), 0, 3),
+        ),
+        queue,
+    )
+    assert found.settings.fleets["web"].policy is PolicyName.QUEUE_RULE
+
+
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ({"InstanceType": "m5a.large", "WeightedCapacity": "2"}, "the sizes of workers count weights and not VMs"),
+        ({"InstanceRequirements": {"VCpuCount": {"Min": 2}, "MemoryMiB": {"Min": 1}}}, "let a group launch one type"),
+    ],
+)
+def test_a_fleet_with_a_group_that_cannot_be_counted_in_vms_of_one_type_is_refused(
+    cloud: World, override: dict[str, object], why: str
+) -> None:
+    cloud.template()
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}, "Overrides": [override]}
+    mixed = {"LaunchTemplate": template}
+    cloud.group("workers", size=(0, 0, 5), MixedInstancesPolicy=mixed, Tags=tags(fleet="web"))
+    found = find(cloud)
+    assert found.settings.fleets == {}
+    assert why in found.refused["web"]
+
+
+def test_more_groups_than_a_page_holds_are_all_found(cloud: World) -> None:
+    for number in range(103):
+        cloud.group(f"g{number:03}", size=(0, 0, 1), Tags=tags(fleet=f"fleet-{number % 3}"))
+    found = find(cloud)
+    assert {name: len(fleet.groups) for name, fleet in found.settings.fleets.items()} == {
+        "fleet-0": 35,
+        "fleet-1": 34,
+        "fleet-2": 34,
+    }
+    describes = [call for call in cloud.control.calls(access_key="agent") if "AutoScalingGroups" in call["operation"]]
+    assert len(describes) == 2
+
+
+def test_looking_changes_nothing(cloud: World) -> None:
+    cloud.group(Tags=tags(fleet="web"))
+    find(cloud)
+    assert cloud.control.mutations(access_key="agent") == []
+
+
+def test_tags_choose_key_policy_and_price() -> None:
+    found = describe(group("Old_Name", ("x9.mega",), group="workers_m", policy="hold", price_per_hour="1.5"))
+    (key,) = found.settings.fleets["web"].groups
+    assert (key, found.settings.fleets["web"].policy) == ("workers_m", PolicyName.HOLD)
+    assert found.settings.fleet("web").prices_per_hour == (1.5,)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("workers-s", "workers-s"), ("Web Workers (EU)", "web-workers-eu"), ("7th", "g-7th"), ("x" * 90, "x" * 63)],
+)
+def test_a_group_s_name_becomes_a_key_for_metric_paths(name: str, key: str) -> None:
+    assert list(describe(group(name)).settings.fleets["web"].groups) == [key]
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        (
+            [group(vm_types=("x9.mega",))],
+            "VM type of group workers is 'x9.mega': the table has no price for it in us-east-1: tag the group with "
+            "trimtab:price-per-hour=<dollars per hour>",
+        ),
+        (
+            [group(vm_types=("m5a.large", "m5.large"))],
+            "VM types of group workers is 'm5a.large, m5.large': let a group launch one type; use a group for each "
+            "type",
+        ),
+        (
+            [group(vm_types=())],
+            "VM types of group workers is 'no type that its launch template names': let a group launch one type; use a "
+            "group for each type",
+        ),
+        ([group(vm_types=("m1.tiny",))], "VM type of group workers is 'm1.tiny': AWS knows no such type in us-east-1"),
+        (
+            [group(price_per_hour="cheap")],
+            "tag trimtab:price-per-hour of group workers is 'cheap': give dollars per hour, such as 0.086",
+        ),
+        (
+            [group(group="Big One")],
+            "tag trimtab:group of group workers is 'Big One': give lower-case letters, digits, - and _, beginning with "
+            "a letter",
+        ),
+        (
+            [group("workers"), group("Workers")],
+            "group key workers of fleet web is 'Workers': workers has it too: tag one with trimtab:group",
+        ),
+        (
+            [group("a", queue_url="https://sqs/1"), group("b", queue_url="https://sqs/2")],
+            "tag trimtab:queue-url of fleet web is ['https://sqs/1', 'https://sqs/2']: let its groups agree, or tag "
+            "one of them",
+        ),
+        (
+            [group(policy="best")],
+            "fleet web, as its groups are tagged: policy is 'best': Input should be 'queue-rule', 'learned', "
+            "'threshold', 'target-tracking' or 'hold'",
+        ),
+        (
+            [group(group="queue")],
+            "fleet web, as its groups are tagged: choose another key: queue is the queue's segment in metric paths",
+        ),
+    ],
+)  # fmt: skip
+def test_a_fleet_tagged_wrongly_is_refused_with_what_to_do_and_the_others_are_found(
+    groups: list[TaggedGroup], says: str
+) -> None:
+    found = describe(*groups, group("other", fleet="api"))
+    assert found.refused == {"web": says}
+    assert list(found.settings.fleets) == ["api"]
+
+
+def test_a_fleet_s_name_must_fit_metric_paths() -> None:
+    found = describe(group(fleet="Web Shop"))
+    assert found.refused == {
+        "Web Shop": "tag trimtab:fleet of workers is 'Web Shop': give lower-case letters, digits, - and _, beginning "
+        "with a letter"
+    }
+
+
+def test_the_price_table_is_the_simulated_cloud_s() -> None:
+    ours, theirs = (
+        json.loads((Path(__file__).parents[3] / where / "prices.json").read_text("utf-8"))
+        for where in ("agent", "simulator/aws")
+    )
+    assert ours == theirs
+    assert price_per_hour("m5a.large", "eu-west-1") == 0.096
+    assert price_per_hour("m5a.large", "mars-1") is None
+
+
+@pytest.fixture
+def make_finder(cloud: World) -> Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]:
+    def make(**discovery: float) -> tuple[FleetFinder, StandingBoard, VirtualClock]:
+        clock, board = VirtualClock(START), StandingBoard(START)
+        settings = Settings(discovery={"enabled": True, **discovery})
+        return FleetFinder(settings, session(cloud), board, clock.monotonic), board, clock
+
+    return make
+
+
+def names(finder: FleetFinder) -> list[str] | None:
+    changed = finder.changed
+    if changed is None:
+        return None
+    finder.taken(changed)
+    return list(changed.fleets)
+
+
+def test_the_loop_is_told_when_the_set_changes_and_only_then(
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+) -> None:
+    finder, _, clock = make_finder(interval_s=60.0)
+    cloud.group("a", Tags=tags(fleet="web"))
+    finder.look()
+    assert names(finder) == ["web"]
+    cloud.group("b", Tags=tags(fleet="api"))
+    finder.look()
+    assert names(finder) is None
+    clock.advance(60.0)
+    finder.look()
+    assert names(finder) == ["api", "web"]
+    clock.advance(60.0)
+    finder.look()
+    assert names(finder) is None
+
+
+def test_a_fleet_is_given_up_when_it_is_missing_for_the_second_time(
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+) -> None:
+    finder, _, clock = make_finder(interval_s=60.0)
+    cloud.group("a", Tags=tags(fleet="web"))
+    finder.look()
+    assert names(finder) == ["web"]
+    about = {"ResourceId": "a", "ResourceType": "auto-scaling-group", "Key": "trimtab:fleet"}
+    cloud.groups.delete_tags(Tags=[about])
+    clock.advance(60.0)
+    finder.look()
+    assert names(finder) is None
+    clock.advance(60.0)
+    finder.look()
+    assert names(finder) == []
+
+
+def test_a_fleet_whose_group_becomes_weighted_stays_known_so_that_the_loop_holds_it(
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+) -> None:
+    finder, board, clock = make_finder(interval_s=60.0)
+    cloud.group("a", Tags=tags(fleet="web"))
+    finder.look()
+    assert names(finder) == ["web"]
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}}
+    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": "2"}]
+    mixed = {"LaunchTemplate": {**template, "Overrides": overrides}}
+    cloud.groups.update_auto_scaling_group(AutoScalingGroupName="a", MixedInstancesPolicy=mixed)
+    for _ in range(3):
+        clock.advance(60.0)
+        finder.look()
+        assert names(finder) is None
+    assert "the sizes of a count weights and not VMs" in board.read().problems["discovery"]
+    assert "the sizes of a count weights" in finder.refused["web"]
+
+
+def test_a_look_that_fails_changes_nothing_is_a_problem_and_is_repeated_soon(
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+) -> None:
+    finder, board, _ = make_finder()
+    cloud.group("a", Tags=tags(fleet="web"))
+    cloud.control.add_fault("access_denied", operations=["DescribeAutoScalingGroups"], count=1)
+    finder.look()
+    assert (finder.known, finder.changed) == (False, None)
+    assert (
+        board.read()
+        .problems["discovery"]
+        .startswith("fleets are not known yet: tagged groups cannot be read: DescribeAutoScalingGroups: AccessDenied")
+    )
+    finder.look()
+    assert names(finder) == ["web"]
+    assert board.read().problems == {}
+
+
+def test_a_fleet_that_is_refused_is_a_problem_with_its_remedy(
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+) -> None:
+    finder, board, _ = make_finder()
+    cloud.group("a", Tags=tags(fleet="web", price_per_hour="cheap"))
+    finder.look()
+    assert names(finder) == []
+    assert "give dollars per hour" in board.read().problems["discovery"]

@@ -1,0 +1,185 @@
+"""The door over real sockets, on an agent put together from settings: what is refused is counted, recorded, alarmed."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.alarms.book import AlarmBook
+from agent.autoscaling.ports import TickReport
+from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.service.daemon import Loop
+from agent.settings import Settings
+from agent.view.board import StandingBoard
+from collectors.vm_names import SPARE
+from domain.clock import VirtualClock
+from domain.decisions import Event, Mode, Reason
+from domain.samples import VmMetric
+from tests.simulator.aws.world import START, World
+
+GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
+MINUTE_S = 60.0
+
+
+@dataclass
+class Site:
+    """An agent on the simulated cloud, its loop, its clock, and the alarms that its turns raise."""
+
+    agent: Agent
+    loop: Loop
+    clock: VirtualClock
+    cloud: World
+    reports: list[TickReport] = field(default_factory=list)
+    alarms: AlarmBook = field(default_factory=AlarmBook)
+
+    def turn(self) -> TickReport:
+        """Let a minute pass and turn once."""
+        self.clock.advance(MINUTE_S)
+        self.loop.turn()
+        self.alarms.turn(self.reports[-1])
+        return self.reports[-1]
+
+    def send(self, *lines: str, source: str = "127.0.0.2") -> int:
+        """Send lines, stamped now where they carry no time, and return how many were taken."""
+        counters = self.agent.listener.counters
+        taken, refused = counters.accepted, counters.rejected_total
+        text = "".join(f"{line} {self.clock.now()}\n" for line in lines)
+        listener = self.agent.listener
+        with socket.create_connection((listener.host, listener.port), 5.0, source_address=(source, 0)) as sender:
+            sender.sendall(text.encode())
+            until(lambda: counters.accepted + counters.rejected_total - taken - refused == len(lines))
+        return counters.accepted - taken
+
+    def recorded(self, reason: Reason) -> list[tuple[str, str]]:
+        """Return subject and detail of every event of this reason in the journal."""
+        rows = [*self.agent.ledger.journal(limit=1000)]
+        return [(row.ref, str(row.body["detail"])) for row in rows if row.reason == reason]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so; AssertionError when it is not for ten seconds."""
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.002)
+
+
+def of(report: TickReport, reason: Reason) -> list[Event]:
+    """Return the events of this reason in a turn."""
+    return [event for event in report.events if event.reason is reason]
+
+
+@pytest.fixture
+def start(cloud: World, tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    cloud.group("web-s", size=(0, 1, 5))
+    cloud.control.ready_now()
+    made = []
+
+    def make(fleet: dict[str, Any] | None = None, **settings: Any) -> Site:
+        given = {
+            "mode": Mode.ACT,
+            "state_directory": tmp_path,
+            "listener": {"port": 0},
+            "aws": {"region": "us-east-1", "endpoint_url": cloud.running.endpoint},
+            "fleets": {"web": {"policy": "queue-rule", "groups": {"workers": GROUP}, **(fleet or {})}},
+            **settings,
+        }
+        clock = VirtualClock(START + 5.0)
+        context = assembled(Settings(**given), clock, AwsKeys("agent", "simulated"))
+        agent = context.__enter__()
+        made.append(context)
+        board = StandingBoard(START)
+        site = Site(agent, Loop(agent, board), clock, cloud)
+        board.listen(lambda _, report: site.reports.append(report))
+        return site
+
+    yield make
+    for context in made:
+        context.__exit__(None, None, None)
+
+
+def test_a_sender_from_outside_the_networks_is_an_event_and_an_alarm_once(start: Callable[..., Site]) -> None:
+    site = start(listener={"port": 0, "networks": "127.0.0.2/32"})
+    listener = site.agent.listener
+    for _ in range(3):
+        with socket.create_connection((listener.host, listener.port), 5.0, source_address=("127.0.0.3", 0)):
+            pass
+    until(lambda: listener.counters.connections_foreign == 3)
+    (event,) = of(site.turn(), Reason.SENDER_REFUSED)
+    assert event.detail == (
+        "3 connections or datagrams refused, the last from 127.0.0.3: outside TRIMTAB_LISTENER__NETWORKS; add the "
+        "subnet if it is yours"
+    )
+    assert site.recorded(Reason.SENDER_REFUSED) == [("networks", event.detail)]
+    assert [a.subject for a in site.alarms.active if a.reason is Reason.SENDER_REFUSED] == ["networks"]
+    assert of(site.turn(), Reason.SENDER_REFUSED) == []
+
+
+def test_refusals_that_go_on_come_again_before_their_alarm_would_be_over(start: Callable[..., Site]) -> None:
+    site = start(listener={"port": 0, "networks": "127.0.0.2/32"})
+    counters = site.agent.listener.counters
+    seen = 0
+    for _ in range(65):
+        counters.connections_foreign += 1
+        seen += len(of(site.turn(), Reason.SENDER_REFUSED))
+        assert [alarm.reason for alarm in site.alarms.active].count(Reason.SENDER_REFUSED) == 1
+    assert seen == 4
+    assert len(site.recorded(Reason.SENDER_REFUSED)) == 4
+
+
+def test_a_claim_that_is_not_believed_is_an_event_of_its_fleet_with_its_setting(start: Callable[..., Site]) -> None:
+    site = start({"claims": {"max_waiting": 500}})
+    assert site.send("trimtab.web.queue.waiting 1e15", "trimtab.web.queue.running 0") == 1
+    (event,) = of(site.turn(), Reason.CLAIM_REFUSED)
+    assert (event.fleet, event.subject) == ("web", "queue.waiting")
+    assert event.detail == (
+        "1 readings of queue.waiting refused, the last of 1e+15 from 127.0.0.2: 0 to 500 is believed "
+        "(TRIMTAB_FLEETS__web__CLAIMS__MAX_WAITING); they count as absent"
+    )
+    assert site.recorded(Reason.CLAIM_REFUSED) == [("queue.waiting", event.detail)]
+    assert [a.fleet for a in site.alarms.active if a.reason is Reason.CLAIM_REFUSED] == ["web"]
+    (decision,) = site.reports[-1].decisions
+    assert decision.reason is Reason.STALE_INPUT
+    assert decision.intents == ()
+
+
+def test_sixty_thousand_invented_names_over_a_socket_lock_out_no_vm(start: Callable[..., Site]) -> None:
+    site = start()
+    taken = site.send(*(f"trimtab.web.workers.x-{n}.cpu_percent 1" for n in range(60_000)), source="127.0.0.66")
+    assert taken == GROUP["max"] + SPARE
+    (vm,) = [vm["InstanceId"] for vm in site.cloud.show("web-s")["Instances"]]
+    assert site.send(*(f"trimtab.web.workers.{vm}.{metric} 1" for metric in VmMetric)) == len(VmMetric)
+    (event,) = of(site.turn(), Reason.SENDER_REFUSED)
+    assert (event.fleet, event.subject) == ("web", "workers")
+    assert event.detail.startswith(
+        "59979 readings or names of VMs refused that are not in the group workers, the last "
+    )
+    assert "of 127.0.0.66: a VM reports under its instance id" in event.detail
+    site.turn()
+    site.turn()
+    assert list(site.agent.store.vm_rows("web", "workers")) == [vm]
+    assert [a.subject for a in site.alarms.active if a.reason is Reason.SENDER_REFUSED] == ["workers"]
+
+
+def test_a_booting_vms_first_lines_count_over_a_socket(start: Callable[..., Site]) -> None:
+    site = start()
+    site.turn()
+    site.cloud.desire(2, "web-s")
+    site.cloud.control.ready_now("web-s")
+    new = [vm["InstanceId"] for vm in site.cloud.show("web-s")["Instances"]]
+    first = site.clock.now() + 5.0
+    for _ in range(6):
+        site.clock.advance(5.0)
+        for vm in new:
+            site.send(*(f"trimtab.web.workers.{vm}.{metric} 1" for metric in VmMetric))
+    report = site.turn()
+    (snapshot,) = report.snapshots
+    assert (snapshot.warm, snapshot.coverage) == ((2,), 1.0)
+    rows = site.agent.store.vm_rows("web", "workers")
+    assert [site.agent.store.readings(rows[vm][0], site.clock.now())[0][0] for vm in new] == [first, first]

@@ -1,0 +1,79 @@
+"""The tick's schedule on the real APScheduler: aligned, one at a time, and alive after the clock was set."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import time_machine
+
+from agent.service.schedule import TICK, Job, Schedule
+
+INTERVAL_S = 0.4
+
+
+@contextmanager
+def running(turns: list[float], *, fail: bool = False, last: float = 0.0) -> Iterator[Job]:
+    def turn() -> None:
+        turns.append(time.monotonic())
+        if last:
+            time.sleep(last)
+        if fail:
+            raise RuntimeError("a turn went wrong")
+
+    schedule = Schedule()
+    tick = schedule.add(TICK, turn, INTERVAL_S)
+    schedule.start()
+    try:
+        yield tick
+    finally:
+        schedule.stop()
+
+
+def wait_for(count: int, turns: list[float], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if len(turns) >= count:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0], ids=["back an hour", "forward an hour"])
+def test_turns_resume_within_two_intervals_after_the_clock_was_set(jump_s: float) -> None:
+    turns: list[float] = []
+    with running(turns):
+        assert wait_for(2, turns, 5.0)
+        with time_machine.travel(time.time() + jump_s, tick=True):
+            before = len(turns)
+            jumped_at = time.monotonic()
+            # Two turns, so that the schedule keeps its beat and is not merely rescued once.
+            assert wait_for(before + 2, turns, 10.0)
+            assert turns[before] - jumped_at <= 2 * INTERVAL_S
+            assert turns[before + 1] - turns[before] <= 2 * INTERVAL_S
+
+
+def test_a_failing_turn_does_not_end_the_schedule() -> None:
+    turns: list[float] = []
+    with running(turns, fail=True) as tick:
+        assert wait_for(3, turns, 5.0)
+    assert tick.failures >= 3
+    assert tick.turns == 0
+
+
+def test_a_slow_turn_is_never_doubled() -> None:
+    turns: list[float] = []
+    with running(turns, last=1.5 * INTERVAL_S):
+        assert wait_for(3, turns, 10.0)
+    gaps = [b - a for a, b in itertools.pairwise(turns)]
+    assert min(gaps) >= 1.5 * INTERVAL_S - 0.01
+
+
+def test_no_watchdog_rescue_happens_on_a_steady_clock() -> None:
+    turns: list[float] = []
+    with running(turns) as tick:
+        assert wait_for(4, turns, 5.0)
+        assert tick.rescued == 0

@@ -1,0 +1,112 @@
+"""SIGTERM on the real process (row 10 of the fault plan): in time, with status 0, and no half intent."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.ledger import Ledger
+from agent.ledger.records import Kind
+from domain.decisions import Reason
+from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
+
+SPEED = 30.0
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with running_site(SPEED) as made:
+        made.make_group()
+        made.start()
+        yield made
+
+
+@pytest.fixture
+def make_daemon(site: Site, tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    made: list[Daemon] = []
+
+    def make(**settings: str) -> Daemon:
+        daemon = Daemon(site, tmp_path / "agent", **FLEET, **settings)
+        made.append(daemon)
+        daemon.start()
+        return daemon
+
+    yield make
+    for daemon in made:
+        daemon.close()
+
+
+def test_a_stop_during_a_call_that_hangs_leaves_a_whole_intent_that_the_next_start_follows(
+    site: Site, make_daemon: Callable[..., Daemon]
+) -> None:
+    site.control.add_fault("timeout_after", operations=["SetDesiredCapacity"], hold_s=30.0, count=1)
+    daemon = make_daemon(TRIMTAB_AWS__READ_TIMEOUT_S="60")
+    ready = daemon.supervisor.until("READY", 20.0)
+    assert ready["STATUS"] == "act; 1 fleet; waiting for the first turn"
+    site.waiting = 20.0
+    wait_until(site.fault_met)
+
+    daemon.terminate()
+    began = time.monotonic()
+    assert daemon.supervisor.until("STOPPING", 5.0)["STOPPING"] == "1"
+    assert daemon.wait() == 0
+    assert time.monotonic() - began <= 15.0
+
+    with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
+        (intent,) = ledger.open_intents()
+        assert intent.target == site.desired()
+    site.waiting = 0.0
+    again = make_daemon()
+    again.supervisor.until("READY", 20.0)
+
+    def settled() -> bool:
+        with Ledger.open(again.ledger_url, read_only=True) as ledger:
+            return not ledger.open_intents()
+
+    wait_until(settled)
+    with Ledger.open(again.ledger_url, read_only=True) as ledger:
+        outcome = ledger.last_outcome(intent.intent_id)
+        assert outcome is not None
+        assert (outcome.reason, outcome.achieved) == (Reason.DONE, intent.target - intent.before)
+    # The call that met the fault may be logged by now, and there is no other.
+    assert len(site.mutations("SetDesiredCapacity")) <= 1
+
+
+def test_a_stop_between_turns_takes_a_moment_and_is_recorded(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon()
+    daemon.supervisor.until("READY", 20.0)
+    assert daemon.supervisor.until("WATCHDOG", 5.0) == {"WATCHDOG": "1"}
+    wait_until(lambda: "fleet web" not in daemon.supervisor.until("STATUS", 20.0)["STATUS"])
+    daemon.terminate()
+    began = time.monotonic()
+    assert daemon.wait() == 0
+    assert time.monotonic() - began <= 5.0
+    with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
+        entries = ledger.journal()
+    own = [(entry.kind, entry.reason) for entry in entries if not entry.fleet]
+    assert own == [
+        (Kind.SETTINGS, Reason.SETTINGS_RECORDED),
+        (Kind.EVENT, Reason.STARTED),
+        (Kind.EVENT, Reason.STOPPED),
+    ]
+    assert [json.loads(line)["event"] for line in daemon.log.read_text().splitlines()][-2:] == ["event", "stopped"]
+
+
+def test_a_second_signal_ends_it_at_once(site: Site, make_daemon: Callable[..., Daemon]) -> None:
+    site.control.add_fault(
+        "timeout_before", operations=["DescribeAutoScalingGroups"], hold_s=30.0, access_keys=["agent"]
+    )
+    daemon = make_daemon(TRIMTAB_AWS__READ_TIMEOUT_S="60")
+    daemon.supervisor.until("READY", 20.0)
+    wait_until(site.fault_met)
+    daemon.terminate()
+    daemon.supervisor.until("STOPPING", 5.0)
+    began = time.monotonic()
+    daemon.terminate()
+    assert daemon.wait() == 128 + 15
+    assert time.monotonic() - began <= 1.0

@@ -1,0 +1,152 @@
+"""Turning the loop: nothing that goes wrong in one turn, or in who is told of it, keeps the next from coming."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agent.autoscaling.ports import TickReport
+from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.service.daemon import AGENT, Loop, summary
+from agent.service.schedule import Schedule
+from agent.settings import Settings
+from agent.view.board import Standing, StandingBoard
+from domain.clock import VirtualClock
+from domain.decisions import Mode, Reason
+from domain.errors import CloudError, FailureClass
+from tests.simulator.aws.world import START, World
+
+GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
+
+
+@dataclass
+class Turning:
+    """An agent on the simulated cloud, its loop and its board."""
+
+    agent: Agent
+    board: StandingBoard
+    loop: Loop
+
+
+@pytest.fixture
+def turning(cloud: World, tmp_path: Path) -> Iterator[Turning]:
+    cloud.group("web-s", size=(0, 1, 5))
+    cloud.control.ready_now()
+    settings = Settings(
+        mode=Mode.ACT,
+        state_directory=tmp_path,
+        listener={"port": 0},
+        aws={"region": "us-east-1", "endpoint_url": cloud.running.endpoint, "read_timeout_s": 0.5},
+        fleets={"web": {"policy": "hold", "groups": {"workers": GROUP}}},
+    )
+    with assembled(settings, VirtualClock(START + 5.0), AwsKeys("agent", "simulated")) as agent:
+        board = StandingBoard(START)
+        yield Turning(agent, board, Loop(agent, board))
+
+
+def test_the_board_knows_each_turn(turning: Turning) -> None:
+    turning.loop.turn()
+    standing = turning.board.read()
+    assert (standing.turns, standing.failed_turns, standing.leader, standing.epoch) == (1, 0, True, 1)
+    assert standing.turned_at == START + 5.0
+    assert list(standing.snapshots) == list(standing.last_decisions) == ["web"]
+    assert summary(standing, turning.agent).startswith("act; 1 fleet; ")
+    assert " web: " in summary(standing, turning.agent)
+
+
+def test_a_listener_that_fails_stops_neither_the_loop_nor_the_listeners_after_it(turning: Turning) -> None:
+    told: list[int] = []
+
+    def broken(standing: Standing, report: TickReport) -> None:
+        raise RuntimeError("out of order")
+
+    turning.board.listen(broken)
+    turning.board.listen(lambda standing, report: told.append(standing.turns))
+    turning.loop.turn()
+    turning.loop.turn()
+    assert told == [1, 2]
+
+
+def test_a_turn_that_raises_is_a_failed_turn(turning: Turning, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(self: Agent) -> TickReport:
+        raise RuntimeError("something nobody thought of")
+
+    monkeypatch.setattr(Agent, "turn", explode)
+    turning.loop.turn()
+    monkeypatch.undo()
+    assert turning.board.read().ledger_failure == "RuntimeError: something nobody thought of"
+    turning.loop.turn()
+    standing = turning.board.read()
+    assert (standing.turns, standing.failed_turns, standing.ledger_failure) == (2, 1, "")
+
+
+def test_another_agent_that_takes_the_lead_on_the_same_file_is_told_and_this_one_only_measures(
+    turning: Turning,
+) -> None:
+    turning.loop.turn()
+    turning.agent.ledger.take_epoch("another", START)
+    turning.loop.turn()
+    assert "another leads since epoch 2" in turning.board.read().ledger_failure
+    decided = len(turning.agent.ledger.decisions("web"))
+    turning.loop.turn()
+    standing = turning.board.read()
+    assert (standing.leader, standing.ledger_failure, len(standing.snapshots)) == (False, "", 1)
+    assert len(turning.agent.ledger.decisions("web")) == decided == 1
+    lost = [entry for entry in turning.agent.ledger.journal(fleet=AGENT) if entry.reason == Reason.LEAD_LOST]
+    assert [entry.body["detail"] for entry in lost] == ["epoch 1 is over: this agent only measures"]
+
+
+def test_once_stopping_a_turn_records_nothing_new(turning: Turning) -> None:
+    turning.loop.turn()
+    before = turning.agent.ledger.newest_seq()
+    turning.agent.leadership.close()
+    turning.loop.turn()
+    assert turning.agent.ledger.newest_seq() == before + 1  # the loss of the lead
+    assert turning.board.read().leader is False
+
+
+def test_calls_begin_only_within_the_turn_s_time(turning: Turning) -> None:
+    session = turning.agent.session
+    with session.within(0.05):
+        session.read("autoscaling", "DescribeAutoScalingGroups")
+        time.sleep(0.06)
+        with pytest.raises(CloudError) as refused:
+            session.read("autoscaling", "DescribeAutoScalingGroups")
+    assert (refused.value.failure, refused.value.code) == (FailureClass.UNAVAILABLE, "TurnDeadline")
+    session.read("autoscaling", "DescribeAutoScalingGroups")
+
+
+def test_the_loop_is_alive_while_turns_begin() -> None:
+    schedule = Schedule()
+    job = schedule.add("tick", lambda: None, 10.0)
+    loop = Loop.__new__(Loop)
+    loop.watch(job)
+    job.started = time.monotonic() - 24.0
+    assert loop.alive()
+    job.started = time.monotonic() - 26.0
+    assert not loop.alive()
+
+
+def test_jobs_begin_at_once_unless_told_when_and_overruns_are_counted() -> None:
+    schedule = Schedule()
+    began = time.monotonic()
+    called: list[float] = []
+
+    def slow() -> None:
+        called.append(time.monotonic() - began)
+        time.sleep(0.3)
+
+    job = schedule.add("chore", slow, 3600.0, deadline_s=0.1)
+    later = schedule.add("later", slow, 3600.0, time.time() + 3600.0)
+    time.sleep(0.2)
+    schedule.start()
+    time.sleep(0.1)
+    assert schedule.stop(0.01) is False
+    assert schedule.stop(5.0) is True
+    assert len(called) == 1
+    assert called[0] <= 1.0
+    assert (job.turns, job.overruns, later.turns) == (1, 1, 0)

@@ -1,0 +1,95 @@
+"""Takes the screenshots of docs/operate/page.md from a dry run: `python -m tests.agent.web.take_screenshot DIRECTORY`.
+
+The real agent manages a fake AWS for most of a simulated hour while Chromium looks at its page.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from agent.autoscaling.ports import TickReport
+from agent.rehearsal import run
+from agent.rehearsal.program import play
+from agent.service.assembly import Agent, assembled
+from agent.settings import Settings
+from agent.view.board import StandingBoard
+from agent.view.parts import parts_of
+from tests.agent.web.browsing import DESKTOP, PHONE, launched
+from tests.agent.web.serving import Served
+
+AFTER_TURNS = 15
+
+
+class WatchedAgent(Agent):
+    """An agent that tells a board of each turn, as the daemon's does."""
+
+    board: StandingBoard
+    enough: threading.Event
+
+    def turn(self) -> TickReport:
+        report = super().turn()
+        self.board.change(leader=True, epoch=self.ports.epoch)
+        for listener in self.board.turned(report, duration_s=0.0):
+            listener(self.board.read(), report)
+        if self.board.read().turns == AFTER_TURNS:
+            self.enough.set()
+        return report
+
+
+def look(agent: WatchedAgent, settings: Settings, directory: Path) -> None:
+    """Wait until there is something to see, and take the pictures."""
+    views: list[tuple[str, str, dict[str, Any]]] = [
+        ("page", "/", {"viewport": {"width": 1280, "height": 1060}}),
+        ("page-dark", "/", {"viewport": DESKTOP, "color_scheme": "dark"}),
+        ("page-phone", "/", {"viewport": PHONE}),
+        ("decision", "/decisions/web-8", {"viewport": DESKTOP}),
+    ]
+    with Served(parts_of(agent, settings, agent.board)) as served, launched() as browser:
+        agent.enough.wait()
+        for name, path, options in views:
+            page = browser.new_context(**options).new_page()
+            page.goto(served.url + path)
+            if path == "/":
+                page.locator("#link[data-state=on]").wait_for()
+            page.screenshot(path=str(directory / f"{name}.png"), full_page=name == "decision")
+
+
+def main(directory: Path) -> None:
+    """Live the hour and look at it."""
+    lookers = []
+
+    @contextmanager
+    def watched(settings: Settings, *others: Any) -> Iterator[WatchedAgent]:
+        with assembled(settings, *others) as agent:
+            shown = WatchedAgent(**{field.name: getattr(agent, field.name) for field in fields(agent)})
+            shown.board, shown.enough = StandingBoard(agent.clock.now()), threading.Event()
+            lookers.append(threading.Thread(target=look, args=(shown, settings, directory)))
+            lookers[0].start()
+            yield shown
+            lookers[0].join()
+
+    run.assembled = watched  # type: ignore[assignment]
+    with TemporaryDirectory() as kept:
+        play(
+            fault="story",
+            speed=30.0,
+            minutes=19,
+            seed=1993,
+            workload="nasa",
+            mode="act",
+            overrides={},
+            directory=Path(kept),
+            headless=True,
+            as_json=False,
+        )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

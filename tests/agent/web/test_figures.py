@@ -1,0 +1,43 @@
+"""The page's figures as it is served: each number stands beside what it is a share, a count or the age of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import httpx
+
+from tests.agent.api.running import Running
+from tests.agent.web.serving import Served
+from tests.faults.world import QUICK, SMALL, World
+
+
+def words(html: str) -> str:
+    """Return what a reader sees, without markup."""
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def test_coverage_and_overdue_vms_are_shown_with_what_they_mean(make_world: Callable[..., World]) -> None:
+    world = make_world(groups=(SMALL,), sizes=(2,), policy="hold", limits=replace(QUICK, boot_deadline_s=120.0))
+    agent = Running(world)
+    world.silent = {world.in_service("small")[0]}
+    agent.tick(5)
+    with Served(agent.parts) as served:
+        page = httpx.get(served.url).text
+    seen = words(page)
+    assert re.search(r"Coverage 50% 1 of 2 VMs due reported, newest VM report \d+ s old", seen), seen
+    assert "Group requested running warm booting overdue draining small m5a.large 2 2 1 0 1 0" in seen
+    assert 'title="launched or requested longer ago than the boot deadline, and never reported"' in page
+    assert re.search(r'<rect class="overdue" x="50.0%" width="50.0%"', page)
+
+
+def test_the_age_beside_coverage_is_that_of_vm_reports_and_not_the_queue_s(make_world: Callable[..., World]) -> None:
+    world = make_world(groups=(SMALL,), sizes=(1,))
+    agent = Running(world)
+    agent.tick(2)
+    world.cpu = None
+    agent.tick(2)
+    with Served(agent.parts) as served:
+        seen = words(httpx.get(served.url).text)
+    assert "Coverage 0% 0 of 1 VM due reported, newest VM report 2 min old" in seen, seen

@@ -1,0 +1,317 @@
+"""The page in real Chromium: it shows the agent's numbers, follows each turn, and outlives a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from agent.autoscaling.state import Pause, PauseScope, Pin
+from agent.web.router import create_page_router
+from domain.decisions import Event, Mode, Reason
+from tests.agent.api.running import READER, Running
+from tests.agent.web.browsing import PHONE, sideways
+from tests.agent.web.serving import QUICK, Served
+from tests.faults.world import SMALL, World
+
+pytestmark = pytest.mark.needs_chromium
+
+Look = Callable[..., Any]
+HOSTILE = """<script>document.title='broken'</script><img src=x onerror="document.title='broken'">'"&amp;"""
+
+
+def figure(page: Page, name: str) -> str:
+    return page.locator(f".figures div:has(dt:text-is('{name}')) dd").inner_text().replace("\n", " ")
+
+
+def shown_decisions(page: Page) -> list[str]:
+    return page.locator("#decision-list .when a").all_inner_texts()
+
+
+def await_decision(page: Page, decision_id: str) -> None:
+    page.locator(f"#decision-list > li:first-child .when a:text-is('{decision_id}')").wait_for()
+
+
+def test_it_shows_the_numbers_of_the_running_agent(running: Running, served: Served, look: Look) -> None:
+    running.world.submit(60)
+    running.tick(2)
+    page = look(served.url).page
+    fleet = running.view.fleet("web")
+    queue = fleet.queue
+    assert queue is not None
+    assert queue.waiting == 60
+    assert figure(page, "Waiting").startswith("60 jobs")
+    in_service, requested = sum(g.observed or 0 for g in fleet.groups), sum(g.requested or 0 for g in fleet.groups)
+    assert figure(page, "In service") == f"{in_service} of {requested} requested"
+    assert figure(page, "Cost per hour") == f"${fleet.cost_per_hour:.2f}"
+    assert figure(page, "Cost today") == f"${fleet.cost_today:.2f}"
+    rows = page.locator(".groups tbody tr:not(.bar)").all()
+    for row, group in zip(rows, fleet.groups, strict=True):
+        cells = row.locator("td").all_inner_texts()
+        counts = [group.requested, group.observed, group.warm, group.booting, group.overdue, group.draining]
+        assert [int(cell.split()[0]) for cell in cells] == counts
+        assert row.locator("th").inner_text().split() == [group.key, group.vm_type]
+    assert shown_decisions(page) == ["web-5", "web-4", "web-3", "web-2", "web-1"]
+    assert page.locator(".badge").all_inner_texts() == ["ACT"]
+
+
+def test_a_turn_appears_without_loading_the_page_again(running: Running, served: Served, look: Look) -> None:
+    page = look(served.url).page
+    page.evaluate("window.sameDocument = true")
+    assert figure(page, "Waiting").startswith("0 ")
+    running.world.submit(40)
+    running.tick()
+    await_decision(page, "web-4")
+    page.locator(".figures dd:has-text('40')").wait_for()
+    assert shown_decisions(page) == ["web-4", "web-3", "web-2", "web-1"]
+    assert (
+        page.locator("#decision-list > li.changed .change").first.inner_text()
+        == "small 1 → 2, medium 0 → 1, large 0 → 4"
+    )
+    assert page.evaluate("window.sameDocument") is True
+
+
+def test_the_list_keeps_its_length(running: Running, served: Served, look: Look) -> None:
+    page = look(served.url).page
+    for turn in range(4, 21):
+        running.tick()
+        await_decision(page, f"web-{turn}")
+    assert shown_decisions(page) == [f"web-{n}" for n in range(20, 5, -1)]
+
+
+def test_no_decision_is_lost_or_shown_twice_when_the_agent_restarts(running: Running, look: Look) -> None:
+    world = running.world
+    with Served(running.parts) as first:
+        page = look(first.url).page
+        running.tick()
+        await_decision(page, "web-4")
+    page.locator("#link[data-state=off]").wait_for()
+    world.restart()
+    again = Running(world)
+    again.tick(2)
+    with Served(again.parts, port=first.port):
+        page.locator("#link[data-state=on]").wait_for()
+        await_decision(page, "web-6")
+        again.tick()
+        await_decision(page, "web-7")
+        assert shown_decisions(page) == [f"web-{n}" for n in range(7, 0, -1)]
+        numbers = page.locator("#decision-list > li").evaluate_all("rows => rows.map(row => Number(row.dataset.seq))")
+        assert numbers == sorted(set(numbers), reverse=True)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_scrolls_in_one_direction_only_and_everything_can_be_read(
+    running: Running, served: Served, look: Look, scheme: str
+) -> None:
+    world = running.world
+    world.submit(200)
+    running.tick()
+    world.silent = {world.in_service("small")[0]}
+    running.collectors["queue web"].last_error = "the queue https://sqs.eu-west-1.amazonaws.com/123/" + "long" * 30
+    running.board.problem("graphite", "no render API answers at http://" + "a" * 150)
+    world.ledger.pause("web", Pause(PauseScope.ALL, "o" * 90, "r" * 200, world.agent_clock.now()))
+    running.tick(2)
+    page = look(served.url, viewport=PHONE, color_scheme=scheme).page
+    for path in ("/", "/fleets/web", "/decisions", "/decisions/web-4", "/fleets/web/vms"):
+        page.goto(served.url + path)
+        assert (path, sideways(page), page.evaluate(FAINT_TEXT)) == (path, 0, [])
+
+
+def test_what_others_wrote_is_shown_and_never_obeyed(running: Running, served: Served, look: Look) -> None:
+    world = running.world
+    now = world.agent_clock.now()
+    world.ledger.pause("web", Pause(PauseScope.IN, HOSTILE, HOSTILE, now))
+    world.ledger.pin("web", Pin({"small": 2}, HOSTILE, HOSTILE, now, now + 3600.0))
+    world.ledger.record((), events=[Event("web", now, Reason.OPERATOR, HOSTILE, HOSTILE)])
+    running.board.problem(HOSTILE, HOSTILE)
+    running.collectors[HOSTILE] = replace(running.collectors["queue web"], last_error=HOSTILE)
+    world.store.append([b"trimtab.web.small.<script>.cpu_percent"], [1.0], [now], now)
+    parts = replace(running.parts, vms=lambda fleet: {"small": [HOSTILE, f"i-{HOSTILE}"]})
+    with Served(parts) as hostile:
+        page = look(hostile.url).page
+        running.tick()
+        await_decision(page, "web-4")
+        assert page.locator("ul.held").inner_text().count(HOSTILE) == 4
+        assert HOSTILE in page.locator("[data-part=vms]").inner_text()
+        assert HOSTILE in page.locator("[data-part=inputs]").inner_text()
+        assert HOSTILE in page.locator("[role=alert]").inner_text()
+        assert HOSTILE in page.locator("#event-list").inner_text()
+        for path in ("/decisions/web-4", "/fleets/web/vms", "/decisions"):
+            page.goto(hostile.url + path)
+        assert page.title() != "broken"
+        assert page.locator("main script, main img").count() == 0
+
+
+def test_a_pause_and_a_pin_appear_as_badges_while_one_looks(running: Running, served: Served, look: Look) -> None:
+    page = look(served.url).page
+    now = running.world.agent_clock.now()
+    running.world.ledger.pause("web", Pause(PauseScope.IN, "ada", "load test", now, now + 600.0))
+    page.locator(".badge:text-is('scale-in paused')").wait_for()
+    running.world.ledger.pin("web", Pin({"small": 3}, "grace", "release", now, now + 900.0))
+    page.locator(".badge:text-is('pinned')").wait_for()
+    held = page.locator("ul.held").inner_text()
+    assert "paused scale-in, by ada, for 10 min more: load test" in held
+    assert "pinned at small 3 by grace, for 15 min more: release" in held
+    assert page.locator("#event-list li").count() == 2
+
+
+def test_a_metric_gap_shows_as_holding_and_names_what_is_absent(running: Running, served: Served, look: Look) -> None:
+    page = look(served.url).page
+    running.world.metric_gap(2)
+    for report in running.world.reports[-2:]:
+        running.board.turned(report, 0.0)
+    page.locator(".badge:text-is('holding 2 min')").wait_for()
+    assert "cpu" in (page.locator(".badge.held").get_attribute("title") or "")
+    assert page.locator("dd.held").count() == 1
+
+
+def test_an_agent_that_only_observes_or_does_not_lead_says_so(make_world: Callable[..., World], look: Look) -> None:
+    running = Running(make_world(mode=Mode.OBSERVE))
+    running.tick()
+    with Served(running.parts) as served:
+        page = look(served.url).page
+        assert page.locator(".badge").all_inner_texts() == ["OBSERVE"]
+        running.board.change(leader=False)
+        page.locator(".agent:has-text('standing by')").wait_for()
+
+
+def test_a_loop_that_stands_still_raises_an_alert(running: Running, served: Served, look: Look) -> None:
+    page = look(served.url).page
+    running.world.clock.advance(400.0)
+    alert = page.locator("[role=alert] li")
+    alert.wait_for()
+    assert alert.inner_text().startswith("Not turning the loop stands still")
+
+
+def test_silent_vms_come_first_with_the_time_since_when(running: Running, served: Served, look: Look) -> None:
+    world = running.world
+    world.submit(100)
+    running.tick(4)
+    quiet = world.in_service("large")[1]
+    world.silent = {quiet}
+    running.tick(3)
+    page = look(f"{served.url}/fleets/web/vms", live=False).page
+    rows = page.locator(".vms tbody tr").all_inner_texts()
+    vms = running.view.vms("web")
+    assert len(rows) == len(vms)
+    assert rows[0].split("\t")[0] == quiet
+    assert "silent since" in rows[0]
+    assert all("silent" not in row for row in rows[1:])
+    page.goto(served.url)
+    assert page.locator("[data-part=vms] .count").inner_text() == f"1 VM is silent, of {len(vms)}."
+
+
+def test_the_link_of_a_decision_leads_to_everything_explain_tells(running: Running, served: Served, look: Look) -> None:
+    running.world.submit(40)
+    running.tick(3)
+    page = look(served.url).page
+    page.get_by_role("link", name="web-4", exact=True).first.click()
+    page.wait_for_url("**/decisions/web-4")
+    text = page.locator("main").inner_text()
+    assert "intent: large 0 → 4 (scale out)" in text
+    assert "40 jobs wait" in text
+    assert page.locator(".steps li").count() == 15
+    assert page.locator(".timeline li").count() >= 2
+    assert [h.inner_text() for h in page.locator("h2").all()] == ["Seen", "Proposed", "Rails", "Done"]
+
+
+def test_without_javascript_everything_is_there_and_the_page_loads_itself_anew(
+    running: Running, served: Served, look: Look
+) -> None:
+    page = look(served.url, live=False, java_script_enabled=False).page
+    assert shown_decisions(page) == ["web-3", "web-2", "web-1"]
+    assert "loads itself anew every minute" in page.locator("#link").inner_text()
+    assert page.locator("noscript meta, meta[http-equiv=refresh]").count() == 1
+
+
+def test_behind_the_agents_own_server_a_token_opens_the_page_and_its_stream(
+    running: Running, look: Look, tmp_path: Path
+) -> None:
+    server = running.server(
+        create_page_router(running.view, QUICK), socket=tmp_path / "http.sock", port=0, token=READER
+    )
+    server.start()
+    try:
+        address = f"http://127.0.0.1:{server.port}"
+        page = look(address, http_credentials={"username": "anyone", "password": READER, "origin": address}).page
+        running.tick()
+        await_decision(page, "web-4")
+        policy = page.request.get(address).headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+    finally:
+        server.stop()
+
+
+def test_a_fleet_that_is_new_gets_its_card(make_world: Callable[..., World], look: Look) -> None:
+    running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
+    both = running.world.ports.fleets
+    running.world.ports.fleets = both[:1]
+    running.tick()
+    with Served(running.parts) as served:
+        page = look(served.url).page
+        assert page.locator(".fleet h3").all_inner_texts() == ["web"]
+        running.world.ports.fleets = both
+        running.tick()
+        page.locator(".fleet h3:has-text('batch')").wait_for()
+        assert shown_decisions(page) == ["batch-1", "web-2", "web-1"]
+
+
+def test_many_fleets_have_a_row_each_and_their_groups_on_their_own_pages(
+    make_world: Callable[..., World], look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.web.page.MOST_CARDS", 1)
+    running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
+    running.tick()
+    with Served(running.parts) as served:
+        page = look(served.url, viewport=PHONE).page
+        assert page.locator(".many .fleet h3").all_inner_texts() == ["batch", "web"]
+        assert page.locator(".many dl.figures").count() == 2
+        assert page.locator("table.groups").count() == 0
+        assert sideways(page) == 0
+        page.get_by_role("link", name="batch", exact=True).first.click()
+        page.wait_for_url("**/fleets/batch")
+        assert page.locator("table.groups").count() == 1
+
+
+def test_a_fleets_own_page_follows_that_fleet_alone(make_world: Callable[..., World], look: Look) -> None:
+    running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
+    running.tick()
+    with Served(running.parts) as served:
+        page = look(f"{served.url}/fleets/batch").page
+        assert page.locator(".fleet h3").all_inner_texts() == ["batch"]
+        running.tick()
+        await_decision(page, "batch-2")
+        assert shown_decisions(page) == ["batch-2", "batch-1"]
+
+
+FAINT_TEXT = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => {
+    const linear = (v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    const [x, y, z] = [r, g, b].map((v) => linear(v / 255));
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const ground = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = parse(getComputedStyle(e).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const faint = [];
+  for (const element of document.body.querySelectorAll("*")) {
+    const own = [...element.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || element.closest("noscript, svg")) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(ground(element))].sort((p, q) => q - p);
+    const ratio = (a + 0.05) / (b + 0.05);
+    const text = element.textContent.trim().slice(0, 40);
+    if (ratio < 4.5) faint.push(`${element.className || element.tagName} ${ratio.toFixed(2)}: ${text}`);
+  }
+  return faint;
+}"""
+"""Texts whose contrast to their ground is below what WCAG asks of small print, 4.5 to 1."""

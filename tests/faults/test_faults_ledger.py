@@ -1,0 +1,252 @@
+"""A ledger that cannot be written: nothing is executed that cannot be recorded, measuring goes on, and it recovers."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.pool import Pool
+
+from agent.alarms.book import Severity, conditions
+from agent.ledger import Ledger
+from domain.decisions import Reason, Status
+from tests.faults.hands import between_look_and_leap
+from tests.faults.world import World
+
+
+class Disk:
+    """The disk under every SQLite file: how many pages a file may have, and whether anything may be written."""
+
+    ROOM = 2**30
+
+    def __init__(self) -> None:
+        self.pages = self.ROOM
+        self.read_only = False
+
+    def fill(self) -> None:
+        """Leave no room for one more page."""
+        self.pages = 1
+
+    def free(self) -> None:
+        """Make room."""
+        self.pages = self.ROOM
+
+    def apply(self, connection: Any, *_: object) -> None:
+        connection.execute(f"PRAGMA max_page_count={self.pages}")
+        connection.execute(f"PRAGMA query_only={int(self.read_only)}")
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    disk = Disk()
+    event.listen(Pool, "checkout", disk.apply)
+    yield disk
+    event.remove(Pool, "checkout", disk.apply)
+
+
+def fill(world: World, disk: Disk) -> None:
+    """Fill the disk and use up what room the ledger's file has inside, so that no decision can be recorded."""
+    disk.fill()
+    for _ in range(10):
+        if world.tick().failure is not None:
+            return
+    raise AssertionError("the ledger still takes decisions")
+
+
+def before_call(world: World, operation: str, action: Callable[[], None]) -> None:
+    """Do something right before the agent's next call of this operation leaves."""
+    done: list[bool] = []
+
+    def strike(**_: object) -> None:
+        if not done:
+            done.append(True)
+            action()
+
+    client = world.ports.actuator._session.client("autoscaling")  # type: ignore[attr-defined]
+    client.meta.events.register(f"before-send.auto-scaling.{operation}", strike)
+
+
+def test_nothing_is_executed_while_the_disk_is_full_and_the_report_says_why(world: World, disk: Disk) -> None:
+    world.tick()
+    fill(world, disk)
+    before = world.mutations
+    world.submit(20)
+    for _ in range(4):
+        report = world.tick()
+        assert report.failure is not None
+        assert "the disk (or the file's size limit) is full: free some space, or keep less history" in report.failure
+        assert report.decisions == report.outcomes == ()
+    assert world.mutations == before == []
+
+
+def test_the_fleet_is_scaled_by_itself_once_there_is_room_again(world: World, disk: Disk) -> None:
+    world.tick()
+    fill(world, disk)
+    world.submit(20)
+    world.tick(3)
+    disk.free()
+    assert world.tick().failure is None
+    assert world.last.reason is Reason.QUEUE_GREW
+    assert world.count("SetDesiredCapacity") == len(world.last.intents) > 0
+    sizes = world.desired()
+    world.tick(3)
+    assert world.desired() == sizes
+
+
+def test_measuring_goes_on_while_the_disk_is_full(world: World, disk: Disk) -> None:
+    world.tick()
+    fill(world, disk)
+    world.busy = dict.fromkeys(world.in_service("small"), 2.0)
+    heard = world.intake.accepted
+    world.tick(3)
+    assert world.intake.accepted - heard == 3 * 6 * (4 + 3)
+    disk.free()
+    world.tick()
+    assert world.snapshot.coverage == 1.0
+    assert world.snapshot.stale_bins == 0
+    assert world.snapshot.groups[0].busy_cores == 2.0
+    assert world.last.reason is Reason.QUEUE_COVERED
+
+
+def test_a_disk_that_fills_between_decision_and_outcome_costs_no_second_change(world: World, disk: Disk) -> None:
+    world.tick()
+    before_call(world, "SetDesiredCapacity", lambda: setattr(disk, "read_only", True))
+    world.submit(20)
+    report = world.tick()
+    assert report.failure is not None
+    assert world.count("SetDesiredCapacity") == 1, "the call that was on its way; the next is not made"
+    for _ in range(2):
+        assert world.tick().failure is not None
+    assert world.count("SetDesiredCapacity") == 1
+    disk.read_only = False
+    world.tick(3)
+    assert world.ledger.open_intents() == ()
+    targets = [
+        (call["params"]["AutoScalingGroupName"], call["params"]["DesiredCapacity"])
+        for call in world.control.mutations(access_key="agent", operation="SetDesiredCapacity")
+    ]
+    assert len(targets) == len(set(targets)), "no target is set twice"
+    assert {outcome.status for outcome in world.outcomes if outcome.status.final} == {Status.DONE}
+
+
+def test_a_drain_is_not_begun_while_the_ledger_is_read_only(make_world: Callable[..., World], disk: Disk) -> None:
+    world = make_world(sizes=(3, 0, 0))
+    world.tick()
+    disk.read_only = True
+    for _ in range(4):
+        report = world.tick()
+        assert report.failure is not None
+        assert "it may not be written: check its owner and mode" in report.failure
+    assert world.mutations == []
+    disk.read_only = False
+    world.tick(2)
+    assert world.desired()["small"] == 1
+
+
+def test_a_spot_notice_that_cannot_be_recorded_comes_again(make_world: Callable[..., World], disk: Disk) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold")
+    world.tick()
+    disk.read_only = True
+    (vm,) = world.in_service("small")[:1]
+    world.control.spot_notice([vm], queue=world.notices)
+    assert world.tick().failure is not None
+    assert world.mutations == []
+    disk.read_only = False
+    world.tick()
+    assert [intent.victims for intent in world.last.intents] == [(vm,)]
+    assert [event.subject for event in world.events if event.reason is Reason.SPOT_INTERRUPTION] == [vm]
+
+
+def test_a_ledger_file_that_vanished_stops_everything_until_it_is_back(world: World) -> None:
+    world.tick()
+    file = Path(world._ledger_url.removeprefix("sqlite:///"))
+    aside = file.with_name("aside.db")
+    file.rename(aside)
+    world.submit(20)
+    for _ in range(3):
+        report = world.tick()
+        assert report.failure is not None
+        assert (
+            "is gone, and nothing is executed without it. Move that very file back, or stop the agent" in report.failure
+        )
+    assert world.mutations == []
+    assert not file.exists(), "a lost ledger is not silently begun anew"
+    aside.rename(file)
+    assert world.tick().failure is None
+    assert world.last.reason is Reason.QUEUE_GREW
+    assert world.count("SetDesiredCapacity") == len(world.last.intents)
+
+
+@pytest.mark.parametrize("overwritten", [False, True], ids=["another file", "overwritten"])
+@pytest.mark.parametrize("kind", ["empty", "another", "older"])
+@pytest.mark.parametrize("when", ["between turns", "before the call"])
+def test_a_ledger_that_was_replaced_stops_every_call_and_raises_an_alarm(
+    world: World, kind: str, overwritten: bool, when: str
+) -> None:
+    """Cool-downs and open intents are lost with it, its decision ids come again, and its epoch says nothing."""
+    world.tick()
+    file = Path(world._ledger_url.removeprefix("sqlite:///"))
+    older, another, empty = (file.with_name(name) for name in ("older.db", "another.db", "empty.db"))
+    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(older)) as copy:
+        source.backup(copy)
+    with Ledger.open(f"sqlite:///{another}") as stranger:
+        stranger.take_epoch("test", world.clock.now())
+    empty.touch()
+    world.tick()
+    world.ledger._database.pragma("wal_checkpoint(TRUNCATE)")
+    source_file = {"empty": empty, "another": another, "older": older}[kind]
+
+    def replace() -> None:
+        if overwritten:
+            file.write_bytes(source_file.read_bytes())
+        else:
+            source_file.replace(file)
+
+    if when == "between turns":
+        replace()
+    else:
+        between_look_and_leap(world, replace)
+    world.submit(20)
+    for _ in range(3):
+        report = world.tick()
+        assert report.failure is not None
+        assert "trimtab ledger restore FILE" in report.failure
+        (alarm,) = conditions(report).values()
+        assert (alarm.reason, alarm.severity) == (Reason.LEDGER_REPLACED, Severity.CRITICAL)
+    assert world.mutations == []
+
+
+def test_a_writer_that_holds_the_ledger_delays_one_turn_and_breaks_nothing(world: World) -> None:
+    world.tick()
+    world.ledger._database._busy_timeout_s = 0.05
+    world.ledger._database._engine.dispose()
+    other = sqlite3.connect(world._ledger_url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    world.submit(20)
+    report = world.tick()
+    assert report.failure is not None
+    assert "another process holds it for too long" in report.failure
+    assert world.mutations == []
+    other.execute("ROLLBACK")
+    other.close()
+    assert world.tick().failure is None
+    assert world.count("SetDesiredCapacity") == len(world.last.intents) > 0
+
+
+def test_decisions_are_numbered_on_without_a_hole(world: World, disk: Disk) -> None:
+    world.tick(2)
+    disk.read_only = True
+    world.tick(2)
+    disk.read_only = False
+    world.tick(2)
+    assert [row.decision.decision_id for row in world.ledger.decisions("web", newest_first=False)] == [
+        "web-1",
+        "web-2",
+        "web-3",
+        "web-4",
+    ]

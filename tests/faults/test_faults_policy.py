@@ -1,0 +1,127 @@
+"""A policy hangs, raises or returns nonsense: the baseline decides in its place, it is told, and the rails hold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from agent.autoscaling.policies.queue_rule import QueueRulePolicy
+from agent.autoscaling.state import Memory
+from domain.decisions import Proposal, Reason
+from domain.fleet import Fleet
+from domain.snapshot import Snapshot
+from tests.agent.autoscaling.policies.misbehaving import NONSENSE, Misbehaving, in_turn, proposing, quitting, raising
+from tests.faults.evidence import carried_out, told
+from tests.faults.world import QUICK, SMALL, World
+
+BASELINE = "queue-rule"
+
+
+def test_whatever_a_policy_answers_the_baseline_stands_in_and_it_is_told(make_world: Callable[..., World]) -> None:
+    policy = Misbehaving(raising)
+    world = make_world(policy="bad", known={"bad": policy}, interruptions=False)
+    twin_desired = []
+    for answer, memory, complaint in NONSENSE.values():
+        policy.answer, policy.memory = answer, memory
+        world.waiting = len(world.reports) // 4 * 5
+        world.tick()
+        decision = world.last
+        assert decision.proposal.policy == QueueRulePolicy().name
+        assert f"standing in: {complaint}" in decision.proposal.detail
+        assert [failure[: len(complaint)] for failure in decision.policy_failures] == [complaint]
+        twin_desired.append(decision.desired)
+    complaints = [complaint for _, _, complaint in NONSENSE.values()]
+    failed = zip(told(world, Reason.POLICY_FAILED), complaints, strict=True)
+    assert [detail[: len(complaint)] for detail, complaint in failed] == complaints
+    assert told(world, Reason.INTERNAL_ERROR) == []
+    world.close()
+    baseline = make_world(policy=BASELINE, interruptions=False)
+    for minute, desired in enumerate(twin_desired):
+        baseline.waiting = minute // 4 * 5
+        baseline.tick()
+        assert baseline.last.desired == desired
+    assert max(map(sum, twin_desired)) > 1
+
+
+def test_a_policy_that_hangs_is_left_behind_at_its_deadline_and_not_started_again(
+    make_world: Callable[..., World],
+) -> None:
+    let_go = threading.Event()
+
+    def hangs(fleet: Fleet, snapshot: Snapshot) -> Any:
+        let_go.wait(60.0)
+
+    policy = Misbehaving(hangs)
+    world = make_world(policy="bad", known={"bad": policy}, deadline_s=0.1, interruptions=False)
+    try:
+        world.submit(20)
+        world.tick(2)
+        assert world.last.proposal.policy == QueueRulePolicy().name
+        assert sum(world.desired().values()) > 1
+        world.tick(3)
+        assert len(policy.seen) == 1
+        assert sum(thread.name == "policy learned" for thread in threading.enumerate()) == 1
+        assert (
+            told(world, Reason.POLICY_FAILED)
+            == ["learned did not answer within 0.1 s"] + ["learned is still at work on an earlier minute"] * 4
+        )
+    finally:
+        let_go.set()
+
+
+def test_a_policy_that_comes_to_itself_decides_again(make_world: Callable[..., World]) -> None:
+    policy = Misbehaving(in_turn(raising, quitting, proposing((2, 0, 0)), proposing((3, 0, 0))))
+    world = make_world(policy="bad", known={"bad": policy}, deadline_s=0.3, interruptions=False)
+    world.tick(4)
+    assert [report.decisions[0].proposal.policy for report in world.reports][2:] == ["learned", "learned"]
+    assert len(told(world, Reason.POLICY_FAILED)) == 2
+    assert world.last.reason is Reason.LEARNED
+
+
+def test_rails_bound_what_can_be_read(make_world: Callable[..., World]) -> None:
+    world = make_world(policy="bad", known={"bad": Misbehaving(proposing((500, 7, 0)))}, interruptions=False)
+    world.tick(3)
+    assert world.desired() == {"small": 10, "medium": 7, "large": 0}
+    assert told(world, Reason.POLICY_FAILED) == []
+    assert any(effect.reason is Reason.ABOVE_MAXIMUM for effect in world.reports[0].decisions[0].effects)
+
+
+def test_rails_slow_down_a_policy_that_swings(make_world: Callable[..., World]) -> None:
+    policy = Misbehaving(in_turn(*[proposing((10, 0, 0)), proposing((1, 0, 0))] * 10))
+    limits = replace(
+        QUICK, max_step_out=2, max_step_in=1, cooldown_out_s=300.0, cooldown_in_s=300.0, in_periods=3, max_reversals=2
+    )
+    world = make_world(policy="bad", known={"bad": policy}, limits=limits, interruptions=False)
+    world.tick(20)
+    sizes = [int(call["DesiredCapacity"]) for call in carried_out(world, "SetDesiredCapacity")]
+    assert sizes == [3, 5, 7, 9]
+    assert world.count("TerminateInstanceInAutoScalingGroup") == 0
+
+
+def test_a_shadow_that_misbehaves_harms_nothing_but_itself(make_world: Callable[..., World]) -> None:
+    world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
+    managed = world.ports.fleets[0]
+    bad = Misbehaving(proposing((float("nan"),)), {"h": (float("inf"),)})
+    world.ports.fleets = (replace(managed, shadow="bad"),)
+    world.ports.proposer = type(world.ports.proposer)(world.ports.proposer._evaluate, {"bad": bad})
+    world.submit(8)
+    world.tick(2)
+    assert world.desired() == {"small": 4}
+    assert world.reports[0].decisions[0].policy_failures == ()
+    assert told(world, Reason.POLICY_FAILED) == []
+
+
+def test_a_policy_cannot_change_the_memory_it_was_given_in_place(make_world: Callable[..., World]) -> None:
+    class Scribbler(Misbehaving):
+        def decide(self, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+            self.seen.append(dict(memory))
+            cast("dict[str, tuple[float, ...]]", memory)["scribble"] = (float("nan"),)
+            raise KeyError("mid-way")
+
+    policy = Scribbler(raising)
+    world = make_world(policy="bad", known={"bad": policy}, interruptions=False)
+    world.tick(3)
+    assert policy.seen == [{}, {}, {}]
+    assert [report.decisions[0].decision_id for report in world.reports] == ["web-1", "web-2", "web-3"]

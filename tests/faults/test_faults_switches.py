@@ -1,0 +1,234 @@
+"""The operators' switches, protection of busy VMs, and who leads: what holds from one turn to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from agent.autoscaling.ports import Ports
+from agent.autoscaling.state import Pause, PauseScope, Pin
+from agent.autoscaling.tick import run_tick
+from agent.rails.base import RailLimits
+from domain.decisions import Mode, Origin, Reason
+from tests.faults.hands import between_look_and_leap, set_by_hand
+from tests.faults.world import QUICK, World
+
+SET, TERMINATE = "SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup"
+COOLING = replace(QUICK, cooldown_out_s=300.0, cooldown_in_s=300.0)
+
+
+def pause(world: World, scope: PauseScope, until: float | None = None) -> None:
+    world.ledger.pause("web", Pause(scope, "ada", "release", world.clock.now(), until))
+
+
+def pin(world: World, minutes: float, **desired: int) -> None:
+    now = world.clock.now()
+    world.ledger.pin("web", Pin(desired, "ada", "load test", now, now + 60.0 * minutes))
+
+
+def test_a_pin_applies_at_the_next_turn_and_expires_by_itself(world: World) -> None:
+    world.tick()
+    pin(world, 4.0, small=3)
+    world.tick()
+    assert world.desired()["small"] == 3
+    assert world.last.proposal.origin is Origin.POLICY
+    assert world.last.reason is Reason.PINNED
+    world.tick(2)
+    assert world.desired()["small"] == 3
+    world.tick(5)
+    assert world.desired()["small"] == 1
+
+
+def test_a_pin_holds_against_waiting_work(world: World) -> None:
+    world.tick()
+    pin(world, 60.0, small=2, medium=0, large=0)
+    world.submit(50)
+    world.tick(5)
+    assert world.desired() == {"small": 2, "medium": 0, "large": 0}
+    assert world.count(SET) == 1
+
+
+def test_a_pause_of_scaling_in_holds_only_that(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(4, 0, 0))
+    pause(world, PauseScope.IN)
+    world.tick(4)
+    assert world.last.reason is Reason.PAUSED
+    assert world.mutations == []
+    world.submit(60)
+    world.tick()
+    assert world.last.reason is Reason.QUEUE_GREW
+    assert world.count(SET) > 0
+    assert world.count(TERMINATE) == 0
+
+
+def test_a_pause_of_everything_holds_until_it_is_over_and_starts_no_cooldown(make_world: Callable[..., World]) -> None:
+    world = make_world(limits=COOLING)
+    world.tick()
+    pause(world, PauseScope.ALL, world.clock.now() + 200.0)
+    world.submit(20)
+    world.tick(3)
+    assert world.mutations == []
+    assert world.ledger.loop_state("web").cooldowns == ()
+    world.tick()
+    assert world.count(SET) > 0
+
+
+def test_a_pause_survives_a_restart_and_resume_lifts_it(world: World) -> None:
+    world.tick()
+    pause(world, PauseScope.ALL)
+    world.restart()
+    world.submit(20)
+    world.tick(3)
+    assert world.mutations == []
+    assert world.ledger.resume("web", PauseScope.ALL, at=world.clock.now(), owner="ada")
+    world.tick()
+    assert world.count(SET) > 0
+
+
+def test_a_pause_lets_drains_that_have_begun_come_to_their_end(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(3, 0, 0))
+    world.tick(2)
+    assert world.count(TERMINATE) == 2
+    pause(world, PauseScope.ALL)
+    world.tick(3)
+    assert len(world.vms()) == 1
+    assert world.count("CompleteLifecycleAction") == 2
+
+
+# Protection of busy VMs
+
+
+def protected(world: World) -> set[str]:
+    groups = world.owner.describe_auto_scaling_groups()["AutoScalingGroups"]
+    return {vm["InstanceId"] for group in groups for vm in group["Instances"] if vm["ProtectedFromScaleIn"]}
+
+
+def test_busy_vms_are_protected_and_idle_again_they_are_not(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
+    first, second, _ = world.in_service("small")
+    world.busy = {first: 2.0, second: 1.0}
+    world.tick()
+    assert protected(world) == {first, second}
+    world.busy = {second: 1.0}
+    world.tick()
+    assert protected(world) == {second}
+    assert world.count("SetInstanceProtection") == 2
+
+
+def test_protection_is_taken_off_again_by_a_restarted_agent(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
+    first, second, _ = world.in_service("small")
+    world.busy = {first: 2.0, second: 1.0}
+    world.tick()
+    world.restart()
+    world.busy = {}
+    world.tick()
+    assert protected(world) == set()
+    world.tick()
+    assert world.ledger.loop_state("web").protected == ()
+
+
+def test_protection_that_somebody_sets_after_ours_was_taken_off_is_theirs(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(3, 0, 0), policy="hold", protect_busy=True)
+    first, *_ = world.in_service("small")
+    world.busy = {first: 2.0}
+    world.tick()
+    world.busy = {}
+    world.tick(2)
+    world.owner.set_instance_protection(
+        AutoScalingGroupName="workers-s", InstanceIds=[first], ProtectedFromScaleIn=True
+    )
+    world.restart()
+    world.tick(2)
+    assert protected(world) == {first}
+
+
+def test_protection_set_by_somebody_else_is_left_alone_and_its_vm_too(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(3, 0, 0), protect_busy=True)
+    keep = world.in_service("small")[0]
+    world.owner.set_instance_protection(AutoScalingGroupName="workers-s", InstanceIds=[keep], ProtectedFromScaleIn=True)
+    world.tick(10)
+    assert protected(world) == {keep}
+    assert keep in world.in_service("small")
+    assert world.count("SetInstanceProtection") == 0
+
+
+def test_a_protected_busy_vm_is_not_drained_while_an_idle_one_is_there(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(3, 0, 0), protect_busy=True)
+    busy, *_ = world.in_service("small")
+    world.busy = {busy: 2.0}
+    world.running_jobs = 2
+    world.tick(6)
+    assert world.in_service("small") == [busy]
+
+
+# Two agents on one ledger
+
+
+def other_agent_takes_over(world: World) -> None:
+    world.ledger.take_epoch("other host", world.clock.now())
+
+
+def turn_of(world: World, ports: Ports) -> str | None:
+    world.pass_minute()
+    return run_tick(world.clock.now(), ports).failure
+
+
+def test_a_deposed_agent_changes_nothing_from_then_on_and_says_who_leads(world: World) -> None:
+    world.tick()
+    other_agent_takes_over(world)
+    world.submit(50)
+    for _ in range(5):
+        failure = turn_of(world, world.ports)
+        assert failure is not None
+        assert "other host leads since epoch 2; this process must not act" in failure
+    assert world.mutations == []
+
+
+def test_an_agent_deposed_between_decision_and_call_does_not_make_the_call(world: World) -> None:
+    world.tick()
+    between_look_and_leap(world, lambda: other_agent_takes_over(world))
+    world.submit(20)
+    report = world.tick()
+    assert world.mutations == []
+    assert "other host leads since epoch 2; this process must not act" in (report.failure or "")
+    decided = world.ledger.open_intents()
+    assert decided != (), "recorded before, and left to the new leader"
+    world.restart()
+    world.tick(3)
+    assert world.count(SET) == len(decided)
+    assert world.ledger.open_intents() == ()
+
+
+def test_two_agents_side_by_side_make_each_change_once(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(1, 0, 0))
+    world.tick()
+    first, first_ledger = world.ports, world.ledger
+    world._start_agent()
+    world.submit(20)
+    for _ in range(4):
+        world.tick()
+        assert "must not act" in (run_tick(world.clock.now(), first).failure or "")
+    assert world.count(SET) == len({o.intent_id for o in world.outcomes})
+    assert world.ledger.open_intents() == ()
+    first_ledger.close()
+
+
+def test_a_deposed_agent_lets_its_drains_to_the_new_leader(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(3, 0, 0))
+    world.tick(2)
+    asked = len(world.mutations)
+    other_agent_takes_over(world)
+    for _ in range(2):
+        assert turn_of(world, world.ports) is not None
+    assert len(world.mutations) == asked
+    world.restart()
+    world.tick(3)
+    assert len(world.vms()) == 1
+
+
+def test_an_agent_that_only_observes_deposes_nobody_by_looking(make_world: Callable[..., World]) -> None:
+    world = make_world(mode=Mode.OBSERVE, limits=RailLimits())
+    set_by_hand(world, "small", 3)
+    world.tick(5)
+    assert world.mutations == []

@@ -1,0 +1,203 @@
+"""Answers that never come, and actions that AWS carries out in part: read back, repeat what is missing, once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from domain.decisions import Direction, Reason, Status
+from tests.faults.evidence import SET, TERMINATE, carried_out, intents, told
+from tests.faults.world import QUICK, SMALL, World, final_reasons
+
+ONE_GROUP: dict[str, Any] = {"groups": (SMALL,), "sizes": (1,)}
+
+
+def statuses(world: World) -> list[Status]:
+    """How the ledger's outcomes followed each other, from the first intent on."""
+    return [Status(entry.body["status"]) for entry in world.journal if entry.kind == "outcome"]
+
+
+@pytest.mark.parametrize("kind", ["timeout_after", "foreign_page", "internal_error"])
+def test_a_scale_out_whose_answer_got_lost_is_read_back_before_anything_else(
+    make_world: Callable[..., World], kind: str
+) -> None:
+    world = make_world(**ONE_GROUP)
+    world.submit(8)
+    world.fault(kind, operations=[SET], count=1)
+    world.tick()
+    assert (world.outcomes[-1].status, world.outcomes[-1].reason) == (Status.UNKNOWN, Reason.UNKNOWN_OUTCOME)
+    assert len(world.ledger.open_intents()) == 1
+    world.tick(2)
+    # The first took effect, so there is no second; the second did not, so there is one more.
+    assert world.count(SET) == (2 if kind == "internal_error" else 1)
+    assert len(carried_out(world, SET)) == 1
+    assert world.desired() == {"small": 4}
+    assert statuses(world)[0] is Status.UNKNOWN
+    assert final_reasons(world) == [Reason.DONE]
+    assert told(world, Reason.DRIFT_ADOPTED) == []
+
+
+def test_a_scale_out_that_never_arrived_is_asked_for_once_more(make_world: Callable[..., World]) -> None:
+    world = make_world(**ONE_GROUP)
+    world.submit(8)
+    world.fault("timeout_before", operations=[SET], count=1)
+    world.tick()
+    assert world.desired() == {"small": 1}
+    world.tick(3)
+    assert world.count(SET) == 2
+    assert world.desired() == {"small": 4}
+    assert len(intents(world)) == 1
+    assert final_reasons(world) == [Reason.DONE]
+
+
+def test_an_answer_slower_than_the_timeout_is_one_that_got_lost(make_world: Callable[..., World]) -> None:
+    world = make_world(**ONE_GROUP, read_timeout_s=0.3)
+    world.submit(8)
+    world.fault("timeout_after", operations=[SET], count=1, hold_s=0.6)
+    world.tick()
+    until = time.monotonic() + 5.0
+    while not world.mutations and time.monotonic() < until:
+        time.sleep(0.02)  # AWS's log has the call when AWS is done with it
+    assert statuses(world) == [Status.UNKNOWN]
+    world.tick(2)
+    assert len(carried_out(world, SET)) == world.count(SET) == 1
+    assert world.desired() == {"small": 4}
+    assert final_reasons(world) == [Reason.DONE]
+
+
+@pytest.mark.parametrize(("kind", "calls"), [("timeout_after", 2), ("foreign_page", 2), ("timeout_before", 3)])
+def test_a_termination_with_a_lost_answer_takes_no_vm_more(
+    make_world: Callable[..., World], kind: str, calls: int
+) -> None:
+    world = make_world(groups=(SMALL,), sizes=(3,))
+    world.fault(kind, operations=[TERMINATE], count=1)
+    world.tick(10)
+    assert world.count(TERMINATE) == calls
+    gone = [call["InstanceId"] for call in carried_out(world, TERMINATE)]
+    assert len(gone) == len(set(gone)) == 2
+    assert world.desired() == {"small": 1}
+    assert len(world.in_service("small")) == 1
+    assert [set(intent["victims"]) for intent in intents(world, Direction.IN)] == [set(gone)]
+    assert set(final_reasons(world)) == {Reason.DONE}
+
+
+def test_pages_of_a_gateway_in_the_place_of_answers_open_no_breaker(make_world: Callable[..., World]) -> None:
+    world = make_world(**ONE_GROUP, limits=replace(QUICK, breaker_failures=1))
+    world.submit(8)
+    world.fault("foreign_page", operations=[SET], count=1)
+    world.tick(3)
+    assert statuses(world)[0] is Status.UNKNOWN
+    assert final_reasons(world) == [Reason.DONE]
+    assert world.ledger.loop_state("web").breakers == ()
+
+
+def test_a_page_in_the_place_of_a_reading_is_no_empty_group(make_world: Callable[..., World]) -> None:
+    world = make_world(**ONE_GROUP)
+    world.tick()
+    world.submit(8)
+    world.fault("foreign_page", operations=["DescribeAutoScalingGroups"], duration_s=100.0)
+    world.tick()
+    assert world.last.reason is Reason.CLOUD_UNREADABLE
+    assert "something between here and AWS answered" in world.last.sentence
+    assert world.mutations == []
+    world.tick(2)
+    assert world.desired() == {"small": 4}
+
+
+@pytest.mark.parametrize("kind", ["timeout_before", "timeout_after"])
+def test_an_agent_that_dies_over_a_lost_answer_finds_out_after_the_restart(
+    make_world: Callable[..., World], kind: str
+) -> None:
+    world = make_world(**ONE_GROUP)
+    world.submit(8)
+    world.fault(kind, operations=[SET], count=1)
+    world.tick()
+    world.restart()
+    world.tick(3)
+    assert len(carried_out(world, SET)) == 1
+    assert world.desired() == {"small": 4}
+    assert len(intents(world)) == 1
+
+
+def test_reads_that_time_out_hold_the_fleet_and_nothing_is_sent(make_world: Callable[..., World]) -> None:
+    world = make_world(**ONE_GROUP)
+    world.tick()
+    world.submit(8)
+    world.fault("timeout_before", operations=["DescribeAutoScalingGroups"], duration_s=100.0)
+    world.tick()
+    assert world.last.reason is Reason.CLOUD_UNREADABLE
+    assert world.mutations == []
+    world.tick(2)
+    assert world.desired() == {"small": 4}
+
+
+# Row 4: three of five terminated
+
+
+def shrinking(make_world: Callable[..., World], **plan: Any) -> tuple[World, list[str]]:
+    """Six idle VMs, all but the one with the lowest id about to go; returns two of them, for AWS to refuse."""
+    world = make_world(groups=(SMALL,), sizes=(6,), **plan)
+    world.tick()
+    stuck = sorted(world.in_service("small"))[1:3]
+    return world, stuck
+
+
+def test_three_of_five_terminated_stand_so_in_the_ledger_and_two_stay_in_service(
+    make_world: Callable[..., World],
+) -> None:
+    world, stuck = shrinking(make_world)
+    world.fault("fail_terminate", instance_ids=stuck, duration_s=400.0)
+    world.tick()
+    intent = world.ledger.open_intents()[0]
+    assert len(intent.victims) == 5
+    assert set(stuck) < set(intent.victims)
+    last = world.ledger.last_outcome(intent.intent_id)
+    assert last is not None
+    assert (last.status, last.asked, last.achieved) == (Status.IN_PROGRESS, 5, 3)
+    assert world.desired() == {"small": 3}
+    world.tick(3)
+    record = world.ledger.decision(intent.decision_id).intents[0]
+    ended = record.outcomes[-1]
+    assert (ended.status, ended.reason, ended.asked, ended.achieved) == (Status.PARTIAL, Reason.OVERDUE, 5, 3)
+    assert set(stuck) <= set(world.in_service("small"))
+    assert not record.is_open
+
+
+def test_the_two_that_were_refused_are_retried_and_only_they(make_world: Callable[..., World]) -> None:
+    world, stuck = shrinking(make_world)
+    world.fault("fail_terminate", instance_ids=stuck, duration_s=90.0)
+    world.tick(6)
+    gone = [call["InstanceId"] for call in carried_out(world, TERMINATE)]
+    assert len(gone) == len(set(gone)) == 5
+    refused = [call["params"]["InstanceId"] for call in world.control.mutations(operation=TERMINATE)]
+    assert {vm for vm in refused if refused.count(vm) > 1} == set(stuck)
+    assert world.desired() == {"small": 1}
+    assert final_reasons(world) == [Reason.DONE]
+    assert len(intents(world)) == 1
+
+
+def test_the_minimum_is_never_broken_by_what_is_retried(make_world: Callable[..., World]) -> None:
+    world, stuck = shrinking(make_world)
+    world.fault("fail_terminate", instance_ids=stuck, duration_s=90.0)
+    world.tick()
+    world.owner.update_auto_scaling_group(AutoScalingGroupName="workers-s", MinSize=3)
+    world.tick(6)
+    assert world.desired() == {"small": 3}
+    assert len(world.in_service("small")) == 3
+    assert len(carried_out(world, TERMINATE)) == 3
+
+
+def test_survivors_of_a_partial_scale_in_go_later_by_a_new_decision(make_world: Callable[..., World]) -> None:
+    world, stuck = shrinking(make_world, limits=replace(QUICK, stop_deadline_s=100.0))
+    world.fault("fail_terminate", instance_ids=stuck, duration_s=200.0)
+    world.tick(9)
+    assert world.desired() == {"small": 1}
+    gone = [call["InstanceId"] for call in carried_out(world, TERMINATE)]
+    assert len(gone) == len(set(gone)) == 5
+    assert len(intents(world, Direction.IN)) > 1
+    assert told(world, Reason.DRIFT_ADOPTED) == []
+    assert world.ledger.loop_state("web").breakers == ()

@@ -1,0 +1,125 @@
+"""`trimtab run` with a learned policy: models are taken up, refused or given up beside the loop, which goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.ledger import Ledger
+from agent.ledger.records import Kind
+from benchmarks.lstm_model import write_model
+from domain.decisions import Reason
+from tests.agent.models.making import endless, promote
+from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
+
+pytestmark = pytest.mark.slow
+
+LEARNED = {**FLEET, "TRIMTAB_FLEETS__web__GROUPS__workers__MIN": "1", "TRIMTAB_FLEETS__web__POLICY": "learned"}
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with running_site(30.0) as made:
+        made.make_group()
+        made.start()
+        yield made
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    directory = tmp_path / "agent" / "models"
+    directory.mkdir(parents=True)
+    return directory
+
+
+@pytest.fixture
+def daemon(site: Site, tmp_path: Path, models: Path) -> Iterator[Daemon]:
+    """An agent that has started with a champion that cannot be read: the rules stand in until there is a good one."""
+    (models / "champion.json").write_text("{")
+    made = Daemon(site, tmp_path / "agent", **LEARNED)
+    try:
+        made.start()
+        made.supervisor.until("READY", 20.0)
+        yield made
+    finally:
+        made.close()
+
+
+def events(daemon: Daemon, reason: Reason) -> list[str]:
+    with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
+        rows = ledger.journal(limit=10_000)
+    return [str(row.body["detail"]) for row in rows if row.kind is Kind.EVENT and row.reason == reason]
+
+
+def decisions(daemon: Daemon) -> int:
+    with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
+        return len(ledger.decisions("web", limit=10_000))
+
+
+def hang_up(daemon: Daemon) -> None:
+    assert daemon.popen is not None
+    daemon.popen.send_signal(signal.SIGHUP)
+
+
+def test_a_hangup_takes_up_the_new_champion_and_the_process_goes_on(daemon: Daemon, models: Path) -> None:
+    assert "promote a model again" in events(daemon, Reason.MODEL_REFUSED)[0]
+    path = write_model(models, hidden=4)
+    promote(models, path)
+    hang_up(daemon)
+    # It was trained for three VM types, and the fleet has one: the queue rule decides.
+    wait_until(lambda: "the champion: it was trained for VM types" in events(daemon, Reason.MODEL_REFUSED)[-1])
+    wait_until(lambda: bool(events(daemon, Reason.POLICY_FAILED)))
+    path.with_name("spoilt.onnx").write_bytes(b"spoilt")
+    promote(models, "spoilt.onnx")
+    hang_up(daemon)
+    wait_until(lambda: "spoilt.onnx" in "".join(events(daemon, Reason.MODEL_REFUSED)))
+    daemon.terminate()
+    assert daemon.wait() == 0
+    with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
+        last = ledger.decisions("web", limit=1)[0].decision
+    assert last.proposal.policy.startswith("queue-rule")
+
+
+def test_a_named_pipe_as_the_champion_is_told_and_no_turn_is_lost(daemon: Daemon, models: Path) -> None:
+    (models / "champion.json").unlink()
+    os.mkfifo(models / "champion.json")
+    hang_up(daemon)
+    wait_until(lambda: "it is a named pipe, a regular file is needed" in "".join(events(daemon, Reason.MODEL_REFUSED)))
+    before = decisions(daemon)
+    wait_until(lambda: decisions(daemon) >= before + 3)
+    daemon.terminate()
+    assert daemon.wait() == 0
+
+
+def test_a_model_without_an_end_costs_no_turn_and_sigterm_amid_its_trial_ends_the_process_in_order(
+    daemon: Daemon, models: Path
+) -> None:
+    before = decisions(daemon)
+    promote(models, endless(models, write_model(models, hidden=4)))
+    hang_up(daemon)
+    wait_until(lambda: "it fails on its golden inputs (no answer within 5 s)" in daemon.log.read_text())
+    # Five seconds are two and a half minutes at this clock's speed.
+    assert decisions(daemon) >= before + 2
+    promote(models, endless(models, write_model(models, seed=1, hidden=4)))
+    pending = daemon.log.read_text().count("models_pending")
+    hang_up(daemon)
+    wait_until(lambda: daemon.log.read_text().count("models_pending") > pending)
+    daemon.terminate()
+    assert daemon.wait() == 0
+    assert '"event": "stopped"' in daemon.log.read_text()
+
+
+def test_a_learned_policy_for_a_fleet_that_no_model_fits_is_refused_at_the_start(site: Site, tmp_path: Path) -> None:
+    refused = Daemon(site, tmp_path / "agent", **LEARNED)
+    try:
+        refused.start()
+        assert refused.wait() == 2
+        said = refused.log.read_text()
+        assert "TRIMTAB_FLEETS__web__POLICY=learned: promote a model trained for the fleet" in said
+        assert "the fleet web has 10 of 2 cores" in said
+    finally:
+        refused.close()

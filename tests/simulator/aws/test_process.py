@@ -1,0 +1,124 @@
+"""The cloud as a process: it says when it is ready, keeps the clock it was given, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from domain.clock import ScaledClock, VirtualClock
+from simulator.aws.client import CloudControl, ControlError
+from simulator.aws.process import start_in_thread, start_process
+from simulator.paced_clock import paced_clock
+from tests.simulator.aws.world import START
+
+
+def test_a_process_keeps_the_scaled_time_it_was_given_and_is_gone_afterwards(tmp_path: Path) -> None:
+    wall = time.time()
+    ready = tmp_path / "ready.json"
+    clock = ScaledClock(START, wall, 60.0)
+    arguments = ["--origin", str(START), "--wall-origin", str(wall), "--speed", "60", "--ready-file", str(ready)]
+    with start_process(arguments) as cloud:
+        assert json.loads(ready.read_text())["endpoint"] == cloud.endpoint
+        assert CloudControl(cloud.endpoint).now() == pytest.approx(clock.now(), abs=60.0)
+        with pytest.raises(ControlError, match="start it with --virtual"):
+            CloudControl(cloud.endpoint).advance(1.0)
+    assert cloud.popen.returncode == 0
+
+
+def test_a_process_follows_the_clock_of_another(tmp_path: Path) -> None:
+    with (
+        paced_clock(tmp_path, START, 60.0) as clock,
+        start_process(["--clock-file", str(clock.path)]) as cloud,
+    ):
+        control = CloudControl(cloud.endpoint)
+        assert control.now() == START
+        clock.pace(START + 20.0, threading.Event())
+        assert control.now() == START + 20.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--clock-file", "/nowhere/clock"], "No such file or directory: '/nowhere/clock'"),
+        (["--clock-file", "/nowhere/clock", "--speed", "60"], "leave out --origin, --wall-origin, --speed and --virt"),
+        (["--clock-file", "/nowhere/clock", "--virtual", "0"], "leave out --origin, --wall-origin, --speed and --virt"),
+    ],
+)
+def test_a_clock_that_cannot_be_followed_is_refused_with_the_reason(arguments: list[str], why: str) -> None:
+    command = [sys.executable, "-m", "simulator.aws", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert why in " ".join(done.stderr.split())
+
+
+def test_the_process_dies_with_its_parent() -> None:
+    script = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from simulator.aws.process import start_process\n"
+        "with start_process(['--virtual', '0']) as cloud:\n"
+        "    print(cloud.popen.pid, flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdin is not None
+    child = int(parent.stdout.readline())
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    parent.stdin.close()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10.0
+    while _alive(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _alive(child)
+
+
+def test_one_process_runs_one_cloud_at_a_time() -> None:
+    running = start_in_thread(VirtualClock(START))
+    try:
+        with pytest.raises(RuntimeError, match="already runs a cloud"):
+            start_in_thread(VirtualClock(START))
+    finally:
+        running.stop()
+        running.stop()
+    start_in_thread(VirtualClock(START)).stop()
+
+
+def test_the_same_seed_launches_the_same_machines_in_the_same_time() -> None:
+    def story(seed: int) -> list[float]:
+        from tests.simulator.aws.world import World
+
+        running = start_in_thread(VirtualClock(START), seed=seed)
+        world = World(running, CloudControl(running.endpoint))
+        try:
+            world.group(size=(0, 4, 5))
+            world.control.advance(97.0)
+            return [one["EndTime"].timestamp() - START for one in world.activities()]
+        finally:
+            world.close()
+
+    assert story(1) == story(1)
+    assert story(1) != story(2)
+    assert all(45.0 <= delay_s <= 97.0 for delay_s in story(1))
+
+
+def test_a_wrong_delay_is_refused_with_its_form() -> None:
+    command = [sys.executable, "-m", "simulator.aws", "--launch-delay", "97:45"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "97:45: the low end must not be negative or above the high end" in done.stderr
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,5 +1,0 @@
-"""The agents of the HTTP tests, with their metrics."""
-
-from tests.api.conftest import running, serve, socket_directory, stage, standing
-
-__all__ = ["running", "serve", "socket_directory", "stage", "standing"]

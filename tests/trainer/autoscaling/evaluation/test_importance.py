@@ -1,0 +1,70 @@
+"""Permutation importance: what a policy does not look at counts nothing, what it acts on counts dollars."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from domain.errors import BadInput
+from simulator.autoscaling.reference import preset
+from simulator.workloads.synthetic import train_text
+from tests.trainer.autoscaling.evaluation.reacting_model import reacting
+from trainer.autoscaling.evaluation.importance import Effect, Importance, _shuffled, importance_of
+from trainer.autoscaling.evaluation.suite import Case
+from trainer.kit.intervals import Interval
+
+WAIT_RECENT = 6
+CASES = [Case("T1 boot 0", "T1", "training", preset("train-text"), train_text(), 0)]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Importance:
+    return importance_of(reacting(tmp_path_factory.mktemp("model"), WAIT_RECENT, above=0.85), CASES, repeats=4)
+
+
+def test_only_the_input_the_policy_acts_on_counts(found: Importance) -> None:
+    by_name = {effect.name: effect.added for effect in found.effects}
+    assert {name for name, added in by_name.items() if added.mean != 0.0} == {"wait_recent"}
+    assert by_name["wait_recent"].low > 0.01 * found.cost
+
+
+def test_the_smaller_model_has_what_counts_and_the_rest_together_adds_nothing(found: Importance) -> None:
+    assert found.proposal == ("wait_recent",)
+    assert len(found.near_zero) == 6
+    assert found.redundant
+    assert found.together is not None
+    assert found.together.added.mean == 0.0
+    assert found.words().endswith("Try a model with only: wait_recent.")
+
+
+def test_the_most_important_input_comes_first(found: Importance) -> None:
+    assert found.lines()[0][0] == "wait_recent"
+    assert found.lines()[-1][0] == "these 6 together"
+
+
+def test_the_same_seed_gives_the_same_figures(tmp_path: Path, found: Importance) -> None:
+    again = importance_of(reacting(tmp_path, WAIT_RECENT, above=0.85), CASES, repeats=4)
+    assert again == found
+
+
+def test_inputs_that_stand_in_for_one_another_are_not_called_redundant() -> None:
+    none, much = Interval(0.0, -0.1, 0.1, 20), Interval(3.0, 2.0, 4.0, 20)
+    effects = (Effect(("a",), none), Effect(("b",), none), Effect(("c",), much))
+    found = Importance("m", 10.0, 1, 20, effects, ("a", "b"), Effect(("a", "b"), much), ("c",))
+    assert not found.redundant
+    assert "stand in for one another" in found.words()
+
+
+def test_shuffling_keeps_the_values_and_goes_on_when_the_episode_lasts_longer() -> None:
+    seen = np.arange(20, dtype=np.float32).reshape(10, 2)
+    alter = _shuffled(seen, [1], np.random.default_rng(0))
+    altered = [alter(step, np.full(2, -1.0, dtype=np.float32)) for step in range(20)]
+    assert {row[0] for row in altered} == {-1.0}
+    for part in (altered[:10], altered[10:]):
+        assert sorted(float(row[1]) for row in part) == seen[:, 1].tolist()
+    assert [row[1] for row in altered[:10]] != [row[1] for row in altered[10:]]
+
+
+def test_without_a_case_there_is_nothing_to_measure(tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        importance_of(reacting(tmp_path, WAIT_RECENT), [])

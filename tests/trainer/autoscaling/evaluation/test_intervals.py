@@ -1,0 +1,98 @@
+"""Paired bootstrap: intervals that cover the truth as often as they say, and pairing that takes out what is shared."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from domain.errors import BadInput
+from trainer.kit.intervals import compare, mean_interval
+
+COSTS = st.lists(st.floats(1.0, 100.0), min_size=2, max_size=20)
+
+
+@pytest.mark.parametrize("draw", ["normal", "lognormal"])
+def test_the_interval_of_a_mean_covers_the_truth_about_as_often_as_it_says(draw: str) -> None:
+    rng = np.random.default_rng(11)
+    trials, truth = 400, 1.0
+    covered = 0
+    for trial in range(trials):
+        values = rng.normal(1.0, 0.3, 40) if draw == "normal" else rng.lognormal(-0.125, 0.5, 40)
+        interval = mean_interval(values, resamples=500, seed=trial)
+        covered += interval.low <= truth <= interval.high
+    assert 0.90 <= covered / trials <= 0.98
+
+
+def test_the_paired_interval_covers_the_true_difference_and_is_far_narrower_than_the_spread_of_the_cases() -> None:
+    rng = np.random.default_rng(5)
+    covered, widths = 0, []
+    for trial in range(300):
+        load = rng.lognormal(3.0, 0.8, 30)
+        reference, policy = load + rng.normal(0, 0.5, 30), load - 1.0 + rng.normal(0, 0.5, 30)
+        difference = compare(policy, reference, resamples=500, seed=trial).difference
+        covered += difference.low <= -1.0 <= difference.high
+        widths.append(difference.high - difference.low)
+    assert 0.90 <= covered / 300 <= 0.98
+    assert max(widths) < 1.0
+
+
+def test_pairing_matters() -> None:
+    rng = np.random.default_rng(0)
+    load = rng.lognormal(3.0, 0.8, 30)
+    paired = compare(load - 0.5, load)
+    shuffled = compare(rng.permutation(load - 0.5), load)
+    assert paired.probability_lower == 1.0
+    assert shuffled.probability_lower < 0.95
+    assert paired.difference.mean == pytest.approx(shuffled.difference.mean)
+
+
+def test_under_no_difference_the_probability_of_lower_is_spread_evenly() -> None:
+    rng = np.random.default_rng(3)
+    found = []
+    for trial in range(300):
+        load = rng.lognormal(3.0, 0.8, 30)
+        found.append(
+            compare(
+                load + rng.normal(0, 1, 30), load + rng.normal(0, 1, 30), resamples=400, seed=trial
+            ).probability_lower
+        )
+    assert 0.02 <= np.mean(np.array(found) >= 0.95) <= 0.09
+    assert 0.43 <= np.mean(found) <= 0.57
+
+
+def test_families_count_alike_however_many_cases_they_have() -> None:
+    many_worse, few_better = np.full(90, 1.1), np.full(10, 0.8)
+    result = compare(np.r_[many_worse, few_better], np.ones(100), ["many"] * 90 + ["few"] * 10)
+    assert result.relative.mean == pytest.approx(-0.05)
+    assert result.difference.mean == pytest.approx(0.07)
+
+
+@given(COSTS, st.integers(0, 5))
+def test_a_policy_against_itself_is_not_cheaper(costs: list[float], seed: int) -> None:
+    same = compare(costs, costs, resamples=200, seed=seed)
+    assert same.probability_lower == 0.0
+    assert (same.relative.low, same.relative.mean, same.relative.high) == (0.0, 0.0, 0.0)
+
+
+@settings(max_examples=30)
+@given(COSTS, st.floats(0.5, 2.0), st.integers(0, 5))
+def test_the_same_seed_gives_the_same_interval_and_scaling_both_costs_changes_no_ratio(
+    costs: list[float], factor: float, seed: int
+) -> None:
+    reference = np.array(costs)
+    policy = reference[::-1] * 0.9
+    first, again = (compare(policy, reference, resamples=200, seed=seed) for _ in range(2))
+    scaled = compare(policy * factor, reference * factor, resamples=200, seed=seed)
+    assert first == again
+    assert scaled.relative.mean == pytest.approx(first.relative.mean, abs=1e-12)
+    assert scaled.difference.mean == pytest.approx(first.difference.mean * factor, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reference", "field"),
+    [([1.0], [1.0, 2.0], "cases"), ([], [], "policy"), ([1.0, np.nan], [1.0, 1.0], "policy"), ([1.0], [0.0], "ref")],
+)
+def test_figures_that_cannot_be_compared_are_refused(policy: list[float], reference: list[float], field: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        compare(policy, reference)
+    assert refused.value.field.startswith(field)

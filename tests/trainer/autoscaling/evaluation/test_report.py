@@ -1,0 +1,104 @@
+"""The report: one file that needs nothing beside it, with every plot the specification names."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from domain.errors import BadInput
+from trainer.autoscaling.evaluation import pictures
+from trainer.autoscaling.evaluation.contenders import contenders_of
+from trainer.autoscaling.evaluation.page import Extras, page
+from trainer.autoscaling.evaluation.pareto import PRICES_PER_HOUR, fronts
+from trainer.autoscaling.evaluation.runs import Evaluated, evaluate
+from trainer.autoscaling.evaluation.suite import suite
+from trainer.autoscaling.evaluation.summary import Summary, summarise
+from trainer.autoscaling.evaluation.table import Results
+
+CONTENDERS = contenders_of(["rule=queue-rule", "75 % <b>=threshold"])
+CASES = suite(["T2", "T4"], short=True, seeds=1)
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return summarise(evaluate(CONTENDERS, CASES, Results(None)), "rule")
+
+
+@pytest.fixture(scope="module")
+def written(summary: Summary) -> str:
+    extras = Extras(by_group=pictures.by_group(CONTENDERS, summary, CASES), comparison=pictures.comparison(summary))
+    return page(summary, extras, {"made": "today"})
+
+
+def test_it_needs_nothing_beside_it(written: str) -> None:
+    assert not re.search(r'(src|href)="(?!#)', written)
+    assert "@import" not in written
+    assert "<script" not in written
+
+
+def test_ids_of_different_plots_do_not_meet(written: str) -> None:
+    ids = re.findall(r'\bid="([^"]+)"', written)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', written)) <= set(ids)
+
+
+def test_it_shows_fleets_with_queue_cores_and_cpu_for_each_group(written: str) -> None:
+    assert written.count("VMs by type, and the jobs that wait") == 2
+    assert written.count("Allocated cores") == 2
+    assert written.count("CPU per allocated core (mean") == 2
+    assert written.count("jobs waiting") == 2
+
+
+def test_the_published_experiment_stands_beside_the_closed_loop(written: str) -> None:
+    assert "published, one run" in written
+    assert "8.67" in written
+
+
+def test_names_are_text_and_not_markup(written: str) -> None:
+    assert "75 % <b>" not in written
+    assert "75 % &lt;b&gt;" in written
+
+
+def test_the_same_results_give_the_same_page(summary: Summary, written: str) -> None:
+    extras = Extras(by_group=pictures.by_group(CONTENDERS, summary, CASES), comparison=pictures.comparison(summary))
+    assert page(summary, extras, {"made": "today"}) == written
+
+
+def test_the_front_trades_rent_for_waiting_as_waiting_gets_dearer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "trainer.autoscaling.evaluation.pareto.settings",
+        lambda case: {"queue rule": [f"queue-rule:horizon_s={h},idle_s=0" for h in (60, 300, 900, 2400)]},
+    )
+    (front,) = fronts(CASES[:1])
+    assert len(front.chosen) == len(PRICES_PER_HOUR)
+    waits = [tried.mean_wait_s for tried in front.chosen]
+    rents = [tried.rent for tried in front.chosen]
+    assert waits == sorted(waits, reverse=True)
+    assert rents == sorted(rents)
+    assert waits[0] > waits[-1]
+
+
+def test_a_training_run_adds_its_curve(tmp_path: Path) -> None:
+    run = tmp_path / "seed-3"
+    run.mkdir()
+    (run / "curve.csv").write_text(
+        "update,steps,wall_s,cpu_s,best_cost,held_out/greedy\n1,50000,1,1,,\n2,100000,2,2,9.5,9.5\n3,150000,3,3,8.1,8.1\n"
+    )
+    plot = pictures.learning_curves([run], {"rule": 6.0})
+    assert plot is not None
+    assert "seed-3: greedy" in plot.svg
+
+
+@pytest.mark.parametrize("content", [None, "update,steps,wall_s,cpu_s,best_cost\n1,50000,1,1,\n"])
+def test_a_folder_without_a_curve_is_refused(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "curve.csv").write_text(content)
+    with pytest.raises(BadInput, match="--curves"):
+        pictures.learning_curves([tmp_path], {})
+
+
+def test_a_policy_that_ran_nowhere_is_named_with_the_reason(summary: Summary) -> None:
+    done = evaluate(contenders_of(["rule=queue-rule", "pair=constant:1,1"]), CASES, Results(None))
+    shown = page(summarise(Evaluated(done.rows, done.absences), "rule"), Extras(), {})
+    assert "Not run" in shown
+    assert "3 sizes" in shown

@@ -1,0 +1,103 @@
+"""One text describes a policy, and what is wrong with a text is said."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from agent.autoscaling.policies.registry import RULES, policy_from_name
+from domain.errors import BadInput
+from simulator.autoscaling.reference import preset
+from simulator.workloads.synthetic import train_fit
+from trainer.autoscaling.episodes import run_policy
+from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policies.rules import QueueRulePolicy, ThresholdPolicy
+
+FIXED_BOOT = preset("train-fit", boot_low_s=71.0, boot_high_s=71.0)
+SOME_OF_EACH = (
+    "nothing",
+    "constant:2,1,0",
+    "fixed-ramp:cores=24,single=true",
+    "fixed-ramp:2,1,2",
+    "random:seed=3,masked=true,multi=true",
+    "threshold:high=0.8,low=0.5,periods=3,cooldown_s=120",
+    "target-tracking:target=0.7",
+    "queue-rule:horizon_s=240,idle_s=0",
+)
+
+
+@pytest.mark.parametrize("text", SOME_OF_EACH)
+def test_a_policys_name_makes_the_same_policy(text: str) -> None:
+    policy = policy_of(text)
+    assert policy_of(policy.name) == policy
+    assert policy_of(policy.name).name == policy.name
+
+
+@pytest.mark.parametrize("name", ["queue-rule", "threshold", "target-tracking"])
+def test_a_live_policys_name_describes_the_simulated_one(name: str) -> None:
+    live = policy_from_name(name)
+    simulated = policy_of(live.name)  # type: ignore[attr-defined]
+    shared = {field.name for field in fields(RULES[name])}
+    assert shared <= {field.name for field in fields(type(simulated))}  # type: ignore[arg-type]
+    assert {n: getattr(simulated, n) for n in shared} == {n: getattr(live, n) for n in shared}
+
+
+def test_multi_is_the_opposite_of_single() -> None:
+    assert policy_of("queue-rule:multi=false") == QueueRulePolicy(single=True)
+    assert policy_of("queue-rule:multi=true") == QueueRulePolicy(single=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("quite-rule", "choose one of"),
+        ("threshold:hihg=0.7", "choose from: high, low"),
+        ("threshold:high=warm", "give a number"),
+        ("threshold:periods=1.5", "whole number"),
+        ("threshold:low=0.9", "at most high"),
+        ("queue-rule:single=perhaps", "true or false"),
+        ("queue-rule:horizon_s=0", "above 0"),
+        ("queue-rule:horizon_s=nan", "0 or more"),
+        ("queue-rule:single=true,multi=true", "its opposite"),
+        ("target-tracking:target=0", "above 0"),
+        ("constant:1,x,1", "one whole number per VM type"),
+        ("fixed-ramp:", "cores=N"),
+        ("fixed-ramp:1,1,1,cores=8", "not both"),
+        ("nothing:at=all", "choose from: none"),
+        ("script:absent.txt", "readable text file"),
+        ("absent.onnx", "absent.onnx"),
+        ("absent.onnx:greedy=1", "sample"),
+    ],
+)
+def test_a_wrong_text_is_refused_with_what_there_is(text: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        policy_of(text)
+
+
+def test_every_policy_of_a_text_has_a_memory_of_its_own() -> None:
+    one, other = policy_of("threshold"), policy_of("threshold")
+    first = run_policy(one, FIXED_BOOT, train_fit())
+    assert isinstance(other, ThresholdPolicy)
+    assert other == ThresholdPolicy()
+    assert run_policy(other, FIXED_BOOT, train_fit()) == first
+    assert run_policy(one, FIXED_BOOT, train_fit()) == first
+
+
+def test_a_script_is_a_list_of_actions_in_either_notation(tmp_path: Path) -> None:
+    lines, listed = tmp_path / "lines.txt", tmp_path / "list.json"
+    lines.write_text("# two actions\n3\n\n1,0,-1\n", "utf-8")
+    listed.write_text("[3, [1, 0, -1]]", "utf-8")
+    runs = [run_policy(policy_of(f"script:{path}"), FIXED_BOOT, train_fit()) for path in (lines, listed)]
+    assert runs[0] == runs[1]
+    assert (runs[0].added, runs[0].removed) == ((1, 1, 0), (0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [("3\nx\n", "line 2"), ("[1, true]", "action 2"), ("[1,\n 2", "line 2"), ("7\n9\n", "line 1"), ("0,1\n", "line 1")],
+)
+def test_a_script_names_the_place_of_a_mistake(content: str, where: str, tmp_path: Path) -> None:
+    path = tmp_path / "script.txt"
+    path.write_text(content, "utf-8")
+    with pytest.raises(BadInput, match=where):
+        run_policy(policy_of(f"script:{path}"), FIXED_BOOT, train_fit())

@@ -1,0 +1,290 @@
+"""The algorithm: advantages, loss, one update, the loop, and that a run can be repeated and resumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from domain.errors import BadInput
+from tests.trainer.autoscaling.ppo.twin_worlds import SMALL, TwinWorlds
+from trainer.autoscaling.configuration import PRESETS
+from trainer.autoscaling.ppo import PPOConfig, Training, advantages, configuration, loss, train
+from trainer.autoscaling.rollout import Experience
+from trainer.kit.checkpoint import Checkpoints, OtherConfiguration
+from trainer.kit.progress import Progress
+
+TINY = PPOConfig(
+    hidden=8,
+    environments=8,
+    steps_per_update=12,
+    minibatches=2,
+    epochs=2,
+    warm_steps=6,
+    total_steps=8 * 12 * 6,
+    evaluate_every_steps=8 * 12 * 2,
+    selection_episodes=2,
+    most_episode_steps=60,
+    learning_rate=3e-3,
+)
+
+
+def experience(rewards, values, dones, last, bootstraps=None) -> Experience:
+    shape = np.shape(rewards)
+    nothing = np.zeros(shape, np.float32)
+    return Experience(
+        observations=nothing[..., None],
+        starts=nothing,
+        actions=nothing[..., None].astype(np.int64),
+        masks=nothing[..., None, None].astype(bool),
+        log_probs=nothing,
+        rewards=np.array(rewards, dtype=np.float64),
+        values=np.array(values, np.float32),
+        dones=np.array(dones, np.float32),
+        bootstraps=nothing if bootstraps is None else np.array(bootstraps, np.float32),
+        last_values=np.array(last, np.float32),
+        memory=(),
+    )
+
+
+def test_with_lambda_1_an_advantage_is_the_discounted_return_less_the_value() -> None:
+    rewards = np.array([[1.0], [2.0], [3.0]], np.float32)
+    made = experience(rewards, [[0.5], [0.25], [0.125]], [[0], [0], [0]], [4.0])
+    found = advantages(made, rewards, 0.5, 1.0)
+    returns = [1 + 0.5 * (2 + 0.5 * (3 + 0.5 * 4)), 2 + 0.5 * (3 + 0.5 * 4), 3 + 0.5 * 4]
+    assert found[:, 0].tolist() == pytest.approx([returns[0] - 0.5, returns[1] - 0.25, returns[2] - 0.125])
+
+
+def test_with_lambda_0_an_advantage_is_one_steps_surprise() -> None:
+    rewards = np.array([[1.0], [2.0]], np.float32)
+    made = experience(rewards, [[0.5], [0.25]], [[0], [0]], [4.0])
+    assert advantages(made, rewards, 0.5, 0.0)[:, 0].tolist() == pytest.approx([1 + 0.125 - 0.5, 2 + 2 - 0.25])
+
+
+def test_nothing_flows_back_over_an_episodes_end() -> None:
+    rewards = np.array([[1.0], [100.0]], np.float32)
+    made = experience(rewards, [[0.5], [7.0]], [[1], [0]], [4.0])
+    assert advantages(made, rewards, 0.9, 0.9)[0, 0] == pytest.approx(0.5)
+
+
+def test_an_episode_cut_short_is_worth_what_was_still_to_come() -> None:
+    rewards = np.array([[1.0], [100.0]], np.float32)
+    made = experience(rewards, [[0.5], [7.0]], [[1], [0]], [4.0], [[3.0], [0.0]])
+    assert advantages(made, rewards, 0.9, 0.9)[0, 0] == pytest.approx(1.0 + 0.9 * 3.0 - 0.5)
+
+
+def minibatch(heads=1, choices=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    steps, batch = 4, 5
+    logits = torch.randn(steps, batch, heads * choices, generator=generator)
+    masks = torch.ones(steps, batch, heads, choices, dtype=torch.bool)
+    actions = torch.randint(0, choices, (steps, batch, heads), generator=generator)
+    log_probs = torch.log_softmax(logits.view(masks.shape), -1).gather(-1, actions[..., None]).sum((-1, -2))
+    values = torch.randn(steps, batch, generator=generator)
+    part = {"actions": actions, "masks": masks, "log_probs": log_probs, "values": values, "returns": values + 1.0}
+    return part | {"advantages": torch.randn(steps, batch, generator=generator)}, logits, values
+
+
+PLAIN = replace(TINY, normalise_advantages=False)
+
+
+def test_at_the_policy_that_acted_the_loss_is_minus_the_mean_advantage() -> None:
+    part, logits, values = minibatch(heads=2)
+    found = loss(PLAIN, 0.2, part, logits, values)
+    assert found.policy.item() == pytest.approx(-part["advantages"].mean().item(), abs=1e-6)
+    assert found.value.item() == pytest.approx(0.5)
+    assert found.kl.item() == pytest.approx(0.0, abs=1e-6)
+    assert found.clipped.item() == 0.0
+
+
+def test_a_ratio_outside_the_clip_gains_nothing_more() -> None:
+    part, logits, values = minibatch()
+    part["advantages"] = torch.ones_like(part["advantages"])
+    part["log_probs"] = part["log_probs"] - 1.0
+    logits.requires_grad_()
+    found = loss(PLAIN, 0.2, part, logits, values)
+    assert found.policy.item() == pytest.approx(-1.2)
+    assert found.clipped.item() == 1.0
+    (gradient,) = torch.autograd.grad(found.policy, logits)
+    assert gradient.abs().max() == 0.0
+
+
+def test_a_value_that_moved_far_is_held_back() -> None:
+    part, logits, values = minibatch()
+    assert loss(PLAIN, 0.2, part, logits, values + 1.0).value.item() == pytest.approx(0.5 * 0.8**2)
+    free = replace(PLAIN, value_clip=0.0)
+    assert loss(free, 0.2, part, logits, values + 1.0).value.item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_masked_action_has_no_probability_no_entropy_and_no_gradient() -> None:
+    part, logits, values = minibatch(choices=3)
+    part["masks"][..., 2] = False
+    part["actions"] = part["actions"].clamp(max=1)
+    flat = torch.zeros_like(logits).requires_grad_()
+    found = loss(PLAIN, 0.2, part, flat, values)
+    assert found.entropy.item() == pytest.approx(np.log(2.0), abs=1e-6)
+    (gradient,) = torch.autograd.grad(found.total, flat)
+    assert gradient[..., 2].abs().max() == 0.0
+    blind = loss(replace(PLAIN, masked=False), 0.2, part, flat, values)
+    assert blind.entropy.item() == pytest.approx(np.log(3.0), abs=1e-6)
+
+
+def run(config=TINY, make_worlds=None, **more):
+    told: list[Progress] = []
+    make = {} if make_worlds is None else {"make_worlds": make_worlds}
+    return train(config, task=SMALL, on_update=told.append, **make, **more), told
+
+
+def test_the_same_configuration_and_seed_give_the_same_weights() -> None:
+    one, told = run()
+    again, _ = run()
+    other, _ = run(replace(TINY, seed=1))
+    assert one.weights_hash == again.weights_hash != other.weights_hash
+    assert [progress.update for progress in told] == [1, 2, 3, 4, 5, 6]
+    assert one.steps == TINY.total_steps
+    assert one.best_cost == min(p.figures["held_out/greedy"] for p in told if "held_out/greedy" in p.figures)
+
+
+def test_training_in_the_plain_simulator_gives_the_same_weights() -> None:
+    assert run()[0].weights_hash == run(make_worlds=TwinWorlds)[0].weights_hash
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"action_set": "act-multi", "observation": "obs-v2", "network": "gru"},
+        {"network": "mlp", "masked": False, "progress_reward": 1.0},
+    ],
+    ids=["lstm", "gru-multi", "mlp-unmasked"],
+)
+def test_a_resumed_run_ends_with_the_same_weights_as_one_that_never_stopped(changes, tmp_path) -> None:
+    config = replace(TINY, anneal_rate=False, **changes)
+    whole, _ = run(config)
+    kept = Checkpoints(tmp_path)
+    run(replace(config, total_steps=config.total_steps // 3), checkpoints=kept)
+    saved = kept.last()
+    assert saved is not None
+    assert saved.update == 2
+    resumed, told = run(config, resume=saved)
+    assert told[0].update == 3
+    assert resumed.weights_hash == whole.weights_hash
+    assert resumed.best_cost == whole.best_cost
+
+
+def test_a_run_is_not_resumed_with_another_configuration(tmp_path) -> None:
+    kept = Checkpoints(tmp_path)
+    run(checkpoints=kept)
+    with pytest.raises(OtherConfiguration) as refused:
+        run(replace(TINY, gamma=0.5), resume=kept.last())
+    assert refused.value.differences == (("gamma", 0.98, 0.5),)
+
+
+def test_an_update_stops_when_the_policy_has_moved_far_enough() -> None:
+    def minibatches(target_kl: float) -> float:
+        training = Training(replace(TINY, target_kl=target_kl, learning_rate=0.05), task=SMALL)
+        training.update()
+        return training.update()["policy/minibatches"]
+
+    assert minibatches(0.0) == 4
+    assert minibatches(1e-6) < 4
+
+
+def test_the_weight_of_the_entropy_is_whole_at_first_and_falls_when_it_is_to() -> None:
+    runs = [
+        Training(replace(TINY, entropy_coefficient=1.0, anneal_entropy=falls), task=SMALL) for falls in (False, True)
+    ]
+    for same in (True, False):
+        for training in runs:
+            training.update()
+        weights = [training.network.policy.weight for training in runs]
+        assert torch.equal(*weights) is same
+
+
+def test_while_the_value_warms_up_nothing_else_changes() -> None:
+    training = Training(replace(TINY, value_updates=1), task=SMALL)
+    before = {name: tensor.clone() for name, tensor in training.network.state_dict().items()}
+    training.update()
+    after = training.network.state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == {"value.weight", "value.bias"}
+    training.update()
+    assert all(not torch.equal(before[name], tensor) for name, tensor in training.network.state_dict().items())
+
+
+def test_a_collapsed_policy_starts_over_from_the_best_weights_at_a_lower_rate() -> None:
+    training = Training(TINY, task=SMALL)
+    figures = training.update()
+    training.judge(figures)
+    best = {name: tensor.clone() for name, tensor in training.best_weights.items()}
+    with torch.no_grad():
+        training.network.policy.weight.zero_()
+        training.network.policy.bias[0] = 50.0
+    training.best_cost = 0.01
+    rate = figures["rate/learning_rate"]
+    collapsed = training.update()
+    assert collapsed["policy/most_frequent_action"] == 1.0
+    improved, note = training.judge(collapsed)
+    assert not improved
+    assert note.startswith("collapsed at cost")
+    assert all(torch.equal(best[name], tensor) for name, tensor in training.network.state_dict().items())
+    assert training.update()["rate/learning_rate"] < 0.5 * rate
+
+
+def test_a_quiet_policy_that_is_as_good_as_any_has_not_collapsed() -> None:
+    training = Training(TINY, task=SMALL)
+    figures = training.update()
+    training.judge(figures)
+    figures |= {"policy/most_frequent_action": 0.99, "policy/entropy": 0.01}
+    assert training.judge(figures) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"observation": "obs-8"}, "observation"),
+        ({"environments": 10, "minibatches": 4}, "environments"),
+        ({"gamma": 1.5}, "gamma"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+    ],
+)
+def test_a_wrong_setting_is_named(changes, named) -> None:
+    with pytest.raises(BadInput, match=named):
+        replace(TINY, **changes)
+
+
+def test_an_unknown_preset_task_or_field_names_what_there_is() -> None:
+    with pytest.raises(BadInput, match="published"):
+        configuration("publish")
+    with pytest.raises(BadInput, match="train-fit"):
+        Training(replace(TINY, task="train-fitt"))
+    with pytest.raises(BadInput, match="learning_rate"):
+        configuration(lr=1.0)
+
+
+def test_the_published_preset_has_no_mask_and_the_published_network() -> None:
+    published = PRESETS["published"]
+    assert (published.masked, published.observation, published.action_set) == (False, "obs-7", "act-7")
+    assert (published.network, published.hidden) == ("lstm", 128)
+
+
+def test_a_run_passes_through_the_stages_of_its_task_and_resumes_in_the_later_one(tmp_path) -> None:
+    first, second = SMALL.stages[0], replace(SMALL.stages[0], config=replace(SMALL.world, cooldown_s=300.0))
+    staged = replace(SMALL, stages=(replace(first, until=0.4), second))
+    training = Training(TINY, task=staged)
+    stages = []
+    for _ in range(6):
+        training.update()
+        stages.append(training.state()["counts"][2])
+    assert stages == [0, 0, 0, 1, 1, 1]
+    later = Training(TINY, task=staged)
+    later.restore(training.state())
+    assert later.update() == training.update()
+
+
+def test_where_run_time_has_a_price_checkpoints_are_judged_with_it() -> None:
+    free, priced = (Training(replace(TINY, time_price_per_minute=price)).held_out() for price in (0.0, 0.5))
+    assert priced.greedy == pytest.approx(free.greedy + 0.5 * free.greedy_steps)
+    assert priced.greedy_steps == free.greedy_steps

@@ -1,0 +1,52 @@
+"""The loads of the release policy: every family, no load twice, scaled to the fleet, chosen where it is worst."""
+
+import numpy as np
+import pytest
+
+from simulator.autoscaling.reference import preset
+from trainer.autoscaling.held_out import Judge
+from trainer.autoscaling.release_mixture import FAMILIES, SHARES, load_of, mixture
+from trainer.autoscaling.tasks import kernel_worlds
+
+
+def test_families_have_their_shares_whatever_their_number() -> None:
+    made = mixture(1_000_000, 2, 140)
+    shares = dict.fromkeys(FAMILIES, 0.0)
+    for family, weight in zip(made.families, made.weights, strict=True):
+        shares[family] += weight
+    assert shares == pytest.approx(dict(zip(FAMILIES, SHARES, strict=True)))
+    assert len({trace.digest for trace in made.traces}) == 2 * len(FAMILIES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_seed_gives_the_same_load_every_time(family: str) -> None:
+    assert load_of(family, 7, 140).digest == load_of(family, 7, 140).digest != load_of(family, 8, 140).digest
+
+
+def test_a_small_fleet_gets_a_small_load() -> None:
+    whole, part = (load_of("random", 5, cores).work_core_s for cores in (140, 42))
+    assert part / whole == pytest.approx(42 / 140, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_load_like_a_log_has_at_most_the_work_it_is_meant_to_have(seed: int) -> None:
+    trace = load_of("log", seed, 140)
+    longest_job_core_s = 64 * 4 * 3600.0
+    assert trace.work_core_s <= 0.6 * 140 * 4 * 3600.0 + longest_job_core_s
+    assert trace.arrival_s[0] == 0.0
+    assert trace.arrival_s.max() <= 4 * 3600.0
+
+
+def test_an_idle_load_goes_on_for_hours_with_four_short_jobs() -> None:
+    trace = load_of("idle", 3, 140)
+    assert (trace.arrival_s >= 3600.0).sum() == 4
+    assert trace.arrival_s.max() >= 3 * 3600.0
+
+
+def test_checkpoints_are_judged_by_the_mean_ratio_and_the_worst_family() -> None:
+    trace = load_of("random", 5, 42)
+    worlds = kernel_worlds(preset("live-like"), (trace,), 1, observation="obs-7", actions="act-7")
+    judge = Judge(worlds, 4, 4, 1, True, 10, par=(1.0, 2.0, 4.0, 8.0), families=("a", "a", "b", "b"))
+    # Family a: 1.0 and 1.0; family b: 1.5 and 1.1, on the mean 1.3: 1.15 over both, and half of 0.3.
+    assert judge.score(np.array([1.0, 2.0, 6.0, 8.8])) == pytest.approx(1.15 + 0.15)
+    assert Judge(worlds, 4, 4, 1, True, 10).score(np.array([1.0, 2.0, 6.0, 8.8])) == pytest.approx(4.45)

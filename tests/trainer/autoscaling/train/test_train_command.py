@@ -1,0 +1,167 @@
+"""`trimtab train`: from a command line to a model file; wrong options are named, a run is never written over."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from agent.commands.main import app
+from agent.models.file import load_model
+from tests.trainer.autoscaling.train.tiny_run import options
+from trainer.autoscaling.episodes import run_policy
+from trainer.autoscaling.goals import baseline_costs, baselines_of, reported
+from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.tasks import TASKS
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def data(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a finished run."""
+    place = tmp_path_factory.mktemp("trained")
+    data(invoke(*options("--out", str(place), "--json")))
+    return place
+
+
+def test_a_run_leaves_a_model_that_the_agent_accepts_with_what_it_was_trained_by(trained: Path) -> None:
+    summary = json.loads((trained / "summary.json").read_text())
+    (variant,) = summary["variants"]
+    run = json.loads((trained / "seed-0" / "run.json").read_text())
+    model = load_model(trained / variant["best"]["model"])
+    assert model.name == Path(run["model"]).stem
+    assert model.card.training is not None
+    assert model.card.evaluation is not None
+    assert model.card.training["config"] == run["config"]
+    assert model.card.training["seed"] == 0
+    assert list(model.card.training["traces"]["digests"]) == ["train-fit"]
+    assert model.card.evaluation["cost"] == run["report"]["cost"] == variant["mean"]
+    assert model.card.evaluation["selection_cost"] == run["selection_cost"]
+    assert (trained / "curves.svg").read_text().startswith("<?xml")
+    assert set(variant["goals"]) == set(baselines_of("train-fit"))
+
+
+def test_the_reported_cost_is_what_the_file_costs_in_the_plain_simulator(trained: Path) -> None:
+    run = json.loads((trained / "seed-0" / "run.json").read_text())
+    episodes = reported("train-fit", 3)
+    policy = policy_of(str(trained / "seed-0" / run["model"]))
+    costs = [
+        run_policy(policy, episodes.world, trace, seed).cost
+        for trace, seed in zip(episodes.traces, episodes.seeds, strict=True)
+    ]
+    assert run["report"]["episodes"] == 3
+    assert sum(costs) / 3 == pytest.approx(run["report"]["cost"], abs=1e-9)
+
+
+def test_a_directory_with_a_run_is_not_written_over(trained: Path) -> None:
+    refused = invoke(*options("--out", str(trained)))
+    assert refused.exit_code == 2
+    assert "it holds a run: give --resume to go on with it, or another --out" in " ".join(refused.stderr.split())
+
+
+def test_resuming_with_other_settings_lists_the_differences(trained: Path) -> None:
+    refused = invoke(*options("--out", str(trained), "--resume", "--set", "gamma=0.5", "--network", "gru"))
+    assert refused.exit_code == 2
+    for part in ("network: saved 'lstm', given 'gru'", "gamma: saved 0.98, given 0.5"):
+        assert part in " ".join(refused.stderr.split())
+
+
+def test_export_writes_the_same_file_as_the_run_did(trained: Path, tmp_path: Path) -> None:
+    run = json.loads((trained / "seed-0" / "run.json").read_text())
+    told = data(invoke("train", "export", str(trained / "seed-0"), "--out", str(tmp_path), "--episodes", "3", "--json"))
+    assert told["model"] == run["model"]
+    assert told["report"] == run["report"]
+    written = (tmp_path / run["model"]).read_bytes()
+    assert written == (trained / "seed-0" / run["model"]).read_bytes()
+
+
+def test_a_changed_checkpoint_is_refused_by_the_name_of_the_file(trained: Path, tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    shutil.copytree(trained / "seed-0" / "checkpoints", place)
+    for state in place.glob("*/state.npz"):
+        state.write_bytes(state.read_bytes()[:-1])
+    refused = invoke("train", "export", str(place))
+    assert refused.exit_code == 2
+    assert "state.npz" in refused.stderr
+    assert "cut or changed" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_seeds_and_sweeps_make_a_run_each_with_a_summary_per_variant(tmp_path: Path) -> None:
+    place = str(tmp_path / "grid")
+    arguments = options("--out", place, "--seeds", "0-1", "--sweep", "network=mlp,gru", "--at-once", "2", "--json")
+    told = data(invoke(*arguments))
+    assert [variant["variant"] for variant in told["variants"]] == ["network=mlp", "network=gru"]
+    assert [(run["config"]["network"], run["config"]["seed"]) for run in told["runs"]] == [
+        ("mlp", 0),
+        ("mlp", 1),
+        ("gru", 0),
+        ("gru", 1),
+    ]
+    for variant in told["variants"]:
+        assert (tmp_path / "grid" / variant["curves"]).exists()
+        assert (tmp_path / "grid" / variant["best"]["model"]).exists()
+        assert list(variant["costs"]) == ["seed 0", "seed 1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--task", "train-fat"], "task is 'train-fat': choose one of train-text, train-fit"),
+        (["--preset", "best"], "preset is 'best': choose one of default, published"),
+        (["--network", "rnn"], "--network network is 'rnn': choose one of lstm, gru, mlp"),
+        (["--actions", "act-9"], "action_set is 'act-9': choose one of act-7, act-multi"),
+        (["--steps", "many"], "--steps total_steps is 'many': give a number"),
+        (["--steps", "0"], "total_steps is 0: give a number above 0"),
+        (["--set", "epochs=1.5"], "--set epochs is '1.5': give a whole number"),
+        (["--set", "masked=perhaps"], "--set masked is 'perhaps': give true or false"),
+        (["--set", "epoch=3"], "--set is 'epoch=3': choose a field among task, seed, total_steps"),
+        (["--set", "epochs"], "--set is 'epochs': give FIELD=VALUE"),
+        (["--seeds", "1-"], "--seeds is '1-': give whole numbers and ranges"),
+        (["--sweep", "seed=1,2"], "--sweep is 'seed': give seeds by --seeds"),
+        (["--workers", "3"], "environments is 512: give a multiple of workers x minibatches"),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_to_give(arguments: list[str], told: str, tmp_path: Path) -> None:
+    refused = invoke("train", "autoscaling", "--out", str(tmp_path / "out"), *arguments)
+    assert refused.exit_code == 2
+    assert told in " ".join(refused.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "costs"),
+    [
+        ("train-text", {"best constant fleet": 22.14, "threshold, tuned": 22.77, "queue rule, multi": 19.97}),
+        ("train-fit", {"best constant fleet": 6.615, "threshold, tuned": 7.95, "queue rule, multi": 5.83}),
+    ],
+)
+def test_the_goals_of_the_fixed_traces_are_what_tuning_found(task: str, costs: dict[str, float]) -> None:
+    """Autoscaler specification §18 and `trimtab tune autoscaling`, boot drawn from 45 to 97 s."""
+    found = baseline_costs(task, reported(task, 4))
+    assert {name: found[name] for name in costs} == pytest.approx(costs, rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", list(TASKS)[2:])
+def test_every_task_has_goals(task: str) -> None:
+    names = list(baselines_of(task))
+    assert [name for name in names if name != "best constant fleet"] == [
+        "threshold, tuned",
+        "queue rule, one action",
+        "queue rule, multi",
+    ]

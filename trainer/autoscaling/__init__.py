@@ -1,0 +1,1 @@
+"""Autoscaling: recurrent PPO, its tasks and baselines, and how policies are evaluated."""

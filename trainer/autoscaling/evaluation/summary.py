@@ -1,0 +1,259 @@
+"""From rows to figures: each policy per family, its interval, and how it stands against the reference (§11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from domain.errors import BadInput
+from trainer.autoscaling.evaluation.runs import Absence, Evaluated
+from trainer.autoscaling.evaluation.suite import GROUPS, TITLES
+from trainer.autoscaling.evaluation.table import Row
+from trainer.kit.intervals import Comparison, Interval, compare, mean_interval
+
+WORSE_LIMIT = 0.05
+"""A policy must not cost more than this above the reference on any family (issue's quality figures, §12.4)."""
+SHUTDOWN_LIMIT_MIN = 15.0
+"""The minimum fleet must be reached within this of an empty queue (§12.6)."""
+
+PUBLISHED: Mapping[str, Mapping[str, float]] = {
+    "learned": {"run_time_min": 173.0, "rent": 8.67, "utilisation": 0.69, "allocated_ratio": 0.4993},
+    "threshold 75 %": {"run_time_min": 149.0, "rent": 9.95, "utilisation": 0.61, "allocated_ratio": 0.6624},
+}
+"""The published experiment (§11): one run each, on a live cloud."""
+PUBLISHED_RENT_CHANGE, PUBLISHED_TIME_CHANGE = -0.129, 0.161
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One policy on one family (or one group): means over its cases, and the comparison with the reference.
+
+    cost: interval of the mean episode cost in dollars. Times as their names say; idle_worst_min: the longest idle
+    shutdown of all cases, None without an idle stretch. against: None for the reference itself, and where the
+    reference has no figure of the same cases.
+    """
+
+    policy: str
+    family: str
+    cases: int
+    cost: Interval
+    rent: float
+    penalty: float
+    run_time_min: float
+    mean_wait_s: float
+    p95_wait_s: float
+    allocated_ratio: float
+    utilisation: float
+    idle_core_h: float
+    interruptions: float
+    lost_core_s: float
+    refused: float
+    changes: float
+    peak_cores: float
+    truncated: int
+    first_core_s: float | None
+    idle_worst_min: float | None
+    idle_released: bool
+    against: Comparison | None
+
+    @property
+    def group(self) -> str:
+        """T1 to T6."""
+        return self.family.split()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Trade:
+    """Rent and run time of a policy against another on the closed loop T4, as changes (-0.1 = 10 % less)."""
+
+    policy: str
+    reference: str
+    rent: Comparison
+    run_time: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a policy keeps the promises for use: never much dearer than the reference, and idle VMs given back.
+
+    families: on how many of them it took part; partial: not on all.
+    overall: its cost against the reference over all cases of both, families counting alike. worst_family: where its
+    cost stands highest against the reference, and worst_relative how high. shutdown_min: the longest idle shutdown on
+    T6.
+    """
+
+    policy: str
+    families: int
+    partial: bool
+    overall: Comparison | None
+    worst_family: str | None
+    worst_relative: float | None
+    shutdown_min: float | None
+    shutdown_released: bool
+
+    @property
+    def never_worse(self) -> bool | None:
+        """Whether it stays within the limit on every family; None without a comparison."""
+        return None if self.worst_relative is None else self.worst_relative <= WORSE_LIMIT
+
+    @property
+    def shuts_down(self) -> bool | None:
+        """Whether the minimum fleet is reached in time; None without an idle stretch."""
+        if self.shutdown_min is None:
+            return None
+        return self.shutdown_released and self.shutdown_min <= SHUTDOWN_LIMIT_MIN
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Everything the report shows in figures."""
+
+    reference: str
+    policies: tuple[str, ...]
+    families: tuple[str, ...]
+    standings: tuple[Standing, ...]
+    verdicts: tuple[Verdict, ...]
+    trades: tuple[Trade, ...]
+    absences: tuple[Absence, ...]
+    code: str
+
+    def standing(self, policy: str, family: str) -> Standing | None:
+        """Return one policy's standing on a family, None where it has none."""
+        return next((s for s in self.standings if (s.policy, s.family) == (policy, family)), None)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {
+            "reference": self.reference,
+            "code": self.code,
+            "families": {family: TITLES[family.split()[0]] for family in self.families},
+            "standings": [asdict(standing) for standing in self.standings],
+            "verdicts": [
+                asdict(verdict) | {"never_worse": verdict.never_worse, "shuts_down": verdict.shuts_down}
+                for verdict in self.verdicts
+            ],
+            "trades": [asdict(trade) for trade in self.trades],
+            "published": {name: dict(figures) for name, figures in PUBLISHED.items()},
+            "absences": [asdict(absence) for absence in self.absences],
+        }
+
+
+def summarise(evaluated: Evaluated, reference: str) -> Summary:
+    """Build the summary; BadInput when the reference is none of the policies."""
+    rows = evaluated.rows
+    policies = tuple(dict.fromkeys(row.policy for row in rows))
+    if reference not in policies:
+        raise BadInput("--against", reference, f"choose one of {', '.join(policies) or 'the policies that ran'}")
+    families = tuple(sorted(dict.fromkeys(row.family for row in rows), key=lambda f: (GROUPS.index(f.split()[0]), f)))
+    by: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        by.setdefault((row.policy, row.family), {})[row.case_key] = row
+    standings = tuple(
+        _standing(policy, family, by[policy, family], {} if policy == reference else by.get((reference, family), {}))
+        for family in families
+        for policy in policies
+        if (policy, family) in by
+    )
+    return Summary(
+        reference=reference,
+        policies=policies,
+        families=families,
+        standings=standings,
+        verdicts=tuple(
+            _verdict(
+                policy, [s for s in standings if s.policy == policy], len(families), _overall(policy, reference, rows)
+            )
+            for policy in policies
+        ),
+        trades=_trades(policies, {policy: by.get((policy, "T4"), {}) for policy in policies}),
+        absences=evaluated.absences,
+        code=rows[0].code,
+    )
+
+
+def _standing(policy: str, family: str, ours: Mapping[str, Row], theirs: Mapping[str, Row]) -> Standing:
+    rows = list(ours.values())
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(row, name) for row in rows]))
+
+    idle = [row.idle_worst_min for row in rows if row.idle_worst_min is not None]
+    # 0 stands for no burst in which a VM became ready.
+    first = [row.first_core_s for row in rows if row.first_core_s > 0.0]
+    return Standing(
+        policy=policy,
+        family=family,
+        cases=len(rows),
+        cost=mean_interval([row.cost for row in rows]),
+        rent=mean("rent"),
+        penalty=mean("penalty"),
+        run_time_min=mean("run_time_s") / 60.0,
+        mean_wait_s=mean("mean_wait_s"),
+        p95_wait_s=mean("p95_wait_s"),
+        allocated_ratio=mean("allocated_ratio"),
+        utilisation=mean("utilisation"),
+        idle_core_h=mean("idle_core_h"),
+        interruptions=mean("interruptions"),
+        lost_core_s=mean("lost_core_s"),
+        refused=float(np.mean([sum(row.refused) for row in rows])),
+        changes=float(np.mean([sum(row.added) + sum(row.removed) for row in rows])),
+        peak_cores=mean("peak_cores"),
+        truncated=sum(row.truncated for row in rows),
+        first_core_s=float(np.mean(first)) if first else None,
+        idle_worst_min=max(idle, default=None),
+        idle_released=all(row.idle_released for row in rows),
+        against=_compared(ours, theirs, "cost"),
+    )
+
+
+def _compared(ours: Mapping[str, Row], theirs: Mapping[str, Row], measure: str) -> Comparison | None:
+    """Compare on the cases that both have been run on."""
+    shared = [key for key in ours if key in theirs]
+    if not shared:
+        return None
+    return compare([getattr(ours[k], measure) for k in shared], [getattr(theirs[k], measure) for k in shared])
+
+
+def _overall(policy: str, reference: str, rows: Sequence[Row]) -> Comparison | None:
+    theirs = {row.case_key: row.cost for row in rows if row.policy == reference}
+    ours = [row for row in rows if row.policy == policy and row.case_key in theirs]
+    if policy == reference or not ours:
+        return None
+    return compare([r.cost for r in ours], [theirs[r.case_key] for r in ours], [r.family for r in ours])
+
+
+def _verdict(policy: str, standings: Sequence[Standing], families: int, overall: Comparison | None) -> Verdict:
+    compared = [(s.against.relative.mean, s.family) for s in standings if s.against is not None]
+    worst = max(compared, default=None)
+    idle = [s for s in standings if s.group == "T6" and s.idle_worst_min is not None]
+    return Verdict(
+        policy=policy,
+        families=len(standings),
+        partial=len(standings) < families,
+        overall=overall,
+        worst_family=worst[1] if worst else None,
+        worst_relative=worst[0] if worst else None,
+        shutdown_min=max((s.idle_worst_min for s in idle if s.idle_worst_min is not None), default=None),
+        shutdown_released=all(s.idle_released for s in idle),
+    )
+
+
+def _trades(policies: Sequence[str], rows: Mapping[str, Mapping[str, Row]]) -> tuple[Trade, ...]:
+    """Compare every policy on T4 with each published form of the threshold that takes part."""
+    trades = []
+    for reference in policies:
+        if not _published_threshold(rows[reference]):
+            continue
+        for policy in policies:
+            rent = _compared(rows[policy], rows[reference], "rent") if policy != reference else None
+            run_time = _compared(rows[policy], rows[reference], "run_time_s") if policy != reference else None
+            if rent is not None and run_time is not None:
+                trades.append(Trade(policy, reference, rent, run_time))
+    return tuple(trades)
+
+
+def _published_threshold(rows: Mapping[str, Row]) -> bool:
+    return any(row.policy_key.startswith("threshold:high=0.75,low=0.75,") for row in rows.values())

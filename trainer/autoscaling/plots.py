@@ -1,0 +1,183 @@
+"""Pictures of one simulated episode: VMs by type over time, the queue, and the cores at work."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.kit.drawing import BUSY, FLEET, INK, QUEUE, SOFT, check_plot_file
+from trainer.kit.drawing import picture as written
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from trainer.autoscaling.simulate import Run
+
+LONG_S = 8 * 3600.0
+"""Episodes from this length on have an axis in hours."""
+_FINEST = 2000
+_BOOTING, _LEAVING = "#d9d2c3", "#b6ada0"
+_STYLE: Any = {"text.parse_math": False, "axes.spines.left": False, "axes.grid.axis": "y"}
+
+Column = NDArray[np.float64]
+
+
+def draw(run: Run, path: Path) -> None:
+    """Write a picture of a run that kept its steps; the same run gives the same bytes. Raises BadInput."""
+    check_plot_file(path)
+    if path.suffix.lower() == ".html":
+        path.write_text(_page(run), encoding="utf-8")
+        return
+    path.write_bytes(picture(run, path.suffix.lower().removeprefix(".")))
+
+
+def picture(run: Run, kind: str) -> bytes:
+    """Return the picture as `png` or `svg`."""
+    return written(lambda: _figure(run), kind, style=_STYLE, dpi=160)
+
+
+def _figure(run: Run) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(9.0, 6.4), layout=ConstrainedLayoutEngine(rect=(0.0, 0.0, 1.0, 0.92)))
+    fleet, queue, cores = figure.subplots(3, 1, sharex=True, height_ratios=(3.0, 1.6, 1.6))
+    hours = run.measures.run_time_s >= LONG_S
+    unit_s = 3600.0 if hours else 60.0
+    times = np.arange(len(run.steps) + 1, dtype=np.float64) * (run.config.step_s / unit_s)
+    _draw_fleet(fleet, run, times)
+    _area(queue, times, _column(run, "waiting"), QUEUE)
+    _name(queue, "Jobs waiting")
+    ready, busy = _column(run, "allocated"), _column(run, "busy")
+    _area(cores, times, busy, BUSY, "busy")
+    cores.step(times, _from_start(ready), where="pre", color=INK, linewidth=1.1, label="ready")
+    _name(cores, f"Cores: {run.measures.utilisation:.0%} of the ready ones at work on average")
+    cores.legend(**_LEGEND)
+    cores.set_xlabel("hours" if hours else "minutes")
+    cores.set_xlim(0.0, float(times[-1]) or 1.0)
+    for axes in (fleet, queue, cores):
+        axes.set_ylim(bottom=0.0)
+        axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.tick_params(length=0)
+    cores.xaxis.set_major_locator(MaxNLocator(9, steps=(1, 2, 5, 10) if hours else (1, 1.5, 3, 6, 10)))
+    above: Any = {"xy": (0.0, 1.0), "xycoords": "axes fraction", "textcoords": "offset points"}
+    # A long name is to run over the margin rather than to narrow the plots.
+    above["in_layout"] = False
+    fleet.annotate(_title(run), xytext=(0.0, 42.0), fontsize=12, fontweight="bold", **above)
+    fleet.annotate(_subtitle(run), xytext=(0.0, 27.0), color=SOFT, **above)
+    return figure
+
+
+_LEGEND: Any = {
+    "loc": "lower right",
+    "bbox_to_anchor": (1.0, 1.0),
+    "ncols": 6,
+    "frameon": False,
+    "handlelength": 1.0,
+    "borderaxespad": 0.1,
+}
+
+
+def _draw_fleet(axes: Axes, run: Run, times: Column) -> None:
+    """Stack ready VMs, smallest type below, then those that boot or leave."""
+    order = sorted(range(len(run.config.types)), key=lambda kind: run.config.types[kind].cores)
+    layers = [
+        (run.config.types[kind].name, colour, np.array([row.ready[kind] for row in run.steps], dtype=np.float64))
+        for kind, colour in zip(order, _shades(len(order)), strict=True)
+    ]
+    layers.append(("booting", _BOOTING, np.array([sum(row.booting) for row in run.steps], dtype=np.float64)))
+    leaving = np.array([sum(row.draining) for row in run.steps], dtype=np.float64)
+    if leaving.any():
+        layers.append(("draining", _LEAVING, leaving))
+    levels = np.cumsum([np.zeros(len(run.steps)), *(column for _, _, column in layers)], axis=0)
+    for (label, colour, _), (low, high) in zip(layers, pairwise(levels), strict=True):
+        _area(axes, times, high, colour, label, low)
+    _name(axes, "VMs by type")
+    axes.legend(**_LEGEND)
+
+
+def _area(
+    axes: Axes, times: Column, high: Column, colour: str, label: str | None = None, low: Column | None = None
+) -> None:
+    """Fill between two columns that hold the value of each step's end."""
+    bottom = _from_start(np.zeros_like(high) if low is None else low)
+    fine = times.size > _FINEST
+    axes.fill_between(
+        times, bottom, _from_start(high), step="pre", color=colour, linewidth=0.0, label=label, rasterized=fine
+    )
+
+
+def _column(run: Run, name: str) -> Column:
+    return np.array([getattr(row, name) for row in run.steps], dtype=np.float64)
+
+
+def _from_start(column: Column) -> Column:
+    """Draw the first step from the time 0 on."""
+    return np.append(column[:1], column) if column.size else np.zeros(1)
+
+
+def _name(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=9.5, color=INK)
+
+
+def _shades(count: int) -> Sequence[str]:
+    """Return colours from light to dark, as many as there are types."""
+    if count <= len(FLEET):
+        return FLEET[:count] if count != 1 else FLEET[1:2]
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    scale = LinearSegmentedColormap.from_list("fleet", FLEET)
+    return [to_hex(scale(place)) for place in np.linspace(0.0, 1.0, count)]
+
+
+def _title(run: Run) -> str:
+    return run.policy if len(run.policy) <= 90 else f"{run.policy[:87]}..."
+
+
+def _subtitle(run: Run) -> str:
+    figures = run.measures
+    return (
+        f"{run.trace.name}: {run.trace.jobs:,} jobs in {figures.run_time_s / 60:,.0f} minutes for "
+        f"${figures.cost:,.2f} = rent ${figures.rent:,.2f} + waiting ${figures.penalty:,.2f}; mean wait "
+        f"{figures.mean_wait_s:,.0f} s, {figures.interruptions:,} jobs interrupted"
+    )
+
+
+def _page(run: Run) -> str:
+    drawing = picture(run, "svg").decode("utf-8")
+    rows = "\n".join(
+        f"<tr><th>{html.escape(name.replace('_', ' '))}</th><td>{html.escape(str(value))}</td></tr>"
+        for name, value in run.as_data().items()
+    )
+    return _PAGE.format(
+        title=html.escape(f"{run.policy} on {run.trace.name}"), drawing=drawing[drawing.index("<svg") :], rows=rows
+    )
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; color: #22303c; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+svg {{ width: 100%; height: auto; }}
+table {{ border-collapse: collapse; margin-top: 1rem; }}
+th, td {{ text-align: left; padding: .2rem 1.5rem .2rem 0; border-bottom: 1px solid #e3e8ec; font-weight: normal; }}
+th {{ color: #66737f; }}
+td {{ font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }}
+</style>
+{drawing}
+<table>
+{rows}
+</table>
+</html>
+"""

@@ -1,0 +1,281 @@
+"""Checkpoints of a training run: directories of arrays and JSON, written whole or not at all, checked when read.
+
+    checkpoints/
+      000000120/state.npz          weights, optimiser, random generators, environments (no pickle)
+      000000120/checkpoint.json    configuration, progress, how the arrays make up the state, SHA-256 of everything
+      last, best                   which of them is the newest, and which had the lowest held-out cost
+
+A run resumed from its last checkpoint goes on as if it had never stopped (autoscaler specification §10, §15.3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.errors import BadInput
+from trainer.kit.packing import pack, unpack
+
+FORMAT = 1
+STATE_FILE, FACTS_FILE = "state.npz", "checkpoint.json"
+LAST, BEST = "last", "best"
+EXTENDABLE = ("total_steps",)
+"""Fields of a configuration that may grow when a run is resumed."""
+_ELSE = "resume from the best one, or train anew"
+_DIRECTORY_NAME = re.compile(r"\d{9,}(-\d+)?")
+
+
+class CheckpointRefused(BadInput):
+    """A checkpoint is not used: it is missing, cut, changed, or of another format."""
+
+
+class OtherConfiguration(BadInput):
+    """A run cannot be resumed with this configuration; `differences` lists (field, saved, given)."""
+
+    def __init__(self, path: Path, differences: tuple[tuple[str, Any, Any], ...]) -> None:
+        self.differences = differences
+        listed = "; ".join(f"{name}: saved {saved!r}, given {given!r}" for name, saved, given in differences)
+        super().__init__(
+            "resume", str(path), f"it was trained with another configuration ({listed}): give that one, or a new --out"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A training run at one moment.
+
+    config: the run's configuration as JSON data (see `plain`). progress: what people want to know, plain values by
+    name; `update` counts the updates done. state: a tree (see `trainer.kit.packing`) that holds everything needed to go
+    on; its entry `weights` maps names to tensors or arrays.
+    """
+
+    config: Mapping[str, Any]
+    progress: Mapping[str, Any]
+    state: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def update(self) -> int:
+        """Updates done."""
+        return int(self.progress["update"])
+
+
+class Checkpoints:
+    """The checkpoints of one run: the newest and the best are kept, others are removed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def save(self, checkpoint: Checkpoint, *, best: bool = False) -> Path:
+        """Write a checkpoint, make it the last one (and the best one), and return its directory.
+
+        A crash at any moment leaves the checkpoints named before readable.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self._unused(f"{checkpoint.update:09d}")
+        write_checkpoint(checkpoint, path)
+        self._point(LAST, path.name)
+        if best:
+            self._point(BEST, path.name)
+        self._remove_others()
+        return path
+
+    def last(self) -> Checkpoint | None:
+        """Return the newest checkpoint, None before the first."""
+        return self._read(LAST)
+
+    def best(self) -> Checkpoint | None:
+        """Return the checkpoint with the lowest held-out cost, None before the first evaluation."""
+        return self._read(BEST)
+
+    def path_of(self, name: str) -> Path | None:
+        """Return the directory that `last` or `best` names, None when there is none yet."""
+        try:
+            text = (self.directory / name).read_text("ascii").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError):
+            text = ""
+        if not _DIRECTORY_NAME.fullmatch(text):
+            raise _refused(self.directory / name, "it names no checkpoint: write the name of one beside it into it")
+        return self.directory / text
+
+    def _read(self, name: str) -> Checkpoint | None:
+        path = self.path_of(name)
+        return None if path is None else read_checkpoint(path)
+
+    def _unused(self, name: str) -> Path:
+        """Return a directory of a name that is not taken: the checkpoints named before stay whole until replaced."""
+        names = itertools.chain((name,), (f"{name}-{again}" for again in itertools.count(1)))
+        return next(path for name in names if not (path := self.directory / name).exists())
+
+    def _point(self, name: str, to: str) -> None:
+        _replace(self.directory / name, f"{to}\n".encode("ascii"))
+
+    def _remove_others(self) -> None:
+        kept = {path.name for name in (LAST, BEST) if (path := self.path_of(name)) is not None}
+        for path in self.directory.iterdir():
+            if path.is_dir() and path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    """Write a checkpoint as the directory `path`, which must not exist."""
+    arrays, tree = pack(checkpoint.state)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    content = buffer.getvalue()
+    facts = {
+        "format": FORMAT,
+        "config": dict(checkpoint.config),
+        "config_hash": config_hash(checkpoint.config),
+        "progress": pack(checkpoint.progress)[1],
+        "weights_hash": weights_hash(checkpoint.state.get("weights", {})),
+        "state": tree,
+        "state_sha256": hashlib.sha256(content).hexdigest(),
+    }
+    facts["sha256"] = _digest(facts)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    _write_synced(fresh / STATE_FILE, content)
+    _write_synced(fresh / FACTS_FILE, json.dumps(facts, indent=1, allow_nan=False).encode())
+    _sync_directory(fresh)
+    fresh.rename(path)
+    _sync_directory(path.parent)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Return the checkpoint in a directory, every byte verified; CheckpointRefused names the file that is wrong."""
+    facts = _facts(path / FACTS_FILE)
+    content = _bytes(path / STATE_FILE)
+    if hashlib.sha256(content).hexdigest() != facts["state_sha256"]:
+        raise _refused(path / STATE_FILE, f"it was cut or changed after it was written: {_ELSE}")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            state = unpack({name: stored[name] for name in stored.files}, facts["state"])
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise _refused(path / STATE_FILE, f"it does not hold the state ({error}): train anew") from None
+    return Checkpoint(facts["config"], unpack({}, facts["progress"]), state)
+
+
+def weights_hash(weights: Mapping[str, Any]) -> str:
+    """Return the SHA-256 over names, types, shapes and values of a network's weights (tensors or arrays)."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        array = _array(weights[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """Return a configuration as JSON data: dataclasses as dicts, enums as their values, tuples as lists."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a configuration given as JSON data."""
+    return _digest(config)
+
+
+def differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[tuple[str, Any, Any], ...]:
+    """Return (field, saved, given) for each field that differs, inner fields dotted; an absent one is None."""
+    found: list[tuple[str, Any, Any]] = []
+    for name in dict.fromkeys((*saved, *given)):
+        before, now = saved.get(name), given.get(name)
+        if isinstance(before, Mapping) and isinstance(now, Mapping):
+            found += [(f"{name}.{inner}", a, b) for inner, a, b in differences(before, now)]
+        elif before != now:
+            found.append((name, before, now))
+    return tuple(found)
+
+
+def check_resumable(
+    checkpoint: Checkpoint, given: Mapping[str, Any], path: Path, extendable: Iterable[str] = EXTENDABLE
+) -> None:
+    """Raise OtherConfiguration unless the configuration is the saved one, or asks for more of what may be extended."""
+    wrong = tuple(
+        (name, saved, now)
+        for name, saved, now in differences(checkpoint.config, given)
+        if not (name in extendable and saved is not None and now is not None and now >= saved)
+    )
+    if wrong:
+        raise OtherConfiguration(path, wrong)
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(_bytes(path))
+    except ValueError:
+        raise _refused(path, f"it is not whole JSON, so it was cut or changed: {_ELSE}") from None
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        found = facts.get("format") if isinstance(facts, dict) else None
+        raise _refused(path, f"its format is {found!r}, this program reads {FORMAT}: train anew")
+    told = facts.pop("sha256", "")
+    if told != _digest(facts):
+        raise _refused(path, f"it was changed after it was written: {_ELSE}")
+    return facts
+
+
+def _refused(path: Path, remedy: str) -> CheckpointRefused:
+    return CheckpointRefused("checkpoint", str(path), remedy)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _refused(path, f"{error.strerror}: name the directory of a checkpoint") from None
+
+
+def _array(value: Any) -> NDArray[Any]:
+    return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
+
+
+def _digest(data: Any) -> str:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    _write_synced(fresh, content)
+    fresh.replace(path)
+    _sync_directory(path.parent)
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -11,8 +11,7 @@ import numpy as np
 from trainer.admission.figures import LEVELS, Findings
 from trainer.admission.fronts import FLOOR, Metric, nearest_place
 from trainer.admission.table import Runs
-from trainer.autoscaling.evaluation.figures import POLICIES, svg
-from trainer.kit.drawing import INK, SOFT
+from trainer.kit.drawing import INK, POLICIES, SOFT, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

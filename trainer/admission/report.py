@@ -13,9 +13,8 @@ from trainer.admission import drawings
 from trainer.admission.bootstrap import Estimate
 from trainer.admission.figures import LEVELS, Findings, as_data, ends_text, gain_text
 from trainer.admission.fronts import FEWEST_FAILING, FLOOR, Metric, Standing
-from trainer.autoscaling.evaluation.figures import prefixed
-from trainer.autoscaling.evaluation.page import Plot
-from trainer.kit.style import SHEET
+from trainer.kit.drawing import prefixed
+from trainer.kit.report import SHEET, Plot
 
 PAGE, SUMMARY = "report.html", "summary.json"
 

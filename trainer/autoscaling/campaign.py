@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from domain.errors import BadInput
-from trainer.autoscaling.configuration import PPOConfig
-from trainer.autoscaling.fields import changes_of
+from trainer.autoscaling.configuration import PPOConfig, changes_of
 from trainer.autoscaling.goals import held_out_unit, marks_of
-from trainer.autoscaling.runs import CHECKPOINTS_FOLDER, HELD_OUT, write_json
-from trainer.kit.checkpoint import Checkpoints, OtherConfiguration, check_resumable
+from trainer.autoscaling.runs import CHECKPOINTS_FOLDER, HELD_OUT
+from trainer.kit.checkpoint import Checkpoints, OtherConfiguration, check_resumable, write_json
 from trainer.kit.curves import curve_of, draw_curves, summary_of
 from trainer.kit.intervals import Interval
 from trainer.kit.progress import CURVE_FILE

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_type_hints
 
 from domain.errors import BadInput
 from domain.observations.autoscaling import OBS7_NAMES, obs_v2_names
 from trainer.autoscaling.networks import NetworkKind
 from trainer.kit.checkpoint import plain
+from trainer.kit.fields import value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,3 +280,16 @@ def configuration(preset: str = "default", **changes: Any) -> PPOConfig:
         if name not in known:
             raise BadInput("field", name, f"choose one of {', '.join(sorted(known))}")
     return replace(PRESETS[preset], **changes)
+
+
+def changes_of(option: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of fields given as text; BadInput lists the fields there are, or says what a field takes.
+
+    A whole number may be written as `4e6`.
+    """
+    kinds = get_type_hints(PPOConfig)
+    names = [field.name for field in fields(PPOConfig)]
+    for name in texts:
+        if name not in names:
+            raise BadInput(option, f"{name}={texts[name]}", f"choose a field among {', '.join(names)}")
+    return {name: value_of(f"{option} {name}", kinds[name], text) for name, text in texts.items()}

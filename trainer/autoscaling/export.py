@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ PARITY = 1e-5
 """Largest difference allowed between ONNX Runtime's and the trainer's outputs, over whole episodes."""
 GOLDEN_ROWS = 4
 GOLDEN_TOLERANCE = 1e-4
-PACKAGES = ("numpy", "torch", "numba", "onnx", "onnxruntime", "trimtab")
 
 Floats = NDArray[np.float32]
 Rows = dict[str, Floats]
@@ -196,17 +194,6 @@ def difference(session: onnxruntime.InferenceSession, episode: Episode) -> float
 
 def _gap(found: Floats, wanted: Floats) -> float:
     return float((np.abs(found - wanted) / np.maximum(np.abs(wanted), 1.0)).max())
-
-
-def package_versions() -> dict[str, str]:
-    """Return the installed versions of the packages that a training run depends on."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def _greedy(logits: Floats, learned: Learned, simulation: Simulation) -> int | list[int]:

@@ -7,8 +7,6 @@ what came of it.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,21 +16,29 @@ from typing import Any
 
 from domain.errors import BadInput
 from trainer.autoscaling.configuration import PPOConfig
-from trainer.autoscaling.export import Learned, answer_of, export, layers_of, package_versions
+from trainer.autoscaling.export import Learned, answer_of, export, layers_of
 from trainer.autoscaling.goals import EPISODES, reported
 from trainer.autoscaling.networks import PolicyValueNetwork
 from trainer.autoscaling.ppo import Trained, train
 from trainer.autoscaling.tasks import task_of
 from trainer.autoscaling.trained_policy import feature_ranges, greedy_costs
-from trainer.kit.checkpoint import FACTS_FILE, Checkpoint, Checkpoints, config_hash, read_checkpoint, weights_hash
+from trainer.kit.checkpoint import (
+    FACTS_FILE,
+    Checkpoint,
+    Checkpoints,
+    config_hash,
+    package_versions,
+    read_checkpoint,
+    weights_hash,
+    write_json,
+)
 from trainer.kit.intervals import mean_interval
 from trainer.kit.parallel import Crew, run_together
-from trainer.kit.progress import Bar, Curve, Lines, Listener, Listeners, TensorBoard
+from trainer.kit.progress import BAR, LINES, SILENT, Bar, Curve, Lines, Listener, Listeners, TensorBoard
 
 HELD_OUT = "held_out/greedy"
 """The figure by which the best checkpoint is chosen."""
 RUN_FILE, CHECKPOINTS_FOLDER = "run.json", "checkpoints"
-BAR, LINES, SILENT = "bar", "lines", "silent"
 _OF_A_WORKER = ("collector", "scale", "rank")
 _MOST_TRACES_NAMED = 8
 
@@ -174,10 +180,3 @@ def traces_of(task: str) -> dict[str, Any]:
     together = hashlib.sha256(" ".join(trace.digest for trace in traces).encode()).hexdigest()
     named = {trace.name: trace.digest for trace in traces} if len(traces) <= _MOST_TRACES_NAMED else {}
     return {"count": len(traces), "digest": together, **({"digests": named} if named else {})}
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
-    fresh.replace(path)

@@ -176,8 +176,8 @@ def export(
 
 
 def _configuration(preset: str, values: dict[str, Any], texts: dict[str, str | None], settings: list[str]) -> PPOConfig:
-    from trainer.autoscaling.configuration import configuration
-    from trainer.autoscaling.fields import changes_of, pairs_of
+    from trainer.autoscaling.configuration import changes_of, configuration
+    from trainer.kit.fields import pairs_of
 
     changes = changes_of("--set", pairs_of("--set", settings))
     for field, text in texts.items():
@@ -210,7 +210,8 @@ def _goals(campaign: Campaign, episodes: int) -> dict[str, dict[str, float]]:
 def _train(jobs: list[Job], *, ray: str | None, at_once: int | None, silent: bool) -> list[dict[str, Any]]:
     import sys
 
-    from trainer.autoscaling.runs import BAR, HELD_OUT, LINES, SILENT, run
+    from trainer.autoscaling.runs import HELD_OUT, run
+    from trainer.kit.progress import BAR, LINES, SILENT
     from trainer.kit.sweeps import in_processes, on_ray
     from trainer.kit.watch import Watch
 

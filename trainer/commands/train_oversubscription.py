@@ -141,8 +141,8 @@ def _search(
     quiet: bool,
 ) -> dict[str, Any]:
     from domain.rules.oversubscription.guards import SHIELD, RateGuard
-    from trainer.autoscaling.export import package_versions
     from trainer.commands.simulate_oversubscription import _progress
+    from trainer.kit.checkpoint import package_versions
     from trainer.oversubscription.calibration import calibrate, fit_static
     from trainer.oversubscription.rates_file import RatesFile, scenario_sha256, write_rates
 
@@ -188,7 +188,7 @@ def _show(data: dict[str, Any], path: Path) -> None:
 
 
 def _config(scenario: str, name: str, settings: list[str], **given: Any) -> VdnConfig:
-    from trainer.autoscaling.fields import pairs_of
+    from trainer.kit.fields import pairs_of
     from trainer.oversubscription.configuration import changes_of, preset
 
     changes = changes_of("--set", pairs_of("--set", settings))
@@ -214,7 +214,7 @@ def _learn(
 ) -> None:
     import sys
 
-    from trainer.autoscaling.runs import BAR, LINES, SILENT
+    from trainer.kit.progress import BAR, LINES, SILENT
     from trainer.kit.sweeps import seeds_of
     from trainer.oversubscription.runs import jobs_of, train_all
 

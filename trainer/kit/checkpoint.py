@@ -21,6 +21,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +280,24 @@ def _sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+PACKAGES = ("numpy", "torch", "numba", "onnx", "onnxruntime", "trimtab")
+
+
+def package_versions() -> dict[str, str]:
+    """Return the installed versions of the packages that a training run depends on."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON whole or not at all."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
+    fresh.replace(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,3 +60,51 @@ def picture(
         face: Any = {"transparent": True} if transparent else {"facecolor": "white"}
         figure().savefig(content, format=kind, dpi=dpi, metadata=metadata, **face)
     return content.getvalue()
+
+
+POLICIES = (
+    "#1f6f94",
+    "#e07b39",
+    "#2f8f6b",
+    "#8a4fa3",
+    "#c23b4e",
+    "#9a8321",
+    "#5aa9c9",
+    "#d27fb3",
+    "#6b7a86",
+    "#22303c",
+)
+
+
+_STYLE: Any = {
+    "legend.frameon": False,
+    "lines.solid_capstyle": "butt",
+    "path.simplify": True,
+    "path.simplify_threshold": 0.3,
+}
+
+
+def colours(policies: Sequence[str]) -> dict[str, str]:
+    """Return a colour per policy, the same in every plot of a report."""
+    return {policy: POLICIES[k % len(POLICIES)] for k, policy in enumerate(policies)}
+
+
+def svg(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
+    """Return a plot of `size` inches as an SVG element; the same data give the same text."""
+    from matplotlib.figure import Figure
+
+    def figure() -> Figure:
+        made = Figure(figsize=size, layout="constrained")
+        draw(made)
+        return made
+
+    text = picture(figure, "svg", style=_STYLE, dpi=100, transparent=True).decode("utf-8")
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    return text[text.index("<svg") :]
+
+
+def prefixed(drawing: str, prefix: str) -> str:
+    """Return an SVG whose ids begin with a prefix, so that several can stand in one page."""
+    drawing = re.sub(r'\bid="', f'id="{prefix}-', drawing)
+    drawing = re.sub(r"url\(#", f"url(#{prefix}-", drawing)
+    return re.sub(r'xlink:href="#', f'xlink:href="#{prefix}-', drawing)

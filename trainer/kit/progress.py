@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 from domain.errors import BadInput
 
+BAR, LINES, SILENT = "bar", "lines", "silent"
+"""How a run shows its progress."""
 CURVE_FILE, TENSORBOARD_FOLDER = "curve.csv", "tensorboard"
 FIRST_COLUMNS = ("update", "steps", "wall_s", "cpu_s", "best_cost")
 

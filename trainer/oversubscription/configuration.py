@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self, get_type_hints
 
 from domain.errors import BadInput
-from trainer.autoscaling.fields import value_of
+from trainer.kit.fields import value_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ import numpy as np
 
 from domain.rules.oversubscription.usage import moments_of
 from simulator.oversubscription.scenario import Scenario
-from trainer.autoscaling.evaluation.figures import POLICIES, svg
-from trainer.kit.drawing import INK, SOFT
+from trainer.kit.drawing import INK, POLICIES, SOFT, svg
 from trainer.kit.progress import CURVE_FILE, column, read_curve
 from trainer.oversubscription.evaluation import Evaluation
 from trainer.oversubscription.published import TABLES

@@ -12,9 +12,8 @@ import numpy as np
 
 from domain.rules.oversubscription.verdict import satisfied
 from simulator.oversubscription.scenario import Scenario
-from trainer.autoscaling.evaluation.figures import prefixed
-from trainer.autoscaling.evaluation.page import Plot
-from trainer.kit.style import SHEET
+from trainer.kit.drawing import prefixed
+from trainer.kit.report import SHEET, Plot
 from trainer.oversubscription import drawings
 from trainer.oversubscription.criteria import checks_of
 from trainer.oversubscription.evaluation import ALPHAS, Evaluation

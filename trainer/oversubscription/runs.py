@@ -15,10 +15,15 @@ import numpy as np
 
 from domain.errors import BadInput
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
-from trainer.autoscaling.export import package_versions
-from trainer.autoscaling.runs import BAR, LINES, SILENT, write_json
-from trainer.kit.checkpoint import Checkpoints, OtherConfiguration, check_resumable, config_hash
-from trainer.kit.progress import CURVE_FILE, Bar, Curve, Lines, Listener, Listeners, TensorBoard
+from trainer.kit.checkpoint import (
+    Checkpoints,
+    OtherConfiguration,
+    check_resumable,
+    config_hash,
+    package_versions,
+    write_json,
+)
+from trainer.kit.progress import BAR, CURVE_FILE, LINES, SILENT, Bar, Curve, Lines, Listener, Listeners, TensorBoard
 from trainer.kit.sweeps import Job, in_processes, on_ray
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.episodes import judge

@@ -14,8 +14,8 @@ from agent.alarms.book import conditions
 from agent.commands.main import app
 from agent.ledger import Ledger, LedgerOwner
 from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.service.http import lead_check
 from agent.settings import Settings
-from agent.view.parts import lead_check
 from domain.clock import VirtualClock
 from domain.decisions import Mode, Reason
 from domain.errors import Fenced, LedgerForeign

@@ -18,9 +18,9 @@ from agent.autoscaling.ports import TickReport
 from agent.rehearsal import run
 from agent.rehearsal.program import play
 from agent.service.assembly import Agent, assembled
+from agent.service.http import parts_of
 from agent.settings import Settings
 from agent.view.board import StandingBoard
-from agent.view.parts import parts_of
 from tests.agent.web.browsing import DESKTOP, PHONE, launched
 from tests.agent.web.serving import Served
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,57 +11,13 @@ from numpy.typing import NDArray
 from trainer.autoscaling.evaluation.episode import History
 from trainer.autoscaling.evaluation.pareto import PRICES_PER_HOUR, Front
 from trainer.autoscaling.evaluation.summary import WORSE_LIMIT, Summary
-from trainer.kit.drawing import FLEET, INK, QUEUE, SOFT, picture
+from trainer.kit.drawing import FLEET, INK, POLICIES, QUEUE, SOFT, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-POLICIES = (
-    "#1f6f94",
-    "#e07b39",
-    "#2f8f6b",
-    "#8a4fa3",
-    "#c23b4e",
-    "#9a8321",
-    "#5aa9c9",
-    "#d27fb3",
-    "#6b7a86",
-    "#22303c",
-)
-_STYLE: Any = {
-    "legend.frameon": False,
-    "lines.solid_capstyle": "butt",
-    "path.simplify": True,
-    "path.simplify_threshold": 0.3,
-}
 Column = NDArray[np.float64]
-
-
-def colours(policies: Sequence[str]) -> dict[str, str]:
-    """Return a colour per policy, the same in every plot of a report."""
-    return {policy: POLICIES[k % len(POLICIES)] for k, policy in enumerate(policies)}
-
-
-def svg(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """Return a plot of `size` inches as an SVG element; the same data give the same text."""
-    from matplotlib.figure import Figure
-
-    def figure() -> Figure:
-        made = Figure(figsize=size, layout="constrained")
-        draw(made)
-        return made
-
-    text = picture(figure, "svg", style=_STYLE, dpi=100, transparent=True).decode("utf-8")
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    return text[text.index("<svg") :]
-
-
-def prefixed(drawing: str, prefix: str) -> str:
-    """Return an SVG whose ids begin with a prefix, so that several can stand in one page."""
-    drawing = re.sub(r'\bid="', f'id="{prefix}-', drawing)
-    drawing = re.sub(r"url\(#", f"url(#{prefix}-", drawing)
-    return re.sub(r'xlink:href="#', f'xlink:href="#{prefix}-', drawing)
 
 
 def fleets(histories: Mapping[str, History], type_names: Sequence[str], cores: Sequence[int]) -> str:

@@ -6,7 +6,6 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainer.autoscaling.evaluation.figures import colours, prefixed
 from trainer.autoscaling.evaluation.suite import GROUPS, TITLES
 from trainer.autoscaling.evaluation.summary import (
     PUBLISHED,
@@ -19,19 +18,12 @@ from trainer.autoscaling.evaluation.summary import (
     Trade,
     Verdict,
 )
+from trainer.kit.drawing import colours, prefixed
 from trainer.kit.intervals import Comparison, Interval
-from trainer.kit.style import SHEET
+from trainer.kit.report import SHEET, Plot
 
 FEW_CASES = 8
 """Below so many cases a bootstrap interval is too narrow to be trusted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A drawing with what it shows."""
-
-    caption: str
-    svg: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ from trainer.autoscaling.evaluation import figures
 from trainer.autoscaling.evaluation.contenders import Contender
 from trainer.autoscaling.evaluation.episode import History, run_episode
 from trainer.autoscaling.evaluation.importance import Importance
-from trainer.autoscaling.evaluation.page import Plot
 from trainer.autoscaling.evaluation.pareto import fronts, settings
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.evaluation.summary import Summary
 from trainer.autoscaling.policies.registry import policy_of
+from trainer.kit.drawing import colours
+from trainer.kit.report import Plot
 
 PARETO_GROUPS = ("T1", "T3", "T2")
 """The front is drawn on the first of these that is part of the evaluation."""
@@ -29,7 +30,7 @@ def comparison(summary: Summary) -> Plot | None:
     """Return the plot of all policies against the reference, None when there is nobody to compare."""
     if len(summary.policies) < 2:
         return None
-    drawing = figures.against_reference(summary, figures.colours(summary.policies))
+    drawing = figures.against_reference(summary, colours(summary.policies))
     return Plot("Each policy against the reference, family by family; the dashed line is the limit of +5 %.", drawing)
 
 
@@ -46,7 +47,7 @@ def by_group(
     contenders: Sequence[Contender], summary: Summary, cases: Sequence[Case], told: Told = lambda _: None
 ) -> dict[str, list[Plot]]:
     """Return fleets with queue, and cores, per group; `told` hears of every episode run for that."""
-    colour = figures.colours(summary.policies)
+    colour = colours(summary.policies)
     plots: dict[str, list[Plot]] = {}
     for group, case in shown_cases(cases).items():
         histories: dict[str, History] = {}
@@ -83,7 +84,7 @@ def pareto_runs(cases: Sequence[Case]) -> int:
 def pareto(contenders: Sequence[Contender], cases: Sequence[Case], summary: Summary, told: Told) -> Plot:
     """Return the plot of cost against delay on these cases."""
     found = fronts(cases, told)
-    colour = figures.colours(summary.policies)
+    colour = colours(summary.policies)
     points = {}
     for contender in contenders:
         text = contender.text(cases[0].group)

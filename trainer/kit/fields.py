@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from enum import StrEnum
-from typing import Any, get_type_hints
+from typing import Any
 
 from domain.errors import BadInput
-from trainer.autoscaling.configuration import PPOConfig
 
 TRUTH: Mapping[str, bool] = {"true": True, "yes": True, "false": False, "no": False}
 
@@ -22,19 +20,6 @@ def pairs_of(option: str, texts: list[str]) -> dict[str, str]:
             raise BadInput(option, text, "give FIELD=VALUE, such as learning_rate=3e-4")
         found[name.strip()] = value.strip()
     return found
-
-
-def changes_of(option: str, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of fields given as text; BadInput lists the fields there are, or says what a field takes.
-
-    A whole number may be written as `4e6`.
-    """
-    kinds = get_type_hints(PPOConfig)
-    names = [field.name for field in fields(PPOConfig)]
-    for name in texts:
-        if name not in names:
-            raise BadInput(option, f"{name}={texts[name]}", f"choose a field among {', '.join(names)}")
-    return {name: value_of(f"{option} {name}", kinds[name], text) for name, text in texts.items()}
 
 
 def value_of(field: str, kind: type, text: str) -> Any:

@@ -1,4 +1,8 @@
-"""The look of the report: one style sheet, in the page itself so that the file needs nothing beside it."""
+"""What every report of the trainer is made of: one style sheet, in the page itself, and drawings with captions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
 
 SHEET = """
 :root { --ink: #22303c; --soft: #66737f; --line: #e3e8ec; --good: #1d7a55; --bad: #b3261e; --blue: #1f6f94; }
@@ -35,3 +39,11 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; 
 dt { color: var(--soft); } dd { margin: 0; }
 @media print { body { background: white; } section { break-inside: avoid; border: 0; padding: .4rem 0; } }
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing with what it shows."""
+
+    caption: str
+    svg: str

@@ -13,7 +13,7 @@ from agent.settings import Settings
 from agent.telemetry.graphite import SelfMetrics
 from agent.telemetry.telemetry import Telemetry
 from agent.view.board import StandingBoard
-from agent.view.parts import AgentParts, Check, parts_of
+from agent.view.parts import AgentParts, Check
 from agent.view.view import AgentView
 from agent.web.router import create_page_router
 from collectors.sender import GraphiteSender, SenderOptions
@@ -60,3 +60,42 @@ def show(stack: ExitStack, parts: AgentParts) -> Interface:
         stack.callback(sender.close)
         parts.board.listen(SelfMetrics(telemetry, sender, graphite.prefix, parts.now))
     return Interface(view, telemetry, server)
+
+
+def lead_check(agent: Agent) -> Check:
+    """Say whether some agent leads: this one, or the one that holds the lease of a shared ledger."""
+    leader = agent.leadership.led_by()
+    if not leader:
+        return Check("leader", False, agent.leadership.failure or "no agent leads, so nothing is decided")
+    is_this = agent.leadership.epoch() is not None
+    return Check("leader", True, "this agent leads" if is_this else f"{leader} leads, this agent stands by")
+
+
+def parts_of(
+    agent: Agent,
+    settings: Settings,
+    board: StandingBoard,
+    alive: Callable[[], bool] = lambda: True,
+    checks: tuple[Callable[[], Check], ...] = (),
+) -> AgentParts:
+    """Return the parts of an assembled agent."""
+    return AgentParts(
+        settings=settings,
+        board=board,
+        ledger=agent.ports.ledger,
+        now=agent.clock.now,
+        monotonic=agent.clock.monotonic,
+        fleets=lambda: [managed.fleet for managed in agent.ports.fleets],
+        vms=agent.ports.aggregator.vms,
+        newest_sample=agent.store.newest_sample,
+        series=lambda: len(agent.store),
+        claims=agent.store.refused_claims,
+        unknown_vms=agent.unknown_vms,
+        collectors=lambda: agent.poller.health,
+        intake=lambda: agent.listener.counters,
+        aws_calls=lambda: agent.session.budget.counts,
+        alive=alive,
+        checks=(lambda: lead_check(agent), *checks),
+        clusters=agent.clusters,
+        pools=agent.pools,
+    )

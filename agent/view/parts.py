@@ -9,7 +9,6 @@ from agent.admission.clusters import Clusters
 from agent.autoscaling.snapshot.series import ClaimKey
 from agent.ledger import Ledger
 from agent.oversubscription.pools import Pools
-from agent.service.assembly import Agent
 from agent.settings import Settings
 from agent.view.board import StandingBoard
 from collectors.base import CollectorHealth
@@ -58,42 +57,3 @@ class AgentParts:
     unknown_vms: Callable[[], Mapping[Place, UnknownVms]] = dict
     clusters: Clusters = field(default_factory=lambda: Clusters({}))
     pools: Pools = field(default_factory=lambda: Pools({}))
-
-
-def lead_check(agent: Agent) -> Check:
-    """Say whether some agent leads: this one, or the one that holds the lease of a shared ledger."""
-    leader = agent.leadership.led_by()
-    if not leader:
-        return Check("leader", False, agent.leadership.failure or "no agent leads, so nothing is decided")
-    is_this = agent.leadership.epoch() is not None
-    return Check("leader", True, "this agent leads" if is_this else f"{leader} leads, this agent stands by")
-
-
-def parts_of(
-    agent: Agent,
-    settings: Settings,
-    board: StandingBoard,
-    alive: Callable[[], bool] = lambda: True,
-    checks: tuple[Callable[[], Check], ...] = (),
-) -> AgentParts:
-    """Return the parts of an assembled agent."""
-    return AgentParts(
-        settings=settings,
-        board=board,
-        ledger=agent.ports.ledger,
-        now=agent.clock.now,
-        monotonic=agent.clock.monotonic,
-        fleets=lambda: [managed.fleet for managed in agent.ports.fleets],
-        vms=agent.ports.aggregator.vms,
-        newest_sample=agent.store.newest_sample,
-        series=lambda: len(agent.store),
-        claims=agent.store.refused_claims,
-        unknown_vms=agent.unknown_vms,
-        collectors=lambda: agent.poller.health,
-        intake=lambda: agent.listener.counters,
-        aws_calls=lambda: agent.session.budget.counts,
-        alive=alive,
-        checks=(lambda: lead_check(agent), *checks),
-        clusters=agent.clusters,
-        pools=agent.pools,
-    )

@@ -32,7 +32,7 @@ from domain.decisions import Reason
 from domain.errors import LedgerReplaced, LedgerUnavailable
 
 INTERVALS_TO_LIVE = 3
-"""So many intervals may pass without a turn before the agent counts as dead (field study §1g, row 65)."""
+"""So many intervals may pass without a turn before the agent counts as dead."""
 
 PROBE_EVERY_S = 15.0
 REPORTING_WITHIN_INTERVALS = 6

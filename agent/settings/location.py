@@ -26,11 +26,19 @@ def sqlite_url(state_directory: Path) -> str:
 def ledger_location(environ: Mapping[str, str]) -> str:
     """Return the ledger's URL: that of the environment or the credentials, else SQLite in the state directory.
 
-    Raises BadInput when the credentials cannot be read.
+    Raises BadInput when the credentials cannot be read, and for a relative path: the folder in which a verb is typed
+    must not decide which ledger it switches.
     """
     found = {name.lower(): value for name, value in {**credentials(environ), **environ}.items() if value}
-    state_directory = Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY))
-    return found.get("trimtab_ledger__url") or sqlite_url(state_directory)
+    url = found.get("trimtab_ledger__url")
+    if url is None:
+        state_directory = Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY))
+        if not state_directory.is_absolute():
+            raise BadInput("TRIMTAB_STATE_DIRECTORY", str(state_directory), "give the absolute path of a directory")
+        return sqlite_url(state_directory)
+    if re.match(r"sqlite(\+\w+)?:///(?!/)", url):
+        raise BadInput("TRIMTAB_LEDGER__URL", url, "give an absolute path, which makes four slashes: sqlite:////FILE")
+    return url
 
 
 def state_directory_location(environ: Mapping[str, str]) -> Path:

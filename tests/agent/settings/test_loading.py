@@ -186,6 +186,18 @@ class TestWhereTheLedgerIs:
         assert ledger_location({"TRIMTAB_STATE_DIRECTORY": str(tmp_path)}) == f"sqlite:///{tmp_path}/ledger.db"
         assert ledger_location({"TRIMTAB_LEDGER__URL": "sqlite:////x.db"}) == "sqlite:////x.db"
 
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("TRIMTAB_LEDGER__URL", "sqlite:///ledger.db"),
+            ("TRIMTAB_LEDGER__URL", "sqlite+pysqlite:///ledger.db"),
+            ("TRIMTAB_STATE_DIRECTORY", "state"),
+        ],
+    )
+    def test_the_folder_in_which_a_verb_is_typed_does_not_decide_it(self, name: str, value: str) -> None:
+        with pytest.raises(BadInput, match=f"{name} is .*absolute path"):
+            ledger_location({name: value})
+
     def test_it_is_found_although_another_setting_is_wrong(self) -> None:
         assert ledger_location({"TRIMTAB_MODE": "nonsense"}) == "sqlite:////var/lib/trimtab/ledger.db"
 

@@ -10,15 +10,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import structlog
 import typer
 
 from agent.commands.options import examples
 
 if TYPE_CHECKING:
     from domain.clock import Clock
-
-log = structlog.get_logger(__name__)
 
 PRIVATE = 0o077
 """The umask of the agent: what it writes is for its own user."""
@@ -46,6 +43,8 @@ def run() -> None:
 
 def serve(environ: Mapping[str, str], clock: Clock) -> None:
     """Run the agent that these settings describe, on this clock, until a signal ends it."""
+    import structlog
+
     from agent.service import daemon
     from agent.service.logs import Scrubber, configure_logs, secrets_of
     from agent.service.systemd import Notifier
@@ -56,7 +55,9 @@ def serve(environ: Mapping[str, str], clock: Clock) -> None:
     settings = load_settings(environ)
     configure_logs(settings.log_level, Scrubber(secrets_of(settings, environ)))
     if os.geteuid() == 0:
-        log.warning("running_as_root", remedy="run the agent as a user of its own, as deploy/systemd does")
+        structlog.get_logger(__name__).warning(
+            "running_as_root", remedy="run the agent as a user of its own, as deploy/systemd does"
+        )
     stop = threading.Event()
     hangups: list[Callable[[], None]] = []
     watch_signals(stop, hangups)

@@ -189,7 +189,7 @@ def test_a_fleet_s_name_must_fit_metric_paths() -> None:
 def test_the_price_table_is_the_simulated_cloud_s() -> None:
     ours, theirs = (
         json.loads((Path(__file__).parents[3] / where / "prices.json").read_text("utf-8"))
-        for where in ("agent", "simulator/aws")
+        for where in ("agent/settings", "simulator/aws")
     )
     assert ours == theirs
     assert price_per_hour("m5a.large", "eu-west-1") == 0.096

@@ -61,6 +61,7 @@ class TestOverTcp:
             for path in SWITCHES[:-1]:
                 assert client.post(path, json={}).status_code == switches, (token, path)
 
+    @pytest.mark.timeout(600)
     def test_an_allocators_token_opens_what_it_asks_and_nothing_else(self, over_tcp: Connect) -> None:
         asker, every = over_tcp(ASKER), over_tcp(READER).get("/api/v1/openapi.json").json()["paths"]
         operations = {

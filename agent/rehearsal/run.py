@@ -19,6 +19,7 @@ import structlog
 from agent.assembly import Agent, AwsKeys, assembled
 from agent.ledger import lock_directory
 from agent.ledger.records import DecisionRow
+from agent.ledger.witness import NAME as WITNESS
 from agent.ports import TickReport
 from agent.rehearsal.cloud import AGENT_KEY, REGION, SECRET, CloudStage, DryRunCloud, bill, fake_aws
 from agent.rehearsal.counterfactual import Settled
@@ -296,8 +297,9 @@ def fresh_directory(directory: Path) -> Path:
             "--keep", str(directory), "it holds a ledger that no dry run has written: name another directory"
         )
     with lock_directory(directory):
-        for stale in [*directory.glob(f"{LEDGER}*"), *directory.glob(LOG), *directory.glob(CLOCKS)]:
-            stale.unlink()
+        for pattern in (f"{LEDGER}*", WITNESS, LOG, CLOCKS):
+            for stale in directory.glob(pattern):
+                stale.unlink()
         (directory / LOG).touch()
     return directory
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.ledger import lock_directory
+from agent.ledger import Ledger, lock_directory
 from agent.ledger.records import DecisionRow
 from agent.rehearsal.run import LEDGER, LOG, fresh_directory, most_telling, shown_path, shown_program
+from agent.rehearsal.scenario import ORIGIN
 from domain.decisions import Decision, Reason
 from domain.errors import BadInput, LedgerUnavailable
 from tests.rehearsal.turns import decision, held, moved
@@ -21,6 +22,13 @@ def test_an_earlier_runs_ledger_and_log_are_replaced(tmp_path: Path):
     assert not (tmp_path / f"{LEDGER}-wal").exists()
     assert not (tmp_path / "clock-k1ll3d").exists()
     assert (tmp_path / LOG).read_text() == ""
+
+
+def test_the_next_run_may_write_a_ledger_of_its_own(tmp_path: Path):
+    for _ in range(2):
+        fresh_directory(tmp_path)
+        with Ledger.open(f"sqlite:///{tmp_path / LEDGER}", witness_in=tmp_path) as ledger:
+            ledger.take_epoch("dry run", ORIGIN)
 
 
 def test_a_ledger_that_no_dry_run_wrote_is_left_alone(tmp_path: Path):

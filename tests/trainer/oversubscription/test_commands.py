@@ -117,7 +117,7 @@ def evaluation(**changes: list[Row]) -> Evaluation:
     kept = [one for one in rows if one["label"] not in changes]
     rows = [*kept, *(one for own in changes.values() for one in own)]
     points = [{"predicted": 0.1, "realised": 0.12, "unseen": True}]
-    return Evaluation("internal_like", "cold", rows, points, {}, Extent())
+    return Evaluation("internal_like", "cold", rows, points, {}, Extent(), packaged=True)
 
 
 def missed(done: Evaluation) -> list[str]:

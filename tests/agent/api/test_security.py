@@ -71,14 +71,15 @@ class TestOverTcp:
         opened = {
             (method, path)
             for method, path in operations - {("GET", "/healthz")}
-            if asker.request(method, path.replace("{", "").replace("}", ""), json={}).status_code != 403
+            # Without a body: a refusal leaves it unread, and the closing connection may then be reset.
+            if asker.request(method, path.replace("{", "").replace("}", "")).status_code != 403
         }
         assert opened == ASKED
         assert asker.get("/api/v1/openapi.json").status_code == 200
         for path in ("/", "/stream?since=0", "/nothing", "/api/v1/clustersx", "/api/v1/admissions/../status"):
             assert asker.get(path).status_code == 403, path
         for path in ("/api/v1/admissions/batch/x", "/api/v1/clusters", "/api/v1/oversubscription", "/nothing"):
-            assert asker.post(path, json={}).status_code == 403, path
+            assert asker.post(path).status_code == 403, path
         assert asker.delete("/api/v1/admissions").status_code == 403
 
     def test_an_allocator_cannot_hold_a_fleet(self, serve: Serve, running: Running) -> None:

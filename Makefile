@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PRODUCT := domain simulator collectors actuators agent trainer
 ARGS ?=
-WORKERS ?= 2
+# One more than cores: some tests wait for sockets and processes.
+WORKERS ?= 3
 
 # The first interpreter that is new enough; PYTHON=... on the command line or in the environment overrides it.
 ifeq ($(origin PYTHON),undefined)
@@ -21,16 +22,18 @@ PYTHON_VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.versio
 MADE := $(VENV)/.made-with-python-$(PYTHON_VERSION)
 DRY_RUN_READY := $(VENV)/.ready-for-dry-run
 TEST_READY := $(VENV)/.ready-for-test
+KERNELS_READY := $(VENV)/.ready-kernels
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup graphite dry-run test check format bench lock clean mutants
+.PHONY: help setup graphite dry-run test check format bench lock clean mutants mutants-seeded
 
 help:
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
 	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests, those of the trainer too (torch)'
-	@echo 'make test-exhaustive                     the long forms: every crash point, long random histories'
+	@echo 'make test-exhaustive                     the long forms: installations, every crash point, 50 examples and more'
 	@echo 'make mutants [ARGS="--only fence"]       break the code by hand, one known way at a time: a test must fail each time'
+	@echo 'make mutants-seeded [ARGS="--sample 60"] the same with a seeded sample of all the ways that cosmic-ray knows'
 	@echo 'make check                               lint, types and import rules only'
 	@echo 'make format                              sort imports and format the code'
 	@echo 'make bench   [ARGS="tick --json"]        run one benchmark, or list them'
@@ -61,7 +64,13 @@ $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
 	@$(PIP_INSTALL) --editable '.[dry-run,train,distributed,dev]'
 	@touch $(DRY_RUN_READY) $@
 
-setup: $(TEST_READY)
+# Compiled once here, and not by each process that runs tests. After a change `make test ARGS=...` leaves it to the tests.
+$(KERNELS_READY): $(TEST_READY) $(shell find simulator domain/rules domain/observations -name '*.py')
+	@echo "compiling the simulators' kernels (only when one of their sources has changed)"
+	@$(BIN)/python -m tests.kernels
+	@touch $@
+
+setup: $(TEST_READY) $(KERNELS_READY)
 
 dry-run: $(DRY_RUN_READY)
 	@$(BIN)/trimtab dry-run $(ARGS)
@@ -76,16 +85,25 @@ check: $(TEST_READY)
 graphite: $(TEST_READY)
 	@$(BIN)/python -m tests.collectors.graphite.installation
 
-test: check
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not exhaustive" $(ARGS)
+# Types and import rules are checked beside the tests, which leave a core idle now and then; lint comes first.
+test: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@{ $(BIN)/mypy && $(BIN)/lint-imports; } >$(VENV)/checked.log 2>&1 & checks=$$!; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive" $(ARGS); tested=$$?; \
+	wait $$checks; checked=$$?; cat $(VENV)/checked.log; exit $$((tested > checked ? tested : checked))
 
-# Every crash point and long random histories: some minutes on a quiet machine, half an hour on a busy one.
-test-exhaustive: $(TEST_READY)
-	$(BIN)/python -m pytest -n $(WORKERS) -m exhaustive $(ARGS)
+# Whole installations, every crash point, long random histories, and each property again with 50 examples and more:
+# a quarter of an hour on a quiet machine.
+test-exhaustive: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
+	TRIMTAB_EXAMPLES=thorough $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=1800 -m "exhaustive or hypothesis" $(ARGS)
 
 # Goes on where it was interrupted. `make test` only looks whether each mutant still applies.
 mutants: $(TEST_READY)
 	@$(BIN)/python -m tests.mutants.run $(ARGS)
+
+mutants-seeded: $(TEST_READY)
+	@$(BIN)/python -m tests.mutants.seeded $(ARGS)
 
 format: $(TEST_READY)
 	$(BIN)/ruff check --select I --fix .

@@ -1,1 +1,1 @@
-"""How decisions go out: everything that changes, or reads in order to change, the managed fleet."""
+"""Actuators: the code that changes, or reads in order to change, the managed fleet."""

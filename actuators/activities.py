@@ -1,4 +1,4 @@
-"""A group's scaling activities since a moment: what AWS started, what failed, and what it had no capacity for."""
+"""A group's scaling activities since a moment: started, failed, and refused for lack of capacity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ZONE = re.compile(r"Availability Zone (?:you requested )?\(([a-z0-9-]+)\)")
 
 
 class Kind(StrEnum):
-    """What an activity is about."""
+    """The kind of an activity."""
 
     LAUNCH = "launch"
     TERMINATE = "terminate"
@@ -88,7 +88,7 @@ def read_activities(
 
 
 def parse_activity(described: dict[str, Any]) -> Activity:
-    """Return one activity of DescribeScalingActivities in our words."""
+    """Return one activity of DescribeScalingActivities."""
     description = str(described.get("Description", ""))
     kind = Kind.OTHER
     if description.startswith("Launching"):
@@ -118,8 +118,7 @@ def shortages(activities: Sequence[Activity], vm_type: str) -> tuple[CapacitySho
             named_type, named_zone = _TYPE.search(activity.message), _ZONE.search(activity.message)
             found[
                 CapacityShortage(
-                    named_type.group(1) if named_type else vm_type,
-                    named_zone.group(1) if named_zone else activity.zone,
+                    named_type.group(1) if named_type else vm_type, named_zone.group(1) if named_zone else activity.zone
                 )
             ] = None
     return tuple(found)

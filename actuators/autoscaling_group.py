@@ -1,4 +1,4 @@
-"""The Auto Scaling actuator: reads every fleet's groups, applies and follows intents, and cares for VMs in between."""
+"""The Auto Scaling actuator: reads every fleet's groups, applies and follows intents, and tends VMs in between."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from domain.observed import Observed
 class AutoScalingActuator:
     """Implements `actuators.base.Actuator` on Auto Scaling groups.
 
-    A failed call never raises: it is an outcome or stands in the observation's failures. A fence that closes between
+    A failed call never raises: it is an outcome or an entry in the observation's failures. A fence that closes between
     two calls (this process is no longer leader) leaves the intent open with reason NOT_LEADER for the new leader; a
-    fence that cannot be asked (LedgerUnavailable) comes through, and the intent stays open as well. In observe mode
+    fence that cannot be read (LedgerUnavailable) comes through, and the intent stays open as well. In observe mode
     `tend` does nothing and an intent that would need a call ends as SKIPPED, OBSERVE_MODE.
 
     fleets: what intents refer to; `observe` brings it up to date. protect_busy: keep scale-in protection on busy VMs.
     owned_protection: VMs this agent protected before a restart (from its PROTECTED events), so that it may unprotect
-    them; protection that is neither listed there nor on a busy VM is taken for somebody else's and left alone.
+    them; protection that is neither listed there nor on a busy VM belongs to another party and is left alone.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class AutoScalingActuator:
         return self._inventory.observe([group.name for fleet in fleets for group in fleet.groups], now)
 
     def apply(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
-        """Check the group as it is right now, then do what the intent says, once."""
+        """Check the group as it is right now, then carry out the intent, once."""
         group = self._group(intent)
         return self._sizes.apply(intent, group, now, permit) if group else self._unknown(intent, now)
 
     def follow(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
-        """Settle an open intent, known from the ledger alone; calls only for what is still undone."""
+        """Follow an open intent, known from the ledger alone; calls only for what is still undone."""
         group = self._group(intent)
         return self._sizes.follow(intent, group, observed, now, permit) if group else self._unknown(intent, now)
 

@@ -1,6 +1,6 @@
-"""The contract of an actuator: observe what is there, apply an intent, follow it until it is over.
+"""The contract of an actuator: observe the groups, apply an intent, follow it until it is final.
 
-Every call that changes something goes through `change`, which asks a permit right before the request is made.
+Every call that changes something goes through `change`, which checks a permit right before the request is sent.
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ from domain.errors import TrimtabError
 from domain.fleet import Fleet
 from domain.observed import Observed
 
-Fence = Callable[[], None]
-"""Called right before every mutating call; raises Fenced when this process may no longer act."""
-
 
 class Act(StrEnum):
-    """What a changing call does, which decides who may stop it.
+    """The kind of a changing call, which decides what may stop it.
 
     launch: raise a group's size. give_back: lower it to the VMs that are there. remove: terminate a VM and lower the
     size. replace: terminate a VM at the same size. heartbeat: keep a draining VM alive. let_go: end the drain of a VM.
@@ -53,7 +50,7 @@ class ChangingCall:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a call is not made. over: what it belongs to is given up; otherwise it stays open and is asked for again."""
+    """Why a call is not made. over: the intent is given up; otherwise it stays open and is tried again."""
 
     reason: Reason
     detail: str
@@ -61,7 +58,7 @@ class Refusal:
 
 
 Permit = Callable[[ChangingCall], Refusal | None]
-"""Says of a changing call why it may not be made now, None when it may; raises LedgerUnavailable when nobody knows."""
+"""Returns why a changing call may not be made now, None when it may; raises LedgerUnavailable when that is unknown."""
 
 
 class Held(TrimtabError):
@@ -83,14 +80,14 @@ def change(
 
 
 class Actuator(Protocol):
-    """Acts on groups. Never raises for a failed call: the outcome, or the observation's failures, say what happened."""
+    """Acts on groups. Never raises for a failed call: the outcome, or the observation's failures, record it."""
 
     def observe(self, fleets: Sequence[Fleet], now: float) -> Observed:
         """Read every group of the fleets in as few calls as possible."""
         ...
 
     def apply(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
-        """Do what the intent says, once; IN_PROGRESS or UNKNOWN outcomes are settled later by `follow`."""
+        """Carry out the intent, once; `follow` completes IN_PROGRESS and UNKNOWN outcomes later."""
         ...
 
     def follow(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:

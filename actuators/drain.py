@@ -1,10 +1,10 @@
 """Drains: VMs that a lifecycle hook holds in Terminating:Wait are kept while they work and let go when they are idle.
 
 Nothing here starts a drain; terminating through the group does, and the worker stops pulling jobs when its instance
-metadata says Terminated. A busy VM's hook is kept alive by heartbeats up to the drain deadline or the hook's own limit,
+metadata reads Terminated. Heartbeats keep a busy VM's hook open up to the drain deadline or the hook's own limit,
 whichever is earlier. A VM that reports no busy core is let go, but not before it has had time to see that it drains:
-a report from before then says nothing about the job it may have pulled in between. A VM that does not report is neither
-kept nor let go: its hook runs out by itself.
+an earlier report does not cover a job received in between. A VM that does not report is neither kept nor let go: its
+hook runs out by itself.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Drains:
         return events
 
     def _begun(self, group: GroupObserved, held: list[str], now: float) -> list[str]:
-        """Note VMs held since the last tick, from when AWS says they are; return their ids."""
+        """Note VMs held since the last tick, since the time that AWS gives; return their ids."""
         known = self._drains[group.name]
         new = [vm for vm in held if vm not in known]
         if not new:
@@ -166,6 +166,6 @@ class Drains:
                 **more,
             )
         except CloudError as error:
-            # The hook ran out, or an answer to an earlier call got lost: the VM goes, which is what was wanted.
+            # The hook ran out, or the response to an earlier call was lost: the VM leaves, as intended.
             if "No active Lifecycle Action" not in str(error):
                 raise

@@ -1,4 +1,4 @@
-"""Drift: what somebody else changed behind us, seen by comparing what we last asked with what is there. Pure."""
+"""Drift: sizes that another party changed, found by comparing the last request with the observed group. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from domain.observed import Observed
 
 
 class DriftRule(StrEnum):
-    """Whether a size that somebody else set is taken as ours from now on, or announced as something to look into."""
+    """Whether a size that another party set is adopted, or reported for an operator to look into."""
 
     ADOPT = "adopt"
     REPORT = "report"
@@ -25,10 +25,10 @@ def drift(
     rule: DriftRule,
     now: float,
 ) -> tuple[tuple[Event, ...], dict[str, int]]:
-    """Return an event for each group whose desired capacity nobody here set, and the sizes known now, by group key.
+    """Return an event for each group whose size this agent did not set, and the sizes known now, by group key.
 
-    A group with an open intent, or not read in this tick, is left as known. Each change is told once, under either
-    rule: what was told becomes known, so that the same difference does not come up in every tick.
+    A group with an open intent, or not read in this tick, is left as known. Each change is reported once, under either
+    rule: a reported size becomes known, so that the same difference is not reported in every tick.
     """
     events: list[Event] = []
     known = {group.key: known_desired[group.key] for group in fleet.groups if group.key in known_desired}
@@ -41,8 +41,8 @@ def drift(
         if before is None or before == seen.desired:
             continue
         adopted = rule is DriftRule.ADOPT
-        detail = f"somebody set {group.key} ({group.name}) from {before} to {seen.desired}: "
-        detail += "taken as it is" if adopted else "find out who else scales this group"
+        detail = f"another party set {group.key} ({group.name}) from {before} to {seen.desired}: "
+        detail += "adopted" if adopted else "find out what else scales this group"
         reason = Reason.DRIFT_ADOPTED if adopted else Reason.DRIFT_REPORTED
         events.append(Event(fleet.name, now, reason, detail, group.key))
     return tuple(events), known

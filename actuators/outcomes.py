@@ -1,4 +1,4 @@
-"""From what AWS answered to an outcome: one mapping of failure classes for every step of an action."""
+"""Outcomes from AWS's responses: one mapping of failure classes for every step of an action."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from domain.observed import GroupObserved
 
 REMEDY = {
     FailureClass.CREDENTIALS: "check the agent's role and its policy (deploy/), then `trimtab preflight`",
-    FailureClass.PERMANENT: "AWS refuses this as asked; see its message",
+    FailureClass.PERMANENT: "AWS refuses this request; see its message",
     FailureClass.UNSUPPORTED: "nothing is sent to the group until that is changed; `trimtab preflight` checks it",
 }
 
@@ -78,7 +78,7 @@ class Report:
         return self._outcome(Status.PARTIAL if done else Status.FAILED, reason, done, detail, failure, shortages)
 
     def refused(self, refusal: Refusal, done: int) -> Outcome:
-        """Not sent: over, as partial or skipped, or open when it is to be asked for again."""
+        """Not sent: over, as partial or skipped, or open when it is to be tried again."""
         if not refusal.over:
             return self.waiting(refusal.reason, done, refusal.detail)
         if done:
@@ -86,7 +86,7 @@ class Report:
         return self.skipped(refusal.reason, refusal.detail)
 
     def after(self, error: CloudError, done: int, vm_type: str, detail: str = "") -> Outcome:
-        """Say what a failed call means for the intent, with `done` VMs achieved before it."""
+        """Return what a failed call means for the intent, with `done` VMs achieved before it."""
         status, reason = _REASONS[error.failure]
         if done and status.final:
             status = Status.PARTIAL

@@ -18,7 +18,7 @@ CALLS_PER_TICK = 2
 def owned_from_now(
     fleet: Fleet, observed: Observed, owned: Collection[str], busy_cores: Mapping[str, float | None]
 ) -> tuple[str, ...]:
-    """Return the VMs whose protection is ours, or will be after this tick: to be recorded before they are protected.
+    """Return the VMs that this agent protects, or will after this tick: record them before they are protected.
 
     Those are the busy ones, and those owned before that still are protected, or whose group was not read.
     """
@@ -33,7 +33,7 @@ class Protection:
     """Sets protection where it differs from what is needed: at most two calls of 50 VMs per group and tick.
 
     `ours` holds the VMs this agent protects. A protected VM found busy counts as ours, because we would protect it; one
-    found idle that is not ours was protected by somebody and stays so, busy or not.
+    found idle that is not ours was protected by another party and stays protected, busy or not.
     """
 
     def __init__(self, session: AwsSession, ours: Iterable[str] = ()) -> None:
@@ -91,7 +91,7 @@ class Protection:
 
     def _set(self, fleet: str, group_name: str, vms: list[str], protected: bool, permit: Permit) -> None:
         if protected:
-            # Noted before the call: should its answer get lost, the VMs are still ours to unprotect.
+            # Noted before the call: if the response is lost, the VMs are still this agent's to unprotect.
             self.ours.update(vms)
         change(
             self._session,

@@ -13,23 +13,90 @@ Out of capacity: when launches since the intent failed and none is under way, th
 capacity is given back, so that AWS does not go on trying this type for hours while another type takes the load. It
 takes no VM away: the group is read again right before, and the new value is never below what AWS counts in it, the
 size before the intent, or the minimum. A launch that succeeds in between could cost one VM, and a busy one is
-protected. A group that somebody else has resized since is left as it is. The same is done at an intent's deadline.
+protected. A group that another party has resized since is left as it is. The same is done at an intent's deadline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from actuators.activities import Activity, failed_launches, read_activities, shortages, still_launching
 from actuators.base import Act, ChangingCall, Held, Permit, Refusal, change
 from actuators.outcomes import Report, achieved
-from actuators.preflight import Clearance, check, describe_left
 from collectors.aws import AwsSession
 from collectors.inventory import Inventory
+from domain.capacity_units import size_text
 from domain.decisions import Direction, Intent, Outcome, Reason
 from domain.errors import CloudError, FailureClass, Fenced
 from domain.fleet import Group
 from domain.observed import GroupObserved, Observed
+
+
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """The permitted part of an intent: the VMs to terminate, in order, and those left, each with its reason."""
+
+    victims: tuple[str, ...] = ()
+    left: Mapping[str, Reason] = field(default_factory=dict)
+
+
+def check(intent: Intent, group: GroupObserved, ours: Collection[str]) -> Clearance | Refusal:
+    """Return what of the intent may be done on the group, read just now, or why nothing may.
+
+    `ours` holds the VMs whose scale-in protection Trimtab set itself; VMs that another party protected are left alone.
+    Scale-in terminates only as many VMs as lie between desired and target: VMs that another party removed count. The
+    minimum in VMs is such that any of them may go, whatever it weighs.
+    """
+    out, shrinking = intent.direction is Direction.OUT, intent.direction is Direction.IN
+    wanted, process = f"{intent.target} was requested", "Launch" if out else "Terminate"
+    units = group.capacity
+    if (out and group.desired >= intent.target) or (shrinking and group.desired <= intent.target):
+        there = size_text(group.desired, units.desired)
+        return Refusal(Reason.NOTHING_TO_DO, f"desired capacity of {group.name} is {there} already; {wanted}")
+    if out and units.units_of(intent.target) > units.maximum:
+        most = size_text(group.maximum, units.maximum)
+        return Refusal(Reason.ABOVE_MAXIMUM, f"{group.name} has its maximum at {most} now; {wanted}")
+    # A replacement keeps the size, so bounds do not matter; and it goes on while Launch is suspended or a refresh runs,
+    # because the VM is lost anyway and starting its drain saves its work.
+    if (out or shrinking) and intent.target < group.minimum:
+        least = size_text(group.minimum, units.minimum)
+        return Refusal(Reason.BELOW_MINIMUM, f"{group.name} has its minimum at {least} now; {wanted}")
+    if process in group.suspended:
+        return Refusal(
+            Reason.LAUNCH_SUSPENDED if out else Reason.TERMINATE_SUSPENDED,
+            f"the process {process} of {group.name} is suspended; resume it to let the group follow",
+        )
+    if (out or shrinking) and group.refreshing:
+        detail = f"an instance refresh of {group.name} is under way; waiting for its end"
+        return Refusal(Reason.REFRESH_IN_PROGRESS, detail)
+    return Clearance() if out else _clear_victims(intent, group, ours)
+
+
+def _clear_victims(intent: Intent, group: GroupObserved, ours: Collection[str]) -> Clearance | Refusal:
+    serving = {instance.vm: instance for instance in group.serving}
+    left = {vm: Reason.VICTIM_GONE for vm in intent.victims if vm not in serving}
+    left.update(
+        {vm: Reason.PROTECTED for vm in intent.victims if vm in serving and serving[vm].protected and vm not in ours}
+    )
+    victims = tuple(vm for vm in dict.fromkeys(intent.victims) if vm not in left)
+    if intent.direction is Direction.IN:
+        victims = victims[: group.desired - intent.target]
+    if victims:
+        return Clearance(victims, left)
+    reason = Reason.PROTECTED if Reason.PROTECTED in left.values() else Reason.VICTIM_GONE
+    return Refusal(reason, f"no VM to terminate in {group.name}: {describe_left(left)}")
+
+
+def describe_left(left: Mapping[str, Reason]) -> str:
+    """Return which VMs were left alone and why, as a phrase."""
+    texts = {
+        Reason.VICTIM_GONE: "is no longer in service",
+        Reason.PROTECTED: "is protected by another party",
+        Reason.BUSY: "has been given work since, or no longer reports",
+    }
+    return ", ".join(f"{vm} {texts[why]}" for vm, why in left.items())
+
 
 # Host clock against AWS's: an activity that AWS dates this much before the intent still belongs to it.
 CLOCK_SKEW_S = 2.0
@@ -46,11 +113,11 @@ class GroupSizes:
         self._session, self._inventory, self._ours = session, inventory, ours
 
     def apply(self, intent: Intent, group: Group, now: float, permit: Permit) -> Outcome:
-        """Do what the intent says, once, after checking the group as it is right now."""
+        """Carry out the intent, once, after checking the group as it is right now."""
         return self._send(intent, group, now, permit, first=True)
 
     def follow(self, intent: Intent, group: Group, observed: Observed, now: float, permit: Permit) -> Outcome:
-        """Settle an open intent from this tick's reading; a call is made only for what is still undone."""
+        """Follow an open intent by this tick's reading; a call is made only for what is still undone."""
         seen = observed.groups.get(group.name)
         if seen is None:
             return self._unread(intent, group, observed, now)
@@ -101,15 +168,17 @@ class GroupSizes:
         now: float,
         permit: Permit,
     ) -> Outcome:
-        """Settle a scale-out whose target the group does not show: not yet sent, given back, or undone by somebody."""
+        """Follow a scale-out that the group does not show: not yet sent, given back, or undone by another party."""
         report, done = Report(intent, now), achieved(intent, seen)
         if failed_launches(activities):
-            return self._not_launched(intent, group, activities, done, now, f"desired capacity is {seen.desired}")
-        if any(activity.desired_to == intent.target for activity in activities):
+            note = f"desired capacity is {size_text(seen.desired, seen.capacity.desired)}"
+            return self._not_launched(intent, group, activities, done, now, note)
+        if any(activity.desired_to == seen.capacity.units_of(intent.target) for activity in activities):
             return report.ended(
                 Reason.SUPERSEDED,
                 done,
-                f"somebody set {group.name} to {seen.desired} after it had been {intent.target}",
+                f"another party set {group.name} to {size_text(seen.desired, seen.capacity.desired)} after it had been "
+                f"{intent.target}",
             )
         if now >= intent.deadline_at:
             return report.ended(Reason.OVERDUE, done, f"AWS never took the change of {group.name} to {intent.target}")
@@ -118,17 +187,20 @@ class GroupSizes:
     def _give_up(
         self, intent: Intent, group: Group, activities: Sequence[Activity], now: float, permit: Permit
     ) -> Outcome:
-        """Give back what AWS has not launched, then settle."""
+        """Give back what AWS has not launched, then end the intent."""
         report, done = Report(intent, now), 0
         try:
             fresh = self._inventory.fresh(group.name, now)
             if len(fresh.serving) >= intent.target:
                 return report.done(f"{group.name} holds {len(fresh.serving)} VMs")
             done = achieved(intent, fresh)
-            keep = max(intent.before, fresh.minimum, len(fresh.serving), fresh.counted)
-            note = f"desired capacity stays at {fresh.desired}"
-            if fresh.desired == intent.target and keep < fresh.desired:
-                note = f"desired capacity lowered from {fresh.desired} to {keep}, which removes no VM"
+            units = fresh.capacity
+            keep = units.lowered_to(max(intent.before, len(fresh.serving)))
+            there = size_text(fresh.desired, units.desired)
+            note = f"desired capacity stays at {there}"
+            if fresh.desired == intent.target and keep < units.desired:
+                kept = size_text(replace(units, desired=keep).desired_vms, keep)
+                note = f"desired capacity lowered from {there} to {kept}, which removes no VM"
                 self._set_desired(Act.GIVE_BACK, intent, group, keep, permit)
         except Fenced as error:
             return report.waiting(Reason.NOT_LEADER, done, str(error))
@@ -172,15 +244,15 @@ class GroupSizes:
             return report.done(f"out of service in {group.name}: {', '.join(intent.victims)}")
         if now >= intent.deadline_at:
             return report.ended(Reason.OVERDUE, gone, f"still in service in {group.name}: {', '.join(left)}")
-        if intent.direction is Direction.IN and seen.desired < intent.before - gone:
+        if intent.direction is Direction.IN and (seen.desired < intent.before - gone or _outweighed(seen, left)):
             # The size has fallen by more than the VMs that left: a termination of ours may not show yet, and repeating
             # it would take the size down twice.
+            there = size_text(seen.desired, seen.capacity.desired)
             if now - intent.created_at < LAG_S:
-                return report.waiting(
-                    Reason.ACCEPTED, gone, f"desired capacity is {seen.desired}; waiting for {', '.join(left)} to leave"
-                )
+                detail = f"desired capacity is {there}; waiting for {', '.join(left)} to leave"
+                return report.waiting(Reason.ACCEPTED, gone, detail)
             if seen.desired <= intent.target:
-                detail = f"somebody set {group.name} to {seen.desired}; left in service: {', '.join(left)}"
+                detail = f"another party set {group.name} to {there}; left in service: {', '.join(left)}"
                 return report.ended(Reason.SUPERSEDED, gone, detail)
         return self._send(intent, group, now, permit, first=False)
 
@@ -204,19 +276,20 @@ class GroupSizes:
             return report.refused(cleared, done)
         if intent.direction is not Direction.OUT:
             return self._terminate(intent, group, cleared, done, now, permit)
+        units = fresh.capacity
+        wanted = units.units_of(intent.target)
         try:
-            self._set_desired(Act.LAUNCH, intent, group, intent.target, permit)
+            self._set_desired(Act.LAUNCH, intent, group, wanted, permit)
         except Fenced as error:
             return report.waiting(Reason.NOT_LEADER, done, str(error))
         except Held as held:
             return report.refused(held.refusal, done)
         except CloudError as error:
             return report.after(error, done, group.vm_type.name)
-        return report.waiting(
-            Reason.ACCEPTED, done, f"desired capacity of {group.name}: {fresh.desired} -> {intent.target}"
-        )
+        sizes = f"{size_text(fresh.desired, units.desired)} -> {size_text(intent.target, wanted)}"
+        return report.waiting(Reason.ACCEPTED, done, f"desired capacity of {group.name}: {sizes}")
 
-    def _set_desired(self, act: Act, intent: Intent, group: Group, size: int, permit: Permit) -> None:
+    def _set_desired(self, act: Act, intent: Intent, group: Group, units: int, permit: Permit) -> None:
         change(
             self._session,
             permit,
@@ -224,7 +297,7 @@ class GroupSizes:
             "autoscaling",
             "SetDesiredCapacity",
             AutoScalingGroupName=group.name,
-            DesiredCapacity=size,
+            DesiredCapacity=units,
             HonorCooldown=False,
         )
 
@@ -271,11 +344,21 @@ class GroupSizes:
         return report.done(note) if done >= len(intent.victims) else report.ended(Reason.SUPERSEDED, done, note)
 
 
+def _outweighed(group: GroupObserved, vms: Collection[str]) -> bool:
+    """Whether AWS counts more units than it desires by one of these VMs: its decrement came, it still shows.
+
+    Among VMs of one weight the sizes in VMs tell that; among others one VM's decrement may not change them.
+    """
+    units, weights = group.capacity, {instance.vm: instance.weight for instance in group.serving}
+    uneven = any(weight != units.weight for weight in weights.values())
+    return uneven and units.counted - units.desired >= min(weights[vm] for vm in vms)
+
+
 def _contended(error: CloudError) -> bool:
     """Whether AWS put this one VM off because another activity is at it; other VMs may well go."""
     return error.failure is FailureClass.UNAVAILABLE and error.code == "ScalingActivityInProgress"
 
 
 def _progress(intent: Intent, done: int, refused: dict[str, CloudError]) -> str:
-    said = "".join(f"; {vm}: {error}" for vm, error in refused.items())
-    return f"{done} of {len(intent.victims)} terminated{said}"
+    refusals = "".join(f"; {vm}: {error}" for vm, error in refused.items())
+    return f"{done} of {len(intent.victims)} terminated{refusals}"

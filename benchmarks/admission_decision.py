@@ -2,7 +2,7 @@
 
 cached_p99_ms: a decision when no future is out of date, the newcomer's size being one that was seen before; up to the
 record, without writing it. full_p99_ms: the same with every future computed anew by the moments `ab`. durable_p99_ms:
-a cached one with its record on disk, as who asks waits for it. cached_10k_p99_ms, full_10k_ms: with 10,000 inside.
+a cached one with its record on disk, as its client waits for it. cached_10k_p99_ms, full_10k_ms: with 10,000 inside.
 `_cpu_ms` beside them is processor time: on a machine that others use, the clock tells how long it made us wait, and
 these what the work costs. typical_p99_ms: decisions six minutes apart, with those futures renewed that are due.
 bytes_per_deployment: futures and statistics of one; resident_kb_per_deployment: what the process grew by for each,
@@ -27,16 +27,15 @@ import psutil
 import structlog
 
 from agent.admission.book import Book, seen_of
-from agent.admission.decision import judge
+from agent.admission.decision import judge, settle, undecided
 from agent.admission.deployments import Deployment, Stage
 from agent.admission.records import AdmissionRequest
-from agent.admission.refresh import settle
-from agent.admission.rules import ClusterRules, Moments, PolicyKind
 from agent.admission.service import AdmissionService
+from agent.admission.store import AdmissionStore, Change, ClusterCounts
 from agent.ledger import Ledger
-from agent.ledger.admission import Change, ClusterCounts
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report
 from domain.clock import VirtualClock
+from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind
 from domain.rules.admission.moments import moments_of
 from domain.rules.admission.population import POPULATIONS, Population, Statistics
 
@@ -120,7 +119,8 @@ def decisions(live: int, times: int, full: int, seed: int) -> dict[str, float]:
 
     def asked(cores: int, now: float) -> None:
         settle(book, book.newcomer(cores, ()), now, observed=False)
-        judge(book, "new", cores, book.newcomer(cores, ()), observed=False)
+        blank = undecided(book, AdmissionRequest("main", "new", cores), "main-a1", now)
+        judge(book, blank, book.newcomer(cores, ()), observed=False)
 
     def cached(n: int) -> None:
         book.refresh(START)
@@ -164,8 +164,8 @@ def durable(directory: Path, live: int, times: int, seed: int) -> dict[str, floa
         tempfile.TemporaryDirectory(dir=directory) as place,
         Ledger.open(f"sqlite:///{place}/ledger.db") as ledger,
     ):
-        ledger.admission.write("main", 0, Change(ClusterCounts(), population(law.population, live, seed)))
-        service = AdmissionService(law, ledger.admission, clock)
+        AdmissionStore(ledger).write("main", 0, Change(ClusterCounts(), population(law.population, live, seed)))
+        service = AdmissionService(law, AdmissionStore(ledger), clock)
         began = time.perf_counter()
         service.deployments()
         restart_ms = 1000.0 * (time.perf_counter() - began)

@@ -22,12 +22,10 @@ import numpy as np
 
 from benchmarks.report import Target, arguments, progress, repeat, report
 from domain.rules.admission.population import POPULATIONS
-from trainer.admission.fitting.histories import histories_of
-from trainer.admission.fitting.made_table import write_table
-from trainer.admission.fitting.marginal import fit_marginal
+from trainer.admission.fitting.fits import fit_marginal, fit_two_step
+from trainer.admission.fitting.histories import histories_of, read_vm_table
+from trainer.admission.fitting.lives import write_table
 from trainer.admission.fitting.report import START
-from trainer.admission.fitting.two_step import fit_two_step
-from trainer.admission.fitting.vm_table import read_vm_table
 
 T = TypeVar("T")
 ROWS = 2_000_000

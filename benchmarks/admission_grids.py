@@ -1,8 +1,9 @@
 """Share of arrivals about which the grid of 32 horizons decides as the published one, in the same cluster.
 
-Every arrival of a run under the second-moment rule on the log grid is put to the same rule on the published grid too,
-which has no say. `agreement_near` counts only arrivals near the threshold: where the mean and kappa standard deviations
-are within 5 % of the capacity at the tightest horizon. Specification §13.3 asks for 99.9 % of 20,000 such arrivals.
+Every arrival of a run under the second-moment rule on the log grid is decided by the same rule on the published grid
+too, without effect. `agreement_near` counts only arrivals near the threshold: where the mean and kappa standard
+deviations are within 5 % of the capacity at the tightest horizon. Specification §13.3 asks
+for 99.9 % of 20,000 such arrivals.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Every run is played under the second-moment rule with its usual tolerance, and under the same rule with tolerance 0, on
 the same seeds: `points` is the difference of utilisation in points, `points_low` and `points_high` the ends of its 95 %
 interval over seeds. Two such runs part for ever after one decision, so that this difference is noisy. The second
-measure is not: tolerance 0 is asked about each arrival in the very same cluster without a say. `wrongly_refused` and
+measure is not: tolerance 0 decides each arrival in the same cluster too, without effect. `wrongly_refused` and
 `wrongly_admitted` are shares of all arrivals that fit. Specification §13.3 asks for 0.3 points.
 """
 

@@ -1,7 +1,7 @@
 """All baselines on T1, T2 and T4: tuned on seeds of their own, beside the best constant fleet and the bound (§9, §18).
 
 Costs are means over the reporting seeds, each rule at its tuned setting; ratios are to the best constant fleet and to
-the clairvoyant bound of the same run. For T4 rent and minutes are told; its rules are chosen for rent plus MINUTE_PRICE
+the clairvoyant bound of the same run. T4 reports rent and minutes; its rules are chosen for rent plus MINUTE_PRICE
 dollars a minute, and (`as_fast`) for the least rent in no more minutes than the 75 % threshold with one period (the
 faster of two: with and without the CPU of VMs that warm up), on T4_GRID_SEEDS tuning seeds. Notes have the settings.
 """
@@ -18,8 +18,7 @@ from domain.workload import Trace
 from simulator.autoscaling.reference import Measures, SimulationConfig, preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.autoscaling.baselines.clairvoyant import solve
-from trainer.autoscaling.baselines.constant import best_constant
-from trainer.autoscaling.baselines.tuning import TUNING_SEED, cases_of, explore, tune
+from trainer.autoscaling.baselines.tuning import TUNING_SEED, best_constant, cases_of, explore, tune
 from trainer.autoscaling.episodes import run_many
 
 MINUTE_PRICE = 0.03

@@ -1,7 +1,7 @@
 """Calibration of the co-evolution trace: run time and utilisation of fixed fleets, and readings that do not fit.
 
 The published experiment ran 173 minutes on 69.9 cores and 149 on 92.7, at utilisations of .69 and .61 (one run each).
-Which VMs made up those cores is not known, so four mixes stand for each number of cores, and means are taken over mixes
+Which VMs made up those cores is not known, so four mixes represent each number of cores, and means are taken over mixes
 and seeds. The same is done for readings of the text that do not fit, so that the choice can be seen.
 """
 

@@ -122,7 +122,7 @@ def environment(endpoint: str, directory: Path, model: Path) -> dict[str, str]:
 def one_run(endpoint: str, directory: Path, model: Path, idle_s: float) -> tuple[dict[str, float], set[str]]:
     """Start the daemon, wait until it is ready and has rested, and stop it; return figures and heavy modules loaded."""
     modules = directory / "modules"
-    with notify_socket(directory / "notify") as notices:
+    with notify_socket(directory / "notify") as events:
         began = time.perf_counter()
         daemon = subprocess.Popen(
             [sys.executable, "-c", RUN, str(modules)],
@@ -130,7 +130,7 @@ def one_run(endpoint: str, directory: Path, model: Path, idle_s: float) -> tuple
             stderr=(directory / "log").open("wb"),
         )
         try:
-            wait_ready(notices, daemon, directory / "log")
+            wait_ready(events, daemon, directory / "log")
             ready_s = time.perf_counter() - began
             time.sleep(idle_s)
             resident_mb, peak_mb = memory_mb(daemon.pid)
@@ -165,12 +165,12 @@ def notify_socket(path: Path) -> Iterator[socket.socket]:
         yield bound
 
 
-def wait_ready(notices: socket.socket, daemon: subprocess.Popen[bytes], log: Path) -> None:
-    """Return when READY=1 arrives; RuntimeError with the end of the log when the daemon ends or never says so."""
+def wait_ready(events: socket.socket, daemon: subprocess.Popen[bytes], log: Path) -> None:
+    """Return when READY=1 arrives; RuntimeError with the end of the log when the daemon ends or is never ready."""
     end = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < end and daemon.poll() is None:
         try:
-            if b"READY=1" in notices.recv(4096):
+            if b"READY=1" in events.recv(4096):
                 return
         except TimeoutError:
             continue

@@ -118,10 +118,10 @@ def our_receiver() -> Iterator[Receiver]:
         def taken() -> float:
             asks.write("\n")
             asks.flush()
-            told = json.loads(answers.readline())
-            if told["rejected"]:
-                raise SystemExit(f"error: {told['rejected']} lines refused: {told['examples']}")
-            return float(told["accepted"])
+            result = json.loads(answers.readline())
+            if result["rejected"]:
+                raise SystemExit(f"error: {result['rejected']} lines refused: {result['examples']}")
+            return float(result["accepted"])
 
         try:
             yield Receiver(int(answers.readline()), psutil.Process(process.pid), taken)
@@ -143,13 +143,13 @@ def receive() -> None:
     print(listener.port, flush=True)
     for _ in sys.stdin:
         examples = [text for text in counters.examples.values() if text]
-        told = {"accepted": counters.accepted, "rejected": counters.rejected_total, "examples": examples}
-        print(json.dumps(told), flush=True)
+        result = {"accepted": counters.accepted, "rejected": counters.rejected_total, "examples": examples}
+        print(json.dumps(result), flush=True)
 
 
 @contextmanager
 def carbon_receiver(programs: Path, directory: Path | None, vms: int, per_series: int) -> Iterator[Receiver]:
-    """Run a real carbon-cache; what it has taken is the sum of its own counter, and in the end stands in its cache."""
+    """Run a real carbon-cache; its lines are counted by its own counter, and in the end by the content of its cache."""
     with (
         tempfile.TemporaryDirectory(dir=directory) as place,
         running_carbon(programs, Path(place), updates_per_s=NO_WRITES, own_interval_s=1) as carbon,

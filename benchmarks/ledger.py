@@ -3,8 +3,8 @@
 decisions_per_s: each decision in a transaction of its own, on disk when it returns. decisions_per_s_by_20: twenty in
 one transaction, as a tick of twenty fleets records them; record_20_ms is that transaction. ratio_vs_bare_sqlite: the
 first divided by what sqlite3 alone reaches in the same run with the same bytes, one insert and one commit each.
-explain_ms, explain_p99_ms: `Ledger.decision(id)` over random ids in a journal of --rows rows; list_ms: a fleet's newest
-50 in it.
+explain_ms, explain_p99_ms: `FleetStore.decision(id)` over random ids in a journal of --rows rows; list_ms: a fleet's
+newest 50 in it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger, codec
 from benchmarks.report import Figures, Target, arguments, progress, repeat, report
 from domain.decisions import Reason, Status
@@ -35,7 +36,7 @@ EXPLAINED = 400
 LISTED = 50
 TABLES = {
     "journal": ("at", "ref", "fleet", "kind", "reason", "body"),
-    "decisions": ("at", "decision_id", "fleet", "changed", "inputs"),
+    "decisions": ("at", "decision_id", "subject", "changed", "inputs"),
     "intents": ("created_at", "intent_id", "decision_id", "fleet", "group_key", "state", "closed_at", "intent"),
 }
 DECISION_ID = re.compile(r"fleet-\d\d-(\d{8})")
@@ -62,8 +63,8 @@ def recording(directory: Path, count: int) -> Figures:
 
 def _recording_s(directory: Path, batches: Sequence[Sequence[Record]]) -> float:
     with tempfile.TemporaryDirectory(dir=directory) as place, Ledger.open(f"sqlite:///{place}/ledger.db") as ledger:
-        ledger.record([made(0, "warm-up")])
-        return _seconds(lambda: deque(map(ledger.record, batches), maxlen=0))
+        FleetStore(ledger).record([made(0, "warm-up")])
+        return _seconds(lambda: deque(map(FleetStore(ledger).record, batches), maxlen=0))
 
 
 def _bare_s(directory: Path, records: Iterable[Record]) -> float:
@@ -96,11 +97,11 @@ def pattern(ledger: Ledger) -> None:
     for number in range(PATTERN_MINUTES):
         acting = [("workers_2",) if (number + name) % ACTING_EVERY == 0 else () for name in range(FLEETS)]
         records = [made(number, f"fleet-{name:02d}", groups=groups) for name, groups in enumerate(acting)]
-        ledger.record(records)
+        FleetStore(ledger).record(records)
         intents = [intent for _, decided in records for intent in decided.decision.intents]
         for status, reason in ((Status.IN_PROGRESS, Reason.ACCEPTED), (Status.DONE, Reason.DONE)):
             outcomes = [(i, outcome_of(i, status, reason, at=i.created_at + 60.0)) for i in intents]
-            ledger.record_outcomes(outcomes)
+            FleetStore(ledger).record_outcomes(outcomes)
 
 
 def build(path: Path, rows: int) -> None:
@@ -126,7 +127,7 @@ def build(path: Path, rows: int) -> None:
 
 
 def _later(row: Row, turn: int, acting: set[str]) -> Row:
-    """Return a row as it stands `turn` stretches later; first column: its time, second: holds its decision's id."""
+    """Return a row as it is `turn` stretches later; first column: its time, second: holds its decision's id."""
     found = DECISION_ID.match(row[1])
     assert found is not None
     old = found.group()
@@ -146,8 +147,11 @@ def reading(path: Path, decision_ids: Sequence[str]) -> Figures:
     """Explain these decisions of a ledger, and list each fleet's newest."""
     with Ledger.open(f"sqlite:///{path}", read_only=True) as ledger:
         ledger.epoch()
-        explained = [_seconds(partial(ledger.decision, decision_id)) for decision_id in decision_ids]
-        listed = [_seconds(partial(ledger.decisions, fleet, limit=LISTED)) for fleet in ledger.fleets()]
+        explained = [_seconds(partial(FleetStore(ledger).decision, decision_id)) for decision_id in decision_ids]
+        listed = [
+            _seconds(partial(FleetStore(ledger).decisions, fleet, limit=LISTED))
+            for fleet in FleetStore(ledger).fleets()
+        ]
     explained_ms = sorted(1000.0 * seconds for seconds in explained)
     return {
         "explain_ms": statistics.median(explained_ms),

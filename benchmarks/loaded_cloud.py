@@ -68,11 +68,11 @@ class LoadedCloud(AwsSession):
 
     def __init__(self, fleets: Sequence[Fleet], vms_per_fleet: int, levels: Sequence[float], seed: int) -> None:
         self.clock = VirtualClock(START + GRACE_S)
-        keys = AwsOptions(region="us-east-1", access_key_id="nobody", secret_access_key="simulated")
+        keys = AwsOptions(region="us-east-1", access_key_id="benchmark", secret_access_key="simulated")
         super().__init__(keys, self.clock, read_only=False)
         for service in _SERVICES:
             self.client(service)
-        self.dice = np.random.default_rng(seed)
+        self.random = np.random.default_rng(seed)
         self.calls = 0
         self._launched = 0
         self._groups: dict[str, Described] = {}
@@ -85,7 +85,7 @@ class LoadedCloud(AwsSession):
                 for _ in range(size):
                     self._launch(self._groups[group.name], START - 7200.0)
             swing = (level, PERIODS_S[number % len(PERIODS_S)], 2.0 * math.pi * number / len(fleets))
-            self._workers.append(_Workers(fleet, swing, self.dice))
+            self._workers.append(_Workers(fleet, swing, self.random))
         self._settle()
 
     @property

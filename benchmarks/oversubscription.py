@@ -16,12 +16,11 @@ import numpy as np
 
 from benchmarks.report import Target, arguments, progress, repeat, report
 from simulator.oversubscription.batch import OversubscriptionBatch
-from simulator.oversubscription.guard import guard_of
-from simulator.oversubscription.plain import play_plainly
-from simulator.oversubscription.sampling import sample
+from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of, week_of
 from simulator.oversubscription.usage import usage_of
-from simulator.oversubscription.weekly import Assessor
+from simulator.oversubscription.weekly import Assessor, sample
+from tests.oracles.plain_oversubscription import play_plainly
 
 RATE = 0.5
 TARGETS = (

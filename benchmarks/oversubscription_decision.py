@@ -24,24 +24,23 @@ import numpy as np
 import structlog
 
 from agent.ledger import Ledger, codec
-from agent.oversubscription.answers import answer
 from agent.oversubscription.arrays import Floats
 from agent.oversubscription.decision import Wanted, decide_hour, hot_hours
 from agent.oversubscription.hours import Folded, fold
 from agent.oversubscription.loads import Loads, beliefs, loads_of
-from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory
+from agent.oversubscription.memory import HourSums, PoolMemory, SubscriberMemory, VmTable, vm_key
 from agent.oversubscription.observation import Sight, expected_requests
-from agent.oversubscription.pool import Pool
+from agent.oversubscription.pool import Pool, answer
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import HourDecision, RateRequest, Vm
-from agent.oversubscription.rules import PoolRules, SubscriberRules
-from agent.oversubscription.usage_book import Hour, VmKey
-from agent.oversubscription.vm_table import VmTable, vm_key
+from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.usage_book import VmKey
 from benchmarks.report import Target, arguments, report
 from domain.clock import VirtualClock
-from domain.rules.oversubscription.placement import best_fit
+from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from domain.rules.oversubscription.risk import any_hot, count_at_least, hot_probability
+from domain.rules.oversubscription.shield import best_fit
 from domain.rules.oversubscription.usage import clipped_moments
 
 START_HOUR = 497_000
@@ -76,11 +75,11 @@ class Ground:
         self.vms = {vm.vm: vm for vm in self._filled(names, draws)}
         own = draws.normal(0.0, math.sqrt(OWN), len(self.vms))
         self.memory = self._remembered(names, draws, own)
-        readings: dict[VmKey, Hour] = {}
-        stray = VARIANCE**0.5 * (own + draws.normal(0.0, math.sqrt(1.0 - OWN), len(self.vms)))
-        for vm, away in zip(self.vms.values(), stray.tolist(), strict=True):
+        readings: dict[VmKey, float] = {}
+        deviations = VARIANCE**0.5 * (own + draws.normal(0.0, math.sqrt(1.0 - OWN), len(self.vms)))
+        for vm, away in zip(self.vms.values(), deviations.tolist(), strict=True):
             usage = min(max(self.level[vm.subscriber] + away, 0.0), 1.0)
-            readings[vm.subscriber, vm.vm] = Hour(usage, usage, 12)
+            readings[vm.subscriber, vm.vm] = usage
         self.readings = readings
 
     def _filled(self, names: list[str], draws: np.random.Generator) -> list[Vm]:
@@ -266,7 +265,7 @@ def _recorded_p99_ms(
         ledger = Ledger.open(f"sqlite:///{Path(directory) / 'ledger.db'}")
         with ledger:
             clock = VirtualClock(decision.at)
-            pool = Pool(ground.rules, ledger.oversubscription, clock)
+            pool = Pool(ground.rules, OversubscriptionStore(ledger), clock)
             pool.leads(clock.now())
             pool.hour, pool.loads, pool.profiles = decision, loads, profiles
             numbers = iter(range(10 * times))

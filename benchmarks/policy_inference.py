@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from agent.autoscaling.policies.ppo_lstm import LearnedPolicy
-from agent.autoscaling.state import Memory
 from agent.models.file import load_model
+from agent.rails.state import Memory
 from benchmarks.report import Target, arguments, repeat, report
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot

@@ -1,9 +1,10 @@
-"""Which of several trained policies should ship: by their cost on validation loads alone, none of which is reported.
+"""Which of several trained policies to ship: by their cost on validation loads alone, none of which is reported.
 
 The loads are those of `trimtab evaluate` (T3, logs, T6) on seeds from FIRST_SEED on, which neither training nor the
 choice of checkpoints has seen: random batches, generated loads like job logs for recorded ones, and T6's shifts.
-Per family the ratio of summed cost to the queue rule's. Rejected is who keeps a fleet above its minimum for more than
-MOST_IDLE_MIN minutes after the last job; of the others the one with the least ratio in its worst family is chosen.
+Per family the ratio of summed cost to the queue rule's. A policy that keeps a fleet above its minimum for more than
+MOST_IDLE_MIN minutes after the last job is rejected; of the others the one with the least ratio in its worst family is
+chosen.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.models.shipped.index import shipped_models
+from agent.models.shipped import shipped_models
 from benchmarks.report import arguments, progress, report
 from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.autoscaling.reference import SimulationConfig, preset
-from trainer.autoscaling.evaluation import shifts
+from trainer.autoscaling.evaluation import suite as shifts
 from trainer.autoscaling.evaluation.episode import run_episode
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.policies.registry import policy_of
-from trainer.autoscaling.release_mixture import load_of
-from trainer.autoscaling.tasks import RELEASE_PAR, SELECTION_SEED, dry_run_world
+from trainer.autoscaling.tasks import RELEASE_PAR, SELECTION_SEED, dry_run_world, load_of
 
 FIRST_SEED = SELECTION_SEED + 100
 """The choice of checkpoints takes those before."""
@@ -101,7 +101,7 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=1.0, help="share of the cases")
     parser.add_argument("--directory", type=Path, help="not needed; nothing is kept")
     options = parser.parse_args()
-    ships = [str(model.path) for model in shipped_models() if model.name == options.task]
+    ships = [str(model.path) for model in shipped_models() if model.name == f"lstm-{options.task}"]
     texts = list(dict.fromkeys([*ships, *options.models]))
     if not texts:
         raise BadInput("--models", "", f"name a model file: none ships for {options.task}")

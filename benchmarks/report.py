@@ -104,5 +104,5 @@ def _rounded(value: float) -> float:
 
 
 def progress(words: str) -> None:
-    """Say on standard error what a long benchmark is doing."""
+    """Print a long benchmark's progress on standard error."""
     print(words, file=sys.stderr, flush=True)

@@ -21,34 +21,37 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actuators.autoscaling_group import AutoScalingActuator
+from agent.autoscaling.part import POLICY_DEADLINE_S, AutoscalingPart
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Evaluate, Proposer, evaluate_within
 from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.replay import LATE, replay
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.state import Memory, Pause, PauseScope, Pin
+from agent.autoscaling.store import FleetStore
 from agent.autoscaling.tick import run_tick
+from agent.decisions.part import Host
+from agent.decisions.parts import Parts, parts_of
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
+from agent.rails.state import Memory
 from agent.service import chores
-from agent.service.assembly import POLICY_DEADLINE_S
-from agent.service.garbage_collection import collect_between_turns, set_aside_what_stays
+from agent.service.chores import collect_between_turns, freeze_live_objects
 from agent.settings import Settings
 from agent.telemetry.telemetry import Telemetry
-from agent.view.board import StandingBoard
-from agent.view.parts import AgentParts
-from agent.view.view import AgentView
+from agent.view.board import ServiceBoard
+from agent.view.view import AgentParts, AgentView
 from benchmarks.agent_host import Feed
 from benchmarks.loaded_cloud import GRACE_S, make_fleets
 from benchmarks.report import Target, arguments, progress, report
 from benchmarks.soak_audit import Audit
 from benchmarks.tick import POLICIES, log_to
 from benchmarks.troubled_cloud import TroubledCloud
-from collectors.intake import IntakeCounters
+from collectors.intake import IntakeCounters, LineReader
 from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
-from collectors.lines import LineReader
+from domain.clock import Clock
+from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Mode, Proposal
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet
@@ -71,7 +74,7 @@ class Soak:
         cloud = self.cloud = TroubledCloud(self.fleets, vms // fleets, [level for _, level in chosen], seed)
         clock, store, intake = cloud.host_clock, SeriesStore(watched=self.fleets), IntakeCounters()
         self.feed, self.reader = Feed(store, clock), LineReader(store, intake, clock.now)
-        self.board = StandingBoard(clock.now())
+        self.board = ServiceBoard(clock.now())
         self.ports = Ports(
             fleets=tuple(
                 ManagedFleet(fleet, LIMITS, policy, None, AggregationSettings(limits=LIMITS, grace_s=GRACE_S))
@@ -94,10 +97,7 @@ class Soak:
                 ledger=ledger,
                 now=clock.now,
                 monotonic=clock.monotonic,
-                fleets=lambda: self.fleets,
-                vms=self.ports.aggregator.vms,
-                newest_sample=store.newest_sample,
-                series=lambda: len(store),
+                parts=self._parts(ledger, clock, store),
                 collectors=dict,
                 intake=lambda: intake,
                 aws_calls=lambda: cloud.budget.counts,
@@ -108,6 +108,13 @@ class Soak:
         self.audit = Audit(self.fleets, ledger)
         self.tick_ms: list[float] = []
         self._minutes = 0
+
+    def _parts(self, ledger: Ledger, clock: Clock, store: SeriesStore) -> Parts:
+        parts = parts_of(Host(ledger, Settings(), clock))
+        for part in parts:
+            if isinstance(part, AutoscalingPart):
+                part.attach(self.ports, store)
+        return parts
 
     def minute(self) -> None:
         """Let a minute pass and turn the loop; once an hour, forget what is old."""
@@ -130,10 +137,8 @@ class Soak:
 
     def replay_differs(self) -> int:
         """Return how many decisions of the last hour come out otherwise when they are decided again."""
-        now = self.cloud.host_clock.now()
-        return sum(
-            not again.same for fleet in self.fleets for again in replay(self.ledger.inputs(fleet.name, now - 3600.0))
-        )
+        now, store = self.cloud.host_clock.now(), FleetStore(self.ledger)
+        return sum(not again.same for fleet in self.fleets for again in replay(store.inputs(fleet.name, now - 3600.0)))
 
     def _operate(self, kind: str, fleet: Fleet, lasts_s: float) -> None:
         now = self.cloud.host_clock.now()
@@ -168,12 +173,12 @@ def soaked(
             soak.minute()
             resident_mb.append(_resident_mb())
             if minute == HOUR // 2:
-                set_aside_what_stays()
+                freeze_live_objects()
             if minute % HOUR == 0 or minute == minutes:
                 ledger_mb[minute] = ledger.size_bytes() / MB
             if minute % (6 * HOUR) == 0:
-                said = f"hour {minute // HOUR}: {resident_mb[-1]:.0f} MB, ledger {ledger_mb[minute]:.0f} MB"
-                progress(f"{said}, {soak.cloud.size} VMs, {soak.audit.total()} unexplained")
+                line = f"hour {minute // HOUR}: {resident_mb[-1]:.0f} MB, ledger {ledger_mb[minute]:.0f} MB"
+                progress(f"{line}, {soak.cloud.size} VMs, {soak.audit.total()} unexplained")
         took_s = time.perf_counter() - began
         tenth = resident_mb[HOUR * (TENTH - 1) : HOUR * TENTH] or resident_mb[:HOUR]
         first_span = min((m for m in ledger_mb if m >= HOUR * min(keep_hours, 24.0)), default=max(ledger_mb))

@@ -1,4 +1,4 @@
-"""Holds a run to its word: every decision explained, every change in the cloud intended, every intent closed."""
+"""Audits a run: every decision explained, every change in the cloud intended, every intent final."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
-from agent.autoscaling.ports import TickReport
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
-from agent.ledger.records import JournalEntry, Kind
+from agent.ledger.journal import JournalEntry, Kind
 from benchmarks.troubled_cloud import SizeChange
 from domain.decisions import Decision, Direction, Intent, Mode, Reason, Verdict
 from domain.fleet import Fleet
@@ -34,11 +34,11 @@ class Audit:
         self._seq = ledger.newest_seq()
 
     def look(self, at: float, report: TickReport, changes: Sequence[SizeChange], owner: Collection[str]) -> None:
-        """Check one tick; `at` never steps. changes: what the agent's calls changed. owner: groups somebody resized."""
+        """Check one tick; `at` never steps. changes: by the agent. owner: groups that another party resized."""
         if report.failure:
-            self._tell("failed_tick", report.failure)
+            self._flag("failed_tick", report.failure)
         if len(report.decisions) != len(self._fleets):
-            self._tell("missing_decision", f"{len(report.decisions)} of {len(self._fleets)} fleets were decided")
+            self._flag("missing_decision", f"{len(report.decisions)} of {len(self._fleets)} fleets were decided")
         known = {intent.intent_id: intent for intent, _ in self._open.values()}
         requested = {snapshot.fleet: snapshot.requested for snapshot in report.snapshots}
         for decision in report.decisions:
@@ -51,7 +51,7 @@ class Audit:
                 self._open[intent.intent_id] = (intent, at)
         for outcome in report.outcomes:
             if not outcome.detail:
-                self._tell("outcome_without_a_sentence", outcome.intent_id)
+                self._flag("outcome_without_a_sentence", outcome.intent_id)
             if outcome.status.final:
                 self._open.pop(outcome.intent_id, None)
         self._changes(changes, known, {outcome.intent_id for outcome in report.outcomes})
@@ -59,14 +59,14 @@ class Audit:
         self._journal(report)
         for intent, since in list(self._open.values()):
             if at - since > intent.deadline_at - intent.created_at + CLOSED_WITHIN_S:
-                self._tell("intent_never_closed", intent.intent_id)
+                self._flag("intent_never_closed", intent.intent_id)
                 del self._open[intent.intent_id]
 
     def total(self) -> int:
         """Return how many things have no explanation."""
         return sum(self.unexplained.values())
 
-    def _tell(self, kind: str, detail: str) -> None:
+    def _flag(self, kind: str, detail: str) -> None:
         self.unexplained[kind] += 1
         shown = self.examples.setdefault(kind, [])
         if len(shown) < EXAMPLES:
@@ -74,49 +74,49 @@ class Audit:
 
     def _decision(self, decision: Decision, requested: tuple[int, ...] | None) -> None:
         if not decision.sentence:
-            self._tell("decision_without_a_sentence", decision.decision_id)
+            self._flag("decision_without_a_sentence", decision.decision_id)
         if requested is None:
             if decision.desired or decision.intents or decision.reason is not Reason.CLOUD_UNREADABLE:
-                self._tell("decided_without_a_reading", decision.sentence)
+                self._flag("decided_without_a_reading", decision.sentence)
             return
         if decision.effects[0].before != decision.proposal.desired or decision.effects[-1].after != decision.desired:
-            self._tell("changed_by_no_rail", f"{decision.decision_id}: {decision.sentence}")
+            self._flag("changed_by_no_rail", f"{decision.decision_id}: {decision.sentence}")
         if any(a.after != b.before for a, b in pairwise(decision.effects)):
-            self._tell("changed_between_rails", f"{decision.decision_id}: {decision.sentence}")
+            self._flag("changed_between_rails", f"{decision.decision_id}: {decision.sentence}")
         for effect in decision.effects:
             is_changed = effect.before != effect.after
             if is_changed and (effect.verdict is Verdict.PASSED or effect.reason is None or not effect.detail):
-                self._tell("rail_without_a_reason", f"{decision.decision_id}: {effect}")
+                self._flag("rail_without_a_reason", f"{decision.decision_id}: {effect}")
         if decision.desired != decision.proposal.desired and decision.reason is decision.proposal.reason:
-            told = {effect.reason for effect in decision.effects if effect.verdict is not Verdict.PASSED}
-            if decision.reason not in told:
-                self._tell("reason_of_the_proposal_for_another_size", f"{decision.decision_id}: {decision.sentence}")
+            reasons = {effect.reason for effect in decision.effects if effect.verdict is not Verdict.PASSED}
+            if decision.reason not in reasons:
+                self._flag("reason_of_the_proposal_for_another_size", f"{decision.decision_id}: {decision.sentence}")
         fleet = next(fleet for fleet in self._fleets if fleet.name == decision.fleet)
         moved = {g.key for g, a, b in zip(fleet.groups, requested, decision.desired, strict=True) if a != b}
         intended = {intent.group for intent in decision.intents}
         if decision.mode is Mode.ACT and not moved <= intended:
-            self._tell("size_without_an_intent", f"{decision.decision_id}: {decision.sentence}")
+            self._flag("size_without_an_intent", f"{decision.decision_id}: {decision.sentence}")
         replaced = {intent.group for intent in decision.intents if intent.direction is Direction.REPLACE}
         if not intended - replaced <= moved:
-            self._tell("intent_without_a_size", f"{decision.decision_id}: {decision.sentence}")
+            self._flag("intent_without_a_size", f"{decision.decision_id}: {decision.sentence}")
 
-    def _changes(self, changes: Sequence[SizeChange], known: Mapping[str, Intent], told: set[str]) -> None:
+    def _changes(self, changes: Sequence[SizeChange], known: Mapping[str, Intent], reasons: set[str]) -> None:
         for change in changes:
             self.size_changes += 1
             place = self._key_of[change.group]
             causes = [i.intent_id for i in known.values() if (i.fleet, i.group) == place and _explains(i, change)]
             if not causes:
-                self._tell("cloud_changed_without_an_intent", str(change))
-            elif told.isdisjoint(causes):
-                self._tell("cloud_changed_without_an_outcome", str(change))
+                self._flag("cloud_changed_without_an_intent", str(change))
+            elif reasons.isdisjoint(causes):
+                self._flag("cloud_changed_without_an_outcome", str(change))
 
     def _events(self, report: TickReport, owner: Collection[tuple[str, str]]) -> None:
         for event in report.events:
             self.reasons[f"event {event.reason}"] += 1
             if not event.detail:
-                self._tell("event_without_a_sentence", str(event))
+                self._flag("event_without_a_sentence", str(event))
             if event.reason is Reason.INTERNAL_ERROR:
-                self._tell("internal_error", event.detail)
+                self._flag("internal_error", event.detail)
             is_drift = event.reason in (Reason.DRIFT_ADOPTED, Reason.DRIFT_REPORTED)
             if is_drift and (event.fleet, event.subject) not in owner:
                 self.reasons["drift seen later"] += 1
@@ -128,16 +128,16 @@ class Audit:
             self._seq = found[-1].seq
         written = {kind: {entry.ref for entry in entries if entry.kind is kind} for kind in Kind}
         if any(not entry.reason for entry in entries):
-            self._tell("journal_row_without_a_reason", str(next(entry for entry in entries if not entry.reason)))
+            self._flag("journal_row_without_a_reason", str(next(entry for entry in entries if not entry.reason)))
         for decision in report.decisions:
             if decision.decision_id not in written[Kind.DECISION]:
-                self._tell("decision_not_written", decision.decision_id)
+                self._flag("decision_not_written", decision.decision_id)
             for intent in decision.intents:
                 if intent.intent_id not in written[Kind.INTENT]:
-                    self._tell("intent_not_written", intent.intent_id)
+                    self._flag("intent_not_written", intent.intent_id)
         still = {intent.intent_id for intent in self._ledger.open_intents()}
         if still != self._open.keys():
-            self._tell("open_intents_differ", f"ledger {sorted(still)}, reports {sorted(self._open)}")
+            self._flag("open_intents_differ", f"ledger {sorted(still)}, reports {sorted(self._open)}")
             for intent_id in self._open.keys() - still:
                 del self._open[intent_id]
 

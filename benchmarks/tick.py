@@ -37,14 +37,16 @@ import structlog
 import agent.autoscaling.tick
 from actuators.autoscaling_group import AutoScalingActuator
 from agent.autoscaling.decide import decide
+from agent.autoscaling.part import POLICY_DEADLINE_S
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
-from agent.autoscaling.ports import ManagedFleet, Ports, TickReport
+from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import BIN_S, AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
+from agent.autoscaling.store import FleetStore
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
-from agent.service.assembly import POLICY_DEADLINE_S
-from agent.service.garbage_collection import collect_between_turns, set_aside_what_stays
+from agent.service.chores import collect_between_turns, freeze_live_objects
 from benchmarks.describe_answer import parse_ms
 from benchmarks.loaded_cloud import GRACE_S, LoadedCloud, make_fleets
 from benchmarks.report import Figures, Target, arguments, progress, report
@@ -108,7 +110,7 @@ def measured_here(vms: int, fleets: int, ticks: int, warm_up: int, directory: Pa
     with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger, _bare(directory / "bare.db") as bare:
         ports = _ports(made, [policy for policy, _ in chosen], cloud, store, ledger)
         written = _Written(directory / "ledger.db")
-        set_aside_what_stays()
+        freeze_live_objects()
         for _ in range(warm_up):
             cloud.pass_minute(store)
             _turned(ports, cloud)
@@ -156,8 +158,10 @@ def _ports(
 def _watch(watch: Stopwatch, ports: Ports) -> None:
     watch.watch(ports.aggregator, snapshot="aggregate", busy_cores="busy")
     watch.watch(ports.actuator, observe="observe", follow="settle", apply="act", tend="tend")
-    reads = dict.fromkeys(("check_epoch", "loop_state", "controls", "open_intents"), "read")
-    watch.watch(ports.ledger, record="record", record_outcomes="record", **reads)
+    reads = dict.fromkeys(("check_epoch", "all_controls", "controls", "open_intents"), "read")
+    watch.watch(ports.ledger, **reads)
+    # The class, since the loop makes a store wherever it needs one.
+    watch.watch(FleetStore, record="record", record_outcomes="record", loop_states="read")
 
 
 def _turned(ports: Ports, cloud: LoadedCloud) -> TickReport:

@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from benchmarks.agent_host import Feed, HostClock
 from benchmarks.loaded_cloud import ZONES, Described, LoadedCloud
 from collectors.aws import AwsSession
-from collectors.lines import LineReader
+from collectors.intake import LineReader
 from domain.fleet import Fleet
 
 HOOKED = "-workers-0"
@@ -131,13 +131,13 @@ class TroubledCloud(LoadedCloud):
 
     def _answer(self, method: str, **parameters: Any) -> Described:
         operation = _OPERATIONS[method]
-        drawn = self.dice.uniform()
+        drawn = self.random.uniform()
         if self.clock.now() < self._throttled_until or drawn < THROTTLED_SHARE:
             _fail(operation, "Throttling", "Rate exceeded", 400)
         if drawn < THROTTLED_SHARE + UNAVAILABLE_SHARE:
             _fail(operation, "ServiceUnavailable", "try again later", 503)
-        is_lost = not method.startswith("describe") and self.dice.uniform() < LOST_SHARE
-        if is_lost and self.dice.uniform() < 0.5:
+        is_lost = not method.startswith("describe") and self.random.uniform() < LOST_SHARE
+        if is_lost and self.random.uniform() < 0.5:
             self.faults["request_lost"] += 1
             raise ReadTimeoutError(endpoint_url="https://autoscaling.invalid")
         answer = self._do(method, operation, parameters)
@@ -246,12 +246,12 @@ class TroubledCloud(LoadedCloud):
             return
         if now < self._short_until.get(name, 0.0):
             self._tried_at[name] = now
-            zone = ZONES[int(self.dice.integers(len(ZONES)))]
-            said = (
+            zone = ZONES[int(self.random.integers(len(ZONES)))]
+            message = (
                 "We currently do not have sufficient m5a.xlarge capacity in the Availability Zone you requested "
                 f"({zone}). Launching EC2 instance failed."
             )
-            self._note(name, "Launching a new EC2 instance.  Status Reason: no capacity", "Failed", said)
+            self._note(name, "Launching a new EC2 instance.  Status Reason: no capacity", "Failed", message)
             return
         for _ in range(missing):
             self._launch(group, now)
@@ -272,7 +272,7 @@ class TroubledCloud(LoadedCloud):
     # Faults
 
     def trouble(self, feed: Feed, reader: LineReader) -> list[tuple[str, Fleet, float]]:
-        """Begin and end this minute's faults; return operators' doings, to be done by who holds the ledger."""
+        """Begin and end this minute's faults; return operators' actions, to be carried out with the ledger."""
         now = self.clock.now()
         self._messages.update(self._hidden)
         self._hidden.clear()
@@ -285,13 +285,13 @@ class TroubledCloud(LoadedCloud):
                 del self._silent_until[silent]
         operators = []
         for kind, per_hour in HOURLY.items():
-            if self.dice.uniform() < per_hour / 60.0:
+            if self.random.uniform() < per_hour / 60.0:
                 self.faults[kind] += 1
-                fleet = self.fleets[int(self.dice.integers(len(self.fleets)))]
+                fleet = self.fleets[int(self.random.integers(len(self.fleets)))]
                 if kind in ("pause", "pin"):
-                    operators.append((kind, fleet, float(self.dice.uniform(300.0, 3600.0))))
+                    operators.append((kind, fleet, float(self.random.uniform(300.0, 3600.0))))
                 elif kind == "poison":
-                    lines = self.dice.choice(len(POISON), size=20)
+                    lines = self.random.choice(len(POISON), size=20)
                     reader.feed(b"".join(POISON[k] for k in lines))
                 else:
                     self._begin(kind, fleet, now)
@@ -299,11 +299,11 @@ class TroubledCloud(LoadedCloud):
         return operators
 
     def _begin(self, kind: str, fleet: Fleet, now: float) -> None:
-        group = self._groups[fleet.groups[int(self.dice.integers(len(fleet.groups)))].name]
-        lasts_s = float(self.dice.uniform(60.0, 600.0))
+        group = self._groups[fleet.groups[int(self.random.integers(len(fleet.groups)))].name]
+        lasts_s = float(self.random.uniform(60.0, 600.0))
         running = [o["InstanceId"] for o in group["Instances"] if o["LifecycleState"] == "InService"]
         chosen = (
-            [str(vm) for vm in self.dice.choice(running, size=min(2, len(running)), replace=False)] if running else []
+            [str(vm) for vm in self.random.choice(running, size=min(2, len(running)), replace=False)] if running else []
         )
         if kind == "throttling":
             self._throttled_until = now + lasts_s / 2
@@ -317,7 +317,7 @@ class TroubledCloud(LoadedCloud):
         elif kind == "vm_silent":
             self._silent_until.update({vm.encode(): now + 3.0 * lasts_s for vm in chosen})
         elif kind == "clock_set":
-            self.host_clock.error_s = float(self.dice.choice([-3600.0, -90.0, -20.0, 15.0, 75.0, 3600.0]))
+            self.host_clock.error_s = float(self.random.choice([-3600.0, -90.0, -20.0, 15.0, 75.0, 3600.0]))
             self._clock_right_at = now + 3.0 * lasts_s
         elif kind == "policy_late":
             self.late_policies[fleet.name] = now + lasts_s / 2
@@ -330,7 +330,7 @@ class TroubledCloud(LoadedCloud):
             self._sent += 1
             self._messages[f"m-{self._sent}"] = "{ this is no event"
         elif kind == "owner_resizes":
-            size = group["DesiredCapacity"] + int(self.dice.integers(-2, 3))
+            size = group["DesiredCapacity"] + int(self.random.integers(-2, 3))
             group["DesiredCapacity"] = max(group["MinSize"], min(group["MaxSize"], size))
             self._cause[group["AutoScalingGroupName"]] = ""
             self.owner_changed.add(group["AutoScalingGroupName"])

@@ -1,1 +1,1 @@
-"""How measurements come in: receivers, readers and samplers that turn the outside world into samples."""
+"""Collectors: receivers, readers and samplers that produce samples."""

@@ -1,7 +1,7 @@
 """The AWS session: the one place where calls are made, budgeted, fenced, classified and, in observe mode, stopped.
 
 Retries: calls that read go through botocore's `standard` mode with a few attempts. Calls that change something are
-sent ONCE. botocore repeats a request whose answer did not arrive, and a repeated TerminateInstanceInAutoScalingGroup
+sent ONCE. botocore repeats a request whose response did not arrive, and a repeated TerminateInstanceInAutoScalingGroup
 with decrement could shrink a group twice; an absolute SetDesiredCapacity could be repeated safely, but then a deposed
 leader might send it late. Repeating is the actuator's business: at the next tick, after reading back.
 """
@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import boto3
@@ -20,17 +22,82 @@ import botocore.session
 from botocore.config import Config
 from botocore.model import OperationModel
 
-from collectors.aws_budget import CallBudget
-from collectors.aws_failures import check_answer, classify, is_read
+from collectors.aws_failures import check_response, classify, is_read
 from collectors.aws_models import SlimLoader, check_kept
 from collectors.aws_transport import GatedTransport
 from domain.clock import Clock
 from domain.errors import CloudError, FailureClass, TrimtabError
+from domain.units import MINUTE_S
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    at: float
+    pause_s: float = 0.0
+    paused_until: float = 0.0
+
+
+class CallBudget:
+    """At most `calls_per_minute` calls a minute of each family, in bursts of up to that many.
+
+    A family that AWS throttled is left alone for `first_pause_s`, twice as long after each further throttled call up to
+    `longest_pause_s` (shorter than a tick, so that every tick tries again); one successful call ends that. Thread-safe;
+    times are those of `clock.monotonic()`.
+    """
+
+    def __init__(
+        self, calls_per_minute: int, clock: Clock, *, first_pause_s: float = 5.0, longest_pause_s: float = 40.0
+    ) -> None:
+        self._per_s = calls_per_minute / MINUTE_S
+        self._burst = float(calls_per_minute)
+        self._clock = clock
+        self._first_pause_s, self._longest_pause_s = first_pause_s, longest_pause_s
+        self._buckets: dict[str, _Bucket] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """Calls so far by (family, their result): ok, a failure class, or `refused` for those never sent."""
+        with self._lock:
+            return MappingProxyType(dict(self._counts))
+
+    def refusal(self, family: str) -> str | None:
+        """Take one call out of the family's budget; return None, or a sentence with the reason why none is left."""
+        with self._lock:
+            now = self._clock.monotonic()
+            bucket = self._bucket(family, now)
+            bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.at) * self._per_s)
+            bucket.at = now
+            if now < bucket.paused_until:
+                self._counts[family, "refused"] += 1
+                return f"AWS throttles {family}; next call in {bucket.paused_until - now:.0f} s"
+            if bucket.tokens < 1.0:
+                self._counts[family, "refused"] += 1
+                return f"the budget of {self._burst:.0f} {family} calls a minute is spent; the rest waits"
+            bucket.tokens -= 1.0
+            return None
+
+    def settle(self, family: str, result: str, *, throttled: bool = False) -> None:
+        """Count a call's `result`; a throttled one pauses the family, any other result ends the pause."""
+        with self._lock:
+            self._counts[family, result] += 1
+            now = self._clock.monotonic()
+            bucket = self._bucket(family, now)
+            if throttled:
+                bucket.pause_s = min(self._longest_pause_s, 2.0 * bucket.pause_s or self._first_pause_s)
+                bucket.paused_until = now + bucket.pause_s
+            else:
+                bucket.pause_s = bucket.paused_until = 0.0
+
+    def _bucket(self, family: str, now: float) -> _Bucket:
+        return self._buckets.setdefault(family, _Bucket(self._burst, now))
 
 
 @dataclass(frozen=True, slots=True)
 class AwsOptions:
-    """How AWS is reached. The key pair is for look-alikes only; with AWS, credentials come from its own chain."""
+    """The connection to AWS. The key pair is for look-alikes only; with AWS, credentials come from its own chain."""
 
     region: str | None = None
     endpoint_url: str | None = None
@@ -67,10 +134,10 @@ class AwsSession:
         core = botocore.session.get_session()
         core.register_component("data_loader", SlimLoader(core.get_config_variable("data_path")))
         # Before any client exists: every client copies the session's handlers when it is made.
-        # Twice: botocore's own handlers stand between the two events, and the second is the last before the wire.
+        # Twice: botocore's own handlers run between the two events, and the second is the last before the wire.
         core.register("provide-client-params", self._refuse_changes)
         core.register("before-call", self._refuse_changes)
-        core.register("before-parse", _check_answer)
+        core.register("before-parse", _check_response)
         if fence is not None:
             core.register("before-send", self._note_operation)
         self._boto = boto3.session.Session(
@@ -161,12 +228,12 @@ class AwsSession:
             raise CloudError(operation, FailureClass.THROTTLE, "CallBudget", refusal)
         try:
             client = self.client(service, attempts)
-            answer: dict[str, Any] = getattr(client, botocore.xform_name(operation))(**parameters)
+            response: dict[str, Any] = getattr(client, botocore.xform_name(operation))(**parameters)
         except CloudError as error:
             self.budget.settle(family, error.failure)
             raise
         except TrimtabError:
-            # The fence said no, or could not be asked: nothing was sent, and that is not AWS's doing.
+            # The fence refused, or could not be read: nothing was sent, and AWS had no part in that.
             self.budget.settle(family, "fenced")
             raise
         except Exception as error:
@@ -174,7 +241,7 @@ class AwsSession:
             self.budget.settle(family, failed.failure, throttled=failed.failure is FailureClass.THROTTLE)
             raise failed from error
         self.budget.settle(family, "ok")
-        return answer
+        return response
 
     def _stopped(self, service: str, operation: str) -> bool:
         return self.read_only and not is_read(service, operation)
@@ -195,7 +262,7 @@ class AwsSession:
         self._sending.change = None if is_read(service, operation) else operation
 
     def _let_through(self) -> str | None:
-        """Ask the fence about the request whose connection has just been made; return the operation that it changes."""
+        """Check the fence for the request whose connection has just been made; return the operation that it changes."""
         # Nothing noted: a request that passed no event of this session's is taken for a change.
         change: str | None = getattr(self._sending, "change", "request")
         if change is not None and self._fence is not None:
@@ -203,5 +270,5 @@ class AwsSession:
         return change
 
 
-def _check_answer(**event: Any) -> None:
-    check_answer(event["operation_model"], event["response_dict"])
+def _check_response(**event: Any) -> None:
+    check_response(event["operation_model"], event["response_dict"])

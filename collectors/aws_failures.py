@@ -1,4 +1,4 @@
-"""What a failed AWS call means: errors sorted into the failure classes that decide what may be done next."""
+"""Failures of AWS calls: errors sorted into the failure classes that decide what may be done next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CREDENTIAL_CALLS = frozenset(
 """Calls by which botocore itself obtains credentials: they change nothing that is managed, and reading needs them."""
 
 JUDGING_CALLS = frozenset({("iam", "SimulatePrincipalPolicy")})
-"""Calls that ask whether another call would be allowed: nothing is done."""
+"""Calls that check whether another call would be allowed: nothing is done."""
 
 _CODES: dict[FailureClass, frozenset[str]] = {
     FailureClass.THROTTLE: frozenset(
@@ -118,7 +118,7 @@ _BODY_ID = re.compile(rb"<[Rr]equestI[Dd]>[^<]+<")
 
 
 def is_read(service: str, operation: str) -> bool:
-    """Return whether the operation reads only: Describe*, Get*, List*, Head*, or asks for credentials or permissions.
+    """Return whether the operation reads only: Describe*, Get*, List*, Head*, or one about credentials or permissions.
 
     Everything else counts as changing something, ReceiveMessage (it hides messages from other readers) included.
     """
@@ -128,15 +128,15 @@ def is_read(service: str, operation: str) -> bool:
 def classify(error: Exception, operation: str) -> CloudError:
     """Return the error of a call as a CloudError with its failure class.
 
-    A server error, a connection that broke after the request left and an answer that cannot be read, or is not AWS's,
+    A server error, a connection that broke after the request left and a response that cannot be read, or is not AWS's,
     are UNKNOWN_OUTCOME for an operation that changes something and UNAVAILABLE for one that reads. A connection that
     never came about is UNAVAILABLE for both. PERMANENT is what AWS itself refused, and what botocore refused to send.
     """
     if isinstance(error, CloudError):
         return error
-    broken = unanswered(operation)
+    broken = unconfirmed(operation)
     if isinstance(error, botocore_errors.ClientError):
-        return _answered(error, operation, broken)
+        return _refused(error, operation, broken)
     if isinstance(error, _NO_CREDENTIALS):
         failure = FailureClass.CREDENTIALS
     elif isinstance(error, _NEVER_SENT):
@@ -144,21 +144,21 @@ def classify(error: Exception, operation: str) -> CloudError:
     elif isinstance(error, botocore_errors.BotoCoreError) and not isinstance(error, _CUT_OFF):
         failure = FailureClass.PERMANENT
     else:
-        # Anything else comes from reading the answer: botocore's parsers raise KeyError and the like on foreign pages.
+        # Anything else comes from reading the response: botocore's parsers raise KeyError and the like.
         failure = broken
     return CloudError(operation, failure, type(error).__name__, str(error)[:_LONGEST_MESSAGE])
 
 
-def unanswered(operation: str) -> FailureClass:
-    """Return the class of a call that may have had its effect, and whose answer says nothing."""
+def unconfirmed(operation: str) -> FailureClass:
+    """Return the class of a call that may have had its effect, and whose response tells nothing."""
     return FailureClass.UNAVAILABLE if _READS.match(operation) else FailureClass.UNKNOWN_OUTCOME
 
 
-def check_answer(model: OperationModel, response: Mapping[str, Any]) -> None:
-    """Raise CloudError unless an answer that says "done" is AWS's own and whole.
+def check_response(model: OperationModel, response: Mapping[str, Any]) -> None:
+    """Raise CloudError unless a response of success is AWS's own and complete.
 
-    A gateway's page with status 200 parses as an empty answer, so that a change would count as made and a group as
-    empty. Every answer of AWS carries a request id. `response` holds botocore's status_code, headers and body.
+    A gateway's page with status 200 parses as an empty response, so that a change would count as made and a group as
+    empty. Every response of AWS carries a request id. `response` holds botocore's status_code, headers and body.
     """
     service = model.service_model.service_id.hyphenize()
     if response["status_code"] >= 300 or (service, model.name) in CREDENTIAL_CALLS:
@@ -167,8 +167,8 @@ def check_answer(model: OperationModel, response: Mapping[str, Any]) -> None:
     flaw = _flaw(model, body if isinstance(body, bytes) else b"", headers)
     if flaw is not None:
         kind = str(headers.get("content-type", "no content type"))[:60]
-        detail = f"status {response['status_code']} and {kind}, but {flaw}: something between here and AWS answered"
-        raise CloudError(model.name, unanswered(model.name), "UnreadableAnswer", detail)
+        detail = f"status {response['status_code']} and {kind}, but {flaw}: something between here and AWS responded"
+        raise CloudError(model.name, unconfirmed(model.name), "UnreadableAnswer", detail)
 
 
 def _flaw(model: OperationModel, body: bytes, headers: Mapping[str, str]) -> str | None:
@@ -193,9 +193,9 @@ def _is_json_object(body: bytes) -> bool:
         return False
 
 
-def _answered(error: botocore_errors.ClientError, operation: str, broken: FailureClass) -> CloudError:
-    said = error.response.get("Error", {})
-    code, message = str(said.get("Code", "Unknown")), str(said.get("Message", ""))[:_LONGEST_MESSAGE]
+def _refused(error: botocore_errors.ClientError, operation: str, broken: FailureClass) -> CloudError:
+    fields = error.response.get("Error", {})
+    code, message = str(fields.get("Code", "Unknown")), str(fields.get("Message", ""))[:_LONGEST_MESSAGE]
     metadata = error.response.get("ResponseMetadata", {})
     status = int(metadata.get("HTTPStatusCode", 0))
     # Where the body names no error botocore puts the status in the place of its code.

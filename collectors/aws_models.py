@@ -17,15 +17,10 @@ from domain.errors import BadInput
 
 KEPT: Mapping[str, frozenset[str]] = {
     "ec2": frozenset(
-        {
-            "DescribeCapacityReservations",
-            "DescribeInstances",
-            "DescribeInstanceTypes",
-            "DescribeLaunchTemplateVersions",
-        }
+        {"DescribeCapacityReservations", "DescribeInstances", "DescribeInstanceTypes", "DescribeLaunchTemplateVersions"}
     )
 }
-"""Operations that remain of services whose description is cut down; other services stay whole."""
+"""Operations that remain of services whose description is cut down; other services stay complete."""
 
 
 class TerseFileLoader(JSONFileLoader):
@@ -62,7 +57,7 @@ class SlimLoader(Loader):
     FILE_LOADER_CLASS = TerseFileLoader
 
     def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
-        """Return the description, cut down where `KEPT` says so."""
+        """Return the description, cut down for services in `KEPT`."""
         model = super().load_service_model(service_name, type_name, api_version)
         if service_name not in KEPT or type_name != "service-2":
             return model
@@ -99,6 +94,6 @@ def _named(part: Any) -> Iterator[str]:
 
 
 def check_kept(service: str, operation: str) -> None:
-    """Raise BadInput for an operation that was cut away: a mistake of ours, not of the cloud's."""
+    """Raise BadInput for an operation that was cut away: a mistake in this program, not in the cloud."""
     if service in KEPT and operation not in KEPT[service]:
         raise BadInput(f"{service} operation", operation, "name it in collectors.aws_models.KEPT")

@@ -1,10 +1,10 @@
-"""The last act before a changing request leaves: connect first, then ask the fence, then send within a bound.
+"""The last step before a changing request leaves: connect, check the fence, then send within a bound.
 
-botocore tells of a request before it has a connection, and a connection may take any time: name service, TCP, a proxy,
-TLS, or a process that is stopped in between. So the fence is asked on the connection itself, when only the bytes are
+botocore announces a request before it has a connection, and a connection may take any time: name service, TCP, a proxy,
+TLS, or a process that is stopped in between. So the fence is checked on the connection itself, when only the bytes are
 left to be written, and from then on:
 
-    fence asked -> SEND_WITHIN_S to hand every byte to the kernel -> UNACKNOWLEDGED_S for the other side to confirm them
+    fence checked -> SEND_WITHIN_S to hand every byte to the kernel -> UNACKNOWLEDGED_S for the peer to confirm them
 
 What is not written in time is not written at all, and what is not confirmed in time the kernel gives up, so a request
 arrives at most ARRIVES_WITHIN_S after the fence let it through, or never. One gap is left, which nothing can close: a
@@ -36,12 +36,12 @@ UNACKNOWLEDGED_S: Final = 0.9
 ARRIVES_WITHIN_S: Final = SEND_WITHIN_S + UNACKNOWLEDGED_S
 
 Gate = Callable[[], str | None]
-"""Asked with the connection made: returns the operation when the request changes something and may be sent, None for
-one that reads; raises when it may not be sent."""
+"""Called once the connection is made: returns the operation of a change that may be sent, None for a read; raises
+when the change may not be sent."""
 
 
 class GatedTransport:
-    """Stands in for a botocore client's HTTP session and has every connection of it ask the gate before it sends.
+    """Replaces a botocore client's HTTP session; every connection checks the gate before it sends.
 
     Certificates, proxies, pools and time-outs stay botocore's own. What the gate raises comes through unchanged.
     """
@@ -86,7 +86,7 @@ def _gated_pools(gate: Gate) -> dict[str, type]:
 
 
 class _GatedConnection:
-    """A connection that asks its gate when it is made, and that sends a change within SEND_WITHIN_S of the answer."""
+    """A connection that checks its gate when it is made, and sends a change within SEND_WITHIN_S of that."""
 
     gate_of_client: Gate
     sock: socket.socket | None
@@ -95,7 +95,7 @@ class _GatedConnection:
     _send_by = 0.0
 
     def request(self, *args: Any, **kwargs: Any) -> Any:
-        """Connect, ask the gate, and send the request."""
+        """Connect, check the gate, and send the request."""
         if self.sock is None:
             self.connect()
         operation = self.gate_of_client()
@@ -125,7 +125,7 @@ class _GatedConnection:
 def _give_up_unacknowledged(sock: Any) -> None:
     """Have the kernel end the connection when the other side does not confirm what was sent.
 
-    Left alone it repeats the bytes for a quarter of an hour, and AWS would carry out then what nobody wants any more.
+    Left alone it repeats the bytes for a quarter of an hour, and AWS would carry out an outdated request.
     """
     option = getattr(socket, "TCP_USER_TIMEOUT", None)
     if option is not None and hasattr(sock, "setsockopt"):

@@ -1,4 +1,4 @@
-"""What a collector is, where its samples go, and how its health is counted."""
+"""The protocols of a collector and of the sink of its samples, and the health of a collector."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SampleSink(Protocol):
     ) -> Sequence[Refusal]:
         """Take readings by Graphite path, value and time (epoch seconds), sequences of one length.
 
-        peer: the address of who sent them, "" for what this agent measures or fetches itself.
+        peer: the sender's address, "" for what this agent measures or fetches itself.
         """
         ...
 
@@ -35,10 +35,10 @@ class SampleSink(Protocol):
 
 
 class Collector(Protocol):
-    """Something that is asked for samples once in `interval_s`; entry point group `trimtab.collectors`.
+    """A source that is polled for samples once in `interval_s`; entry point group `trimtab.collectors`.
 
     `collect` may block for as long as its own timeouts allow (`timeout_s` in all) and may raise: a collector that hangs
-    or fails delays and stops nobody else.
+    or fails neither delays nor stops another.
     """
 
     @property
@@ -63,7 +63,7 @@ class Collector(Protocol):
 
 @dataclass(slots=True)
 class CollectorHealth:
-    """How a collector has fared: counts, the last success, the last duration in seconds, the last error's text.
+    """The health of a collector: counts, the last success, the last duration in seconds, the last error's text.
 
     overruns: collections that lasted beyond the timeout. skipped: turns left out because the one before still ran.
     refused: samples that the sink did not take.

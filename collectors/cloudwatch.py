@@ -1,4 +1,4 @@
-"""Reads from CloudWatch what nobody reports: CPU of VMs without a collector, jobs sent to a queue that nobody counts.
+"""Collects from CloudWatch and SQS: the CPU of VMs without a collector, the depth of a queue, and the jobs sent to it.
 
 CloudWatch publishes minutes late, when the minute that a reading belongs to has long been decided on. What is known is
 therefore stamped with the time of asking: a fleet that depends on it reacts so much later.
@@ -25,9 +25,9 @@ COUNTED_BACK_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class CloudWatchOptions:
-    """How CloudWatch is asked.
+    """The settings of CloudWatch queries.
 
-    ask_every_s: AWS charges by the metric asked for. emit_every_s: how often what is known is handed on, as a VM would
+    ask_every_s: AWS charges by the queried metric. emit_every_s: how often the known value is handed on, as a VM would
     report it. period_s: EC2's, 60 with detailed monitoring, else 300.
     """
 
@@ -38,7 +38,7 @@ class CloudWatchOptions:
 
     @property
     def longest_age_s(self) -> float:
-        """A reading whose period ended longer ago is no longer handed on: whatever it told has passed."""
+        """A reading whose period ended longer ago is no longer handed on."""
         return 2.0 * self.period_s + 240.0
 
 
@@ -60,11 +60,11 @@ def metric_values(
     """Return for each query its values by the start of their period (epoch seconds); CloudError when a call fails."""
     found: list[dict[float, float]] = [{} for _ in queries]
     for first in range(0, len(queries), QUERIES_PER_CALL):
-        asked = queries[first : first + QUERIES_PER_CALL]
+        some = queries[first : first + QUERIES_PER_CALL]
         pages = session.pages(
             "cloudwatch",
             "GetMetricData",
-            MetricDataQueries=[_query(f"q{position}", query) for position, query in enumerate(asked, first)],
+            MetricDataQueries=[_query(f"q{position}", query) for position, query in enumerate(some, first)],
             StartTime=datetime.fromtimestamp(start, UTC),
             EndTime=datetime.fromtimestamp(end, UTC),
             ScanBy="TimestampAscending",
@@ -83,33 +83,21 @@ class CloudWatchCpu:
         self._fleet = fleet
         self._session = session
         self._options = options
-        self._asked_at: float | None = None
+        self._read_at: float | None = None
         self._newest: dict[VmSeries, tuple[float, float]] = {}
-
-    @property
-    def name(self) -> str:
-        """`cloudwatch-cpu:` and the fleet's name."""
-        return f"cloudwatch-cpu:{self._fleet.name}"
-
-    @property
-    def interval_s(self) -> float:
-        """How often samples are handed on; most turns only repeat what is known."""
-        return self._options.emit_every_s
-
-    @property
-    def timeout_s(self) -> float:
-        """Longest expected duration of the calls."""
-        return self._options.timeout_s
+        self.name = f"cloudwatch-cpu:{self._fleet.name}"
+        self.interval_s = self._options.emit_every_s
+        self.timeout_s = self._options.timeout_s
 
     def collect(self, now: float) -> list[Sample]:
         """Return the newest known CPU of each VM, stamped `now`; a VM whose newest is too old is left out."""
-        if self._asked_at is None or not 0.0 <= now - self._asked_at < self._options.ask_every_s:
-            self._ask(now)
-            self._asked_at = now
+        if self._read_at is None or not 0.0 <= now - self._read_at < self._options.ask_every_s:
+            self._read(now)
+            self._read_at = now
         oldest = now - self._options.longest_age_s
         return [Sample(series, value, now) for series, (ended, value) in self._newest.items() if ended >= oldest]
 
-    def _ask(self, now: float) -> None:
+    def _read(self, now: float) -> None:
         period_s = self._options.period_s
         vms = list(self._vms())
         queries = [
@@ -136,9 +124,9 @@ class CloudWatchCpu:
 
 
 class CloudWatchSubmitted:
-    """How many messages were sent to one fleet's queue since this collector's first turn, as a growing count.
+    """The messages sent to one fleet's queue since this collector's first turn, as a growing count.
 
-    It lags by minutes and says nothing of what was sent before; a fleet that uses it counts `submitted` as late.
+    It lags by minutes and does not count earlier messages; a fleet that uses it counts `submitted` as late.
     """
 
     def __init__(self, fleet: Fleet, session: AwsSession, options: CloudWatchOptions) -> None:
@@ -152,24 +140,12 @@ class CloudWatchSubmitted:
         self._first: float | None = None
         self._counted: dict[float, float] = {}
         self._total = 0.0
-
-    @property
-    def name(self) -> str:
-        """`cloudwatch-submitted:` and the fleet's name."""
-        return f"cloudwatch-submitted:{self._fleet}"
-
-    @property
-    def interval_s(self) -> float:
-        """How often CloudWatch is asked."""
-        return self._options.ask_every_s
-
-    @property
-    def timeout_s(self) -> float:
-        """Longest expected duration of the call."""
-        return self._options.timeout_s
+        self.name = f"cloudwatch-submitted:{self._fleet}"
+        self.interval_s = self._options.ask_every_s
+        self.timeout_s = self._options.timeout_s
 
     def collect(self, now: float) -> tuple[Sample, ...]:
-        """Return the count so far, stamped `now`; a minute's messages count when CloudWatch tells of them."""
+        """Return the count so far, stamped `now`; a minute's messages count once CloudWatch has them."""
         minute = now // QUEUE_PERIOD_S * QUEUE_PERIOD_S
         if self._first is None or self._first > minute:
             self._first = minute
@@ -196,3 +172,34 @@ def _query(identity: str, query: MetricQuery) -> dict[str, Any]:
         },
         "ReturnData": True,
     }
+
+
+_WAITING = "ApproximateNumberOfMessages"
+_RUNNING = "ApproximateNumberOfMessagesNotVisible"
+
+
+class QueueDepthCollector:
+    """The depth of one fleet's queue: visible messages wait, messages in flight run.
+
+    SQS counts approximately and knows no total of messages ever sent, so `submitted` is left to the job source.
+    client: boto3's of SQS; a failed call raises its error, which the poller counts, and polls again at the next turn.
+    """
+
+    def __init__(self, fleet: Fleet, client: Any, interval_s: float = 15.0, timeout_s: float = 15.0) -> None:
+        if fleet.queue_url is None:
+            raise BadInput(f"fleet {fleet.name}: queue_url", None, "give the URL of its SQS queue, or collect no depth")
+        self._fleet = fleet.name
+        self._queue_url = fleet.queue_url
+        self._client = client
+        self.name = f"queue:{self._fleet}"
+        self.interval_s = interval_s
+        self.timeout_s = timeout_s
+
+    def collect(self, now: float) -> tuple[Sample, ...]:
+        """Return one sample of waiting and one of running."""
+        response = self._client.get_queue_attributes(QueueUrl=self._queue_url, AttributeNames=[_WAITING, _RUNNING])
+        attributes = response.get("Attributes", {})
+        return tuple(
+            Sample(QueueSeries(self._fleet, metric), float(attributes[name]), now)
+            for metric, name in ((QueueMetric.WAITING, _WAITING), (QueueMetric.RUNNING, _RUNNING))
+        )

@@ -1,4 +1,4 @@
-"""Asks a VM's instance metadata service, version 2: who the VM is, and whether it is to be taken away."""
+"""Client of a VM's instance metadata service, version 2: the VM's id, and whether it is to be terminated."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 from domain.errors import CollectionFailed
 
 TOKEN_LIFE_S = 21_600
-MAX_ANSWER_BYTES = 65_536
+MAX_RESPONSE_BYTES = 65_536
 
 
 class InstanceMetadata:
     """The instance metadata service at `url`, with a session token that is renewed when it is refused.
 
-    `timeout_s` bounds each wait for it: on a machine that is no VM of AWS nobody answers. No proxy is used. For one
+    `timeout_s` bounds each wait for it: outside AWS there is no such service. No proxy is used. For one
     thread.
     """
 
@@ -27,7 +27,7 @@ class InstanceMetadata:
         self._token: str | None = None
 
     def get(self, item: str) -> str | None:
-        """Return the item below `latest/meta-data/`, None where there is none; CollectionFailed without an answer."""
+        """Return the item below `latest/meta-data/`, None where there is none; CollectionFailed without a response."""
         path = f"/latest/meta-data/{item}"
         for _ in range(2):
             if self._token is None:
@@ -40,7 +40,7 @@ class InstanceMetadata:
             self._token = None
             if status != 401:
                 break
-        raise CollectionFailed(f"instance metadata {path}: answered with status {status}")
+        raise CollectionFailed(f"instance metadata {path}: status {status}")
 
     def instance_id(self) -> str | None:
         """Return the VM's id."""
@@ -48,10 +48,10 @@ class InstanceMetadata:
         return found.strip() if found else None
 
     def leaving(self) -> str | None:
-        """Return why the VM is to be taken away, None while it is not.
+        """Return why the VM is to be terminated, None while it is not.
 
-        A group that terminates it says so while its lifecycle hook holds the VM; AWS announces that it takes a spot VM
-        back two minutes ahead.
+        A group announces a termination while its lifecycle hook holds the VM; AWS announces the interruption of a spot
+        VM two minutes ahead.
         """
         target = self.get("autoscaling/target-lifecycle-state")
         if target is not None and target.strip() == "Terminated":
@@ -63,15 +63,15 @@ class InstanceMetadata:
         path = "/latest/api/token"
         status, text = self._ask("PUT", path, {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_LIFE_S)})
         if status != 200:
-            raise CollectionFailed(f"instance metadata {path}: answered with status {status}")
+            raise CollectionFailed(f"instance metadata {path}: status {status}")
         return text.strip()
 
     def _ask(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
         connection = HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
             connection.request(method, self._below + path, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(MAX_ANSWER_BYTES).decode("utf-8", "replace")
+            response = connection.getresponse()
+            return response.status, response.read(MAX_RESPONSE_BYTES).decode("utf-8", "replace")
         except (OSError, HTTPException, ValueError) as error:
             raise CollectionFailed(f"instance metadata {path}: {type(error).__name__}: {error}") from None
         finally:

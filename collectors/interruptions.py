@@ -1,8 +1,8 @@
-"""The interruption queue: spot and rebalance notices and state changes that EventBridge puts on an SQS queue.
+"""The interruption queue: spot warnings, rebalance recommendations and state changes from EventBridge through SQS.
 
 Receiving hides messages from other readers, so in observe mode nothing is received. A message is deleted only after the
-caller has recorded what it said (`acknowledge`); until then it comes again, and duplicates and disorder are the
-caller's to ignore by VM id. A message that cannot be read is counted, its beginning kept for the log, and deleted at
+caller has recorded it (`acknowledge`); until then it is received again. The caller ignores duplicates and disorder
+by VM id. A message that cannot be read is counted, its beginning kept for the log, and deleted at
 once: it would come again in every minute of its days on the queue, and not every queue has a dead-letter queue.
 """
 
@@ -27,7 +27,7 @@ _SHOWN = 200
 
 
 class InterruptionKind(StrEnum):
-    """What a notice says: the VM is taken back in two minutes, is at risk, or has begun to stop."""
+    """The kind of an interruption: the VM is reclaimed in two minutes, is at risk, or has begun to stop."""
 
     SPOT = "spot"
     REBALANCE = "rebalance"
@@ -43,7 +43,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """One notice about a VM; `at` is when AWS gave it (epoch seconds), `receipt` is what deletes the message."""
+    """One event about a VM; `at` is AWS's time of it (epoch seconds), `receipt` deletes the message."""
 
     vm: str
     kind: InterruptionKind
@@ -53,9 +53,9 @@ class Interruption:
 
 
 def parse_event(body: str, message_id: str, receipt: str) -> Interruption | None:
-    """Return the notice in an EventBridge event; None for an event of ours to ignore, such as a VM that starts.
+    """Return the interruption in an EventBridge event; None for an event to ignore, such as a VM that starts.
 
-    Raises BadInput for what is no event, or a notice without a VM id or time.
+    Raises BadInput for a text that is no event, and for an interruption without a VM id or time.
     """
     try:
         event = json.loads(body)
@@ -83,8 +83,8 @@ class InterruptionQueue:
     `timeout_s` bounds the time spent asking; the call under way then is bounded by the session's own timeouts.
     visibility_s: how long a message that was received and not acknowledged stays hidden. Longer than the asking, so
     that it does not come twice in one tick, and shorter than a minute, so that it comes again at the next one: two
-    minutes after a notice the VM is gone.
-    `counts` says how many messages were notices, ignored, malformed or could not be deleted; `last_problem` why.
+    minutes after a spot warning the VM is gone.
+    counts: messages that were interruptions, ignored, malformed or not deleted; last_problem: the latest reason.
     """
 
     def __init__(
@@ -99,56 +99,56 @@ class InterruptionQueue:
     ) -> None:
         self._session, self._queue_url, self._clock = session, queue_url, clock
         self._most_messages, self._visibility_s, self._timeout_s = most_messages, visibility_s, timeout_s
-        self.counts = {"notices": 0, "ignored": 0, "malformed": 0, "undeleted": 0, "failed_calls": 0}
+        self.counts = {"interruptions": 0, "ignored": 0, "malformed": 0, "undeleted": 0, "failed_calls": 0}
         self.last_problem = ""
 
     def receive(self, now: float) -> Sequence[Interruption]:
-        """Return the notices waiting now, as they came: duplicates and disorder included. Never raises."""
+        """Return the interruptions on the queue, as received: duplicates and disorder included. Never raises."""
         if self._session.read_only:
             return ()
-        notices: list[Interruption] = []
+        found: list[Interruption] = []
         unwanted: list[str] = []
         seen, began = 0, self._clock.monotonic()
         while seen < self._most_messages and self._clock.monotonic() - began < self._timeout_s:
             messages = self._ask()
             for message in messages:
                 try:
-                    notice = parse_event(message["Body"], message["MessageId"], message["ReceiptHandle"])
+                    interruption = parse_event(message["Body"], message["MessageId"], message["ReceiptHandle"])
                 except BadInput as problem:
                     self.counts["malformed"] += 1
                     self.last_problem = str(problem)
                     unwanted.append(message["ReceiptHandle"])
                     continue
-                self.counts["ignored" if notice is None else "notices"] += 1
-                if notice is None:
+                self.counts["ignored" if interruption is None else "interruptions"] += 1
+                if interruption is None:
                     unwanted.append(message["ReceiptHandle"])
                 else:
-                    notices.append(notice)
+                    found.append(interruption)
             seen += len(messages)
             if not messages:
                 break
         self._delete(unwanted)
-        return tuple(notices)
+        return tuple(found)
 
-    def acknowledge(self, notices: Sequence[Interruption]) -> None:
-        """Delete the messages of notices that are recorded; one that cannot be deleted comes again. Never raises."""
-        self._delete([notice.receipt for notice in notices])
+    def acknowledge(self, interruptions: Sequence[Interruption]) -> None:
+        """Delete the messages of recorded interruptions; one that cannot be deleted is received again. Never raises."""
+        self._delete([interruption.receipt for interruption in interruptions])
 
     def _ask(self) -> list[dict[str, Any]]:
-        answer = self._call(
+        response = self._call(
             "ReceiveMessage",
             MaxNumberOfMessages=MESSAGES_PER_CALL,
             VisibilityTimeout=self._visibility_s,
             WaitTimeSeconds=0,
         )
-        return list(answer.get("Messages", ()))
+        return list(response.get("Messages", ()))
 
     def _delete(self, receipts: Sequence[str]) -> None:
         for start in range(0, len(receipts), MESSAGES_PER_CALL):
             chunk = receipts[start : start + MESSAGES_PER_CALL]
             entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(chunk)]
-            answer = self._call("DeleteMessageBatch", Entries=entries)
-            self.counts["undeleted"] += len(chunk) - len(answer.get("Successful", ()))
+            response = self._call("DeleteMessageBatch", Entries=entries)
+            self.counts["undeleted"] += len(chunk) - len(response.get("Successful", ()))
 
     def _call(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         try:

@@ -1,4 +1,4 @@
-"""What is there: every group in one describe per tick, with hooks, refreshes and launch times from caches."""
+"""The inventory: every group in one describe per tick, with hooks, refreshes and launch times from caches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collectors.aws import AwsSession
+from domain.capacity_units import CapacityUnits
 from domain.errors import CloudError, FailureClass
 from domain.observed import DrainHook, GroupObserved, Instance, Lifecycle, Observed, ReadFailure
 
@@ -39,7 +40,7 @@ _REFRESHING = frozenset({"Pending", "InProgress", "Cancelling", "RollbackInProgr
 
 @dataclass(frozen=True, slots=True)
 class _Details:
-    """What changes rarely: the drain hook and whether an instance refresh runs, read at `at`."""
+    """Details that change rarely: the drain hook and whether an instance refresh runs, read at `at`."""
 
     at: float
     hook: DrainHook | None
@@ -69,7 +70,7 @@ class Inventory:
         self._instances: dict[str, Instance] = {}
 
     def observe(self, names: Sequence[str], now: float) -> Observed:
-        """Return every named group, 100 names a call; what could not be read stands in `failures`. Never raises."""
+        """Return every named group, 100 names a call; groups that could not be read are in `failures`. Never raises."""
         described: dict[str, dict[str, Any]] = {}
         failures: dict[str, ReadFailure] = {}
         for chunk in _chunks(list(dict.fromkeys(names)), NAMES_PER_CALL):
@@ -96,7 +97,7 @@ class Inventory:
         groups = {}
         for name in names:
             if name in described:
-                why = other_units(described[name])
+                why = unclear_units(described[name])
                 if why is None:
                     groups[name] = self._group(described[name])
                 else:
@@ -107,7 +108,7 @@ class Inventory:
     def fresh(self, name: str, now: float) -> GroupObserved:
         """Read one group, its instance refreshes included, right now; for the check before a side effect.
 
-        Raises CloudError; a group that does not exist is PERMANENT, one whose sizes are no numbers of VMs UNSUPPORTED.
+        Raises CloudError; a group that does not exist is PERMANENT, one whose units tell no number of VMs UNSUPPORTED.
         That refreshes may not be read is tolerated.
         """
         for group in self._describe([name]):
@@ -115,9 +116,9 @@ class Inventory:
             if lacking is not None:
                 failed = _incomplete(f"group {name}", lacking)
                 raise CloudError("DescribeAutoScalingGroups", failed.failure, "IncompleteAnswer", failed.detail)
-            why = other_units(group)
+            why = unclear_units(group)
             if why is not None:
-                raise CloudError("DescribeAutoScalingGroups", FailureClass.UNSUPPORTED, "WeightedGroup", why)
+                raise CloudError("DescribeAutoScalingGroups", FailureClass.UNSUPPORTED, "UnclearUnits", why)
             known = self._details.get(name)
             hook = known.hook if known else self._hook(name)
             self._details[name] = _Details(known.at if known else now, hook, self._refreshing(name))
@@ -142,7 +143,7 @@ class Inventory:
 
     def _refresh_details(self, described: dict[str, dict[str, Any]], now: float) -> None:
         stale = [name for name in described if not 0.0 <= now - self._read_at(name) < self._details_for_s]
-        # A VM that is held by a hook nobody knows yet comes first: its heartbeat is running.
+        # A VM held by a hook that is not known yet comes first: its heartbeat is running.
         stale.sort(key=lambda name: (not _holds_vms(described[name]) or name in self._details, self._read_at(name)))
         for name in stale[: self._details_per_tick]:
             self._details[name] = _Details(now, self._hook(name), self._refreshing(name))
@@ -164,21 +165,19 @@ class Inventory:
                 and self._hook_name in (None, hook_name)
             ):
                 return DrainHook(
-                    hook_name,
-                    float(hook.get("HeartbeatTimeout", 3600)),
-                    float(hook.get("GlobalTimeout", 172_800)),
+                    hook_name, float(hook.get("HeartbeatTimeout", 3600)), float(hook.get("GlobalTimeout", 172_800))
                 )
         return None
 
     def _refreshing(self, name: str) -> bool:
-        """Return whether AWS replaces the group's VMs now; the permission to ask is optional, without it: no."""
+        """Return whether AWS replaces the group's VMs now; the permission for this call is optional, without it: no."""
         try:
-            answer = self._session.read(
+            response = self._session.read(
                 "autoscaling", "DescribeInstanceRefreshes", AutoScalingGroupName=name, MaxRecords=1
             )
         except CloudError:
             return False
-        return any(refresh.get("Status") in _REFRESHING for refresh in answer.get("InstanceRefreshes", ()))
+        return any(refresh.get("Status") in _REFRESHING for refresh in response.get("InstanceRefreshes", ()))
 
     def _learn_launch_times(self, described: dict[str, dict[str, Any]], *, complete: bool) -> None:
         there = [one["InstanceId"] for group in described.values() for one in group["Instances"]]
@@ -194,31 +193,32 @@ class Inventory:
                             if "InstanceId" in one and "LaunchTime" in one:
                                 self._launched[one["InstanceId"]] = one["LaunchTime"].timestamp()
             except CloudError:
-                return  # unknown launch times are allowed; the next tick asks again
+                return  # unknown launch times are allowed; the next tick reads them again
 
     def _group(self, described: dict[str, Any]) -> GroupObserved:
         name = described["AutoScalingGroupName"]
-        details = self._details.get(name)
+        details, units = self._details.get(name), capacity_units(described)
         return GroupObserved(
             name=name,
-            desired=int(described["DesiredCapacity"]),
-            minimum=int(described["MinSize"]),
-            maximum=int(described["MaxSize"]),
+            desired=units.desired_vms,
+            minimum=units.minimum_vms,
+            maximum=units.maximum_vms,
             instances=tuple(self._instance(one) for one in described["Instances"]),
             zones=tuple(described.get("AvailabilityZones", ())),
             suspended=tuple(sorted(one.get("ProcessName", "") for one in described.get("SuspendedProcesses", ()))),
             drain_hook=details.hook if details else None,
             refreshing=details.refreshing if details else False,
-            counted=sum(_weight(one) for one in described["Instances"] if _counts(one)),
+            counted=units.vms,
+            units=units,
         )
 
     def _instance(self, one: dict[str, Any]) -> Instance:
         vm = one["InstanceId"]
-        # Standby, warm-pool and states we do not know are no capacity, and nothing of ours to touch.
+        # Standby, warm-pool and unknown states are no capacity, and not to be changed.
         lifecycle = _LIFECYCLES.get(one["LifecycleState"], Lifecycle.STANDBY)
         healthy = one.get("HealthStatus", "Healthy").lower() == "healthy"
         protected = bool(one.get("ProtectedFromScaleIn", False))
-        launched_at = self._launched.get(vm)
+        launched_at, weight = self._launched.get(vm), weight_of(one)
         known = self._instances.get(vm)
         # Most are as they were a minute ago, and comparing is cheaper than making; a VM never changes its zone.
         if (
@@ -227,16 +227,36 @@ class Inventory:
             and known.healthy is healthy
             and known.protected is protected
             and known.launched_at == launched_at
+            and known.weight == weight
         ):
             return known
-        return Instance(vm, one["AvailabilityZone"], lifecycle, healthy, protected, launched_at)
+        return Instance(vm, one["AvailabilityZone"], lifecycle, healthy, protected, launched_at, weight)
 
 
-def other_units(described: Mapping[str, Any]) -> str | None:
-    """Return why the sizes of a group as AWS describes it are no numbers of VMs, with the remedy; None when they are.
+def capacity_units(described: Mapping[str, Any]) -> CapacityUnits:
+    """Return the sizes of a group as AWS describes it, where `unclear_units` finds nothing that speaks against it."""
+    weights, launched = [weight_of(one) for one in described["Instances"] if _counts(one)], launched_weight(described)
+    return CapacityUnits(
+        desired=int(described["DesiredCapacity"]),
+        minimum=int(described["MinSize"]),
+        maximum=int(described["MaxSize"]),
+        counted=sum(weights),
+        vms=len(weights),
+        weight=launched,
+        heaviest=max([launched, *weights]),
+    )
 
-    A group counts in other units when an override of its mixed instances, or a VM in it, has a weight other than 1, or
-    when its desired capacity is one of vCPUs or memory. A VM keeps its weight after the overrides have lost theirs.
+
+def launched_weight(described: Mapping[str, Any]) -> int:
+    """Return the capacity units of a VM that the group launches from now on."""
+    return next((weight_of(one) for one in _overrides(described)), 1)
+
+
+def unclear_units(described: Mapping[str, Any]) -> str | None:
+    """Return why a group's capacity units do not tell its number of VMs, with the remedy; None when they do.
+
+    They do not when its desired capacity counts vCPUs or memory, when its overrides have several weights, so that the
+    units of the next VM depend on the type that AWS chooses, or when a weight is no whole number of at least 1.
     """
     name, unit = described["AutoScalingGroupName"], described.get("DesiredCapacityType") or "units"
     if unit != "units":
@@ -244,27 +264,32 @@ def other_units(described: Mapping[str, Any]) -> str | None:
             f"the desired capacity of {name} counts {unit}, and Trimtab sizes groups in VMs: set the group's "
             "DesiredCapacityType to units, or take it out of its fleet"
         )
-    template = (described.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
-    weighing = [*(template.get("Overrides") or ()), *described.get("Instances", ())]
-    weights = {
-        one.get("InstanceType") or "any type": one["WeightedCapacity"]
-        for one in weighing
-        if one.get("WeightedCapacity", "1") != "1"
-    }
-    if not weights:
+    overrides = _overrides(described)
+    for one in (*overrides, *described.get("Instances", ())):
+        text = one.get("WeightedCapacity")
+        if text and not (text.isascii() and text.isdigit() and int(text) >= 1):
+            return f"the weight of a {_type(one)} in {name} is {text!r}: give it a whole number of at least 1"
+    if len({weight_of(one) for one in overrides}) < 2:
         return None
-    heavy = ", ".join(f"one {vm_type} counts as {weight}" for vm_type, weight in sorted(weights.items()))
+    weights = ", ".join(f"one {_type(one)} counts as {weight_of(one)}" for one in sorted(overrides, key=_type))
     return (
-        f"the sizes of {name} count weights and not VMs ({heavy}), and weights are not supported: set every "
-        "WeightedCapacity of its overrides to 1 and replace the VMs that weigh more, or take it out of its fleet"
+        f"the overrides of {name} have several weights ({weights}), so the VMs that a size gives depend on the types "
+        "that AWS chooses: give all of them one WeightedCapacity, or take the group out of its fleet"
     )
 
 
-def _weight(one: Mapping[str, Any]) -> int:
-    try:
-        return max(1, int(one.get("WeightedCapacity") or 1))
-    except ValueError:
-        return 1
+def _overrides(described: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    template = (described.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
+    return template.get("Overrides") or ()
+
+
+def _type(one: Mapping[str, Any]) -> str:
+    return str(one.get("InstanceType") or "any type")
+
+
+def weight_of(one: Mapping[str, Any]) -> int:
+    """Return the capacity units of a VM, or of an override's type, as AWS describes it."""
+    return int(one.get("WeightedCapacity") or 1)
 
 
 def _counts(one: Mapping[str, Any]) -> bool:
@@ -273,7 +298,7 @@ def _counts(one: Mapping[str, Any]) -> bool:
 
 
 def _lacking(described: dict[str, Any]) -> str | None:
-    """Return the field without which a group's description says too little to act on, None when it has them all."""
+    """Return the first missing field that acting on a group requires, None when all are present."""
     lacking = next((name for name in _GROUP_FIELDS if described.get(name) is None), None)
     if lacking is not None:
         return lacking
@@ -285,7 +310,7 @@ def _lacking(described: dict[str, Any]) -> str | None:
 
 
 def _incomplete(what: str, field: str) -> ReadFailure:
-    detail = f"the answer about {what} lacks {field}: nothing is done about it before an answer is whole"
+    detail = f"the response about {what} lacks {field}: nothing is done about it until a response is complete"
     return ReadFailure(FailureClass.UNAVAILABLE, detail)
 
 

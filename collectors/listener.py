@@ -14,13 +14,12 @@ from threading import Thread
 import structlog
 
 from collectors.base import SampleSink
-from collectors.intake import IntakeCounters
-from collectors.lines import LineReader
+from collectors.intake import IntakeCounters, LineReader
 
 log = structlog.get_logger(__name__)
 
 UDP_BUFFER_BYTES = 4 * 2**20
-"""Asked of the kernel, which may grant less: what of a burst fits is read, the rest it drops uncounted."""
+"""Requested from the kernel, which may grant less: what of a burst fits is read, the rest it drops uncounted."""
 OTHER_FILES = 512
 """File descriptors left to the ledger, to AWS and to HTTP: senders must not take those away."""
 _START_TIMEOUT_S = 10.0
@@ -50,7 +49,7 @@ class ListenerLimits:
 
 
 class Admittance:
-    """Which addresses may send: those within the networks, an IPv4 address written as IPv6 counting as itself."""
+    """The addresses that may send: those within the networks; an IPv4 address written as IPv6 counts as itself."""
 
     _MOST_REMEMBERED = 4096
 
@@ -201,7 +200,7 @@ class GraphiteListener:
             await asyncio.sleep(pause_s)
             now = loop.time()
             for connection in self._slots.all():
-                if now - connection.heard_at > self._limits.idle_timeout_s:
+                if now - connection.received_at > self._limits.idle_timeout_s:
                     self.counters.connections_idled_out += 1
                     connection.abort()
             refused = self.counters.rejected_total
@@ -316,7 +315,7 @@ class _Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = LineReader(listener._sink, listener.counters, listener._now)
         self.peer = ""
-        self.opened_at = self.heard_at = self._loop.time()
+        self.opened_at = self.received_at = self._loop.time()
         self.produced_at: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -343,7 +342,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = self._loop.time()
-        self.heard_at = now
+        self.received_at = now
         if self._listener._slots.holds(self) and self._reader.feed(data):
             self._listener._slots.produced(self, now)
 
@@ -359,7 +358,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Datagrams(asyncio.DatagramProtocol):
-    """Whoever sends datagrams; each holds whole lines, so nothing is kept from one to the next."""
+    """Receives datagrams; each holds whole lines, so nothing carries over to the next."""
 
     def __init__(self, listener: GraphiteListener) -> None:
         self._counters = listener.counters

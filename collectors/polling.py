@@ -1,4 +1,4 @@
-"""Asks each collector in its own interval, each in a thread of its own, so that one that hangs delays nobody."""
+"""Polls each collector in its own interval and thread, so that one that hangs delays no other."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Poller:
         self._turns = [_Turn(each, health.get(each.name, CollectorHealth())) for each in collectors]
 
     def start(self) -> None:
-        """Begin polling in a thread; every collector is asked at once and then in its interval."""
+        """Begin polling in a thread; every collector is polled at once and then in its interval."""
         self._stopping.clear()
         self._thread = Thread(target=self._run, name="poller", daemon=True)
         self._thread.start()

@@ -21,11 +21,11 @@ LONGEST_REACH_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """Where graphite-web is and how it is asked.
+    """The address of graphite-web and the settings of its queries.
 
-    tagged: ask for tagged series instead of dotted paths. lag_s: nothing younger is asked for, since Graphite may not
+    tagged: query tagged series instead of dotted paths. lag_s: nothing younger is queried, since Graphite may not
     have it complete. window_s: how far back a question reaches, so that what Graphite took late is found.
-    timeout_s: bounds question and answer as a whole. authorization: value of that header.
+    timeout_s: bounds request and response as a whole. authorization: value of that header.
     """
 
     url: str
@@ -41,63 +41,51 @@ class RenderOptions:
 class RenderCollector:
     """The series of one fleet, as graphite-web has them; each reading is returned once.
 
-    Asks for raw readings between explicit times: never for `maxDataPoints`, which would average them. Raises
-    CollectionFailed when no usable answer came within the timeout; the next question then reaches back to where the
-    last answer ended.
+    Queries raw readings between explicit times: never with `maxDataPoints`, which would average them. Raises
+    CollectionFailed when no usable response came within the timeout; the next request then reaches back to where the
+    last response ended.
     """
 
     def __init__(self, fleet: Fleet, options: RenderOptions) -> None:
         self._fleet = fleet
         self._options = options
         self._targets = _tagged_targets(fleet) if options.tagged else _dotted_targets(fleet)
-        # Uncompressed, so that a short answer cannot unfold into a long one.
+        # Uncompressed, so that a short response cannot unfold into a long one.
         headers = {"Accept-Encoding": "identity"}
         if options.authorization:
             headers["Authorization"] = options.authorization
         self._client = httpx.Client(headers=headers, timeout=options.timeout_s)
-        self._answered_until: float | None = None
+        self._read_until: float | None = None
         self._newest: dict[Series, float] = {}
-
-    @property
-    def name(self) -> str:
-        """`render:` and the fleet's name."""
-        return f"render:{self._fleet.name}"
-
-    @property
-    def interval_s(self) -> float:
-        """Several times a minute, so that no minute is left without a reading."""
-        return self._options.interval_s
-
-    @property
-    def timeout_s(self) -> float:
-        """Longest duration of question and answer."""
-        return self._options.timeout_s
+        self.name = f"render:{self._fleet.name}"
+        self.interval_s = self._options.interval_s
+        self.timeout_s = self._options.timeout_s
 
     def collect(self, now: float) -> list[Sample]:
         """Return the readings of the watched series that were not returned before, up to `now` less the lag."""
         until = math.floor(now - self._options.lag_s)
         since = until - self._options.window_s
-        if self._answered_until is not None and self._answered_until <= until:
-            since = min(since, self._answered_until)
+        if self._read_until is not None and self._read_until <= until:
+            since = min(since, self._read_until)
         since = max(since, until - LONGEST_REACH_S)
         newest: dict[Series, float] = {}
         samples = []
-        for series, points in self._read(self._ask(math.floor(since), until)):
+        for series, points in self._parse(self._query(math.floor(since), until)):
             seen = self._newest.get(series, -math.inf)
             fresh = [(at, value) for at, value in points if seen < at <= until]
             samples += [Sample(series, value, at) for at, value in fresh]
             newest[series] = max((at for at, _ in fresh), default=seen)
         # A clock set back would hide what is measured from now on behind times that lie ahead.
         self._newest = {series: at for series, at in newest.items() if at <= until}
-        self._answered_until = until
+        self._read_until = until
         return samples
 
     def close(self) -> None:
         """Close the connection; the collector may still be used and opens a new one."""
         self._client.close()
 
-    def _ask(self, since: int, until: int) -> Any:
-        question: dict[str, Any] = {
+    def _query(self, since: int, until: int) -> Any:
+        form: dict[str, Any] = {
             "target": self._targets,
             "format": "json",
             "from": since,
@@ -107,32 +95,32 @@ class RenderCollector:
         }
         url = f"{self._options.url.rstrip('/')}/render"
         try:
-            with self._client.stream("POST", url, data=question) as answer:
-                if answer.status_code != httpx.codes.OK:
-                    raise self._failed(f"answered with status {answer.status_code}")
-                return json.loads(self._body(answer))
+            with self._client.stream("POST", url, data=form) as response:
+                if response.status_code != httpx.codes.OK:
+                    raise self._failed(f"status {response.status_code}")
+                return json.loads(self._body(response))
         except httpx.HTTPError as error:
             raise self._failed(f"{type(error).__name__}: {error}") from None
         except (ValueError, RecursionError):
-            raise self._failed("the answer is not JSON") from None
+            raise self._failed("the response is not JSON") from None
 
-    def _body(self, answer: httpx.Response) -> bytes:
-        """Read the answer; httpx bounds the wait for each piece, this the whole of it."""
+    def _body(self, response: httpx.Response) -> bytes:
+        """Read the body; httpx bounds the wait for each piece, this method the whole of it."""
         deadline = time.monotonic() + self._options.timeout_s
         body = bytearray()
-        for piece in answer.iter_raw():
+        for piece in response.iter_raw():
             body += piece
             if len(body) > self._options.max_response_bytes:
-                raise self._failed(f"the answer is longer than {self._options.max_response_bytes} bytes")
+                raise self._failed(f"the response is longer than {self._options.max_response_bytes} bytes")
             if time.monotonic() > deadline:
-                raise self._failed(f"the answer is not complete after {self._options.timeout_s:g} s")
+                raise self._failed(f"the response is not complete after {self._options.timeout_s:g} s")
         return bytes(body)
 
-    def _read(self, answer: Any) -> Iterator[tuple[Series, list[tuple[float, float]]]]:
-        """Yield each series of ours with its (time, value) pairs; what is not ours or not a reading is passed over."""
-        if not isinstance(answer, list):
-            raise self._failed("the answer is not a list of series")
-        for item in answer:
+    def _parse(self, response: Any) -> Iterator[tuple[Series, list[tuple[float, float]]]]:
+        """Yield each series of Trimtab's with its (time, value) pairs; other series and gaps are skipped."""
+        if not isinstance(response, list):
+            raise self._failed("the response is not a list of series")
+        for item in response:
             target, points = (item.get("target"), item.get("datapoints")) if isinstance(item, dict) else (None, None)
             if not isinstance(target, str) or not isinstance(points, list):
                 raise self._failed("a series has no target or no datapoints")
@@ -143,7 +131,10 @@ class RenderCollector:
             yield series, [reading for reading in map(_reading, points) if reading is not None]
 
     def _failed(self, why: str) -> CollectionFailed:
-        return CollectionFailed(f"graphite-web at {_without_credentials(self._options.url)}: {why}")
+        # What answers there may send back what it was sent: an error of the protocol quotes the line.
+        secret = (self._options.authorization or "").rpartition(" ")[2]
+        shown = why.replace(secret, "***") if secret else why
+        return CollectionFailed(f"graphite-web at {_without_credentials(self._options.url)}: {shown}")
 
 
 def _reading(point: Any) -> tuple[float, float] | None:
@@ -172,6 +163,6 @@ def _tagged_targets(fleet: Fleet) -> list[str]:
 
 
 def _without_credentials(url: str) -> str:
-    """Return scheme, host and port of a URL, nothing of who asks."""
+    """Return scheme, host and port of a URL, without credentials."""
     parsed = httpx.URL(url)
     return f"{parsed.scheme}://{parsed.netloc.decode('ascii', 'replace')}"

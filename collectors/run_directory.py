@@ -1,10 +1,10 @@
 """The directory a VM's collector shares with its job workers: they write how busy they are, it writes when to drain.
 
     workers/NAME    one file per worker, lines of `busy_cores N`, `work_core_seconds S`, optionally `process PID NS`
-    drain           is there while the VM is to be taken away; says since when and why
+    drain           exists while the VM is to be terminated; holds since when and why
 
-Anybody on the VM may write under workers/, so nothing read there is trusted: no links are followed, no file but a plain
-one is opened, sizes and numbers are bounded.
+Every user of the VM may write under workers/, so nothing read there is trusted: links are not followed, only plain
+files are opened, sizes and numbers are bounded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_CORE_SECONDS = 1e9
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """What one worker told: cores at work, core-seconds that would be lost now, and its process where it said."""
+    """One worker's report: cores at work, core-seconds that would be lost now, and its process, if given."""
 
     busy_cores: float
     work_core_seconds: float
@@ -37,7 +37,7 @@ class WorkerReport:
 class VmWork:
     """A VM's workers together; both None when it is not known, because a worker is silent or none ever reported.
 
-    silent: the workers that are there and say nothing, or nothing that can be read.
+    silent: workers without a recent report, or with one that cannot be read.
     """
 
     busy_cores: float | None
@@ -66,7 +66,7 @@ class RunDirectory:
             self._workers.chmod(0o1777)
 
     def work(self, now: float) -> VmWork:
-        """Add up what the workers told; `now` in epoch seconds, as the file system stamps files."""
+        """Add up the workers' reports; `now` in epoch seconds, as the file system stamps files."""
         try:
             names = sorted(name for name in os.listdir(self._workers) if not name.startswith("."))
         except OSError:
@@ -129,9 +129,9 @@ class RunDirectory:
 
 
 def parse_report(name: str, content: bytes) -> WorkerReport:
-    """Return what a worker's file says; BadInput when it does not say both numbers, finite and in range."""
+    """Return the report in a worker's file; BadInput unless it has both numbers, finite and in range."""
     fields = {
-        words[0]: words[1:] for line in content.decode("utf-8", "replace").splitlines() if (words := line.split())
+        parts[0]: parts[1:] for line in content.decode("utf-8", "replace").splitlines() if (parts := line.split())
     }
     busy = _number(name, fields, "busy_cores", MOST_CORES)
     work = _number(name, fields, "work_core_seconds", MOST_CORE_SECONDS)

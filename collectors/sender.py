@@ -28,7 +28,7 @@ DATAGRAM_BYTES = 1400
 
 @dataclass(frozen=True, slots=True)
 class SenderOptions:
-    """Where to send and how much to keep meanwhile.
+    """The address to send to, and the bounds of the buffer.
 
     timeout_s: to connect and to write one batch. capacity: lines kept while they cannot be sent, beside the batch
     under way. first_pause_s, longest_pause_s: the wait after a failure, doubled each time; `seed` varies it by half, so
@@ -49,7 +49,7 @@ class SenderOptions:
 
 @dataclass(slots=True)
 class SenderCounters:
-    """What became of the readings since the start.
+    """Counters of readings since the start.
 
     sent: written to a connection without an error. dropped: given up, the buffer being full or the sender closed.
     refused: no finite number, or no name for a series. batches, failures: attempts to send that went well, and not.
@@ -67,7 +67,7 @@ class GraphiteSender:
     """Takes readings from any thread and sends them in the background, the oldest first.
 
     While Graphite cannot be reached readings wait, at most `capacity` of them; beyond that the oldest are dropped and
-    counted. TCP tells of a lost batch only when the connection breaks while it is written.
+    counted. TCP reports a lost batch only when the connection breaks while it is written.
     """
 
     def __init__(self, options: SenderOptions) -> None:
@@ -114,7 +114,7 @@ class GraphiteSender:
         return True
 
     def send_samples(self, samples: Iterable[Sample]) -> None:
-        """Queue samples by the dotted path of their series, or tagged, as the options say."""
+        """Queue samples by the dotted path of their series, or tagged, by the options."""
         for sample in samples:
             if self._options.tagged:
                 self.send(f"{PREFIX}.{sample.series.metric}", sample.value, sample.at, series_tags(sample.series))

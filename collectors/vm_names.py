@@ -1,4 +1,4 @@
-"""Which VM names may hold readings: those that an inventory shows, and a bounded number of others that wait for it."""
+"""The VM names that may hold readings: those in an inventory, and a bounded number of others that wait for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnknownVms:
     """The names of a place that no collection has shown.
 
     waiting: how many hold readings now. refused: how often a name was turned away since the start, after two
-    collections or for want of room. name, peer: the last one, and who sent it.
+    collections or for want of room. name, peer: the last one, and its sender.
     """
 
     waiting: int
@@ -37,7 +37,7 @@ class UnknownVms:
 class _Place(Generic[N]):
     """One place. shown: by the last collection. missing, waiting: collections since, of names shown before and never.
 
-    peers: what waits, by who sent it. refused: names turned away, the oldest first.
+    peers: waiting names by sender. refused: names turned away, the oldest first.
     """
 
     quota: int
@@ -52,10 +52,10 @@ class _Place(Generic[N]):
 
 
 class VmNames(Generic[N]):
-    """The VM names of several places; whoever holds their readings calls it under a lock of its own.
+    """The VM names of several places; the owner of their readings calls it under a lock of its own.
 
     drop: forgets what is held of a name. most_waiting: names that may wait in all, `per_peer` of one sender. Where a
-    place is full, the sender with the most that wait there gives way to one with less than its share, so that nobody
+    place is full, the sender with the most that wait there gives way to one with less than its share, so that no sender
     keeps the others out.
     """
 

@@ -1,4 +1,4 @@
-"""For job workers: tell the VM's collector how busy you are, and learn when to take no more jobs.
+"""For job workers: report busy cores to the VM's collector, and learn when to accept no more jobs.
 
 Standard library only, so that a worker can import it or take a copy of this file. Who writes no Python does the same
 with two files; docs/operate/worker-hook.md shows it for a shell.
@@ -90,9 +90,9 @@ class WorkerHook:
 
 
 def write_report(file: Path, busy_cores: float, work_core_seconds: float) -> bool:
-    """Put a worker's report in its place in one step, so that nobody reads half of it; return whether that worked."""
+    """Put a worker's report in its place in one step, so that no reader sees half of it; return whether that worked."""
     text = f"busy_cores {busy_cores!r}\nwork_core_seconds {work_core_seconds!r}\n"
-    # Which process it is, and in which namespace its number holds: a worker that died is told from a silent one.
+    # Which process it is, and in which namespace its number holds: which tells a dead worker from a silent one.
     with suppress(OSError):
         text += f"process {os.getpid()} {os.readlink('/proc/self/ns/pid')}\n"
     new = file.with_name(f".{file.name}.{os.getpid()}")

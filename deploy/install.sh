@@ -11,7 +11,7 @@ usage: install.sh [--role agent|collect|both] [--source CHECKOUT|WHEEL] [--extra
   --role     agent: the daemon, once per site (the default). collect: on each VM of a fleet
   --source   what to install; else the checkout that this script is in
   --extras   postgres: for a ledger on PostgreSQL; it is installed in any case
-PYTHON=python3.12 install.sh takes another Python than python3. Only pip uses the network, and takes only files whose hashes stand in requirements.txt.
+PYTHON=python3.12 install.sh uses another Python than python3. Only pip uses the network, for files with hashes in requirements.txt only.
 END
 }
 
@@ -19,7 +19,7 @@ read_options "$@"
 [ ${#REST[@]} -eq 0 ] || fail "${REST[0]}: no such option; see --help"
 
 if [ -e "$PREFIX/venv" ]; then
-    say "$PREFIX/venv is there already and stays: upgrade.sh brings another version"
+    say "$PREFIX/venv exists and is kept: upgrade.sh installs another version"
 else
     make_environment
     switch_to "$NEW"
@@ -28,7 +28,7 @@ fi
 mkdir -p "$CONFIG"
 for role in $ROLES; do
     if [ -e "$CONFIG/$role.env" ]; then
-        say "$CONFIG/$role.env is there already and stays"
+        say "$CONFIG/$role.env exists and is kept"
     else
         install -m 640 "$DEPLOY/$role.env.example" "$CONFIG/$role.env"
         say "wrote $CONFIG/$role.env: change it before the first start"

@@ -1,4 +1,4 @@
-# Where an installation stands, and the steps that install.sh, upgrade.sh and uninstall.sh share. Sourced, not run.
+# Paths of an installation, and the steps that install.sh, upgrade.sh and uninstall.sh share. Sourced, not run.
 
 PREFIX=/opt/trimtab
 CONFIG=/etc/trimtab
@@ -16,7 +16,7 @@ umask 022
 say() { printf '%s\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
-# Reads the options that all three know; what is left over stands in REST.
+# Reads the options common to all three; the remaining arguments are in REST.
 read_options() {
     REST=()
     while [ $# -gt 0 ]; do
@@ -52,7 +52,7 @@ read_options() {
     done
 }
 
-# Makes a new environment with Trimtab in it below $PREFIX/environments; its path stands in NEW.
+# Creates a new environment with Trimtab in it below $PREFIX/environments; its path is in NEW.
 make_environment() {
     [ -e "$SOURCE" ] || fail "$SOURCE: no such checkout or wheel"
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -60,7 +60,7 @@ make_environment() {
     mkdir -p "$PREFIX/environments"
     NEW=$(mktemp -d "$PREFIX/environments/$(date -u +%Y%m%dT%H%M%SZ)-XXXX")
     chmod 755 "$NEW"
-    say "making the environment $NEW"
+    say "creating the environment $NEW"
     "$PYTHON" -m venv "$NEW"
     say "installing $SOURCE"
     # Every file is known by its hash, what builds the program too; nothing is fetched beside them.
@@ -93,7 +93,7 @@ install_units() {
     say "wrote $PREFIX/bin/trimtab: the command with the service's settings"
 }
 
-# Whether there is a systemd that could be told: not in containers and chroots, and only for the host's own units.
+# Whether systemd manages this host: not in containers and chroots, and only for the host's own units.
 has_systemd() {
     [ "$UNITS" = /etc/systemd/system ] && [ -d /run/systemd/system ] && command -v systemctl > /dev/null
 }

@@ -28,7 +28,7 @@ for role in agent collect; do
     say "removed $unit"
 done
 reload_systemd
-# Only what the installation made: somebody's file in the same folder stays, and so does the folder then.
+# Only files of the installation: any other file in the folder is kept, and then the folder too.
 rm -rf "$PREFIX/environments" "$PREFIX/venv" "$PREFIX/previous" "$PREFIX/bin/trimtab"
 rmdir --ignore-fail-on-non-empty "$PREFIX/bin" "$PREFIX" 2> /dev/null || true
 say "removed the program from $PREFIX"

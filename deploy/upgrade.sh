@@ -74,7 +74,7 @@ with contextlib.closing(sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
     find "$STATE" -maxdepth 1 -type f -name 'ledger.db.before-*' -printf '%T@ %p\n' | sort -rn | tail -n +$((COPIES + 1)) \
         | cut -d' ' -f2- | while IFS= read -r old; do
             rm -f -- "$old"
-            say "removed $old: the newest $COPIES copies stay"
+            say "removed $old: the newest $COPIES copies are kept"
         done
 }
 

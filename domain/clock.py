@@ -1,4 +1,4 @@
-"""Wall, scaled and virtual time behind one protocol, and the detector that tells a clock step from time passing."""
+"""Wall, scaled and virtual time behind one protocol, and a detector of clock steps."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Protocol
 def since_boot() -> float:
     """Return seconds on a scale that never steps and that goes on while the host is suspended, where it can tell.
 
-    Leases and send deadlines are counted on it: `time.monotonic` stands still in a suspended Linux host, so that what
-    ran out long ago would look fresh after it wakes.
+    Leases and send deadlines are counted on it: `time.monotonic` stops in a suspended Linux host, so that an
+    expired lease would look fresh after the host resumes.
     """
     return time.monotonic() if _BOOT_CLOCK is None else time.clock_gettime(_BOOT_CLOCK)
 
@@ -24,7 +24,7 @@ CLOSE_S = 0.01
 
 
 class Clock(Protocol):
-    """Tells the time and waits; everything that needs either takes one of these."""
+    """A source of time that can wait; code that needs time takes one of these."""
 
     def now(self) -> float:
         """Return the time as seconds since the epoch; may step when the operator or NTP sets the clock."""
@@ -60,8 +60,8 @@ class WallClock:
 class ScaledClock:
     """A clock that runs `speed` times as fast as the wall.
 
-    It shows `origin` (simulated epoch seconds) at wall time `wall_origin`. Two processes given the same three numbers
-    agree on the time to within the machine's own clock reading.
+    It reads `origin` (simulated epoch seconds) at wall time `wall_origin`. Two processes with the same three numbers
+    agree on the time to within one reading of the machine's clock.
     """
 
     origin: float
@@ -87,7 +87,7 @@ class ScaledClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told to.
+    """A clock that moves only by `advance`, `sleep` and `step`.
 
     `step` sets the wall reading without any time passing, as a clock correction does.
     """
@@ -133,8 +133,8 @@ class BothTimes:
 def read_both(clock: Clock, *, attempts: int = 5) -> BothTimes:
     """Read the wall time between two monotonic times, the closest pair of `attempts`.
 
-    A process that is not given the processor between two readings would take the wait for a step of the wall clock, the
-    more so on a scaled clock: 0.1 s are 6 s at speed 60. What stays unknown is `doubt_s`.
+    A process that loses the processor between two readings would take the wait for a step of the wall clock, the more
+    so on a scaled clock: 0.1 s are 6 s at speed 60. `doubt_s` is the remaining uncertainty.
     """
     best: BothTimes | None = None
     for _ in range(attempts):
@@ -158,8 +158,8 @@ class JumpDetector:
     def observe(self, now: float, monotonic: float, doubt_s: float = 0.0) -> float:
         """Return by how many seconds the wall clock stepped since the last call.
 
-        0.0 for the first call, and within the tolerance. doubt_s: to within what the two times are of one moment; a
-        difference that this can explain is none.
+        0.0 for the first call, and within the tolerance. doubt_s: uncertainty that the two times are of one moment; a
+        smaller difference is not reported.
         """
         last, self._last = self._last, BothTimes(now, monotonic, doubt_s)
         if last is None:

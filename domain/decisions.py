@@ -1,14 +1,18 @@
-"""The record of deciding.
+"""The record of a decision.
 
-Proposal, rail effects, intents, outcomes, and the one list of reasons used in log, metric, ledger, page and docs.
+Proposal, rail effects, intents, outcomes, and the one list of reasons for log, metric, ledger, page and docs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from domain.errors import FailureClass
+
+AGENT: Final = ""
+"""The fleet under which what concerns the agent itself stands, or a subject that is no fleet."""
 
 
 class Mode(StrEnum):
@@ -19,9 +23,9 @@ class Mode(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why something was proposed, changed, held, done or not done."""
+    """The reason for a proposal, a rail's effect, an outcome or an event."""
 
-    # what a policy saw
+    # observed by a policy
     LOAD_HIGH = "load_high"
     LOAD_LOW = "load_low"
     LOAD_IN_BAND = "load_in_band"
@@ -29,7 +33,7 @@ class Reason(StrEnum):
     IDLE_CAPACITY = "idle_capacity"
     QUEUE_COVERED = "queue_covered"
     LEARNED = "learned"
-    # why inputs or policies could not be used
+    # unusable inputs and policies
     NOT_FINITE = "not_finite"
     SCHEMA_MISMATCH = "schema_mismatch"
     STALE_INPUT = "stale_input"
@@ -61,7 +65,7 @@ class Reason(StrEnum):
     IN_FLIGHT = "in_flight"
     NOTHING_TO_DO = "nothing_to_do"
     BUSY = "busy"
-    # what the cloud did
+    # results of cloud calls
     DONE = "done"
     ACCEPTED = "accepted"
     THROTTLED = "throttled"
@@ -80,7 +84,7 @@ class Reason(StrEnum):
     LEDGER_RESTORED = "ledger_restored"
     LEDGER_FOREIGN = "ledger_foreign"
     SUPERSEDED = "superseded"
-    # what happened around us
+    # events
     SPOT_INTERRUPTION = "spot_interruption"
     REBALANCE_HINT = "rebalance_hint"
     DRIFT_ADOPTED = "drift_adopted"
@@ -111,7 +115,7 @@ class Reason(StrEnum):
     OUTSIDE_TRAINING = "outside_training"
     WITHIN_TRAINING = "within_training"
     OPERATOR = "operator"
-    # what a cluster answered to a deployment that asks to come in, and what became of those inside
+    # admission of deployments to clusters
     ADMITTED = "admitted"
     REJECTED_FEASIBILITY = "rejected_feasibility"
     REJECTED_RULE = "rejected_rule"
@@ -119,7 +123,7 @@ class Reason(StrEnum):
     REJECTED_INPUT = "rejected_input"
     ADMISSION_LAPSED = "admission_lapsed"
     SIZES_REPAIRED = "sizes_repaired"
-    # what was decided about overselling the CPU of a pool of machines
+    # oversubscription of a pool's CPU
     RATE_OF_POLICY = "rate_of_policy"
     SHIELDED = "shielded"
     NO_SAFE_LEVEL = "no_safe_level"
@@ -139,7 +143,7 @@ class Reason(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who asked: a policy, an operator's pin, or the safe floor.
+    """The origin of a proposal: a policy, an operator's pin, or the safe floor.
 
     Pins and floors are not held by cool-down, warm-up or the flap guard.
     """
@@ -151,10 +155,10 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What somebody wants: absolute desired capacity per group, and why.
+    """A proposal: absolute desired capacity per group, and why.
 
-    counts_pending says that the proposer already counted booting VMs (the queue rule does, a CPU threshold does not);
-    when False the warm-up rail takes them off the increase once.
+    counts_pending: whether the policy already counted booting VMs (the queue rule does, a CPU threshold does not); if
+    not, the warm-up rail subtracts them from the increase once.
     """
 
     fleet: str
@@ -167,7 +171,7 @@ class Proposal:
 
 
 class Verdict(StrEnum):
-    """What a rail did to a proposal."""
+    """The effect of a rail on a proposal."""
 
     PASSED = "passed"
     SHRUNK = "shrunk"
@@ -178,7 +182,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RailEffect:
-    """One rail's word on a proposal: desired before and after, and a sentence for people when it changed anything."""
+    """One rail's effect on a proposal: desired before and after, and a sentence when it changed anything."""
 
     rail: str
     verdict: Verdict
@@ -198,10 +202,10 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What will be done to one group, written to the ledger before it is done.
+    """A change of one group, written to the ledger before it is made.
 
     `target` is the absolute desired capacity afterwards; `victims` are the VM ids that a scale-in or replacement
-    removes. `deadline_at` is when it is given up if the cloud has not followed.
+    removes. `deadline_at` is when it is given up if the cloud has not carried it out.
     """
 
     intent_id: str
@@ -218,7 +222,7 @@ class Intent:
 
 
 class Status(StrEnum):
-    """Where an intent stands; all but IN_PROGRESS and UNKNOWN are final."""
+    """The state of an intent; all but IN_PROGRESS and UNKNOWN are final."""
 
     DONE = "done"
     PARTIAL = "partial"
@@ -243,7 +247,7 @@ class CapacityShortage:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an intent: `achieved` of `asked` VMs, why, and what AWS said."""
+    """The result of an intent: `achieved` of `asked` VMs, why, and AWS's message."""
 
     intent_id: str
     status: Status
@@ -258,7 +262,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a fleet outside a decision, with a sentence for people."""
+    """An event of a fleet outside a decision, with a sentence."""
 
     fleet: str
     at: float
@@ -269,7 +273,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One fleet's minute: what was proposed, what the rails did, what is to be done."""
+    """One fleet's minute: the proposal, the effects of the rails, the intents."""
 
     decision_id: str
     fleet: str

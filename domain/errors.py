@@ -1,21 +1,23 @@
-"""The error tree: every error Trimtab raises on purpose, and what the caller may do about it.
+"""The errors that several packages raise and handle, and what the caller may do about each.
 
 TrimtabError
-├── BadInput                 a value somebody gave is wrong: names the field, the value and the remedy
-│   ├── UnknownName          it names something that is not there: a fleet, cluster, pool or decision
-│   ├── StateConflict        it is well formed and contradicts what is recorded already
+├── BadInput                 a given value is wrong: names the field, the value and the remedy
+│   ├── UnknownName          the value names something that does not exist: a fleet, cluster, pool or decision
+│   ├── StateConflict        the value is well formed and contradicts what is recorded
 │   ├── SampleRejected       one metric line or point is unusable; counted by reason, never fatal
-│   ├── TraceError           a job trace or log file is unusable
-│   └── ConfigurationError   one or more settings are wrong; lists every mistake at once
-├── LedgerError              the ledger cannot do what was asked
+│   └── TraceError           a job trace or log file is unusable
+├── ConfigurationError       one or more settings are wrong; lists every mistake at once
+├── LedgerError              the ledger cannot do what was requested
 │   ├── LedgerUnavailable    it cannot be read or written now: nothing may be executed
-│   │   └── LedgerReplaced   another ledger or an older copy is in its place: a person has to look
+│   │   └── LedgerReplaced   another ledger or an older copy is in its place: an operator has to look
 │   ├── LedgerForeign        it belongs to another account, region or deployment
 │   └── IntentConflict       the group already has an open intent
 ├── Fenced                   this process holds an old leader epoch: it must not act
-├── CollectionFailed         a source of measurements did not answer, or not usably: ask again at its next turn
-├── PolicyFailure            a policy raised, overran its deadline or returned nonsense
+├── CollectionFailed         a source of measurements did not respond, or not usably: poll it again at its next turn
+├── PolicyFailure            a policy raised, overran its deadline or returned an unusable proposal
 └── CloudError               a call to the cloud did not succeed; carries its FailureClass
+
+A module that alone raises an error defines it as a subclass of one of these.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from enum import StrEnum
 
 
 class TrimtabError(Exception):
-    """Base of every error raised on purpose."""
+    """Base of the errors raised on purpose."""
 
 
 class BadInput(TrimtabError):
@@ -36,16 +38,16 @@ class BadInput(TrimtabError):
         self.field = field
         self.value = value
         self.remedy = remedy
-        shown = repr(value)
-        super().__init__(f"{field} is {shown if len(shown) <= 120 else shown[:117] + '...'}: {remedy}")
+        text = repr(value)
+        super().__init__(f"{field} is {text if len(text) <= 120 else text[:117] + '...'}: {remedy}")
 
 
 class UnknownName(BadInput):
-    """A value names something that is not there; `field` says what kind of thing, `remedy` what there is."""
+    """A value names something that does not exist; `field` is its kind, `remedy` lists the names that exist."""
 
 
 class StateConflict(BadInput):
-    """A value is well formed and contradicts what is recorded already; the same request may do at another time."""
+    """A value is well formed and contradicts what is recorded; the same request may succeed at another time."""
 
 
 class RejectReason(StrEnum):
@@ -81,7 +83,7 @@ class TraceError(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One wrong setting: the environment variable's name, the value as shown (secrets masked), and what to do."""
+    """One wrong setting: the environment variable's name, the value with secrets masked, and the remedy."""
 
     name: str
     value: str
@@ -98,7 +100,7 @@ class ConfigurationError(TrimtabError):
 
 
 class LedgerError(TrimtabError):
-    """The ledger cannot do what was asked."""
+    """The ledger cannot do what was requested."""
 
 
 class LedgerUnavailable(LedgerError):
@@ -106,7 +108,7 @@ class LedgerUnavailable(LedgerError):
 
 
 class LedgerReplaced(LedgerUnavailable):
-    """What is in the ledger's place is not what this agent wrote last; nothing may be executed."""
+    """The ledger is not the one that this agent wrote last; nothing may be executed."""
 
 
 class LedgerForeign(LedgerError):
@@ -122,7 +124,7 @@ class Fenced(TrimtabError):
 
 
 class CollectionFailed(TrimtabError):
-    """A source of measurements did not answer, or not usably."""
+    """A source of measurements did not respond, or not usably."""
 
 
 class PolicyFailure(TrimtabError):
@@ -130,7 +132,7 @@ class PolicyFailure(TrimtabError):
 
 
 class FailureClass(StrEnum):
-    """What kind of failure a cloud call met, which decides what may be done next."""
+    """The kind of failure that a cloud call met, which decides what may be done next."""
 
     THROTTLE = "throttle"
     CAPACITY = "capacity"
@@ -148,7 +150,7 @@ class CloudError(TrimtabError):
     `failure` says what may be done next: THROTTLE and UNAVAILABLE (the request was not executed) may be tried at the
     next tick; UNKNOWN_OUTCOME must be read back first; CAPACITY means another type or zone; CREDENTIALS and PERMANENT
     need a person; READ_ONLY means this process runs in observe mode and the call never left it; UNSUPPORTED means that
-    AWS answered and the group is of a kind that Trimtab does not manage: nothing may be sent to it.
+    AWS responded and the group is of a kind that Trimtab does not manage: nothing may be sent to it.
     """
 
     def __init__(self, operation: str, failure: FailureClass, code: str, message: str) -> None:

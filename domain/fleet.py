@@ -1,4 +1,4 @@
-"""What is managed: VM types, the groups of one type, and the fleet that serves one queue."""
+"""The managed objects: VM types, groups of one type, and the fleet that serves one queue."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Fleet:
         return sum(group.maximum * group.vm_type.cores for group in self.groups)
 
     def index(self, key: str) -> int:
-        """Return the position of the group with this key; UnknownName lists the keys there are."""
+        """Return the position of the group with this key; UnknownName lists the existing keys."""
         for position, group in enumerate(self.groups):
             if group.key == key:
                 return position

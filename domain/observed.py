@@ -1,4 +1,4 @@
-"""What the cloud says is there: instances, groups, and the one reading of them all that a tick works from."""
+"""The observed state of the cloud: instances, groups, and the one reading of them that a tick works from."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from domain.capacity_units import CapacityUnits
 from domain.errors import FailureClass
 
 
 class Lifecycle(StrEnum):
-    """The states of an Auto Scaling instance, folded to what decisions depend on."""
+    """The states of an Auto Scaling instance, folded to those that decisions depend on."""
 
     PENDING = "pending"
     IN_SERVICE = "in_service"
@@ -21,7 +22,10 @@ class Lifecycle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One VM of a group; `launched_at` is None until known. DRAINING = held in Terminating:Wait by a lifecycle hook."""
+    """One VM of a group; `launched_at` is None until known. DRAINING = held in Terminating:Wait by a lifecycle hook.
+
+    weight: its capacity units, which a termination with a decrement takes off the desired capacity.
+    """
 
     vm: str
     zone: str
@@ -29,6 +33,7 @@ class Instance:
     healthy: bool = True
     protected: bool = False
     launched_at: float | None = None
+    weight: int = 1
 
     @property
     def serving(self) -> bool:
@@ -49,8 +54,9 @@ class DrainHook:
 class GroupObserved:
     """One Auto Scaling group as described by AWS; `suspended` holds process names such as Launch and Terminate.
 
-    counted: what AWS holds against the desired capacity, in units of it; setting the desired capacity below this ends
-    VMs. It may exceed `serving`: VMs in states that Trimtab does not touch may count too.
+    desired, minimum, maximum: in VMs. counted: VMs that AWS counts against the desired capacity; setting that below
+    their units ends VMs. They may exceed `serving`: VMs in states that Trimtab does not touch may count too. units: the
+    sizes as AWS holds them; None where each VM is one unit.
     """
 
     name: str
@@ -63,6 +69,12 @@ class GroupObserved:
     drain_hook: DrainHook | None = None
     refreshing: bool = False
     counted: int = 0
+    units: CapacityUnits | None = None
+
+    @property
+    def capacity(self) -> CapacityUnits:
+        """The group's sizes in capacity units, which alone AWS is asked for."""
+        return self.units or CapacityUnits(self.desired, self.minimum, self.maximum, self.counted, self.counted)
 
     @property
     def serving(self) -> tuple[Instance, ...]:
@@ -72,7 +84,7 @@ class GroupObserved:
 
 @dataclass(frozen=True, slots=True)
 class ReadFailure:
-    """Why a group could not be read this tick, or is of a kind that is not managed (UNSUPPORTED)."""
+    """Why a group could not be read in this tick, or is of a kind that is not managed (UNSUPPORTED)."""
 
     failure: FailureClass
     detail: str

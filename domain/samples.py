@@ -1,4 +1,4 @@
-"""What is measured: a sample, and the grammar of the Graphite paths and lines that carry one.
+"""Measurements: a sample, and the grammar of its Graphite path and line.
 
 A VM's series is `trimtab.<fleet>.<group>.<vm>.<metric>`, a queue's `trimtab.<fleet>.queue.<metric>`; the tagged forms
 are `trimtab.<metric>;fleet=..;group=..;vm=..` and `trimtab.<metric>;fleet=..;queue=yes`. Values of `*_percent` are
@@ -7,7 +7,6 @@ are `trimtab.<metric>;fleet=..;group=..;vm=..` and `trimtab.<metric>;fleet=..;qu
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,7 +19,7 @@ MAX_MAGNITUDE = 1e15
 
 
 class VmMetric(StrEnum):
-    """What one VM reports."""
+    """The metrics of one VM."""
 
     CPU_PERCENT = "cpu_percent"
     RAM_PERCENT = "ram_percent"
@@ -29,7 +28,7 @@ class VmMetric(StrEnum):
 
 
 class QueueMetric(StrEnum):
-    """What the job source reports.
+    """The metrics of a job source.
 
     `submitted_total` and `finished_total` only ever grow, except when their counter restarts.
     """
@@ -89,7 +88,7 @@ class Sample:
 def parse_path(path: str) -> Series:
     """Return the series that a dotted or tagged Graphite path names.
 
-    SampleRejected(FOREIGN_PATH) when it names none of ours.
+    SampleRejected(FOREIGN_PATH) for any other path.
     """
     name, _, tags = path.partition(";")
     parts = name.split(".")
@@ -119,21 +118,3 @@ def _foreign(path: str) -> SampleRejected:
         f"use {PREFIX}.<fleet>.<group>.<vm>.<{'|'.join(VmMetric)}> or {PREFIX}.<fleet>.queue.<{'|'.join(QueueMetric)}>"
     )
     return SampleRejected(RejectReason.FOREIGN_PATH, "metric path", path, remedy)
-
-
-def parse_number(text: str, field: str) -> float:
-    """Return a finite number of plausible size; SampleRejected(BAD_VALUE | NOT_FINITE | OUT_OF_RANGE) otherwise."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise SampleRejected(RejectReason.BAD_VALUE, field, text, "send a decimal number") from None
-    if not math.isfinite(value):
-        raise SampleRejected(RejectReason.NOT_FINITE, field, text, "send nothing rather than nan or inf")
-    if abs(value) > MAX_MAGNITUDE:
-        raise SampleRejected(RejectReason.OUT_OF_RANGE, field, text, f"send a value within +-{MAX_MAGNITUDE:g}")
-    return value
-
-
-def format_line(sample: Sample) -> str:
-    """Return the plaintext line (with its newline) that carries the sample without loss."""
-    return f"{sample.series.path} {sample.value!r} {sample.at!r}\n"

@@ -1,4 +1,4 @@
-"""What a decision is made on: one minute of one fleet, folded to counts, ratios and observation vectors.
+"""The input of a decision: one minute of one fleet, folded to counts, ratios and observation vectors.
 
 None means absent, never zero.
 """
@@ -6,6 +6,8 @@ None means absent, never zero.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from domain.announcements import Announcement
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +17,13 @@ class GroupSnapshot:
     requested: desired capacity that AWS holds. in_service: instances AWS counts as in service. warm: those of them that
     have reported at least once. booting: requested or launching and not yet warm, within the boot deadline. overdue:
     the same beyond the deadline. draining: leaving, no longer capacity. silent: warm but without enough samples this
-    minute. idle_long: warm and without a busy core for the idle period. mature: warm and older than the minimum
-    lifetime. minimum, maximum, suspended: as AWS holds them. removable: VMs that may be removed, least work lost first.
-    cpu_mean, ram_mean: 0..1 over reporting warm VMs; busy_cores: their sum. cooldown_out_s, cooldown_in_s: seconds left
-    per direction. cannot_add, cannot_remove: why physics forbids one VM more, or fewer, "" where it does not; filled in
-    only for the policy (`agent.autoscaling.action_mask`).
+    minute. idle_long: warm and without a busy core for the idle period; idle: without one now. mature: warm and older
+    than the minimum lifetime. minimum, maximum, suspended: as AWS holds them. removable: VMs that may be removed, least
+    work lost first. cpu_mean, ram_mean: 0..1 over reporting warm VMs; busy_cores: their sum. cooldown_out_s,
+    cooldown_in_s: seconds left per direction. cannot_add, cannot_remove: why one VM more, or fewer, is not possible, ""
+    where it is; filled in only for the policy (`agent.autoscaling.decide`). Sizes are VMs. requested_units: what AWS
+    counts `requested` as, in its capacity units, None where that is the same number, and in older records; weight: the
+    units of a VM launched from now on.
     """
 
     key: str
@@ -46,6 +50,9 @@ class GroupSnapshot:
     cooldown_in_s: float = 0.0
     cannot_add: str = ""
     cannot_remove: str = ""
+    idle: int = 0
+    requested_units: int | None = None
+    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,23 @@ class QueueSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What the settings say of a fleet's world, for a policy that weighs what its choices cost.
+
+    waiting_price_per_hour: dollars for an hour that a job waits. horizon_s: of the queue rule, which stands beside it.
+    job_core_s: core-seconds of a job until the job source has reported one. cooldown_s: after a growth. boot_low_s,
+    boot_high_s: from an order to a VM that takes jobs, per group.
+    """
+
+    waiting_price_per_hour: float
+    horizon_s: float
+    job_core_s: float
+    cooldown_s: float
+    boot_low_s: tuple[float, ...]
+    boot_high_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One fleet over the minute that ended at `bin_end` (epoch seconds), taken at `taken_at`.
 
@@ -75,6 +99,8 @@ class Snapshot:
     included, in which a needed input was absent. absent: the names of absent inputs. cpu_mean..ram_p90: 0..1 over the
     fleet's reporting VMs; cpu_mean_warmed_up: the same over those older than the warm-up, None where none is.
     obs7, obs_v2: observation vectors (domain.observations.autoscaling), None when an input they need is absent.
+    announced: coming work that is known, by time; None where the fleet has no announcements at all, and in older
+    records. terms: None in older records too.
     """
 
     fleet: str
@@ -97,6 +123,8 @@ class Snapshot:
     reported: int | None = None
     vm_age_s: float | None = None
     queue_age_s: float | None = None
+    announced: tuple[Announcement, ...] | None = None
+    terms: Terms | None = None
 
     @property
     def requested(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What the fleet has to work off: one job, and a trace of many as read-only columns with a digest."""
+"""The workload of a fleet: one job, and a trace of many as read-only columns with a digest."""
 
 from __future__ import annotations
 

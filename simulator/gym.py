@@ -1,6 +1,6 @@
 """The autoscaling simulator as Gymnasium environments: `gymnasium.make("simulator.gym:Trimtab/Autoscaling-v0")`.
 
-Only this module and `simulator.gym_vector` import Gymnasium.
+Only this module and `simulator.gym_oversubscription` import Gymnasium.
 """
 
 from __future__ import annotations
@@ -12,14 +12,23 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from numpy.typing import NDArray
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike, NDArray
 
 from domain.errors import BadInput
 from domain.observations.autoscaling import OBS7_FEATURES, obs_v2_features
 from domain.workload import Trace
+from simulator.autoscaling.batch import AutoscalingBatch
+from simulator.autoscaling.quick_step import QuickCopy
 from simulator.autoscaling.reference import MULTI_CHANGES, SimulationConfig, preset
-from simulator.gym_episode import Info, Observation, episode_for
+from simulator.autoscaling.reference.machine import UNITS_PER_DOLLAR
 from simulator.workloads.synthetic import train_text
+
+Observation = NDArray[np.float32]
+Info = dict[str, Any]
+Step = tuple[Observation, float, bool, bool, Info]
+
 
 ENV_ID = "Trimtab/Autoscaling-v0"
 OBS_7, OBS_V2 = "obs-7", "obs-v2"
@@ -83,7 +92,7 @@ class AutoscalingEnv(gymnasium.Env[Observation, Any]):
         self.render_mode = render_mode
         self.observation_space = observation_space(self.config, observation)
         self.action_space = action_space(self.config, actions)
-        self._episode = episode_for(
+        self._episode = QuickCopy(
             self.config,
             self.traces,
             int(np.prod(self.observation_space.shape or ())),
@@ -123,7 +132,7 @@ class AutoscalingEnv(gymnasium.Env[Observation, Any]):
 
 
 def moment_text(config: SimulationConfig, info: Info) -> str:
-    """Return the state that an info tells of as one line."""
+    """Return the state in an info as one line."""
     minutes, seconds = divmod(round(info["now_s"]), 60)
     counts = zip(config.types, info["ready"], info["booting"], info["draining"], strict=True)
     fleet = "  ".join(
@@ -138,7 +147,7 @@ def moment_text(config: SimulationConfig, info: Info) -> str:
 
 
 def moment_picture(config: SimulationConfig, info: Info) -> NDArray[np.uint8]:
-    """Return the state that an info tells of as bars, (rows, BAR_WIDTH, 3) uint8: one per VM type, the jobs below.
+    """Return the state in an info as bars, (rows, BAR_WIDTH, 3) uint8: one per VM type, the jobs below.
 
     A type's bar: ready VMs, then booting, then draining ones, of its maximum. The jobs' bar: those that run, then those
     that wait, of all that are there.
@@ -162,8 +171,90 @@ def moment_picture(config: SimulationConfig, info: Info) -> NDArray[np.uint8]:
     return picture
 
 
+Arrays = NDArray[Any]
+Infos = dict[str, Any]
+
+
+class AutoscalingVectorEnv(VectorEnv[NDArray[np.float32], Any, Arrays]):
+    """`num_envs` episodes; the arguments are those of AutoscalingEnv, for configurations that the kernel knows.
+
+    Resets in NEXT_STEP mode: the step after an episode's end ignores the action, costs nothing and returns the first
+    observation of the next episode, whose seed is the last one plus num_envs and whose trace is the next in turn.
+    `reset(seed=n)` gives the seeds n, n + 1, ...; `options={"trace": i or one index each}` chooses traces, which take
+    turns otherwise; `options={"reset_mask": bools}` leaves the others as they are.
+
+    infos: step, waiting, finished; rent, penalty (dollars of the step); mask, shape (num_envs, 1 + 2 N) or (num_envs,
+    N, 7); as Gymnasium has it, each with a boolean array under its name and an underscore in front.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        traces: Trace | Sequence[Trace] | None = None,
+        config: SimulationConfig | str = "train-text",
+        *,
+        observation: str = OBS_7,
+        actions: str = ACT_7,
+        render_mode: None = None,
+    ) -> None:
+        """Lay out the batch; BadInput for what does not exist or only the reference simulator knows."""
+        self.config = preset(config) if isinstance(config, str) else config
+        chosen = (train_text(),) if traces is None else (traces,) if isinstance(traces, Trace) else tuple(traces)
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.single_observation_space = observation_space(self.config, observation)
+        self.single_action_space = action_space(self.config, actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.batch = AutoscalingBatch(self.config, chosen, num_envs, observation=observation, actions=actions)
+        self._everywhere = np.ones(num_envs, dtype=np.bool_)
+
+    def reset(
+        self, *, seed: int | Sequence[int] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], Infos]:
+        """Begin an episode everywhere, or where `reset_mask` is true."""
+        first = seed if isinstance(seed, int) else None
+        super().reset(seed=first)
+        if seed is None:
+            first = int(self.np_random.integers(2**31))
+        seeds = list(seed) if isinstance(seed, Sequence) else np.arange(self.num_envs) + (first or 0)
+        asked = dict(options or {})
+        place = asked.get("trace")
+        traces = np.arange(self.num_envs) % len(self.batch.traces) if place is None else np.asarray(place)
+        which = asked.get("reset_mask", self._everywhere)
+        # A copy: the view is read-only, and the kernel would be compiled a second time for it.
+        obs = self.batch.reset_where(which, seeds, np.broadcast_to(traces, (self.num_envs,)).copy())
+        return obs.copy(), self._infos()
+
+    def step(self, actions: ArrayLike) -> tuple[NDArray[np.float32], Arrays, Arrays, Arrays, Infos]:
+        """Do one step everywhere; BadInput for an action that does not exist, before anything is done."""
+        chosen = np.asarray(actions)
+        if not np.issubdtype(chosen.dtype, np.integer):
+            raise BadInput("actions", str(chosen.dtype), "give whole numbers")
+        obs, reward, terminated, truncated = self.batch.step_auto(chosen.astype(np.int64, copy=False))
+        return obs.copy(), reward.copy(), terminated.copy(), truncated.copy(), self._infos()
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which actions would have an effect now, flat for each: (num_envs, 1 + 2 N) or (num_envs, 7 N)."""
+        return self.batch.masks().reshape(self.num_envs, -1).copy()
+
+    def _infos(self) -> Infos:
+        copies = self.batch.worlds.copies
+        infos: Infos = {
+            "step": self.batch.steps,
+            "waiting": self.batch.waiting,
+            "finished": self.batch.finished,
+            "rent": copies["step_rent"] / UNITS_PER_DOLLAR,
+            "penalty": copies["step_penalty"] / UNITS_PER_DOLLAR,
+            "mask": self.batch.masks().copy(),
+        }
+        return infos | {f"_{name}": self._everywhere.copy() for name in infos}
+
+
 gymnasium.register(
     id=ENV_ID,
     entry_point="simulator.gym:AutoscalingEnv",
-    vector_entry_point="simulator.gym_vector:AutoscalingVectorEnv",
+    vector_entry_point="simulator.gym:AutoscalingVectorEnv",
 )

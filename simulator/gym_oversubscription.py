@@ -22,7 +22,7 @@ Info = dict[str, Any]
 class OversubscriptionEnv(gymnasium.Env[Vector, NDArray[np.int64]]):
     """One week at a time: a level for every subscriber, hour by hour (oversubscription specification §2).
 
-    The action is an index of the scenario's levels for each subscriber; those without requests are not looked at. The
+    The action is an index of the scenario's levels for each subscriber; those without requests are ignored. The
     reward is the hour's saved cores over the mean hourly requested cores. An episode ends after the scenario's hours.
     `reset(seed=n)` plays the usage of seed n; later resets without a seed draw theirs from the environment's generator,
     as they draw one of several weeks. `reset(options={"week": i})` chooses the week.
@@ -75,7 +75,7 @@ class OversubscriptionEnv(gymnasium.Env[Vector, NDArray[np.int64]]):
 
     def _info(self, cost: float) -> Info:
         books = self.batch.books(0)
-        told: Info = {
+        info: Info = {
             "cost": cost,
             "mask": self.batch.mask[0].copy(),
             "local": self.batch.local[0].copy(),
@@ -84,8 +84,8 @@ class OversubscriptionEnv(gymnasium.Env[Vector, NDArray[np.int64]]):
             "rejects": books["rejects"],
         }
         if self.batch.cost != "analytic":
-            told["hot"] = self.batch.hot[0].copy()
-        return told
+            info["hot"] = self.batch.hot[0].copy()
+        return info
 
 
 gymnasium.register(id=ENV_ID, entry_point="simulator.gym_oversubscription:OversubscriptionEnv")

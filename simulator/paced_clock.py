@@ -1,8 +1,8 @@
 """One clock for several processes: the process that runs the loop paces it and can hold it, the others follow it.
 
-The time stands in a small file that all of them map into memory. Between two instants of the loop it runs at most
-`speed` times as fast as the wall; while the loop turns it stands still. So a machine that is too busy for the speed
-makes the run take longer, and changes nothing of what happens in it.
+The time is in a small file that all of them map into memory. Between two instants of the loop it runs at most
+`speed` times as fast as the wall; while the loop turns it stops. So a machine that is too busy for the speed
+makes the run take longer, and changes no event in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIZE = 3 * 8
 
 
 class Stop(Protocol):
-    """What ends a wait, such as a `threading.Event`."""
+    """A signal that ends a wait, such as a `threading.Event`."""
 
     def is_set(self) -> bool:
         """Return whether to stop."""

@@ -1,15 +1,22 @@
-"""From a request to the decision that is recorded, and from an event to what is counted."""
+"""What a service holds of its cluster in memory, and what requests and events make of it.
+
+Requests are decided or advised on in their order, recorded before they are answered, each once; so are events taken in,
+all of them or none, and what does not add up is mended.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Final, TypeVar
+
+import structlog
 
 from agent.admission.book import Book
-from agent.admission.decision import Verdict, judge
-from agent.admission.deployments import reserved
+from agent.admission.decision import judge, settle, undecided
+from agent.admission.deployments import Deployment, Stage, applied, lapsed, reserved
 from agent.admission.futures import Curves, Seen, label_weights
-from agent.admission.gauges import month_of
 from agent.admission.records import (
     AdmissionDecision,
     AdmissionRequest,
@@ -17,20 +24,158 @@ from agent.admission.records import (
     EventKind,
     PriorKind,
     PriorSource,
+    Taken,
+    check_event,
+    check_request,
 )
-from agent.admission.refresh import settle
-from agent.admission.rules import ClusterRules
-from agent.admission.validation import check_request, recorded_cores
-from agent.ledger.admission import ClusterCounts
-from domain.decisions import Reason
-from domain.errors import BadInput, StateConflict
+from agent.admission.store import AdmissionStore, Change, ClusterCounts, Moved, month_of
+from domain.clock import Clock
+from domain.decisions import AGENT, Event, Reason
+from domain.errors import BadInput, LedgerUnavailable, StateConflict
+from domain.rules.admission.cluster import ClusterRules
+from domain.rules.admission.policies import unused_budget
 
-LONGEST_ID = 255
-LONGEST_WORDS = 200
+TRIES: Final = 50
+"""Times that what another process wrote meanwhile is read again; each takes some milliseconds."""
+
+T = TypeVar("T")
 
 
-def decided(book: Book, request: AdmissionRequest, decision_id: str, now: float) -> AdmissionDecision:
-    """Decide on a request; one that is admitted is in the book afterwards, as reserved."""
+class CachedBook:
+    """One cluster's book and counts, and the revision of the ledger that they are of. Not safe between threads."""
+
+    def __init__(self, rules: ClusterRules, store: AdmissionStore, clock: Clock) -> None:
+        self.rules, self.store = rules, store
+        self._clock = clock
+        # By deployment and decision, when this process first saw the reservation: monotonic seconds.
+        self._first_seen: dict[tuple[str, str], float] = {}
+        self.revision = 0
+        self.counts = ClusterCounts()
+        self._book: Book | None = None
+        self._dropped: Book | None = None
+
+    def book(self) -> Book:
+        """Return what is inside as the ledger has it now."""
+        if self._book is not None and self.store.revision(self.rules.name) != self.revision:
+            self.drop()
+        if self._book is None:
+            inside = self.store.inside(self.rules.name)
+            self.revision, self.counts = inside.revision, inside.counts
+            self._book = Book(self.rules, inside.deployments)
+            self._first_seen = self._with_new(self._book.inside())
+            if self._dropped is not None:
+                self._book.adopt(*self._dropped.arrays())
+                self._dropped = None
+        self._book.unused_budget = unused_budget(self.rules.sla, self.counts.failures_ever, self.counts.requests_ever)
+        return self._book
+
+    def drop(self, *, futures: bool = True) -> None:
+        """Have what is inside read from the ledger again; unless said otherwise futures outlive it where they hold."""
+        self._dropped = (self._book or self._dropped) if futures else None
+        self._book = None
+
+    def work_by(self, rules: ClusterRules) -> None:
+        """Go by other rules of the same cluster from now on."""
+        self.rules = rules
+        if self._book is not None:
+            self._book.rules = rules
+
+    def tried(self, work: Callable[[Book], T]) -> T:
+        """Do work that writes; do it again on what there is now when another process wrote meanwhile."""
+        for _ in range(TRIES):
+            try:
+                return work(self.book())
+            except Moved:
+                self.drop()
+        raise LedgerUnavailable(f"cluster {self.rules.name} is written by others all the time: try again")
+
+    def write(self, change: Change) -> None:
+        """Write to the ledger what is in the book already, or will be; Moved when another process wrote meanwhile."""
+        self.revision = self.store.write(self.rules.name, self.revision, change)
+        self.counts = change.counts
+        self._first_seen |= self._with_new(change.deployments)
+
+    def lapses(self, book: Book, now: float) -> tuple[list[Deployment], list[Event]]:
+        """Return those that were admitted and did not start in time, without their cores, and what to say of them.
+
+        Their time is what passed on this process's monotonic clock since it first saw them. A wall clock that is set,
+        or that differs from that of the agent which admitted them, ends no reservation; a restart begins the wait anew.
+        """
+        at = self._clock.monotonic()
+        late = [d for d in book.inside() if d.reserved_s is not None and at - self._seen_at(d, at) > d.reserved_s]
+        notes = []
+        for deployment in late:
+            detail = f"admitted to {self.rules.name} by {deployment.decision_id}, it did not start in time"
+            notes.append(Event(AGENT, now, Reason.ADMISSION_LAPSED, detail, deployment.deployment_id))
+        return [lapsed(deployment) for deployment in late], notes
+
+    def _with_new(self, deployments: Iterable[Deployment]) -> dict[tuple[str, str], float]:
+        """Return when those that are reserved were first seen: now, unless they were seen before."""
+        at = self._clock.monotonic()
+        return {_key(one): self._seen_at(one, at) for one in deployments if one.stage is Stage.RESERVED}
+
+    def _seen_at(self, deployment: Deployment, otherwise: float) -> float:
+        return self._first_seen.get(_key(deployment), otherwise)
+
+
+def _key(deployment: Deployment) -> tuple[str, str]:
+    return deployment.deployment_id, deployment.decision_id
+
+
+log = structlog.get_logger(__name__)
+
+Answers = tuple[tuple[AdmissionDecision, ...], list[AdmissionDecision]]
+"""The answer to each request, and those decisions among them that are new."""
+
+
+def answer_all(
+    cached: CachedBook, book: Book, requests: Sequence[AdmissionRequest], now: float, *, advice: bool = False
+) -> Answers:
+    """Decide on requests, each knowing those admitted before it; all are recorded and in the book, or none.
+
+    advice: say what would be decided on each, as if it alone asked; neither book nor ledger change. A
+    request that was decided on, while the agent acted, gets its decision. What comes to the same as the deployment's
+    newest advice is not recorded again: then that one is the answer.
+
+    StateConflict when a request id stands for something else, Moved when another process wrote meanwhile.
+    """
+    changed, notes = cached.lapses(book, now)
+    counts = cached.counts
+    answers: list[AdmissionDecision] = []
+    made: list[AdmissionDecision] = []
+    try:
+        for deployment in changed:
+            book.put(deployment)
+        for request in requests:
+            decision = _decided_before(cached, book, request, () if advice else made)
+            if decision is None:
+                number = counts.decisions + 1
+                decision = _decided(book, request, f"{cached.rules.name}-a{number}", now, advice=advice)
+                before = _same_advice(cached, decision, made) if advice else None
+                if before is not None:
+                    decision = before
+                else:
+                    counts = replace(counts, decisions=number)
+                    made.append(decision)
+                    reason = Reason.OBSERVE_MODE if advice else decision.reason
+                    notes.append(Event(AGENT, now, reason, sentence(decision), decision.decision_id))
+                    if decision.admit and not advice:
+                        changed.append(book.known[decision.deployment_id])
+            answers.append(decision)
+        if made or changed:
+            cached.write(Change(counts, changed, (), made, notes))
+    except BaseException:
+        if changed:
+            # Those who are in memory by now are not in the ledger.
+            cached.drop()
+        raise
+    return tuple(answers), made
+
+
+def _decided(book: Book, request: AdmissionRequest, decision_id: str, now: float, *, advice: bool) -> AdmissionDecision:
+    """Decide on a request; unless it is advice, one that is admitted is in the book afterwards, as reserved."""
+    if advice:
+        return replace(_judged(book, replace(request, request_id=""), decision_id, now)[0], advice=True)
     decision, curves = _judged(book, request, decision_id, now)
     if curves is not None and decision.admit:
         until = now + book.rules.start_within_s
@@ -39,24 +184,13 @@ def decided(book: Book, request: AdmissionRequest, decision_id: str, now: float)
     return decision
 
 
-def advised(book: Book, request: AdmissionRequest, decision_id: str, now: float) -> AdmissionDecision:
-    """Return what would be decided on a request; the book stays as it is."""
-    return replace(_judged(book, request, decision_id, now)[0], advice=True)
-
-
-def same_advice(first: AdmissionDecision, second: AdmissionDecision) -> bool:
-    """Return whether two pieces of advice come to the same."""
-    both = [(one.advice, one.deployment_id, one.cores, one.reason, one.config_hash) for one in (first, second)]
-    return both[0] == both[1]
-
-
 def _judged(
     book: Book, request: AdmissionRequest, decision_id: str, now: float
 ) -> tuple[AdmissionDecision, Curves | None]:
     """Return the decision, and the newcomer's futures where the rule was asked."""
     began = time.perf_counter()
     rules = book.rules
-    blank = _blank(book, request, decision_id, now)
+    blank = undecided(book, request, decision_id, now)
     try:
         check_request(request)
         _check_new(book, request.deployment_id)
@@ -65,16 +199,16 @@ def _judged(
     prior = prior_source(rules, request)
     blank = replace(blank, prior=prior)
     if book.total + request.cores > rules.capacity_cores:
-        said = f"{book.total:,} of {rules.capacity_cores:,} cores are taken: {request.cores:,} more do not fit"
+        detail = f"{book.total:,} of {rules.capacity_cores:,} cores are taken: {request.cores:,} more do not fit"
         if request.cores > rules.capacity_cores:
-            said = f"{request.cores:,} cores are more than the whole cluster of {rules.capacity_cores:,}"
-        return replace(blank, reason=Reason.REJECTED_FEASIBILITY, detail=said, evaluation_us=_us(began)), None
+            detail = f"{request.cores:,} cores are more than the whole cluster of {rules.capacity_cores:,}"
+        return replace(blank, reason=Reason.REJECTED_FEASIBILITY, detail=detail, evaluation_us=_us(began)), None
     refreshed = book.refresh(now)
     curves = book.newcomer(request.cores, request.observations)
     observed = prior.kind is not PriorKind.POPULATION
     refreshed += settle(book, curves, now, observed=observed)
-    verdict = judge(book, request.deployment_id, request.cores, curves, observed=observed)
-    return replace(_with(blank, verdict), refreshed=refreshed, evaluation_us=_us(began)), curves
+    decision = judge(book, blank, curves, observed=observed)
+    return replace(decision, refreshed=refreshed, evaluation_us=_us(began)), curves
 
 
 def prior_source(rules: ClusterRules, request: AdmissionRequest) -> PriorSource:
@@ -88,7 +222,7 @@ def prior_source(rules: ClusterRules, request: AdmissionRequest) -> PriorSource:
     return PriorSource(PriorKind.POPULATION if is_blank else PriorKind.OBSERVATIONS, counted)
 
 
-def told(decision: AdmissionDecision) -> str:
+def sentence(decision: AdmissionDecision) -> str:
     """Return a decision in one line, for the journal."""
     verb = ("would admit" if decision.admit else "would refuse") if decision.advice else ""
     verb = verb or ("admitted" if decision.admit else "refused")
@@ -127,31 +261,6 @@ def check_size(event: DeploymentEvent, after: int, capacity_cores: int) -> None:
         raise StateConflict("cores", event.cores, remedy)
 
 
-def _blank(book: Book, request: AdmissionRequest, decision_id: str, now: float) -> AdmissionDecision:
-    rules = book.rules
-    return AdmissionDecision(
-        decision_id=decision_id,
-        at=now,
-        cluster=rules.name,
-        deployment_id=str(request.deployment_id)[:LONGEST_ID],
-        cores=recorded_cores(request.cores),
-        admit=False,
-        reason=Reason.REJECTED_INPUT,
-        detail="",
-        policy=rules.text,
-        capacity_cores=rules.capacity_cores,
-        threshold_cores=rules.threshold_cores,
-        kappa=rules.standard_deviations,
-        risk_limit=rules.risk,
-        config_hash=rules.config_hash,
-        total_cores=book.total,
-        live=len(book),
-        prior=PriorSource(PriorKind.POPULATION),
-        requested_by=str(request.requested_by)[:LONGEST_WORDS],
-        request_id=str(request.request_id)[:LONGEST_WORDS],
-    )
-
-
 def _check_new(book: Book, deployment_id: str) -> None:
     known = book.known.get(deployment_id)
     if known is not None and known.counts:
@@ -159,26 +268,105 @@ def _check_new(book: Book, deployment_id: str) -> None:
         raise StateConflict("deployment_id", deployment_id, f"it is inside already, with {known.cores} cores ({by})")
 
 
-def _with(blank: AdmissionDecision, verdict: Verdict) -> AdmissionDecision:
-    return replace(
-        blank,
-        admit=verdict.reason is Reason.ADMITTED,
-        reason=verdict.reason,
-        detail=verdict.detail,
-        binding_hours=verdict.binding_hours,
-        binding_band=verdict.binding_band,
-        expected_cores=verdict.expected_cores,
-        sd_cores=verdict.sd_cores,
-        slack_cores=verdict.slack_cores,
-        peak_utilisation=verdict.peak_utilisation,
-        peak_hours=verdict.peak_hours,
-        cantelli=verdict.cantelli,
-        sgamma=verdict.sgamma,
-        marginal_bands=verdict.marginal_bands,
-        top_expected=verdict.top_expected,
-        top_variance=verdict.top_variance,
-    )
-
-
 def _us(began: float) -> float:
     return (time.perf_counter() - began) * 1e6
+
+
+def log_decisions(made: Sequence[AdmissionDecision]) -> list[Event]:
+    """Log new decisions, and return what a person should look into: who was refused by a cluster that is unsafe."""
+    for decision in made:
+        log.info(
+            "advice" if decision.advice else "admission",
+            cluster=decision.cluster,
+            decision=decision.decision_id,
+            deployment=decision.deployment_id,
+            cores=decision.cores,
+            reason=decision.reason,
+            detail=decision.detail,
+        )
+    unsafe = [one for one in made if one.reason is Reason.REJECTED_UNSAFE and not one.advice]
+    return [Event(AGENT, decision.at, decision.reason, decision.detail, decision.cluster) for decision in unsafe]
+
+
+def _same_advice(
+    cached: CachedBook, advice: AdmissionDecision, made: Sequence[AdmissionDecision]
+) -> AdmissionDecision | None:
+    """Return the newest advice on the same deployment where it comes to the same, else None."""
+    before = next((decision for decision in reversed(made) if decision.deployment_id == advice.deployment_id), None)
+    before = before or next(iter(cached.store.newest(cached.rules.name, 1, advice.deployment_id)), None)
+    if before is None:
+        return None
+    first, second = (
+        (one.advice, one.deployment_id, one.cores, one.reason, one.config_hash) for one in (before, advice)
+    )
+    return before if first == second else None
+
+
+def _decided_before(
+    cached: CachedBook, book: Book, request: AdmissionRequest, made: Sequence[AdmissionDecision]
+) -> AdmissionDecision | None:
+    """Return the decision that this request got already, None for a new one."""
+    if request.request_id:
+        same = next((decision for decision in made if decision.request_id == request.request_id), None)
+        found = same or cached.store.decision_of_request(cached.rules.name, request.request_id)
+        if found is None:
+            return None
+        if (found.deployment_id, found.cores) != (request.deployment_id, request.cores):
+            remedy = f"it stands for {found.cores} cores of {found.deployment_id} ({found.decision_id})"
+            raise StateConflict("request_id", request.request_id, remedy)
+        return found
+    known = book.known.get(request.deployment_id)
+    if known is None or known.stage is not Stage.RESERVED:
+        return None
+    if (known.cores, known.priors) != (request.cores, request.observations):
+        return None
+    same = next((decision for decision in made if decision.decision_id == known.decision_id), None)
+    return same or cached.store.decision(known.decision_id)
+
+
+def observe_all(
+    cached: CachedBook, book: Book, events: Sequence[DeploymentEvent], now: float, *, not_inside: str
+) -> tuple[tuple[Taken, ...], list[Event]]:
+    """Take in events; return the answer to each, and what was mended, which a person should look into.
+
+    not_inside: what to do when an event names a deployment that is not. BadInput names what is wrong with an event,
+    Moved says that another process wrote meanwhile; then nothing was taken in.
+    """
+    for event in events:
+        there = book.known.get(str(event.deployment_id))
+        check_event(event, now, None if there is None else there.last_at)
+    name = cached.rules.name
+    before = cached.store.events(name, {event.event_id for event in events})
+    late, notes = cached.lapses(book, now)
+    changed = {deployment.deployment_id: deployment for deployment in late}
+    counts, taken, repairs = cached.counts, list[DeploymentEvent](), list[Event]()
+    answers: list[Taken] = []
+    for event in events:
+        known = changed.get(event.deployment_id) or book.known.get(event.deployment_id)
+        first = before.get(event.event_id)
+        if first is not None:
+            check_same(first, event)
+            answers.append(Taken(event.event_id, event.deployment_id, known.cores if known else 0, already_seen=True))
+            continue
+        result = applied(known, event, not_inside=not_inside)
+        check_size(event, result.deployment.cores, cached.rules.capacity_cores)
+        changed[event.deployment_id] = result.deployment
+        before[event.event_id] = event
+        taken.append(event)
+        counts = counted(counts, event)
+        if result.repaired:
+            detail = f"{name}: {result.repaired}"
+            repairs.append(Event(AGENT, now, Reason.SIZES_REPAIRED, detail, event.deployment_id))
+        cores = result.deployment.cores
+        answers.append(Taken(event.event_id, event.deployment_id, cores, repaired=result.repaired))
+    if changed:
+        cached.write(Change(counts, list(changed.values()), taken, (), [*notes, *repairs]))
+    for deployment in changed.values():
+        book.put(deployment)
+    mended = book.mends()
+    if mended is not None:
+        detail = f"{name}: the total was {mended[0]}, the sizes add up to {mended[1]}"
+        repairs.append(Event(AGENT, now, Reason.SIZES_REPAIRED, detail, name))
+    for repair in repairs:
+        log.warning("sizes_repaired", deployment=repair.subject, detail=repair.detail)
+    return tuple(answers), repairs

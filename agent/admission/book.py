@@ -10,13 +10,36 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.admission.deployments import HOUR_S, Deployment, Stage
+from agent.admission.deployments import Deployment, Stage
 from agent.admission.futures import Curves, Seen, futures
-from agent.admission.horizons import horizons_of
 from agent.admission.records import Prior
-from agent.admission.rules import ClusterRules
 from domain.rules.admission.belief import Floats
-from domain.rules.admission.freshness import YOUNG_H, staleness
+from domain.rules.admission.cluster import ClusterRules
+from domain.rules.admission.policies import BANDS_H, YOUNG_H, checked_grid, log_grid, paper_grid, staleness
+from domain.rules.admission.rule import BANDS
+from domain.units import HOUR_S
+
+
+def horizons_of(rules: ClusterRules) -> Floats:
+    """Return the horizons in hours, (H,)."""
+    return checked_grid(paper_grid() if rules.paper_grid else log_grid(rules.horizons))
+
+
+def kappas_of(rules: ClusterRules, horizons_h: Floats) -> Floats:
+    """Return kappa per horizon, (H,); zeros for a rule without."""
+    return (rules.standard_deviations or 0.0) * np.asarray(rules.kappa_factors)[_places(horizons_h)]
+
+
+def bands_of(horizons_h: Floats) -> tuple[str, ...]:
+    """Return the name of each horizon's band."""
+    return tuple(BANDS[int(place)] for place in _places(horizons_h))
+
+
+def _places(horizons_h: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the number of each horizon's band."""
+    found = np.searchsorted(np.asarray(BANDS_H) * (1.0 + 1e-9), horizons_h)
+    return np.minimum(found, len(BANDS) - 1)
+
 
 REBUILD = 1000
 """Sums are added up anew after so many changes, which stops the drift of rounding."""
@@ -65,6 +88,16 @@ class Book:
         self._room(FIRST_SLOTS)
         for deployment in deployments:
             self.put(deployment)
+
+    @property
+    def rules(self) -> ClusterRules:
+        """The rules by which it decides."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: ClusterRules) -> None:
+        # The hash stands in every decision, and costs as much as the rest of one.
+        self._rules, self.config_hash = rules, rules.config_hash
 
     def __len__(self) -> int:
         """Return how many deployments have cores."""

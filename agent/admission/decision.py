@@ -6,52 +6,46 @@ The rules are `domain.rules.admission.policies`; what stands here is which horiz
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.admission.book import Book
+from agent.admission.book import Book, bands_of, kappas_of
 from agent.admission.futures import Curves
-from agent.admission.horizons import bands_of, kappas_of
-from agent.admission.records import Contributor
-from agent.admission.rules import ClusterRules, PolicyKind
+from agent.admission.records import (
+    LONGEST_ID,
+    LONGEST_WORDS,
+    AdmissionDecision,
+    AdmissionRequest,
+    Contributor,
+    PriorKind,
+    PriorSource,
+    recorded_cores,
+)
 from domain.decisions import Reason
 from domain.rules.admission.belief import Floats
+from domain.rules.admission.cluster import ClusterRules, PolicyKind
 from domain.rules.admission.policies import (
+    OVER,
+    PART,
+    UNDER,
     budget_refusal,
+    cantelli,
+    cores_per_variance,
     first_refusal,
     gamma_refusal,
+    gamma_tail,
     horizon_hours,
     second_refusal,
     sgamma_refusal,
+    sgamma_tail,
     zeroth_admits,
 )
 from domain.rules.admission.rule import BANDS
-from domain.rules.admission.tails import cantelli, gamma_tail, sgamma_tail
 
 TOP: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the rule says of a newcomer, and the numbers at the horizon with the least room; see AdmissionDecision."""
-
-    reason: Reason
-    detail: str
-    binding_hours: float
-    binding_band: str
-    expected_cores: float
-    sd_cores: float
-    slack_cores: float
-    peak_utilisation: float
-    peak_hours: float
-    cantelli: float
-    sgamma: float | None
-    marginal_bands: tuple[str, ...]
-    top_expected: tuple[Contributor, ...]
-    top_variance: tuple[Contributor, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +59,40 @@ class _At:
     kappa: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Chance:
-    """What a rule by chances found, and what it allows."""
+def undecided(book: Book, request: AdmissionRequest, decision_id: str, now: float) -> AdmissionDecision:
+    """Return what stands in the record of a request before anything was asked of the rule: it is not admitted."""
+    rules = book.rules
+    return AdmissionDecision(
+        decision_id=decision_id,
+        at=now,
+        cluster=rules.name,
+        deployment_id=str(request.deployment_id)[:LONGEST_ID],
+        cores=recorded_cores(request.cores),
+        admit=False,
+        reason=Reason.REJECTED_INPUT,
+        detail="",
+        policy=rules.text,
+        capacity_cores=rules.capacity_cores,
+        threshold_cores=rules.threshold_cores,
+        kappa=rules.standard_deviations,
+        risk_limit=rules.risk,
+        config_hash=book.config_hash,
+        total_cores=book.total,
+        live=len(book),
+        prior=PriorSource(PriorKind.POPULATION),
+        requested_by=str(request.requested_by)[:LONGEST_WORDS],
+        request_id=str(request.request_id)[:LONGEST_WORDS],
+    )
 
-    found: float
-    permitted: float
 
-
-def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: bool) -> Verdict:
-    """Return the verdict on a newcomer that fits now.
+def judge(book: Book, asked: AdmissionDecision, new: Curves, *, observed: bool) -> AdmissionDecision:
+    """Return the decision on a newcomer that fits now; asked: see `undecided`.
 
     new: its futures (1, H). observed: whether they rest on prior observations; only then may horizons at which it is
     marginal be left out. Where the cluster is unsafe, the numbers are those without the newcomer.
     """
-    rules, horizons_h = book.rules, book.horizons_h
+    rules, horizons_h, cores = book.rules, book.horizons_h, asked.cores
+    bands = bands_of(horizons_h)
     kappas = kappas_of(rules, horizons_h)
     inside, newcomer = book.sums, new[0]
     together = inside + newcomer
@@ -96,7 +109,7 @@ def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: 
     k = unsafe if unsafe >= 0 else binding(book, slack, sums, marginal)
     at = _At(
         float(horizons_h[k]),
-        bands_of(horizons_h)[k],
+        bands[k],
         float(sums.mean[k]),
         math.sqrt(max(float(sums.variance[k]), 0.0)),
         float(kappas[k]),
@@ -104,21 +117,23 @@ def judge(book: Book, deployment_id: str, cores: int, new: Curves, *, observed: 
     chance = _failing(book, sums) if rules.policy is PolicyKind.BUDGET else _tail(rules, sums, k, rules.limit_cores)
     by_mean, by_variance = book.largest(k, TOP)
     peak = int(np.argmax(sums.mean))
-    return Verdict(
-        reason,
-        _sentence(rules, book.total, cores, reason, at, _Chance(chance, _permitted(book))),
-        at.hours,
-        at.band,
-        at.expected,
-        at.sd,
-        float(slack[k]),
-        float(sums.mean[peak]) / rules.capacity_cores,
-        float(horizons_h[peak]),
-        cantelli(at.expected, at.sd * at.sd, float(rules.capacity_cores)),
-        _sgamma(sums, k, float(rules.capacity_cores)) if rules.moments.has_third else None,
-        tuple(dict.fromkeys(band for band, small in zip(bands_of(horizons_h), marginal, strict=True) if small)),
-        _merged(by_mean, [] if unsafe >= 0 else [(deployment_id, float(newcomer.mean[k]))]),
-        _merged(by_variance, [] if unsafe >= 0 else [(deployment_id, float(newcomer.variance[k]))]),
+    return replace(
+        asked,
+        admit=reason is Reason.ADMITTED,
+        reason=reason,
+        detail=_sentence(rules, book.total, cores, reason, at, chance, _permitted(book)),
+        binding_hours=at.hours,
+        binding_band=at.band,
+        expected_cores=at.expected,
+        sd_cores=at.sd,
+        slack_cores=float(slack[k]),
+        peak_utilisation=float(sums.mean[peak]) / rules.capacity_cores,
+        peak_hours=float(horizons_h[peak]),
+        cantelli=cantelli(at.expected, at.sd * at.sd, float(rules.capacity_cores)),
+        sgamma=_sgamma(sums, k, float(rules.capacity_cores)) if rules.moments.has_third else None,
+        marginal_bands=tuple(dict.fromkeys(band for band, small in zip(bands, marginal, strict=True) if small)),
+        top_expected=_merged(by_mean, asked.deployment_id, None if unsafe >= 0 else float(newcomer.mean[k])),
+        top_variance=_merged(by_variance, asked.deployment_id, None if unsafe >= 0 else float(newcomer.variance[k])),
     )
 
 
@@ -207,32 +222,36 @@ def _sgamma(sums: Curves, k: int, limit: float) -> float:
     return sgamma_tail(float(sums.mean[k]), max(float(sums.variance[k]), 0.0), float(sums.third[k]), limit)
 
 
-def _merged(found: list[tuple[str, float]], more: list[tuple[str, float]]) -> tuple[Contributor, ...]:
+def _merged(found: list[tuple[str, float]], newcomer: str, part: float | None) -> tuple[Contributor, ...]:
+    """Return the largest parts, the newcomer's among them unless it has none."""
+    more = [] if part is None else [(newcomer, part)]
     ordered = sorted([*found, *more], key=lambda pair: -pair[1])
-    return tuple(Contributor(name, part) for name, part in ordered[:TOP])
+    return tuple(Contributor(name, amount) for name, amount in ordered[:TOP])
 
 
-def _sentence(rules: ClusterRules, total: int, cores: int, reason: Reason, at: _At, chance: _Chance) -> str:
+def _sentence(
+    rules: ClusterRules, total: int, cores: int, reason: Reason, at: _At, chance: float, permitted: float
+) -> str:
     keeps = reason is Reason.ADMITTED
     limit = f"{rules.limit_cores:,.0f}"
     if rules.policy is PolicyKind.ZEROTH:
-        said = f"{total:,} cores are taken, {cores:,} more make {total + cores:,}"
-        said += f", {'below' if keeps else 'not below'} the threshold of {limit}"
+        text = f"{total:,} cores are taken, {cores:,} more make {total + cores:,}"
+        text += f", {'below' if keeps else 'not below'} the threshold of {limit}"
     else:
-        said = f"{at.expected:,.1f} cores are expected in {_hours(at.hours)} (band: {_words(at.band)})"
+        text = f"{at.expected:,.1f} cores are expected in {_hours(at.hours)} (band: {_words(at.band)})"
         if rules.policy is PolicyKind.FIRST:
-            said += f", {'below' if keeps else 'not below'} the threshold of {limit}"
+            text += f", {'below' if keeps else 'not below'} the threshold of {limit}"
         elif rules.policy is PolicyKind.SECOND:
             within = "stays within" if keeps else "exceeds"
-            said += f", give or take {at.sd:,.1f}; {at.kappa:.3g} times that on top {within} {limit}"
+            text += f", give or take {at.sd:,.1f}; {at.kappa:.3g} times that on top {within} {limit}"
         else:
-            said += f", give or take {at.sd:,.1f}; "
+            text += f", give or take {at.sd:,.1f}; "
             if rules.policy is PolicyKind.BUDGET:
-                said += f"{chance.found:.2g} of all requests to come would fail, most of them then"
+                text += f"{chance:.2g} of all requests to come would fail, most of them then"
             else:
-                said += f"the chance to exceed {limit} is {chance.found:.2g}"
-            said += f", {chance.permitted:.3g} is allowed"
-    return f"the cluster breaks its rule without this deployment: {said}" if reason is Reason.REJECTED_UNSAFE else said
+                text += f"the chance to exceed {limit} is {chance:.2g}"
+            text += f", {permitted:.3g} is allowed"
+    return f"the cluster breaks its rule without this deployment: {text}" if reason is Reason.REJECTED_UNSAFE else text
 
 
 def _hours(hours: float) -> str:
@@ -241,3 +260,28 @@ def _hours(hours: float) -> str:
 
 def _words(name: str) -> str:
     return name.replace("_", " ")
+
+
+def settle(book: Book, new: Curves, now: float, *, observed: bool) -> int:
+    """Compute futures, those in most doubt first, until the rule would say the same without doubt; return how many.
+
+    new, observed: the newcomer, as `judge` takes them.
+    """
+    rules = book.rules
+    if rules.policy is PolicyKind.ZEROTH or not len(book):
+        return 0
+    newcomer, kappas, renewed = new[0], kappas_of(rules, book.horizons_h), 0
+    marginal_cores = rules.marginal_cores if observed else 0.0
+    while True:
+        found = asked_at(book, kappas, book.sums, newcomer, marginal_cores)
+        together = book.sums + newcomer
+        slack = slack_of(rules, kappas, together)
+        k = found if found >= 0 else binding(book, slack, together, newcomer.mean < marginal_cores)
+        room = rules.limit_cores - float(together.mean[k])
+        weight = cores_per_variance(room, float(together.variance[k]), float(kappas[k]))
+        doubts = book.doubts(k, weight, now)
+        off = float(doubts.sum())
+        more = OVER * off if found >= 0 else -UNDER * off
+        if off == 0.0 or (asked_at(book, kappas, book.sums, newcomer, marginal_cores, more) >= 0) == (found >= 0):
+            return renewed
+        renewed += book.renew(doubts > PART * doubts.max(), now)

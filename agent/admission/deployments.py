@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from agent.admission.records import DeploymentEvent, EventKind, Prior
 from domain.errors import StateConflict
+from domain.units import HOUR_S
 
-HOUR_S = 3600.0
 NOT_INSIDE = "it is not in this cluster: admit it, or tell of its start first"
 NOT_TAKEN_IN = "it is not in this cluster, as in observe mode asking takes nobody in: tell of its start first"
 
@@ -154,10 +154,10 @@ def _checked(result: Applied, event: DeploymentEvent) -> Applied:
     found = result.deployment
     if event.cores_after is None or event.cores_after == found.cores:
         return result
-    said = f"{found.cores} cores were known after this, {event.cores_after} were reported"
+    detail = f"{found.cores} cores were known after this, {event.cores_after} were reported"
     stage = Stage.LIVE if event.cores_after else Stage.GONE
     mended = replace(found, cores=event.cores_after, stage=stage)
-    return Applied(mended, f"{result.repaired}; {said}" if result.repaired else said)
+    return Applied(mended, f"{result.repaired}; {detail}" if result.repaired else detail)
 
 
 def _in_order(deployment: Deployment, event: DeploymentEvent) -> None:

@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.admission.records import LabelWeight, Prior
-from agent.admission.rules import Moments
-from domain.rules.admission.batch import Beliefs, ab_batch, na_batch
 from domain.rules.admission.belief import (
     PRODUCTION_DROP,
     PRODUCTION_FLOOR,
@@ -23,9 +21,11 @@ from domain.rules.admission.belief import (
     conjugate_belief,
     exact_belief,
     log_evidence,
+    mix,
 )
-from domain.rules.admission.mixture import mix
-from domain.rules.admission.paper import paper_moments
+from domain.rules.admission.cluster import Moments
+from domain.rules.admission.moments import Beliefs, ab_batch, na_batch
+from domain.rules.admission.na import paper_moments
 from domain.rules.admission.population import Belief, Population
 
 

@@ -8,40 +8,90 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import structlog
+
 from agent.admission import snapshots
-from agent.admission.deployments import NOT_INSIDE, NOT_TAKEN_IN, Deployment
-from agent.admission.events import observe_all
-from agent.admission.gauges import Gauges, gauges_of
-from agent.admission.memory import Keeping
+from agent.admission.answers import CachedBook, answer_all, log_decisions, observe_all
+from agent.admission.book import Book
+from agent.admission.decision import first_unsafe, worst_slack
+from agent.admission.deployments import NOT_INSIDE, NOT_TAKEN_IN, Deployment, Stage
 from agent.admission.records import (
-    Accepted,
     AdmissionDecision,
     AdmissionRequest,
-    AlreadySeen,
     DeploymentEvent,
-    EventKind,
+    Taken,
 )
-from agent.admission.requests import admit_all, advise_all, said
-from agent.admission.rules import ClusterRules
-from agent.ledger.admission import AdmissionStore, Change
+from agent.admission.store import AdmissionStore, Change, ClusterCounts, month_of
+from agent.decisions.part import one_service
+from agent.ledger import Ledger
+from agent.models.directory import ModelsDirectory
+from agent.settings import Settings
+from agent.settings.admission import LEARNED, champion_of, rules_of
 from domain.clock import Clock
 from domain.decisions import Event, Mode
-from domain.errors import BadInput, UnknownName
+from domain.errors import BadInput, TrimtabError, UnknownName
+from domain.rules.admission.cluster import ClusterRules
 
-__all__ = [
-    "Accepted",
-    "AdmissionDecision",
-    "AdmissionRequest",
-    "AdmissionService",
-    "AlreadySeen",
-    "DeploymentEvent",
-    "EventKind",
-    "Gauges",
-]
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """A cluster at `at` (epoch seconds); its futures as they were last computed.
+
+    mode: `act` where asking takes a deployment in, `observe` where the answer is advice and takes nothing in.
+    worst_slack_cores: by band, the least room that the rule leaves for those inside. safe: whether the rule holds for
+    them alone; if not, it fails first `unsafe_from_hours` ahead. sla_budget_used: refused requests for more cores
+    against those that the SLA allows, this month; above 1 the promise is broken.
+    """
+
+    cluster: str
+    mode: Mode
+    at: float
+    capacity_cores: int
+    policy: str
+    config_hash: str
+    total_cores: int
+    live: int
+    reserved: int
+    decisions: int
+    safe: bool
+    unsafe_from_hours: float | None
+    worst_slack_cores: Mapping[str, float]
+    requests_month_to_date: int
+    failures_month_to_date: int
+    sla: float
+    sla_budget_used: float
+
+
+def gauges_of(book: Book, counts: ClusterCounts, mode: Mode, now: float) -> Gauges:
+    """Return what a cluster is like now."""
+    rules = book.rules
+    if month_of(now) > counts.month:
+        counts = replace(counts, month=month_of(now), requests=0, failures=0)
+    unsafe = first_unsafe(book)
+    stages = [deployment.stage for deployment in book.inside()]
+    return Gauges(
+        cluster=rules.name,
+        mode=mode,
+        at=now,
+        capacity_cores=rules.capacity_cores,
+        policy=rules.text,
+        config_hash=rules.config_hash,
+        total_cores=book.total,
+        live=stages.count(Stage.LIVE),
+        reserved=stages.count(Stage.RESERVED),
+        decisions=counts.decisions,
+        safe=unsafe < 0,
+        unsafe_from_hours=float(book.horizons_h[unsafe]) if unsafe >= 0 else None,
+        worst_slack_cores=worst_slack(book),
+        requests_month_to_date=counts.requests,
+        failures_month_to_date=counts.failures,
+        sla=rules.sla,
+        sla_budget_used=counts.failures / (rules.sla * counts.requests) if counts.requests else 0.0,
+    )
 
 
 class AdmissionService:
@@ -57,14 +107,14 @@ class AdmissionService:
         self._store = store
         self._clock = clock
         self._lock = threading.RLock()
-        self._keeping = Keeping(rules, store, clock)
+        self._cached = CachedBook(rules, store, clock)
         # Read by the loop, which must not wait for whoever holds the lock.
         self._alarms: deque[Event] = deque()
 
     @property
     def rules(self) -> ClusterRules:
         """The rules that it goes by now."""
-        return self._keeping.rules
+        return self._cached.rules
 
     def answer_all(self, requests: Sequence[AdmissionRequest]) -> tuple[AdmissionDecision, ...]:
         """Answer those who ask as the mode has it: `admit_all` where the agent acts, `advise_all` where it observes."""
@@ -80,12 +130,7 @@ class AdmissionService:
         An unusable value is answered by a decision too, REJECTED_INPUT, whose detail names the field. BadInput when a
         request names another cluster, or a request id that stands for something else.
         """
-        self._check_cluster(requests)
-        with self._lock:
-            work = self._keeping.tried
-            answers, made = work(lambda book: admit_all(self._keeping, book, requests, self._clock.now()))
-        self._alarms += said(made)
-        return answers
+        return self._answered(requests, advice=False)
 
     def advise(self, request: AdmissionRequest) -> AdmissionDecision:
         """Advise on one deployment; see `advise_all`."""
@@ -97,27 +142,22 @@ class AdmissionService:
         What comes to the same as the deployment's newest advice is not recorded again: then that one is the answer. A
         request that was decided on, while the agent acted, gets that decision. BadInput as with `admit_all`.
         """
-        self._check_cluster(requests)
-        with self._lock:
-            work = self._keeping.tried
-            answers, made = work(lambda book: advise_all(self._keeping, book, requests, self._clock.now()))
-        self._alarms += said(made)
-        return answers
+        return self._answered(requests, advice=True)
 
-    def observe(self, event: DeploymentEvent) -> Accepted | AlreadySeen:
+    def observe(self, event: DeploymentEvent) -> Taken:
         """Take in one event; see `observe_all`."""
         return self.observe_all([event])[0]
 
-    def observe_all(self, events: Sequence[DeploymentEvent]) -> tuple[Accepted | AlreadySeen, ...]:
+    def observe_all(self, events: Sequence[DeploymentEvent]) -> tuple[Taken, ...]:
         """Take in events in this order: all of them or, when one cannot be used, none.
 
         BadInput names the field: an unknown deployment, a time before the deployment's last one, a size beyond the
-        cluster, an id that was used for something else. Sizes that do not add up are put right, and an alarm told.
+        cluster, an id that was used for something else. Sizes that do not add up are put right, with an alarm.
         """
         not_inside = NOT_INSIDE if self.mode is Mode.ACT else NOT_TAKEN_IN
         with self._lock:
-            answers, repairs = self._keeping.tried(
-                lambda book: observe_all(self._keeping, book, events, self._clock.now(), not_inside=not_inside)
+            answers, repairs = self._cached.tried(
+                lambda book: observe_all(self._cached, book, events, self._clock.now(), not_inside=not_inside)
             )
         self._alarms += repairs
         return answers
@@ -134,30 +174,30 @@ class AdmissionService:
         return self._store.newest(self.rules.name, limit, deployment_id)
 
     def deployments(self) -> tuple[Deployment, ...]:
-        """Return those inside, by id, as they were last told of."""
+        """Return those inside, by id, as last reported."""
         with self._lock:
-            return tuple(sorted(self._keeping.book().inside(), key=lambda found: found.deployment_id))
+            return tuple(sorted(self._cached.book().inside(), key=lambda found: found.deployment_id))
 
     def deployment(self, deployment_id: str) -> Deployment | None:
         """Return what is known of a deployment, one that ended too; None when nothing is."""
         with self._lock:
-            return self._keeping.book().known.get(deployment_id)
+            return self._cached.book().known.get(deployment_id)
 
     def refresh(self, *, all_of_them: bool = False) -> int:
         """Compute the futures that are out of date, so that the next decision need not; return how many there were."""
         with self._lock:
-            return self._keeping.book().refresh(self._clock.now(), all_of_them=all_of_them)
+            return self._cached.book().refresh(self._clock.now(), all_of_them=all_of_them)
 
     def resize(self, capacity_cores: int) -> None:
         """Work with another capacity from now on, such as a quota that was raised; BadInput when it is none."""
         with self._lock:
-            self._keeping.work_by(replace(self.rules, capacity_cores=capacity_cores))
+            self._cached.work_by(replace(self.rules, capacity_cores=capacity_cores))
 
     def gauges(self, now: float) -> Gauges:
         """Return what the cluster is like now; futures are those of the last decision or `refresh`."""
         with self._lock:
-            book = self._keeping.book()
-            return gauges_of(book, self._keeping.counts, self.mode, now)
+            book = self._cached.book()
+            return gauges_of(book, self._cached.counts, self.mode, now)
 
     def now(self) -> float:
         """Return the time by the service's clock, in epoch seconds."""
@@ -170,17 +210,17 @@ class AdmissionService:
     def forget(self, before: float) -> None:
         """Remember those no longer that ended before this time, as the ledger does with its history."""
         with self._lock:
-            self._keeping.book().forget(before)
+            self._cached.book().forget(before)
 
     def snapshot(self, path: Path) -> Path:
         """Write what is inside, with the futures, to `path`.npz and `path`.json; return the latter's path."""
         with self._lock:
-            book = self._keeping.book()
+            book = self._cached.book()
             # Whoever restores it adds up anew, and is to have the same sums.
             book.add_up()
             since = min((deployment.last_at for deployment in book.inside()), default=self._clock.now())
             events = self._store.events_since(self.rules.name, since)
-            return snapshots.write(path, self.rules, self._keeping.counts, book, events, self._clock.now())
+            return snapshots.write(path, self.rules, self._cached.counts, book, events, self._clock.now())
 
     def restore(self, path: Path) -> int:
         """Put a snapshot in the place of everything inside, in the ledger too; return how many deployments it holds.
@@ -189,19 +229,70 @@ class AdmissionService:
         """
         with self._lock:
             found = snapshots.read(path, self.rules.name)
-            keeping = self._keeping
-            keeping.book()
-            counts = replace(found.counts, decisions=max(found.counts.decisions, keeping.counts.decisions))
+            cached = self._cached
+            cached.book()
+            counts = replace(found.counts, decisions=max(found.counts.decisions, cached.counts.decisions))
             change = Change(counts, found.deployments, found.events)
-            keeping.drop(futures=False)
-            self._store.replace(self.rules.name, keeping.revision, change)
-            book = keeping.book()
+            cached.drop(futures=False)
+            self._store.write(self.rules.name, cached.revision, change, whole=True)
+            book = cached.book()
             # Futures of other rules or horizons are computed anew.
             if found.config_hash == self.rules.config_hash:
                 book.adopt(found.ids, found.arrays)
             return len(found.deployments)
 
-    def _check_cluster(self, requests: Sequence[AdmissionRequest]) -> None:
+    def _answered(self, requests: Sequence[AdmissionRequest], *, advice: bool) -> tuple[AdmissionDecision, ...]:
         for request in requests:
             if request.cluster != self.rules.name:
                 raise BadInput("cluster", request.cluster, f"this is the cluster {self.rules.name}")
+        cached = self._cached
+        with self._lock:
+            answers, made = cached.tried(
+                lambda book: answer_all(cached, book, requests, self._clock.now(), advice=advice)
+            )
+        self._alarms += log_decisions(made)
+        return answers
+
+
+log = structlog.get_logger(__name__)
+
+
+class Clusters(dict[str, AdmissionService]):
+    """Services by the name of their cluster; any thread may use them."""
+
+    def one(self, name: str | None) -> AdmissionService:
+        """Return the cluster of that name, the only one when none is given; UnknownName lists those there are."""
+        return one_service(self, name, "cluster")
+
+    def alarms(self) -> tuple[Event, ...]:
+        """Return what a person should look into since the last call."""
+        return tuple(event for service in self.values() for event in service.alarms())
+
+    def forget(self, before: float) -> None:
+        """Remember those no longer that ended before this time."""
+        for service in self.values():
+            service.forget(before)
+
+    def refresh(self) -> int:
+        """Compute the futures that are out of date in every cluster; return how many there were."""
+        return sum(service.refresh() for service in self.values())
+
+
+def clusters_of(settings: Settings, ledger: Ledger, clock: Clock) -> Clusters:
+    """Return the clusters that the settings describe, on this ledger."""
+    models = ModelsDirectory(settings.models_directory, settings.promotion_key)
+    services = {}
+    for name, cluster in settings.clusters.items():
+        model = None
+        if cluster.rule == LEARNED:
+            try:
+                model = champion_of(models, name)
+                origin = f"forced: {model.forced}" if model.forced else "promoted"
+                log.info("model_ready", cluster=name, detail=f"{model.rule}, {origin}")
+            except TrimtabError as error:
+                # What was promoted may be damaged or gone: the other settings stand in for it.
+                log.error("model_refused", cluster=name, detail=str(error))
+        elif cluster.population_file is not None:
+            log.info("model_ready", cluster=name, detail=f"{cluster.population_file}, forced: the settings name it")
+        services[name] = AdmissionService(rules_of(name, cluster, model), AdmissionStore(ledger), clock, settings.mode)
+    return Clusters(services)

@@ -15,11 +15,11 @@ import numpy as np
 from agent.admission.book import FUTURES, Book
 from agent.admission.deployments import Deployment
 from agent.admission.records import DeploymentEvent
-from agent.admission.rules import ClusterRules
+from agent.admission.store import ClusterCounts
 from agent.ledger import codec
-from agent.ledger.admission import ClusterCounts
 from domain.errors import BadInput, LedgerError
 from domain.rules.admission.belief import Floats
+from domain.rules.admission.cluster import ClusterRules
 
 VERSION: Final = 2
 
@@ -60,9 +60,9 @@ def write(
         "at": now,
         "config_hash": rules.config_hash,
         "sha256": digest,
-        "counts": _plain(counts),
-        "deployments": [_plain(deployment) for deployment in book.inside()],
-        "events": [_plain(event) for event in events],
+        "counts": codec.plain(counts),
+        "deployments": [codec.plain(deployment) for deployment in book.inside()],
+        "events": [codec.plain(event) for event in events],
         "ids": ids,
     }
     text = words.with_suffix(".json.part")
@@ -107,10 +107,6 @@ def read(path: Path, cluster: str) -> Snapshot:
 def _named(path: Path) -> tuple[Path, Path]:
     stem = path.with_suffix("") if path.suffix in (".npz", ".json") else path
     return stem.with_name(stem.name + ".npz"), stem.with_name(stem.name + ".json")
-
-
-def _plain(value: Any) -> Any:
-    return json.loads(codec.encode(value))
 
 
 def _read(kind: type[Any], value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Alarms: what a person should hear of now, told once, again while it lasts, and when it is over."""
+"""Alarms: sent when they begin, again while they last, and when they end."""

@@ -1,26 +1,20 @@
-"""Which alarms are on: a pure account of conditions and events, turn by turn."""
+"""The active alarms: computed from conditions and events, turn by turn, without input or output."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from types import MappingProxyType
 
-from agent.autoscaling.ports import TickReport
+from agent.decisions.part import Severity
+from agent.decisions.parts import kinds
+from agent.decisions.turn import TickReport
 from domain.decisions import Reason
-
-
-class Severity(StrEnum):
-    """critical: nothing is being managed. warning: something is, but not as it should."""
-
-    CRITICAL = "critical"
-    WARNING = "warning"
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One alarm: what it is about, since when, how often it came up, and whether it is over."""
+    """One alarm: subject, reason, since when, how often it occurred, and whether it is resolved."""
 
     fleet: str
     reason: Reason
@@ -33,7 +27,7 @@ class Alarm:
 
     @property
     def key(self) -> tuple[str, Reason, str]:
-        """What makes it the same alarm."""
+        """Alarms with the same key are the same alarm."""
         return self.fleet, self.reason, self.subject
 
     @property
@@ -49,25 +43,13 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.INTERNAL_ERROR: Severity.CRITICAL,
         Reason.CREDENTIALS: Severity.CRITICAL,
         Reason.PERMANENT_FAILURE: Severity.WARNING,
-        Reason.POLICY_FAILED: Severity.WARNING,
-        Reason.CAPACITY_LOST: Severity.WARNING,
-        Reason.DRAIN_TIMED_OUT: Severity.WARNING,
-        Reason.DRIFT_REPORTED: Severity.WARNING,
-        Reason.LATE_CALL: Severity.WARNING,
         Reason.CLOCK_JUMP: Severity.WARNING,
         Reason.SENDER_REFUSED: Severity.WARNING,
         Reason.CLAIM_REFUSED: Severity.WARNING,
-        Reason.REJECTED_UNSAFE: Severity.WARNING,
-        Reason.SIZES_REPAIRED: Severity.WARNING,
-        Reason.MACHINE_WARM: Severity.WARNING,
-        Reason.MACHINE_HOT: Severity.CRITICAL,
-        Reason.NO_MACHINE: Severity.WARNING,
-        Reason.USAGE_DRIFTED: Severity.WARNING,
-        Reason.RATES_FROZEN: Severity.WARNING,
-        Reason.RATES_ROLLED_BACK: Severity.CRITICAL,
     }
 )
-"""Events that are alarms by themselves; they are over when they have not come up for the quiet time."""
+"""The agent's own events that are alarms, beside those of its parts; they end when the event has not occurred for the
+quiet time."""
 
 FAILURES = (Reason.LEDGER_UNAVAILABLE, Reason.LEDGER_REPLACED, Reason.LEDGER_FOREIGN)
 """Reasons of a turn that executed nothing."""
@@ -93,31 +75,32 @@ HELD: Mapping[Reason, Severity] = MappingProxyType(
         Reason.OVER_BUDGET: Severity.WARNING,
     }
 )
-"""Reasons of decisions or rails that are alarms for as long as they last."""
+"""Reasons of decisions or rails that are alarms while they last."""
 
 
 def conditions(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
-    """Return the alarms that lie in this turn's decisions and in the ledger, by key."""
+    """Return the alarms in this turn's decisions and in its failure, by key."""
     found: dict[tuple[str, Reason, str], Alarm] = {}
     if report.failure:
         alarm = Alarm("", report.failure_reason, "", Severity.CRITICAL, report.failure, report.at)
         found[alarm.key] = alarm
     for decision in report.decisions:
-        said = {decision.reason: decision.sentence}
-        said.update({e.reason: e.detail or decision.sentence for e in decision.effects if e.reason is not None})
-        for reason, text in said.items():
+        texts = {decision.reason: decision.sentence}
+        texts.update({e.reason: e.detail or decision.sentence for e in decision.effects if e.reason is not None})
+        for reason, text in texts.items():
             if reason in HELD:
                 alarm = Alarm(decision.fleet, reason, "", HELD[reason], text, report.at)
                 found[alarm.key] = alarm
     return found
 
 
-def happened(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
-    """Return the alarms that lie in this turn's events and ended intents, by key."""
+def occurrences(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
+    """Return the alarms in this turn's events and ended intents, by key."""
     found: dict[tuple[str, Reason, str], Alarm] = {}
+    severities = {**EVENTS, **{reason: severity for kind in kinds() for reason, severity in kind.alarms.items()}}
     for event in report.events:
-        if event.reason in EVENTS:
-            alarm = Alarm(event.fleet, event.reason, event.subject, EVENTS[event.reason], event.detail, event.at)
+        if (severity := severities.get(event.reason)) is not None:
+            alarm = Alarm(event.fleet, event.reason, event.subject, severity, event.detail, event.at)
             found[alarm.key] = alarm
     for outcome in report.outcomes:
         if outcome.status.final and outcome.reason in OUTCOMES:
@@ -133,15 +116,15 @@ def happened(report: TickReport) -> dict[tuple[str, Reason, str], Alarm]:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     alarm: Alarm
-    told_at: float
+    sent_at: float
     seen_at: float
     lasting: bool
 
 
 class AlarmBook:
-    """Remembers which alarms are on; a turn gives those to tell now: new, still on after `repeat_s`, or over.
+    """The active alarms; a turn returns those to send: new, still active after `repeat_s`, or resolved.
 
-    A condition is over when a turn no longer shows it, an event when it has not come up for `quiet_s`.
+    A condition ends when a turn no longer shows it, an event when it has not occurred for `quiet_s`.
     """
 
     def __init__(self, repeat_s: float = 3600.0, quiet_s: float = 1800.0) -> None:
@@ -150,31 +133,31 @@ class AlarmBook:
 
     @property
     def active(self) -> tuple[Alarm, ...]:
-        """The alarms that are on, the oldest first."""
+        """The active alarms, the oldest first."""
         return tuple(sorted((entry.alarm for entry in self._entries.values()), key=lambda alarm: alarm.since))
 
     def turn(self, report: TickReport) -> tuple[Alarm, ...]:
-        """Take in a turn; return the alarms to tell now."""
+        """Update from a turn; return the alarms to send."""
         now = report.at
-        tell: list[Alarm] = []
-        for found, lasting in ((conditions(report), True), (happened(report), False)):
+        due: list[Alarm] = []
+        for found, lasting in ((conditions(report), True), (occurrences(report), False)):
             for key, alarm in found.items():
-                tell += self._came_up(key, alarm, now, lasting)
+                due += self._occurred(key, alarm, now, lasting)
         for key, entry in list(self._entries.items()):
-            # A turn that failed shows no decisions: what held before it may well hold on.
+            # A turn that failed shows no decisions: earlier conditions may still hold.
             unseen = entry.seen_at < now and (not report.failure or key[1] in FAILURES)
             over = unseen if entry.lasting else now - entry.seen_at >= self._quiet_s
             if over:
                 del self._entries[key]
-                tell.append(replace(entry.alarm, resolved=True))
-        return tuple(tell)
+                due.append(replace(entry.alarm, resolved=True))
+        return tuple(due)
 
-    def _came_up(self, key: tuple[str, Reason, str], alarm: Alarm, now: float, lasting: bool) -> list[Alarm]:
+    def _occurred(self, key: tuple[str, Reason, str], alarm: Alarm, now: float, lasting: bool) -> list[Alarm]:
         known = self._entries.get(key)
         if known is None:
             self._entries[key] = _Entry(alarm, now, now, lasting)
             return [alarm]
         again = replace(alarm, since=known.alarm.since, count=known.alarm.count + 1)
-        due = now - known.told_at >= self._repeat_s
-        self._entries[key] = _Entry(again, now if due else known.told_at, now, lasting)
-        return [again] if due else []
+        is_due = now - known.sent_at >= self._repeat_s
+        self._entries[key] = _Entry(again, now if is_due else known.sent_at, now, lasting)
+        return [again] if is_due else []

@@ -1,19 +1,27 @@
-"""Takes alarms to a webhook and an SNS topic, from a thread of its own that the loop never waits for."""
+"""Sends alarms to a webhook and an SNS topic, from a thread of its own that never delays the loop."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 import structlog
 
 from agent.alarms.book import Alarm, AlarmBook
-from agent.autoscaling.ports import TickReport
-from agent.view.board import Standing
+from agent.decisions.turn import TickReport
+from agent.settings import Settings
+from agent.view.board import ServiceBoard, ServiceState
 from collectors.aws import AwsSession
+from domain.decisions import Mode
 from domain.errors import TrimtabError
+
+if TYPE_CHECKING:
+    import httpx
 
 log = structlog.get_logger(__name__)
 
@@ -21,10 +29,11 @@ QUEUE_LENGTH = 200
 ATTEMPTS = 4
 FIRST_WAIT_S = 1.0
 SNS_SUBJECT_CHARACTERS = 100
+WEBHOOK_TIMEOUT_S = 5.0
 
 
 class Channel(Protocol):
-    """One way to reach people."""
+    """One receiver of alarms."""
 
     @property
     def name(self) -> str:
@@ -32,16 +41,16 @@ class Channel(Protocol):
         ...
 
     def fault(self) -> str:
-        """Return why no alarm can be delivered as things are, and what to do; "" when nothing speaks against it."""
+        """Return why no alarm can be delivered at present, and what to do; "" when no obstacle is known."""
         ...
 
-    def tell(self, alarm: Alarm) -> None:
+    def send(self, alarm: Alarm) -> None:
         """Deliver one alarm; raises when it did not arrive."""
         ...
 
 
 class SnsTopic:
-    """Publishes to an SNS topic. In observe mode the session lets no such call out, so there it is not used."""
+    """Publishes to an SNS topic; not used in observe mode, in which the session refuses such a call."""
 
     def __init__(self, session: AwsSession, topic_arn: str) -> None:
         self._session, self._topic_arn = session, topic_arn
@@ -52,7 +61,7 @@ class SnsTopic:
         return f"sns {self._topic_arn.rpartition(':')[2]}"
 
     def fault(self) -> str:
-        """Return that the topic is in another region than the agent, "" where it is not; AWS is not asked."""
+        """Return that the topic is in another region than the agent, "" where it is not; makes no request."""
         region = self._topic_arn.split(":")[3]
         if self._session.region in (None, region):
             return ""
@@ -61,7 +70,7 @@ class SnsTopic:
             "TRIMTAB_ALARMS__SNS_TOPIC_ARN"
         )
 
-    def tell(self, alarm: Alarm) -> None:
+    def send(self, alarm: Alarm) -> None:
         """Publish the alarm."""
         subject = f"Trimtab {alarm.sentence}"[:SNS_SUBJECT_CHARACTERS].encode("ascii", "replace").decode()
         self._session.mutate(
@@ -69,10 +78,49 @@ class SnsTopic:
         )
 
 
-class Alarms:
-    """Keeps the book and delivers; a full queue drops its oldest alarm and counts it.
+class Webhook:
+    """Posts `{"text": sentence, "alarm": {...}}`; chat services show `text`. Only 2xx counts as delivered."""
 
-    problem: called with a sentence when a channel is found not to deliver, at the start and later, and with "" when
+    def __init__(self, url: str, client: httpx.Client | None = None) -> None:
+        # The HTTP client takes 5 MB and is loaded only for a webhook.
+        import httpx
+
+        self._url = url
+        self._client = client or httpx.Client(timeout=WEBHOOK_TIMEOUT_S, follow_redirects=False)
+
+    @property
+    def name(self) -> str:
+        """The host without the path, which is a secret."""
+        return f"webhook {urlsplit(self._url).hostname}"
+
+    def fault(self) -> str:
+        """Return why nothing can be delivered at present, "" where the host accepts connections; posts nothing."""
+        import httpx
+
+        try:
+            url = httpx.URL(self._url)
+            port = url.port or (443 if url.scheme == "https" else 80)
+            with socket.create_connection((url.host, port), WEBHOOK_TIMEOUT_S):
+                return ""
+        except Exception as error:
+            return f"{type(error).__name__}: correct TRIMTAB_ALARMS__WEBHOOK_URL, or let the agent reach that host"
+
+    def send(self, alarm: Alarm) -> None:
+        """Post the alarm; ConnectionError, without the address, when it did not arrive."""
+        try:
+            response = self._client.post(self._url, json={"text": alarm.sentence, "alarm": asdict(alarm)})
+        except Exception as error:
+            # The error's own text can hold the address, which is a secret. Not all of httpx's
+            # errors are HTTPError: an invalid address raises another.
+            raise ConnectionError(type(error).__name__) from None
+        if not response.is_success:
+            raise ConnectionError(f"the response has status {response.status_code}")
+
+
+class Alarms:
+    """Updates the active alarms and delivers; a full queue drops its oldest alarm and counts it.
+
+    problem: called with a sentence when a channel does not deliver, at the start and later, and with "" when
     every channel does.
     """
 
@@ -106,8 +154,8 @@ class Alarms:
             self._ready.notify_all()
         self._thread.join(timeout_s)
 
-    def on_turn(self, standing: Standing, report: TickReport) -> None:
-        """Take in a turn: for `StandingBoard.listen`."""
+    def on_turn(self, state: ServiceState, report: TickReport) -> None:
+        """Update from a turn; a listener for `ServiceBoard.listen`."""
         for alarm in self.book.turn(report):
             log.warning("alarm", **alarm_fields(alarm))
             self._enqueue(alarm)
@@ -136,11 +184,11 @@ class Alarms:
                 try:
                     self._deliver(channel, alarm)
                 except Exception as error:
-                    # Whatever it is: the next alarm, and the other channels, must not be lost with it.
+                    # No error of one alarm may end the delivery of the next, or that of the other channels.
                     log.error("alarm_not_delivered", channel=channel.name, error=_shown(error), **alarm_fields(alarm))
 
     def _check(self, channel: Channel) -> None:
-        """Tell at the start when a channel cannot work: the first alarm is no time to learn it."""
+        """Report at the start that a channel cannot work, before the first alarm needs it."""
         try:
             fault = channel.fault()
         except Exception as error:
@@ -160,7 +208,7 @@ class Alarms:
         wait_s = FIRST_WAIT_S
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                channel.tell(alarm)
+                channel.send(alarm)
             except Exception as error:
                 if attempt == ATTEMPTS or self._stopping.is_set():
                     self.failed[channel.name] += 1
@@ -176,10 +224,25 @@ class Alarms:
 
 
 def _shown(error: Exception) -> str:
-    """Return what may be shown of an error: of one that is not ours only its kind, as its text can hold an address."""
+    """Return an error for logs: of a foreign error only its type, as its text can hold a secret address."""
     return str(error) if isinstance(error, OSError | TrimtabError) else type(error).__name__
 
 
 def alarm_fields(alarm: Alarm) -> Mapping[str, object]:
     """Return the alarm as fields of a log event."""
     return {"alarm": alarm.reason, "fleet": alarm.fleet, "subject": alarm.subject, "sentence": alarm.sentence}
+
+
+def start_alarms(settings: Settings, session: AwsSession, board: ServiceBoard) -> Alarms:
+    """Start alarms for the turns that the board announces; the caller stops them."""
+    chosen = settings.alarms
+    channels: list[Channel] = []
+    if chosen.webhook_url is not None:
+        channels.append(Webhook(chosen.webhook_url.get_secret_value()))
+    if chosen.sns_topic_arn is not None and settings.mode is Mode.ACT:
+        channels.append(SnsTopic(session, chosen.sns_topic_arn))
+    book = AlarmBook(chosen.repeat_s, chosen.quiet_s)
+    alarms = Alarms(book, channels, problem=lambda sentence: board.problem("alarms", sentence))
+    alarms.start()
+    board.listen(alarms.on_turn)
+    return alarms

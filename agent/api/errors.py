@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.types import Receive, Send
 
-from agent.api.limits import FAILED
+from agent.decisions.http import NOT_FOUND, Problem, Wrong
 from domain.errors import BadInput, LedgerError, StateConflict, UnknownName
 
 log = structlog.get_logger(__name__)
 
-NOT_FOUND = "there is nothing here; see /api/v1/openapi.json for what there is"
-
-
-class Wrong(BaseModel):
-    """One thing that is wrong with a request."""
-
-    field: str = Field(description="Where: a name in the body, the query or the path.")
-    remedy: str = Field(description="What to give instead.")
-
-
-class Problem(BaseModel):
-    """Why a request was not answered as asked."""
-
-    error: str = Field(description="The status in words.", examples=["Not Found"])
-    detail: str = Field(description="What is wrong and what to do.", examples=[NOT_FOUND])
-    wrong: list[Wrong] = Field([], description="With 404, 409 and 422: each value that is wrong.")
-
-
-UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "There is none of that name."}}
-"""Of operations that name a fleet, cluster, pool or decision."""
-CONFLICT: dict[int | str, dict[str, Any]] = {
-    409: {"model": Problem, "description": "It contradicts what is recorded already; nothing was changed."}
+FAILED = "the agent failed to answer; its log says why"
+# Safe for JSON and for the page alike; a route may set its own.
+SECURITY_HEADERS: Mapping[str, str] = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
 }
-"""Of operations that what was recorded before may forbid."""
 
 
 def problem(
@@ -70,10 +59,19 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     }
     detail = details.get(error.status_code, HTTPStatus(error.status_code).description or "see /api/v1/openapi.json")
     headers = dict(error.headers or {})
-    # Whatever is served to GET is served to HEAD; the router that names the methods does not know it.
-    if headers.get("Allow") == "GET":
-        headers["Allow"] = "GET, HEAD"
+    if "Allow" in headers:
+        headers["Allow"] = ", ".join(_methods(request, headers["Allow"]))
     return problem(error.status_code, detail, headers=headers)
+
+
+def _methods(request: Request, named: str) -> list[str]:
+    """Return the methods of the request's path; named: those of its first route, which is all the router knows of.
+
+    Whatever is served to GET is served to HEAD, which the router does not know either.
+    """
+    path = getattr(request.scope.get("route"), "path", "")
+    found = set(getattr(request.app, "methods", {}).get(path, ())) | set(named.split(", "))
+    return sorted(found | ({"HEAD"} if "GET" in found else set()))
 
 
 async def _validation(request: Request, error: Exception) -> JSONResponse:
@@ -99,3 +97,58 @@ async def _ledger(request: Request, error: Exception) -> JSONResponse:
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     return problem(500, FAILED)
+
+
+# Before a request reaches its route: bare ASGI, closing the connection, with the same small JSON.
+
+
+def _bare(status: int, detail: str) -> tuple[bytes, dict[str, str]]:
+    """Return body and headers of an error, as the routes answer it."""
+    body = json.dumps({"error": HTTPStatus(status).phrase, "detail": detail, "wrong": []}).encode()
+    length = str(len(body))
+    return body, {
+        "content-type": "application/json",
+        "content-length": length,
+        "connection": "close",
+        **SECURITY_HEADERS,
+    }
+
+
+LINGER_S = 1.0
+LINGER_BYTES = 4 * 2**20
+"""For how long, and for how much, what a refused client still sends is read and dropped."""
+
+
+async def refuse(
+    send: Send, status: int, detail: str, headers: Mapping[str, str] | None = None, *, unread: Receive | None = None
+) -> None:
+    """Answer with an error and close the connection.
+
+    `unread` gives what the client still sends. It is dropped within LINGER_S and LINGER_BYTES: a connection that is
+    closed over unread bytes is reset, and a reset takes the answer away from a client that had not read it yet.
+    """
+    body, fields = _bare(status, detail)
+    encoded = [(name.encode("ascii"), value.encode("ascii")) for name, value in {**fields, **(headers or {})}.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body, "more_body": unread is not None})
+    if unread is not None:
+        await _drop(unread)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _drop(unread: Receive) -> None:
+    dropped = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while dropped <= LINGER_BYTES:
+                message = await unread()
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return
+                dropped += len(message.get("body", b""))
+
+
+def raw_answer(status: int, detail: str) -> bytes:
+    """Return a whole answer as bytes, for a connection on which no request could be read."""
+    body, fields = _bare(status, detail)
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{head}\r\n".encode("ascii") + body

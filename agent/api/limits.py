@@ -10,15 +10,21 @@ from dataclasses import dataclass
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agent.api.error_responses import SECURITY_HEADERS, refuse
+from agent.api.errors import FAILED, SECURITY_HEADERS, refuse
 
 log = structlog.get_logger(__name__)
 
 Count = Callable[[str, str, int, float], None]
 """Takes what was served: method, route (its pattern), status, seconds."""
 
-FAILED = "the agent failed to answer; its log says why"
-BATCHES = frozenset({"/api/v1/admissions/batch", "/api/v1/deployments/events"})
+BATCHES = frozenset(
+    {
+        "/api/v1/admission/requests/batch",
+        "/api/v1/admission/deployments/events",
+        "/api/v1/admissions/batch",
+        "/api/v1/deployments/events",
+    }
+)
 """Paths that take many requests in one body."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -62,14 +68,14 @@ class Bounds:
         limits, headers = self._limits, dict(scope["headers"])
         body_bytes = limits.body_limit(scope["path"])
         if len(scope["raw_path"]) + len(scope["query_string"]) > limits.target_bytes:
-            await refuse(send, 414, f"keep the path and query below {limits.target_bytes} bytes")
+            await refuse(send, 414, f"keep the path and query below {limits.target_bytes} bytes", unread=receive)
             return
         if sum(len(name) + len(value) for name, value in scope["headers"]) > limits.head_bytes:
-            await refuse(send, 431, f"keep the headers below {limits.head_bytes} bytes")
+            await refuse(send, 431, f"keep the headers below {limits.head_bytes} bytes", unread=receive)
             return
         declared = headers.get(b"content-length", b"0")
         if len(declared) > 18 or int(declared) > body_bytes:
-            await refuse(send, 413, f"keep the body below {body_bytes} bytes")
+            await refuse(send, 413, f"keep the body below {body_bytes} bytes", unread=receive)
             return
         try:
             async with asyncio.timeout(limits.timeout_s):
@@ -78,7 +84,7 @@ class Bounds:
             await refuse(send, 408, f"the body did not arrive within {limits.timeout_s:g} s")
             return
         except _TooLarge:
-            await refuse(send, 413, f"keep the body below {body_bytes} bytes")
+            await refuse(send, 413, f"keep the body below {body_bytes} bytes", unread=receive)
             return
         if body is not None:
             await self._app(scope, _replay(body, receive), send)

@@ -1,69 +1,92 @@
-"""Routes that read: status, decisions, fleets, inputs, and the journal from any point."""
+"""Routes that read: liveness, readiness, metrics; status, decisions of every part, inputs, the journal."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 
-from agent.api.bodies import DIGITS
-from agent.api.errors import UNKNOWN
-from agent.autoscaling.explain import as_data, explain, plain
-from agent.autoscaling.status import FleetStatus
+from agent.decisions.http import DIGITS, LARGEST_SEQ, UNKNOWN
+from agent.decisions.part import Part, one_subject
 from agent.ledger import Kind
-from agent.view.records import AgentStatus, DecisionPage, InputStatus, JournalPage, VmReport
-from agent.view.view import AgentView
+from agent.view.view import AgentView, DecisionPage, Health, InputStatus, JournalPage, Readiness
+from domain.errors import UnknownName
 
-LARGEST_SEQ = 2**63 - 1
-FleetName = Annotated[str, Path(description="The fleet's name.", max_length=63, examples=["web"])]
-OneFleet = Annotated[str | None, Query(description="This fleet only.", max_length=63, examples=["web"])]
+Subject = Annotated[str, Path(description="Its subject: a fleet, a cluster, a pool.", max_length=63, examples=["web"])]
+DecisionId = Annotated[str, Path(description="The decision's id.", max_length=100, examples=["web-17"])]
+Most = Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer."), DIGITS]
+Before = Annotated[
+    str | None, Query(max_length=100, description="Only those before the decision with this id: the next page.")
+]
+Changed = Annotated[bool, Query(description="Only those that led to something to do.")]
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def create_health_router(view: AgentView, exposition: Callable[[], bytes]) -> APIRouter:
+    """Return the routes; `exposition` writes the metrics in Prometheus's text format."""
+    router = APIRouter(tags=["health"])
+
+    @router.get(
+        "/healthz", summary="Does the loop turn?", responses={503: {"model": Health, "description": "It stands still."}}
+    )
+    def healthz(response: Response) -> Health:
+        """200 while the last turn of the loop ended less than three intervals ago, else 503."""
+        health = view.health()
+        response.status_code = 200 if health.ok else 503
+        return health
+
+    @router.get(
+        "/readyz",
+        summary="Can the agent do its work?",
+        responses={503: {"model": Readiness, "description": "It cannot."}},
+    )
+    def readyz(response: Response) -> Readiness:
+        """200 when the loop turns, the ledger can be written, AWS could be read and some agent leads."""
+        readiness = view.readiness()
+        response.status_code = 200 if readiness.ready else 503
+        return readiness
+
+    @router.get(
+        "/metrics",
+        summary="Metrics for Prometheus",
+        response_class=Response,
+        responses={
+            200: {
+                "content": {"text/plain": {}},
+                "description": "Prometheus's text format; see docs/operate/metrics.md.",
+            }
+        },
+    )
+    def metrics() -> Response:
+        """Every metric of the catalogue in Prometheus's text format."""
+        return Response(exposition(), media_type=METRICS_TYPE)
+
+    return router
 
 
 def create_reading_router(view: AgentView) -> APIRouter:
-    """Return the routes that read."""
+    """Return the routes that read and are the same for every decision."""
     router = APIRouter(prefix="/api/v1", tags=["reading"])
+    parts = view.parts.parts
 
-    @router.get("/status", summary="The agent and every fleet")
-    def status() -> AgentStatus:
-        """What `trimtab status --json` shows, with the agent's own counters."""
-        return view.status()
+    @router.get("/status", summary="The agent and every subject")
+    def status() -> dict[str, Any]:
+        """What `trimtab status --json` shows, with the agent's own counters.
 
-    @router.get("/fleets", summary="Every fleet")
-    def fleets() -> list[FleetStatus]:
-        """Sizes, queue, cost, the last decision and what holds it, per fleet."""
-        return list(view.fleets())
-
-    @router.get("/fleets/{fleet}", summary="One fleet", responses=UNKNOWN)
-    def fleet(fleet: FleetName) -> FleetStatus:
-        """Sizes, queue, cost, the last decision and what holds it."""
-        return view.fleet(fleet)
-
-    @router.get("/fleets/{fleet}/vms", summary="Which VMs report", responses=UNKNOWN)
-    def vms(fleet: FleetName) -> list[VmReport]:
-        """Every VM that AWS showed in the last minute, and when it last reported."""
-        return list(view.vms(fleet))
-
-    @router.get("/decisions", summary="Decisions, the newest first")
-    def decisions(
-        fleet: OneFleet = None,
-        before_seq: Annotated[
-            int | None,
-            Query(ge=1, le=LARGEST_SEQ, description="Only those before this number: the next page."),
-            DIGITS,
-        ] = None,
-        limit: Annotated[int, Query(ge=1, le=500, description="Most decisions in the answer."), DIGITS] = 50,
-        changed: Annotated[bool, Query(description="Only those that led to something to do.")] = False,
-    ) -> DecisionPage:
-        """Each with its proposal, what every rail did to it, and its intents; inputs stand with the single decision."""
-        return view.decisions(fleet, before_seq=before_seq, limit=limit, changed_only=changed)
+        `subjects` holds the status of each subject by decision; fleets, clusters and pools stand under their own names
+        as well.
+        """
+        data = view.status()
+        return {**data, **{f"{part.subject_word}s": data["subjects"][part.name] for part in parts}}
 
     @router.get("/decisions/{decision_id}", summary="Why one decision came out as it did", responses=UNKNOWN)
-    def decision(
-        decision_id: Annotated[str, Path(description="The decision's id.", max_length=100, examples=["web-17"])],
-    ) -> dict[str, Any]:
-        """Everything recorded about it (`seq`, `decision`, `inputs`, `intents` with outcomes), and it in words."""
-        record = view.decision(decision_id)
-        return {**as_data(record), "explanation": plain(explain(record))}
+    def decision(decision_id: DecisionId) -> dict[str, Any]:
+        """Everything recorded about a decision of any kind, and it in words (`lines`)."""
+        explained = view.explain(decision_id)
+        return {**explained.data, "lines": list(explained.lines)}
 
     @router.get("/collectors", summary="Collectors and listener")
     def collectors() -> InputStatus:
@@ -73,7 +96,7 @@ def create_reading_router(view: AgentView) -> APIRouter:
     @router.get("/events", summary="The journal from any point, in order")
     def events(
         since_seq: Annotated[int, Query(ge=0, le=LARGEST_SEQ, description="Rows after this number."), DIGITS] = 0,
-        fleet: OneFleet = None,
+        fleet: Annotated[str | None, Query(description="This fleet only.", max_length=63, examples=["web"])] = None,
         kind: Annotated[Kind | None, Query(description="Rows of this kind only.")] = None,
         limit: Annotated[int, Query(ge=1, le=1000, description="Most rows looked at."), DIGITS] = 100,
     ) -> JournalPage:
@@ -81,3 +104,49 @@ def create_reading_router(view: AgentView) -> APIRouter:
         return view.journal(since_seq, fleet=fleet, kind=kind, limit=limit)
 
     return router
+
+
+def create_subject_router(view: AgentView, part: Part, served: Collection[str]) -> APIRouter:
+    """Return the routes that every decision has for its subjects.
+
+    served: paths that the part reads at by routes of its own, with `{}` for each parameter; these are left to it.
+    """
+    base = f"/api/v1/{part.name}"
+    router = APIRouter(tags=[part.name], responses=UNKNOWN)
+    now = view.parts.now
+
+    def subjects() -> list[dict[str, Any]]:
+        """The status of each of its subjects."""
+        return [dict(part.status(subject, now()).data) for subject in part.subjects()]
+
+    def subject(subject: Subject) -> dict[str, Any]:
+        """Its status."""
+        return dict(part.status(one_subject(part, subject), now()).data)
+
+    def decisions(subject: Subject, before: Before = None, limit: Most = 50, changed: Changed = False) -> DecisionPage:
+        """Each with its sentence and the guards that changed it; `/api/v1/decisions/{id}` has everything."""
+        name = one_subject(part, subject)
+        return view.decisions(name, decision=part.name, before=before, limit=limit, changed_only=changed)
+
+    def decision(decision_id: DecisionId) -> dict[str, Any]:
+        """Everything recorded about it, and it in words (`lines`); one of another decision is not found here."""
+        owner, record = view.parts.parts.find(decision_id)
+        if owner is not part:
+            raise UnknownName("decision", decision_id, f"it is not of {part.name}: read /api/v1/decisions/{{id}}")
+        explained = part.explain(record)
+        return {**explained.data, "lines": list(explained.lines)}
+
+    for path, endpoint, summary in (
+        (f"{base}/decisions/{{decision_id}}", decision, f"Why one decision on a {part.subject_word} came out so"),
+        (base, subjects, f"Every {part.subject_word}"),
+        (f"{base}/{{subject}}", subject, f"One {part.subject_word}"),
+        (f"{base}/{{subject}}/decisions", decisions, f"A {part.subject_word}'s decisions, the newest first"),
+    ):
+        if anonymous(path) not in served:
+            router.add_api_route(path, endpoint, methods=["GET"], summary=summary)
+    return router
+
+
+def anonymous(path: str) -> str:
+    """Return a route's path without the names of its parameters."""
+    return re.sub(r"{[^}]*}", "{}", path)

@@ -12,7 +12,7 @@ from enum import Enum
 from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.api.error_responses import refuse
+from agent.api.errors import refuse
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", ""})
 READING_METHODS = frozenset({"GET", "HEAD"})
@@ -23,10 +23,11 @@ CHALLENGE = {"www-authenticate": 'Basic realm="trimtab", Bearer realm="trimtab"'
 
 
 ASKS = re.compile(
-    r"/api/v1/(?:admissions|admissions/batch|deployments/events|deployments/[^/]+/events|oversubscription/requests)"
+    r"/api/v1/(?:admission/requests(?:/batch)?|admission/deployments/(?:[^/]+/)?events|oversubscription/requests"
+    r"|admissions(?:/batch)?|deployments/(?:[^/]+/)?events)"
 )
 """What an allocator posts. Listed one by one, so that a new route is the operator's until it stands here."""
-ASKED_ABOUT = re.compile(r"/api/v1/(?:(?:admissions|clusters|oversubscription)(?:/.*)?|openapi\.json)")
+ASKED_ABOUT = re.compile(r"/api/v1/(?:(?:admission|oversubscription|admissions|clusters)(?:/.*)?|openapi\.json)")
 """What an allocator reads: what it asks about, and how to ask."""
 
 
@@ -117,10 +118,10 @@ class SocketGuard:
             return
         if not all(_name(value) in LOCAL_NAMES for value in _values(scope, b"host")):
             detail = "over the unix socket the Host is localhost: tell your proxy to send that"
-            await refuse(send, 421, detail)
+            await refuse(send, 421, detail, unread=receive)
             return
         if scope["method"] not in READING_METHODS and is_foreign(scope):
-            await refuse(send, 403, "this came from the page of another site")
+            await refuse(send, 403, "this came from the page of another site", unread=receive)
             return
         await self._app(scope, receive, send)
 
@@ -140,15 +141,20 @@ class TokenGuard:
             role = self._tokens.role(scope["headers"])
             if role is Role.NOBODY:
                 detail = "show a token: Authorization: Bearer <token>, or Basic with the token as password"
-                await refuse(send, 401, detail, CHALLENGE)
+                await refuse(send, 401, detail, CHALLENGE, unread=receive)
                 return
             allowed = roles_for(scope["method"], scope["path"])
             if role not in allowed:
                 needed = " or ".join(f"{one.value} ({SETTINGS[one]})" for one in allowed)
-                await refuse(send, 403, f"this token has the role {role.value}; this request needs the role {needed}")
+                await refuse(
+                    send,
+                    403,
+                    f"this token has the role {role.value}; this request needs the role {needed}",
+                    unread=receive,
+                )
                 return
             if not is_reading(scope) and is_foreign(scope):
-                await refuse(send, 403, "this came from the page of another site")
+                await refuse(send, 403, "this came from the page of another site", unread=receive)
                 return
         await self._app(scope, receive, send)
 

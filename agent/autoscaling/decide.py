@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
-from agent.autoscaling.action_mask import with_bars
 from agent.autoscaling.intents import plan_intents, state_after_intents
 from agent.autoscaling.late_calls import corrected
 from agent.autoscaling.policies.fallback import Proposed, Proposer
-from agent.autoscaling.spending import account
-from agent.autoscaling.state import Controls, LoopState
 from agent.rails.base import RailContext, RailLimits
-from agent.rails.flap_guard import next_in_streak
+from agent.rails.budget import account
+from agent.rails.capacity_memory import shortage_until
+from agent.rails.inputs import snapshot_fits
+from agent.rails.limits import bounds_of
 from agent.rails.order import apply_rails, replaceable
-from domain.decisions import Decision, Mode, Proposal, RailEffect, Reason, Verdict
+from agent.rails.stability import next_in_streak, remaining_s
+from agent.rails.state import LoopState
+from domain.controls import Controls
+from domain.decisions import Decision, Direction, Mode, Proposal, RailEffect, Reason, Verdict
 from domain.errors import FailureClass
 from domain.fleet import Fleet
 from domain.observed import ReadFailure
@@ -44,6 +48,20 @@ class DecisionInputs:
     interrupted: tuple[tuple[str, str], ...] = ()
     cloud_failure: ReadFailure | None = None
 
+    def context(self, snapshot: Snapshot, state: LoopState) -> RailContext:
+        """Return what the rails look at, with this snapshot and state."""
+        return RailContext(
+            self.now,
+            self.fleet,
+            snapshot,
+            state,
+            self.controls,
+            self.limits,
+            self.mode,
+            self.leader,
+            self.in_flight,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Decided:
@@ -71,17 +89,7 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         detail = f"{failure.failure}: {failure.detail}" if failure else "no reading of the fleet's groups"
         return Decided(_held(inputs, Reason.CLOUD_UNREADABLE, f"AWS could not be read ({detail})", detail), state)
     state = replace(state, unsupported="")
-    context = RailContext(
-        inputs.now,
-        inputs.fleet,
-        snapshot,
-        state,
-        inputs.controls,
-        inputs.limits,
-        inputs.mode,
-        inputs.leader,
-        inputs.in_flight,
-    )
+    context = inputs.context(snapshot, state)
     shown = with_bars(context)
     proposed = proposer.propose(inputs.policy, inputs.fleet, shown, state.memory)
     shadow = _shadow(inputs, shown, proposer)
@@ -166,3 +174,45 @@ def _sentence(
     rails = [e.detail for e in effects if e.verdict is not Verdict.PASSED and e.detail]
     head = ", ".join(moved) if moved else "no change"
     return "; ".join([f"{head} ({reason}): {proposal.detail}", *rails, *waiting])
+
+
+UNDER_WAY = "an earlier change is under way"
+
+
+def with_bars(context: RailContext) -> Snapshot:
+    """Return the snapshot with why each group can now get no VM, and why it can lose none."""
+    snapshot = context.snapshot
+    if not snapshot_fits(context):
+        return snapshot
+    bars = [(_cannot_add(context, index), _cannot_remove(context, index)) for index in range(len(snapshot.groups))]
+    groups = tuple(
+        replace(group, cannot_add=out, cannot_remove=back) if out or back else group
+        for group, (out, back) in zip(snapshot.groups, bars, strict=True)
+    )
+    return replace(snapshot, groups=groups)
+
+
+def _cannot_add(context: RailContext, index: int) -> str:
+    group, (_, highest) = context.snapshot.groups[index], bounds_of(context, index)
+    until = shortage_until(context, index)
+    if group.key in context.in_flight:
+        return UNDER_WAY
+    if group.requested >= highest:
+        return f"{group.requested} of at most {highest} are there"
+    return _cooling(context, index, Direction.OUT) or (
+        "" if until is None else f"AWS has none for another {until - context.now:.0f} s"
+    )
+
+
+def _cannot_remove(context: RailContext, index: int) -> str:
+    group, (lowest, _) = context.snapshot.groups[index], bounds_of(context, index)
+    if group.key in context.in_flight:
+        return UNDER_WAY
+    if group.warm <= lowest:
+        return f"{group.warm} ready of at least {lowest}"
+    return _cooling(context, index, Direction.IN)
+
+
+def _cooling(context: RailContext, index: int, direction: Direction) -> str:
+    left_s = remaining_s(context, index, direction)
+    return f"cooling down for another {math.ceil(left_s)} s" if left_s > 0.0 else ""

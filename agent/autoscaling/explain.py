@@ -1,13 +1,15 @@
-"""Why a decision came out as it did: what was seen, who proposed what, what each rail said, and what AWS did of it."""
+"""Why a decision came out as it did: what was seen, who proposed what, what each rail did, and what AWS did of it."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from agent.autoscaling.decide import DecisionInputs
-from agent.ledger import DecisionRecord, codec
+from agent.autoscaling.status import units_text
+from agent.autoscaling.store import DecisionRecord
+from agent.decisions.text import columns, time_text
+from agent.ledger.codec import plain
 from domain.decisions import Direction, Intent, Outcome, Proposal, RailEffect, Verdict
 from domain.errors import FailureClass
 from domain.fleet import Fleet
@@ -26,7 +28,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class TimelineEntry:
     """Something that happened after the decision: when, to which intent, and in words."""
 
     at: float
@@ -51,15 +53,15 @@ class Explanation:
     shadow: str | None
     failures: tuple[str, ...]
     steps: tuple[Step, ...]
-    timeline: tuple[Happening, ...]
+    timeline: tuple[TimelineEntry, ...]
     open_intents: tuple[str, ...]
 
 
 def explain(record: DecisionRecord) -> Explanation:
     """Return the decision in words."""
     decision, inputs = record.decision, record.inputs
-    begun = [Happening(i.created_at, i.intent_id, _intent(i)) for i in decision.intents]
-    outcomes = [Happening(o.at, o.intent_id, _outcome(o)) for r in record.intents for o in r.outcomes]
+    begun = [TimelineEntry(i.created_at, i.intent_id, _intent(i)) for i in decision.intents]
+    outcomes = [TimelineEntry(o.at, o.intent_id, _outcome(o)) for r in record.intents for o in r.outcomes]
     return Explanation(
         decision_id=decision.decision_id,
         at=decision.at,
@@ -70,7 +72,7 @@ def explain(record: DecisionRecord) -> Explanation:
         shadow=None if decision.shadow is None else _proposal(inputs, decision.shadow),
         failures=decision.policy_failures,
         steps=tuple(_step(n, inputs.fleet, effect) for n, effect in enumerate(decision.effects, start=1)),
-        timeline=tuple(sorted(begun + outcomes, key=lambda happening: happening.at)),
+        timeline=tuple(sorted(begun + outcomes, key=lambda entry: entry.at)),
         open_intents=tuple(r.intent.intent_id for r in record.intents if r.is_open),
     )
 
@@ -86,11 +88,6 @@ def as_data(record: DecisionRecord) -> dict[str, Any]:
             for r in record.intents
         ],
     }
-
-
-def plain(value: Any) -> Any:
-    """Return a recorded dataclass as plain data, as the ledger's canonical JSON has it."""
-    return json.loads(codec.encode(value))
 
 
 def sizes(fleet: Fleet, before: tuple[int, ...], after: tuple[int, ...]) -> str:
@@ -121,22 +118,23 @@ def _seen(inputs: DecisionInputs) -> list[str]:
         if failure is not None and failure.failure is FailureClass.UNSUPPORTED:
             return [failure.detail]
         return [f"AWS could not be read: {failure.failure}: {failure.detail}" if failure else "nothing could be read"]
-    said = [_reports(snapshot)]
+    lines = [_reports(snapshot)]
+    lines += [f"{g.key}: AWS counts {units_text(g)}" for g in snapshot.groups if g.requested_units is not None]
     if snapshot.cpu_mean is not None:
         p90 = "" if snapshot.cpu_p90 is None else f", 90th percentile {snapshot.cpu_p90:.1%}"
-        said.append(f"CPU {snapshot.cpu_mean:.1%} in the mean{p90}")
+        lines.append(f"CPU {snapshot.cpu_mean:.1%} in the mean{p90}")
     if (queue := snapshot.queue) is not None:
         oldest = "" if queue.oldest_wait_s is None else f", the oldest for {queue.oldest_wait_s:.0f} s"
-        said.append(
+        lines.append(
             f"{queue.waiting} jobs wait{oldest}; {queue.running} run; {queue.submitted_recent} came this minute"
         )
     if snapshot.absent:
-        said.append(f"absent: {', '.join(snapshot.absent)} ({snapshot.stale_bins} minutes in a row)")
+        lines.append(f"absent: {', '.join(snapshot.absent)} ({snapshot.stale_bins} minutes in a row)")
     if inputs.in_flight:
-        said.append(f"an earlier intent was still open for: {', '.join(inputs.in_flight)}")
+        lines.append(f"an earlier intent was still open for: {', '.join(inputs.in_flight)}")
     if inputs.interrupted:
-        said.append(f"about to be taken away by AWS: {', '.join(vm for _, vm in inputs.interrupted)}")
-    return said
+        lines.append(f"about to be taken away by AWS: {', '.join(vm for _, vm in inputs.interrupted)}")
+    return lines
 
 
 def _proposal(inputs: DecisionInputs, proposal: Proposal) -> str:
@@ -160,3 +158,38 @@ def _intent(intent: Intent) -> str:
 def _outcome(outcome: Outcome) -> str:
     head = f"{outcome.status.value.replace('_', ' ')}: {outcome.achieved} of {outcome.asked} ({outcome.reason})"
     return f"{head}: {outcome.detail}" if outcome.detail else head
+
+
+def explanation_lines(explanation: Explanation, record: DecisionRecord) -> list[str]:
+    """Return the explanation as lines."""
+    lines = [
+        f"{explanation.decision_id}  {time_text(explanation.at)}  {explanation.mode}",
+        f"  {explanation.sentence}",
+        "",
+        "Seen",
+    ]
+    if record.inputs.snapshot is not None:
+        lines += columns(_groups(record.inputs.fleet, record.inputs.snapshot))
+    lines += [f"  {sentence}" for sentence in explanation.seen]
+    lines += ["", "Proposed", f"  {explanation.proposal}"]
+    if explanation.shadow is not None:
+        lines.append(f"  (shadow, not done) {explanation.shadow}")
+    lines += [f"  a policy failed: {failure}" for failure in explanation.failures]
+    lines += ["", "Rails"]
+    rails = [(step.number, step.rail, step.verdict.value, step.change, step.sentence) for step in explanation.steps]
+    lines += columns(rails) or ["  none was asked"]
+    lines += ["", "Done"]
+    lines += columns([(time_text(h.at), h.intent_id, h.what) for h in explanation.timeline]) or [
+        "  nothing: no intent came of it"
+    ]
+    lines += [f"  {intent_id} is still open" for intent_id in explanation.open_intents]
+    return lines
+
+
+def _groups(fleet: Fleet, snapshot: Snapshot) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = [("group", "type", "requested", "in service", "warm", "booting", "idle", "CPU")]
+    for group, seen in zip(fleet.groups, snapshot.groups, strict=True):
+        cpu = "absent" if seen.cpu_mean is None else f"{seen.cpu_mean:.1%}"
+        numbers = (seen.requested, seen.in_service, seen.warm, seen.booting, seen.idle_long)
+        rows.append((group.key, group.vm_type.name, *numbers, cpu))
+    return rows

@@ -1,18 +1,20 @@
-"""From a decided size to what will be done: at most one intent per group, and what accepting it starts."""
+"""From a decided size to what will be done, at most one intent per group, and what its outcome changes in the state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.autoscaling.state import Change, Cooldown, LoopState, puts_back
 from agent.rails.base import RailLimits
+from agent.rails.capacity_memory import record_shortage
+from agent.rails.circuit_breaker import record_outcome
+from agent.rails.state import Change, Cooldown, LoopState, puts_back
 from domain.decisions import Direction, Intent, Outcome, Reason, Status
 from domain.fleet import Fleet
 from domain.observed import Observed
 from domain.snapshot import Snapshot
+from domain.units import HOUR_S
 
-HOUR_S = 3600.0
 _UNSENT = frozenset((Reason.PAUSED, Reason.CIRCUIT_OPEN))
 NOTICE_S = 600.0
 """A notice older than this names a VM that is long gone: the cloud takes it two minutes after the notice."""
@@ -29,7 +31,9 @@ def with_open_targets(fleet: Fleet, observed: Observed, open_intents: Mapping[st
         intent, seen = open_intents.get(group.key), groups.get(group.name)
         if intent is not None and seen is not None and intent.direction is Direction.OUT:
             coming = max(seen.desired, min(intent.target, seen.maximum))
-            groups[group.name] = replace(seen, desired=coming)
+            if coming > seen.desired:
+                units = replace(seen.capacity, desired=seen.capacity.units_of(coming))
+                groups[group.name] = replace(seen, desired=coming, units=units)
     return replace(observed, groups=groups)
 
 
@@ -111,8 +115,9 @@ def state_after_intents(state: LoopState, intents: tuple[Intent, ...], limits: R
 def state_after_nothing_done(state: LoopState, intent: Intent, outcome: Outcome) -> LoopState:
     """Return the state without the cool-down and change that the intent began, when it turned out to change nothing.
 
-    A change that AWS took and somebody else undid was one: its cool-down keeps the two from undoing each other's sizes
-    every minute. VMs with a spot notice whose replacement was not sent wait for it again, as after a pause.
+    A change that AWS took and that was undone from outside was one: its cool-down keeps the two from undoing each
+    other's sizes every minute. VMs with a spot notice whose replacement was not sent wait for it again, as after a
+    pause.
     """
     if intent.direction is Direction.REPLACE and outcome.reason in _UNSENT:
         seen = dict(state.seen_interruptions)
@@ -136,3 +141,57 @@ def state_without(state: LoopState, intent: Intent) -> LoopState:
             if (c.group, c.direction, c.at) != (intent.group, intent.direction, intent.created_at)
         ),
     )
+
+
+_WAITED = frozenset((Reason.STALE_INPUT, Reason.LOW_COVERAGE, Reason.NOT_FINITE, Reason.SCHEMA_MISMATCH, Reason.PAUSED))
+"""Reasons of ours for which an open intent was not sent."""
+
+
+def state_after_outcome(
+    state: LoopState, intent: Intent, outcome: Outcome, limits: RailLimits, now: float
+) -> LoopState:
+    """Return the state after the outcome; an outcome that is not final changes nothing yet."""
+    if not outcome.status.final:
+        return state
+    state = replace(
+        state_after_nothing_done(state, intent, outcome),
+        known_desired=_known_desired(state.known_desired, intent, outcome),
+        intent_times={name: times for name, times in state.intent_times.items() if name != intent.intent_id},
+    )
+    if outcome.shortages:
+        state = replace(state, capacity=record_shortage(state.capacity, outcome.shortages, now, limits))
+    return replace(state, breakers=record_outcome(state.breakers, intent.group, outcome, limits, now))
+
+
+def with_cause(outcome: Outcome, before: Outcome | None) -> Outcome:
+    """Return an overdue outcome with what stood in the way: the failure that the intent's last outcome `before` met.
+
+    A change that AWS throttled up to its deadline is no sign of a broken group, and must not count as one. Nor is one
+    that was never sent because it waited for measurements.
+    """
+    if outcome.reason is not Reason.OVERDUE or outcome.failure is not None or before is None:
+        return outcome
+    if before.failure is None and before.reason in _WAITED:
+        status = Status.PARTIAL if outcome.achieved else Status.SKIPPED
+        detail = f"{outcome.detail}; last: {before.detail}"
+        return replace(outcome, status=status, reason=Reason.SUPERSEDED, detail=detail)
+    if before.failure is None:
+        return outcome
+    return replace(outcome, failure=before.failure, detail=f"{outcome.detail}; last: {before.detail}")
+
+
+def _known_desired(known: Mapping[str, int], intent: Intent, outcome: Outcome) -> dict[str, int]:
+    """Return the sizes that are ours, by which the next reading shows what was changed from outside.
+
+    An overdue intent leaves its group's size open: what was achieved could not be read, or AWS may or may not have
+    been asked, or what it did not launch was not given back. The next reading is taken as it is then.
+    """
+    after = dict(known)
+    if intent.direction is Direction.REPLACE or outcome.status is Status.DONE:
+        return after
+    if outcome.reason is Reason.OVERDUE:
+        after.pop(intent.group, None)
+    else:
+        achieved = outcome.achieved if intent.direction is Direction.OUT else -outcome.achieved
+        after[intent.group] = intent.before + achieved
+    return after

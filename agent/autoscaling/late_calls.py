@@ -2,7 +2,7 @@
 
 A leader that is stopped between its last check and the network's write can still send one call, and a proxy may hold
 one. So the new leader remembers every open intent of an older epoch whose change AWS does not show yet. When the size
-that such a call would set appears later, nobody chose it: it is not drift. It is put back to the size that this leader
+that such a call would set appears later, it is not drift. It is put back to the size that this leader
 asked for, without waiting for cool-downs, unless the policy wants it by now.
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.autoscaling.intents import HOUR_S
-from agent.autoscaling.state import FormerCall, LoopState
+from agent.rails.state import FormerCall, LoopState
 from domain.decisions import Direction, Event, Intent, Proposal, Reason
 from domain.fleet import Fleet, Group
 from domain.observed import GroupObserved, Observed
 from domain.snapshot import Snapshot
+from domain.units import HOUR_S
 
 
 def with_former_call(
@@ -51,7 +51,7 @@ def recognise(
     """Return the state with sizes that late calls have set marked to be put back, and an event for each.
 
     A marked size counts as known, so that it is not taken for drift as well. What became of earlier marks is forgotten
-    once the size is back, or somebody else has set another. A group with an open intent, or not read, stays as it was.
+    once the size is back, or another was set from outside. A group with an open intent, or not read, stays as it was.
     """
     calls = [call for call in state.former_calls if now - call.at < HOUR_S]
     known, put_back = dict(state.known_desired), dict(state.put_back)

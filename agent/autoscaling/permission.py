@@ -8,89 +8,33 @@ not work. An intent that an earlier turn left unsent is decided again on this mi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from actuators.base import Act, ChangingCall, Permit, Refusal
-from agent.autoscaling.clock_step import Ages, late_s
+from actuators.base import Act, ChangingCall, Refusal
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
 from agent.autoscaling.intents import state_without, with_open_targets
 from agent.autoscaling.ports import ManagedFleet, Ports
-from agent.autoscaling.state import Breaker, Controls, LoopState, PauseScope
-from agent.rails import budget, circuit_breaker, pause_and_pin
-from agent.rails.base import RailContext
-from agent.rails.circuit_breaker import is_open
-from agent.rails.effects import utc
-from domain.clock import BothTimes, Clock
+from agent.decisions.guards import FRESH_S, late_refusal, refused_by_breaker, refused_by_pause
+from agent.rails.base import RailContext, utc
+from agent.rails.budget import budget
+from agent.rails.circuit_breaker import circuit_breaker
+from agent.rails.permissions import pause_and_pin
+from agent.rails.state import Ages, LoopState, late_s
+from domain.clock import BothTimes
+from domain.controls import Controls
 from domain.decisions import Direction, Intent, Proposal, Reason, Verdict
 from domain.observed import Observed
 
-FRESH_S: Final = 120.0
-"""What a turn has read is acted on for so long: two minutes, after which the next turn has read it anew."""
-
 _ALWAYS: Final = frozenset((Act.HEARTBEAT, Act.PROTECT))
 """Each of these only keeps a VM that works; made late it does no harm either."""
-_LAST_RAILS: Final = (pause_and_pin.RAIL, budget.RAIL, circuit_breaker.RAIL)
-_HELD_BY: Final[Mapping[Act, tuple[Direction, ...]]] = {
-    Act.LAUNCH: (Direction.OUT,),
-    Act.REMOVE: (Direction.IN,),
-    Act.REPLACE: (Direction.OUT, Direction.IN),
-    Act.GIVE_BACK: (Direction.IN,),
-    Act.UNPROTECT: (Direction.IN,),
-    Act.MARK: (Direction.OUT,),
-    Act.PUBLISH: (Direction.OUT,),
-}
-"""Which pauses hold an act. Not named: a drain that AWS has begun comes to its end under any pause."""
+_LAST_RAILS: Final = (pause_and_pin, budget, circuit_breaker)
 _UNMEASURED: Final = frozenset(
     (Reason.STALE_INPUT, Reason.LOW_COVERAGE, Reason.CLOUD_UNREADABLE, Reason.NOT_FINITE, Reason.SCHEMA_MISMATCH)
 )
 """Reasons of a decision that knew too little to say whether an intent still holds."""
 _NAMED: Final = frozenset((Reason.PAUSED, Reason.PINNED, Reason.OVER_BUDGET, Reason.CIRCUIT_OPEN))
-
-
-def held_by_operator(act: Act, controls: Controls, now: float) -> Refusal | None:
-    """Return the refusal of an act that a pause holds, None when none does.
-
-    Giving back capacity that AWS does not launch takes no VM: only a pause of everything holds it.
-    """
-    if act is Act.GIVE_BACK:
-        controls = replace(controls, pauses=tuple(p for p in controls.pauses if p.scope is PauseScope.ALL))
-    pause = pause_and_pin.holding(controls, _HELD_BY.get(act, ()), now)
-    return None if pause is None else Refusal(Reason.PAUSED, pause_and_pin.pause_sentence(pause, now))
-
-
-def held_by_breaker(group: str, breakers: tuple[Breaker, ...], now: float) -> Refusal | None:
-    """Return the refusal of a call on a group whose circuit breaker is open, None when it is not."""
-    breaker = next((b for b in breakers if b.group == group and is_open(b, now)), None)
-    if breaker is None:
-        return None
-    why = f"circuit open after {breaker.failures} failures in a row; next probe {utc(breaker.open_until)}"
-    return Refusal(Reason.CIRCUIT_OPEN, why)
-
-
-def unmeasured_permit(
-    now: float, clock: Clock, controls: Callable[[str], Controls], memory: Callable[[str], LoopState]
-) -> Permit:
-    """Return the permit of a turn that begins at `now` and rests on no minute: of admissions, of published rates.
-
-    controls, memory: by the name of the cluster or pool. What is refused stays open, until its own deadline.
-    """
-    began = BothTimes(clock.now(), clock.monotonic())
-
-    def permit(call: ChangingCall) -> Refusal | None:
-        passed_s = late_s(began, clock.now(), clock.monotonic())
-        if passed_s > FRESH_S:
-            return _late(passed_s)
-        at, intent = now + passed_s, call.intent
-        if intent is not None and call.act is Act.LAUNCH and at >= intent.deadline_at:
-            return Refusal(Reason.OVERDUE, f"{intent.intent_id} was not sent before its deadline")
-        refusal = held_by_operator(call.act, controls(call.subject), at)
-        if refusal is None and call.act is not Act.GIVE_BACK:
-            refusal = held_by_breaker(call.group, memory(call.subject).breakers, at)
-        return None if refusal is None else replace(refusal, over=False)
-
-    return permit
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +72,7 @@ class Permission:
         wall, monotonic = self._ports.wall(), self._ports.monotonic()
         passed_s = late_s(self._began, wall, monotonic)
         if passed_s > FRESH_S:
-            return _late(passed_s)
+            return late_refusal(passed_s)
         if call.act is Act.LET_GO:
             return None
         now = self._now + passed_s
@@ -136,11 +80,11 @@ class Permission:
         if intent is not None and call.act is not Act.GIVE_BACK and _is_over(intent, self._ports.ages, now, monotonic):
             return Refusal(Reason.OVERDUE, f"{intent.intent_id} was not sent before its deadline")
         controls = self._ports.ledger.controls(call.subject)
-        refusal = held_by_operator(call.act, controls, now)
+        refusal = refused_by_pause(call.act, controls, now)
         if refusal is not None or intent is None or call.act is Act.GIVE_BACK:
             return refusal
         if call.act is Act.REPLACE:
-            return held_by_breaker(call.group, self._states[call.subject].breakers, now)
+            return refused_by_breaker(call.group, self._states[call.subject].breakers, now)
         return self._resized(call, intent, controls, now)
 
     def _resized(self, call: ChangingCall, intent: Intent, controls: Controls, now: float) -> Refusal | None:
@@ -210,26 +154,8 @@ class Permission:
     def _grounds_of(self, inputs: DecisionInputs, decided: Decided) -> _Grounds | None:
         if inputs.snapshot is None:
             return None
-        context = RailContext(
-            inputs.now,
-            inputs.fleet,
-            inputs.snapshot,
-            decided.state,
-            inputs.controls,
-            inputs.limits,
-            inputs.mode,
-            inputs.leader,
-            inputs.in_flight,
-        )
         busy = self._ports.aggregator.busy_cores(inputs.fleet, self._now)
-        return _Grounds(context, decided.decision.desired, busy)
-
-
-def _late(passed_s: float) -> Refusal:
-    detail = (
-        f"not sent: it rests on what was read {passed_s:.0f} s ago (at most {FRESH_S:.0f} s); the next turn reads anew"
-    )
-    return Refusal(Reason.STALE_INPUT, detail, over=False)
+        return _Grounds(inputs.context(inputs.snapshot, decided.state), decided.decision.desired, busy)
 
 
 def _is_over(intent: Intent, ages: Ages, now: float, monotonic: float) -> bool:

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from actuators.base import Actuator
 from actuators.drift import DriftRule
-from agent.autoscaling.clock_step import Ages
 from agent.autoscaling.policies.fallback import Proposer
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
-from collectors.interruptions import Interruption
+from agent.rails.state import Ages
+from collectors.interruptions import InterruptionQueue
+from domain.announcements import Recurring
 from domain.clock import JumpDetector
-from domain.decisions import Decision, Event, Mode, Outcome, Reason
+from domain.decisions import Mode
 from domain.fleet import Fleet
-from domain.snapshot import Snapshot
-
-
-class InterruptionSource(Protocol):
-    """Where notices of VMs about to be taken away come from."""
-
-    def receive(self, now: float) -> Sequence[Interruption]:
-        """Return the notices waiting now, without blocking the tick; never raises."""
-        ...
-
-    def acknowledge(self, notices: Sequence[Interruption]) -> None:
-        """Forget notices that are safely recorded; never raises."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedFleet:
-    """A fleet with everything its decisions depend on but the measurements."""
+    """A fleet with everything its decisions depend on but the measurements; schedule: work that settings announce."""
 
     fleet: Fleet
     limits: RailLimits
@@ -42,6 +29,7 @@ class ManagedFleet:
     shadow: str | None = None
     aggregation: AggregationSettings = field(default_factory=AggregationSettings)
     drift: DriftRule = DriftRule.ADOPT
+    schedule: tuple[Recurring, ...] = ()
 
 
 @dataclass(slots=True)
@@ -64,24 +52,8 @@ class Ports:
     mode: Mode
     epoch: int
     protect_busy: bool = True
-    interruptions: InterruptionSource | None = None
+    interruptions: InterruptionQueue | None = None
     jumps: JumpDetector = field(default_factory=JumpDetector)
     fence: Callable[[], None] | None = None
     clock_step_s: float = 0.0
     ages: Ages = field(default_factory=Ages)
-
-
-@dataclass(frozen=True, slots=True)
-class TickReport:
-    """What one tick did; `failure` says why nothing was executed, when the ledger could not be used.
-
-    failure_reason: what the failure is an alarm for.
-    """
-
-    at: float
-    snapshots: tuple[Snapshot, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
-    events: tuple[Event, ...] = ()
-    failure: str | None = None
-    failure_reason: Reason = Reason.LEDGER_UNAVAILABLE

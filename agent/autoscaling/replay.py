@@ -9,41 +9,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agent.autoscaling.decide import DecisionInputs, decide
+from agent.autoscaling.explain import sizes
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Evaluate, Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
-from agent.autoscaling.state import LoopState, Memory
+from agent.decisions.part import Explanation, Replayed
+from agent.decisions.text import columns, time_text
 from agent.ledger import codec
+from agent.rails.state import LoopState, Memory
 from domain.decisions import Decision, Proposal
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
+from domain.units import HOUR_S, MINUTE_S
 
 Recorded = tuple[DecisionInputs, Decision]
-MINUTE_S = 60.0
+MOST_LINES = 40
+"""Differing minutes printed as text; --json has all."""
 LATE = ("did not answer within", "is still at work on an earlier minute")
-"""What is said of a policy that the clock failed, which no recorded input tells."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """One recorded decision and the same decided again."""
-
-    recorded: Decision
-    again: Decision
-
-    @property
-    def same(self) -> bool:
-        """Whether both are the same byte for byte in the ledger's canonical JSON."""
-        return codec.encode(self.recorded) == codec.encode(self.again)
-
-    def difference(self) -> str:
-        """Return the lines that differ, the recorded ones marked -, those of the replay +."""
-        before, after = (
-            json.dumps(json.loads(codec.encode(decision)), indent=2, ensure_ascii=False).splitlines()
-            for decision in (self.recorded, self.again)
-        )
-        return "\n".join(difflib.unified_diff(before, after, "recorded", "replayed", lineterm="", n=1))
+"""How a failure of a policy by the clock is worded, which no recorded input shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +72,17 @@ def replay(records: Iterable[Recorded], models: Models | None = None) -> Iterato
                 # Asked before deciding, where a model that is missing would pass for a policy that failed.
                 if sha_of(name):
                     models.policy(name, inputs.fleet)
-        yield Replayed(decision, decide(inputs, Proposer(_as_recorded(decision), models=mine)).decision)
+        again = decide(inputs, Proposer(_as_recorded(decision), models=mine)).decision
+        before, after = codec.encode(decision), codec.encode(again)
+        # Byte for byte, in the ledger's canonical JSON.
+        difference = "" if before == after else _difference(before, after)
+        yield Replayed(decision.decision_id, before == after, difference, exact=True)
+
+
+def _difference(*decisions: bytes) -> str:
+    """Return the lines that differ, the recorded ones marked -, those of the replay +."""
+    before, after = (json.dumps(json.loads(made), indent=2, ensure_ascii=False).splitlines() for made in decisions)
+    return "\n".join(difflib.unified_diff(before, after, "recorded", "replayed", lineterm="", n=1))
 
 
 def what_if(records: Iterable[Recorded], policy: str, models: Models | None = None) -> Iterator[Alternative]:
@@ -125,6 +119,46 @@ def summaries(alternatives: Sequence[Alternative]) -> tuple[Summary, Summary]:
     )
 
 
+def comparison(fleet: str, policy: str, items: Sequence[Alternative]) -> Explanation:
+    """Return what another policy would have decided on recorded minutes: those that differ, and both in sum."""
+    differing = [item for item in items if item.differs]
+    both = dict(zip(("recorded", "other"), summaries(items), strict=True))
+    rows: list[tuple[object, ...]] = []
+    for item in differing[:MOST_LINES]:
+        requested = item.inputs.snapshot.requested if item.inputs.snapshot is not None else ()
+        was, would = (sizes(item.inputs.fleet, requested, d.desired) for d in (item.recorded, item.other))
+        rows.append((item.recorded.decision_id, time_text(item.recorded.at), was, would, item.other.sentence))
+    lines = [f"{policy} on {len(items)} recorded minutes: {len(differing)} come out differently"]
+    if rows:
+        lines += columns([("decision", "at", "recorded", "would be", "why"), *rows])
+    if len(differing) > len(rows):
+        lines.append(f"  and {len(differing) - len(rows)} more (--json has all)")
+    lines += ["", "As decided, minute by minute, each from the sizes that were really there:"]
+    head = ("", "VM-hours", "dollars", "scale-outs", "scale-ins")
+    words = {"recorded": "recorded", "other": "would be"}
+    body = [(words[name], f"{s.vm_hours:.2f}", f"{s.dollars:.3f}", s.outs, s.ins) for name, s in both.items()]
+    data = {
+        "fleet": fleet,
+        "policy": policy,
+        "minutes": len(items),
+        "differing": [
+            {
+                "id": item.recorded.decision_id,
+                "at": item.recorded.at,
+                "recorded": list(item.recorded.desired),
+                "other": list(item.other.desired),
+                "sentence": item.other.sentence,
+            }
+            for item in differing
+        ],
+        **{
+            name: {"vm_hours": s.vm_hours, "dollars": s.dollars, "scale_outs": s.outs, "scale_ins": s.ins}
+            for name, s in both.items()
+        },
+    }
+    return Explanation((*lines, *columns([head, *body])), data)
+
+
 def _summary(items: Sequence[Alternative], spans: Sequence[float], decisions: Sequence[Decision]) -> Summary:
     vm_seconds = dollars = 0.0
     outs = ins = 0
@@ -134,17 +168,17 @@ def _summary(items: Sequence[Alternative], spans: Sequence[float], decisions: Se
             requested = item.inputs.snapshot.requested
         prices = item.inputs.fleet.prices_per_hour
         vm_seconds += sum(sizes) * span
-        dollars += sum(size * price for size, price in zip(sizes, prices, strict=True)) * span / 3600.0
+        dollars += sum(size * price for size, price in zip(sizes, prices, strict=True)) * span / HOUR_S
         outs += sum(sizes) > sum(requested)
         ins += sum(sizes) < sum(requested)
-    return Summary(vm_seconds / 3600.0, dollars, outs, ins)
+    return Summary(vm_seconds / HOUR_S, dollars, outs, ins)
 
 
 class _ModelsThen:
     """The models as they were when a decision was made: a name that led to none then leads to none now."""
 
     def __init__(self, models: Models, decision: Decision) -> None:
-        self._models, self._told = models, _told(decision)
+        self._models, self._failures = models, _failures(decision)
 
     def resolve(self, text: str, fleet: Fleet) -> str:
         """Return the name as it was recorded."""
@@ -154,23 +188,23 @@ class _ModelsThen:
         """Return the policy of that name; PolicyFailure in the words of then where there was none."""
         if sha_of(text):
             return self._models.policy(text, fleet)
-        raise PolicyFailure(self._told[0] if self._told else f"policy {text}: no model was recorded")
+        raise PolicyFailure(self._failures[0] if self._failures else f"policy {text}: no model was recorded")
 
 
-def _told(decision: Decision) -> list[str]:
-    """Return what was told of policies that failed, of the live one first."""
-    told = [*decision.policy_failures]
+def _failures(decision: Decision) -> list[str]:
+    """Return the recorded failures of policies, those of the live one first."""
+    failures = [*decision.policy_failures]
     if decision.shadow is not None:
-        told += decision.shadow.detail.split("; standing in: ")[1:]
-    return told
+        failures += decision.shadow.detail.split("; standing in: ")[1:]
+    return failures
 
 
 def _as_recorded(decision: Decision) -> Evaluate:
     """Return an evaluator in which a policy that overran its deadline then does so again: the clock is no input."""
-    told = _told(decision)
+    failures = _failures(decision)
 
     def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
-        for failure in told:
+        for failure in failures:
             if failure.startswith(tuple(f"{policy.name} {late}" for late in LATE)):
                 raise PolicyFailure(failure)
         return evaluate_directly(policy, fleet, snapshot, memory)

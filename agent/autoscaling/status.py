@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.autoscaling.known_fleets import last_record
-from agent.autoscaling.spending import DAY_S, dollars_per_hour
-from agent.autoscaling.state import Breaker, CapacityMark, Controls, Cooldown, LoopState, Pause, Pin
-from agent.ledger import DecisionRecord, Ledger
-from domain.decisions import Intent
-from domain.snapshot import QueueSnapshot
+from agent.autoscaling.announcements import in_words
+from agent.autoscaling.store import DecisionRecord, FleetStore
+from agent.decisions.metrics import Reading
+from agent.decisions.text import columns, duration_text, time_text
+from agent.ledger import Ledger
+from agent.rails.budget import dollars_per_hour
+from agent.rails.state import Breaker, CapacityMark, Cooldown, LoopState
+from domain.announcements import Announcement
+from domain.capacity_units import size_text
+from domain.controls import Controls, Pause, PauseScope, Pin
+from domain.decisions import Decision, Intent
+from domain.fleet import Fleet, Group
+from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot
+from domain.units import DAY_S
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
     """One group: its type and bounds, and VMs as of the last decision (None when AWS could not be read).
 
-    requested: desired capacity that AWS holds. observed: in service. warm: of those, the ones that have reported.
-    booting: requested or launching and not yet warm, within the boot deadline; overdue: the same beyond it. silent:
-    warm and without enough samples in the minute. draining: leaving. desired: what was decided. price_per_hour: dollars
-    for one VM.
+    requested: desired capacity that AWS holds; requested_units: the same in AWS's capacity units, None where that is
+    the same number; weight: units of a VM launched from now on. observed: in service. warm: of those, the ones that
+    have reported. booting: requested or launching and not yet warm, within the boot deadline; overdue: the same beyond
+    it. silent: warm and without enough samples in the minute. draining: leaving. desired: what was decided.
+    price_per_hour: dollars for one VM.
     """
 
     key: str
@@ -37,6 +46,8 @@ class GroupStatus:
     silent: int | None = None
     unhealthy: int | None = None
     desired: int | None = None
+    requested_units: int | None = None
+    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +80,8 @@ class FleetStatus:
     reported of due, 1 where none is due. sample_age_s: age of the newest sample of any kind; vm_age_s, queue_age_s: of
     the newest of a VM and of the queue. stale_minutes: minutes in a row without a needed input. cost_per_hour,
     cost_today: dollars, the day being UTC's; budget_per_hour, budget_per_day: what the fleet does not grow beyond, None
-    where nothing is set.
+    where nothing is set. announced: work that the last decision knew to come soon or to be overdue, None where nobody
+    announces any.
     """
 
     fleet: str
@@ -98,6 +110,7 @@ class FleetStatus:
     breakers: tuple[BreakerStatus, ...] = ()
     capacity_marks: tuple[CapacityMark, ...] = ()
     cooldowns: tuple[Cooldown, ...] = ()
+    announced: tuple[Announcement, ...] | None = None
 
 
 def fleet_status(ledger: Ledger, name: str, now: float) -> FleetStatus:
@@ -107,13 +120,13 @@ def fleet_status(ledger: Ledger, name: str, now: float) -> FleetStatus:
 
 def fleet_statuses(ledger: Ledger, names: Sequence[str], now: float) -> tuple[FleetStatus, ...]:
     """Return what the ledger knows of each of these fleets at `now`; LedgerUnavailable when it cannot be read."""
-    controls, states = ledger.all_controls(names), ledger.loop_states(names)
+    store = FleetStore(ledger)
+    controls, states = ledger.all_controls(names), store.loop_states(names)
     intents: dict[str, tuple[Intent, ...]] = {}
     for intent in ledger.open_intents(names[0] if len(names) == 1 else None):
         intents[intent.fleet] = (*intents.get(intent.fleet, ()), intent)
     return tuple(
-        _status(name, controls[name], states[name], intents.get(name, ()), last_record(ledger, name), now)
-        for name in names
+        _status(name, controls[name], states[name], intents.get(name, ()), store.newest(name), now) for name in names
     )
 
 
@@ -168,6 +181,8 @@ def _with_last(known: FleetStatus, record: DecisionRecord) -> FleetStatus:
                 draining=seen.draining,
                 silent=seen.silent,
                 unhealthy=seen.unhealthy,
+                requested_units=seen.requested_units,
+                weight=seen.weight,
             )
         groups.append(status)
     absent = () if snapshot is None else snapshot.absent
@@ -196,4 +211,162 @@ def _with_last(known: FleetStatus, record: DecisionRecord) -> FleetStatus:
         queue_age_s=snapshot.queue_age_s,
         stale_minutes=snapshot.stale_bins,
         cost_per_hour=dollars_per_hour(inputs.fleet, snapshot.requested),
+        announced=snapshot.announced,
     )
+
+
+LATE_S = 180.0
+"""Three ticks of the usual length without a decision."""
+
+
+def status_lines(known: FleetStatus, now: float) -> list[str]:
+    """Return one fleet's status as lines."""
+    if known.last_tick_at is None or known.last_decision is None:
+        return [f"{known.fleet}  never ticked", *_held(known, now)]
+    age_s = now - known.last_tick_at
+    ticked = f"last tick {duration_text(age_s)} ago" if age_s >= 0 else f"last tick {time_text(known.last_tick_at)}"
+    late = ", stale: is the agent running?" if age_s > LATE_S else ""
+    shadow = f", shadow {known.shadow}" if known.shadow else ""
+    lines = [f"{known.fleet}  {known.mode}  {ticked}{late}", f"  policy {known.policy}{shadow}"]
+    rows: list[tuple[object, ...]] = [
+        ("group", "type", "requested", "observed", "warm", "booting", "overdue", "silent", "bounds", "decided")
+    ]
+    for group in known.groups:
+        counts = (group.requested, group.observed, group.warm, group.booting, group.overdue, group.silent)
+        sizes = [("?" if size is None else size) for size in counts]
+        bounds = f"{group.minimum}..{group.maximum}"
+        decided = "" if group.desired in (None, group.requested) else f"-> {group.desired}"
+        rows.append((group.key, group.vm_type, *sizes, bounds, decided))
+    lines += columns(rows)
+    lines += [f"  {g.key}: {units_text(g)}" for g in known.groups if g.requested_units is not None]
+    lines.append(f"  reports: {_reports(known)}")
+    lines.append(f"  queue: {_queue(known.queue)}")
+    lines += [f"  announced: {in_words(one)}" for one in known.announced or ()]
+    hourly = "?" if known.cost_per_hour is None else f"{known.cost_per_hour:.3f}"
+    lines.append(f"  cost: ${hourly} an hour, ${known.cost_today:.2f} today (UTC)")
+    lines.append(f"  {known.last_decision.id}: {known.last_decision.sentence}")
+    return lines + _held(known, now)
+
+
+def units_text(group: GroupStatus | GroupSnapshot) -> str:
+    """Return how AWS counts a group's requested size, and a VM of it: `6 VMs = 12 units, a new VM counts as 2`."""
+    sizes = size_text(group.requested or 0, group.requested_units or 0)
+    return f"{sizes}, a new VM counts as {group.weight}"
+
+
+def _reports(known: FleetStatus) -> str:
+    """Return the coverage with what it is a share of, and the ages of the newest VM report and queue report."""
+    if known.coverage is None or known.due is None:
+        return "not measured"
+    due = "1 VM" if known.due == 1 else f"{known.due} VMs"
+    share = f"{known.reported} of {due} due reported ({known.coverage:.0%})" if known.due else "no VM is due"
+    ages = [
+        f"no report of {what}" if age_s is None else f"newest of {what} {duration_text(age_s)} old"
+        for what, age_s in (("a VM", known.vm_age_s), ("the queue", known.queue_age_s))
+    ]
+    return "; ".join([share, *ages])
+
+
+def _queue(queue: QueueSnapshot | None) -> str:
+    if queue is None:
+        return "not measured"
+    oldest = "" if queue.oldest_wait_s is None else f", the oldest for {queue.oldest_wait_s:.0f} s"
+    return f"{queue.waiting} wait{oldest}; {queue.running} run"
+
+
+def _held(known: FleetStatus, now: float) -> list[str]:
+    """Return what holds the fleet or is under way."""
+    lines = []
+    for pause in known.pauses:
+        end = "until resumed" if pause.until is None else f"for {duration_text(pause.until - now)} more"
+        lines.append(f"  paused ({pause.scope}) by {pause.owner} {end}: {pause.reason}")
+    if (pin := known.pin) is not None:
+        sizes = ", ".join(f"{key} {size}" for key, size in pin.desired.items())
+        more = duration_text(pin.until - now)
+        lines.append(f"  pinned at {sizes} by {pin.owner} for {more} more: {pin.reason}")
+    for intent in known.open_intents:
+        what = f"{intent.group} {intent.before} -> {intent.target}"
+        since = duration_text(now - intent.created_at)
+        lines.append(f"  under way: {intent.intent_id}: {what} ({intent.direction}), for {since}")
+    for breaker in known.breakers:
+        end = f"open for {duration_text(breaker.open_until - now)} more" if breaker.open else "closed"
+        lines.append(f"  circuit breaker of {breaker.group}: {breaker.failures} failures in a row, {end}")
+    for mark in known.capacity_marks:
+        zone = mark.zone or "any zone"
+        more = duration_text(mark.until - now)
+        lines.append(f"  no capacity: {mark.vm_type} in {zone}, not asked again for {more}")
+    for cooldown in known.cooldowns:
+        more = duration_text(cooldown.until - now)
+        lines.append(f"  cooling down: {cooldown.group} scale-{cooldown.direction} for {more} more")
+    return lines
+
+
+def minute_readings(
+    fleets: Sequence[Fleet], snapshots: Mapping[str, Snapshot], decisions: Mapping[str, Decision]
+) -> Iterator[Reading]:
+    """Yield what each fleet's last minute was like, and what was decided in it."""
+    for fleet in fleets:
+        snapshot = snapshots.get(fleet.name)
+        if snapshot is None or len(snapshot.groups) != len(fleet.groups):
+            continue
+        decision = decisions.get(fleet.name)
+        decided = decision.desired if decision is not None else ()
+        for k, (group, seen) in enumerate(zip(fleet.groups, snapshot.groups, strict=True)):
+            yield from _group(fleet, group, seen)
+            if len(decided) == len(fleet.groups):
+                yield "group_decided", (fleet.name, group.key, group.vm_type.name), decided[k]
+        yield from _minute(fleet, snapshot)
+
+
+def ledger_readings(ledger: Ledger, fleets: Sequence[Fleet], now: float) -> Iterator[Reading]:
+    """Yield what the ledger knows of each fleet; LedgerUnavailable when it cannot be read."""
+    open_intents = ledger.open_intents()
+    for fleet in fleets:
+        name = fleet.name
+        state, controls = FleetStore(ledger).loop_state(name), ledger.controls(name)
+        yield "open_intents", (name,), sum(intent.fleet == name for intent in open_intents)
+        yield "cost_today_dollars", (name,), state.spend.dollars if now < state.spend.day_start + DAY_S else 0.0
+        held = {pause.scope for pause in controls.pauses if pause.active(now)}
+        for scope in PauseScope:
+            yield "paused", (name, scope), scope in held
+        yield "pinned", (name,), controls.pin is not None and controls.pin.active(now)
+        broken = {breaker.group for breaker in state.breakers if breaker.open_until > now}
+        for group in fleet.groups:
+            yield "circuit_open", (name, group.key), group.key in broken
+
+
+def _group(fleet: Fleet, group: Group, seen: GroupSnapshot) -> Iterator[Reading]:
+    labels = (fleet.name, group.key, group.vm_type.name)
+    yield "group_requested", labels, seen.requested
+    yield "group_requested_units", labels, seen.requested if seen.requested_units is None else seen.requested_units
+    yield "group_observed", labels, seen.in_service
+    yield "group_warm", labels, seen.warm
+    yield "group_booting", labels, seen.booting
+    yield "group_overdue", labels, seen.overdue
+    yield "group_draining", labels, seen.draining
+    yield "group_silent", labels, seen.silent
+    yield "group_unhealthy", labels, seen.unhealthy
+    yield "group_minimum", labels, seen.minimum
+    yield "group_maximum", labels, seen.maximum
+
+
+def _minute(fleet: Fleet, snapshot: Snapshot) -> Iterator[Reading]:
+    """Return what the fleet's last minute was like; what was absent is left out, never shown as zero."""
+    queue = snapshot.queue
+    found: dict[str, float | None] = {
+        "cpu_ratio": snapshot.cpu_mean,
+        "ram_ratio": snapshot.ram_mean,
+        "queue_waiting_jobs": queue.waiting if queue else None,
+        "queue_running_jobs": queue.running if queue else None,
+        "queue_submitted_jobs": queue.submitted if queue else None,
+        "queue_oldest_wait_seconds": queue.oldest_wait_s if queue else None,
+        "cost_dollars_per_hour": dollars_per_hour(fleet, snapshot.requested),
+        "coverage_ratio": snapshot.coverage,
+        "newest_sample_age_seconds": snapshot.age_s,
+        "newest_vm_sample_age_seconds": snapshot.vm_age_s,
+        "newest_queue_sample_age_seconds": snapshot.queue_age_s,
+        "stale_minutes": snapshot.stale_bins,
+    }
+    for name, value in found.items():
+        if value is not None:
+            yield name, (fleet.name,), value

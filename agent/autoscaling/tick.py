@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import structlog
 
 from actuators.drift import drift
 from actuators.protection import owned_from_now
-from agent.autoscaling.clock_step import not_ahead, shifted
+from agent.autoscaling import announcements
+from agent.autoscaling.announcements import Announcements
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
-from agent.autoscaling.intents import with_open_targets
-from agent.autoscaling.interruptions import interrupted_vms, read_interruptions
-from agent.autoscaling.late_calls import recognise
-from agent.autoscaling.open_intents import may_have_changed, settle
-from agent.autoscaling.outcomes import state_after_outcome
+from agent.autoscaling.intents import state_after_outcome, with_cause, with_open_targets
+from agent.autoscaling.late_calls import recognise, with_former_call
 from agent.autoscaling.permission import Permission
-from agent.autoscaling.ports import ManagedFleet, Ports, TickReport
-from agent.autoscaling.state import Controls, LoopState
-from agent.autoscaling.state_events import happenings
+from agent.autoscaling.policies.ppo_lstm import outside_training
+from agent.autoscaling.ports import ManagedFleet, Ports
+from agent.autoscaling.store import FleetStore
+from agent.decisions.turn import TickReport
+from agent.rails.state import LoopState, not_ahead, on_this_clock, shifted
+from collectors.interruptions import Interruption, InterruptionKind
 from domain.clock import BothTimes
-from domain.decisions import Decision, Event, Intent, Mode, Outcome, Reason
-from domain.errors import FailureClass, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable, TrimtabError
+from domain.controls import Controls
+from domain.decisions import AGENT, Decision, Direction, Event, Intent, Mode, Outcome, Reason, Status
+from domain.errors import BadInput, FailureClass, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable, TrimtabError
 from domain.fleet import Fleet
-from domain.observed import Observed, ReadFailure
+from domain.observations.autoscaling import obs_v2_names
+from domain.observed import Lifecycle, Observed, ReadFailure
+from domain.snapshot import Snapshot
 
 log = structlog.get_logger(__name__)
 
@@ -50,174 +55,290 @@ def _turn(now: float, ports: Ports, times: BothTimes) -> TickReport:
         ports.ledger.check_epoch(ports.epoch)
     else:
         ports.fence()
-    names = [managed.fleet.name for managed in ports.fleets]
-    states = ports.ledger.loop_states(names)
-    permission = Permission(now, ports, states, times)
-    jumps = _carry_over_clock_step(now, ports, states, times)
-    events: list[Event] = []
-    before = dict(states)
-    fleets = [managed.fleet for managed in ports.fleets]
-    observed = ports.actuator.observe(fleets, now)
-    permission.read(observed)
-    settled = settle(now, ports, states, observed, permission, events)
-    if any(may_have_changed(intent, outcome) for intent, outcome in settled):
-        observed = ports.actuator.observe(fleets, now)
-    notices = read_interruptions(now, ports, states, observed, events)
+    return _Turn(now, ports, times).run(times)
 
-    records: list[tuple[DecisionInputs, Decided]] = []
-    open_intents = ports.ledger.open_intents()
-    controls = ports.ledger.all_controls(names)
-    for managed in ports.fleets:
+
+class _Turn:
+    """What one turn has read, the state of each fleet as it changes, and the events to report."""
+
+    def __init__(self, now: float, ports: Ports, times: BothTimes) -> None:
+        self._now, self._ports = now, ports
+        self._store = FleetStore(ports.ledger)
+        self._managed = {managed.fleet.name: managed for managed in ports.fleets}
+        self._fleets = [managed.fleet for managed in ports.fleets]
+        self._states = self._store.loop_states(list(self._managed))
+        self._permission = Permission(now, ports, self._states, times)
+        self._observed = Observed(now)
+        self._events: list[Event] = []
+
+    def run(self, times: BothTimes) -> TickReport:
+        """Take the turn and return its report."""
+        ports, states = self._ports, self._states
+        jumps = self._carry_over_clock_step(times)
+        before = dict(states)
+        self._observed = ports.actuator.observe(self._fleets, self._now)
+        self._permission.read(self._observed)
+        settled = self._settle()
+        if any(may_have_changed(intent, outcome) for intent, outcome in settled):
+            self._observed = ports.actuator.observe(self._fleets, self._now)
+        notices = self._read_interruptions()
+
+        records: list[tuple[DecisionInputs, Decided]] = []
+        open_intents = ports.ledger.open_intents()
+        controls = ports.ledger.all_controls(list(self._managed))
+        announced = announcements.kept(self._store, list(self._managed))
+        for name, managed in self._managed.items():
+            with self._contained("fleet_failed", name, "this minute was skipped"):
+                record = self._decide(managed, controls[name], announced[name], open_intents)
+                inputs, decided = record
+                self._events += state_events(name, before[name], decided.state, inputs.snapshot, self._now)
+                records.append(record)
+        if ports.fence is not None:
+            ports.fence()
+        records = self._record(records)
+        states.update({inputs.fleet.name: decided.state for inputs, decided in records})
+        if ports.interruptions is not None and notices:
+            ports.interruptions.acknowledge(notices)
+
+        outcomes = [outcome for _, outcome in settled]
+        for inputs, decided in records:
+            _log(decided.decision)
+            self._permission.decided(inputs, decided)
+            for intent in decided.decision.intents:
+                recorded, what = len(self._events), f"{intent.intent_id} could not be carried out and stays open"
+                with self._contained("execute_failed", intent.fleet, what):
+                    outcomes.append(self._execute(intent))
+                self._record_events(recorded)
+        if ports.mode is Mode.ACT:
+            self._tend()
+        return TickReport(
+            self._now,
+            tuple(inputs.snapshot for inputs, _ in records if inputs.snapshot is not None),
+            tuple(decided.decision for _, decided in records),
+            tuple(outcomes),
+            (*jumps, *self._events),
+        )
+
+    @contextlib.contextmanager
+    def _contained(self, logged: str, fleet: str, what: str, subject: str = "") -> Iterator[None]:
+        """Let an unexpected error end this block and no more: it is logged as `logged`, with an event of the fleet."""
         try:
-            record = _decide_fleet(now, ports, managed, states, controls, observed, open_intents, events)
-            name, snapshot = managed.fleet.name, record[0].snapshot
-            events.extend(happenings(name, before[name], record[1].state, snapshot, now))
-        except LedgerError:
+            yield
+        except (LedgerError, Fenced):
             raise
         except Exception as error:
-            log.exception("fleet_failed", fleet=managed.fleet.name)
-            detail = f"this minute was skipped: {type(error).__name__}: {error}"
-            events.append(Event(managed.fleet.name, now, Reason.INTERNAL_ERROR, detail))
-            continue
-        records.append(record)
-    if ports.fence is not None:
-        ports.fence()
-    records = _record(now, ports, records, events, states)
-    states.update({inputs.fleet.name: decided.state for inputs, decided in records})
-    if ports.interruptions is not None and notices:
-        ports.interruptions.acknowledge(notices)
+            log.exception(logged, fleet=fleet, detail=what)
+            detail = f"{what}: {type(error).__name__}: {error}"
+            self._events.append(Event(fleet, self._now, Reason.INTERNAL_ERROR, detail, subject))
 
-    outcomes = [outcome for _, outcome in settled]
-    for inputs, decided in records:
-        _log(decided.decision)
-        permission.decided(inputs, decided)
-        for intent in decided.decision.intents:
-            try:
-                outcomes.append(_execute(now, ports, states, intent, observed, permission))
-            except (LedgerError, Fenced):
-                raise
-            except Exception as error:
-                log.exception("execute_failed", fleet=intent.fleet, intent_id=intent.intent_id)
-                what = f"{intent.intent_id} could not be carried out and stays open"
-                events.append(_failed(now, ports, intent.fleet, what, error))
-    if ports.mode is Mode.ACT:
-        events.extend(_tend(now, ports, observed, permission))
-    return TickReport(
-        now,
-        tuple(inputs.snapshot for inputs, _ in records if inputs.snapshot is not None),
-        tuple(decided.decision for _, decided in records),
-        tuple(outcomes),
-        (*jumps, *events),
-    )
+    def _record_events(self, recorded: int) -> None:
+        """Write the events that came after the first `recorded`, behind the turn's own record."""
+        if len(self._events) > recorded:
+            self._store.record((), events=self._events[recorded:])
 
+    def _record(self, records: list[tuple[DecisionInputs, Decided]]) -> list[tuple[DecisionInputs, Decided]]:
+        """Write all decisions at once, or fleet by fleet when one of them cannot be stored; return those written.
 
-def _record(
-    now: float,
-    ports: Ports,
-    records: list[tuple[DecisionInputs, Decided]],
-    events: list[Event],
-    states: Mapping[str, LoopState],
-) -> list[tuple[DecisionInputs, Decided]]:
-    """Write all decisions at once, or fleet by fleet when one of them cannot be stored; return those written.
-
-    A fleet without a decision gets its state as it was before one: with the notices that are deleted after this.
-    """
-    undecided = {name: state for name, state in states.items() if name not in {i.fleet.name for i, _ in records}}
-    try:
-        ports.ledger.record(records, events=events, states=undecided, epoch=ports.epoch)
-    except (LedgerUnavailable, Fenced):
-        raise
-    except TrimtabError:
-        log.exception("record_failed")
-    else:
-        return records
-    written = []
-    for inputs, decided in records:
+        A fleet without a decision gets its state as it was before one: with the notices that are deleted after this.
+        """
+        decided_for = {inputs.fleet.name for inputs, _ in records}
+        undecided = {name: state for name, state in self._states.items() if name not in decided_for}
         try:
-            ports.ledger.record([(inputs, decided)])
+            self._store.record(records, events=self._events, states=undecided, epoch=self._ports.epoch)
         except (LedgerUnavailable, Fenced):
             raise
-        except TrimtabError as error:
-            detail = f"the decision could not be recorded, so it is not executed: {error}"
-            events.append(Event(inputs.fleet.name, now, Reason.INTERNAL_ERROR, detail))
-            undecided[inputs.fleet.name] = states[inputs.fleet.name]
+        except TrimtabError:
+            log.exception("record_failed")
         else:
-            written.append((inputs, decided))
-    ports.ledger.record((), events=events, states=undecided, epoch=ports.epoch)
-    return written
+            return records
+        written = []
+        for inputs, decided in records:
+            name = inputs.fleet.name
+            try:
+                self._store.record([(inputs, decided)])
+            except (LedgerUnavailable, Fenced):
+                raise
+            except TrimtabError as error:
+                detail = f"the decision could not be recorded, so it is not executed: {error}"
+                self._events.append(Event(name, self._now, Reason.INTERNAL_ERROR, detail))
+                undecided[name] = self._states[name]
+            else:
+                written.append((inputs, decided))
+        self._store.record((), events=self._events, states=undecided, epoch=self._ports.epoch)
+        return written
 
+    def _carry_over_clock_step(self, times: BothTimes) -> tuple[Event, ...]:
+        """Move every remembered time along when the clock was set, and record that before anything else is done."""
+        ports, states = self._ports, self._states
+        seen_s = ports.jumps.observe(times.now, times.monotonic, times.doubt_s)
+        if seen_s:
+            ports.aggregator.clock_stepped(seen_s)
+            ports.actuator.clock_stepped(seen_s)
+        # What could not be recorded the last time is still to be carried over.
+        ports.clock_step_s += seen_s
+        step_s = ports.clock_step_s
+        open_intents = ports.ledger.open_intents()
+        for name, state in states.items():
+            ours = [intent for intent in open_intents if intent.fleet == name]
+            states[name] = not_ahead(shifted(state, step_s, ours) if step_s else state, ours, self._now)
+        if not step_s:
+            return ()
+        direction = "forward" if step_s > 0 else "back"
+        detail = f"the clock was set {direction} by {abs(step_s):.0f} s; stored times moved with it"
+        events = tuple(Event(name, self._now, Reason.CLOCK_JUMP, detail) for name in states)
+        self._store.record((), events, states, epoch=ports.epoch)
+        ports.clock_step_s = 0.0
+        return events
 
-def _carry_over_clock_step(
-    now: float, ports: Ports, states: dict[str, LoopState], times: BothTimes
-) -> tuple[Event, ...]:
-    """Move every remembered time along when the clock was set, and record that before anything else is done."""
-    seen_s = ports.jumps.observe(times.now, times.monotonic, times.doubt_s)
-    if seen_s:
-        ports.aggregator.clock_stepped(seen_s)
-        ports.actuator.clock_stepped(seen_s)
-    # What could not be recorded the last time is still to be carried over.
-    ports.clock_step_s += seen_s
-    step_s = ports.clock_step_s
-    open_intents = ports.ledger.open_intents()
-    for name, state in states.items():
-        ours = [intent for intent in open_intents if intent.fleet == name]
-        states[name] = not_ahead(shifted(state, step_s, ours) if step_s else state, ours, now)
-    if not step_s:
-        return ()
-    direction = "forward" if step_s > 0 else "back"
-    detail = f"the clock was set {direction} by {abs(step_s):.0f} s; stored times moved with it"
-    events = tuple(Event(name, now, Reason.CLOCK_JUMP, detail) for name in states)
-    ports.ledger.record((), events, states, epoch=ports.epoch)
-    ports.clock_step_s = 0.0
-    return events
+    def _settle(self) -> list[tuple[Intent, Outcome]]:
+        """Follow every open intent and record what became of it; when that cannot be recorded, none is followed.
 
+        An intent that cannot be followed for an unexpected error stays open, and an event says so of its fleet.
+        """
+        ports, states, observed, now = self._ports, self._states, self._observed, self._now
+        settled: list[tuple[Intent, Outcome]] = []
+        open_intents = ports.ledger.open_intents()
+        ports.ages.keep(frozenset(intent.intent_id for intent in open_intents))
+        if open_intents and ports.mode is Mode.ACT:
+            ports.ledger.check_writable()
+        for intent in open_intents:
+            managed = self._managed.get(intent.fleet)
+            if managed is not None:
+                state = states[intent.fleet]
+                intent = on_this_clock(intent, state)
+                if ports.ledger.shared:
+                    states[intent.fleet] = with_former_call(state, intent, managed.fleet, observed, ports.epoch, now)
+            found: list[Outcome] = []
+            if managed is None:
+                found.append(_closed(intent, Reason.SUPERSEDED, "the fleet is no longer configured", now))
+            elif ports.mode is Mode.OBSERVE:
+                found.append(_closed(intent, Reason.OBSERVE_MODE, "this process only observes", now))
+            else:
+                what = f"{intent.intent_id} could not be followed and stays open"
+                with self._contained("follow_failed", intent.fleet, what, intent.intent_id):
+                    found.append(ports.actuator.follow(intent, observed, now, self._permission))
+            if not found:
+                continue
+            outcome = found[0]
+            if outcome.reason is Reason.OVERDUE:
+                outcome = with_cause(outcome, self._store.last_outcome(intent.intent_id))
+            changed: dict[str, LoopState] = {}
+            if managed is not None:
+                after = state_after_outcome(states[intent.fleet], intent, outcome, managed.limits, now)
+                states[intent.fleet] = changed[intent.fleet] = after
+            self._store.record_outcomes([(intent, outcome)], states=changed, epoch=ports.epoch)
+            settled.append((intent, outcome))
+        return settled
 
-def _decide_fleet(
-    now: float,
-    ports: Ports,
-    managed: ManagedFleet,
-    states: Mapping[str, LoopState],
-    controls: Mapping[str, Controls],
-    observed: Observed,
-    open_intents: Sequence[Intent],
-    events: list[Event],
-) -> tuple[DecisionInputs, Decided]:
-    fleet, before = managed.fleet, states[managed.fleet.name]
-    failure = _unreadable(fleet, observed)
-    ours = {intent.group: intent for intent in open_intents if intent.fleet == fleet.name}
-    in_flight = tuple(group.key for group in fleet.groups if group.key in ours)
-    snapshot, state = None, before
-    if failure is None:
-        state, late = recognise(fleet, before, observed, in_flight, ports.epoch, now)
-        drifts, known = drift(fleet, state.known_desired, observed, in_flight, managed.drift, now)
-        events.extend((*late, *drifts))
-        state = replace(state, known_desired=known)
-        coming = with_open_targets(fleet, observed, ours)
-        snapshot, state = ports.aggregator.snapshot(fleet, coming, state, managed.aggregation, now)
-    inputs = DecisionInputs(
-        decision_id=f"{fleet.name}-{state.decisions + 1}",
-        now=now,
-        fleet=fleet,
-        snapshot=snapshot,
-        state=replace(state, protected=()),
-        controls=controls[fleet.name],
-        limits=managed.limits,
-        mode=ports.mode,
-        leader=True,
-        epoch=ports.epoch,
-        policy=ports.proposer.resolve(managed.policy, fleet),
-        shadow=None if managed.shadow is None else ports.proposer.resolve(managed.shadow, fleet),
-        in_flight=in_flight,
-        interrupted=interrupted_vms(fleet, state, observed),
-        cloud_failure=failure,
-    )
-    decided = decide(inputs, ports.proposer)
-    if ports.protect_busy and ports.mode is Mode.ACT:
-        # Written before the actuator protects them, so that a restart knows whose protection it is.
-        mine = owned_from_now(fleet, observed, before.protected, ports.aggregator.busy_cores(fleet, now))
-        decided = replace(decided, state=replace(decided.state, protected=mine))
-    events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in decided.decision.policy_failures)
-    return inputs, decided
+    def _read_interruptions(self) -> Sequence[Interruption]:
+        """Put new notices into the states of the fleets whose VMs they name; each VM counts once.
+
+        Returns those that may be forgotten once that is recorded. A notice of a VM that no group shows is forgotten
+        too, it is not the agent's, but not while a group cannot be read: the VM may be in there, and the notice comes
+        again.
+        """
+        source, observed, now = self._ports.interruptions, self._observed, self._now
+        if source is None or self._ports.mode is not Mode.ACT:
+            return ()
+        notices: Sequence[Interruption] = ()
+        # The queue is everybody's: its trouble must not cost any fleet its minute.
+        with self._contained("notices_failed", AGENT, "spot notices could not be read this minute"):
+            notices = source.receive(now)
+        homes = {
+            instance.vm: fleet.name
+            for fleet in self._fleets
+            for group in fleet.groups
+            if group.name in observed.groups
+            for instance in observed.groups[group.name].instances
+        }
+        forgotten = []
+        for notice in notices:
+            name = homes.get(notice.vm)
+            if name is None and observed.failures:
+                continue
+            forgotten.append(notice)
+            if name is None:
+                continue
+            state = self._states[name]
+            if notice.vm in state.interrupted or notice.vm in state.seen_interruptions:
+                continue
+            if notice.kind is InterruptionKind.REBALANCE:
+                detail = f"AWS hints that {notice.vm} is at risk; it is not replaced before its notice comes"
+                self._events.append(Event(name, now, Reason.REBALANCE_HINT, detail, notice.vm))
+            elif notice.kind is InterruptionKind.SPOT:
+                self._states[name] = replace(state, interrupted={**state.interrupted, notice.vm: now})
+                detail = f"AWS takes {notice.vm} back within two minutes: to be drained and replaced"
+                self._events.append(Event(name, now, Reason.SPOT_INTERRUPTION, detail, notice.vm))
+        return forgotten
+
+    def _decide(
+        self, managed: ManagedFleet, controls: Controls, announced: Announcements, open_intents: Sequence[Intent]
+    ) -> tuple[DecisionInputs, Decided]:
+        """Decide a fleet's minute."""
+        ports, observed, now = self._ports, self._observed, self._now
+        fleet, before = managed.fleet, self._states[managed.fleet.name]
+        failure = _unreadable(fleet, observed)
+        ours = {intent.group: intent for intent in open_intents if intent.fleet == fleet.name}
+        in_flight = tuple(group.key for group in fleet.groups if group.key in ours)
+        snapshot, state = None, before
+        if failure is None:
+            state, late = recognise(fleet, before, observed, in_flight, ports.epoch, now)
+            drifts, known = drift(fleet, state.known_desired, observed, in_flight, managed.drift, now)
+            self._events.extend((*late, *drifts))
+            state = replace(state, known_desired=known)
+            coming = with_open_targets(fleet, observed, ours)
+            snapshot, state = ports.aggregator.snapshot(fleet, coming, state, managed.aggregation, now)
+            snapshot = replace(snapshot, announced=announcements.seen(announced, managed.schedule, now))
+        inputs = DecisionInputs(
+            decision_id=f"{fleet.name}-{state.decisions + 1}",
+            now=now,
+            fleet=fleet,
+            snapshot=snapshot,
+            state=replace(state, protected=()),
+            controls=controls,
+            limits=managed.limits,
+            mode=ports.mode,
+            leader=True,
+            epoch=ports.epoch,
+            policy=ports.proposer.resolve(managed.policy, fleet),
+            shadow=None if managed.shadow is None else ports.proposer.resolve(managed.shadow, fleet),
+            in_flight=in_flight,
+            interrupted=interrupted_vms(fleet, state, observed),
+            cloud_failure=failure,
+        )
+        decided = decide(inputs, ports.proposer)
+        if ports.protect_busy and ports.mode is Mode.ACT:
+            # Written before the actuator protects them, so that a restart knows whose protection it is.
+            mine = owned_from_now(fleet, observed, before.protected, ports.aggregator.busy_cores(fleet, now))
+            decided = replace(decided, state=replace(decided.state, protected=mine))
+        failures = decided.decision.policy_failures
+        self._events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in failures)
+        return inputs, decided
+
+    def _execute(self, intent: Intent) -> Outcome:
+        """Act on one recorded intent and record its outcome."""
+        limits, state = self._managed[intent.fleet].limits, self._states[intent.fleet]
+        outcome = self._ports.actuator.apply(intent, self._observed, self._now, self._permission)
+        after = self._states[intent.fleet] = state_after_outcome(state, intent, outcome, limits, self._now)
+        self._store.record_outcomes([(intent, outcome)], states={intent.fleet: after}, epoch=self._ports.epoch)
+        log.info(
+            "outcome",
+            decision_id=intent.decision_id,
+            fleet=intent.fleet,
+            group=intent.group,
+            status=outcome.status,
+            reason=outcome.reason,
+            detail=outcome.detail,
+        )
+        return outcome
+
+    def _tend(self) -> None:
+        recorded, ports = len(self._events), self._ports
+        for fleet in self._fleets:
+            with self._contained("tend_failed", fleet.name, "its VMs were not cared for this minute"):
+                busy = ports.aggregator.busy_cores(fleet, self._now)
+                self._events.extend(ports.actuator.tend(fleet, self._observed, busy, self._now, self._permission))
+        self._record_events(recorded)
 
 
 def _unreadable(fleet: Fleet, observed: Observed) -> ReadFailure | None:
@@ -229,55 +350,6 @@ def _unreadable(fleet: Fleet, observed: Observed) -> ReadFailure | None:
     return failures[0][1] if failures else None
 
 
-def _execute(
-    now: float,
-    ports: Ports,
-    states: dict[str, LoopState],
-    intent: Intent,
-    observed: Observed,
-    permission: Permission,
-) -> Outcome:
-    """Act on one recorded intent and record its outcome."""
-    limits = next(managed.limits for managed in ports.fleets if managed.fleet.name == intent.fleet)
-    outcome = ports.actuator.apply(intent, observed, now, permission)
-    states[intent.fleet] = state_after_outcome(states[intent.fleet], intent, outcome, limits, now)
-    ports.ledger.record_outcomes([(intent, outcome)], states={intent.fleet: states[intent.fleet]}, epoch=ports.epoch)
-    log.info(
-        "outcome",
-        decision_id=intent.decision_id,
-        fleet=intent.fleet,
-        group=intent.group,
-        status=outcome.status,
-        reason=outcome.reason,
-        detail=outcome.detail,
-    )
-    return outcome
-
-
-def _failed(now: float, ports: Ports, fleet: str, what: str, error: Exception) -> Event:
-    """Record an error nobody foresaw, after the turn's own record was written; return the event."""
-    event = Event(fleet, now, Reason.INTERNAL_ERROR, f"{what}: {type(error).__name__}: {error}")
-    ports.ledger.record((), events=[event])
-    return event
-
-
-def _tend(now: float, ports: Ports, observed: Observed, permission: Permission) -> list[Event]:
-    events: list[Event] = []
-    for managed in ports.fleets:
-        try:
-            busy = ports.aggregator.busy_cores(managed.fleet, now)
-            events.extend(ports.actuator.tend(managed.fleet, observed, busy, now, permission))
-        except (LedgerError, Fenced):
-            raise
-        except Exception as error:
-            log.exception("tend_failed", fleet=managed.fleet.name)
-            detail = f"its VMs were not cared for this minute: {type(error).__name__}: {error}"
-            events.append(Event(managed.fleet.name, now, Reason.INTERNAL_ERROR, detail))
-    if events:
-        ports.ledger.record((), events=events)
-    return events
-
-
 def _log(decision: Decision) -> None:
     log.info(
         "decision",
@@ -287,3 +359,106 @@ def _log(decision: Decision) -> None:
         desired=decision.desired,
         sentence=decision.sentence,
     )
+
+
+def may_have_changed(intent: Intent, outcome: Outcome) -> bool:
+    """Return whether settling the intent may have changed its group since it was read.
+
+    A scale-out is done when its VMs are there: then nothing more was sent.
+    """
+    grown = intent.direction is Direction.OUT and outcome.status is Status.DONE
+    return outcome.status is not Status.IN_PROGRESS and not grown
+
+
+def _closed(intent: Intent, reason: Reason, detail: str, now: float) -> Outcome:
+    asked = abs(intent.target - intent.before) or len(intent.victims)
+    return Outcome(intent.intent_id, Status.SKIPPED, reason, asked, 0, now, detail)
+
+
+def interrupted_vms(fleet: Fleet, state: LoopState, observed: Observed) -> tuple[tuple[str, str], ...]:
+    """Return (group key, VM) of the fleet's VMs in service whose notice has not been acted on yet."""
+    return tuple(
+        (group.key, instance.vm)
+        for group in fleet.groups
+        if group.name in observed.groups
+        for instance in observed.groups[group.name].instances
+        if instance.vm in state.interrupted and instance.lifecycle is Lifecycle.IN_SERVICE
+    )
+
+
+def state_events(
+    fleet: str, before: LoopState, after: LoopState, snapshot: Snapshot | None, now: float
+) -> tuple[Event, ...]:
+    """Return an event for each input lost or back, each capacity mark set or over, and for leaving what training saw.
+
+    A group that cannot be managed, and one that can again, is an event too.
+
+    Marks that are over have left `after.capacity` (see `agent.autoscaling.intents.state_after_intents`).
+    """
+    events = []
+    if snapshot is not None and before.stale_bins == 0 and after.stale_bins > 0:
+        what = ", ".join(snapshot.absent) or f"coverage {snapshot.coverage:.0%}"
+        events.append(Event(fleet, now, Reason.METRICS_LOST, f"input lost: {what}; holding", what))
+    if before.stale_bins > 0 and after.stale_bins == 0:
+        events.append(Event(fleet, now, Reason.METRICS_RETURNED, f"input back after {before.stale_bins} min"))
+    if after.unsupported and after.unsupported != before.unsupported:
+        detail = f"the fleet is held, nothing is sent to its groups: {after.unsupported}"
+        events.append(Event(fleet, now, Reason.GROUP_UNSUPPORTED, detail))
+    if before.unsupported and not after.unsupported:
+        events.append(Event(fleet, now, Reason.GROUP_SUPPORTED, "every group of the fleet can be managed again"))
+    old = {(mark.vm_type, mark.zone): mark for mark in before.capacity}
+    new = {(mark.vm_type, mark.zone): mark for mark in after.capacity}
+    for (vm_type, zone), mark in new.items():
+        if (vm_type, zone) not in old:
+            place = f"{vm_type} in {zone or 'any zone'}"
+            detail = f"AWS has no {place}; not asked for again within {mark.length_s:.0f} s"
+            events.append(Event(fleet, now, Reason.CAPACITY_LOST, detail, place))
+    for vm_type, zone in old:
+        if (vm_type, zone) not in new:
+            place = f"{vm_type} in {zone or 'any zone'}"
+            events.append(Event(fleet, now, Reason.CAPACITY_RETURNED, f"{place} may be asked for again", place))
+    return (*events, *_about_training(fleet, before, after, snapshot, now))
+
+
+def _about_training(
+    fleet: str, before: LoopState, after: LoopState, snapshot: Snapshot | None, now: float
+) -> tuple[Event, ...]:
+    """Return an event when the learned policy begins or ceases to see what its training did not."""
+    old, new = outside_training(before.memory), outside_training(after.memory)
+    if new - old and snapshot is not None:
+        names = obs_v2_names(len(snapshot.groups))
+        what = ", ".join(names[position] for position in sorted(new))
+        return (Event(fleet, now, Reason.OUTSIDE_TRAINING, f"the learned policy sees what training did not: {what}"),)
+    if old and not new:
+        return (Event(fleet, now, Reason.WITHIN_TRAINING, "the learned policy sees what training saw again"),)
+    return ()
+
+
+def measure(now: float, ports: Ports) -> TickReport:
+    """Fold the minute of every fleet that can be read; nothing is decided, recorded or changed.
+
+    Without the ledger it goes on measuring, as if nothing were remembered, and the report says so.
+    """
+    fleets = [managed.fleet for managed in ports.fleets]
+    observed = ports.actuator.observe(fleets, now)
+    failure, reason = None, Reason.LEDGER_UNAVAILABLE
+    states: dict[str, LoopState] = {}
+    try:
+        ports.ledger.check_same()
+        states = FleetStore(ports.ledger).loop_states([fleet.name for fleet in fleets])
+    except LedgerError as error:
+        failure = str(error)
+        reason = Reason.LEDGER_REPLACED if isinstance(error, LedgerReplaced) else reason
+    snapshots: list[Snapshot] = []
+    for managed in ports.fleets:
+        state = states.get(managed.fleet.name, LoopState())
+        try:
+            snapshot, _ = ports.aggregator.snapshot(managed.fleet, observed, state, managed.aggregation, now)
+        except BadInput:
+            # A group that could not be read: the next minute tries again.
+            continue
+        except Exception:
+            log.exception("fleet_failed", fleet=managed.fleet.name)
+            continue
+        snapshots.append(snapshot)
+    return TickReport(now, tuple(snapshots), failure=failure, failure_reason=reason)

@@ -1,1 +1,1 @@
-"""The command line: one verb per file."""
+"""The command line: a module for each verb, or for verbs that belong together."""

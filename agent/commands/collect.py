@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.commands.options import JsonOption, examples, print_json
+from agent.commands.options import JsonOption, app, examples, print_json, show
+from agent.decisions.text import columns
 
 if TYPE_CHECKING:
     from agent.settings import Settings
+    from collectors.base import Collector
 
 HOST = "host"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command(
-        epilog=examples("TRIMTAB_COLLECT__FLEET=web trimtab collect", "trimtab collect queue:web --once --json")
-    )(collect)
-
-
+@app.command(epilog=examples("TRIMTAB_COLLECT__FLEET=web trimtab collect", "trimtab collect queue:web --once --json"))
 def collect(
     name: Annotated[
         str, typer.Argument(help="host: this VM; with --once also a collector of the agent, such as queue:web.")
@@ -33,8 +31,6 @@ def collect(
 
     Where to, and whose VM it is, stands in the settings TRIMTAB_COLLECT__...; --once shows what one collection gives.
     """
-    import os
-
     from agent.settings import load_settings
     from domain.errors import BadInput
 
@@ -46,17 +42,17 @@ def collect(
             raise BadInput("--json", True, "add --once; what is reported goes to Graphite, not here")
         _report(settings, os.environ)
         return
-    from agent.service.one_collection import collected_once
+    from agent.service.vm_agent import measured_once
 
-    found = collected_once(settings, name)
-    rows = [{"path": sample.series.path, "value": sample.value, "at": sample.at} for sample in found.samples]
+    began = time.monotonic()
+    found = measured_once(settings) if name == HOST else tuple(_collector(settings, name).collect(time.time()))
+    duration_s = time.monotonic() - began
+    rows = [{"path": sample.series.path, "value": sample.value, "at": sample.at} for sample in found]
     if as_json:
-        print_json({"collector": found.name, "duration_s": round(found.duration_s, 3), "samples": rows})
+        print_json({"collector": name, "duration_s": round(duration_s, 3), "samples": rows})
         return
-    from agent.commands.output import columns, show
-
     show(columns([(row["path"], f"{row['value']:g}", f"{row['at']:.0f}") for row in rows], indent=""))
-    typer.echo(f"{found.name}: {len(rows)} samples in {found.duration_s:.2f} s", err=True)
+    typer.echo(f"{name}: {len(rows)} samples in {duration_s:.2f} s", err=True)
 
 
 def _report(settings: Settings, environ: Mapping[str, str]) -> None:
@@ -71,3 +67,21 @@ def _report(settings: Settings, environ: Mapping[str, str]) -> None:
     stopping = Event()
     watch_signals(stopping)
     report_until_stopped(settings, stopping, Notifier(environ))
+
+
+def _collector(settings: Settings, name: str) -> Collector:
+    """Return the fleets' collector of a name; BadInput lists those there are."""
+    from agent.autoscaling.inputs import collectors_of
+    from agent.service.assembly import aws_session
+    from domain.clock import WallClock
+    from domain.decisions import Mode
+    from domain.errors import BadInput
+
+    observing = settings.model_copy(update={"mode": Mode.OBSERVE})
+    session = aws_session(observing, WallClock(), None, lambda: None)
+    fleets = [settings.fleet(key) for key in settings.fleets]
+    made = {collector.name: collector for collector in collectors_of(settings, fleets, session)}
+    try:
+        return made[name]
+    except KeyError:
+        raise BadInput("collector", name, f"choose one of: {', '.join([HOST, *sorted(made)])}") from None

@@ -8,36 +8,30 @@ from typing import Annotated
 
 import typer
 
-from agent.commands.options import JsonOption, examples, print_json
+from agent.commands.options import JsonOption, app, examples, print_json
 
-config = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+config = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Check the settings, and write their reference page."
+)
+app.add_typer(config, name="config")
+
 PAGE = Path("docs/operate/configuration.md")
 METRICS_PAGE = Path("docs/operate/metrics.md")
-
-
-@config.callback()
-def about() -> None:
-    """Check the settings, and write their reference page."""
 
 
 @config.command(epilog=examples("trimtab config check", "TRIMTAB_MODE=act trimtab config check --json"))
 def check(as_json: JsonOption = False) -> None:
     """Print every effective setting and where it came from; list all mistakes at once and exit 1 if there is any."""
-    from agent.settings.effective import plain, values
+    from agent.decisions.parts import kinds
     from agent.settings.load import Source, read_settings
-    from agent.settings.names import name_of
+    from agent.settings.names import name_of, plain, values
     from domain.errors import ConfigurationError
 
     try:
         loaded = read_settings(os.environ)
-        if any(fleet.needs_model for fleet in loaded.settings.fleets.values()):
-            # The shelf of models takes time to load: only who has a learned policy pays for it.
-            from agent.models.shelf import ModelShelf, unfit_models
-
-            settings = loaded.settings
-            unfit = unfit_models(settings, ModelShelf(settings.models_directory, key=settings.promotion_key))
-            if unfit:
-                raise ConfigurationError(unfit)
+        wrong = [mistake for kind in kinds() for mistake in kind.mistakes(loaded.settings)]
+        if wrong:
+            raise ConfigurationError(wrong)
     except ConfigurationError as error:
         if as_json:
             mistakes = [{"name": m.name, "value": m.value, "remedy": m.remedy} for m in error.mistakes]
@@ -65,7 +59,7 @@ def docs(
     is_check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 when the file is stale.")] = False,
 ) -> None:
     """Write the reference page of all settings from their definitions."""
-    from agent.settings.reference import page
+    from agent.settings.names import page
 
     _write(page(), output, is_check, "trimtab config docs")
 
@@ -76,7 +70,7 @@ def metrics(
     is_check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 when the file is stale.")] = False,
 ) -> None:
     """Write the reference page of all metrics from their catalogue."""
-    from agent.telemetry.page import page
+    from agent.telemetry.catalogue import page
 
     _write(page(), output, is_check, "trimtab config metrics")
 
@@ -91,8 +85,3 @@ def _write(text: str, output: Path, is_check: bool, verb: str) -> None:
     else:
         output.write_text(text, "utf-8")
         typer.echo(f"wrote {output}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the program."""
-    app.add_typer(config, name="config")

@@ -1,16 +1,121 @@
-"""`trimtab decisions`: the decisions in a list."""
+"""`trimtab status`, `explain` and `decisions`: subjects as the ledger knows them, and what was decided on them."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.commands.options import FleetOption, JsonOption, LedgerOption, examples, moment, print_json, time_text
+from agent.commands.options import (
+    DecisionArgument,
+    FleetOption,
+    JsonOption,
+    LedgerOption,
+    SubjectArgument,
+    app,
+    examples,
+    moment,
+    print_json,
+    show,
+)
+from agent.decisions.text import columns, time_text
+
+if TYPE_CHECKING:
+    from agent.decisions.parts import Parts
+
+LAST = "last"
 
 
+@app.command(epilog=examples("trimtab status", "trimtab status autoscaling web --json"))
+def status(
+    decision: DecisionArgument = None,
+    subject: SubjectArgument = None,
+    fleet: FleetOption = None,
+    ledger: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show each fleet, cluster and pool: what it is like, its last decision, and what holds it."""
+    from agent.commands.ledger import chosen, open_parts
+
+    now = time.time()
+    with open_parts(ledger) as parts:
+        found = [(part, part.status(name, now)) for part, name in chosen(parts, decision, subject, fleet)]
+        words = {part.name: f"{part.subject_word}s" for part in parts}
+    if as_json:
+        by_word: dict[str, list[object]] = {word: [] for word in words.values()}
+        for part, one in found:
+            by_word[words[part.name]].append(one.data)
+        print_json({"at": now, **by_word})
+        return
+    lines: list[str] = []
+    for _, one in found:
+        lines += [*one.lines, ""]
+    show(lines[:-1] or ["nothing was decided yet, and the settings describe no fleet, cluster or pool"])
+
+
+@app.command(epilog=examples("trimtab explain last", "trimtab explain web-17 --json"))
+def explain(
+    decision: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="Decision: web-17, w-17, 17, an intent's id, `last`, or a fleet for its last; main-a17: an admission; "
+            "main-o17: a rate.",
+        ),
+    ] = LAST,
+    fleet: FleetOption = None,
+    ledger: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell why a decision came out as it did: inputs, proposal, each rail, intents and what AWS did.
+
+    For an admission: the rule, the time with the least room, and the deployments that fill it. For a rate: the levels
+    that were looked at, the risk, and whether the same comes out again.
+    """
+    from agent.commands.ledger import open_parts
+    from agent.decisions.part import one_subject
+    from domain.errors import BadInput
+
+    with open_parts(ledger) as parts:
+        wanted, part = decision, parts.of(decision)
+        if wanted == LAST or part is not None:
+            part = part or parts[0]
+            name = one_subject(part, fleet, field="--fleet") if wanted == LAST and fleet is not None else None
+            newest = part.decisions.newest(part.name, name if wanted == LAST else wanted, limit=1)
+            if not newest:
+                raise BadInput("ID", decision, "no decision is recorded yet")
+            wanted = newest[0].decision_id
+        part, record = parts.find(meant(parts, wanted, fleet))
+        explained = part.explain(record)
+    if as_json:
+        print_json(explained.data)
+    else:
+        show(explained.lines)
+
+
+def meant(parts: Parts, wanted: str, fleet: str | None) -> str:
+    """Return the id that a number, an intent's id, or the beginning of a fleet's name and a number means."""
+    from agent.decisions.part import one_subject
+
+    fleets = parts[0]
+    if wanted.isdigit():
+        return f"{one_subject(fleets, fleet, field='--fleet')}-{wanted}"
+    decision_id = wanted.partition(".")[0]
+    name, _, number = decision_id.rpartition("-")
+    names = fleets.subjects()
+    starting = [known for known in names if name and known.startswith(name)]
+    if name not in names and len(starting) == 1 and number.isdigit():
+        return f"{starting[0]}-{number}"
+    return decision_id
+
+
+@app.command(
+    epilog=examples("trimtab decisions --changed --limit 10", "trimtab decisions autoscaling web --from 2h --json")
+)
 def decisions(
+    decision: DecisionArgument = None,
+    subject: SubjectArgument = None,
     fleet: FleetOption = None,
     is_changed: Annotated[bool, typer.Option("--changed", help="Only those that led to something to do.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Most decisions shown, the newest.")] = 20,
@@ -19,32 +124,32 @@ def decisions(
     ledger: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List decisions, the newest last."""
-    from agent.autoscaling.explain import plain
-    from agent.commands.ledger import fleets, one_fleet, open_ledger
-    from agent.commands.output import columns, show
+    """List decisions on fleets, clusters and pools, the newest last."""
+    from agent.commands.ledger import chosen, open_parts
+    from agent.decisions.store import DecisionStore
+    from agent.ledger import codec
 
     now = time.time()
-    with open_ledger(ledger) as book:
-        rows = book.decisions(
-            one_fleet(fleet, fleets(book)) if fleet else None,
-            since=None if since is None else moment("--from", since, now),
-            until=None if until is None else moment("--to", until, now),
-            limit=limit,
-            changed_only=is_changed,
-        )
-    rows.reverse()
+    with open_parts(ledger) as parts:
+        named = chosen(parts, decision, subject, fleet) if (decision, subject, fleet) != (None, None, None) else None
+        wanted = [(part.name, name) for part, name in named] if named is not None else [(None, None)]
+        store = DecisionStore(parts.ledger.database)
+        found = [
+            record
+            for part_name, name in wanted
+            for record in store.newest(
+                part_name,
+                name,
+                since=None if since is None else moment("--from", since, now),
+                until=None if until is None else moment("--to", until, now),
+                limit=limit,
+                changed_only=is_changed,
+            )
+        ]
+        found = sorted(found, key=lambda record: (record.at, record.decision_id))[-limit:]
+        rows = [(record, parts.summary(record)) for record in found]
     if as_json:
-        print_json([{"seq": row.seq, **plain(row.decision)} for row in rows])
+        print_json([{"decision": record.decision, **codec.decode_mapping(record.body)} for record, _ in rows])
         return
-    lines = columns(
-        [(row.decision.decision_id, time_text(row.decision.at), row.decision.sentence) for row in rows], indent=""
-    )
+    lines = columns([(record.decision_id, time_text(record.at), one.sentence) for record, one in rows], indent="")
     show(lines or ["no decision is recorded" + (" that led to anything to do" if is_changed else "")])
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the program."""
-    app.command(
-        epilog=examples("trimtab decisions --changed --limit 10", "trimtab decisions --fleet web --from 2h --json")
-    )(decisions)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agent.commands.options import examples
+from agent.commands.options import app, examples
 from domain.errors import BadInput, TrimtabError
 
 INTERRUPTED = 130
@@ -33,16 +33,13 @@ EPILOG = "\n\n".join(
             "trimtab dry-run --section admission",
             "trimtab dry-run --section oversubscription",
             "trimtab dry-run --fault none --set FLEETS__web__POLICY=threshold",
+            "trimtab dry-run --fault none --section fleet --world my.toml --workload jobs.csv",
         ),
     )
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("dry-run", epilog=EPILOG)(dry_run)
-
-
+@app.command("dry-run", epilog=EPILOG)
 def dry_run(
     fault: Annotated[
         str,
@@ -53,7 +50,16 @@ def dry_run(
     ] = 60.0,
     minutes: Annotated[int, typer.Option(min=5, max=240, help="Simulated minutes to live.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of the choice of jobs, of boot times and of faults.")] = 1993,
-    workload: Annotated[str, typer.Option(metavar="NAME", help="Recorded jobs to replay.")] = "nasa",
+    workload: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Jobs of one core, as for `rehearse`; nasa is scaled to the fleet.")
+    ] = "nasa",
+    world: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Whose fleet: a world of EC2 types; types, prices, limits and minimum count. Else 3 of each of 3.",
+        ),
+    ] = None,
     mode: Annotated[str, typer.Option(metavar="MODE", help="act, or observe: decide and record only.")] = "act",
     setting: Annotated[
         list[str] | None,
@@ -87,31 +93,20 @@ def dry_run(
     Then, in half a minute, nine days of a pool whose CPU is oversold: rates come down as its subscribers become known,
     a surge makes machines hot, and everything is reserved again.
 
-    Exits with status 1 when the ledger lacks an event that the story requires, 130 when stopped by Ctrl-C.
+    Exits with status 1 when the ledger lacks an event that the fault plan requires, 130 when stopped by Ctrl-C.
     """
-    from agent.rehearsal.program import Ending, Section, play
+    from agent.rehearsal.faults import plan_named
+    from agent.rehearsal.run import DryRunOptions, Ending, Section, play
 
     if section not in {each.value for each in Section}:
         raise BadInput("--section", section, f"choose one of: {', '.join(each.value for each in Section)}")
     overrides = dict(_pair(text) for text in setting or [])
-    ending = play(
-        fault=fault,
-        speed=speed,
-        minutes=minutes,
-        seed=seed,
-        workload=workload,
-        mode=mode,
-        overrides=overrides,
-        directory=keep,
-        headless=headless,
-        as_json=as_json,
-        page=page,
-        section=Section(section),
-    )
+    options = DryRunOptions(plan_named(fault), speed, seed, minutes, workload, mode, keep, overrides, page, world)
+    ending = play(options, Section(section), headless=headless, as_json=as_json)
     if ending is Ending.STOPPED:
         raise typer.Exit(INTERRUPTED)
     if ending is Ending.INCOMPLETE:
-        raise TrimtabError("the ledger lacks an event that the story requires (see what is missing above)")
+        raise TrimtabError("the ledger lacks an event that the fault plan requires: see what is missing above")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,21 +1,161 @@
-"""The ledger as the verbs use it: found by option or settings, opened for reading or for an operator's switch."""
+"""The ledger as the verbs use it, and `trimtab ledger`: look at it, restore it, make it fit an older version."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from agent.settings.location import ledger_location
-from domain.errors import ConfigurationError
+import typer
+
+from agent.commands.options import JsonOption, LedgerOption, app, examples, print_json
+from domain.errors import ConfigurationError, LedgerUnavailable
 
 if TYPE_CHECKING:
+    from agent.decisions.part import Part
+    from agent.decisions.parts import Parts
     from agent.ledger import Ledger
+
+ledger = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Look at the ledger itself, or make it fit an older version of Trimtab.",
+)
+app.add_typer(ledger, name="ledger")
+
+
+@ledger.command(epilog=examples("trimtab ledger check", "trimtab ledger check --json"))
+def check(option: LedgerOption = None, as_json: JsonOption = False) -> None:
+    """Show where the ledger is, its schema, its newest row and what is open in it; exit with 1 when it is damaged."""
+    from agent.decisions.parts import kinds
+    from agent.decisions.store import DecisionStore
+    from agent.ledger.schema import REVISIONS
+
+    with open_ledger(option) as opened:
+        damage = opened.damage()
+        if damage:
+            raise LedgerUnavailable(
+                f"ledger {opened.place} is damaged ({damage}): stop the agent and run `trimtab ledger restore FILE` "
+                "with a copy of it"
+            )
+        there, owner, decided = opened.identity(), opened.owned_by(), DecisionStore(opened.database)
+        found = {
+            "place": opened.place,
+            "ledger_id": there.ledger_id,
+            "generation": there.generation,
+            "account": owner.account or "",
+            "region": owner.region or "",
+            "deployment": owner.deployment or "",
+            "schema": opened.schema(),
+            "newest_schema": REVISIONS[-1],
+            "newest_row": opened.newest_seq(),
+            "epoch": opened.epoch(),
+            **{f"{kind.subject_word}s": list(decided.subjects(kind.name)) for kind in kinds()},
+            "open_intents": [intent.intent_id for intent in opened.open_intents()],
+        }
+    if as_json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        text = (", ".join(value) or "none") if isinstance(value, list) else value
+        typer.echo(f"{name.replace('_', ' '):<14} {text}")
+
+
+@ledger.command(
+    epilog=examples("trimtab ledger downgrade --to 0004", "trimtab ledger downgrade --to 0002 --lose admission")
+)
+def downgrade(
+    to: Annotated[str, typer.Option("--to", metavar="SCHEMA", help="Schema of the version to go back to.")],
+    option: LedgerOption = None,
+    lose: Annotated[
+        list[str] | None,
+        typer.Option("--lose", metavar="STATE", help="State to export and drop: admission, oversubscription."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="File for what is lost; else one beside the SQLite ledger."),
+    ] = None,
+) -> None:
+    """Bring the schema back to that of an older version, with the agent stopped; history and open intents stay.
+
+    State that the older version has no place for is never dropped unnoticed: the command refuses until --lose names
+    it, and writes it to a file first. Upgrading needs no command: an agent that starts does it.
+    """
+    from agent.decisions.parts import kept
+
+    with open_ledger(option, to_write=True) as opened:
+        place, before = opened.place, opened.schema()
+        moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        directory = Path() if "://" in place else Path(place).parent
+        path = export or directory / f"ledger-schema-{before}-to-{to}-{moment}.jsonl"
+        written = opened.downgrade(to, kept(), lose=lose or (), export_to=path)
+    typer.echo(f"{place}: schema {before} -> {to}; install the version that uses it before starting the agent again")
+    if written is not None:
+        typer.echo(
+            f"{', '.join(lose or ())}: exported to {written}; back on schema {before}: trimtab ledger import FILE"
+        )
+
+
+@ledger.command("import", epilog=examples("trimtab ledger import ledger-schema-0004-to-0002-20261122T150000Z.jsonl"))
+def take_in(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `trimtab ledger downgrade` exported.")],
+    option: LedgerOption = None,
+) -> None:
+    """Put back the state that a downgrade exported, with the agent stopped, once the ledger has its schema again."""
+    from agent.decisions.parts import kept
+
+    with open_ledger(option, to_write=True) as opened:
+        rows, place = opened.take_in(file, kept()), opened.place
+    typer.echo(f"{place}: {rows} rows put back from {file}")
+
+
+@ledger.command(epilog=examples("trimtab ledger restore copy.db", "trimtab ledger restore"))
+def restore(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Copy of a SQLite ledger; else what is in place.")
+    ] = None,
+    option: LedgerOption = None,
+    another: Annotated[bool, typer.Option("--another", help="Take another agent's ledger, or free this one.")] = False,
+) -> None:
+    """Put a copy in the place of the ledger, with the agent stopped; what was in place is kept under another name.
+
+    Without FILE the agent goes on with what is in place: a PostgreSQL database that was restored by its own tools, or
+    nothing at all, where the next start shall begin a new ledger.
+    """
+    from agent.decisions.parts import kept
+    from agent.ledger.restore import restore
+    from agent.settings.location import DEFAULT_STATE_DIRECTORY, state_directory_location
+
+    named = state_directory_location(os.environ)
+    directories = [named] if option is None or named != DEFAULT_STATE_DIRECTORY else []
+    done = restore(ledger_url(option), file, directories, time.time(), kept(), is_another=another)
+    if done is None:
+        typer.echo("there is no ledger in place: the next start begins a new one")
+        return
+    typer.echo(f"{done.place}: {f'restored from {file}' if file else 'taken as it is'}, epoch {done.epoch}")
+    if done.kept is not None:
+        typer.echo(f"what was in place is kept as {done.kept}")
+    typer.echo(f"decisions go on from number {done.numbers_from + 1}")
+    typer.echo(f"open intents, which the next start reads back: {', '.join(done.open_intents) or 'none'}")
+    if done.lost is None:
+        typer.echo("the ledger before cannot be compared: see `trimtab status` for the pauses and pins now in force")
+        return
+    for fleet, controls in done.lost.items():
+        for pause in controls.pauses:
+            typer.echo(f"LOST: {fleet} was paused ({pause.scope}) by {pause.owner}: {pause.reason}")
+        if controls.pin is not None:
+            typer.echo(f"LOST: {fleet} was pinned by {controls.pin.owner}: {controls.pin.reason}")
+    if done.lost:
+        typer.echo("pause and pin them again before the agent starts: both verbs write to the ledger itself")
 
 
 def ledger_url(option: str | None) -> str:
     """Return the ledger's URL from `--ledger` (a URL or the path of a SQLite file), else from the settings."""
+    from agent.settings.location import ledger_location
+
     if option is None:
         return ledger_location(os.environ)
     return option if "://" in option else f"sqlite:///{Path(option).absolute()}"
@@ -33,31 +173,37 @@ def open_ledger(option: str | None, *, to_write: bool = False) -> Ledger:
     return Ledger.open(url)
 
 
-def fleets(ledger: Ledger) -> tuple[str, ...]:
-    """Return the fleets that the ledger knows, and those of the settings as far as these can be read."""
-    from agent.autoscaling.known_fleets import fleet_names
+def installed(ledger: Ledger, environ: Mapping[str, str] = os.environ) -> Parts:
+    """Return the installed parts on a ledger, with the environment's settings as far as these can be read."""
+    from agent.decisions.part import Host
+    from agent.decisions.parts import parts_of
     from agent.settings import load_settings
+    from domain.clock import WallClock
 
     try:
-        configured = set(load_settings(os.environ).fleets)
+        settings = load_settings(environ)
     except ConfigurationError:
-        configured = set()
-    return fleet_names(ledger, configured)
+        settings = None
+    return parts_of(Host(ledger, settings, WallClock(), environ=environ))
 
 
-def clusters() -> frozenset[str]:
-    """Return the clusters and pools of the settings, none as far as these cannot be read."""
-    from agent.settings import load_settings
-
-    try:
-        settings = load_settings(os.environ)
-        return frozenset({*settings.clusters, *settings.pools})
-    except ConfigurationError:
-        return frozenset()
+@contextmanager
+def open_parts(option: str | None, environ: Mapping[str, str] = os.environ) -> Iterator[Parts]:
+    """Give the installed parts on the ledger that an option names."""
+    with open_ledger(option) as book:
+        yield installed(book, environ)
 
 
-def one_fleet(option: str | None, names: Sequence[str]) -> str:
-    """Return the fleet meant: `--fleet`, or the only one there is; BadInput names those there are."""
-    from agent.autoscaling import known_fleets
+def chosen(parts: Parts, decision: str | None, subject: str | None, fleet: str | None = None) -> list[tuple[Part, str]]:
+    """Return the subjects that DECISION and SUBJECT mean, each with its part; DECISION may be a subject's own name.
 
-    return known_fleets.one_fleet(option, names, field="--fleet")
+    fleet: of the option of the release before. BadInput or UnknownName lists what there is.
+    """
+    names = {part.name for part in parts}
+    if fleet is not None:
+        from agent.decisions.part import one_subject
+
+        return [(parts[0], one_subject(parts[0], fleet, field="--fleet"))]
+    if decision is not None and decision not in names and subject is None:
+        decision, subject = None, decision
+    return parts.choose(decision, subject)

@@ -1,113 +1,301 @@
-"""`trimtab models`: which models there are, which one decides, and whether a file would be taken."""
+"""`trimtab models`: which models there are, which one decides for whom and why, whether a file would be taken.
+
+`trimtab pool-model` is the older way to change that of a pool.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.commands.options import JsonOption, ModelsOption, examples, models_directory, print_json
+from agent.commands.options import JsonOption, ModelsOption, app, examples, models_directory, print_json, show
+from domain.errors import BadInput, ConfigurationError
 
 if TYPE_CHECKING:
-    from agent.models.file import Model
-    from agent.models.shelf import ModelShelf
+    from agent.decisions.part import ModelSummary
+    from agent.models.directory import ModelsDirectory
+    from domain.rules.oversubscription.pool import PoolRules
 
 DIGITS = 12
+SHOWN_LINES = 10
+"""Of the history; --json has all of it."""
+Row = dict[str, Any]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("models", epilog=examples("trimtab models", "trimtab models MODEL.onnx --json"))(models)
-
-
+@app.command("models", epilog=examples("trimtab models oversubscription", "trimtab models MODEL.onnx --json"))
 def models(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="Verify this file instead.")] = None,
+    wanted: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DECISION|FILE]",
+            help="autoscaling, admission, oversubscription: its alone; or a file to verify instead.",
+            show_default=False,
+        ),
+    ] = None,
     directory: ModelsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the models of the models directory and those that come with the agent, each verified, and the champion.
+    """List the models of fleets, pools and clusters, each verified: which one decides, what speaks for it, the history.
 
-    With a file, verify that one as the agent does before it uses it, and tell what it was trained for. Exits with
-    status 2 when it would be refused.
+    Those that come with the agent are listed too. With a file, verify that one as the agent does before it uses it,
+    and show what it was trained for. Exits with status 2 when it would be refused.
     """
-    from agent.models.shelf import ModelShelf
+    from agent.decisions.parts import kinds
+    from agent.models.directory import ModelsDirectory
+    from agent.models.shipped import shipped_models
     from agent.settings.location import promotion_key_location
 
-    if file is not None:
-        from agent.models.file import load_model
-
-        found = _about(load_model(file), str(file))
-        print_json(found) if as_json else _show([found])
+    decision = wanted or ""
+    if decision not in ("", *(kind.name for kind in kinds())):
+        file = Path(decision)
+        found = _Verified(file.stem, decision, *_read(file))
+        print_json(found.data) if as_json else _show([found])
         return
-    place = models_directory(directory)
-    shelf = ModelShelf(place, key=promotion_key_location(os.environ))
-    shelf.look()
-    rows = _listed(place, shelf)
+    place, key = models_directory(directory), promotion_key_location(os.environ)
+    subjects: list[Row] = []
+    history: list[Row] = []
+    refusals: list[str] = []
+    files: dict[Path, list[str]] = {}
+    for held in (ModelsDirectory(path, key) for path in dict.fromkeys([place, *_others()])):
+        files |= {path: [] for path in sorted(held.path.glob("*.onnx"))}
+        history += [
+            {"directory": str(held.path), **line}
+            for line in held.history()
+            if decision in ("", line.get("decision", "autoscaling"))
+        ]
+        try:
+            for row in subject_rows(held, decision):
+                subjects.append(row)
+                files.setdefault(held.file_of(row["model"]), []).append(_role(row))
+        except BadInput as error:
+            refusals.append(str(error))
+    rows = [_tried(path, ", ".join(roles)) for path, roles in files.items()]
+    rows += [_tried(model.path, f"comes along: {model.name}, {model.trained_for}") for model in shipped_models()]
+    # A file that is refused may be of any decision.
+    rows = [row for row in rows if not decision or row.decision in ("", decision)]
+    refusals += [row["file"] for row in subjects if row["file"] != "sound"]
+    refusals += [row["by"].removeprefix("refused: ") for row in subjects if row["by"].startswith("refused")]
     if as_json:
-        print_json({"directory": str(place), "refusal": shelf.refusal or None, "models": rows})
+        refusal = "; ".join(refusals) or None
+        listed = {"models": [row.data for row in rows], "subjects": subjects, "history": history}
+        print_json({"directory": str(place), "refusal": refusal, **listed})
         return
     _show(rows)
-    every = shelf.champion.name[:DIGITS] if shelf.champion else "none"
-    own = [f"; of {fleet}: {model.name[:DIGITS]}" for fleet, model in sorted(shelf.champions.items()) if fleet]
-    typer.echo(f"models directory {place}; champion: {every}{''.join(own)}")
-    if shelf.refusal:
-        typer.echo(f"refused: {shelf.refusal}", err=True)
+    every = next((row["model"] for row in subjects if _role(row) == "champion"), "none")
+    typer.echo(f"models directory {place}; champion: {every[:DIGITS]}")
+    if subjects or history:
+        show_subjects(subjects, history)
+    for refusal in refusals:
+        typer.echo(f"refused: {refusal}", err=True)
 
 
-def _listed(place: Path, shelf: ModelShelf) -> list[dict[str, Any]]:
-    from agent.models.shipped.index import shipped_models
-
-    files = [(path, _role(path.stem, shelf)) for path in sorted(place.glob("*.onnx"))]
-    files += [(model.path, f"comes along: {model.name}, {model.trained_for}") for model in shipped_models()]
-    return [_tried(path, role) for path, role in files]
+def _role(row: Row) -> str:
+    name = row["subject"] if row["decision"] == "autoscaling" else f"{row['decision']} {row['subject']}"
+    return f"champion of {name}" if name else "champion"
 
 
-def _role(sha: str, shelf: ModelShelf) -> str:
-    """Return which fleets the model is the champion of, "" for none."""
-    fleets = [fleet for fleet, model in sorted(shelf.champions.items()) if model.name == sha]
-    own = [f"champion of {fleet}" for fleet in fleets if fleet]
-    return ", ".join([*(["champion"] if "" in fleets else []), *own])
-
-
-def _tried(path: Path, role: str) -> dict[str, Any]:
-    from agent.models.file import ModelRefused, load_model
+def _others() -> Iterator[Path]:
+    """Yield the directories of models that subjects have of their own; none where the settings are wrong."""
+    from agent.decisions.parts import kinds
+    from agent.settings import load_settings
 
     try:
-        return _about(load_model(path), role)
-    except ModelRefused as refusal:
-        return {"model": path.stem, "role": role, "refused": refusal.remedy}
+        settings = load_settings(os.environ)
+    except ConfigurationError:
+        return
+    for kind in kinds():
+        yield from kind.model_directories(settings)
 
 
-def _about(model: Model, role: str) -> dict[str, Any]:
-    card = model.card
-    return {
-        "model": model.name,
-        "role": role,
-        "observation": card.observation,
-        "actions": card.action_set,
-        "network": f"{card.network} {card.hidden_size}" if card.hidden_size else card.network,
-        "masked": card.masked,
-        "types": [
-            {"name": t.name, "cores": t.cores, "price_per_hour": t.price_per_hour, "limit": t.limit} for t in card.types
-        ],
-        "training": card.training,
-        "evaluation": card.evaluation,
-    }
+def subject_rows(directory: ModelsDirectory, decision: str = "") -> Iterator[Row]:
+    """Yield what decides for each subject, of one decision or all: its file, what speaks for it, and the one before."""
+    from agent.models.directory import forced_reason, seal_of
+
+    for subject, champion in sorted(directory.champions().items()):
+        if decision not in ("", subject.decision):
+            continue
+        file, seal, by = "sound", "no report", ""
+        try:
+            directory.read(champion.model)
+            _read(directory.file_of(champion.model), subject.decision)
+        except BadInput as error:
+            file = str(error)
+        try:
+            seal = str(seal_of(directory.report(champion.report), directory.key)) if champion.report else seal
+            reason = forced_reason(directory.check(subject, champion))
+            by = f"forced: {reason}" if reason else "promoted"
+        except BadInput as error:
+            by = f"refused: {error}"
+            seal = str(error) if seal == "no report" and champion.report else seal
+        yield {
+            "decision": subject.decision,
+            "subject": subject.name,
+            "model": champion.model,
+            "previous": champion.previous,
+            "at": champion.at,
+            "report": champion.report,
+            "file": file,
+            "seal": seal,
+            "by": by,
+        }
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    from agent.commands.output import columns, show
+def show_subjects(subjects: list[Row], history: list[Row]) -> None:
+    """Print what decides for each subject, and the last changes."""
+    from agent.decisions.text import columns
+
+    rows: list[tuple[object, ...]] = [("decision", "subject", "model", "before it", "since", "file", "")]
+    for row in subjects:
+        names = row["decision"], row["subject"] or "all", row["model"][:DIGITS], (row["previous"] or "none")[:DIGITS]
+        rows.append((*names, row["at"] or "-", "sound" if row["file"] == "sound" else "refused", row["by"]))
+    show(columns(rows))
+    changes = [
+        (
+            line.get("at") or "-",
+            line.get("event"),
+            line.get("decision", "autoscaling"),
+            line.get("subject", line.get("fleet")) or "all",
+            (line.get("model") or "none")[:DIGITS],
+            line.get("reason", ""),
+        )
+        for line in history[-SHOWN_LINES:]
+    ]
+    show(["history:", *columns(changes)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    """A model file: where it decides, or its place; what it holds and by which decision, or why it is refused."""
+
+    model: str
+    role: str
+    decision: str = ""
+    held: ModelSummary | None = None
+    refused: str = ""
+
+    @property
+    def data(self) -> Row:
+        """It as plain data."""
+        row: Row = {"model": self.model, "role": self.role}
+        return row | ({"refused": self.refused} if self.held is None else {"decision": self.decision, **self.held.data})
+
+
+def _tried(path: Path, role: str) -> _Verified:
+    try:
+        return _Verified(path.stem, role, *_read(path))
+    except BadInput as refusal:
+        return _Verified(path.stem, role, refused=refusal.remedy)
+
+
+def _read(path: Path, decision: str = "") -> tuple[str, ModelSummary]:
+    """Return a file's decision and what it says of itself, verified as that does; BadInput.
+
+    decision: "" finds the first that takes the file.
+    """
+    from agent.decisions.parts import kinds
+
+    known = {kind.name: kind for kind in kinds()}
+    usual = [kind.name for kind in known.values() if path.suffix in kind.model_suffixes]
+    refusals = []
+    for name in (decision,) if decision else usual:
+        if name not in known:
+            raise BadInput("model file", str(path), f"the package of {name} is not installed: it cannot be verified")
+        try:
+            return name, known[name].model(path)
+        except BadInput as error:
+            refusals.append(error)
+    endings = ", ".join(sorted({suffix for kind in known.values() for suffix in kind.model_suffixes}))
+    raise refusals[0] if refusals else BadInput("model file", str(path), f"give a file that ends in one of {endings}")
+
+
+def _show(rows: list[_Verified]) -> None:
+    from agent.decisions.text import columns
 
     if not rows:
         return
     lines: list[tuple[object, ...]] = [("model", "sees", "does", "network", "for at most", "")]
     for row in rows:
-        if "refused" in row:
-            lines.append((row["model"][:DIGITS], "refused:", row["refused"], "", "", row["role"]))
-            continue
-        fleet = " + ".join(f"{t['limit']} x {t['cores']} cores" for t in row["types"])
-        does = row["actions"] + (", masked" if row["masked"] else "")
-        lines.append((row["model"][:DIGITS], row["observation"], does, row["network"], fleet, row["role"]))
+        held = row.held
+        about = ("refused:", row.refused, "", "") if held is None else (held.sees, held.does, held.network, held.limits)
+        lines.append((row.model[:DIGITS], *about, row.role))
     show(columns(lines))
+
+
+@app.command(
+    "pool-model",
+    epilog=examples("trimtab pool-model MODEL.onnx --pool main", "trimtab pool-model --previous --pool main"),
+)
+def pool_model(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE.onnx]", help="Model to use from now on.", show_default=False)
+    ] = None,
+    previous: Annotated[bool, typer.Option("--previous", help="Go back to the model before.")] = False,
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="Pool; not needed when there is one.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the model that sets a pool's rates, use another one, or go back to the one before.
+
+    For a pool whose policy is model:DIRECTORY. A model comes from `trimtab train oversubscription --method vdn`; it
+    must be for as many subscribers as have a MODEL_PLACE, and for the pool's levels. It is tried before it is used.
+    The agent takes it up with the next hour; rates still go down one level in two hours.
+    """
+    from agent.models.directory import EVERY_FLEET, ModelsDirectory, read_model_file
+    from agent.oversubscription.rate_policies import PoolModels, champion_of, subject_of, verify_rates
+    from agent.settings.location import promotion_key_location
+
+    if file is not None and previous:
+        raise BadInput("pool-model", str(file), "give a file or --previous")
+    rules, path = _pool(pool)
+    subject, key = subject_of(rules), promotion_key_location(os.environ)
+    typer.echo(f"pool-model goes away: use trimtab promote {subject}", err=True)
+    directory = ModelsDirectory(path, key)
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if file is not None or previous:
+        # With a key, only the agent may take over what was in use before: its ledger shows what decided.
+        with contextlib.suppress(BadInput):
+            champion_of(directory, rules, PoolModels(None, key, lambda _: key is None, lambda: at))
+    if previous:
+        directory.rollback(at, subject, lambda found: verify_rates(found, rules))
+    elif file is not None:
+        reason = "put in use by trimtab pool-model, without an evaluation"
+        directory.force(read_model_file(file), subject, reason, at, lambda found: verify_rates(found, rules))
+    earlier = directory.champion(EVERY_FLEET)
+    now = directory.champion(subject) or (earlier if earlier is not None and earlier.report is None else None)
+    if now is None:
+        raise BadInput("champion", str(path), f"no model is in use: trimtab promote {subject} FILE")
+    if as_json:
+        print_json({"pool": rules.name, "directory": str(path), "model": now.model, "previous": now.previous})
+        return
+    typer.echo(f"{rules.name}: {now.model[:DIGITS]} since {now.at}, before it {(now.previous or 'none')[:DIGITS]}")
+
+
+def _pool(name: str | None) -> tuple[PoolRules, Path]:
+    """Return the rules of the pool meant and the directory of its models; BadInput when it has none."""
+    from agent.settings import load_settings
+    from agent.settings.oversubscription import pool_rules_of
+
+    settings = load_settings(os.environ)
+    pools = settings.pools
+    there = ", ".join(sorted(pools)) or "(none is set)"
+    if name is None and len(pools) != 1:
+        raise BadInput("--pool", "", f"name one of: {there}")
+    chosen = next(iter(pools)) if name is None else name
+    if chosen not in pools:
+        raise BadInput("--pool", chosen, f"choose one of: {there}")
+    rules = pool_rules_of(chosen, pools[chosen])
+    kind, _, place = rules.policy.partition(":")
+    if rules.policy == "learned":
+        return rules, settings.models_directory
+    if kind != "model" or place.endswith(".onnx"):
+        remedy = f"set TRIMTAB_POOLS__{chosen}__POLICY to model:DIRECTORY: the verb keeps a pool's models there"
+        raise BadInput("policy", pools[chosen].policy, remedy)
+    return rules, Path(place)

@@ -1,4 +1,7 @@
-"""What the verbs share on the command line: options, durations and times, who asks, and how data is printed."""
+"""The program `trimtab`, to which each module adds its verbs, and what they share: options, times, printing.
+
+A verb imports what it needs only when it runs.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,62 @@ import getpass
 import json
 import os
 import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from domain.errors import BadInput
+from domain.errors import BadInput, ConfigurationError, TrimtabError
+from domain.units import DAY_S, HOUR_S, MINUTE_S
+
+ENTRY_POINTS = "trimtab.commands"
+"""Packages outside add verbs here: an entry point is a function that takes the program and adds to it."""
+
+FAILED, BAD_INPUT = 1, 2
+
+EXTRAS: Mapping[str, str] = {
+    "torch": "train",
+    "numba": "train",
+    "gymnasium": "train",
+    "onnx": "train",
+    "scipy": "train",
+    "highspy": "train",
+    "matplotlib": "train",
+    "tensorboard": "train",
+    "ray": "distributed",
+    "moto": "dry-run",
+}
+"""Packages that only some verbs need, and the extra that brings each."""
 
 LedgerOption = Annotated[
     str | None,
     typer.Option("--ledger", metavar="URL|PATH", help="Ledger; else that of the settings.", show_default=False),
+]
+DecisionArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[DECISION]", help="autoscaling, admission, oversubscription; or a subject.", show_default=False
+    ),
+]
+SubjectArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SUBJECT]", help="Fleet, cluster or pool; not needed when there is one.", show_default=False
+    ),
+]
+SubjectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--subject",
+        metavar="NAME",
+        help="Fleet, cluster or pool meant; not needed when there is one fleet.",
+        show_default=False,
+    ),
 ]
 FleetOption = Annotated[
     str | None,
@@ -35,8 +83,67 @@ ModelsOption = Annotated[
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; it stands in status and in every decision.")]
 
-DURATION_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-LONGEST_DURATION_S = 366 * 86_400.0
+DURATION_UNITS_S = {"s": 1.0, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
+LONGEST_DURATION_S = 366 * DAY_S
+
+GOOD = r"\b(?P<good>done|act|raised|closed)\b"
+BAD = r"\b(?P<bad>vetoed|failed|unknown|partial|open|stale)\b"
+HELD = r"\b(?P<held>shrunk|moved|skipped|in progress|paused|pinned|observe|lowered)\b"
+STYLES = {"word.good": "green", "word.bad": "bold red", "word.held": "yellow"}
+
+
+class Program(TyperGroup):
+    """Finds the verbs of other packages only when they are asked for, and turns an error into one message.
+
+    The exit status is 2 when a value given is wrong, 1 when the work failed.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all verbs, ours first."""
+        return [*super().list_commands(ctx), *_plugged_in()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a verb by name, None when there is none."""
+        return super().get_command(ctx, cmd_name) or _plugged_in().get(cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            extra = EXTRAS.get((error.name or "").partition(".")[0])
+            if extra is None:
+                raise
+            typer.echo(f"error: this needs {error.name}: install it with pip install 'trimtab[{extra}]'", err=True)
+            raise typer.Exit(FAILED) from None
+        except (TrimtabError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(BAD_INPUT if isinstance(error, BadInput | ConfigurationError) else FAILED) from None
+
+
+@cache
+def _plugged_in() -> Mapping[str, Any]:
+    """Return the verbs of other packages; loading them costs time that `trimtab run` need not spend."""
+    outside = typer.Typer()
+    # With a callback it stays a group, however few verbs there are.
+    outside.callback()(lambda: None)
+    for plugin in entry_points(group=ENTRY_POINTS):
+        plugin.load()(outside)
+    group: Any = typer.main.get_command(outside)
+    return dict(group.commands)
+
+
+app = typer.Typer(
+    name="trimtab",
+    cls=Program,
+    help="Scales cloud fleets safely and explains every decision.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def duration_s(option: str, text: str) -> float:
@@ -46,19 +153,6 @@ def duration_s(option: str, text: str) -> float:
     if not 0.0 < seconds <= LONGEST_DURATION_S:
         raise BadInput(option, text, "give a duration above 0 and up to 366d, such as 90s, 15m, 2h or 1d")
     return seconds
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration as people write it: 90 s, 15 min, 2 h 5 min, 3 d 4 h."""
-    seconds = max(0.0, seconds)
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
-    first = next(i for i, (count, _) in enumerate(parts) if count)
-    return " ".join(f"{count} {name}" for count, name in parts[first : first + 2] if count)
 
 
 def examples(*lines: str) -> str:
@@ -80,19 +174,21 @@ def moment(option: str, text: str, now: float) -> float:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def time_text(at: float) -> str:
-    """Return a time as 2026-03-01 12:04:05 UTC."""
-    try:
-        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, OSError, ValueError):
-        return "a time beyond the calendar"
-
-
 def models_directory(option: Path | None) -> Path:
     """Return the directory of models and champion: `--models`, else as the settings have it."""
     from agent.settings.location import models_location
 
     return option or models_location(os.environ)
+
+
+def models_environment(option: Path | None, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment with the directory of `--models` in place of that of the settings."""
+    from agent.settings.location import MODELS_VARIABLE
+
+    if option is None:
+        return environ
+    others = {name: value for name, value in environ.items() if name.upper() != MODELS_VARIABLE}
+    return others | {MODELS_VARIABLE: str(option.absolute())}
 
 
 def owner_of(option: str | None) -> str:
@@ -103,3 +199,18 @@ def owner_of(option: str | None) -> str:
 def print_json(data: Any) -> None:
     """Print data as indented JSON."""
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def show(lines: Sequence[str]) -> None:
+    """Print lines, words for good and bad coloured on a terminal; a pipe gets them as they are."""
+    from rich.console import Console
+    from rich.highlighter import RegexHighlighter
+    from rich.theme import Theme
+
+    class Words(RegexHighlighter):
+        base_style = "word."
+        highlights = [GOOD, BAD, HELD]  # noqa: RUF012 (rich reads this name from the class)
+
+    console = Console(theme=Theme(STYLES), highlighter=Words(), soft_wrap=True)
+    for line in lines:
+        console.print(line, markup=False, emoji=False)

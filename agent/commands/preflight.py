@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.commands.options import JsonOption, examples, print_json
+from agent.commands.options import JsonOption, app, examples, print_json
 
 if TYPE_CHECKING:
-    from agent.preflight.results import Finding
+    from agent.decisions.checks import CheckResult
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command(epilog=examples("trimtab preflight", "TRIMTAB_MODE=act trimtab preflight --json --wait 30"))(preflight)
-
-
+@app.command(epilog=examples("trimtab preflight", "TRIMTAB_MODE=act trimtab preflight --json --wait 30"))
 def preflight(
     wait: Annotated[
         float, typer.Option(help="Seconds to listen for measurements where no agent runs; 0: do not.", min=0, max=600)
@@ -31,27 +27,27 @@ def preflight(
     import os
     from dataclasses import asdict
 
+    from agent.decisions.checks import State, passed
     from agent.preflight.check import check_everything
-    from agent.preflight.results import State, passed
     from agent.settings import load_settings
     from domain.clock import WallClock
 
-    findings = []
-    for finding in check_everything(load_settings(os.environ), WallClock(), wait_s=wait):
-        findings.append(finding)
+    results = []
+    for result in check_everything(load_settings(os.environ), WallClock(), wait_s=wait):
+        results.append(result)
         if not as_json:
-            _show(finding)
-    is_passed = passed(findings)
+            _show(result)
+    is_passed = passed(results)
     if as_json:
-        print_json({"passed": is_passed, "findings": [asdict(finding) for finding in findings]})
+        print_json({"passed": is_passed, "findings": [asdict(result) for result in results]})
     else:
-        counts = {state: sum(finding.state is state for finding in findings) for state in State}
+        counts = {state: sum(result.state is state for result in results) for state in State}
         typer.echo("\n" + ", ".join(f"{count} {state}" for state, count in counts.items()))
     if not is_passed:
         raise typer.Exit(1)
 
 
-def _show(finding: Finding) -> None:
-    typer.echo(f"{finding.state:<8} {finding.subject}: {finding.detail}")
-    if finding.remedy:
-        typer.echo(f"{'':<8} -> {finding.remedy}")
+def _show(result: CheckResult) -> None:
+    typer.echo(f"{result.state:<8} {result.subject}: {result.detail}")
+    if result.remedy:
+        typer.echo(f"{'':<8} -> {result.remedy}")

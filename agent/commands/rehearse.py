@@ -9,31 +9,41 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agent.commands.options import JsonOption, ModelsOption, examples, models_directory, print_json
+from agent.commands.options import JsonOption, ModelsOption, app, examples, models_directory, print_json, show
+from domain.errors import BadInput
+from domain.units import HOURS_PER_DAY
 
 if TYPE_CHECKING:
-    from agent.rehearsal.virtual_run import Rehearsed
+    from agent.rehearsal.virtual_time import RehearsalResult
 
-PRICES = "train"
-LONGEST_HOURS = 24.0 * 366
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command(
-        "rehearse",
-        epilog=examples(
-            "trimtab rehearse --workload train-text --policy queue-rule --rails paper",
-            "trimtab rehearse --workload jobs.csv --policy model:MODEL.onnx --hours 24 --json",
-        ),
-    )(rehearse)
+LONGEST_HOURS = 366.0 * HOURS_PER_DAY
 
 
+@app.command(
+    "rehearse",
+    epilog=examples(
+        "trimtab rehearse --workload train-text --policy queue-rule --rails paper",
+        "trimtab rehearse --workload jobs.csv --policy model:MODEL.onnx --hours 24 --json",
+        "trimtab rehearse --world my.toml --workload my.swf.gz:hours=24 --workload nasa",
+    ),
+)
 def rehearse(
     workload: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Jobs: train-text, train-fit, train-rand:SEED, nasa..., or CSV or SWF; repeatable. Else train-text.",
+        ),
+    ] = None,
+    world: Annotated[
         str,
-        typer.Option(metavar="NAME|FILE", help="Jobs: train-text, train-fit, train-rand:SEED, nasa..., or CSV or SWF."),
-    ] = "train-text",
+        typer.Option(
+            "--world",
+            "--preset",
+            metavar="NAME|FILE",
+            help="The fleet and its cloud: exact, live-like, ..., or a FILE.toml.",
+        ),
+    ] = "exact",
     policy: Annotated[
         str, typer.Option(metavar="NAME[:p=v,...]", help="Who decides: a rule, learned, or model:FILE.")
     ] = "queue-rule",
@@ -47,7 +57,10 @@ def rehearse(
         float | None,
         typer.Option(min=0.1, max=LONGEST_HOURS, help="Hours to live; else until the last job has finished."),
     ] = None,
-    prices: Annotated[str, typer.Option(metavar="NAME", help="train ($0.10 per core-hour) or m5a ($0.043).")] = PRICES,
+    prices: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="train ($0.10 per core-hour) or m5a ($0.043), else the world's."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of boot times.")] = 0,
     models: ModelsOption = None,
     keep: Annotated[
@@ -63,25 +76,36 @@ def rehearse(
     """
     from tempfile import TemporaryDirectory
 
-    from agent.rehearsal.virtual_program import play
+    from agent.rehearsal.virtual_time import play, world_to_rehearse
 
-    with TemporaryDirectory(prefix="trimtab-rehearse-") as place, _progress(as_json) as told:
-        found = play(
-            workload=workload,
-            policy=policy,
-            rails=rails,
-            cooldown_s=cooldown,
-            hours=hours,
-            prices=prices,
-            seed=seed,
-            models=models_directory(models),
-            ledger_path=keep or Path(place) / "ledger.db",
-            told=told,
-        )
+    chosen, workloads = world_to_rehearse(world, prices), workload or ["train-text"]
+    if keep is not None and len(workloads) > 1:
+        raise BadInput("--workload", workloads, "give one where --keep names the ledger")
+    results = []
+    with TemporaryDirectory(prefix="trimtab-rehearse-") as place, _progress(as_json) as on_minute:
+        for number, text in enumerate(workloads):
+            results.append(
+                play(
+                    workload=text,
+                    policy=policy,
+                    rails=rails,
+                    cooldown_s=cooldown,
+                    hours=hours,
+                    world=chosen,
+                    seed=seed,
+                    models=models_directory(models),
+                    ledger_path=keep or Path(place) / f"ledger-{number}.db",
+                    on_minute=on_minute,
+                )
+            )
     if as_json:
-        print_json(found.as_data())
-    else:
-        _show(found, keep)
+        found = [result.as_data() for result in results]
+        print_json(found[0] if len(found) == 1 else {"world": chosen.name, "workloads": found})
+        return
+    for number, result in enumerate(results):
+        if number:
+            show([""])
+        _show(result, keep)
 
 
 @contextmanager
@@ -95,14 +119,14 @@ def _progress(quiet: bool) -> Iterator[Callable[[int, int, int], None]]:
     with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
         bar = bars.add_task("jobs", total=None)
 
-        def told(minutes: int, finished: int, jobs: int) -> None:
+        def on_minute(minutes: int, finished: int, jobs: int) -> None:
             bars.update(bar, completed=finished, total=jobs, description=f"minute {minutes}")
 
-        yield told
+        yield on_minute
 
 
-def _show(found: Rehearsed, keep: Path | None) -> None:
-    from agent.commands.output import columns, show
+def _show(found: RehearsalResult, keep: Path | None) -> None:
+    from agent.decisions.text import columns
 
     m = found.measures
     rows: list[tuple[object, ...]] = [

@@ -9,28 +9,34 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.commands.options import (
+    DecisionArgument,
     FleetOption,
     JsonOption,
     LedgerOption,
     ModelsOption,
+    SubjectArgument,
+    app,
     examples,
-    models_directory,
+    models_environment,
     moment,
     print_json,
-    time_text,
+    show,
 )
+from domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from agent.autoscaling.replay import Recorded, Summary
-    from agent.models.shelf import ModelShelf
-
-MOST_LINES = 40
-"""Differing minutes printed as text; --json has all."""
+    from agent.decisions.part import Part, Replayed
+    from agent.decisions.parts import Parts
 
 
+@app.command(
+    epilog=examples("trimtab replay --from 2h", "trimtab replay --policy threshold:high=0.75,low=0.5,periods=3")
+)
 def replay(
+    decision: DecisionArgument = None,
+    subject: SubjectArgument = None,
     policy: Annotated[
         str | None,
         typer.Option("--policy", metavar="NAME[:p=v,...]", help="Another policy: what would it have decided?"),
@@ -46,113 +52,48 @@ def replay(
 
     Exits 1 at the first decision that comes out differently under its own policy.
     """
-    from agent.autoscaling.policies.ppo_lstm import names_model
-    from agent.autoscaling.policies.registry import policy_from_name
-    from agent.commands.ledger import one_fleet, open_ledger
-    from agent.models.shelf import ModelShelf
-    from agent.settings.location import promotion_key_location
+    from agent.commands.ledger import open_parts
 
     now = time.time()
-    if policy is not None and not names_model(policy):
-        policy = policy_from_name(policy).name
-    shelf = ModelShelf(models_directory(models), key=promotion_key_location(os.environ))
-    with open_ledger(ledger) as book:
-        name = one_fleet(fleet, book.fleets())
-        records = book.inputs(
-            name,
-            None if since is None else moment("--from", since, now),
-            None if until is None else moment("--to", until, now),
-        )
+    start = None if since is None else moment("--from", since, now)
+    end = None if until is None else moment("--to", until, now)
+    with open_parts(ledger, models_environment(models, os.environ)) as parts:
+        part, name = _meant(parts, decision, subject, fleet)
         if policy is None:
-            _same(name, records, shelf, as_json)
+            _same(part.subject_word, name, part.replay(name, start, end), as_json)
         else:
-            _other(name, records, policy, shelf, as_json)
+            other = part.what_if(name, policy, start, end)
+            print_json(other.data) if as_json else show(other.lines)
 
 
-def _same(fleet: str, records: Iterable[Recorded], shelf: ModelShelf, as_json: bool) -> None:
-    from agent.autoscaling.replay import replay as replayed
+def _meant(parts: Parts, decision: str | None, subject: str | None, fleet: str | None) -> tuple[Part, str]:
+    """Return the one subject meant; without any name that of the first part of which the ledger has decisions."""
+    from agent.commands.ledger import chosen
+    from agent.decisions.part import one_of
 
-    count = 0
-    for item in replayed(records, shelf):
-        if not item.same:
-            difference = item.difference()
+    first = parts[0]
+    if decision in (None, first.name) and subject is None:
+        recorded = first.decisions.subjects(first.name)
+        return first, one_of(fleet, recorded, first.subject_word, field="--fleet")
+    found = chosen(parts, decision, subject)
+    if len(found) != 1:
+        there = ", ".join(f"{part.name} {name}" for part, name in found) or "(none)"
+        raise BadInput("SUBJECT", subject or "", f"name one of: {there}")
+    return found[0]
+
+
+def _same(word: str, name: str, again: Iterable[Replayed], as_json: bool) -> None:
+    """Count the decisions that come out the same; exits 1 at the first that does not."""
+    same, exactly = 0, ""
+    for one in again:
+        if not one.same:
             if as_json:
-                print_json({"fleet": fleet, "same": count, "differs": item.recorded.decision_id, "diff": difference})
+                print_json({word: name, "same": same, "differs": one.decision_id, "diff": one.difference})
             else:
-                typer.echo(f"{count} decisions are the same; {item.recorded.decision_id} differs:\n{difference}")
+                typer.echo(f"{same} decisions are the same; {one.decision_id} differs:\n{one.difference}")
             raise typer.Exit(1)
-        count += 1
+        same, exactly = same + 1, " byte for byte" if one.exact else ""
     if as_json:
-        print_json({"fleet": fleet, "same": count, "differs": None})
+        print_json({word: name, "same": same, "differs": None})
     else:
-        typer.echo(f"{fleet}: {count} decisions, all the same byte for byte")
-
-
-def _other(fleet: str, records: Iterable[Recorded], policy: str, shelf: ModelShelf, as_json: bool) -> None:
-    from agent.autoscaling.explain import sizes
-    from agent.autoscaling.replay import summaries, what_if
-    from agent.commands.output import show
-
-    items = list(what_if(records, policy, shelf))
-    differing = [item for item in items if item.differs]
-    recorded, other = summaries(items)
-    if as_json:
-        print_json(
-            {
-                "fleet": fleet,
-                "policy": policy,
-                "minutes": len(items),
-                "differing": [
-                    {
-                        "id": item.recorded.decision_id,
-                        "at": item.recorded.at,
-                        "recorded": list(item.recorded.desired),
-                        "other": list(item.other.desired),
-                        "sentence": item.other.sentence,
-                    }
-                    for item in differing
-                ],
-                "recorded": _data(recorded),
-                "other": _data(other),
-            }
-        )
-        return
-    rows: list[tuple[object, ...]] = []
-    for item in differing[:MOST_LINES]:
-        requested = item.inputs.snapshot.requested if item.inputs.snapshot is not None else ()
-        was, would = (sizes(item.inputs.fleet, requested, d.desired) for d in (item.recorded, item.other))
-        rows.append((item.recorded.decision_id, time_text(item.recorded.at), was, would, item.other.sentence))
-    show(_table(policy, rows, len(items), len(differing), recorded, other))
-
-
-def _table(
-    policy: str, rows: Sequence[tuple[object, ...]], minutes: int, differing: int, recorded: Summary, other: Summary
-) -> list[str]:
-    from agent.commands.output import columns
-
-    lines = [f"{policy} on {minutes} recorded minutes: {differing} come out differently"]
-    if rows:
-        lines += columns([("decision", "at", "recorded", "would be", "why"), *rows])
-    if differing > len(rows):
-        lines.append(f"  and {differing - len(rows)} more (--json has all)")
-    lines += ["", "As decided, minute by minute, each from the sizes that were really there:"]
-    head = ("", "VM-hours", "dollars", "scale-outs", "scale-ins")
-    both = [("recorded", recorded), ("would be", other)]
-    body = [(name, f"{s.vm_hours:.2f}", f"{s.dollars:.3f}", s.outs, s.ins) for name, s in both]
-    return lines + columns([head, *body])
-
-
-def _data(summary: Summary) -> dict[str, float]:
-    return {
-        "vm_hours": summary.vm_hours,
-        "dollars": summary.dollars,
-        "scale_outs": summary.outs,
-        "scale_ins": summary.ins,
-    }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb to the program."""
-    app.command(
-        epilog=examples("trimtab replay --from 2h", "trimtab replay --policy threshold:high=0.75,low=0.5,periods=3")
-    )(replay)
+        typer.echo(f"{name}: {same} decisions, all the same{exactly}")

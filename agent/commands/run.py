@@ -10,9 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
-from agent.commands.options import examples
+from agent.commands.options import app, examples
 
 if TYPE_CHECKING:
     from domain.clock import Clock
@@ -24,11 +22,7 @@ FORCED_AFTER_S = 13.0
 """So long after the first signal the process ends, whatever still hangs; systemd and our users expect 15 s at most."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("run", epilog=examples("trimtab run", "TRIMTAB_MODE=act trimtab run"))(run)
-
-
+@app.command("run", epilog=examples("trimtab run", "TRIMTAB_MODE=act trimtab run"))
 def run() -> None:
     """Run the agent in the foreground: measure, decide once a minute, and act in act mode.
 
@@ -50,7 +44,7 @@ def serve(environ: Mapping[str, str], clock: Clock) -> None:
     from agent.service.systemd import Notifier
     from agent.settings import load_settings
 
-    # Ledger, models and logs are nobody else's to read, however the process was started. The socket has its own mode.
+    # Only this user may read ledger, models and logs, however the process was started. The socket has its own mode.
     os.umask(PRIVATE)
     settings = load_settings(environ)
     configure_logs(settings.log_level, Scrubber(secrets_of(settings, environ)))

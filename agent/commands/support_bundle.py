@@ -7,17 +7,13 @@ from typing import Annotated
 
 import typer
 
-from agent.commands.options import examples
+from agent.commands.options import app, examples
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command(
-        "support-bundle",
-        epilog=examples("trimtab support-bundle", "trimtab support-bundle --decisions 200 --output trouble.tar.gz"),
-    )(support_bundle)
-
-
+@app.command(
+    "support-bundle",
+    epilog=examples("trimtab support-bundle", "trimtab support-bundle --decisions 200 --output trouble.tar.gz"),
+)
 def support_bundle(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Archive to write; it must not exist.", show_default=False)

@@ -2,15 +2,13 @@
 
 from agent.ledger.database import sqlite_path
 from agent.ledger.identity import LedgerOwner
+from agent.ledger.journal import JournalEntry, Kind
 from agent.ledger.ledger import Ledger
 from agent.ledger.lock import lock_directory, lock_ledger
-from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, IntentRecord, JournalEntry, Kind
+from agent.ledger.retention import Compacted
 
 __all__ = [
     "Compacted",
-    "DecisionRecord",
-    "DecisionRow",
-    "IntentRecord",
     "JournalEntry",
     "Kind",
     "Ledger",

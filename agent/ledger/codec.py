@@ -151,3 +151,8 @@ def unpack(stored: bytes) -> bytes:
     if not inflater.eof:
         raise LedgerError("a stored body ends too early: it is damaged")
     return text
+
+
+def plain(value: Any) -> Any:
+    """Return a recorded dataclass as plain data, as the ledger's canonical JSON has it."""
+    return json.loads(encode(value))

@@ -7,16 +7,18 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeGuard
 
-from sqlalchemy import Connection, Engine, QueuePool, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, QueuePool, Select, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from agent.ledger import export, identity, migrations, postgresql, sqlite_file
 from agent.ledger.identity import Identity, Remembered
+from agent.ledger.kept import Kept
 from agent.ledger.schema import REVISIONS
 from agent.ledger.witness import Witness
 from domain.errors import BadInput, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable
@@ -84,6 +86,7 @@ class Database:
         self._mark = identity.Mark()
         self._overwritten = ""
         self._owners: dict[int, str] = {}
+        self._compiled: dict[Select[Any], SQLCompiler] = {}
         self._url = _parsed(url)
         self.path = _sqlite_path(self._url)
         # Without its parameters: a password may be given among them as well.
@@ -117,6 +120,27 @@ class Database:
             options = {} if self.sqlite else _ONE_STATE
             with self._engine.connect().execution_options(**options) as connection, connection.begin():
                 yield connection
+
+    def fetch(self, query: Select[Any], **values: Any) -> Sequence[tuple[Any, ...]]:
+        """Return the rows of one query; LedgerUnavailable when it cannot be read.
+
+        For what is asked many times a turn: the query is compiled once, and one statement sees one state without a
+        transaction around it. Keep the query as a constant, with its values as named parameters.
+        """
+        with self._translated():
+            self._follow_file()
+            compiled = self._compiled.get(query)
+            if compiled is None:
+                compiled = self._compiled[query] = query.compile(self._engine)
+            given = compiled.construct_params(values)
+            in_order = compiled.positional and [given[name] for name in compiled.positiontup or ()]
+            connection = self._engine.raw_connection()
+            try:
+                cursor = connection.cursor()
+                cursor.execute(compiled.string, in_order or given)
+                return list(cursor.fetchall())
+            finally:
+                connection.close()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Connection]:
@@ -290,7 +314,9 @@ class Database:
         with self.read() as connection:
             return _revision(connection) or ""
 
-    def downgrade(self, revision: str, lose: Collection[str], export_to: Path | None) -> Path | None:
+    def downgrade(
+        self, revision: str, kept: Sequence[Kept], lose: Collection[str], export_to: Path | None
+    ) -> Path | None:
         """Bring the schema back to an older revision; this object must not be used afterwards.
 
         Returns the file that holds what that revision has no place for, None when nothing is lost. BadInput when there
@@ -301,7 +327,7 @@ class Database:
         with self.write() as connection:
             if not self.sqlite:
                 postgresql.allow_time(connection, postgresql.MIGRATION_TIMEOUT_S)
-            exported = export.export_lost(connection, _revision(connection) or "", revision, lose, export_to)
+            exported = export.export_lost(connection, _revision(connection) or "", revision, kept, lose, export_to)
             migrations.downgrade(connection, revision)
         return exported
 
@@ -411,7 +437,7 @@ class Database:
     def _follow_file(self) -> None:
         """Notice that the file was removed or replaced.
 
-        A connection would go on writing to the file that nobody sees any more.
+        A connection would go on writing to a file that has no name any more.
         """
         if self._overwritten:
             raise LedgerReplaced(self._overwritten)
@@ -435,7 +461,7 @@ class Database:
             yield
         except IntegrityError as error:
             raise Clash(self.place, str(error.orig)) from error
-        except (SQLAlchemyError, sqlite3.Error) as error:
+        except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
             self._engine.dispose()
             raise LedgerUnavailable(f"ledger {self.place} cannot be used now: {_in_words(error)}") from error
 
@@ -510,5 +536,5 @@ def _in_words(error: BaseException) -> str:
     cause = error.orig if isinstance(error, DBAPIError) else error
     name = getattr(cause, "sqlite_errorname", "") or ""
     remedy = next((words for start, words in _REMEDIES.items() if name.startswith(start)), None)
-    said = str(cause).strip() or type(cause).__name__
-    return f"{said} — {remedy}" if remedy else f"{said} — check that the database runs and can be reached"
+    words = str(cause).strip() or type(cause).__name__
+    return f"{words} — {remedy}" if remedy else f"{words} — check that the database runs and can be reached"

@@ -7,120 +7,126 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, LargeBinary, Table, func, insert, select
+from sqlalchemy import Connection, LargeBinary, Select, Table, func, insert, select
 
-from agent.ledger import codec, schema
+from agent.ledger import codec
+from agent.ledger.kept import Kept
+from agent.ledger.schema import decisions
 from domain.errors import BadInput, LedgerUnavailable
 
 VERSION: Final = 1
 HEADING: Final = "trimtab ledger export"
+ONE_TABLE_SINCE: Final = "0006"
+"""The schema since which the decisions of every kind are in one table."""
+
 _BATCH: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """State that came with the schema `since`, by the name under which an operator lets it go."""
-
-    name: str
-    since: str
-    tables: tuple[Table, ...]
-
-
-PARTS: Final = (
-    Part(
-        "admission",
-        "0003",
-        (
-            schema.admission_clusters,
-            schema.admission_deployments,
-            schema.admission_events,
-            schema.admission_decisions,
-        ),
-    ),
-    Part("oversubscription", "0004", (schema.oversubscription_decisions,)),
-)
-_TABLES: Final = {table.name: table for part in PARTS for table in part.tables}
+_EARLIER: Final[Mapping[str, Mapping[str, str]]] = {
+    "admission_decisions": {"cluster": "subject", "deployment_id": "about"},
+    "oversubscription_decisions": {"pool": "subject"},
+}
+"""Tables of decisions in exports of earlier versions, `<decision>_decisions`, and what their columns are called now."""
 
 
 def export_lost(
-    connection: Connection, current: str, target: str, lose: Collection[str], path: Path | None
+    connection: Connection, current: str, target: str, kept: Sequence[Kept], lose: Collection[str], path: Path | None
 ) -> Path | None:
     """Write to `path` what schema `target` has no place for; return it, None when nothing is lost.
 
-    BadInput when a part that holds something is not among those to `lose`, or no path is given; LedgerUnavailable when
-    the file cannot be written. The caller drops the tables in the same transaction, and only after this.
+    kept: what each decision keeps. BadInput when one that holds something is not among those to `lose`, or no path is
+    given; LedgerUnavailable when the file cannot be written. The caller drops the tables in the same transaction, and
+    only after this.
     """
-    unknown = sorted(set(lose) - {part.name for part in PARTS})
+    kept = _with_unknown(connection, kept)
+    names = [each.name for each in kept if each.since > "0001"]
+    unknown = sorted(set(lose) - set(names))
     if unknown:
-        raise BadInput("--lose", unknown[0], f"give one of {', '.join(part.name for part in PARTS)}")
-    held = {part: _counts(connection, part) for part in PARTS if target < part.since <= current}
-    held = {part: counts for part, counts in held.items() if any(counts.values())}
-    kept = [part for part in held if part.name not in lose]
-    if kept:
-        told = "; ".join(f"{part.name}: {_words(held[part])}" for part in kept)
-        options = " ".join(f"--lose {part.name}" for part in kept)
+        raise BadInput("--lose", unknown[0], f"give one of {', '.join(names)}")
+    held = {each: _counts(connection, each) for each in kept if target < each.since <= current}
+    held = {each: counts for each, counts in held.items() if any(counts.values())}
+    staying = [each for each in held if each.name not in lose]
+    if staying:
+        found = "; ".join(f"{each.name}: {_words(held[each])}" for each in staying)
+        options = " ".join(f"--lose {each.name}" for each in staying)
         remedy = (
-            f"it has no place for what the ledger holds ({told}); add {options} to export that and drop it, or stay"
+            f"it has no place for what the ledger holds ({found}); add {options} to export that and drop it, or stay"
         )
         raise BadInput("schema", target, f"{remedy} with schema {current}")
     if not held:
         return None
     if path is None:
         raise BadInput("--export", "", "name the file to write what is lost to")
-    _write(connection, current, [table for part in held for table in part.tables], path)
+    _write(connection, current, list(held), path)
     return path
 
 
-def import_rows(connection: Connection, path: Path) -> int:
+def import_rows(connection: Connection, path: Path, kept: Sequence[Kept]) -> int:
     """Put the rows of an export back and return how many there were.
 
-    BadInput when the file is none, is damaged, or when the ledger already holds rows of the same part.
+    BadInput when the file is none, is damaged, or when the ledger already holds rows of the same decision.
     """
-    names = {name for name, _ in _rows(path)}
-    for part in PARTS:
-        counts = _counts(connection, part)
-        if names & {table.name for table in part.tables} and any(counts.values()):
-            remedy = f"the ledger holds {part.name} already ({_words(counts)}): import into one that holds none"
+    tables = {table.name: table for each in kept for table in each.tables} | {decisions.name: decisions}
+    owners = {table.name: each.name for each in kept for table in each.tables}
+    found = {owners.get(name) or row["decision"] for name, row in _rows(path, tables)}
+    for each in kept:
+        counts = _counts(connection, each)
+        if each.name in found and any(counts.values()):
+            remedy = f"the ledger holds {each.name} already ({_words(counts)}): import into one that holds none"
             raise BadInput("export", str(path), remedy)
     done, table, batch = 0, "", list[dict[str, Any]]()
-    for name, row in _rows(path):
+    for name, row in _rows(path, tables):
         if batch and (name != table or len(batch) == _BATCH):
-            connection.execute(insert(_TABLES[table]), batch)
+            connection.execute(insert(tables[table]), batch)
             batch = []
         table = name
         batch.append(row)
         done += 1
     if batch:
-        connection.execute(insert(_TABLES[table]), batch)
+        connection.execute(insert(tables[table]), batch)
     return done
 
 
-def _counts(connection: Connection, part: Part) -> dict[str, int]:
-    found = {}
-    for table in part.tables:
-        found[table.name.partition("_")[2]] = connection.execute(select(func.count()).select_from(table)).scalar_one()
-    return found
+def _with_unknown(connection: Connection, kept: Sequence[Kept]) -> list[Kept]:
+    """Return what is kept, with the decisions in the ledger whose package is not installed now."""
+    known = {each.name for each in kept}
+    # A decision whose body is in the journal stays there.
+    query = select(decisions.c.decision).where(decisions.c.body.is_not(None)).distinct()
+    there = connection.execute(query.order_by(decisions.c.decision)).scalars()
+    return [*kept, *(Kept(name, ONE_TABLE_SINCE) for name in there if name not in known)]
+
+
+def _queries(each: Kept) -> Iterator[tuple[str, Table, Select[Any]]]:
+    """Yield what a decision keeps: a word for it, the table, and the query for its rows."""
+    for table in each.tables:
+        yield table.name.partition("_")[2] or table.name, table, select(table)
+    yield "decisions", decisions, select(decisions).where(decisions.c.decision == each.name)
+
+
+def _counts(connection: Connection, each: Kept) -> dict[str, int]:
+    return {
+        word: connection.execute(select(func.count()).select_from(query.subquery())).scalar_one()
+        for word, _, query in _queries(each)
+    }
 
 
 def _words(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
-def _write(connection: Connection, current: str, tables: Sequence[Table], path: Path) -> None:
+def _write(connection: Connection, current: str, kept: Sequence[Kept], path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(json.dumps({HEADING: VERSION, "schema": current}) + "\n")
-                for table in tables:
-                    for row in connection.execute(select(table)).mappings():
-                        plain = {name: _plain(value) for name, value in row.items()}
-                        file.write(json.dumps({"table": table.name, "row": plain}, allow_nan=False) + "\n")
+                for each in kept:
+                    for _, table, query in _queries(each):
+                        for row in connection.execute(query).mappings():
+                            plain = {name: _plain(value) for name, value in row.items()}
+                            file.write(json.dumps({"table": table.name, "row": plain}, allow_nan=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -138,10 +144,10 @@ def _write(connection: Connection, current: str, tables: Sequence[Table], path: 
 
 
 def _plain(value: Any) -> Any:
-    return json.loads(codec.unpack(value)) if isinstance(value, bytes) else value
+    return (json.loads(codec.unpack(value)) if value else "") if isinstance(value, bytes) else value
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(path: Path, tables: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Return each row of an export with the name of its table."""
     try:
         with path.open(encoding="utf-8") as file:
@@ -151,7 +157,8 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             for number, line in enumerate(file, start=2):
                 found = json.loads(line)
                 try:
-                    yield found["table"], _stored(_TABLES[found["table"]], found["row"])
+                    name, row = _renamed(found["table"], found["row"])
+                    yield name, _stored(tables[name], row)
                 except (KeyError, TypeError, AttributeError) as error:
                     raise BadInput("export", str(path), f"line {number} is damaged ({error!r})") from None
     except (OSError, ValueError) as error:
@@ -160,11 +167,24 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise BadInput("export", str(path), f"it cannot be read: {error}") from None
 
 
+def _renamed(name: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the table and the row as they are called now."""
+    if name not in _EARLIER:
+        return name, row
+    blank = {"kind": "", "about": "", "inputs": None, "changed": int(row["body"].get("admit", False))}
+    renamed = {_EARLIER[name].get(column, column): value for column, value in row.items()}
+    return decisions.name, {**blank, **renamed, "decision": name.removesuffix("_decisions")}
+
+
 def _stored(table: Table, row: dict[str, Any]) -> dict[str, Any]:
     if row.keys() != {column.name for column in table.columns}:
         raise KeyError(f"columns {', '.join(row)}")
-    binary = {column.name for column in table.columns if isinstance(column.type, LargeBinary)}
-    return {
-        name: codec.pack(codec.encode_mapping(value)) if name in binary and value is not None else value
-        for name, value in row.items()
-    }
+    binary = {column.name: column for column in table.columns if isinstance(column.type, LargeBinary)}
+    stored = {}
+    for name, value in row.items():
+        if name in binary and value:
+            value = codec.pack(codec.encode_mapping(value))
+        elif name in binary and not binary[name].nullable:
+            value = b""
+        stored[name] = value
+    return stored

@@ -7,7 +7,6 @@ restored ledger for newer than what it remembers.
 
 from __future__ import annotations
 
-import uuid
 import zlib
 from dataclasses import dataclass
 from typing import Final
@@ -73,11 +72,6 @@ class Remembered:
     owner: str = ""
 
 
-def new_id() -> str:
-    """Return an id that no other ledger has."""
-    return uuid.uuid4().hex
-
-
 def read(connection: Connection) -> Identity | None:
     """Return the ledger's identity, None when it is older than identities are."""
     if not inspect(connection).has_table(table.name):
@@ -97,10 +91,15 @@ def _saved(connection: Connection) -> Identity | None:
     return Identity(ledger_id, int(generation))
 
 
+# Built once: every transaction that writes begins with it.
+_ADVANCE: Final = (
+    update(table).values(generation=table.c.generation + 1).returning(table.c.ledger_id, table.c.generation)
+)
+
+
 def advance(connection: Connection) -> Identity:
     """Count one more transaction that writes, and return the identity that it leads to."""
-    statement = update(table).values(generation=table.c.generation + 1)
-    row = connection.execute(statement.returning(table.c.ledger_id, table.c.generation)).one()
+    row = connection.execute(_ADVANCE).one()
     return Identity(row.ledger_id, row.generation)
 
 
@@ -113,8 +112,10 @@ def put(connection: Connection, there: Identity) -> None:
 def stamp(connection: Connection, there: Identity) -> None:
     """Write the mark into the header of a SQLite file, so that every transaction's log holds it."""
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(f"PRAGMA application_id = {there.mark.application}")
-        connection.exec_driver_sql(f"PRAGMA user_version = {there.mark.version}")
+        mark, cursor = there.mark, connection.connection.cursor()
+        for pragma in (f"application_id = {mark.application}", f"user_version = {mark.version}"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
 
 
 def with_lead(connection: Connection) -> tuple[Identity | None, int, str]:

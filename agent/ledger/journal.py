@@ -1,4 +1,4 @@
-"""What the ledger only ever adds to: decisions with their inputs, intents, outcomes, events.
+"""The journal, which the ledger only ever adds to: decisions, intents, outcomes, events; and reading it from any point.
 
 Every function here runs inside the caller's transaction.
 """
@@ -6,16 +6,16 @@ Every function here runs inside the caller's transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, func, insert, literal_column, select, update
 
-from agent.autoscaling.decide import Decided, DecisionInputs
-from agent.ledger import codec, state
-from agent.ledger.records import Kind
-from agent.ledger.schema import decisions, intents, journal
-from domain.decisions import Decision, Event, Intent, Outcome, Reason
-from domain.errors import BadInput, IntentConflict, LedgerError
+from agent.ledger import codec
+from agent.ledger.schema import intents, journal
+from domain.decisions import AGENT, Event, Intent, Outcome, Reason
+from domain.errors import LedgerError
 
 OPEN: Final = "open"
 CLOSED: Final = "closed"
@@ -26,13 +26,40 @@ IS_OPEN: Final = intents.c.state == literal_column(f"'{OPEN}'")
 _Values = dict[str, Any]
 
 
-def _row(kind: Kind, at: float, fleet: str, ref: str, reason: str, body: bytes) -> _Values:
+class Kind(StrEnum):
+    """What a journal row records."""
+
+    DECISION = "decision"
+    INTENT = "intent"
+    OUTCOME = "outcome"
+    EVENT = "event"
+    SETTINGS = "settings"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One row of the journal; a reader that has seen `seq` goes on from there.
+
+    ref: a decision's or an intent's id, or an event's subject.
+    """
+
+    seq: int
+    at: float
+    fleet: str
+    kind: Kind
+    ref: str
+    reason: str
+    body: Mapping[str, Any]
+
+
+def row(kind: Kind, at: float, fleet: str, ref: str, reason: str, body: bytes) -> _Values:
+    """Return a journal row."""
     return {"kind": kind.value, "at": at, "fleet": fleet, "ref": ref, "reason": reason, "body": codec.pack(body)}
 
 
 def event_row(event: Event) -> _Values:
     """Return the journal row of an event."""
-    return _row(Kind.EVENT, event.at, event.fleet, event.subject, event.reason, codec.encode(event))
+    return row(Kind.EVENT, event.at, event.fleet, event.subject, event.reason, codec.encode(event))
 
 
 def add(connection: Connection, rows: Sequence[_Values]) -> None:
@@ -43,87 +70,7 @@ def add(connection: Connection, rows: Sequence[_Values]) -> None:
 
 def add_settings(connection: Connection, at: float, body: bytes, reason: Reason) -> None:
     """Append the settings in force from `at` on; the reason says whether they are the first or differ from the last."""
-    add(connection, [_row(Kind.SETTINGS, at, state.AGENT, "", reason, body)])
-
-
-class Batch:
-    """Decisions and events encoded before any lock is taken, ready to be written by one statement per table."""
-
-    def __init__(self, made: Sequence[tuple[DecisionInputs, Decided]], events: Sequence[Event]) -> None:
-        self.opened: tuple[Intent, ...] = tuple(i for _, decided in made for i in decided.decision.intents)
-        self._journal: list[_Values] = []
-        self._decisions: list[_Values] = []
-        self._intents: list[_Values] = []
-        self._epochs: list[int] = []
-        for inputs, decided in made:
-            self._add_decision(inputs, decided.decision)
-        self._journal.extend(event_row(event) for event in events)
-
-    def _add_decision(self, inputs: DecisionInputs, decision: Decision) -> None:
-        if inputs.decision_id != decision.decision_id:
-            raise BadInput(
-                "decision_id", decision.decision_id, f"record it with its own inputs, not those of {inputs.decision_id}"
-            )
-        self._epochs.append(inputs.epoch)
-        self._journal.append(
-            _row(
-                Kind.DECISION,
-                decision.at,
-                decision.fleet,
-                decision.decision_id,
-                decision.reason,
-                codec.encode(decision),
-            )
-        )
-        self._decisions.append(
-            {
-                "decision_id": decision.decision_id,
-                "fleet": decision.fleet,
-                "at": decision.at,
-                "changed": int(bool(decision.intents)),
-                "inputs": codec.pack(codec.encode(inputs)),
-            }
-        )
-        for intent in decision.intents:
-            body = codec.encode(intent)
-            self._journal.append(
-                _row(Kind.INTENT, intent.created_at, intent.fleet, intent.intent_id, decision.reason, body)
-            )
-            self._intents.append(
-                {
-                    "intent_id": intent.intent_id,
-                    "decision_id": decision.decision_id,
-                    "fleet": intent.fleet,
-                    "group_key": intent.group,
-                    "state": OPEN,
-                    "created_at": intent.created_at,
-                    "intent": codec.pack(body),
-                }
-            )
-
-    def write(self, connection: Connection) -> None:
-        """Append everything.
-
-        Fenced when a decision is of an older epoch, IntentConflict when an intent's group has an open one.
-        """
-        if self._epochs:
-            state.check_epoch(connection, min(self._epochs))
-        add(connection, self._journal)
-        if self._decisions:
-            connection.execute(insert(decisions), self._decisions)
-        if self._intents:
-            self._refuse_second_intents(connection)
-            connection.execute(insert(intents), self._intents)
-
-    def _refuse_second_intents(self, connection: Connection) -> None:
-        there = {(intent.fleet, intent.group): intent.intent_id for intent in open_intents(connection, None)}
-        for intent in self.opened:
-            other = there.setdefault((intent.fleet, intent.group), intent.intent_id)
-            if other != intent.intent_id:
-                raise IntentConflict(
-                    f"group {intent.group} of fleet {intent.fleet} already has the open intent {other}: "
-                    f"follow it to its end before {intent.intent_id}"
-                )
+    add(connection, [row(Kind.SETTINGS, at, AGENT, "", reason, body)])
 
 
 def open_intents(connection: Connection, fleet: str | None) -> tuple[Intent, ...]:
@@ -169,7 +116,7 @@ def add_outcomes(connection: Connection, outcomes: Sequence[tuple[Intent, Outcom
         body = codec.encode(outcome)
         before = last[intent_id]
         if before is None or _said(before) != _said(outcome):
-            rows.append(_row(Kind.OUTCOME, outcome.at, intent.fleet, intent_id, outcome.reason, body))
+            rows.append(row(Kind.OUTCOME, outcome.at, intent.fleet, intent_id, outcome.reason, body))
         if intent_id in closed:
             continue
         last[intent_id] = outcome
@@ -178,7 +125,7 @@ def add_outcomes(connection: Connection, outcomes: Sequence[tuple[Intent, Outcom
             "of": intent_id,
             "to": CLOSED if final else OPEN,
             "ended": outcome.at if final else None,
-            "said": codec.pack(body),
+            "result": codec.pack(body),
         }
         if final:
             closed.add(intent_id)
@@ -187,7 +134,7 @@ def add_outcomes(connection: Connection, outcomes: Sequence[tuple[Intent, Outcom
         connection.execute(
             update(intents)
             .where(intents.c.intent_id == bindparam("of"))
-            .values(state=bindparam("to"), closed_at=bindparam("ended"), outcome=bindparam("said")),
+            .values(state=bindparam("to"), closed_at=bindparam("ended"), outcome=bindparam("result")),
             list(changes.values()),
         )
 
@@ -197,6 +144,39 @@ def _said(outcome: Outcome) -> tuple[object, ...]:
     return outcome.status, outcome.reason, outcome.asked, outcome.achieved, outcome.failure, outcome.shortages
 
 
-def states_after(made: Sequence[tuple[DecisionInputs, Decided]], states: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the loop state to store per fleet: that of its last decision, unless the caller names a later one."""
-    return {decided.decision.fleet: decided.state for _, decided in made} | dict(states)
+def entries(connection: Connection, since_seq: int, *, fleet: str | None, limit: int) -> list[JournalEntry]:
+    """Return journal rows after `since_seq` in order, of one fleet or of all."""
+    query: Select[Any] = select(journal).where(journal.c.seq > since_seq).order_by(journal.c.seq).limit(limit)
+    if fleet is not None:
+        query = query.where(journal.c.fleet == fleet)
+    return [_entry(row) for row in connection.execute(query)]
+
+
+def newest_seq(connection: Connection) -> int:
+    """Return the number of the journal's newest row, 0 when it has none."""
+    return connection.execute(select(func.max(journal.c.seq))).scalar() or 0
+
+
+def latest(
+    connection: Connection,
+    kinds: Sequence[Kind],
+    up_to_seq: int,
+    *,
+    fleets: Sequence[str] | None,
+    limit: int,
+    span: int,
+) -> list[JournalEntry]:
+    """Return the newest rows of these kinds among the last `span` numbers up to `up_to_seq`, the newest first."""
+    query: Select[Any] = select(journal).where(
+        journal.c.seq <= up_to_seq,
+        journal.c.seq > up_to_seq - span,
+        journal.c.kind.in_([kind.value for kind in kinds]),
+    )
+    if fleets is not None:
+        query = query.where(journal.c.fleet.in_(list(fleets)))
+    return [_entry(row) for row in connection.execute(query.order_by(journal.c.seq.desc()).limit(limit))]
+
+
+def _entry(row: Row[Any]) -> JournalEntry:
+    body = codec.decode_mapping(codec.unpack(row.body))
+    return JournalEntry(row.seq, row.at, row.fleet, Kind(row.kind), row.ref, row.reason, body)

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from agent.autoscaling.decide import Decided, DecisionInputs
-from agent.autoscaling.state import Controls, LoopState, Pause, PauseScope, Pin
-from agent.ledger import export, identity, journal, lease, operators, read, retention, state
-from agent.ledger.admission import AdmissionStore
+from sqlalchemy import Connection
+
+from agent.ledger import codec, export, identity, journal, postgresql, retention, state
 from agent.ledger.database import Clash, Database
-from agent.ledger.gate import GateStore
 from agent.ledger.identity import Identity, LedgerOwner
-from agent.ledger.lease import Held, Taken
+from agent.ledger.journal import JournalEntry, Kind
+from agent.ledger.kept import Kept
 from agent.ledger.lock import lock_directory, lock_ledger
-from agent.ledger.oversubscription import OversubscriptionStore
-from agent.ledger.records import Compacted, DecisionRecord, DecisionRow, JournalEntry, Kind
-from domain.decisions import Decision, Event, Intent, Outcome, Reason
-from domain.errors import IntentConflict, LedgerForeign, LedgerUnavailable
+from agent.ledger.postgresql import Held, Taken
+from agent.ledger.retention import Compacted
+from domain.controls import Controls, Pause, PauseScope, Pin
+from domain.decisions import AGENT, Event, Intent, Reason
+from domain.errors import LedgerForeign, LedgerUnavailable
 
 BUSY_TIMEOUT_S: Final = 5.0
 """How long a transaction waits for another process's before it gives up."""
 
 _EPOCH_TRIES: Final = 10
-_NO_STATES: Final[Mapping[str, LoopState]] = {}
+_HELD = {PauseScope.ALL: "all changes", PauseScope.IN: "scaling in", PauseScope.OUT: "scaling out"}
 
 
 class Ledger:
@@ -37,10 +38,7 @@ class Ledger:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
-        self.admission = AdmissionStore(database)
-        self.gate = GateStore(database)
-        self.oversubscription = OversubscriptionStore(database)
+        self.database = database
 
     @staticmethod
     def open(
@@ -60,7 +58,7 @@ class Ledger:
 
     def close(self) -> None:
         """Close the connections."""
-        self._database.close()
+        self.database.close()
 
     def __enter__(self) -> Ledger:
         return self
@@ -70,94 +68,34 @@ class Ledger:
     ) -> None:
         self.close()
 
-    # The loop
-
-    def loop_state(self, fleet: str) -> LoopState:
-        """Return the loop's memory of a fleet, an empty one when there is none."""
-        with self._database.read() as connection:
-            return state.loop_state(connection, fleet)
-
-    def loop_states(self, fleets: Sequence[str]) -> dict[str, LoopState]:
-        """Return the loop's memory of each of these fleets, an empty one where there is none, all at one moment."""
-        with self._database.read() as connection:
-            return state.loop_states(connection, fleets)
+    # What operators switch, and what is recorded
 
     def controls(self, fleet: str) -> Controls:
         """Return what operators have switched for a fleet, expired switches included."""
-        return self.all_controls([fleet])[fleet]
+        return state.controls_of(self.database.fetch(state.CONTROLS, fleet=fleet))
 
     def all_controls(self, fleets: Sequence[str]) -> dict[str, Controls]:
         """Return what operators have switched for each of these fleets, expired switches included, at one moment."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return state.controls(connection, fleets)
 
-    def record(
-        self,
-        decisions: Sequence[tuple[DecisionInputs, Decided]],
-        events: Sequence[Event] = (),
-        states: Mapping[str, LoopState] = _NO_STATES,
-        epoch: int | None = None,
-    ) -> None:
-        """Write decisions with their inputs, open intents and the loop states that follow, and events: all or nothing.
-
-        A state in `states` takes the place of the one that its fleet's decision gave. IntentConflict when a group has
-        an open intent, Fenced when the epoch of a decision, or `epoch`, is over, LedgerError when a decision has the id
-        of another.
-        """
-        batch = journal.Batch(decisions, events)
-        with self._intent_conflicts(batch.opened), self._database.write() as connection:
-            if epoch is not None:
-                state.check_epoch(connection, epoch)
-            batch.write(connection)
-            state.put_loop_states(connection, journal.states_after(decisions, states))
-
-    @contextlib.contextmanager
-    def _intent_conflicts(self, opened: Sequence[Intent]) -> Iterator[None]:
-        try:
-            yield
-        except Clash as clash:
-            # Where writers run side by side the index speaks, after the look that found the group free.
-            if "one_open_intent_per_group" in clash.names or "intents.group_key" in clash.names:
-                groups = ", ".join(f"{intent.fleet}/{intent.group}" for intent in opened)
-                raise IntentConflict(
-                    f"one of the groups {groups} already has an open intent: follow it to its end first"
-                ) from clash
-            raise
-
-    def record_outcomes(
-        self,
-        outcomes: Sequence[tuple[Intent, Outcome]],
-        states: Mapping[str, LoopState] = _NO_STATES,
-        events: Sequence[Event] = (),
-        epoch: int | None = None,
-    ) -> None:
-        """Write what came of intents, loop states and events: all or nothing.
-
-        A final status closes its intent. An outcome that says the same as the last one adds no journal row. Fenced when
-        `epoch` is over: a deposed leader must not write its memory over the new one's.
-        """
+    def record_events(self, events: Sequence[Event], epoch: int | None = None) -> None:
+        """Write events; Fenced when an `epoch` is given and over."""
         rows = [journal.event_row(event) for event in events]
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             if epoch is not None:
                 state.check_epoch(connection, epoch)
-            journal.add_outcomes(connection, outcomes)
             journal.add(connection, rows)
-            state.put_loop_states(connection, states)
 
     def open_intents(self, fleet: str | None = None) -> tuple[Intent, ...]:
         """Return the open intents, of one fleet or of all, oldest first."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return journal.open_intents(connection, fleet)
-
-    def last_outcome(self, intent_id: str) -> Outcome | None:
-        """Return the newest outcome of an intent, None while there is none."""
-        with self._database.read() as connection:
-            return journal.last_outcome(connection, intent_id)
 
     def record_settings(self, at: float, body: Mapping[str, Any]) -> None:
         """Write the settings in force, unless they are the last ones written; the first ones change nothing."""
-        with self._database.write() as connection:
-            first = state.get(connection, state.AGENT, state.SETTINGS) is None
+        with self.database.write() as connection:
+            first = state.get(connection, AGENT, state.SETTINGS) is None
             written = state.settings_body(connection, body)
             if written is not None:
                 reason = Reason.SETTINGS_RECORDED if first else Reason.SETTINGS_CHANGED
@@ -167,23 +105,37 @@ class Ledger:
 
     def pause(self, fleet: str, pause: Pause) -> None:
         """Hold a fleet's changes in the pause's direction, in place of an earlier pause of the same scope."""
-        with self._database.write() as connection:
-            operators.pause(connection, fleet, pause)
+        with self.database.write() as connection:
+            key = state.pause_key(pause.scope)
+            state.put(connection, [(fleet, key, codec.encode(pause))])
+            until = "until resumed" if pause.until is None else f"until {_utc(pause.until)}"
+            detail = f"{pause.owner} paused {_HELD[pause.scope]} {until}: {pause.reason}"
+            _note(connection, fleet, pause.since, key, detail)
 
     def resume(self, fleet: str, scope: PauseScope, *, at: float, owner: str) -> bool:
         """Lift the pause of this scope (ALL: every pause) and say whether there was one."""
-        with self._database.write() as connection:
-            return operators.resume(connection, fleet, scope, at=at, owner=owner)
+        with self.database.write() as connection:
+            scopes = tuple(PauseScope) if scope is PauseScope.ALL else (scope,)
+            lifted = [each for each in scopes if state.remove(connection, fleet, state.pause_key(each))]
+            for each in lifted:
+                _note(connection, fleet, at, state.pause_key(each), f"{owner} resumed {_HELD[each]}")
+        return bool(lifted)
 
     def pin(self, fleet: str, pin: Pin) -> None:
         """Fix a fleet's size, in place of an earlier pin."""
-        with self._database.write() as connection:
-            operators.pin(connection, fleet, pin)
+        with self.database.write() as connection:
+            state.put(connection, [(fleet, state.PIN, codec.encode(pin))])
+            size = ", ".join(f"{group} at {count}" for group, count in sorted(pin.desired.items()))
+            detail = f"{pin.owner} pinned {size} until {_utc(pin.until)}: {pin.reason}"
+            _note(connection, fleet, pin.since, state.PIN, detail)
 
     def unpin(self, fleet: str, *, at: float, owner: str) -> bool:
         """Lift the pin and say whether there was one."""
-        with self._database.write() as connection:
-            return operators.unpin(connection, fleet, at=at, owner=owner)
+        with self.database.write() as connection:
+            lifted = state.remove(connection, fleet, state.PIN)
+            if lifted:
+                _note(connection, fleet, at, state.PIN, f"{owner} lifted the pin")
+        return lifted
 
     # Leadership
 
@@ -191,9 +143,9 @@ class Ledger:
         """Become the leader and return the epoch, one above the last; every older epoch is fenced from here on."""
         for attempt in range(_EPOCH_TRIES):
             try:
-                with self._database.write() as connection:
+                with self.database.write() as connection:
                     epoch = state.add_epoch(connection, owner, at)
-                self._database.leads(epoch, owner)
+                self.database.leads(epoch, owner)
                 return epoch
             except Clash:
                 # On PostgreSQL two can read the same last epoch; the second to write tries again above it.
@@ -204,29 +156,29 @@ class Ledger:
     @property
     def shared(self) -> bool:
         """Whether several agents may work on it, so that a lease must settle who leads."""
-        return not self._database.sqlite
+        return not self.database.sqlite
 
     def take_lease(self, owner: str, lease_s: float, at: float) -> Taken | Held:
         """Take the lead of a shared ledger for `lease_s`, under a new epoch, unless another agent has it."""
-        with self._database.write() as connection:
-            taken = lease.take(connection, owner, lease_s, at)
+        with self.database.write() as connection:
+            taken = postgresql.take_lease(connection, owner, lease_s, at)
         if isinstance(taken, Taken):
-            self._database.leads(taken.epoch, owner)
+            self.database.leads(taken.epoch, owner)
         return taken
 
     def renew_lease(self, epoch: int, lease_s: float) -> bool:
         """Keep the lead for `lease_s` from now on; False when it is no longer ours."""
-        with self._database.write() as connection:
-            return lease.renew(connection, epoch, lease_s)
+        with self.database.write() as connection:
+            return postgresql.renew_lease(connection, epoch, lease_s)
 
     def give_up_lease(self, epoch: int) -> None:
         """Let another agent take the lead at once."""
-        with self._database.write() as connection:
-            lease.give_up(connection, epoch)
+        with self.database.write() as connection:
+            postgresql.give_up_lease(connection, epoch)
 
     def epoch(self) -> int:
         """Return the newest leader's epoch, 0 before the first."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return state.newest_epoch(connection)
 
     def check_epoch(self, epoch: int) -> None:
@@ -234,22 +186,22 @@ class Ledger:
 
         Asked right before every call that changes something, so it is one short query.
         """
-        self._database.check_lead(epoch)
+        self.database.check_lead(epoch)
 
     def check_same(self) -> None:
         """Raise LedgerReplaced when this is not the ledger that was written last, whoever leads."""
-        self._database.check_same()
+        self.database.check_same()
 
     def identity(self) -> Identity:
         """Return which ledger this is, and how many transactions wrote to it."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             there = identity.read(connection)
         assert there is not None
         return there
 
     def owned_by(self) -> LedgerOwner:
         """Return whom the ledger is bound to, with None for what it was never bound to."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return identity.owned_by(connection)
 
     def refuse_unless_owned(self, owner: LedgerOwner) -> LedgerOwner:
@@ -279,7 +231,7 @@ class Ledger:
             there.account or owner.account, there.region or owner.region, there.deployment or owner.deployment
         )
         if bound != there:
-            with self._database.write() as connection:
+            with self.database.write() as connection:
                 # Another agent may have bound it meanwhile.
                 if identity.owned_by(connection) == there:
                     identity.bind(connection, bound)
@@ -287,59 +239,19 @@ class Ledger:
 
     def damage(self) -> str:
         """Return what a quick check finds wrong with a SQLite file, "" for nothing; PostgreSQL looks after itself."""
-        return self._database.damage()
+        return self.database.damage()
 
     # Reading
 
-    def decision(self, decision_id: str) -> DecisionRecord:
-        """Return everything about one decision; UnknownName lists the ids around one that is not there."""
-        with self._database.read() as connection:
-            return read.decision(connection, decision_id)
-
-    def decisions(
-        self,
-        fleet: str | None = None,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        limit: int = 50,
-        newest_first: bool = True,
-        changed_only: bool = False,
-    ) -> list[DecisionRow]:
-        """Return decisions with since <= at < until by time, without inputs; changed_only: those with intents."""
-        with self._database.read() as connection:
-            return read.listing(
-                connection,
-                fleet,
-                since=since,
-                until=until,
-                limit=limit,
-                newest_first=newest_first,
-                changed_only=changed_only,
-            )
-
-    def decisions_before(
-        self, before_seq: int | None = None, *, fleet: str | None = None, limit: int = 50, changed_only: bool = False
-    ) -> list[DecisionRow]:
-        """Return decisions numbered below `before_seq` (None: all), the newest first, without inputs: for paging."""
-        with self._database.read() as connection:
-            return read.listing_before(connection, before_seq, fleet, limit=limit, changed_only=changed_only)
-
-    def inputs(
-        self, fleet: str, since: float | None = None, until: float | None = None
-    ) -> Iterator[tuple[DecisionInputs, Decision]]:
-        """Yield inputs and decisions with since <= at < until in the order in which they were made, for replay."""
-        return read.inputs(self._database, fleet, since, until)
-
     def journal(self, since_seq: int = 0, *, fleet: str | None = None, limit: int = 1000) -> list[JournalEntry]:
         """Return journal rows after `since_seq` in order, of one fleet or of all."""
-        with self._database.read() as connection:
-            return read.entries(connection, since_seq, fleet=fleet, limit=limit)
+        with self.database.read() as connection:
+            return journal.entries(connection, since_seq, fleet=fleet, limit=limit)
 
     def newest_seq(self) -> int:
         """Return the number of the journal's newest row, 0 when it has none."""
-        with self._database.read() as connection:
-            return read.newest_seq(connection)
+        with self.database.read() as connection:
+            return journal.newest_seq(connection)
 
     def latest(
         self,
@@ -351,89 +263,94 @@ class Ledger:
         span: int = 5000,
     ) -> list[JournalEntry]:
         """Return the newest rows of these kinds among the last `span` numbers up to `up_to_seq`, the newest first."""
-        with self._database.read() as connection:
-            return read.latest(connection, kinds, up_to_seq, fleets=fleets, limit=limit, span=span)
-
-    def fleets(self) -> tuple[str, ...]:
-        """Return the fleets for which anything was ever decided, by name."""
-        with self._database.read() as connection:
-            return state.fleets(connection)
+        with self.database.read() as connection:
+            return journal.latest(connection, kinds, up_to_seq, fleets=fleets, limit=limit, span=span)
 
     # Upkeep
 
     def watch_writes(self, listener: Callable[[float, bool], None]) -> None:
-        """Have `listener` told of each transaction that writes: its seconds, and whether it came to its end."""
-        self._database.on_write = listener
+        """Call `listener` for each transaction that writes: its seconds, and whether it came to its end."""
+        self.database.on_write = listener
 
     def size_bytes(self) -> int:
         """Return the room that the ledger takes on its disk, in its database server where it is on one."""
-        return self._database.size_bytes()
+        return self.database.size_bytes()
 
     def check_writable(self) -> None:
         """Raise LedgerUnavailable unless there is room for decisions: write something as large, and remove it."""
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             state.put_probe(connection)
-        with self._database.write() as connection:
-            state.remove(connection, state.AGENT, state.PROBE)
-
-    def writable(self) -> bool:
-        """Return whether `check_writable` finds nothing wrong."""
-        try:
-            self.check_writable()
-        except LedgerUnavailable:
-            return False
-        return True
+        with self.database.write() as connection:
+            state.remove(connection, AGENT, state.PROBE)
 
     @property
     def place(self) -> str:
         """Where the ledger is, without a password."""
-        return self._database.place
+        return self.database.place
 
     def schema(self) -> str:
         """Return the revision of the ledger's schema."""
-        return self._database.schema()
+        return self.database.schema()
 
-    def downgrade(self, revision: str, *, lose: Collection[str] = (), export_to: Path | None = None) -> Path | None:
+    def downgrade(
+        self, revision: str, kept: Sequence[Kept] = (), *, lose: Collection[str] = (), export_to: Path | None = None
+    ) -> Path | None:
         """Bring the schema back to that of an older version and close the ledger.
 
-        Journal, decisions, open intents and controls stay. What the older schema has no place for is written to
-        `export_to` before it is dropped, and only where `lose` names it ("admission", "oversubscription"); returns the
-        file, None when nothing was lost. No agent may be running: LedgerUnavailable when one uses the file's directory
-        or holds the lease. BadInput when there is no such revision, or state would be lost that is not named.
+        kept: what each decision keeps. Journal, fleets' decisions, open intents and controls stay. What the older
+        schema has no place for is written to `export_to` before it is dropped, and only where `lose` names the
+        decision; returns the file, None when nothing was lost. No agent may be running: LedgerUnavailable when one uses
+        the file's directory or holds the lease. BadInput when there is no such revision, or state would be lost that is
+        not named.
         """
         with self._without_agent():
-            exported = self._database.downgrade(revision, lose, export_to)
+            exported = self.database.downgrade(revision, kept, lose, export_to)
             self.close()
             return exported
 
-    def take_in(self, path: Path) -> int:
+    def take_in(self, path: Path, kept: Sequence[Kept] = ()) -> int:
         """Put back the rows that a downgrade exported and return how many; no agent may be running, as there.
 
         BadInput when the file is no export, or the ledger holds state of the same kind already.
         """
-        with self._without_agent(), self._database.write() as connection:
-            return export.import_rows(connection, path)
+        with self._without_agent(), self.database.write() as connection:
+            return export.import_rows(connection, path, kept)
 
     @contextlib.contextmanager
     def _without_agent(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            if self._database.path is not None:
-                stack.enter_context(lock_directory(self._database.path.parent))
-                stack.enter_context(lock_ledger(self._database.path))
+            if self.database.path is not None:
+                stack.enter_context(lock_directory(self.database.path.parent))
+                stack.enter_context(lock_ledger(self.database.path))
             elif (holder := self._lease_holder()) is not None:
                 raise LedgerUnavailable(f"ledger {self.place} is led by {holder.owner}: stop the agents first")
             yield
 
     def _lease_holder(self) -> Held | None:
-        with self._database.write() as connection:
-            return lease.holder(connection)
+        with self.database.write() as connection:
+            return postgresql.lease_holder(connection)
 
     def compact(
-        self, now: float, keep_s: float, *, batch: int = retention.BATCH, batches: int | None = None
+        self,
+        now: float,
+        keep_s: float,
+        kept: Sequence[Kept] = (),
+        *,
+        batch: int = retention.BATCH,
+        batches: int | None = None,
     ) -> Compacted:
         """Remove journal rows older than `keep_s`, and give their space back to the disk.
 
-        Open intents and their decisions are kept at any age. Works in short transactions of `batch` rows, at most
-        `batches` of them (None: until nothing is due), so that decisions are recorded in between.
+        kept: what each decision keeps, which forgets its own rows as well. Open intents and their decisions are kept at
+        any age. Works in short transactions of `batch` rows, at most `batches` of them (None: until nothing is due), so
+        that decisions are recorded in between.
         """
-        return retention.compact(self._database, now, keep_s, batch=batch, batches=batches)
+        return retention.compact(self.database, now, keep_s, kept, batch=batch, batches=batches)
+
+
+def _note(connection: Connection, fleet: str, at: float, subject: str, detail: str) -> None:
+    journal.add(connection, [journal.event_row(Event(fleet, at, Reason.OPERATOR, detail, subject))])
+
+
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

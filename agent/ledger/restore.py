@@ -12,28 +12,22 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, NullPool, create_engine, func, inspect, select
-from sqlalchemy import update as update_rows
+from sqlalchemy import Connection, NullPool, create_engine, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from agent.admission.gate.records import GroupRecord
-from agent.autoscaling.state import Controls, LoopState
-from agent.ledger import codec, identity, journal, lease, sqlite_file, state
-from agent.ledger.admission import ClusterCounts
+from agent.ledger import identity, journal, postgresql, sqlite_file, state
 from agent.ledger.database import Database, connect_read_only, sqlite_path
-from agent.ledger.gate import GROUP
 from agent.ledger.identity import INCARNATION, NUMBERS, Identity, LedgerOwner
+from agent.ledger.kept import Kept
 from agent.ledger.lock import LOCK_NAME, lock_directory, lock_ledger
-from agent.ledger.schema import admission_clusters as clusters
-from agent.ledger.schema import oversubscription_decisions as pools
-from agent.ledger.schema import state as states
 from agent.ledger.witness import NAME as WITNESS
 from agent.ledger.witness import Witness
-from domain.decisions import Event, Reason
+from domain.controls import Controls
+from domain.decisions import AGENT, Event, Reason
 from domain.errors import BadInput, LedgerUnavailable
 
 OWNER: Final = "ledger restore"
@@ -68,14 +62,20 @@ class Restored:
 
 
 def restore(
-    url: str, file: Path | None, state_directories: Sequence[Path], at: float, *, is_another: bool = False
+    url: str,
+    file: Path | None,
+    state_directories: Sequence[Path],
+    at: float,
+    parts: Sequence[Kept],
+    *,
+    is_another: bool = False,
 ) -> Restored | None:
     """Put a copy of `file` in the place of the SQLite ledger at `url`; without `file`, go on with what is in place.
 
     On PostgreSQL, whose own tools restore it, only the latter. What was in place is kept beside it under another name.
     None when there is nothing in place and no file: the next start begins a new ledger. state_directories: where agents
-    of this ledger may remember it. is_another: take a file although it is a copy of another ledger. LedgerUnavailable
-    when an agent uses the ledger or the file is damaged; BadInput when it is no ledger.
+    of this ledger may remember it. parts: what each decision keeps. is_another: take a file although it is a copy of
+    another ledger. LedgerUnavailable when an agent uses the ledger or the file is damaged, BadInput when it is none.
     """
     path = sqlite_path(url)
     with contextlib.ExitStack() as stack:
@@ -84,7 +84,7 @@ def restore(
         if path is None:
             if file is not None:
                 raise BadInput("FILE", str(file), "restore PostgreSQL with its own tools, then run this without FILE")
-            return _restore_postgresql(url, state_directories, at, is_another=is_another)
+            return _restore_postgresql(url, state_directories, at, parts, is_another=is_another)
         stack.enter_context(lock_ledger(path))
         real = Path(os.path.realpath(path))
         memory = _witnessed(state_directories, str(path), real)
@@ -92,7 +92,7 @@ def restore(
             _forget(state_directories, str(path), real)
             return None
         source = real if file is None else _existing(file, real)
-        return _restore_sqlite(path, real, source, memory, at, state_directories, is_another=is_another)
+        return _restore_sqlite(path, real, source, memory, at, state_directories, parts, is_another=is_another)
 
 
 def _once(directories: Sequence[Path], path: Path | None) -> Iterator[Path]:
@@ -120,15 +120,16 @@ def _restore_sqlite(
     memory: Sequence[Identity],
     at: float,
     state_directories: Sequence[Path],
+    parts: Sequence[Kept],
     *,
     is_another: bool,
 ) -> Restored:
-    before = _facts(real) if real.exists() else Facts()
+    before = _facts(real, parts) if real.exists() else Facts()
     made = real.with_name(f"{real.name}.restoring")
     _remove(made)
     try:
         _copy(source, made, alone=source.resolve() == real and bool(sqlite_file.foreign_log(real)))
-        copy = _facts(made)
+        copy = _facts(made, parts)
         if copy is None:
             raise BadInput("FILE", str(source), "it is no ledger that can be read: name another copy")
         known = [found for found in (*memory, before.identity if before else None) if found is not None]
@@ -146,7 +147,7 @@ def _restore_sqlite(
             if is_another:
                 with database.write() as connection:
                     identity.bind(connection, LedgerOwner(None, None, None))
-            epoch, first, opened = _leap(database, known, before or Facts(), at, source, ledger_id)
+            epoch, first, opened = _leap(database, known, before or Facts(), at, source, ledger_id, parts)
             database.pragma("wal_checkpoint(TRUNCATE)")
         _own_as(made, real)
         _flush(made)
@@ -160,88 +161,78 @@ def _restore_sqlite(
     return Restored(str(path), kept, epoch, first, opened, lost)
 
 
-def _restore_postgresql(url: str, state_directories: Sequence[Path], at: float, *, is_another: bool) -> Restored:
+def _restore_postgresql(
+    url: str, state_directories: Sequence[Path], at: float, parts: Sequence[Kept], *, is_another: bool
+) -> Restored:
     with contextlib.closing(Database(url, read_only=False, busy_timeout_s=_TIMEOUT_S)) as database:
         with database.write() as connection:
-            holder = lease.holder(connection)
+            holder = postgresql.lease_holder(connection)
         if holder is not None:
             raise LedgerUnavailable(f"ledger {database.place} is led by {holder.owner}: stop the agents first")
         known = _witnessed(state_directories, database.place, None)
         if is_another:
             with database.write() as connection:
                 identity.bind(connection, LedgerOwner(None, None, None))
-        epoch, first, opened = _leap(database, known, Facts(), at, None, None)
+        epoch, first, opened = _leap(database, known, Facts(), at, None, None, parts)
         return Restored(database.place, None, epoch, first, opened, None)
 
 
 def _leap(
-    database: Database, known: Sequence[Identity], before: Facts, at: float, source: Path | None, ledger_id: str | None
+    database: Database,
+    known: Sequence[Identity],
+    before: Facts,
+    at: float,
+    source: Path | None,
+    ledger_id: str | None,
+    parts: Sequence[Kept],
 ) -> tuple[int, int, tuple[str, ...]]:
     """Bring generation, epoch and numbers beyond all that is known; return epoch, number and the open intents."""
     with database.write() as connection:
         there = identity.read(connection)
         assert there is not None
         # Beyond every number as well, for these follow from it.
-        decided = max(before.decisions, _decisions(connection))
+        decided = max(before.decisions, _newest_number(connection, parts))
         incarnation = max(*(found.incarnation for found in (there, *known)), decided // NUMBERS) + 1
         identity.put(connection, moved := Identity(ledger_id or there.ledger_id, incarnation * INCARNATION))
         identity.stamp(connection, moved)
         first = moved.first_number
-        _number_from(connection, first)
+        for each in parts:
+            each.number_from(connection, first)
         epoch = state.add_epoch(connection, OWNER, at, before.epoch + 1)
         opened = tuple(intent.intent_id for intent in journal.open_intents(connection, None))
         what = "what was in place was taken as it is" if source is None else f"restored from {source}"
         detail = f"{what}; epoch {epoch}, decisions go on from {first + 1}, {len(opened)} open intents are read back"
-        journal.add(connection, [journal.event_row(Event(state.AGENT, at, Reason.LEDGER_RESTORED, detail))])
+        journal.add(connection, [journal.event_row(Event(AGENT, at, Reason.LEDGER_RESTORED, detail))])
     return epoch, first, opened
 
 
-def _number_from(connection: Connection, first: int) -> None:
-    """Have fleets, clusters and the gate's groups go on from number `first`; pools see it by the identity."""
-    rows = []
-    for row in connection.execute(select(states.c.fleet, states.c.key, states.c.body)).all():
-        if row.key == state.LOOP:
-            memory = codec.decode(LoopState, codec.unpack(row.body))
-            rows.append((row.fleet, row.key, codec.encode(replace(memory, decisions=first))))
-        elif row.key.startswith(GROUP):
-            record = codec.decode(GroupRecord, codec.unpack(row.body))
-            if not record.open:
-                rows.append((row.fleet, row.key, codec.encode(replace(record, number=first))))
-    state.put(connection, rows)
-    for cluster, body in connection.execute(select(clusters.c.cluster, clusters.c.body)).all():
-        counts = replace(codec.decode(ClusterCounts, codec.unpack(body)), decisions=first)
-        connection.execute(
-            update_rows(clusters)
-            .where(clusters.c.cluster == cluster)
-            .values(body=codec.pack(codec.encode(counts)), revision=clusters.c.revision + 1)
-        )
-
-
-def _decisions(connection: Connection) -> int:
-    """Return how many decisions the busiest fleet, cluster or pool made."""
-    loops = connection.execute(select(states.c.body).where(states.c.key == state.LOOP)).scalars().all()
-    numbers = [codec.decode(LoopState, codec.unpack(body)).decisions for body in loops]
-    # An older version's ledger has neither clusters nor pools.
-    if inspect(connection).has_table(clusters.name):
-        counted = connection.execute(select(clusters.c.body)).scalars().all()
-        numbers += [codec.decode(ClusterCounts, codec.unpack(body)).decisions for body in counted]
-    if inspect(connection).has_table(pools.name):
-        numbers.append(connection.execute(select(func.max(pools.c.number))).scalar() or 0)
+def _newest_number(connection: Connection, parts: Sequence[Kept]) -> int:
+    """Return the largest number that a decision of any kind has, by the table and by the counters of each kind."""
+    there = inspect(connection)
+    # An older version's ledger lacks what came later.
+    known = [each for each in parts if all(there.has_table(table.name) for table in each.tables)]
+    numbers = [each.newest_number(connection) for each in known]
+    numbered = [
+        table
+        for table in ("decisions", "admission_decisions", "oversubscription_decisions")
+        if there.has_table(table) and any(column["name"] == "number" for column in there.get_columns(table))
+    ]
+    numbers += [connection.execute(text(f"SELECT MAX(number) FROM {table}")).scalar() or 0 for table in numbered]
     return max(numbers, default=0)
 
 
-def _facts(path: Path) -> Facts | None:
+def _facts(path: Path, parts: Sequence[Kept]) -> Facts | None:
     """Return what matters of the ledger in a file; None when it cannot be read as one."""
     engine = create_engine(
         "sqlite+pysqlite://", creator=lambda: connect_read_only(path, path.as_uri(), _TIMEOUT_S), poolclass=NullPool
     )
     try:
         with engine.connect() as connection:
-            fleets = state.fleets(connection)
+            fleets = state.subjects(connection)
             return Facts(
                 identity.read(connection),
                 state.newest_epoch(connection),
-                _decisions(connection),
+                _newest_number(connection, parts),
                 state.controls(connection, fleets),
             )
     except (SQLAlchemyError, sqlite3.Error, ValueError, LedgerUnavailable):

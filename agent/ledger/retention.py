@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, exists, func, select
 
-from agent.ledger import admission, oversubscription
 from agent.ledger.database import Database
-from agent.ledger.journal import CLOSED
-from agent.ledger.records import Compacted, Kind
+from agent.ledger.journal import CLOSED, Kind
+from agent.ledger.kept import Kept
 from agent.ledger.schema import decisions, intents, journal
 from domain.errors import BadInput
 
@@ -17,7 +18,18 @@ BATCH: Final = 1000
 _PAGES_AT_ONCE: Final = 2000
 
 
-def compact(database: Database, now: float, keep_s: float, *, batch: int, batches: int | None) -> Compacted:
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What retention removed: journal rows, bytes given back to the disk, and whether nothing more is due."""
+
+    rows: int
+    bytes: int
+    finished: bool
+
+
+def compact(
+    database: Database, now: float, keep_s: float, kept: Sequence[Kept], *, batch: int, batches: int | None
+) -> Compacted:
     """Remove rows older than `keep_s` seconds before `now`, oldest first; see Ledger.compact."""
     if not keep_s > 0.0:
         raise BadInput("keep_s", keep_s, "give how many seconds of history to keep, more than 0")
@@ -29,8 +41,9 @@ def compact(database: Database, now: float, keep_s: float, *, batch: int, batche
     while not finished and (batches is None or done < batches):
         with database.write() as connection:
             rows = _forget(connection, now - keep_s, batch)
-            rows += admission.forget(connection, now - keep_s, max(batch - rows, 0))
-            rows += oversubscription.forget(connection, now - keep_s, max(batch - rows, 0))
+            for forget in (_forget_decisions, *(each.forget for each in kept)):
+                if rows < batch:
+                    rows += forget(connection, now - keep_s, batch - rows)
         removed += rows
         done += 1
         finished = rows < batch
@@ -57,6 +70,16 @@ def _forget(connection: Connection, before: float, batch: int) -> int:
         if gone:
             connection.execute(delete(decisions).where(decisions.c.decision_id == bindparam("gone")), gone)
         connection.execute(delete(journal).where(journal.c.seq == bindparam("gone")), [{"gone": r.seq} for r in due])
+    return len(due)
+
+
+def _forget_decisions(connection: Connection, before: float, most: int) -> int:
+    """Remove decisions whose body stands with them; one whose body is in the journal goes with its journal row."""
+    open_or_kept = exists().where(intents.c.decision_id == decisions.c.decision_id)
+    query = select(decisions.c.decision_id).where(decisions.c.at < before, decisions.c.body.is_not(None), ~open_or_kept)
+    due = [{"gone": found} for found in connection.execute(query.order_by(decisions.c.at).limit(most)).scalars()]
+    if due:
+        connection.execute(delete(decisions).where(decisions.c.decision_id == bindparam("gone")), due)
     return len(due)
 
 

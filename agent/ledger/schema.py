@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every schema revision this code knows, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -43,18 +43,29 @@ journal = Table(
     sqlite_autoincrement=True,
 )
 
-# One row per decision beside its journal row: listing reads this, and only replay and explain read the inputs.
+# One row per decision, of every kind. `decision`: whose it is (autoscaling, admission, ...). `kind`: such as hour or
+# request, where it makes several. `number`: counts the subject's decisions, where they are numbered. `request_id`: the
+# request that it answers, NULL where that may come again. `about`: what within the subject it concerns. `body`: the
+# decision; NULL where the journal's row of the decision holds it. `inputs`: what it was made on, empty for nothing.
 decisions = Table(
     "decisions",
     metadata,
     Column("decision_id", String, primary_key=True),
-    Column("fleet", String, nullable=False),
+    Column("subject", String, nullable=False),
     Column("at", Double, nullable=False),
     Column("changed", SmallInteger, nullable=False),
     Column("inputs", LargeBinary, nullable=False),
-    Index("decisions_by_fleet", "fleet", "at"),
+    Column("decision", String, nullable=False, server_default="autoscaling"),
+    Column("kind", String, nullable=False, server_default=""),
+    Column("number", Seq),
+    Column("request_id", String),
+    Column("about", String, nullable=False, server_default=""),
+    Column("body", LargeBinary),
+    Index("decisions_by_subject", "decision", "subject", "at"),
     Index("decisions_by_time", "at"),
     Index("decisions_that_changed", "at", sqlite_where=text("changed = 1"), postgresql_where=text("changed = 1")),
+    Index("decisions_by_number", "decision", "subject", "number", unique=True),
+    Index("one_decision_per_request", "decision", "subject", "request_id", unique=True),
 )
 
 # The present state of each intent; what it went through stands in the journal.
@@ -117,69 +128,4 @@ lease = Table(
     Column("epoch", Seq, primary_key=True, autoincrement=False),
     Column("owner", String, nullable=False),
     Column("expires_at", Double, nullable=False),
-)
-
-# What a cluster holds; `revision` grows with each change, so that two writers cannot both start from the same state.
-admission_clusters = Table(
-    "admission_clusters",
-    metadata,
-    Column("cluster", String, primary_key=True),
-    Column("revision", Seq, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-)
-
-# The present state of each deployment that asked a cluster or started in it.
-admission_deployments = Table(
-    "admission_deployments",
-    metadata,
-    Column("cluster", String, primary_key=True),
-    Column("deployment_id", String, primary_key=True),
-    Column("stage", String, nullable=False),
-    Column("last_at", Double, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Index("admission_deployments_by_time", "last_at"),
-)
-
-# Every event that was told, so that one told twice counts once.
-admission_events = Table(
-    "admission_events",
-    metadata,
-    Column("cluster", String, primary_key=True),
-    Column("event_id", String, primary_key=True),
-    Column("at", Double, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Index("admission_events_by_time", "at"),
-)
-
-# `request_id` is NULL where the request had none: then it may come again.
-admission_decisions = Table(
-    "admission_decisions",
-    metadata,
-    Column("decision_id", String, primary_key=True),
-    Column("cluster", String, nullable=False),
-    Column("number", Seq, nullable=False),
-    Column("deployment_id", String, nullable=False),
-    Column("request_id", String),
-    Column("at", Double, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Index("admission_decisions_by_time", "at"),
-    Index("admission_decisions_by_number", "cluster", "number", unique=True),
-    Index("one_decision_per_request", "cluster", "request_id", unique=True),
-)
-
-# `kind`: hour or request. `inputs`: what an hour's rates rest on, beside the decision itself.
-oversubscription_decisions = Table(
-    "oversubscription_decisions",
-    metadata,
-    Column("decision_id", String, primary_key=True),
-    Column("pool", String, nullable=False),
-    Column("number", Seq, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("request_id", String),
-    Column("at", Double, nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    Column("inputs", LargeBinary),
-    Index("oversubscription_decisions_by_time", "at"),
-    Index("oversubscription_decisions_by_number", "pool", "number", unique=True),
-    Index("one_rate_per_request", "pool", "request_id", unique=True),
 )

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Insert, delete, func, insert, select
+from sqlalchemy import Connection, Insert, Table, bindparam, delete, func, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from agent.autoscaling.state import Controls, LoopState, Pause, PauseScope, Pin
 from agent.ledger import codec
 from agent.ledger.schema import leader, state
+from domain.controls import Controls, Pause, PauseScope, Pin
+from domain.decisions import AGENT
 from domain.errors import Fenced
 
 T = TypeVar("T")
 
-LOOP: Final = "loop"
 PIN: Final = "pin"
 SETTINGS: Final = "settings"
 PROBE: Final = "probe"
 _PROBE_BYTES: Final = 2**16
-
-AGENT: Final = ""
-"""The fleet under which the agent's own state stands."""
 
 
 def pause_key(scope: PauseScope) -> str:
@@ -31,20 +28,28 @@ def pause_key(scope: PauseScope) -> str:
     return f"pause.{scope}"
 
 
+_SWITCHES: Final = (*(pause_key(scope) for scope in PauseScope), PIN)
+
+
+def upsert(connection: Connection, table: Table) -> Insert:
+    """Return the statement that writes rows of a table over those with the same primary key."""
+    return _upsert(connection.dialect.name, table)
+
+
 @cache
-def _insert_or_update(dialect: str) -> Insert:
-    statement = (postgresql if dialect == "postgresql" else sqlite).insert(state)
-    upsert: Insert = statement.on_conflict_do_update(
-        index_elements=["fleet", "key"], set_={"body": statement.excluded["body"]}
-    )
-    return upsert
+def _upsert(dialect: str, table: Table) -> Insert:
+    statement = (postgresql if dialect == "postgresql" else sqlite).insert(table)
+    keys = [column.name for column in table.primary_key]
+    others = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
+    found: Insert = statement.on_conflict_do_update(index_elements=keys, set_=others)
+    return found
 
 
 def put(connection: Connection, rows: Sequence[tuple[str, str, bytes]]) -> None:
     """Write (fleet, key, canonical JSON) rows over whatever stood there."""
     if rows:
-        statement = _insert_or_update(connection.dialect.name)
-        connection.execute(statement, [{"fleet": f, "key": k, "body": codec.pack(body)} for f, k, body in rows])
+        rows_of = [{"fleet": f, "key": k, "body": codec.pack(body)} for f, k, body in rows]
+        connection.execute(upsert(connection, state), rows_of)
 
 
 def get(connection: Connection, fleet: str, key: str) -> bytes | None:
@@ -60,30 +65,25 @@ def remove(connection: Connection, fleet: str, key: str) -> bool:
 
 def put_probe(connection: Connection) -> None:
     """Write something larger than a minute's decisions, to see whether it goes."""
-    statement = _insert_or_update(connection.dialect.name)
-    connection.execute(statement, [{"fleet": AGENT, "key": PROBE, "body": b"{" + bytes(_PROBE_BYTES)}])
+    connection.execute(upsert(connection, state), [{"fleet": AGENT, "key": PROBE, "body": b"{" + bytes(_PROBE_BYTES)}])
 
 
-def put_loop_states(connection: Connection, states: Mapping[str, LoopState]) -> None:
-    """Write the loop's memory of each fleet."""
-    put(connection, [(fleet, LOOP, codec.encode(memory)) for fleet, memory in states.items()])
+# Each changing call asks it anew, right before it is sent.
+CONTROLS: Final = select(state.c.key, state.c.body).where(
+    state.c.fleet == bindparam("fleet"), or_(*(state.c.key == key for key in _SWITCHES))
+)
 
 
-def loop_state(connection: Connection, fleet: str) -> LoopState:
-    """Return the loop's memory of a fleet, an empty one when there is none."""
-    return _decoded(LoopState, get(connection, fleet, LOOP)) or LoopState()
-
-
-def loop_states(connection: Connection, fleets: Sequence[str]) -> dict[str, LoopState]:
-    """Return the loop's memory of each of these fleets, an empty one where there is none."""
-    query = select(state.c.fleet, state.c.body).where(state.c.fleet.in_(fleets), state.c.key == LOOP)
-    found = {row.fleet: codec.decode(LoopState, codec.unpack(row.body)) for row in connection.execute(query)}
-    return {fleet: found.get(fleet) or LoopState() for fleet in fleets}
+def controls_of(rows: Iterable[tuple[str, bytes]]) -> Controls:
+    """Return what operators have switched, from the rows that CONTROLS finds for one fleet."""
+    return _controls({key: codec.unpack(body) for key, body in rows})
 
 
 def controls(connection: Connection, fleets: Sequence[str]) -> dict[str, Controls]:
     """Return what operators have switched for each of these fleets, expired switches included."""
-    query = select(state.c.fleet, state.c.key, state.c.body).where(state.c.fleet.in_(fleets), state.c.key != LOOP)
+    query = select(state.c.fleet, state.c.key, state.c.body).where(
+        state.c.fleet.in_(fleets), state.c.key.in_(_SWITCHES)
+    )
     switched: dict[str, dict[str, bytes]] = {fleet: {} for fleet in fleets}
     for row in connection.execute(query):
         switched[row.fleet][row.key] = codec.unpack(row.body)
@@ -99,9 +99,10 @@ def _decoded(kind: type[T], body: bytes | None) -> T | None:
     return None if body is None else codec.decode(kind, body)
 
 
-def fleets(connection: Connection) -> tuple[str, ...]:
-    """Return the fleets for which anything was ever decided, by name."""
-    return tuple(connection.execute(select(state.c.fleet).where(state.c.key == LOOP).order_by(state.c.fleet)).scalars())
+def subjects(connection: Connection) -> tuple[str, ...]:
+    """Return every fleet, cluster and pool of which anything is stored, by name."""
+    query = select(state.c.fleet).where(state.c.fleet != AGENT).distinct().order_by(state.c.fleet)
+    return tuple(connection.execute(query).scalars())
 
 
 def newest_epoch(connection: Connection) -> int:
@@ -116,9 +117,12 @@ def add_epoch(connection: Connection, owner: str, at: float, at_least: int = 0) 
     return epoch
 
 
+_NEWEST: Final = select(leader.c.epoch, leader.c.owner).order_by(leader.c.epoch.desc()).limit(1)
+
+
 def check_epoch(connection: Connection, epoch: int) -> None:
     """Raise Fenced when a newer leader exists."""
-    newest = connection.execute(select(leader.c.epoch, leader.c.owner).order_by(leader.c.epoch.desc()).limit(1)).first()
+    newest = connection.execute(_NEWEST).first()
     if newest is not None and newest.epoch > epoch:
         raise Fenced(
             f"leader epoch {epoch} is over: {newest.owner} leads since epoch {newest.epoch}; this process must not act"

@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from domain.fleet import Fleet
 from domain.observations.autoscaling import OBS7_NAMES, OBS7_VERSION, OBS_V2_VERSION, obs_v2_names, schema_hash
+from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, SCORER_VERSION, STATE_FEATURES
 
 MEMORY_OF: Mapping[str, tuple[str, ...]] = {"lstm": ("hidden", "cell"), "gru": ("hidden",), "mlp": ()}
 """The recurrent inputs of each kind of network; the output that follows one is called after it, with `_next`."""
 
 NOTHING = "nothing"
+
+NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 @checked(frozen=True)
@@ -65,6 +69,44 @@ class ModelCard:
     evaluation: Mapping[str, Any] | None = None
 
 
+SCORER_MEMORY = "scorer"
+MOST_TYPES = 12
+"""VM types that a scorer decides among: its candidates are made for so many."""
+
+
+@checked(frozen=True)
+class ScorerCard:
+    """The metadata entry `trimtab` of a scorer of whole-fleet targets, which fits any fleet.
+
+    voters: networks of its ensemble. schema_hash: `scorer_schema`. features, candidate_features: of the graph's inputs
+    `state` and `candidates`, in order. feature_low, feature_high: ranges of the state seen in training. margin: by how
+    much a candidate's score must beat that of the rule's choice. idle_limit_min: minutes for which VMs beyond the
+    minimum may idle before the rule decides. far: the rule decides too where a feature stands beyond its range by more
+    than this share of it. branch_min: minutes that the gains in dollars are for. golden: inputs to try it on. training,
+    evaluation: for the record.
+    """
+
+    form: Literal["scorer"]
+    voters: Annotated[int, Field(ge=1)]
+    schema_hash: str
+    features: tuple[str, ...]
+    candidate_features: tuple[str, ...]
+    feature_low: tuple[float, ...]
+    feature_high: tuple[float, ...]
+    margin: NonNegative
+    idle_limit_min: NonNegative
+    far: NonNegative
+    branch_min: NonNegative
+    golden: Golden
+    training: Mapping[str, Any] | None = None
+    evaluation: Mapping[str, Any] | None = None
+
+
+def scorer_schema() -> str:
+    """Return the schema hash of the scorers that this version runs."""
+    return schema_hash((*STATE_FEATURES, *CANDIDATE_FEATURES), SCORER_VERSION)
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One action: `change` VMs of type `kind` more, or fewer when negative; 0 leaves it, or everything, as it is."""
@@ -95,8 +137,22 @@ def heads_of(card: ModelCard) -> tuple[tuple[Choice, ...], ...]:
     return heads
 
 
-def fault_of(card: ModelCard) -> str:
+def fault_of(card: ModelCard | ScorerCard) -> str:
     """Return what makes the card unusable in this program, "" for nothing."""
+    return _fault_of_scorer(card) if isinstance(card, ScorerCard) else _fault_of_network(card)
+
+
+def _fault_of_scorer(card: ScorerCard) -> str:
+    if card.schema_hash != scorer_schema():
+        return f"it was trained on features {card.schema_hash[:12]}, this agent makes {scorer_schema()[:12]}"
+    if (card.features, card.candidate_features) != (STATE_FEATURES, CANDIDATE_FEATURES):
+        return f"its features are not those of {SCORER_VERSION}, in that order"
+    if not len(card.features) == len(card.feature_low) == len(card.feature_high):
+        return "it has features and ranges of different number"
+    return ""
+
+
+def _fault_of_network(card: ModelCard) -> str:
     kinds = len(card.types)
     extended = card.observation == "obs-v2"
     names = obs_v2_names(kinds) if extended else OBS7_NAMES
@@ -121,8 +177,14 @@ def fault_of(card: ModelCard) -> str:
     return ""
 
 
-def misfit(card: ModelCard, fleet: Fleet) -> str:
-    """Return why the model cannot decide for the fleet, "" when it can: types differ in number, cores or limits."""
+def misfit(card: ModelCard | ScorerCard, fleet: Fleet) -> str:
+    """Return why the model cannot decide for the fleet, "" when it can: types differ in number, cores or limits.
+
+    A scorer fits every fleet of at most MOST_TYPES types.
+    """
+    if isinstance(card, ScorerCard):
+        kinds = len(fleet.groups)
+        return "" if kinds <= MOST_TYPES else f"it decides among at most {MOST_TYPES} types; {fleet.name} has {kinds}"
     mine = [f"{kind.limit} of {kind.cores} cores" for kind in card.types]
     theirs = [f"{group.maximum} of {group.vm_type.cores} cores" for group in fleet.groups]
     if mine == theirs:
@@ -130,8 +192,10 @@ def misfit(card: ModelCard, fleet: Fleet) -> str:
     return f"it was trained for VM types of at most {', '.join(mine)}; the fleet {fleet.name} has {', '.join(theirs)}"
 
 
-def other_prices(card: ModelCard, fleet: Fleet) -> str:
+def other_prices(card: ModelCard | ScorerCard, fleet: Fleet) -> str:
     """Return how the fleet's prices differ from those of the training, "" when they do not; it decides all the same."""
+    if isinstance(card, ScorerCard):
+        return ""
     words = [
         f"{group.key} costs ${group.vm_type.price_per_hour:g} an hour, ${kind.price_per_hour:g} in training"
         for group, kind in zip(fleet.groups, card.types, strict=False)

@@ -1,52 +1,52 @@
-"""Model files of learned policies: ONNX, verified before they are used, swapped whole or not at all.
+"""Model files: ONNX, verified before they are used.
 
 A model file is named after its own SHA-256, `<sha256>.onnx`, and carries one metadata entry, `trimtab`, with a JSON
-card (`agent.models.card.ModelCard`). Its inputs are `observation`, of shape (batch, features), and one per memory, of
-shape (batch, hidden size); its outputs `logits`, (batch, actions), and `<memory>_next`; `value`, (batch, 1), is told
-where there is one. All are float32.
+card. `open_model`, `card_in` and `try_golden` serve the models of every decision; `load_model` those of fleets.
+
+A network's card is `agent.models.card.ModelCard`. Its inputs are `observation`, of shape (batch, features), and one per
+memory, of shape (batch, hidden size); its outputs `logits`, (batch, actions), and `<memory>_next`; `value`, (batch, 1),
+is recorded where there is one. A scorer's card is `ScorerCard`: `state` and `candidates`, (candidates, features), in;
+`score`, (candidates, voters), and `gain`, (candidates, 1), out. All are float32.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from agent.models.card import Golden, ModelCard, fault_of
-from agent.models.regular_files import read_file
-from domain.errors import BadInput
+from agent.models.card import Golden, ModelCard, ScorerCard, fault_of
+from agent.models.directory import ModelRefused, read_model_file, refused
 
-__all__ = ["METADATA_KEY", "Golden", "Model", "ModelCard", "ModelRefused", "load_model"]
+__all__ = ["METADATA_KEY", "AnyModel", "Golden", "Model", "ModelCard", "ModelRefused", "load_model"]
 
-LARGEST_MODEL_BYTES = 64 * 1024 * 1024
+Card = TypeVar("Card")
+OfFleets = TypeVar("OfFleets", bound="ModelCard | ScorerCard")
 LOAD_DEADLINE_S = 20.0
 """ONNX Runtime takes some ten milliseconds for a model of ours; it runs parts of a graph already to simplify it."""
 GOLDEN_DEADLINE_S = 5.0
 METADATA_KEY = "trimtab"
 OBSERVATION, LOGITS, VALUE = "observation", "logits", "value"
+STATE, CANDIDATES, SCORE, GAIN = "state", "candidates", "score", "gain"
 
 Floats = NDArray[np.float32]
 
 
-class ModelRefused(BadInput):
-    """A model file is not used: it is missing, damaged, foreign, of another schema, or answers wrongly."""
-
-
 @dataclass(frozen=True, slots=True)
-class Model:
+class Model(Generic[OfFleets]):
     """A verified model, ready to run; `name` is the SHA-256 of its file, `outputs` are those of its graph."""
 
     name: str
-    card: ModelCard
+    card: OfFleets
     session: onnxruntime.InferenceSession
     outputs: tuple[str, ...]
     _runs: list[onnxruntime.RunOptions] = field(default_factory=list, repr=False, compare=False)
@@ -73,34 +73,53 @@ class Model:
         return {k: f"{name} {v:g}" for k, (name, v, low, high) in enumerate(limits) if not low <= v <= high}
 
 
-def load_model(path: Path, expected_schema: str | None = None) -> Model:
+AnyModel: TypeAlias = Model[ModelCard] | Model[ScorerCard]
+
+
+def load_model(path: Path) -> AnyModel:
     """Read, verify and try a model file.
 
     Checks, in order: size, name against content, that ONNX Runtime accepts it, its card, that its observation is made
-    here (and is the one with the hash `expected_schema`, where given), its inputs and outputs, and its golden inputs.
-    Raises ModelRefused naming what is wrong and what to do.
+    here, its inputs and outputs, and its golden inputs. Raises ModelRefused naming what is wrong and what to do.
     """
     name, session, text = open_model(path)
-    card = _card(path, text)
-    if expected_schema is not None and card.schema_hash != expected_schema:
-        there, here = card.schema_hash[:12], expected_schema[:12]
-        raise refused(path, f"it was trained on observation {there}, {here} is asked for: name another model")
+    if _is_scorer(text):
+        scorer = card_in(path, text, ScorerCard)
+        return Model(name, scorer, session, _tried(path, scorer, session, SCORE))
+    card = card_in(path, text, ModelCard)
+    return Model(name, card, session, _tried(path, card, session, LOGITS))
+
+
+def _is_scorer(text: str) -> bool:
+    try:
+        card = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(card, dict) and "form" in card
+
+
+def _tried(
+    path: Path, card: ModelCard | ScorerCard, session: onnxruntime.InferenceSession, compared: str
+) -> tuple[str, ...]:
+    """Return the outputs of a graph that is as its card says; `compared` must be among the golden ones."""
+    fault = fault_of(card)
+    if fault:
+        raise refused(path, f"{fault}: train or export it anew")
     _check_graph(path, card, session)
-    model = Model(name, card, session, tuple(output.name for output in session.get_outputs()))
-    _try_golden(path, model)
-    return model
+    golden = card.golden
+    outputs = try_golden(path, session, golden.inputs, golden.outputs, golden.tolerance)
+    if compared not in golden.outputs:
+        raise refused(path, f"its golden outputs have no {compared} to compare: export it anew")
+    return outputs
 
 
 def open_model(path: Path) -> tuple[str, onnxruntime.InferenceSession, str]:
     """Return the SHA-256 of a model file of any kind, its session, and its card as text; raises ModelRefused."""
-    content = _read(path)
-    name = hashlib.sha256(content).hexdigest()
-    if path.stem != name:
-        raise refused(path, f"its content has SHA-256 {name}: it is damaged or was renamed; copy it anew")
+    model = read_model_file(path)
     options = _options()
     try:
         with _within(LOAD_DEADLINE_S, lambda: options.set_load_cancellation_flag(True)) as late:
-            session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+            session = session_of(model.content, options)
     except Exception as error:
         if late.is_set():
             raise refused(
@@ -110,21 +129,47 @@ def open_model(path: Path) -> tuple[str, onnxruntime.InferenceSession, str]:
     text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     if text is None:
         raise refused(path, f"it has no `{METADATA_KEY}` metadata: it is no model of this program")
-    return name, session, text
+    return model.sha256, session, text
 
 
-def refused(path: Path, remedy: str) -> ModelRefused:
-    """Return the refusal of a model file."""
-    return ModelRefused("model file", str(path), remedy)
+def session_of(content: bytes, options: onnxruntime.SessionOptions | None = None) -> onnxruntime.InferenceSession:
+    """Return a session of ONNX Runtime for a graph, on one thread of the CPU."""
+    return onnxruntime.InferenceSession(content, options or _options(), providers=["CPUExecutionProvider"])
 
 
-def _read(path: Path) -> bytes:
+def card_in(path: Path, text: str, kind: type[Card]) -> Card:
+    """Return the card of that kind in a model's metadata; ModelRefused names its first wrong field."""
     try:
-        return read_file(path, LARGEST_MODEL_BYTES)
-    except OSError as error:
-        wrong_kind = error.errno in (errno.EFBIG, errno.EINVAL)
-        remedy = "name a model of this program" if wrong_kind else "name a file that can be read"
-        raise refused(path, f"{error.strerror}: {remedy}") from None
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise refused(path, f"its card is wrong, {where}: {first['msg'].lower()}; export it anew") from None
+
+
+def try_golden(
+    path: Path,
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, ArrayLike],
+    outputs: Mapping[str, ArrayLike],
+    tolerance: float,
+) -> tuple[str, ...]:
+    """Return the names of the graph's outputs, tried on its golden inputs.
+
+    ModelRefused unless each golden output is there with the trainer's shape and values.
+    """
+    names = tuple(output.name for output in session.get_outputs())
+    given = {name: np.array(values, dtype=np.float32) for name, values in inputs.items()}
+    try:
+        found = dict(zip(names, run_within(session, names, given, GOLDEN_DEADLINE_S), strict=True))
+    except Exception as error:
+        raise refused(path, f"it fails on its golden inputs ({first_line(error)}): export it anew") from None
+    for name, wanted in outputs.items():
+        values = found.get(name)
+        # Written so that nan does not pass.
+        if values is None or values.shape != np.shape(wanted) or not (np.abs(values - wanted) <= tolerance).all():
+            raise refused(path, f"its output {name} for the golden inputs is not the trainer's: export it anew")
+    return names
 
 
 def _options() -> onnxruntime.SessionOptions:
@@ -175,25 +220,16 @@ def run_within(
     return values
 
 
-def _card(path: Path, text: str) -> ModelCard:
-    try:
-        card = TypeAdapter(ModelCard).validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise refused(path, f"its card is wrong, {where}: {first['msg'].lower()}; export it anew") from None
-    fault = fault_of(card)
-    if fault:
-        raise refused(path, f"{fault}: train or export it anew")
-    return card
-
-
-def _check_graph(path: Path, card: ModelCard, session: onnxruntime.InferenceSession) -> None:
+def _check_graph(path: Path, card: ModelCard | ScorerCard, session: onnxruntime.InferenceSession) -> None:
     inputs = {node.name: node.shape[-1] for node in session.get_inputs()}
     outputs = {node.name: node.shape[-1] for node in session.get_outputs()}
-    memory = dict.fromkeys(card.memory, card.hidden_size)
-    wanted = {OBSERVATION: len(card.features), **memory}
-    given = {LOGITS: len(card.actions), **{f"{name}_next": size for name, size in memory.items()}}
+    if isinstance(card, ScorerCard):
+        wanted = {STATE: len(card.features), CANDIDATES: len(card.candidate_features)}
+        given = {SCORE: card.voters, GAIN: 1}
+    else:
+        memory = dict.fromkeys(card.memory, card.hidden_size)
+        wanted = {OBSERVATION: len(card.features), **memory}
+        given = {LOGITS: len(card.actions), **{f"{name}_next": size for name, size in memory.items()}}
     if inputs != wanted or {name: outputs.get(name) for name in given} != given:
         shown = f"{_sizes(inputs)} in, {_sizes(outputs)} out"
         asked = f"{_sizes(wanted)} in, {_sizes(given)} out"
@@ -202,23 +238,6 @@ def _check_graph(path: Path, card: ModelCard, session: onnxruntime.InferenceSess
 
 def _sizes(nodes: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {size}" for name, size in nodes.items())
-
-
-def _try_golden(path: Path, model: Model) -> None:
-    golden = model.card.golden
-    inputs = {name: np.array(values, dtype=np.float32) for name, values in golden.inputs.items()}
-    try:
-        values = run_within(model.session, model.outputs, inputs, GOLDEN_DEADLINE_S)
-    except Exception as error:
-        raise refused(path, f"it fails on its golden inputs ({first_line(error)}): export it anew") from None
-    outputs = dict(zip(model.outputs, values, strict=True))
-    if LOGITS not in golden.outputs:
-        raise refused(path, "its golden outputs have no logits to compare: export it anew")
-    for name, wanted in golden.outputs.items():
-        found = outputs.get(name)
-        # Written so that nan does not pass.
-        if found is None or found.shape != np.shape(wanted) or not (np.abs(found - wanted) <= golden.tolerance).all():
-            raise refused(path, f"its output {name} for the golden inputs is not the trainer's: export it anew")
 
 
 def first_line(error: Exception) -> str:

@@ -3,24 +3,253 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
 
 from agent.ledger import codec
-from agent.oversubscription.assessment import Assessed, assess
-from agent.oversubscription.choice import Choice, ChoiceInputs, Conditions, Situation, choose
+from agent.oversubscription.arrays import Floats, hot_probabilities
 from agent.oversubscription.hours import Folded, hour_of_day
 from agent.oversubscription.loads import Loads
-from agent.oversubscription.memory import PoolMemory, SubscriberMemory
+from agent.oversubscription.memory import Counts, PoolMemory, SubscriberMemory
 from agent.oversubscription.profiles import Profiles
-from agent.oversubscription.records import HourDecision, Source, SubscriberRate
-from agent.oversubscription.rules import PoolRules, SubscriberRules
-from agent.oversubscription.usage_book import HOUR_S
-from domain.rules.oversubscription.rates import KNOWN_AFTER_H
+from agent.oversubscription.records import HourDecision, MachineRisk, PoolRisk, Source, SubscriberRate
+from domain.decisions import Reason
+from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
+from domain.rules.oversubscription.rates import KNOWN_AFTER_H, level_at_least, next_level, with_little_history
+from domain.rules.oversubscription.risk import count_at_least
+from domain.units import HOUR_S, HOURS_PER_DAY
+
+FROZEN_RATE: Final = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One subscriber at the time of a choice.
+
+    wanted: what the policy says, None when it failed. known: whether the settings name it. silent_s: since its VMs were
+    last measured, 0 without VMs. pressed: whether it is among the two that load a hot machine most.
+    """
+
+    subscriber: str
+    previous: float
+    wanted: float | None
+    known: bool
+    opted_out: bool
+    minimum_rate: float
+    fixed_rate: float | None
+    history_h: float
+    vm_days: float
+    silent_s: float
+    drifting: bool
+    pressed: bool
+    lowered_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What holds for the whole pool. fresh: whether the pool's measurements are recent enough to go by."""
+
+    at: float
+    actions: tuple[float, ...]
+    cooldown_s: float
+    stale_s: float
+    frozen: bool
+    rolled_back: bool
+    paused: bool
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A subscriber's rate from now on, who spoke last, and why."""
+
+    subscriber: str
+    rate: float
+    source: Source
+    reasons: tuple[Reason, ...]
+    lowered_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceInputs:
+    """Everything that an hour's rates rest on, as it is kept for replay."""
+
+    conditions: Conditions
+    situations: tuple[Situation, ...]
+
+
+def choose(inputs: ChoiceInputs) -> tuple[Choice, ...]:
+    """Return every subscriber's choice, in the order of the situations (§12.9, §13)."""
+    return tuple(_one(situation, inputs.conditions) for situation in inputs.situations)
+
+
+def _one(s: Situation, c: Conditions) -> Choice:
+    if s.known and s.opted_out:
+        return Choice(s.subscriber, 1.0, Source.MANUAL, (Reason.OPTED_OUT,), s.lowered_at)
+    failed = _failure(s, c)
+    if failed is not None:
+        return Choice(s.subscriber, 1.0, Source.FALLBACK, (failed,), s.lowered_at)
+    if c.rolled_back:
+        return Choice(s.subscriber, 1.0, Source.FALLBACK, (Reason.RATES_ROLLED_BACK,), s.lowered_at)
+    manual = s.fixed_rate is not None
+    rate = _level(s.fixed_rate if s.fixed_rate is not None else s.wanted or 1.0, c.actions)
+    reasons = [Reason.OPERATOR if manual else Reason.RATE_OF_POLICY]
+    # A rate that a person fixed is theirs; what was measured for lowers none of it.
+    floors: list[tuple[Reason, float]] = []
+    if not manual:
+        blended = _level(with_little_history(rate, s.history_h, s.vm_days), c.actions)
+        floors.append((Reason.LITTLE_HISTORY, blended))
+    floors.append((Reason.MINIMUM_RATE, _level(s.minimum_rate, c.actions) if s.minimum_rate > rate else rate))
+    safer = next_level(s.previous, c.actions)
+    if s.pressed:
+        floors.append((Reason.MACHINE_HOT, safer))
+    if s.drifting:
+        floors.append((Reason.USAGE_DRIFTED, safer))
+    if c.frozen:
+        floors.append((Reason.RATES_FROZEN, max(_level(FROZEN_RATE, c.actions), s.previous)))
+    if c.paused:
+        floors.append((Reason.PAUSED, s.previous))
+    for reason, floor in floors:
+        if floor > rate + 1e-9:
+            rate = floor
+            reasons.append(reason)
+    if rate >= s.previous - 1e-9:
+        return Choice(s.subscriber, rate, _source(manual), tuple(reasons), s.lowered_at)
+    if s.lowered_at is not None and 0.0 <= c.at - s.lowered_at < c.cooldown_s - 1e-6:
+        return Choice(s.subscriber, s.previous, _source(manual), (*reasons, Reason.COOLING_DOWN), s.lowered_at)
+    lower = _level_below(s.previous, c.actions)
+    if rate < lower - 1e-9:
+        rate = lower
+        reasons.append(Reason.STEP_LIMIT)
+    return Choice(s.subscriber, rate, _source(manual), tuple(reasons), c.at)
+
+
+def _failure(s: Situation, c: Conditions) -> Reason | None:
+    """Return why nothing may be oversold for this subscriber: the fail-safe of §13."""
+    if not s.known:
+        return Reason.UNKNOWN_SUBSCRIBER
+    if not c.fresh or s.silent_s > c.stale_s:
+        return Reason.STALE_INPUT
+    if s.wanted is None and s.fixed_rate is None:
+        return Reason.POLICY_FAILED
+    numbers = (s.previous, s.minimum_rate, s.history_h, s.vm_days, s.wanted or 1.0)
+    if not all(math.isfinite(number) for number in numbers):
+        return Reason.NOT_FINITE
+    return None
+
+
+def _source(manual: bool) -> Source:
+    return Source.MANUAL if manual else Source.POLICY
+
+
+def _level(rate: float, actions: Sequence[float]) -> float:
+    return actions[level_at_least(rate, actions)]
+
+
+def _level_below(rate: float, actions: Sequence[float]) -> float:
+    """Return the next level below a rate, the lowest from there on down."""
+    below = [level for level in actions if level < rate - 1e-9]
+    return below[-1] if below else actions[0]
+
+
+SHOWN: Final = 10
+TWO_SIDED_95: Final = 1.96
+WARNING_PROBABILITY: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Assessed:
+    """The pool's risk; each subscriber's part of it, in the order of the profiles; and what the next hour may bring.
+
+    next_hot: chance that any machine is hot in the next hour. likely: machines, with their chance, that are hot in the
+    next hour more likely than the warning allows.
+    """
+
+    risk: PoolRisk
+    by_subscriber: Floats
+    next_hot: float
+    likely: tuple[tuple[str, float], ...]
+
+
+def assess(
+    loads: Loads,
+    profiles: Profiles,
+    rules: PoolRules,
+    counts: Counts,
+    hours_of_day: Sequence[int],
+    hot_hours_seen: int,
+    closed: Collection[str],
+    multiplier: float | None,
+) -> Assessed:
+    """Return the risk of the hours whose hours of the day these are; the first is the next one."""
+    used = slice(0, loads.used)
+    mean, variance, third = loads.mean[used], loads.variance[used], loads.third[used]
+    probability = hot_probabilities(mean, variance, third, rules.threshold_cores)
+    open_left = TWO_SIDED_95 * loads.by_owner[used] @ profiles.error
+    low = hot_probabilities(mean - open_left, variance, third, rules.threshold_cores)
+    high = hot_probabilities(mean + open_left, variance, third, rules.threshold_cores)
+    hours = np.asarray(hours_of_day, dtype=np.int64)
+    any_one = _any_hot(probability)
+    by_machine = probability.sum(axis=1)
+    order = np.argsort(-by_machine, kind="stable")[:SHOWN].tolist()
+    peaks = probability.argmax(axis=1)
+    now = probability[:, hours[0]]
+    total = mean.sum(axis=1)
+    weights = np.divide(by_machine, total, out=np.zeros_like(total), where=total > 0.0)
+    return Assessed(
+        risk=PoolRisk(
+            violation=count_at_least(any_one[hours], rules.violation),
+            violation_low=count_at_least(_any_hot(low)[hours], rules.violation),
+            violation_high=count_at_least(_any_hot(high)[hours], rules.violation),
+            expected_hot_hours=float(any_one[hours].sum()),
+            hot_hours_seen=hot_hours_seen,
+            riskiest=tuple(
+                MachineRisk(
+                    machine=loads.names[k],
+                    peak_hour=int(peaks[k]),
+                    peak_probability=float(probability[k, peaks[k]]),
+                    hot_hours=float(by_machine[k]),
+                    cores_in_use=float(mean[k, hours[0]]),
+                    closed=loads.names[k] in closed,
+                )
+                for k in order
+            ),
+            machines_used=loads.used,
+            peak_machines=max(counts.peak_machines, loads.used),
+            machines_without=_machines_without(loads, rules),
+            saved_share=counts.saved_cores / counts.requested_cores if counts.requested_cores > 0.0 else None,
+            multiplier=multiplier,
+        ),
+        by_subscriber=weights @ loads.by_owner[used] * profiles.mean.sum(axis=1),
+        next_hot=float(any_one[hours[0]]),
+        likely=tuple((loads.names[k], float(now[k])) for k in np.flatnonzero(now > WARNING_PROBABILITY).tolist()),
+    )
+
+
+def _any_hot(probability: Floats) -> Floats:
+    """Return by hour of the day the chance that at least one machine is hot, as `risk.any_hot` does."""
+    with np.errstate(divide="ignore"):
+        found: Floats = -np.expm1(np.log1p(-probability).sum(axis=0))
+    return found
+
+
+def _machines_without(loads: Loads, rules: PoolRules) -> int:
+    memory = rules.machine_memory_gb * len(loads.names) - float(loads.free_memory.sum())
+    network = rules.machine_network_gbit * len(loads.names) - float(loads.free_network.sum())
+    needed = (
+        float(loads.requested.sum()) / rules.machine_cores,
+        memory / rules.machine_memory_gb,
+        network / rules.machine_network_gbit,
+    )
+    return math.ceil(max(needed) - 1e-9)
+
 
 UNKNOWN = SubscriberRules()
-HOURS_OF_DAY = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +289,7 @@ def decide_hour(
     paused: bool,
     fresh: bool,
 ) -> Decided:
-    """Return what is decided after an hour was folded; wanted: None when the policy failed, so that nobody is oversold.
+    """Return what is decided after an hour was folded; wanted: None when the policy failed, and nothing is oversold.
 
     Pure but for its clock, which only says how long it took.
     """
@@ -85,7 +314,7 @@ def decide_hour(
     closed = _closed(folded, rules)
     first = before.hour + 1
     clock = hour_of_day(first, rules)
-    ahead = [(clock + k) % HOURS_OF_DAY for k in range(rules.horizon_h)]
+    ahead = [(clock + k) % HOURS_PER_DAY for k in range(rules.horizon_h)]
     multiplier = wanted.multiplier if wanted is not None else None
     assessed = assess(loads, profiles, rules, before.counts, ahead, hot, closed, multiplier)
     rows = _rows(choices, before, inputs, loads, profiles, assessed, folded.reporting)
@@ -128,7 +357,7 @@ def _situations(folded: Folded, rules: PoolRules, asked: Wanted | None) -> tuple
     found = []
     for name, memory in sorted(folded.memory.subscribers.items()):
         own = rules.subscribers.get(name, UNKNOWN)
-        # A rate of somebody of whom too little is known is not asked for: it would be a failure of the policy's file.
+        # Without enough history no rate is wanted: a missing one would count as a failure of the policy's file.
         young = memory.history_h < KNOWN_AFTER_H
         wanted = asked.rates.get(name) if asked is not None else None
         found.append(
@@ -141,7 +370,7 @@ def _situations(folded: Folded, rules: PoolRules, asked: Wanted | None) -> tuple
                 minimum_rate=own.minimum_rate,
                 fixed_rate=own.fixed_rate,
                 history_h=memory.history_h,
-                vm_days=memory.vm_hours / HOURS_OF_DAY,
+                vm_days=memory.vm_hours / HOURS_PER_DAY,
                 silent_s=memory.silent_h * HOUR_S,
                 drifting=memory.drifting,
                 pressed=name in pressed,
@@ -192,8 +421,8 @@ def _rows(
                 reporting=reporting.get(choice.subscriber, 0),
                 saved_cores=float(loads.saved[n]) if n is not None else 0.0,
                 risk_24h=float(assessed.by_subscriber[n]) if n is not None else 0.0,
-                days=known.history_h / HOURS_OF_DAY,
-                vm_days=known.vm_hours / HOURS_OF_DAY,
+                days=known.history_h / HOURS_PER_DAY,
+                vm_days=known.vm_hours / HOURS_PER_DAY,
                 lowered_at=choice.lowered_at,
                 drifting=known.drifting,
             )

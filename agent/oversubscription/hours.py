@@ -9,17 +9,27 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats
-from agent.oversubscription.memory import DaySums, PoolMemory, SubscriberMemory
+from agent.oversubscription.drift import Surprise, surprise_of
+from agent.oversubscription.memory import (
+    DaySums,
+    Ints,
+    PoolMemory,
+    SubscriberMemory,
+    VmColumns,
+    after_hour,
+    columns_of,
+    of_some,
+    table_of,
+    vm_key,
+)
 from agent.oversubscription.profiles import HourUse, Profiles, learnt, with_requests
 from agent.oversubscription.records import Vm
-from agent.oversubscription.rules import PoolRules
-from agent.oversubscription.surprise import Surprise, surprise_of
-from agent.oversubscription.usage_book import HOUR_S, Hour, VmKey
-from agent.oversubscription.vm_table import Ints, VmColumns, after_hour, columns_of, of_some, table_of, vm_key
+from agent.oversubscription.usage_book import VmKey
+from domain.rules.oversubscription.pool import PoolRules
 from domain.rules.oversubscription.usage import HELD_H
+from domain.units import HOUR_S
 
 LARGEST_RESIDUAL: Final = 10.0
 MIGRATIONS: Final = 3
@@ -42,7 +52,7 @@ class HotMachine:
 class Folded:
     """An hour: the memory after it, machines that were hot, cores in use, and subscribers in which a drift was found.
 
-    reporting: VMs measured, by subscriber. stale: VMs without a usable measurement for more than three hours.
+    reporting: VMs measured, by subscriber.
     """
 
     memory: PoolMemory
@@ -50,7 +60,6 @@ class Folded:
     cores_in_use: Mapping[str, float]
     drifted: tuple[str, ...]
     reporting: Mapping[str, int]
-    stale: tuple[str, ...]
 
 
 def hour_of_day(hour: int, rules: PoolRules) -> int:
@@ -66,7 +75,7 @@ def day_of(hour: int, rules: PoolRules) -> int:
 def fold(
     memory: PoolMemory,
     vms: Mapping[str, Vm],
-    readings: Mapping[VmKey, Hour],
+    readings: Mapping[VmKey, float],
     hour: int,
     rules: PoolRules,
     profiles: Profiles,
@@ -97,7 +106,7 @@ def fold(
             drifted.append(name)
     columns = after_hour(seen.before, seen.usage, seen.residual, hour, day_of(hour, rules))
     if drifted:
-        # Levels were told against a profile that holds no longer.
+        # Levels were estimated against a profile that holds no longer.
         left = np.isin(seen.group, [names.index(name) for name in drifted])
         columns = columns._replace(
             residual_sum=np.where(left, 0.0, columns.residual_sum), hours=np.where(left, 0, columns.hours)
@@ -119,9 +128,8 @@ def fold(
         counts=counts,
         table=table_of(seen.names, columns),
     )
-    stale = tuple(alive[k].vm for k in np.flatnonzero(seen.stale).tolist())
     reporting = {name: use.count for name, use in zip(names, uses, strict=True)}
-    return Folded(after_it, hot, cores, tuple(drifted), reporting, stale)
+    return Folded(after_it, hot, cores, tuple(drifted), reporting)
 
 
 class _Seen(NamedTuple):
@@ -136,14 +144,13 @@ class _Seen(NamedTuple):
     usage: Floats
     counted: Floats
     residual: Floats
-    stale: NDArray[np.bool_]
     surprise: Surprise
 
 
 def _seen(
     memory: PoolMemory,
     alive: Sequence[Vm],
-    readings: Mapping[VmKey, Hour],
+    readings: Mapping[VmKey, float],
     names: Sequence[str],
     hour: int,
     rules: PoolRules,
@@ -152,8 +159,8 @@ def _seen(
     place = {name: n for n, name in enumerate(names)}
     group = np.fromiter((place[vm.subscriber] for vm in alive), np.int64, len(alive))
     owner = np.array([profiles.index(name) for name in names], np.int64)[group]
-    held = (readings.get((vm.subscriber, vm.vm)) for vm in alive)
-    usage = np.fromiter((math.nan if one is None else one.mean for one in held), np.float64, len(alive))
+    held = (readings.get((vm.subscriber, vm.vm), math.nan) for vm in alive)
+    usage = np.fromiter(held, np.float64, len(alive))
     keys = [vm_key(vm) for vm in alive]
     before = columns_of(memory.table, keys)
     clock = hour_of_day(hour, rules)
@@ -179,7 +186,6 @@ def _seen(
         usage=usage,
         counted=np.where(measured, usage, standing_in),
         residual=np.where(measured, np.clip((usage - mu) / sd, -LARGEST_RESIDUAL, LARGEST_RESIDUAL), 0.0),
-        stale=stale,
         surprise=surprise,
     )
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from agent.models.regular_files import read_file
 from agent.oversubscription.records import RateRequest, Vm
-from agent.oversubscription.rules import PoolRules
 from agent.oversubscription.usage_book import NAME
 from domain.errors import BadInput
+from domain.rules.oversubscription.pool import PoolRules
 
 COLUMNS: Final = ("vm", "subscriber", "machine", "cores", "memory_gb", "network_gbit", "rate")
 LARGEST_BYTES: Final = 64 * 2**20

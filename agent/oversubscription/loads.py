@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats, clipped
-from agent.oversubscription.memory import HOURS
+from agent.oversubscription.memory import VmTable, columns_of, levels, vm_key
 from agent.oversubscription.profiles import Profiles
 from agent.oversubscription.records import Vm
-from agent.oversubscription.rules import PoolRules
-from agent.oversubscription.vm_table import VmTable, columns_of, levels, vm_key
-from domain.rules.oversubscription.placement import TOLERANCE
+from domain.rules.oversubscription.pool import PoolRules
+from domain.rules.oversubscription.shield import TOLERANCE
+from domain.units import HOURS_PER_DAY
 
 _AT_ONCE: Final = 4096
 _DIGITS = re.compile(r"(\d+)")
@@ -132,7 +132,7 @@ def _machine_moments(
 ) -> tuple[Floats, Floats, Floats]:
     """Return summed mean, variance and third central moment of usage in cores, (K, 24), each VM by its own belief."""
     level, width = beliefs(vms, owner, table, profiles)
-    sums = [np.zeros((count, HOURS)) for _ in range(3)]
+    sums = [np.zeros((count, HOURS_PER_DAY)) for _ in range(3)]
     for start in range(0, len(vms), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
         who = owner[some]
@@ -140,7 +140,7 @@ def _machine_moments(
         moments = clipped(believed, profiles.sd[who] * width[some, None])
         for power, (total, moment) in enumerate(zip(sums, moments, strict=True), start=1):
             weighted = moment * (cores[some] ** power)[:, None]
-            for hour in range(HOURS):
+            for hour in range(HOURS_PER_DAY):
                 total[:, hour] += np.bincount(machine[some], weights=weighted[:, hour], minlength=count)
     return sums[0], sums[1], sums[2]
 

@@ -1,15 +1,140 @@
-"""What a pool remembers between hours: rates, what was learnt of each subscriber and VM, and hours that were hot."""
+"""What a pool remembers between hours: rates, what was learnt of each subscriber and VM, and hours that were hot.
+
+VMs are remembered column by column: an hour is folded for all of them at once (§12.4b).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from agent.oversubscription.vm_table import VmTable
+import numpy as np
+from numpy.typing import NDArray
 
-HOURS: Final = 24
-NO_HOURS: Final = (0.0,) * HOURS
+from agent.oversubscription.arrays import Floats
+from agent.oversubscription.records import Vm
+from domain.units import HOURS_PER_DAY
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+REMEMBERED_H: Final = 168
+"""Hours of residuals by which a VM's own level is estimated; older ones fade, for levels are not for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class VmTable:
+    """The VMs of a pool, one place each in every column: as the ledger keeps them.
+
+    names: see `vm_key`. last, last_hour: last measured usage and when. residual_sum, hours: of standardised usage, by
+    which its own level is known. day and day_*: the day under way, and its residuals so far.
+    """
+
+    names: tuple[str, ...] = ()
+    last: tuple[float, ...] = ()
+    last_hour: tuple[int, ...] = ()
+    residual_sum: tuple[float, ...] = ()
+    hours: tuple[int, ...] = ()
+    day: tuple[int, ...] = ()
+    day_count: tuple[int, ...] = ()
+    day_sum: tuple[float, ...] = ()
+    day_squares: tuple[float, ...] = ()
+
+
+class VmColumns(NamedTuple):
+    """The same in arrays, in the order of the VMs alive; `known` is False, and the rest 0, for new ones."""
+
+    known: Flags
+    last: Floats
+    last_hour: Ints
+    residual_sum: Floats
+    hours: Ints
+    day: Ints
+    day_count: Ints
+    day_sum: Floats
+    day_squares: Floats
+
+
+def vm_key(vm: Vm) -> str:
+    """Return the name under which a VM is remembered."""
+    return f"{vm.subscriber}/{vm.vm}"
+
+
+def columns_of(table: VmTable, names: Sequence[str]) -> VmColumns:
+    """Return what the table holds of these VMs."""
+    rows = {name: k for k, name in enumerate(table.names)}
+    at = np.fromiter((rows.get(name, -1) for name in names), np.int64, len(names))
+    known = at >= 0
+
+    def column(values: Sequence[float], kind: type) -> NDArray[Any]:
+        # One place more, so that there is something to take where a VM is not known.
+        held: NDArray[Any] = np.zeros(len(values) + 1, kind)
+        held[:-1] = values
+        return held[at]
+
+    return VmColumns(
+        known,
+        column(table.last, np.float64),
+        column(table.last_hour, np.int64),
+        column(table.residual_sum, np.float64),
+        column(table.hours, np.int64),
+        column(table.day, np.int64),
+        column(table.day_count, np.int64),
+        column(table.day_sum, np.float64),
+        column(table.day_squares, np.float64),
+    )
+
+
+def of_some(columns: VmColumns, places: Ints) -> VmColumns:
+    """Return the columns of the VMs in these places."""
+    return VmColumns._make(column[places] for column in columns)
+
+
+def table_of(names: Sequence[str], columns: VmColumns) -> VmTable:
+    """Return the table of the VMs that are known."""
+    known = columns.known
+    kept = tuple(name for name, one in zip(names, known.tolist(), strict=True) if one)
+    return VmTable(kept, *(tuple(column[known].tolist()) for column in columns[1:]))
+
+
+def after_hour(before: VmColumns, usage: Floats, residual: Floats, hour: int, day: int) -> VmColumns:
+    """Return the columns after an hour; usage: nan where nothing was measured, which teaches nothing."""
+    measured = ~np.isnan(usage)
+    same = measured & before.known & (before.day == day)
+    old = measured & (before.hours >= REMEMBERED_H)
+    kept = np.where(old, before.residual_sum * (REMEMBERED_H - 1) / REMEMBERED_H, before.residual_sum)
+
+    def put(new: NDArray[Any], there: NDArray[Any]) -> NDArray[Any]:
+        return np.where(measured, new, there)
+
+    return VmColumns(
+        known=before.known | measured,
+        last=put(usage, before.last),
+        last_hour=put(np.full(usage.shape, hour), before.last_hour),
+        residual_sum=put(kept + residual, before.residual_sum),
+        hours=put(np.minimum(before.hours + 1, REMEMBERED_H), before.hours),
+        day=put(np.full(usage.shape, day), before.day),
+        day_count=put(np.where(same, before.day_count, 0) + 1, before.day_count),
+        day_sum=put(np.where(same, before.day_sum, 0.0) + residual, before.day_sum),
+        day_squares=put(np.where(same, before.day_squares, 0.0) + residual * residual, before.day_squares),
+    )
+
+
+def levels(columns: VmColumns, persistence: Floats, rho: float | Floats) -> tuple[Floats, Floats]:
+    """Return each VM's believed level in standard deviations, and the factor on its profile's spread.
+
+    The conjugate update of `posterior.offset_belief`, on arrays. persistence, rho: of each VM's subscriber.
+    """
+    noise = 1.0 - persistence - rho
+    scale = persistence * columns.hours + noise
+    safe = np.where(scale > 0.0, scale, 1.0)
+    level = np.where(scale > 0.0, persistence * columns.residual_sum / safe, 0.0)
+    variance = np.where(scale > 0.0, persistence * noise / safe, persistence)
+    return level, np.sqrt(np.maximum(variance + 1.0 - persistence, 0.0))
+
+
+NO_HOURS: Final = (0.0,) * HOURS_PER_DAY
 KEPT_PEAKS: Final = 48
 
 
@@ -51,7 +176,7 @@ class SubscriberMemory:
     peaks: the largest usage among its VMs in each of the last hours, None where it had none; the last is of the pool's
     last hour. error_*: decayed statistics of the hours' scores, today_*: scores of the day under way, stray_*: decayed
     statistics of the days' mean scores, see `agent.oversubscription.drift`. strain_*: of the hours' strains; these,
-    pairs and products: see `agent.oversubscription.surprise`. strains: of the last day.
+    pairs and products: see `agent.oversubscription.drift`. strains: of the last day.
     """
 
     rate: float = 1.0

@@ -13,7 +13,6 @@ from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import Asked, SubscriberMemory
 from agent.oversubscription.profiles import Profiles
 from agent.oversubscription.records import Vm
-from agent.oversubscription.rules import PoolRules
 from domain.observations.oversubscription import (
     Floats,
     Vector,
@@ -22,6 +21,7 @@ from domain.observations.oversubscription import (
     observe_cluster,
     observe_extension,
 )
+from domain.rules.oversubscription.pool import PoolRules
 
 Sizes = tuple[float, float, float]
 """Cores, memory in GB and network in Gbit/s."""

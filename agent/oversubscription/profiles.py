@@ -12,19 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.oversubscription.arrays import Floats, clipped, unclipped
-from agent.oversubscription.drift import DAY_H, ERROR_KEEP, QUIET_BELOW, SETTLED_AFTER_H, judged
-from agent.oversubscription.memory import HOURS, KEPT_PEAKS, Asked, DaySums, HourSums, SubscriberMemory
-from domain.rules.oversubscription.drift import WIDENED, PageHinkley, peak_variance_ratio
-from domain.rules.oversubscription.usage import SD_FLOOR, fill_profile
+from agent.oversubscription.drift import ERROR_KEEP, QUIET_BELOW, SETTLED_AFTER_H, judged
+from agent.oversubscription.memory import KEPT_PEAKS, Asked, DaySums, HourSums, SubscriberMemory
+from domain.rules.oversubscription.usage import SD_FLOOR, WIDENED, PageHinkley, fill_profile, peak_variance_ratio
+from domain.units import HOURS_PER_DAY, HOURS_PER_WEEK
 
-WEEK_H: Final = 168
 LONG_KEEP: Final = 0.5 ** (1.0 / 28.0)
 """What an hour of the day's statistics keep from one day to the next: half after four weeks."""
 RECENT_KEEP: Final = 0.5 ** (1.0 / 3.5)
 """The same of those that stand in for the last seven days."""
 JUDGED_AFTER_H: Final = 168.0
 ASSUMED_MU, ASSUMED_SD = 0.5, 0.3
-"""Usage of somebody of whom nothing is known, in a pool that knows nobody."""
+"""Usage of a subscriber of which nothing is known, in a pool that knows no other."""
 LEAST_COUNT: Final = 2.0
 BORROWED: Final = 8.0
 """An hour's spread counts as many readings of the day's other hours beside its own."""
@@ -67,15 +66,15 @@ def profiles_of(
     rho, persistence: as an operator set them; None: as each subscriber's usage tells.
     """
     names = tuple(sorted(subscribers))
-    count = np.array([subscribers[name].long.count for name in names]).reshape(-1, HOURS)
-    total = np.array([subscribers[name].long.total for name in names]).reshape(-1, HOURS)
-    squares = np.array([subscribers[name].long.squares for name in names]).reshape(-1, HOURS)
+    count = np.array([subscribers[name].long.count for name in names]).reshape(-1, HOURS_PER_DAY)
+    total = np.array([subscribers[name].long.total for name in names]).reshape(-1, HOURS_PER_DAY)
+    squares = np.array([subscribers[name].long.squares for name in names]).reshape(-1, HOURS_PER_DAY)
     count = np.vstack((count, count.sum(axis=0)))
     total, squares = np.vstack((total, total.sum(axis=0))), np.vstack((squares, squares.sum(axis=0)))
     known = count >= LEAST_COUNT
     safe = np.where(known, count, 1.0)
     mean = np.where(known, total / safe, np.nan)
-    # The count grows by VMs of one hour that share their owner's hour: with few, the spread is told too small.
+    # The count grows by VMs of one hour that share their owner's hour: with few, the spread comes out too small.
     spread = np.where(known, _spread(safe, np.maximum(squares - total * total / safe, 0.0), known), np.nan)
     mean, spread = fill_profile(mean), fill_profile(spread)
     pool_mean = np.where(np.isnan(mean[-1]), ASSUMED_MU, mean[-1])
@@ -107,7 +106,7 @@ def _spread(count: Floats, squares: Floats, known: NDArray[np.bool_]) -> Floats:
 def persistence_of(sums: DaySums) -> float:
     """Return the share of variance that is each VM's own level, from sums over VM-days.
 
-    The same analysis of variance as `posterior.estimate_persistence`; the usual share while there are few days.
+    One-way analysis of variance of VM-days; the usual share while there are few days.
     """
     if sums.days < LEARNT_AFTER_DAYS or sums.count <= sums.days:
         return DEFAULT_PERSISTENCE
@@ -126,7 +125,7 @@ def correlation_of(memory: SubscriberMemory) -> float:
     0 while less than a week is known. What two VMs do beyond their own levels in one hour, multiplied, is this
     share on the mean.
     """
-    if memory.history_h < WEEK_H or memory.pairs <= 0.0:
+    if memory.history_h < HOURS_PER_WEEK or memory.pairs <= 0.0:
         return 0.0
     return min(max(memory.products / memory.pairs, 0.0), LARGEST_CORRELATION)
 
@@ -135,7 +134,7 @@ def correlation_of(memory: SubscriberMemory) -> float:
 class HourUse:
     """What a subscriber's measured VMs used in an hour: how many, sums of shares and of their squares, the largest.
 
-    score, strain, pairs, products: see `agent.oversubscription.surprise`.
+    score, strain, pairs, products: see `agent.oversubscription.drift`.
     """
 
     count: int = 0
@@ -187,8 +186,8 @@ def learnt(
     test = PageHinkley(memory.risen, memory.fallen)
     if memory.history_h >= JUDGED_AFTER_H:
         test = test.seen(residual)
-    strains = (*memory.strains, use.strain)[-DAY_H:]
-    wild = memory.history_h >= WEEK_H and len(strains) == DAY_H and _wild(strains, memory)
+    strains = (*memory.strains, use.strain)[-HOURS_PER_DAY:]
+    wild = memory.history_h >= HOURS_PER_WEEK and len(strains) == HOURS_PER_DAY and _wild(strains, memory)
     found = not memory.drifting and (test.alarm() or wild)
     quiet = memory.quiet_h + 1 if abs(residual) < QUIET_BELOW else 0
     after = replace(
@@ -227,13 +226,13 @@ def learnt(
         strain_count=0.0,
         strain_mean=0.0,
         strain_square=0.0,
-        widened_until=hour + WEEK_H,
+        widened_until=hour + HOURS_PER_WEEK,
     ), True
 
 
 def _wild(strains: tuple[float, ...], memory: SubscriberMemory) -> bool:
     """Return whether the last day's farthest VMs lie farther from their usual mean than chance has it (§12.9)."""
-    if memory.strain_count < WEEK_H / 2:
+    if memory.strain_count < HOURS_PER_WEEK / 2:
         return False
     usual = memory.strain_mean / memory.strain_count
     variance = memory.strain_square / memory.strain_count - usual * usual

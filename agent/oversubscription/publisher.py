@@ -10,28 +10,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from actuators.base import Held, Permit
 from actuators.outcomes import Report
-from actuators.parameters import Parameters
-from agent.autoscaling.permission import unmeasured_permit
-from agent.autoscaling.state import Controls, LoopState
+from actuators.values import Parameters
+from agent.decisions.guards import held_by_breaker, held_by_mode, held_by_pause, unmeasured_permit
 from agent.ledger import Ledger
-from agent.oversubscription.pool import AGENT, Pool
-from agent.oversubscription.publication import LARGEST_VALUE, Publication, Step, value_of
-from agent.rails import circuit_breaker, leader_epoch, mode, pause_and_pin
-from agent.rails.base import Rail, RailContext, RailLimits
+from agent.oversubscription.pool import Pool
+from agent.oversubscription.records import HourDecision, Publication, Step
+from agent.oversubscription.store import publications
+from agent.rails.base import RailLimits
 from agent.rails.circuit_breaker import record_outcome
+from agent.rails.state import LoopState
 from domain.clock import Clock, WallClock
-from domain.decisions import Event, Mode, Outcome, Proposal, Reason, Status, Verdict
+from domain.controls import Controls
+from domain.decisions import AGENT, Direction, Event, Mode, Outcome, Reason, Status
 from domain.errors import CloudError
-from domain.fleet import Fleet, Group, VmType
-from domain.snapshot import GroupSnapshot, Snapshot
 
-RAIL_ORDER: Final[tuple[Rail, ...]] = (pause_and_pin.RAIL, circuit_breaker.RAIL, leader_epoch.RAIL, mode.RAIL)
-"""In the order of `agent.rails.order`; the others speak of sizes of groups."""
+LARGEST_VALUE: Final = 8192
+"""Characters of the largest parameter that Parameter Store holds."""
 
 
 class Publisher:
@@ -48,17 +48,17 @@ class Publisher:
         clock: Clock | None = None,
     ) -> None:
         self._pool, self._parameter, self._parameters = pool, parameter, parameters
-        self._store, self._mode, self._limits = ledger.oversubscription, mode, limits
+        self._records, self._mode, self._limits = publications(ledger), mode, limits
         self._controls, self._clock = ledger.controls, clock or WallClock()
         self._said: tuple[Reason, str] | None = None
 
     def turn(self, now: float, epoch: int, controls: Controls) -> tuple[Event, ...]:
         """Publish what the newest hour decided, unless it is; returns what happened. Raises LedgerError or Fenced."""
-        permit = unmeasured_permit(now, self._clock, self._controls, self._store.rails)
+        permit = unmeasured_permit(now, self._clock, self._controls, self._records.memory)
         decision = self._pool.hour
         if decision is None:
             return ()
-        record = self._store.publication(self._pool.rules.name)
+        record = self._records.latest(self._pool.rules.name)
         done = record is not None and not record.open
         if record is not None and done and record.decision_id == decision.decision_id:
             return ()
@@ -77,7 +77,7 @@ class Publisher:
         begun = Publication(
             self._pool.rules.name, number, Step.WRITING, decision.decision_id, self._parameter, value, epoch, now
         )
-        self._store.write_publication(begun, (), {}, epoch=epoch)
+        self._records.write({begun.pool: begun}, epoch=epoch)
         return self._put(begun, now, epoch, permit)
 
     def _read_back(self, record: Publication, now: float, epoch: int) -> tuple[Event, ...] | None:
@@ -106,11 +106,11 @@ class Publisher:
         reason = Reason.RATES_PUBLISHED if done else outcome.reason
         detail = f"{record.decision_id} to {record.parameter}: {'done' if done else outcome.detail}"
         # Failures say when and why anew each time; the reason is what makes them another one.
-        told = f"{reason}" if not done else f"{reason} {record.decision_id}"
-        events = () if record.told == told else (self._event(now, reason, detail),)
-        after = replace(record, step=Step.SETTLED if outcome.status.final else Step.WRITING, told=told)
+        recorded = f"{reason}" if not done else f"{reason} {record.decision_id}"
+        events = () if record.told == recorded else (self._event(now, reason, detail),)
+        after = replace(record, step=Step.SETTLED if outcome.status.final else Step.WRITING, told=recorded)
         name = record.pool
-        memory = self._store.rails(name)
+        memory = self._records.memory(name)
         rails: dict[str, LoopState] = {}
         if outcome.status.final:
             breakers = record_outcome(memory.breakers, record.parameter, outcome, self._limits, now)
@@ -118,37 +118,25 @@ class Publisher:
                 rails[name] = replace(memory, breakers=breakers)
         if not done and outcome.status.final:
             after = replace(after, decision_id="")
-        self._store.write_publication(after, events, rails, epoch=epoch)
+        self._records.write({name: after}, events, rails, epoch=epoch)
         self._said = None
         return events
 
     def _held(self, now: float, controls: Controls) -> tuple[Reason, str] | None:
-        """Return what holds the publication back, in the words of the rail that does; None when nothing does."""
-        name = self._pool.rules.name
-        group = Group(self._parameter, self._parameter, VmType("parameter", 1, 0.0, 0.0), 0, 1)
-        context = RailContext(
-            now=now,
-            fleet=Fleet(name, (group,)),
-            snapshot=_snapshot(name, self._parameter, now),
-            state=self._store.rails(name),
-            controls=replace(controls, pin=None),
-            limits=self._limits,
-            mode=self._mode,
-            leader=True,
+        """Return what holds the publication back, by the guard that does; None when nothing does."""
+        breakers = self._records.memory(self._pool.rules.name).breakers
+        stopped = (
+            held_by_pause(controls, (Direction.OUT,), now)
+            or held_by_breaker(self._parameter, breakers, now)
+            or held_by_mode(self._mode)
         )
-        proposal = Proposal(name, "oversubscription", (1,), Reason.RATE_OF_POLICY)
-        for rail in RAIL_ORDER:
-            after, effect = rail.apply(proposal, context)
-            if effect.verdict is not Verdict.PASSED and after.desired != proposal.desired:
-                why = "the rates are not published: " + (effect.detail or rail.name)
-                return effect.reason or Reason.INTERNAL_ERROR, why
-        return None
+        return None if stopped is None else (stopped.reason, f"the rates are not published: {stopped.detail}")
 
     def _say(self, now: float, epoch: int, reason: Reason, detail: str) -> tuple[Event, ...]:
         if self._said == (reason, detail):
             return ()
         events = (self._event(now, reason, detail),)
-        self._store.write_publication(None, events, {}, epoch=epoch)
+        self._records.write({}, events, epoch=epoch)
         self._said = (reason, detail)
         return events
 
@@ -157,20 +145,10 @@ class Publisher:
         return Event(AGENT, now, reason, f"{name}: {detail}", name)
 
 
-def _snapshot(pool: str, parameter: str, now: float) -> Snapshot:
-    seen = GroupSnapshot(
-        key=parameter,
-        requested=0,
-        in_service=0,
-        warm=0,
-        booting=0,
-        overdue=0,
-        draining=0,
-        silent=0,
-        unhealthy=0,
-        idle_long=0,
-        mature=0,
-        minimum=0,
-        maximum=1,
-    )
-    return Snapshot(pool, now, now, (seen,), None, 1.0, 0.0)
+def value_of(decision: HourDecision) -> str:
+    """Return what the parameter shall hold: the rates of an hour, and which decision they come from."""
+    rates = {one.subscriber: one.rate for one in decision.subscribers}
+    held: dict[str, Any] = {"pool": decision.pool, "decision": decision.decision_id, "at": decision.at, "rates": rates}
+    if decision.closed:
+        held["closed"] = list(decision.closed)
+    return json.dumps(held, separators=(",", ":"))

@@ -1,39 +1,71 @@
-"""Where a pool's rates come from before rails and shield: a moving average, one for all, a file of them, or a model."""
+"""Where a pool's rates come from before rails and shield: a moving average, one for all, a file of them, or a model.
+
+A model, or a file of rates, decides once it was promoted or forced (`agent.models.directory`), or because the settings
+name its file, which forces it.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+import structlog
 
-from agent.models.regular_files import read_file
+from agent.models.directory import (
+    EVERY_FLEET,
+    Champion,
+    ModelsDirectory,
+    Subject,
+    forced_reason,
+    read_model_file,
+)
 from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.observation import Sight
-from agent.oversubscription.rules import PoolRules
+from agent.settings.oversubscription import (
+    DIGITS,
+    MODEL,
+    MOVING_AVERAGE,
+    RATES,
+    STATIC,
+    HeldRates,
+    rates_in,
+    read_rates,
+    static_rate,
+)
 from domain.errors import BadInput
-from domain.rules.oversubscription.guards import RateGuard, guard_of_file
-from domain.rules.oversubscription.moving_average import WINDOW_H, moving_average_rate
-from domain.rules.oversubscription.rates import check_rate
+from domain.rules.oversubscription.pool import PoolRules
+from domain.rules.oversubscription.ridge import WINDOW_H, moving_average_rate
 
-MOVING_AVERAGE: Final = "moving-average"
-STATIC: Final = "static"
-RATES: Final = "rates"
-MODEL: Final = "model"
-KIND: Final = "oversubscription-rates"
-DIGITS: Final = 16
-"""Of a file's SHA-256, as decisions name it."""
-LARGEST_BYTES: Final = 4 * 2**20
+LEARNED: Final = "learned"
+OVERSUBSCRIPTION: Final = "oversubscription"
+BEFORE_THE_GATE: Final = "in use before the gate"
+BY_SETTINGS: Final = "its file is named in the settings"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolModels:
+    """Where the models of a pool are.
+
+    directory: the champions that the policy `learned` takes. key: must have signed what speaks for them. decided_by:
+    whether the pool has had its rates from the model with this digest; at: the time for the record.
+    """
+
+    directory: Path | None = None
+    key: bytes | None = None
+    decided_by: Callable[[str], bool] = lambda _: False
+    at: Callable[[], str] = lambda: ""
 
 
 @dataclass(frozen=True, slots=True)
 class RatePolicy:
     """A policy that is ready. model: digest of its file, "" without one. multiplier: its price of risk, if it has one.
+
+    forced: why the file decides although it has not passed an evaluation, "" when it has.
 
     budget: expected hot hours of a machine in a day that its requests may leave, by its file's guard and the settings.
 
@@ -46,10 +78,11 @@ class RatePolicy:
     budget: float
     rates: Callable[[Sight], Mapping[str, float | None]]
     multiplier: float | None = None
+    forced: str = ""
 
 
-def policy_of(text: str, rules: PoolRules) -> RatePolicy:
-    """Return the policy that a text names: `moving-average`, `static:RATE`, `rates:FILE`, `model:PATH`.
+def policy_of(text: str, rules: PoolRules, models: PoolModels | None = None) -> RatePolicy:
+    """Return the policy that a text names: `moving-average`, `static:RATE`, `rates:FILE`, `model:PATH` or `learned`.
 
     A file that changes is read again with every call. BadInput says what is wrong, also where a file's guard and the
     rules contradict each other.
@@ -58,22 +91,87 @@ def policy_of(text: str, rules: PoolRules) -> RatePolicy:
     if name == MOVING_AVERAGE and not given:
         return RatePolicy(text, "", rules.budget(None), _moving_averages)
     if name == STATIC:
-        try:
-            rate = check_rate("rate", float(given))
-        except ValueError:
-            raise BadInput("policy", text, "give static:RATE, such as static:0.6") from None
+        rate = static_rate(text)
         return RatePolicy(text, "", rules.budget(None), lambda sight: dict.fromkeys(sight.memories, rate))
+    place = models or PoolModels()
     if name == RATES and given:
-        held = read_rates(Path(given))
-        return RatePolicy(text, held.digest, rules.budget(held.guard), lambda sight: held.rates, held.multiplier)
-    if name == MODEL and given:
-        # ONNX Runtime costs a third of a second and 30 MB: only who has a model pays for it.
-        from agent.oversubscription.model_directory import model_in_use
-        from agent.oversubscription.rate_model import load_rate_model
+        return _by_rates(read_rates(Path(given)), text, rules, BY_SETTINGS)
+    if name == MODEL and given and not Path(given).is_dir():
+        return _by_model(Path(given), text, rules, BY_SETTINGS)
+    directory = Path(given) if name == MODEL and given else place.directory if text == LEARNED else None
+    if directory is not None:
+        held = ModelsDirectory(directory, place.key)
+        champion = champion_of(held, rules, place)
+        forced = forced_reason(held.check(subject_of(rules), champion)) if champion.report else BEFORE_THE_GATE
+        content = held.read(champion.model).content
+        return verify_rates(held.file_of(champion.model), rules, content, text=text, forced=forced)
+    forms = f"{MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE, {MODEL}:PATH or {LEARNED}"
+    raise BadInput("champion" if text == LEARNED else "policy", text, f"give {forms}")
 
-        model = load_rate_model(model_in_use(Path(given)), rules)
-        return RatePolicy(text, model.name[:DIGITS], rules.budget(None), model.rates)
-    raise BadInput("policy", text, f"give {MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE or {MODEL}:PATH")
+
+def subject_of(rules: PoolRules) -> Subject:
+    """Return the pool as a subject of models."""
+    return Subject(OVERSUBSCRIPTION, rules.name)
+
+
+def verify_rates(
+    path: Path, rules: PoolRules, content: bytes | None = None, *, text: str = LEARNED, forced: str = ""
+) -> RatePolicy:
+    """Return the policy in a model file or a file of rates; BadInput when the pool cannot use it.
+
+    content: of the file, where it was read already; an ONNX file is held to its name, its SHA-256, in any case.
+    """
+    if path.suffix == ".onnx":
+        return _by_model(path, text, rules, forced)
+    return _by_rates(rates_in(content or read_model_file(path).content, path), text, rules, forced)
+
+
+def champion_of(directory: ModelsDirectory, rules: PoolRules, place: PoolModels) -> Champion:
+    """Return the champion of a pool; BadInput when there is none that may decide.
+
+    One that decided before pools' models were evaluated is taken over once, with the one before it, if the ledger shows
+    that it did: recorded as forced, or without a record where the directory cannot be written.
+    """
+    champions, remedy = directory.champions(), f"promote one: trimtab promote {subject_of(rules)} FILE"
+    own, earlier = champions.get(subject_of(rules)), champions.get(EVERY_FLEET)
+    if earlier is None or earlier.report is not None:
+        if own is not None:
+            return own
+        raise BadInput("champion", str(directory.path), f"the pool {rules.name} has no model: {remedy}")
+    changes = [line.get("reason") for line in directory.history(subject_of(rules))]
+    # A disk that was full after the first of both left half of it done.
+    half = changes == [BEFORE_THE_GATE] and own is not None and own.model == earlier.previous
+    if own is not None and not half:
+        return own
+    if changes and not half:
+        raise BadInput("champion", str(directory.path), f"the pool {rules.name} has no model: {remedy}")
+    path = directory.file_of(earlier.model)
+    verify_rates(path, rules)
+    if not place.decided_by(path.stem[:DIGITS]):
+        why = "nothing speaks for it, and the ledger records no hour of the pool that it decided"
+        raise BadInput("champion", earlier.model, f"{why}: {remedy}")
+    now, at = Champion(earlier.model), place.at()
+    for name in filter(None, (None if half else earlier.previous, earlier.model)):
+        try:
+            model = read_model_file(directory.file_of(name))
+            forced = directory.force(model, subject_of(rules), BEFORE_THE_GATE, at, lambda at: verify_rates(at, rules))
+            now = forced if name == earlier.model else now
+        except (OSError, BadInput) as error:
+            log.warning("model_not_recorded", pool=rules.name, model=name, detail=str(error))
+    return now
+
+
+def _by_model(path: Path, text: str, rules: PoolRules, forced: str) -> RatePolicy:
+    # ONNX Runtime costs a third of a second and 30 MB: only who has a model pays for it.
+    from agent.oversubscription.rate_model import load_rate_model
+
+    model = load_rate_model(path, rules)
+    return RatePolicy(text, model.name[:DIGITS], rules.budget(None), model.rates, forced=forced)
+
+
+def _by_rates(held: HeldRates, text: str, rules: PoolRules, forced: str) -> RatePolicy:
+    budget = rules.budget(held.guard)
+    return RatePolicy(text, held.digest, budget, lambda sight: held.rates, held.multiplier, forced)
 
 
 def _moving_averages(sight: Sight) -> dict[str, float | None]:
@@ -83,46 +181,3 @@ def _moving_averages(sight: Sight) -> dict[str, float | None]:
 def _moving_average(memory: SubscriberMemory) -> float | None:
     peaks = np.array([np.nan if peak is None else peak for peak in memory.peaks[-WINDOW_H:]])
     return moving_average_rate(peaks, peaks.size)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRates:
-    """What a file of rates holds: rates by subscriber, its digest, price of risk and guard, None where it has none."""
-
-    rates: Mapping[str, float]
-    digest: str
-    multiplier: float | None
-    guard: RateGuard | None
-
-
-def read_rates(path: Path) -> HeldRates:
-    """Return what a file holds that `trimtab train oversubscription` wrote; BadInput names what is wrong with it.
-
-    `kind`, `subscribers` and `rates` in the same order, or `rates` by name; `guard` and `multiplier` may be missing.
-    """
-    try:
-        content = read_file(path, LARGEST_BYTES)
-        held: Any = json.loads(content)
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput("rates file", str(path), f"give a JSON file of rates that can be read: {error}") from None
-    if not isinstance(held, dict) or held.get("kind") != KIND:
-        raise BadInput("rates file", str(path), f'give a JSON object whose "kind" is "{KIND}"')
-    given = held.get("rates")
-    names = held.get("subscribers")
-    if isinstance(given, list) and isinstance(names, list) and len(given) == len(names):
-        pairs = list(zip(names, given, strict=True))
-    elif isinstance(given, dict):
-        pairs = list(given.items())
-    else:
-        raise BadInput("rates file", str(path), "give as many rates as subscribers, or rates by their names")
-    rates: dict[str, float] = {}
-    for name, rate in pairs:
-        if not isinstance(name, str) or not name or name in rates:
-            raise BadInput(f"rates file {path}, subscriber", name, "name every subscriber once")
-        if isinstance(rate, bool) or not isinstance(rate, int | float):
-            raise BadInput(f"rates file {path}, rate of {name}", rate, "give a number")
-        rates[name] = check_rate(f"rates file {path}, rate of {name}", float(rate))
-    multiplier = held.get("multiplier")
-    price = float(multiplier) if isinstance(multiplier, int | float) and not isinstance(multiplier, bool) else None
-    guard = guard_of_file(f"rates file {path}", held.get("guard"))
-    return HeldRates(MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:DIGITS], price, guard)

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from domain.decisions import Reason
+from domain.decisions import Direction, Intent, Reason
+
+GIVEN_UP_S: Final = 7200.0
+"""Seconds after which a publication that did not come about is over."""
 
 
 class Source(StrEnum):
@@ -98,7 +102,7 @@ class SubscriberRate:
     """One subscriber's rate for VMs created from now on.
 
     saved_cores: of its present VMs, unreserved. risk_24h: its share of the expected hot hours of the next day, by its
-    part of the load of each machine. days: of data behind it. wanted_rate: what the policy said.
+    part of the load of each machine. days: of data behind it. wanted_rate: what the policy asked for.
     """
 
     subscriber: str
@@ -131,7 +135,7 @@ class MachineRisk:
 
 @dataclass(frozen=True, slots=True)
 class PoolRisk:
-    """The pool as it stands, should nobody come or go.
+    """The pool as it stands, if no VM comes or goes.
 
     violation: chance of too many hot hours in the horizon; low and high: the same with every mean lower and higher by
     what the data leave open (95 %). multiplier: the price of risk that a learned policy carries, None without one.
@@ -175,3 +179,47 @@ class HourDecision:
     detail: str
     evaluation_us: float
     budget: float | None = None
+
+
+class Step(StrEnum):
+    """writing: the value is to be put, or whether it was is not known. settled: nothing is left to do."""
+
+    WRITING = "writing"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The latest value of a pool's parameter. told: the reason last written to the journal, with its detail."""
+
+    pool: str
+    number: int
+    step: Step
+    decision_id: str
+    parameter: str
+    value: str
+    epoch: int
+    at: float
+    told: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether something is left to do."""
+        return self.step is Step.WRITING
+
+    @property
+    def intent(self) -> Intent:
+        """The intent to put the value."""
+        return Intent(
+            intent_id=f"{self.pool}.rates.{self.number}",
+            decision_id=self.decision_id,
+            fleet=self.pool,
+            group=self.parameter,
+            direction=Direction.REPLACE,
+            before=1,
+            target=1,
+            victims=(),
+            epoch=self.epoch,
+            created_at=self.at,
+            deadline_at=self.at + GIVEN_UP_S,
+        )

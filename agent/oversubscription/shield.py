@@ -1,19 +1,24 @@
-"""The shield before one request: the smallest rate that leaves its machine cool enough, with every level looked at."""
+"""Before one request: the shield raises its rate until its machine stays cool, the risk filter moves it (§12.4, §12.6).
+
+Both look at the machines as they are expected to be; what they tried stands in the record.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.oversubscription.arrays import hot_probabilities
 from agent.oversubscription.loads import Loads, added_variance
 from agent.oversubscription.profiles import Profiles
 from agent.oversubscription.records import LevelTried, RateDecision, RateRequest
-from agent.oversubscription.rules import PoolRules
+from domain.rules.oversubscription.pool import PoolRules
 from domain.rules.oversubscription.risk import hot_probability
-from domain.rules.oversubscription.shield import Demand, Machines, Shielded, expected_hot_hours, shield
+from domain.rules.oversubscription.shield import TOLERANCE, Demand, Machines, expected_hot_hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,8 @@ def ask_shield(
 ) -> Answer:
     """Return the answer for a request at the subscriber's rate and, where needed, each larger level (§12.4).
 
-    Closed machines take nothing that is oversold. The choice is `shield.shield`'s, on those machines only that best fit
-    would take at some level: the others cannot be chosen.
+    Closed machines take nothing that is oversold. A level for which no machine has room counts as refused, as a larger
+    one needs more room still. Where no level passes, the rate is 1.0 and the answer is not safe.
     """
     everywhere, open_ones = np.ones(len(loads.names), dtype=np.bool_), open_machines(loads, closed)
     levels = [rate, *(level for level in rules.actions if level > rate + 1e-9)]
@@ -50,15 +55,23 @@ def ask_shield(
         return Answer(1.0, -1, None, False, tuple(LevelTried(level, "", None) for level in levels))
     machines, demand = machines_among(loads, profiles, request, candidates, rules)
     risks = {k: expected_hot_hours(machines, place, demand) for place, k in enumerate(candidates)}
-    found = _chosen(machines, demand, candidates, fits, levels, rules, budget)
     tried: list[LevelTried] = []
-    told: set[int] = set()
-    for level, k in zip(levels, fits, strict=True):
-        tried.append(_tried(level, k, loads, machines, demand, candidates, risks, told))
-        if found.safe and level >= found.rate - 1e-9:
-            break
-    k = candidates[found.machine] if found.machine >= 0 else -1
-    return Answer(found.rate, k, risks.get(k), found.safe, tuple(tried))
+    for number, (level, k) in enumerate(zip(levels, fits, strict=True)):
+        if k < 0:
+            tried.append(LevelTried(level, "", None))
+            continue
+        # The moments of a machine stand with the first level that was tried on it.
+        moments = () if k in fits[:number] else _moments(machines, candidates.index(k), demand)
+        tried.append(LevelTried(level, loads.names[k], risks[k], *moments))
+        if risks[k] <= budget:
+            return Answer(level, k, risks[k], True, tuple(tried))
+    return Answer(1.0, fits[-1], risks.get(fits[-1]), False, tuple(tried))
+
+
+def _moments(machines: Machines, k: int, demand: Demand) -> tuple[tuple[float, ...], ...]:
+    """Return mean, variance and third moment by hour of what is used on a machine with the VM on it."""
+    added = (machines.mean[k] + demand.mean, machines.variance[k] + demand.variance, machines.third[k] + demand.third)
+    return tuple(tuple(values.tolist()) for values in added)
 
 
 def open_machines(loads: Loads, closed: Collection[str]) -> NDArray[np.bool_]:
@@ -100,63 +113,6 @@ def machines_among(
     return machines, demand
 
 
-def _chosen(
-    machines: Machines,
-    demand: Demand,
-    candidates: list[int],
-    fits: list[int],
-    levels: list[float],
-    rules: PoolRules,
-    budget: float,
-) -> Shielded:
-    """Ask the shield; a machine that is closed to what is oversold is a candidate of the last level alone."""
-    last = {fits[-1]} - set(fits[:-1]) if levels[-1] >= 1.0 else set()
-    if not last:
-        return shield(machines, demand, levels[0], rules.actions, budget)
-    hidden = np.array([np.nan if k in last else 0.0 for k in candidates])
-    oversold = Machines(
-        free_cores=np.where(np.isnan(hidden), -1.0, machines.free_cores),
-        free_memory=machines.free_memory,
-        free_network=machines.free_network,
-        mean=machines.mean,
-        variance=machines.variance,
-        third=machines.third,
-        threshold=machines.threshold,
-    )
-    below = [level for level in rules.actions if level < 1.0]
-    if levels[0] < 1.0:
-        found = shield(oversold, demand, levels[0], below, budget)
-        if found.safe:
-            return found
-    return shield(machines, demand, 1.0, rules.actions, budget)
-
-
-def _tried(
-    level: float,
-    k: int,
-    loads: Loads,
-    machines: Machines,
-    demand: Demand,
-    candidates: list[int],
-    risks: dict[int, float],
-    told: set[int],
-) -> LevelTried:
-    if k < 0:
-        return LevelTried(level, "", None)
-    if k in told:
-        return LevelTried(level, loads.names[k], risks[k])
-    told.add(k)
-    place = candidates.index(k)
-    return LevelTried(
-        level,
-        loads.names[k],
-        risks[k],
-        tuple((machines.mean[place] + demand.mean).tolist()),
-        tuple((machines.variance[place] + demand.variance).tolist()),
-        tuple((machines.third[place] + demand.third).tolist()),
-    )
-
-
 def replayed(decision: RateDecision) -> tuple[float, bool]:
     """Return rate and safety that the recorded moments give again; a decision without a shield stands as it is."""
     if not decision.tried:
@@ -169,3 +125,48 @@ def replayed(decision: RateDecision) -> tuple[float, bool]:
         if level.machine and risks[level.machine] <= decision.budget:
             return level.rate, True
     return 1.0, False
+
+
+AT_ONCE: Final = 64
+"""Machines judged together; mostly one of the first is taken."""
+
+
+def ask_filter(
+    loads: Loads,
+    profiles: Profiles,
+    request: RateRequest,
+    rate: float,
+    rules: PoolRules,
+    budget: float,
+    closed: Collection[str],
+) -> Answer:
+    """Return the best fit among the machines that keep the budget with the VM on them, at the subscriber's rate.
+
+    Closed machines take nothing that is oversold. Where none is left: the best fit at rate 1.0, not safe.
+    """
+    room = (
+        (open_machines(loads, closed) if rate < 1.0 else np.ones(len(loads.names), dtype=np.bool_))
+        & (loads.free_cores >= rate * request.cores - TOLERANCE)
+        & (loads.free_memory >= request.memory_gb)
+        & (loads.free_network >= request.network_gbit)
+    )
+    places = np.flatnonzero(room)
+    # Nearly equal ones count as equal, and the lowest index is taken first.
+    order = places[np.lexsort((places, np.round(loads.free_cores[places] / TOLERANCE)))].tolist()
+    first: LevelTried | None = None
+    for start in range(0, len(order), AT_ONCE):
+        some = order[start : start + AT_ONCE]
+        machines, demand = machines_among(loads, profiles, request, some, rules)
+        mean = machines.mean + demand.mean
+        variance, third = machines.variance + demand.variance, machines.third + demand.third
+        hours = hot_probabilities(mean, variance, third, rules.threshold_cores).sum(axis=1)
+        cool = np.flatnonzero(hours <= budget)
+        place = int(cool[0]) if cool.size else 0
+        moments = [tuple(values[place].tolist()) for values in (mean, variance, third)]
+        tried = LevelTried(rate, loads.names[some[place]], float(hours[place]), *moments)
+        if cool.size:
+            return Answer(rate, some[place], float(hours[place]), True, (tried,))
+        first = first or tried
+    everywhere = np.ones(len(loads.names), dtype=np.bool_)
+    k = loads.best_fit(request.cores, request.memory_gb, request.network_gbit, everywhere)
+    return Answer(1.0, k, first.hot_hours if first is not None else None, False, () if first is None else (first,))

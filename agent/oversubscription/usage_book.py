@@ -14,8 +14,8 @@ from collectors.vm_names import Place, UnknownVms, VmNames
 from domain.errors import RejectReason, SampleRejected
 from domain.rules.oversubscription.usage import clean_sample
 from domain.samples import PREFIX, Sample, VmMetric, VmSeries, parse_path
+from domain.units import HOUR_S
 
-HOUR_S: Final = 3600.0
 FIVE_MINUTES_S: Final = 300.0
 MOST_VMS: Final = 250_000
 WAITING_VMS: Final = 5_000
@@ -33,18 +33,9 @@ VmKey = tuple[str, str]
 HERE: Final = ("", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Hour:
-    """A VM's hour: mean and largest share of its cores in use, from so many readings."""
-
-    mean: float
-    largest: float
-    readings: int
-
-
 @dataclass(slots=True)
 class _Bins:
-    """A VM's readings by hour, and by five minutes: sum, count and largest of each that is still open."""
+    """A VM's readings by hour, and by five minutes: sum and count of each that is still open."""
 
     hours: dict[int, list[float]] = field(default_factory=dict)
     fives: dict[int, list[float]] = field(default_factory=dict)
@@ -143,13 +134,12 @@ class UsageBook:
             for index, held, kept in ((hour, bins.hours, KEPT_HOURS), (five, bins.fives, KEPT_FIVES)):
                 entry = held.get(index)
                 if entry is None:
-                    entry = held[index] = [0.0, 0.0, 0.0]
+                    entry = held[index] = [0.0, 0.0]
                     for old in sorted(held)[:-kept]:
                         if held is bins.fives or not self._is_unwritten(old, hour):
                             del held[old]
                 entry[0] += usage
                 entry[1] += 1.0
-                entry[2] = max(entry[2], usage)
         return None
 
     def hold(self, hour: int) -> None:
@@ -162,13 +152,13 @@ class UsageBook:
         with self._lock:
             return tuple(sorted({hour for bins in self._vms.values() for hour in bins.hours}))
 
-    def close(self, hour: int) -> dict[VmKey, Hour]:
-        """Close an hour to further readings and return what it holds; it stays here until `written`."""
+    def close(self, hour: int) -> dict[VmKey, float]:
+        """Close an hour to further readings; return the mean usage of each VM, which stays here until `written`."""
         with self._lock:
             # A clock that was set back begins anew.
             self._closed_hour = hour
             return {
-                key: Hour(min(entry[0] / entry[1], 1.0), entry[2], int(entry[1]))
+                key: min(entry[0] / entry[1], 1.0)
                 for key, bins in self._vms.items()
                 if (entry := bins.hours.get(hour)) is not None
             }

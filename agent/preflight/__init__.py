@@ -1,1 +1,1 @@
-"""The check before the first run: is everything there in the account and on this host? It changes nothing."""
+"""The read-only check before the first run of the account and of this host."""

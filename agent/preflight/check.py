@@ -1,23 +1,34 @@
-"""Puts the checks in their order: identity first, since without it nothing else can be asked."""
+"""Runs the checks in order: the ledger, then the identity, which all other requests need, then those of every part."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
 
-from agent.preflight.clusters import check_clusters
-from agent.preflight.groups import check_fleet, check_types
-from agent.preflight.host import check_arrivals, check_collectors, check_encryption, check_ledger, check_models
-from agent.preflight.permissions import check_changes, check_identity
-from agent.preflight.results import Finding, advice, missing, ok
-from agent.service.assembly import AwsKeys, aws_session
+from sqlalchemy.engine import make_url
+
+from agent.api import unix_socket
+from agent.decisions.checks import Account, Arrivals, CheckResult, advice, missing, ok, unknown
+from agent.decisions.parts import kinds
+from agent.ledger import Ledger
+from agent.ledger.postgresql import lacks_sslmode
+from agent.service.assembly import AwsKeys, aws_session, started_listener
 from agent.settings import Settings
 from agent.settings.discovery import discover
+from agent.settings.names import plain
 from collectors.aws import AwsSession
+from collectors.base import SampleSink
 from collectors.tagged_groups import TaggedGroups
 from domain.clock import Clock
 from domain.decisions import Mode
-from domain.errors import CloudError
+from domain.errors import CloudError, TrimtabError
+
+NOTABLE_SKEW_S, LARGEST_SKEW_S = 2.0, 60.0
+"""AWS refuses calls from a clock that is five minutes off; measurements become useless long before."""
 
 
 def check_everything(
@@ -27,8 +38,8 @@ def check_everything(
     wait_s: float = 15.0,
     keys: AwsKeys | None = None,
     wait: Callable[[float], object] = time.sleep,
-) -> Iterator[Finding]:
-    """Yield what was found, as it is found. No call that changes anything can leave: the session refuses it.
+) -> Iterator[CheckResult]:
+    """Yield the results one by one. The session refuses every call that changes anything.
 
     wait_s: how long to listen for measurements where no agent runs on this host.
     """
@@ -39,29 +50,43 @@ def check_everything(
         yield check_ledger(settings)
         yield from check_encryption(settings)
         if session.region is None:
-            yield missing("region", "none is set or found", "set TRIMTAB_AWS__REGION, such as eu-west-1")
+            yield missing("region", "none is set or in the AWS chain", "set TRIMTAB_AWS__REGION, such as eu-west-1")
             return
-        identity, findings = check_identity(session, clock.now())
-        yield from findings
+        identity, results = check_identity(session, clock.now())
+        yield from results
         if identity is None:
             return
         if not settings.fleets and settings.discovery.enabled:
-            settings, findings = _discovered(settings, session, session.region)
-            yield from findings
-        yield from check_clusters(settings, session)
-        if not settings.fleets and settings.clusters:
-            return
-        if not settings.fleets:
-            yield missing("fleets", "there is none", "set one, or tag its groups: docs/operate/install.md")
-            return
-        yield from _account(settings, session, identity)
+            settings, results = _discovered(settings, session, session.region)
+            yield from results
+        if not any(getattr(settings, kind.configured_in) for kind in kinds() if kind.configured_in):
+            yield missing("fleets", "none is set", "set one, or tag its groups: docs/operate/install.md")
+        for kind in kinds():
+            yield from kind.preflight(settings, Account(session, identity))
     finally:
         session.close()
-    yield from check_arrivals(settings, clock, wait_s, wait)
+    arrivals = arrivals_of(settings, clock, wait_s, wait)
+    for kind in kinds():
+        yield from kind.arrivals(settings, arrivals)
 
 
-def _discovered(settings: Settings, session: AwsSession, region: str) -> tuple[Settings, list[Finding]]:
-    """Return the settings with the fleets that tags describe, and what was found about them."""
+def arrivals_of(
+    settings: Settings, clock: Clock, wait_s: float, wait: Callable[[float], object] = time.sleep
+) -> Arrivals:
+    """Return how to find out what arrives at this host."""
+
+    def listen(sink: SampleSink) -> None:
+        listener = started_listener(settings, sink, clock)
+        try:
+            wait(wait_s)
+        finally:
+            listener.stop()
+
+    return Arrivals(wait_s, lambda: unix_socket.read(settings.http_socket, "/metrics"), listen)
+
+
+def _discovered(settings: Settings, session: AwsSession, region: str) -> tuple[Settings, list[CheckResult]]:
+    """Return the settings with the fleets that tags describe, and the results of their discovery."""
     try:
         found = discover(TaggedGroups(session), settings, region)
     except CloudError as error:
@@ -75,34 +100,66 @@ def _discovered(settings: Settings, session: AwsSession, region: str) -> tuple[S
     return found.settings, fleets + refused
 
 
-def _account(settings: Settings, session: AwsSession, identity: str) -> Iterator[Finding]:
-    arns: dict[str, str] = {}
-    for key, fleet in settings.fleets.items():
-        yield from check_fleet(settings, session, key, arns)
-        yield from check_types(session, key, fleet)
-    yield from check_models(settings)
-    yield _vms_readable(session)
-    yield from check_changes(settings, session, identity, arns)
-    yield from check_collectors(settings, session)
-    yield _interruptions(settings, session)
-
-
-def _vms_readable(session: AwsSession) -> Finding:
-    try:
-        session.read("ec2", "DescribeInstances", MaxResults=5)
-    except CloudError as error:
-        return missing("VMs", str(error), "allow ec2:DescribeInstances (deploy/iam/observe.json)")
-    return ok("VMs", "launch times can be read")
-
-
-def _interruptions(settings: Settings, session: AwsSession) -> Finding:
-    subject, url = "interruption queue", settings.interruption_queue_url
-    if url is None:
-        return advice(
-            subject, "none is set: spot notices are not read", "needed with spot VMs: TRIMTAB_INTERRUPTION_QUEUE_URL"
+def check_ledger(settings: Settings) -> CheckResult:
+    """Return whether the ledger exists and is writable, or can be created; nothing is written."""
+    url = settings.ledger_url.get_secret_value()
+    shown = plain(settings.ledger_url)
+    file = Path(make_url(url).database or "") if url.startswith("sqlite") else None
+    if file is not None and not file.exists():
+        place = next(parent for parent in file.parents if parent.exists())
+        if os.access(place, os.W_OK | os.X_OK):
+            return ok("ledger", f"{shown} will be created at the first start")
+        return missing(
+            "ledger",
+            f"{place} cannot be written by this user, so {file.name} cannot be created there",
+            "run this check as the service's user, or choose another TRIMTAB_STATE_DIRECTORY; under systemd "
+            "StateDirectory= creates it",
         )
     try:
-        session.read("sqs", "GetQueueAttributes", QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
+        Ledger.open(url, read_only=True).close()
+    except TrimtabError as error:
+        return missing("ledger", str(error), "see docs/operate/troubleshooting.md")
+    if file is not None and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
+        return missing("ledger", f"{file} cannot be written by this user", "run this check as the service's user")
+    return ok("ledger", f"{shown} exists")
+
+
+def check_encryption(settings: Settings) -> Iterator[CheckResult]:
+    """Yield that the ledger's server is not verified, where its URL has no sslmode."""
+    if lacks_sslmode(make_url(settings.ledger_url.get_secret_value())):
+        yield unknown(
+            "ledger's server",
+            f"TRIMTAB_LEDGER__URL={plain(settings.ledger_url)} has no sslmode: the connection is encrypted "
+            "(sslmode=require), and the server is not verified",
+            "add ?sslmode=verify-full&sslrootcert=FILE to the URL; FILE holds the certificate of its authority",
+        )
+
+
+def check_identity(session: AwsSession, now: float) -> tuple[str | None, list[CheckResult]]:
+    """Return the identity's ARN, None when there is none, and the results for identity and clock.
+
+    now: this host's time right before the call, epoch seconds.
+    """
+    try:
+        answer = session.read("sts", "GetCallerIdentity")
     except CloudError as error:
-        return missing(subject, str(error), "correct TRIMTAB_INTERRUPTION_QUEUE_URL, or allow sqs:GetQueueAttributes")
-    return ok(subject, "can be reached")
+        remedy = "give the host an instance profile with deploy/iam/observe.json or act.json (docs/operate/install.md)"
+        return None, [missing("credentials", str(error), remedy)]
+    arn = str(answer["Arn"])
+    return arn, [ok("credentials", f"account {answer['Account']}, {arn}"), _clock(answer, now)]
+
+
+def _clock(answer: Mapping[str, Any], now: float) -> CheckResult:
+    date = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
+    try:
+        skew_s = now - parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError):
+        return unknown("clock", "AWS's response has no date to compare with")
+    detail = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} AWS"
+    remedy = "set it by NTP, such as chrony with AWS's 169.254.169.123"
+    # The header has whole seconds, and the response has a delay.
+    if abs(skew_s) <= NOTABLE_SKEW_S:
+        return ok("clock", "agrees with AWS to within 2 s")
+    if abs(skew_s) <= LARGEST_SKEW_S:
+        return advice("clock", detail, remedy)
+    return missing("clock", detail, remedy)

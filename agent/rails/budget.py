@@ -1,18 +1,36 @@
-"""Rail 10: dollars per hour and per UTC day limit scale-out; they force no scale-in and hold no falling bill."""
+"""Rail 10: dollars per hour and per UTC day, and the account of what a fleet has cost since midnight UTC."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from agent.autoscaling.spending import DAY_S, account, dollars_per_hour
-from agent.rails import circuit_breaker, group_state
-from agent.rails.base import Power, Rail, RailContext
-from agent.rails.bounds import bounds_of
-from agent.rails.effects import Word, changing, conclude, passed, shrunk
-from domain.decisions import Proposal, RailEffect, Reason
+from agent.rails.base import Power, RailContext, Word, changing, rail, shrunk
+from agent.rails.circuit_breaker import circuit_breaker
+from agent.rails.limits import bounds_of, group_state
+from agent.rails.state import Spend
+from domain.decisions import Proposal, Reason
+from domain.fleet import Fleet
+from domain.snapshot import Snapshot
+from domain.units import DAY_S, HOUR_S
 
-NAME = "budget"
-HOUR_S = 3_600.0
+
+def dollars_per_hour(fleet: Fleet, sizes: tuple[int, ...]) -> float:
+    """Return what `sizes` VMs per group cost in an hour."""
+    return sum(n * price for n, price in zip(sizes, fleet.prices_per_hour, strict=True))
+
+
+def account(spend: Spend, fleet: Fleet, snapshot: Snapshot, now: float) -> Spend:
+    """Return the account with the time since it was last kept charged at the fleet's present size.
+
+    What is billed is what is requested and what is still draining. A new UTC day starts at zero; a clock set back
+    charges nothing.
+    """
+    day_start = now - now % DAY_S
+    rate = dollars_per_hour(fleet, tuple(g.requested + g.draining for g in snapshot.groups))
+    since = max(spend.at, day_start) if spend.at else now
+    dollars = spend.dollars if spend.day_start == day_start else 0.0
+    return Spend(day_start, dollars + rate * max(0.0, now - since) / HOUR_S, now)
 
 
 def forecast(context: RailContext, rate: float) -> float:
@@ -21,15 +39,18 @@ def forecast(context: RailContext, rate: float) -> float:
     return spent + rate * hour + later
 
 
-def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffect]:
-    """Take VMs off increases, the most expensive first, until the bill per hour and the forecast to midnight UTC fit.
+@rail(Power.SHRINK)
+def budget(proposal: Proposal, context: RailContext) -> Iterable[Word]:
+    """Rail 10: dollars per hour and per UTC day limit scale-out; they force no scale-in and hold no falling bill.
+
+    Take VMs off increases, the most expensive first, until the bill per hour and the forecast to midnight UTC fit.
 
     Pins and the safe floor are held to the budget too. What counts is the bill after the decreases that later rails
     will let through; while it is over budget anyway, increases are allowed as far as decreases pay for them.
     """
     limits, fleet, current = context.limits, context.fleet, context.snapshot.requested
     if limits.budget_per_hour is None and limits.budget_per_day is None:
-        return passed(NAME, proposal)
+        return ()
     desired = _without_held_decreases(proposal, context)
     asked_rate = dollars_per_hour(fleet, tuple(desired))
     ceiling = max(_allowed_rate(context), dollars_per_hour(fleet, current))
@@ -46,7 +67,7 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
         desired[index] -= dropped
         why = _sentence(context, asked_rate)
         words.append(shrunk(context, index, asked, asked - dropped, Reason.OVER_BUDGET, why))
-    return conclude(NAME, proposal, sorted(words, key=lambda word: word.index))
+    return sorted(words, key=lambda word: word.index)
 
 
 def _without_held_decreases(proposal: Proposal, context: RailContext) -> list[int]:
@@ -89,6 +110,3 @@ def _sentence(context: RailContext, rate: float) -> str:
             f"budget ${limits.budget_per_day:.2f}"
         )
     return " and ".join(parts)
-
-
-RAIL = Rail(NAME, Power.SHRINK, apply)

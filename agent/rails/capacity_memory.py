@@ -1,17 +1,14 @@
-"""Rail 11: a VM type that AWS just did not have in any zone of the group is not asked for again; the next type is."""
+"""Rail 11, and how long a shortage of a VM type in a zone is remembered."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from agent.autoscaling.state import CapacityMark
-from agent.rails.base import Power, Rail, RailContext, RailLimits
-from agent.rails.bounds import bounds_of
-from agent.rails.effects import Word, changing, conclude, held, utc
-from agent.rails.pause_and_pin import active_pin
-from domain.decisions import CapacityShortage, Origin, Proposal, RailEffect, Reason, Verdict
-
-NAME = "capacity_memory"
+from agent.rails.base import Power, RailContext, RailLimits, Word, changing, held, rail, utc
+from agent.rails.limits import bounds_of
+from agent.rails.permissions import active_pin
+from agent.rails.state import CapacityMark
+from domain.decisions import CapacityShortage, Origin, Proposal, Reason, Verdict
 
 
 def record_shortage(
@@ -24,30 +21,36 @@ def record_shortage(
     return (*kept, *(CapacityMark(vm_type, zone, until, length_s) for vm_type, zone in sorted(fresh)))
 
 
-def shortage_until(context: RailContext, index: int) -> float | None:
-    """Return when the group's type may be asked for again; None means now, for some zone of the group is not marked."""
-    vm_type = context.fleet.groups[index].vm_type.name
+def short_until(marks: Sequence[CapacityMark], vm_type: str, zones: Sequence[str], now: float) -> float | None:
+    """Return when a type may be asked for again; None means now, for some zone is not marked (no zones: any)."""
     until: dict[str, float] = {}
-    for mark in context.state.capacity:
-        if mark.vm_type == vm_type and mark.active(context.now):
+    for mark in marks:
+        if mark.vm_type == vm_type and mark.active(now):
             until[mark.zone] = max(mark.until, until.get(mark.zone, 0.0))
     everywhere = until.get("")
-    zones = context.snapshot.groups[index].zones
     if not zones:
         return everywhere
     per_zone = [max(until.get(zone, 0.0), everywhere or 0.0) for zone in zones]
     return min(per_zone) if min(per_zone) > 0.0 else None
 
 
-def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffect]:
-    """Move the increase of the first group without capacity to the next type; hold increases that no type can take.
+def shortage_until(context: RailContext, index: int) -> float | None:
+    """Return when the group's type may be asked for again, None for now."""
+    vm_type, zones = context.fleet.groups[index].vm_type.name, context.snapshot.groups[index].zones
+    return short_until(context.state.capacity, vm_type, zones, context.now)
+
+
+@rail(Power.REPLACE)
+def capacity_memory(proposal: Proposal, context: RailContext) -> Iterator[Word]:
+    """Rail 11: a VM type that AWS just did not have in any zone of the group is not asked for again; the next type is.
+
+    Move the increase of the first group without capacity to the next type; hold increases that no type can take.
 
     The cheapest type per core comes next, among equals the one nearest in cores; as many VMs as give the same cores,
     rounded up. Moved increases pass the rails from the bounds on once more, which is why one call moves one group. What
     was asked of this very group is held instead of moved, or it would be moved again every minute: a pin, the minimum,
     and a safe floor whose cores the fleet has already.
     """
-    words: list[Word] = []
     moved = False
     for index, current, asked in changing(proposal, context):
         until = shortage_until(context, index) if asked > current else None
@@ -59,12 +62,11 @@ def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffec
         following = _next_type(proposal, context, index) if cores > 0 else None
         if following is None:
             why = f"{place}; {obstacle if cores <= 0 else 'no other type can take it'}; {next_attempt}"
-            words.append(held(context, index, asked, Reason.NO_CAPACITY, why))
+            yield held(context, index, asked, Reason.NO_CAPACITY, why)
         elif not moved:
             moved = True
             sentence = f"{place}; trying {context.fleet.groups[following].vm_type.name}; {next_attempt}"
-            words += _move(proposal, context, index, following, cores, sentence)
-    return conclude(NAME, proposal, words)
+            yield from _move(proposal, context, index, following, cores, sentence)
 
 
 def _movable_cores(proposal: Proposal, context: RailContext, index: int) -> tuple[int, str]:
@@ -128,6 +130,3 @@ def _is_pinned(context: RailContext, index: int) -> bool:
 
 def _zones(context: RailContext, index: int) -> str:
     return ", ".join(context.snapshot.groups[index].zones) or "any zone"
-
-
-RAIL = Rail(NAME, Power.REPLACE, apply)

@@ -1,17 +1,14 @@
-"""Rail 13: a group whose changes keep failing rests, then may try one VM; throttles and shortages never count."""
+"""Rail 13, and what outcomes do to the circuit breaker of a group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from agent.autoscaling.state import Breaker
-from agent.rails.base import Power, Rail, RailContext, RailLimits
-from agent.rails.bounds import aws_accepts
-from agent.rails.effects import Word, changing, conclude, held, shrunk, utc
-from domain.decisions import Outcome, Proposal, RailEffect, Reason, Status
+from agent.rails.base import Power, RailContext, RailLimits, Word, changing, held, rail, shrunk, utc
+from agent.rails.limits import aws_accepts
+from agent.rails.state import Breaker
+from domain.decisions import Outcome, Proposal, Reason, Status
 from domain.errors import FailureClass
-
-NAME = "circuit_breaker"
 
 # Throttled, unavailable, short of capacity, read-only, not yet known: none of these says that the group is broken.
 _TRIPPING_FAILURES = (FailureClass.PERMANENT, FailureClass.CREDENTIALS)
@@ -21,6 +18,22 @@ _TRIPPING_REASONS = (Reason.PERMANENT_FAILURE, Reason.CREDENTIALS, Reason.OVERDU
 def is_open(breaker: Breaker, now: float) -> bool:
     """Return whether the breaker is open; a clock set back cannot prolong that beyond its length."""
     return 0.0 < breaker.open_until - now <= breaker.length_s
+
+
+def held_open(breakers: Sequence[Breaker], thing: str, now: float, trials: int | None = None) -> str | None:
+    """Return why a change of a thing is held, None when it may be made.
+
+    trials: failures in a row from which on one VM is tried first; None when this change is that trial.
+    """
+    breaker = next((breaker for breaker in breakers if breaker.group == thing), None)
+    if breaker is None:
+        return None
+    failed = f"{breaker.failures} failures in a row"
+    if is_open(breaker, now):
+        return f"circuit open after {failed}; next probe {utc(breaker.open_until)}"
+    if trials is not None and breaker.failures >= trials:
+        return f"after {failed} one VM is tried first"
+    return None
 
 
 def after_outcome(breaker: Breaker, outcome: Outcome, limits: RailLimits, now: float) -> Breaker:
@@ -54,24 +67,20 @@ def record_outcome(
     return (*others, after) if after.failures else others
 
 
-def apply(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffect]:
-    """Hold changes of a group whose breaker is open; let a half-open one change by a single VM."""
-    breakers = {breaker.group: breaker for breaker in context.state.breakers}
-    words: list[Word] = []
+@rail(Power.SHRINK)
+def circuit_breaker(proposal: Proposal, context: RailContext) -> Iterator[Word]:
+    """Rail 13: a group whose changes keep failing rests, then may try one VM; throttles and shortages never count.
+
+    Hold changes of a group whose breaker is open; let a half-open one change by a single VM.
+    """
+    breakers = context.state.breakers
     for index, current, asked in changing(proposal, context):
-        breaker = breakers.get(context.fleet.groups[index].key)
-        if breaker is None:
+        key = context.fleet.groups[index].key
+        if (why := held_open(breakers, key, context.now)) is not None:
+            yield held(context, index, asked, Reason.CIRCUIT_OPEN, why)
             continue
-        failed = f"{breaker.failures} failures in a row"
-        if is_open(breaker, context.now):
-            why = f"circuit open after {failed}; next probe {utc(breaker.open_until)}"
-            words.append(held(context, index, asked, Reason.CIRCUIT_OPEN, why))
-        elif breaker.failures >= context.limits.breaker_failures and abs(asked - current) > 1:
+        trials = context.limits.breaker_failures if abs(asked - current) > 1 else None
+        if (why := held_open(breakers, key, context.now, trials)) is not None:
             probe = current + 1 if asked > current else current - 1
             allowed = probe if aws_accepts(context, index, probe) else current
-            why = f"after {failed} one VM is tried first"
-            words.append(shrunk(context, index, asked, allowed, Reason.CIRCUIT_OPEN, why))
-    return conclude(NAME, proposal, words)
-
-
-RAIL = Rail(NAME, Power.SHRINK, apply)
+            yield shrunk(context, index, asked, allowed, Reason.CIRCUIT_OPEN, why)

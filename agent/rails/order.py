@@ -4,44 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.rails import (
-    bounds,
-    budget,
-    capacity_memory,
-    circuit_breaker,
-    cooldown,
-    finite_and_schema,
-    flap_guard,
-    group_state,
-    leader_epoch,
-    mode,
-    pause_and_pin,
-    sickness,
-    staleness_and_coverage,
-    step_limit,
-    warmup,
-)
 from agent.rails.base import Rail, RailContext
-from agent.rails.effects import utc
+from agent.rails.budget import budget
+from agent.rails.capacity_memory import capacity_memory
+from agent.rails.circuit_breaker import circuit_breaker, held_open
+from agent.rails.inputs import finite_and_schema, sickness, snapshot_fits, staleness_and_coverage
+from agent.rails.limits import bounds, group_state, step_limit
+from agent.rails.permissions import holding, leader_epoch, mode, pause_and_pin, pause_sentence
+from agent.rails.stability import cooldown, flap_guard, warmup
 from domain.decisions import Direction, Proposal, RailEffect, Verdict
 
-_BEFORE_BOUNDS: tuple[Rail, ...] = (
-    finite_and_schema.RAIL,
-    staleness_and_coverage.RAIL,
-    sickness.RAIL,
-    pause_and_pin.RAIL,
-)
+_BEFORE_BOUNDS: tuple[Rail, ...] = (finite_and_schema, staleness_and_coverage, sickness, pause_and_pin)
 # What a move to another VM type must pass once more.
-_SIZING: tuple[Rail, ...] = (
-    bounds.RAIL,
-    step_limit.RAIL,
-    cooldown.RAIL,
-    warmup.RAIL,
-    flap_guard.RAIL,
-    budget.RAIL,
-    capacity_memory.RAIL,
-)
-_ADMISSION: tuple[Rail, ...] = (group_state.RAIL, circuit_breaker.RAIL, leader_epoch.RAIL, mode.RAIL)
+_SIZING: tuple[Rail, ...] = (bounds, step_limit, cooldown, warmup, flap_guard, budget, capacity_memory)
+_ADMISSION: tuple[Rail, ...] = (group_state, circuit_breaker, leader_epoch, mode)
 
 RAILS: tuple[Rail, ...] = (*_BEFORE_BOUNDS, *_SIZING, *_ADMISSION)
 
@@ -56,20 +32,20 @@ def apply_rails(proposal: Proposal, context: RailContext) -> tuple[Proposal, tup
     """
     current, first = finite_and_schema.apply(proposal, context)
     effects = [first]
-    if not finite_and_schema.snapshot_fits(context):
+    if not snapshot_fits(context):
         return current, tuple(effects)
-    current, told = _run(_BEFORE_BOUNDS[1:], current, context)
-    effects += told
+    current, ran = _run(_BEFORE_BOUNDS[1:], current, context)
+    effects += ran
     counts_pending, sizing = current.counts_pending, context
     for repeat in range(len(context.fleet.groups) + 1):
-        current, told = _run(_SIZING, current, sizing)
-        effects += told if repeat == 0 else [_after_move(effect) for effect in told]
-        if told[-1].verdict is not Verdict.MOVED:
+        current, ran = _run(_SIZING, current, sizing)
+        effects += ran if repeat == 0 else [_after_move(effect) for effect in ran]
+        if ran[-1].verdict is not Verdict.MOVED:
             break
-        sizing = _after_shortage(_with_counted(sizing, told[-1]), told[-1])
+        sizing = _after_shortage(_with_counted(sizing, ran[-1]), ran[-1])
         current = replace(current, counts_pending=counts_pending)
-    current, told = _run(_ADMISSION, replace(current, counts_pending=True), context)
-    return current, (*effects, *told)
+    current, ran = _run(_ADMISSION, replace(current, counts_pending=True), context)
+    return current, (*effects, *ran)
 
 
 def replaceable(
@@ -80,19 +56,16 @@ def replaceable(
     A replacement takes a VM and brings one, so a pause of either direction holds it; its size stays, which leaves the
     circuit breaker: an open one holds the group, a half-open one lets a single VM be tried.
     """
-    pause = pause_and_pin.holding(context.controls, (Direction.OUT, Direction.IN), context.now)
-    breakers = {breaker.group: breaker for breaker in context.state.breakers}
+    pause = holding(context.controls, (Direction.OUT, Direction.IN), context.now)
     allowed: list[tuple[str, str]] = []
     waiting: dict[str, str] = {}
     for key, vm in interrupted:
-        breaker = breakers.get(key)
+        trials = context.limits.breaker_failures if key in dict(allowed) else None
+        why = held_open(context.state.breakers, key, context.now, trials)
         if pause is not None:
-            waiting[key] = pause_and_pin.pause_sentence(pause, context.now)
-        elif breaker is not None and circuit_breaker.is_open(breaker, context.now):
-            failed = f"{breaker.failures} failures in a row"
-            waiting[key] = f"circuit open after {failed}; next probe {utc(breaker.open_until)}"
-        elif breaker is not None and breaker.failures >= context.limits.breaker_failures and key in dict(allowed):
-            waiting[key] = f"after {breaker.failures} failures in a row one VM is tried first"
+            waiting[key] = pause_sentence(pause, context.now)
+        elif why is not None:
+            waiting[key] = why
         else:
             allowed.append((key, vm))
     return tuple(allowed), tuple(f"{key}: replacement waits: {why}" for key, why in waiting.items())
@@ -131,11 +104,9 @@ def _after_shortage(context: RailContext, move: RailEffect) -> RailContext:
     )
     grown = {group.key for k, group in enumerate(groups) if move.after[k] > move.before[k]}
     excused = {
-        cooldown.group
-        for cooldown in context.state.cooldowns
-        if cooldown.group in grown
-        and cooldown.direction is Direction.OUT
-        and cooldown.until - cooldown.length_s < short_since
+        rest.group
+        for rest in context.state.cooldowns
+        if rest.group in grown and rest.direction is Direction.OUT and rest.until - rest.length_s < short_since
     }
     return replace(
         context,

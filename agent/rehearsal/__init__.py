@@ -1,1 +1,1 @@
-"""The dry run: the real loop against a fake cloud with real input, told as a story."""
+"""The dry run: the real loop on a fake AWS with recorded jobs and faults; and the rehearsal in virtual time."""

@@ -1,60 +1,84 @@
-"""The dry run: fake AWS, real input and the real loop in act mode, one simulated hour, a story and a reckoning."""
+"""The dry run: fake AWS, real input and the real loop in act mode, one simulated hour with faults, and a summary.
+
+`play` runs this and the other sections on a screen and prints their summaries.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-import os
-import shutil
-import sys
+import secrets
+import signal
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
 import structlog
+from rich.console import Console
 
-from agent.autoscaling.ports import TickReport
-from agent.ledger import lock_directory
-from agent.ledger.records import DecisionRow
+from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.store import DecisionRow, FleetStore
+from agent.decisions.turn import TickReport
+from agent.ledger import Ledger, lock_directory
+from agent.ledger.journal import JournalEntry
 from agent.ledger.witness import NAME as WITNESS
-from agent.rehearsal.cloud import AGENT_KEY, REGION, SECRET, CloudStage, DryRunCloud, bill, fake_aws
-from agent.rehearsal.counterfactual import Settled
-from agent.rehearsal.page import RehearsalPage, page_settings
+from agent.rehearsal.faults import (
+    FaultInjector,
+    FaultPlan,
+    FaultTarget,
+    missing,
+    recorded_reasons,
+    required_reasons,
+)
 from agent.rehearsal.scenario import (
+    AGENT_KEY,
     FLEET,
     GRACE_S,
     INITIAL,
+    LEDGER,
+    MAX_CORES,
     ORIGIN,
-    Scenario,
+    SECRET,
+    DryRunCloud,
+    bill,
     default_policy,
     environment,
+    fake_aws,
+    groups_of,
     recorded_trace,
+    shown_path,
+    shown_program,
 )
-from agent.rehearsal.screen import Moment, Screen
-from agent.rehearsal.site import SiteSpec
-from agent.rehearsal.site_process import SiteProcess, site_process
-from agent.rehearsal.story import Story, Teller, missing, required_of, told_by
-from agent.rehearsal.summary import Lived, Summary, compare
+from agent.rehearsal.screens import JsonScreen, LineScreen, LiveScreen, Screen, Turn, clock_text
+from agent.rehearsal.sections import AdmissionResult, SectionResult, play_admissions, play_oversubscription
+from agent.rehearsal.site import SiteProcess, SiteSpec, site_process
+from agent.rehearsal.summary import WAITING_PRICE_PER_HOUR, FleetParameters, LiveRun, RunCost, Summary, compare
 from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.service.http import start_http
 from agent.settings import Settings, load_settings
+from agent.view.board import ServiceBoard
+from domain import decisions
 from domain.decisions import Reason, Verdict
 from domain.errors import BadInput, TrimtabError
 from domain.fleet import Fleet
+from domain.units import HOUR_S, MINUTE_S
+from domain.workload import Trace
 from simulator.paced_clock import paced_clock
 
 log = structlog.get_logger(__name__)
 
-TICK_S = 60.0
 TURN_AFTER_S = GRACE_S + 1.0
 """The loop turns so long after each minute's end, exactly: the clock is held until the turn is over."""
 SITE_STARTS_WITHIN_WALL_S = 1.0
 COLLECTED_EVERY_S = 15.0
-TELL_EVERY_S = 5.0
+INJECT_EVERY_S = 5.0
 STOP_WITHIN_WALL_S = 5.0
-LEDGER, LOG, CLOCKS = "ledger.db", "dry-run.log", "clock-*"
+LOG, CLOCKS = "dry-run.log", "clock-*"
 EVERYTHING = 1_000_000
 
 
@@ -64,9 +88,12 @@ class PartFailed(TrimtabError):
 
 @dataclass(frozen=True, slots=True)
 class DryRunOptions:
-    """One dry run: the story, most simulated seconds per wall second, seed, minutes, where to keep the ledger."""
+    """Faults, most simulated seconds per wall second, seed, minutes, jobs, mode, and the directory of the ledger.
 
-    story: Story
+    world: whose fleet it is, see `agent.rehearsal.scenario.groups_of`.
+    """
+
+    plan: FaultPlan
     speed: float = 60.0
     seed: int = 1993
     minutes: int = 60
@@ -75,81 +102,102 @@ class DryRunOptions:
     directory: Path = Path(".trimtab/dry-run")
     overrides: Mapping[str, str] = field(default_factory=dict)
     page: bool = False
+    world: str | None = None
 
 
 class DryRun:
-    """One dry run from start to reckoning."""
+    """One dry run from start to summary."""
 
     def __init__(self, options: DryRunOptions, screen: Screen) -> None:
+        self.turns = 0
         self._options, self._screen = options, screen
-        self._teller = Teller(options.story)
+        self._end = ORIGIN + options.minutes * MINUTE_S
+        self._injector = FaultInjector(options.plan)
         self._ended = Event()
         self._busiest: str | None = None
-        self._turns = 0
-        self._page: RehearsalPage | None = None
-
-    @property
-    def turns(self) -> int:
-        """How often the loop has turned."""
-        return self._turns
+        self._on_turn: Callable[[TickReport, float], None] = lambda report, duration_s: None
 
     def run(self) -> Summary:
-        """Live the hour and reckon; everything started is stopped however it ends.
+        """Run the hour and summarise it; everything started is stopped however it ends.
 
         Raises BadInput or ConfigurationError for options and settings, PartFailed or SiteFailed when a part dies,
         LedgerUnavailable when the directory is in use, KeyboardInterrupt as it comes.
         """
-        options = self._options
+        options, screen = self._options, self._screen
         directory = options.directory.resolve()
-        unconnected = environment(directory, "http://127.0.0.1:1", "", "", options.mode, options.overrides)
-        planned = load_settings(unconnected)
-        groups = planned.fleet(FLEET).groups
+        groups = groups_of(options.world)
+        planned = load_settings(
+            environment(directory, "http://127.0.0.1:1", "", "", options.mode, options.overrides, groups)
+        )
         overrides = {**default_policy(planned, options.overrides), **options.overrides}
-        with site_process(options.workload, options.seed) as site:
-            scenario = recorded_trace(options.workload, options.seed)
-            self._screen.workload(scenario.description)
+        if options.page:
+            overrides = {**page_settings(), **overrides}
+        fleet = planned.fleet(FLEET)
+        max_cores = fleet.max_cores if options.world is not None else MAX_CORES
+        initial = INITIAL if options.world is None else tuple(group.minimum for group in fleet.groups)
+        trace, description = recorded_trace(options.workload, options.seed, max_cores)
+        with site_process(options.workload, options.seed, max_cores) as site:
+            screen.workload(description)
             with (
                 paced_clock(directory, clock_begins(options.speed), options.speed) as self._clock,
-                fake_aws(groups, INITIAL, self._clock, options.seed) as cloud,
+                fake_aws(fleet.groups, initial, self._clock, options.seed) as cloud,
             ):
-                self._screen.check("fake AWS", cloud.endpoint)
+                screen.check("fake AWS", cloud.endpoint)
+                queues = cloud.job_queue_url, cloud.interruption_queue_url
                 settings = load_settings(
-                    environment(
-                        directory,
-                        cloud.endpoint,
-                        cloud.job_queue_url,
-                        cloud.interruption_queue_url,
-                        options.mode,
-                        {**(page_settings() if options.page else {}), **overrides},
-                    )
+                    environment(directory, cloud.endpoint, *queues, options.mode, overrides, groups)
                 )
                 with assembled(settings, self._clock, AwsKeys(AGENT_KEY, SECRET)) as agent, ExitStack() as stack:
-                    self._screen.check("agent", f"{settings.mode} mode, metrics on TCP port {agent.listener.port}")
-                    self._screen.check("ledger", shown_path(directory / LEDGER))
+                    screen.check("agent", f"{settings.mode} mode, metrics on TCP port {agent.listener.port}")
+                    screen.check("ledger", shown_path(directory / LEDGER))
                     if options.page:
-                        self._page = RehearsalPage(stack, settings, agent)
-                        self._screen.check("page", self._page.url)
+                        screen.check("page", self._serve_page(stack, settings, agent))
                     try:
-                        lived = self._live(agent, settings, cloud, site, scenario)
+                        live = self._play(agent, settings.fleet(FLEET), cloud, site, trace)
                     except BaseException:
                         # While the agent still listens: what reports to it must be gone first.
                         site.abort()
                         raise
-                    return self._reckon(agent, settings, lived, scenario, directory)
+                    return self._summary(agent, live, trace, directory, initial)
 
-    def _live(
-        self, agent: Agent, settings: Settings, cloud: DryRunCloud, site: SiteProcess, scenario: Scenario
-    ) -> Lived:
-        fleet = settings.fleet(FLEET)
-        clock, horizon_s = self._clock, self._options.minutes * TICK_S
-        site.begin(self._site_spec(fleet, cloud, agent))
-        # Every process has opened it: whatever ends this one now, no file is left.
+    def _serve_page(self, stack: ExitStack, settings: Settings, agent: Agent) -> str:
+        """Serve the agent's page on this machine, and return its URL with the token as a browser takes a password."""
+        board = ServiceBoard(agent.clock.now())
+        server = start_http(stack, settings, board, agent).server
+
+        def on_turn(report: TickReport, duration_s: float) -> None:
+            board.change(leader=True, epoch=agent.part(AutoscalingPart).ports.epoch)
+            for listener in board.turned(report, duration_s):
+                try:
+                    listener(board.read(), report)
+                except Exception:
+                    log.exception("listener_failed")
+
+        self._on_turn = on_turn
+        token = settings.http.token.get_secret_value() if settings.http.token else ""
+        return f"http://trimtab:{token}@127.0.0.1:{server.port}/"
+
+    def _play(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud, site: SiteProcess, trace: Trace) -> LiveRun:
+        clock, managed = self._clock, agent.part(AutoscalingPart).ports.fleets[0]
+        site.begin(
+            SiteSpec(
+                endpoint=cloud.endpoint,
+                queue_url=cloud.job_queue_url,
+                fleet=fleet.name,
+                groups={g.name: (g.key, g.vm_type.cores, g.vm_type.memory_gb) for g in fleet.groups},
+                start=ORIGIN,
+                end=self._end,
+                clock_file=str(clock.path),
+                listener_host=agent.listener.host,
+                listener_port=agent.listener.port,
+            )
+        )
+        # Every process has opened it: no file is left, whatever ends this process now.
         clock.path.unlink()
-        self._screen.check("job source and workers", f"{scenario.trace.job_id.size} jobs")
-        stage = CloudStage(cloud, site.order, lambda: self._busiest)
-        managed = agent.ports.fleets[0]
-        loop = Thread(target=self._keep_turning, args=[agent, fleet, cloud, stage], name="loop", daemon=True)
-        with self._screen.living(clock, ORIGIN, self._options.minutes, managed.policy, managed.shadow):
+        self._screen.check("job source and workers", f"{trace.job_id.size} jobs")
+        target = FaultTarget(cloud.control, cloud.interruption_queue_url, site.lose_metrics, lambda: self._busiest)
+        loop = Thread(target=self._loop, args=[agent, fleet, cloud, target], name="loop", daemon=True)
+        with self._screen.running(clock, ORIGIN, self._options.minutes, managed.policy, managed.shadow):
             loop.start()
             try:
                 while not self._ended.wait(timeout=0.25):
@@ -159,31 +207,24 @@ class DryRun:
             finally:
                 self._ended.set()
                 loop.join(timeout=STOP_WITHIN_WALL_S)
-        books = site.finish()
-        return Lived(
-            policy=managed.policy,
-            rent=bill(cloud, fleet, ORIGIN, ORIGIN + horizon_s),
-            waiting_job_s=float(books["waiting_job_s"]),
-            submitted=int(books["submitted"]),
-            finished=int(books["finished"]),
-            mean_wait_s=float(books["mean_wait_s"]),
-            p95_wait_s=float(books["p95_wait_s"]),
-            lost=int(books["lost"]),
-            handed_back=int(books["handed_back"]),
-        )
+        jobs = site.finish()
+        waiting_cost = jobs["waiting_job_s"] / HOUR_S * WAITING_PRICE_PER_HOUR
+        waits = jobs["mean_wait_s"], jobs["p95_wait_s"], jobs["finished"]
+        cost = RunCost(managed.policy, bill(cloud, fleet, ORIGIN, self._end), waiting_cost, *waits)
+        return LiveRun(cost, jobs["submitted"], jobs["waiting_job_s"], jobs["lost"], jobs["handed_back"])
 
-    def _keep_turning(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud, stage: CloudStage) -> None:
-        """Let the time pass from one instant to the next, and hold it there while the story or the loop goes on."""
-        turns = [(ORIGIN + minute * TICK_S + TURN_AFTER_S, True) for minute in range(1, self._options.minutes + 1)]
-        beats = np.arange(ORIGIN, turns[-1][0], TELL_EVERY_S)
+    def _loop(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud, target: FaultTarget) -> None:
+        """Let the time pass from one instant to the next, and hold it there while faults or the loop are at work."""
+        turns = [(ORIGIN + minute * MINUTE_S + TURN_AFTER_S, True) for minute in range(1, self._options.minutes + 1)]
+        others = np.arange(ORIGIN, turns[-1][0], INJECT_EVERY_S)
         try:
-            for at, is_turn in sorted([*turns, *((float(beat), False) for beat in beats)]):
+            for at, is_turn in sorted([*turns, *((float(other), False) for other in others)]):
                 if not self._clock.pace(at, self._ended):
                     return
                 if is_turn:
                     self._turn(agent, fleet, cloud)
                 else:
-                    self._tell(stage)
+                    self._inject(target)
         finally:
             self._ended.set()
 
@@ -191,62 +232,60 @@ class DryRun:
         try:
             began = time.monotonic()
             report = agent.turn()
-            self._turns += 1
+            self.turns += 1
             now = self._clock.now()
-            if self._page is not None:
-                self._page.told(report, time.monotonic() - began)
+            self._on_turn(report, time.monotonic() - began)
             self._busiest = busiest(agent, fleet, report, now)
-            end = min(now, ORIGIN + self._options.minutes * TICK_S)
-            self._screen.show(Moment(fleet, report, bill(cloud, fleet, ORIGIN, end)))
+            self._screen.turn(Turn(fleet, report, bill(cloud, fleet, ORIGIN, min(now, self._end))))
         except Exception:
             log.exception("turn_failed")
 
-    def _tell(self, stage: CloudStage) -> None:
-        """Strike what is due; what fails is tried again, and is missing from the ledger if it never works."""
+    def _inject(self, target: FaultTarget) -> None:
+        """Inject what is due; what fails is tried again, and is missing from the ledger if it never succeeds."""
         now = self._clock.now()
         try:
-            for struck in self._teller.advance((now - ORIGIN) / TICK_S, now, stage):
-                self._screen.beat(struck)
+            for injected in self._injector.advance((now - ORIGIN) / MINUTE_S, now, target):
+                self._screen.fault(injected)
         except Exception:
-            log.exception("fault_not_struck")
+            log.exception("fault_not_injected")
 
-    def _site_spec(self, fleet: Fleet, cloud: DryRunCloud, agent: Agent) -> SiteSpec:
-        return SiteSpec(
-            endpoint=cloud.endpoint,
-            region=REGION,
-            queue_url=cloud.job_queue_url,
-            fleet=fleet.name,
-            groups={g.name: (g.key, g.vm_type.cores, g.vm_type.memory_gb) for g in fleet.groups},
-            start=ORIGIN,
-            end=ORIGIN + self._options.minutes * TICK_S,
-            clock_file=str(self._clock.path),
-            listener_host=agent.listener.host,
-            listener_port=agent.listener.port,
-        )
-
-    def _reckon(self, agent: Agent, settings: Settings, lived: Lived, scenario: Scenario, directory: Path) -> Summary:
-        ledger, managed = agent.ports.ledger, agent.ports.fleets[0]
-        journal = ledger.journal(limit=EVERYTHING)
-        decisions = ledger.decisions(FLEET, limit=EVERYTHING)
-        settled = Settled(
-            settings.fleet(FLEET), managed.limits, managed.aggregation.idle_s, managed.aggregation.job_core_s
-        )
-        horizon_s = self._options.minutes * TICK_S
+    def _summary(self, agent: Agent, live: LiveRun, trace: Trace, directory: Path, initial: tuple[int, ...]) -> Summary:
+        options, ledger, managed = self._options, agent.ledger, agent.part(AutoscalingPart).ports.fleets[0]
+        decisions = FleetStore(ledger).decisions(FLEET, limit=EVERYTHING)
+        fold = managed.aggregation
+        parameters = FleetParameters(managed.fleet, managed.limits, fold.idle_s, fold.job_core_s, fold.terms)
         with self._screen.comparing():
-            seed, models = self._options.seed, agent.models
-            others = compare(settled, managed.policy, scenario.trace, INITIAL, horizon_s, seed, models)
+            horizon_s = options.minutes * MINUTE_S
+            others = compare(
+                parameters,
+                managed.policy,
+                trace,
+                initial,
+                horizon_s,
+                options.seed,
+                agent.part(AutoscalingPart).models,
+            )
+        recorded = recorded_reasons(ledger.journal(limit=EVERYTHING))
+        # What a fault leads to was seen to happen with the fleet and the jobs of the dry run, not with any others.
+        own = options.world is not None or options.workload != "nasa"
+        required = () if own else required_reasons(options.plan, managed.policy)
         return Summary(
-            story=self._options.story.name,
-            lived=lived,
+            plan=options.plan.name,
+            live=live,
             others=others,
             decisions=len(decisions),
             changes=sum(row.changed for row in decisions),
-            held=sum(held_by_rails(row) for row in decisions),
-            missing=missing(required_of(self._options.story, managed.policy), told_by(journal)),
+            held=sum(any(e.verdict is not Verdict.PASSED for e in row.decision.effects) for row in decisions),
+            missing=missing(required, recorded),
             program=shown_program(),
             ledger=shown_path(directory / LEDGER),
-            explain=most_telling(decisions),
+            explain=most_informative(decisions),
         )
+
+
+def page_settings() -> dict[str, str]:
+    """Return the settings that open the page on a free port, with a token for this run, as environment variables."""
+    return {"TRIMTAB_HTTP__HOST": "127.0.0.1", "TRIMTAB_HTTP__PORT": "0", "TRIMTAB_HTTP__TOKEN": secrets.token_hex(16)}
 
 
 def clock_begins(speed: float) -> float:
@@ -259,16 +298,8 @@ def clock_begins(speed: float) -> float:
     return ORIGIN - before_s - COLLECTED_EVERY_S / 2.0
 
 
-def held_by_rails(row: DecisionRow) -> bool:
-    """Return whether rails changed what the policy proposed."""
-    return any(effect.verdict is not Verdict.PASSED for effect in row.decision.effects)
-
-
-def most_telling(rows: Sequence[DecisionRow]) -> str:
-    """Return the id of the decision that has the most to tell.
-
-    One that rails changed and that was carried out tells more than one of either kind, and a fallback more than both.
-    """
+def most_informative(rows: Sequence[DecisionRow]) -> str:
+    """Return the id of the decision to explain first: a fallback, else one that rails changed and that changed VMs."""
 
     def worth(row: DecisionRow) -> tuple[bool, bool, int]:
         changed = [effect for effect in row.decision.effects if effect.verdict is not Verdict.PASSED]
@@ -282,7 +313,11 @@ def most_telling(rows: Sequence[DecisionRow]) -> str:
 def busiest(agent: Agent, fleet: Fleet, report: TickReport, now: float) -> str | None:
     """Return the VM in service with the most busy cores, None while none is busy."""
     staying = {vm for snapshot in report.snapshots for group in snapshot.groups for vm in group.removable}
-    busy = {vm: n for vm, n in agent.ports.aggregator.busy_cores(fleet, now).items() if n and vm in staying}
+    busy = {
+        vm: n
+        for vm, n in agent.part(AutoscalingPart).ports.aggregator.busy_cores(fleet, now).items()
+        if n and vm in staying
+    }
     return max(busy, key=lambda vm: (busy[vm], vm)) if busy else None
 
 
@@ -304,16 +339,181 @@ def fresh_directory(directory: Path) -> Path:
     return directory
 
 
-def shown_path(path: Path) -> str:
-    """Return the path as one would type it here: relative where that is shorter."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
+SHOWN = frozenset(
+    {
+        Reason.ADMITTED,
+        Reason.REJECTED_FEASIBILITY,
+        Reason.REJECTED_RULE,
+        Reason.REJECTED_UNSAFE,
+        Reason.REJECTED_INPUT,
+        Reason.NO_CAPACITY,
+        Reason.OBSERVE_MODE,
+        Reason.RATES_CHANGED,
+        Reason.RATES_FROZEN,
+        Reason.RATES_ROLLED_BACK,
+        Reason.MACHINE_HOT,
+        Reason.USAGE_DRIFTED,
+        Reason.NO_MACHINE,
+    }
+)
+"""Events of a cluster or a pool that are worth a line."""
 
 
-def shown_program() -> str:
-    """Return how this program was called: by its name where the shell finds that, else by its path."""
-    name = Path(sys.argv[0]).name
-    found = shutil.which(name)
-    if found is not None and Path(found).resolve() == Path(sys.argv[0]).resolve():
-        return name
-    return shown_path(Path(sys.argv[0]).absolute()) if Path(sys.argv[0]).exists() else "trimtab"
+class Section(Enum):
+    """The part of a dry run: the hour of a fleet, the gate of a cluster, the rates of a pool, or all in this order."""
+
+    ALL = "all"
+    FLEET = "fleet"
+    ADMISSION = "admission"
+    OVERSUBSCRIPTION = "oversubscription"
+
+
+class Ending(Enum):
+    """How a dry run ended."""
+
+    COMPLETE = "complete"
+    INCOMPLETE = "incomplete"
+    STOPPED = "stopped"
+
+
+def play(options: DryRunOptions, section: Section, *, headless: bool = False, as_json: bool = False) -> Ending:
+    """Run and print.
+
+    Return COMPLETE when the ledger holds every event that the fault plan requires (always so in observe mode), STOPPED
+    after Ctrl-C or SIGTERM.
+    """
+    console, directory, acts = Console(), options.directory, options.mode == "act"
+    screen: Screen
+    if as_json:
+        screen = JsonScreen()
+    elif headless or not console.is_terminal or console.is_dumb_terminal:
+        screen = LineScreen()
+    else:
+        screen = LiveScreen(console, options.plan.name)
+    fresh_directory(directory)
+    run = DryRun(options, screen)
+    common = directory.resolve(), options.seed, options.mode, options.overrides, show_events(console, screen)
+    results: list[SectionResult] = []
+    summary: Summary | None = None
+    try:
+        with logging_to(directory / LOG), termination_as_interrupt():
+            if section in (Section.ALL, Section.FLEET):
+                summary = run.run()
+            if section is Section.ADMISSION or (section is Section.ALL and acts):
+                results.append(play_admissions(*common))
+            if section in (Section.ALL, Section.OVERSUBSCRIPTION):
+                results.append(play_oversubscription(*common))
+    except KeyboardInterrupt:
+        _print_stopped(console, screen, run.turns, directory)
+        return Ending.STOPPED
+    if isinstance(screen, JsonScreen):
+        _write_ledger(screen, directory)
+        for data in (*(result.as_json() for result in results), *([summary.as_json()] if summary else [])):
+            screen.write(**data)
+    else:
+        for result in results:
+            _print_result(console, result)
+        if summary is not None:
+            _print_summary(console, summary)
+    return Ending.INCOMPLETE if acts and summary is not None and summary.missing else Ending.COMPLETE
+
+
+def show_events(console: Console, screen: Screen) -> Callable[[decisions.Event], None]:
+    """Return a function that prints an event of a cluster or pool as a line; the terminal view omits admissions.
+
+    With JSON it prints nothing: the entries of the ledger have the events.
+    """
+    lines = isinstance(screen, LineScreen)
+    shown = SHOWN if lines else SHOWN - {Reason.ADMITTED}
+
+    def show(event: decisions.Event) -> None:
+        if not isinstance(screen, JsonScreen) and event.reason in shown:
+            line = f"{clock_text(event.at)} {event.reason} {event.detail}"
+            console.print(line, highlight=False, soft_wrap=True, style="" if lines else "dim")
+
+    return show
+
+
+@contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that everything started is stopped."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Send log events to a file beside the ledger, so that they do not disturb the screen."""
+    before = structlog.get_config()
+    quiet = logging.getLogger("apscheduler")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)
+    with path.open("w", encoding="utf-8") as log:
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso"),
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(),
+            ],
+            logger_factory=structlog.WriteLoggerFactory(file=log),
+            cache_logger_on_first_use=False,
+        )
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
+            quiet.setLevel(level)
+
+
+def _print_stopped(console: Console, screen: Screen, turns: int, directory: Path) -> None:
+    ledger = shown_path(directory / LEDGER)
+    if isinstance(screen, JsonScreen):
+        screen.write(kind="stopped", turns=turns, ledger=ledger)
+        return
+    console.print(f"stopped after {turns} turns of the loop; nothing is left running", highlight=False)
+    if turns:
+        command = f"{shown_program()} decisions --ledger {ledger}"
+        console.print(f"the decisions until then: [cyan]{command}[/cyan]", highlight=False, soft_wrap=True)
+
+
+def _write_ledger(screen: JsonScreen, directory: Path) -> None:
+    with Ledger.open(f"sqlite:///{(directory / LEDGER).resolve()}", read_only=True) as ledger:
+        journal: list[JournalEntry] = []
+        while entries := ledger.journal(journal[-1].seq if journal else 0):
+            journal += entries
+    for entry in journal:
+        screen.write(
+            kind=entry.kind,
+            seq=entry.seq,
+            at=entry.at,
+            fleet=entry.fleet,
+            ref=entry.ref,
+            reason=entry.reason,
+            reasons=[recorded.reason for recorded in recorded_reasons([entry])],
+            detail=entry.body.get("sentence") or entry.body.get("detail", ""),
+        )
+
+
+def _print_result(console: Console, result: SectionResult) -> None:
+    console.print(f"\n{result.sentence()}", highlight=False)
+    if isinstance(result, AdmissionResult):
+        for reason, decision_id, detail in result.refusals():
+            console.print(f"  {reason}, for example {decision_id}: {detail}", style="dim", highlight=False)
+    console.print(f"{result.question}: [cyan]{result.next_command()}[/cyan]", highlight=False, soft_wrap=True)
+
+
+def _print_summary(console: Console, summary: Summary) -> None:
+    console.print()
+    console.print(summary.sentence(), highlight=False)
+    console.print()
+    console.print(summary.table(), highlight=False)
+    console.print()
+    if summary.missing:
+        console.print(f"missing from the ledger: {', '.join(summary.missing)}", style="bold red")
+    console.print("try next:")
+    for command in summary.next_commands():
+        console.print(f"  {command}", style="cyan", highlight=False, soft_wrap=True)

@@ -1,23 +1,45 @@
-"""What the dry run manages: a fleet of three VM types, its settings as environment variables, and the recorded jobs."""
+"""What the dry run manages: a fleet of three VM types in a fake AWS, its settings, and the recorded jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+import boto3
+from botocore.config import Config
+
+from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED
-from agent.models.shelf import ModelShelf
 from agent.settings import Settings
 from domain.errors import BadInput
+from domain.fleet import Fleet, Group, VmType
+from domain.units import HOUR_S
 from domain.workload import Trace
+from simulator.autoscaling.reference.world_file import world_named
+from simulator.aws.client import CloudControl
 from simulator.aws.prices import price_per_hour
+from simulator.aws.process import start_process
+from simulator.paced_clock import PacedClock
+from simulator.workloads.named import workload_of
 from simulator.workloads.recorded import nasa_hour
 
 FLEET = "web"
 REGION = "us-east-1"
-ORIGIN = 1_795_209_000.0 // 3600.0 * 3600.0
+ZONES = ("us-east-1a", "us-east-1b")
+OWNER_KEY, AGENT_KEY, WORKER_KEY, SECRET = "owner", "agent", "workers", "dry-run"
+LEDGER = "ledger.db"
+ORIGIN = 1_795_209_000.0 // HOUR_S * HOUR_S
 """Simulated start: an hour on the clock, in November 2026."""
 
 GRACE_S = 20.0
@@ -27,44 +49,80 @@ LEARNED_JOB_CORE_S = 240.0
 """What the learned policy expects of a job until one has finished: the cheapest of 120, 150 and 240 on other choices of
 the recorded jobs (seeds 100 to 115) than are reported; the queue rule is cheapest with its own 120."""
 
-NOT_OVERRIDDEN: Mapping[str, str] = MappingProxyType({})
+MOST_FLEETS = 5_000
+"""Constant fleets that a dry run is compared with, at most."""
 
+NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """One group of the dry run's fleet: key, instance type, cores, memory in GB, fewest, most and initial VMs."""
-
-    key: str
-    vm_type: str
-    cores: int
-    memory_gb: float
-    minimum: int
-    maximum: int
-    initial: int
-
-
-GROUPS = (
-    GroupPlan("workers_s", "m5a.large", 2, 8.0, 1, 3, 1),
-    GroupPlan("workers_m", "m5a.xlarge", 4, 16.0, 0, 3, 0),
-    GroupPlan("workers_l", "m5a.2xlarge", 8, 32.0, 0, 3, 0),
+GROUPS = tuple(
+    Group(key, f"{FLEET}-{key}", VmType(name, cores, memory_gb, price_per_hour(name, REGION)), minimum, 3)
+    for key, name, cores, memory_gb, minimum in (
+        ("workers_s", "m5a.large", 2, 8.0, 1),
+        ("workers_m", "m5a.xlarge", 4, 16.0, 0),
+        ("workers_l", "m5a.2xlarge", 8, 32.0, 0),
+    )
 )
-INITIAL = tuple(group.initial for group in GROUPS)
-MAX_CORES = sum(group.maximum * group.cores for group in GROUPS)
+INITIAL = tuple(group.minimum for group in GROUPS)
+MAX_CORES = sum(group.maximum * group.vm_type.cores for group in GROUPS)
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """The jobs of the hour and a paragraph on where they come from and how they were scaled."""
+def aws_client(service: str, endpoint: str, key: str) -> Any:
+    """Return a boto3 client for the dry run's endpoint whose calls are signed with this access key."""
+    make: Callable[..., Any] = boto3.client
+    return make(
+        service,
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=key,
+        aws_secret_access_key=SECRET,
+        config=Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=50),
+    )
 
-    trace: Trace
-    description: str
+
+def groups_of(world: str | None) -> tuple[Group, ...]:
+    """Return the groups of a world's fleet, those of the dry run without one.
+
+    Of a world the VM types, prices, limits and minimum count: boots, changes and bills are those of the fake AWS. The
+    fleet begins at its minimum. Raises BadInput, FileRefused, and BadInput for a VM type that is none of EC2's.
+    """
+    if world is None:
+        return GROUPS
+    config = world_named(world).config
+    for kind in config.types:
+        try:
+            price_per_hour(kind.name, REGION)
+        except LookupError as fault:
+            raise BadInput("--world", f"{world}: {kind.name}", f"{fault}: the fake AWS starts these") from None
+    if not any(config.minimum):
+        raise BadInput("--world", world, "let one VM type have a minimum of 1 or more: the dry run begins with it")
+    fleets = math.prod(high - low + 1 for low, high in zip(config.minimum, config.limits, strict=True))
+    if fleets > MOST_FLEETS:
+        remedy = (
+            f"at the end each of its {fleets:,} constant fleets is tried: lower the limits to {MOST_FLEETS:,} fleets"
+        )
+        raise BadInput("--world", world, remedy)
+    return tuple(
+        Group(f"workers_{k}", f"{FLEET}-workers_{k}", kind, low, high)
+        for k, (kind, low, high) in enumerate(zip(config.types, config.minimum, config.limits, strict=True), start=1)
+    )
 
 
-def recorded_trace(workload: str, seed: int) -> Scenario:
-    """Return the jobs of the named workload; BadInput lists the names."""
-    if workload != "nasa":
-        raise BadInput("--workload", workload, "choose nasa, a recorded day of the NASA iPSC/860 in an hour")
-    return Scenario(*nasa_hour(max_cores=MAX_CORES, seed=seed))
+def recorded_trace(workload: str, seed: int, max_cores: int = MAX_CORES) -> tuple[Trace, str]:
+    """Return the jobs of a workload, and where they come from and how they were scaled.
+
+    max_cores: cores of the fleet at its limits, which `nasa` is scaled to. Raises BadInput, which lists the names, and
+    for jobs that no worker of the dry run can run: of more than one core, or released by the end of others.
+    """
+    if workload == "nasa":
+        return nasa_hour(max_cores=max_cores, seed=seed)
+    trace = workload_of(workload)
+    if trace.staged or (trace.width != 1).any():
+        raise BadInput("--workload", workload, "give jobs of one core that come at times of their own, such as nasa")
+    work_h = trace.work_core_s / HOUR_S
+    return (
+        trace,
+        f"Jobs of {workload}: {trace.jobs:,}, {work_h:,.1f} core-hours; those that come too late are left out.",
+    )
 
 
 def environment(
@@ -74,36 +132,149 @@ def environment(
     interruption_queue_url: str,
     mode: str,
     overrides: Mapping[str, str],
+    groups: Sequence[Group] = GROUPS,
 ) -> dict[str, str]:
     """Return the settings of the dry run as the environment variables an operator would set."""
     values = {
-        "TRIMTAB_MODE": mode,
-        "TRIMTAB_STATE_DIRECTORY": str(directory),
+        **aws_environment(directory, endpoint, mode),
         "TRIMTAB_GRACE_S": f"{GRACE_S:g}",
-        "TRIMTAB_LISTENER__PORT": "0",
-        "TRIMTAB_AWS__REGION": REGION,
-        "TRIMTAB_AWS__ENDPOINT_URL": endpoint,
         "TRIMTAB_INTERRUPTION_QUEUE_URL": interruption_queue_url,
         f"TRIMTAB_FLEETS__{FLEET}__QUEUE_URL": job_queue_url,
         f"TRIMTAB_FLEETS__{FLEET}__SHADOW": "threshold",
     }
-    for group in GROUPS:
-        prefix = f"TRIMTAB_FLEETS__{FLEET}__GROUPS__{group.key}__"
+    for group in groups:
+        prefix, vm_type = f"TRIMTAB_FLEETS__{FLEET}__GROUPS__{group.key}__", group.vm_type
         values |= {
-            f"{prefix}VM_TYPE": group.vm_type,
-            f"{prefix}CORES": str(group.cores),
-            f"{prefix}MEMORY_GB": f"{group.memory_gb:g}",
-            f"{prefix}PRICE_PER_HOUR": f"{price_per_hour(group.vm_type, REGION):g}",
+            f"{prefix}VM_TYPE": vm_type.name,
+            f"{prefix}CORES": str(vm_type.cores),
+            f"{prefix}MEMORY_GB": f"{vm_type.memory_gb:g}",
+            f"{prefix}PRICE_PER_HOUR": f"{vm_type.price_per_hour:g}",
             f"{prefix}MIN": str(group.minimum),
             f"{prefix}MAX": str(group.maximum),
         }
     return values | dict(overrides)
 
 
-def default_policy(settings: Settings, overrides: Mapping[str, str] = NOT_OVERRIDDEN) -> dict[str, str]:
-    """Return the settings that have a learned policy decide, where a model fits the fleet and nobody chose another."""
+def aws_environment(directory: Path, endpoint: str, mode: str) -> dict[str, str]:
+    """Return the settings that every section of the dry run needs, as environment variables."""
+    return {
+        "TRIMTAB_MODE": mode,
+        "TRIMTAB_STATE_DIRECTORY": str(directory),
+        "TRIMTAB_LISTENER__PORT": "0",
+        "TRIMTAB_AWS__REGION": REGION,
+        "TRIMTAB_AWS__ENDPOINT_URL": endpoint,
+    }
+
+
+def default_policy(settings: Settings, overrides: Mapping[str, str] = NO_OVERRIDES) -> dict[str, str]:
+    """Return the settings of the learned policy, where a model fits the fleet and no other policy is set."""
     policy = f"TRIMTAB_FLEETS__{FLEET}__POLICY"
-    there = ModelShelf(settings.models_directory, key=settings.promotion_key).fits(LEARNED, settings.fleet(FLEET))
-    if not there or overrides.get(policy, LEARNED) != LEARNED:
+    shelf = ModelShelf(settings.models_directory, key=settings.promotion_key)
+    if overrides.get(policy, LEARNED) != LEARNED or not shelf.fits(LEARNED, settings.fleet(FLEET)):
         return {}
     return {policy: LEARNED, f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": f"{LEARNED_JOB_CORE_S:g}"}
+
+
+DRAIN_HOOK = "trimtab-drain"
+HEARTBEAT_S = 180
+VISIBILITY_S = 900
+"""How long a job whose VM vanished stays invisible: longer than any job of the trace."""
+BILLED_AT_LEAST_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DryRunCloud:
+    """A running fake AWS with the fleet in it."""
+
+    endpoint: str
+    process: subprocess.Popen[str]
+    control: CloudControl
+    job_queue_url: str
+    interruption_queue_url: str
+
+
+@contextmanager
+def fake_aws(
+    fleet_groups: Sequence[Group], initial: Sequence[int], clock: PacedClock, seed: int
+) -> Iterator[DryRunCloud]:
+    """Run the fake AWS on the time of `clock`, with `fleet_groups` at `initial` sizes in service, for the block.
+
+    Raises RuntimeError when it does not start.
+    """
+    with start_process(["--clock-file", str(clock.path), "--seed", str(seed)]) as process:
+        control = CloudControl(process.endpoint)
+        groups = aws_client("autoscaling", process.endpoint, OWNER_KEY)
+        machines = aws_client("ec2", process.endpoint, OWNER_KEY)
+        queues = aws_client("sqs", process.endpoint, OWNER_KEY)
+        attributes = {"VisibilityTimeout": str(VISIBILITY_S)}
+        jobs = queues.create_queue(QueueName="web-jobs", Attributes=attributes)["QueueUrl"]
+        interruptions = queues.create_queue(QueueName="trimtab-interruptions")["QueueUrl"]
+        for group, size in zip(fleet_groups, initial, strict=True):
+            _make_group(groups, machines, group, size)
+        control.ready_now()
+        yield DryRunCloud(process.endpoint, process.popen, control, jobs, interruptions)
+
+
+def _make_group(client: Any, machines: Any, group: Group, size: int) -> None:
+    machines.create_launch_template(
+        LaunchTemplateName=group.name,
+        LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": group.vm_type.name},
+    )
+    client.create_auto_scaling_group(
+        AutoScalingGroupName=group.name,
+        LaunchTemplate={"LaunchTemplateName": group.name, "Version": "$Latest"},
+        MinSize=group.minimum,
+        MaxSize=group.maximum,
+        DesiredCapacity=size,
+        AvailabilityZones=list(ZONES),
+        Tags=[{"Key": "trimtab:fleet", "Value": "web", "PropagateAtLaunch": True}],
+    )
+    client.put_lifecycle_hook(
+        LifecycleHookName=DRAIN_HOOK,
+        AutoScalingGroupName=group.name,
+        LifecycleTransition="autoscaling:EC2_INSTANCE_TERMINATING",
+        HeartbeatTimeout=HEARTBEAT_S,
+        DefaultResult="CONTINUE",
+    )
+
+
+def bill(cloud: DryRunCloud, fleet: Fleet, start: float, end: float) -> float:
+    """Return the dollars of rent between `start` and `end`, from EC2's records of launches and terminations.
+
+    By the second from a VM's launch on, 60 s at the least, at the prices of the fleet's settings; VMs of other types
+    cost nothing.
+    """
+    prices = {group.vm_type.name: group.vm_type.price_per_hour for group in fleet.groups}
+    machines = aws_client("ec2", cloud.endpoint, OWNER_KEY)
+    rent = 0.0
+    for page in machines.get_paginator("describe_instances").paginate():
+        for vm in (vm for reservation in page["Reservations"] for vm in reservation["Instances"]):
+            since = max(start, vm["LaunchTime"].timestamp())
+            until = min(end, _terminated_at(vm, end))
+            if until > since:
+                held_s = max(BILLED_AT_LEAST_S, until - since)
+                rent += prices.get(vm["InstanceType"], 0.0) * held_s / HOUR_S
+    return rent
+
+
+def _terminated_at(vm: dict[str, Any], otherwise: float) -> float:
+    """Return when the VM was terminated: EC2 gives the time in the reason of the transition, and nowhere else."""
+    found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:UTC|GMT)\)", vm.get("StateTransitionReason", ""))
+    if vm["State"]["Name"] != "terminated" or found is None:
+        return otherwise
+    return datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+
+
+def shown_path(path: Path) -> str:
+    """Return the path as one would type it here: relative where that is shorter."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def shown_program() -> str:
+    """Return how this program was called: by its name where the shell finds that, else by its path."""
+    name = Path(sys.argv[0]).name
+    found = shutil.which(name)
+    if found is not None and Path(found).resolve() == Path(sys.argv[0]).resolve():
+        return name
+    return shown_path(Path(sys.argv[0]).absolute()) if Path(sys.argv[0]).exists() else "trimtab"

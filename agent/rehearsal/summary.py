@@ -1,57 +1,300 @@
-"""What came of a dry run: jobs, waits and cost, beside other fleets on the same jobs, and what to try next."""
+"""The summary of a dry run: jobs, waits and cost, beside other policies and fleets on the same jobs.
+
+The others are simulated: the reference simulator, driven by the agent's decisions. A policy decides through the same
+pure function as in the live loop, with all rails; only the fleet and its measurements are simulated, without faults.
+Rent is by the second from a VM's launch, as EC2 bills it.
+"""
 
 from __future__ import annotations
 
+import itertools
 import shlex
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from agent.autoscaling.decide import DecisionInputs, decide
+from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
+from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED, names_model
-from agent.models.shelf import ModelShelf
-from agent.rehearsal.counterfactual import Counterfactual, Settled, best_constant, run_agent
-from agent.rehearsal.story import STORIES
-from domain.decisions import Reason
+from agent.autoscaling.snapshot.aggregate import EXPECTED_JOB_CORE_S
+from agent.rails.base import RailLimits
+from agent.rails.state import Cooldown, LoopState
+from agent.rehearsal.faults import plan_named
+from domain.controls import Controls
+from domain.decisions import Direction, Mode, Reason
+from domain.fleet import Fleet
+from domain.observations.autoscaling import Vector, obs_v2
+from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
 from domain.workload import Trace
-from simulator.autoscaling.reference import preset
+from simulator.autoscaling.reference import FleetView, Simulation, SimulationConfig, preset
+from simulator.autoscaling.reference.configuration import Billing, Dispatch
+
+WARM_UP_S = 300.0
+AFTER_THE_END_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunCost:
+    """The cost of one run over the jobs: dollars of rent and of waiting, seconds waited per finished job, jobs done."""
+
+    policy: str
+    rent: float
+    waiting_cost: float
+    mean_wait_s: float
+    p95_wait_s: float
+    jobs_finished: int
+
+    @property
+    def cost(self) -> float:
+        """Rent and waiting together (J of autoscaler specification §5)."""
+        return self.rent + self.waiting_cost
+
+
+@dataclass(frozen=True, slots=True)
+class FleetParameters:
+    """What decisions depend on besides measurements.
+
+    Fleet, rail limits, when a VM is idle for long, a job's size, and what learned policies reckon with.
+    """
+
+    fleet: Fleet
+    limits: RailLimits
+    idle_s: float
+    job_core_s: float = EXPECTED_JOB_CORE_S
+    terms: Terms | None = None
+
+
+def world_of(fleet: Fleet, initial: tuple[int, ...]) -> SimulationConfig:
+    """Return the simulated world that behaves like the dry run's cloud for this fleet.
+
+    It has no cool-down of its own, as the agent's rails have it. Jobs go to one VM after the other, as workers that
+    pull them spread them.
+    """
+    return preset(
+        "live-like",
+        types=tuple(group.vm_type for group in fleet.groups),
+        limits=tuple(group.maximum for group in fleet.groups),
+        minimum=tuple(group.minimum for group in fleet.groups),
+        initial=initial,
+        cooldown_s=0.0,
+        dispatch=Dispatch.NEXT_FIT,
+        billing=Billing.EXACT,
+        integral_penalty=True,
+    )
+
+
+def never_ending(trace: Trace, horizon_s: float) -> Trace:
+    """Return the trace with one more job, a day after the horizon: the fleet costs money until then, jobs or not."""
+    last: dict[str, float] = {
+        "job_id": int(trace.job_id.max(initial=0)) + 1,
+        "arrival_s": max(horizon_s, float(trace.arrival_s.max(initial=0.0))) + AFTER_THE_END_S,
+        "service_s": 1.0,
+        "width": 1,
+        "ram_gb": 0.0,
+        "stage": int(trace.stage.max(initial=0)),
+        "release_after": -1,
+        "pause_s": 0.0,
+    }
+    columns: dict[str, Any] = {name: np.append(getattr(trace, name), value) for name, value in last.items()}
+    return replace(trace, **columns)
+
+
+def snapshot_of(parameters: FleetParameters, view: FleetView, cooldowns: tuple[Cooldown, ...] = ()) -> Snapshot:
+    """Return the snapshot that the agent would fold of the simulated fleet, with the cool-downs of its rails."""
+    fleet = parameters.fleet
+    idle_long, idle = view.idle_long(parameters.idle_s), view.idle_long(0.0)
+    left = {(c.group, c.direction): c.remaining_s(view.now_s) for c in cooldowns}
+    reported = np.isfinite(view.vm_cpu)
+    groups = []
+    for k, group in enumerate(fleet.groups):
+        mine = view.vm_type == k
+        mature = int((mine & (view.vm_ready_s >= parameters.limits.min_lifetime_s)).sum())
+        groups.append(
+            GroupSnapshot(
+                key=group.key,
+                requested=int(view.requested[k]),
+                in_service=int(view.ready[k]),
+                warm=int(view.ready[k]),
+                booting=int(view.booting[k]),
+                overdue=0,
+                draining=int(view.draining[k]),
+                silent=0,
+                unhealthy=0,
+                idle_long=int(idle_long[k]),
+                mature=mature,
+                minimum=group.minimum,
+                maximum=group.maximum,
+                removable=tuple(f"{group.key}-{n}" for n in range(mature)),
+                cpu_mean=_mean(view.vm_cpu[mine & reported]),
+                ram_mean=_mean(view.vm_ram[mine & reported]),
+                busy_cores=float(view.vm_cpu[mine & reported].sum() * group.vm_type.cores),
+                cooldown_out_s=max(left.get((group.key, Direction.OUT), 0.0), float(view.cooldown_out_s[k])),
+                cooldown_in_s=max(left.get((group.key, Direction.IN), 0.0), float(view.cooldown_in_s[k])),
+                idle=int(idle[k]),
+            )
+        )
+    cpu = view.vm_cpu[reported]
+    warmed_up = view.vm_cpu[reported & (view.vm_ready_s >= WARM_UP_S)]
+    queue = view.queue
+    return Snapshot(
+        fleet=fleet.name,
+        bin_end=view.now_s,
+        taken_at=view.now_s,
+        groups=tuple(groups),
+        queue=QueueSnapshot(
+            queue.waiting,
+            queue.running,
+            queue.submitted,
+            queue.submitted_recent,
+            queue.oldest_wait_s,
+            queue.mean_job_core_s,
+        ),
+        coverage=1.0,
+        age_s=0.0,
+        cpu_mean=_mean(cpu) if cpu.size else 0.0,
+        cpu_mean_warmed_up=_mean(warmed_up),
+        terms=parameters.terms,
+    )
+
+
+def _extended(
+    parameters: FleetParameters, simulation: Simulation, view: FleetView, cooldowns: tuple[Cooldown, ...]
+) -> Vector:
+    """Return obs-v2 as the agent computes it: jobs as long as those that have finished, the cool-downs of its rails."""
+    queue, limits = view.queue, parameters.limits
+    job_core_s = parameters.job_core_s if queue.mean_job_core_s is None else queue.mean_job_core_s
+    left = [
+        max((c.remaining_s(view.now_s) for c in cooldowns if c.group == group.key), default=0.0)
+        for group in parameters.fleet.groups
+    ]
+    return obs_v2(
+        simulation.observe(),
+        view.ready,
+        view.booting,
+        view.maximum,
+        np.array(left),
+        max(limits.cooldown_out_s, limits.cooldown_in_s),
+        queue.waiting,
+        queue.waiting * job_core_s,
+        parameters.fleet.max_cores,
+        queue.oldest_wait_s,
+        float(simulation.observe_v2()[-1]),
+    )
+
+
+def _mean(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    return float(values.mean()) if values.size else None
+
+
+def run_agent(
+    policy: str,
+    parameters: FleetParameters,
+    trace: Trace,
+    initial: tuple[int, ...],
+    horizon_s: float,
+    seed: int,
+    models: Models | None = None,
+) -> RunCost:
+    """Run the jobs under the agent with this policy and all its rails for `horizon_s`; `models`: for a learned one."""
+    proposer = Proposer(evaluate_directly, models=models)
+    state = LoopState()
+
+    def choose(simulation: Simulation) -> tuple[int, ...]:
+        nonlocal state
+        view = simulation.fleet_view()
+        snapshot = replace(
+            snapshot_of(parameters, view, state.cooldowns),
+            obs7=tuple(simulation.observe().tolist()),
+            obs_v2=tuple(_extended(parameters, simulation, view, state.cooldowns).tolist()),
+        )
+        inputs = DecisionInputs(
+            decision_id=f"{parameters.fleet.name}-{state.decisions + 1}",
+            now=view.now_s,
+            fleet=parameters.fleet,
+            snapshot=snapshot,
+            state=state,
+            controls=Controls(),
+            limits=parameters.limits,
+            mode=Mode.ACT,
+            leader=True,
+            epoch=1,
+            policy=policy,
+        )
+        decided = decide(inputs, proposer)
+        state = decided.state
+        targets = {intent.group: intent.target for intent in decided.decision.intents}
+        groups = zip(parameters.fleet.groups, view.requested, strict=True)
+        return tuple(targets.get(group.key, int(requested)) for group, requested in groups)
+
+    return _run(policy, choose, world_of(parameters.fleet, initial), trace, horizon_s, seed)
+
+
+def run_constant(sizes: tuple[int, ...], fleet: Fleet, trace: Trace, horizon_s: float, seed: int) -> RunCost:
+    """Run the jobs on a fleet of constant size, up from the start."""
+    name = f"constant:{','.join(map(str, sizes))}"
+    return _run(name, lambda _: sizes, world_of(fleet, sizes), trace, horizon_s, seed)
+
+
+def _run(
+    name: str,
+    choose: Callable[[Simulation], tuple[int, ...]],
+    world: SimulationConfig,
+    trace: Trace,
+    horizon_s: float,
+    seed: int,
+) -> RunCost:
+    """Run the jobs; `choose` returns the VMs wanted per group."""
+    simulation = Simulation(world, never_ending(trace, horizon_s), seed)
+    for _ in range(round(horizon_s / world.step_s)):
+        simulation.step(np.array(choose(simulation), dtype=np.int64) - simulation.fleet_view().requested)
+    measures = simulation.measures()
+    return RunCost(
+        name, measures.rent, measures.penalty, measures.mean_wait_s, measures.p95_wait_s, measures.jobs_finished
+    )
+
+
+def best_constant(fleet: Fleet, trace: Trace, horizon_s: float, seed: int) -> RunCost:
+    """Return the run of the constant fleet with the least rent and waiting cost, over every size the limits allow.
+
+    The choice needs hindsight: it depends on all jobs. Of sizes with the same price and number of cores, only the one
+    with the fewest VMs is tried: with jobs of one core they give the same result.
+    """
+    ranges = [range(group.minimum, group.maximum + 1) for group in fleet.groups]
+    by_worth: dict[tuple[float, int], tuple[int, ...]] = {}
+    for sizes in sorted(itertools.product(*ranges), key=sum):
+        cores = sum(n * c for n, c in zip(sizes, fleet.cores, strict=True))
+        price = sum(n * p for n, p in zip(sizes, fleet.prices_per_hour, strict=True))
+        if cores:
+            by_worth.setdefault((round(price, 9), cores), sizes)
+    runs = (run_constant(sizes, fleet, trace, horizon_s, seed) for sizes in by_worth.values())
+    return min(runs, key=lambda run: run.cost)
+
 
 WAITING_PRICE_PER_HOUR = preset("live-like").waiting_price_per_hour
 """Dollars that a job's hour in the queue counts for (autoscaler specification §5)."""
 
-HINDSIGHT = "constant"
-QUEUE_RULE, THRESHOLD = "queue-rule", "threshold"
+CONSTANT, QUEUE_RULE, THRESHOLD = "constant", "queue-rule", "threshold"
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
-    """The run itself: policy, dollars of rent, jobs, seconds.
+class LiveRun:
+    """The run itself: its cost, the jobs submitted, and the seconds that all jobs together spent in the queue.
 
-    waiting_job_s: in the queue, over all jobs. lost, handed_back: jobs that began and had to begin again, because their
-    VM was gone, or because it was about to go and its worker gave them back.
+    lost, handed_back: jobs that had to begin again, because their VM was gone, or because it was about to terminate and
+    its worker gave them back.
     """
 
-    policy: str
-    rent: float
-    waiting_job_s: float
+    cost: RunCost
     submitted: int
-    finished: int
-    mean_wait_s: float
-    p95_wait_s: float
+    waiting_job_s: float
     lost: int
     handed_back: int
-
-    @property
-    def waiting_cost(self) -> float:
-        """Dollars that the waiting counts for."""
-        return self.waiting_job_s / 3600.0 * WAITING_PRICE_PER_HOUR
-
-    @property
-    def cost(self) -> float:
-        """Rent and waiting together."""
-        return self.rent + self.waiting_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +303,15 @@ class Other:
 
     name: str
     how: str
-    run: Counterfactual
+    run: RunCost
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The run, the others on the same jobs, and the required reasons that the ledger does not hold."""
 
-    story: str
-    lived: Lived
+    plan: str
+    live: LiveRun
     others: tuple[Other, ...]
     decisions: int
     changes: int
@@ -79,18 +322,26 @@ class Summary:
     explain: str
 
     @property
-    def how_lived(self) -> str:
+    def how(self) -> str:
         """How the run's own figures were obtained."""
-        faults = next((len(story.beats) for story in STORIES if story.name == self.story), 0)
-        return "lived, with the story's faults" if faults else "lived, without faults"
+        return "measured, with faults" if plan_named(self.plan).faults else "measured, without faults"
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as plain data."""
-        lived = {**asdict(self.lived), "waiting_cost": self.lived.waiting_cost, "cost": self.lived.cost}
+        run = self.live.cost
         return {
             "kind": "summary",
-            "story": self.story,
-            "lived": {**lived, "how": self.how_lived},
+            "story": self.plan,
+            "lived": {
+                **asdict(run),
+                "finished": run.jobs_finished,
+                "submitted": self.live.submitted,
+                "waiting_job_s": self.live.waiting_job_s,
+                "lost": self.live.lost,
+                "handed_back": self.live.handed_back,
+                "cost": run.cost,
+                "how": self.how,
+            },
             "others": [
                 {"name": other.name, "how": other.how, **asdict(other.run), "cost": other.run.cost}
                 for other in self.others
@@ -114,31 +365,24 @@ class Summary:
 
     def sentence(self) -> str:
         """Return the run in one sentence."""
-        lived = self.lived
-        again = [
-            f"{count} {what}"
-            for count, what in ((lived.handed_back, "handed back in time"), (lived.lost, "lost with their VM"))
-            if count
-        ]
-        jobs = f"{lived.finished} of {lived.submitted} jobs done" + "".join(f", {text}" for text in again)
+        live = self.live
+        again = ((live.handed_back, "handed back in time"), (live.lost, "lost with their VM"))
+        jobs = f"{live.cost.jobs_finished} of {live.submitted} jobs done"
+        jobs += "".join(f", {count} {what}" for count, what in again if count)
         return (
             f"{self.decisions} decisions: {self.changes} changed the fleet, rails changed {self.held}; {jobs}; "
-            f"${lived.rent:.2f} of rent"
+            f"${live.cost.rent:.2f} of rent"
         )
 
     def verdict(self) -> str:
-        """Return what the comparison says, whoever wins."""
+        """Return the result of the comparison with each of the others."""
         words = []
         for other in self.others:
-            ratio = self.lived.cost / other.run.cost - 1.0 if other.run.cost else 0.0
-            compared = (
-                "as much as" if abs(ratio) < 0.005 else f"{abs(ratio):.0%} {'more' if ratio > 0 else 'less'} than"
-            )
-            if other.run.policy.startswith(HINDSIGHT):
-                against = "the best constant fleet, whose size only hindsight knows"
-            else:
-                against = other.name
-            words.append(f"{compared} {against}")
+            ratio = self.live.cost.cost / other.run.cost - 1.0 if other.run.cost else 0.0
+            more = f"{abs(ratio):.0%} {'more' if ratio > 0 else 'less'} than"
+            hindsight = other.run.policy.startswith(CONSTANT)
+            against = "the best constant fleet, whose size only hindsight knows" if hindsight else other.name
+            words.append(f"{'as much as' if abs(ratio) < 0.005 else more} {against}")
         return f"In all, this run cost {'; '.join(words)}."
 
     def table(self) -> RenderableType:
@@ -148,39 +392,29 @@ class Summary:
         table.add_column("", ratio=1)
         for heading in ("rent", "waiting", "total", "mean wait", "95 %", "done"):
             table.add_column(heading, justify="right", no_wrap=True)
-        lived = self.lived
-        name = f"this run: {lived.policy.partition(':')[0]}"
-        waits = (lived.mean_wait_s, lived.p95_wait_s)
-        table.add_row(
-            *_cells(name, self.how_lived, lived.rent, lived.waiting_cost, *waits, lived.finished), style="bold"
-        )
-        for other in self.others:
-            run = other.run
-            waits = (run.mean_wait_s, run.p95_wait_s)
-            table.add_row(*_cells(other.name, other.how, run.rent, run.waiting_cost, *waits, run.jobs_finished))
+        own = Other(f"this run: {self.live.cost.policy.partition(':')[0]}", self.how, self.live.cost)
+        for row in (own, *self.others):
+            run = row.run
+            table.add_row(
+                Text.assemble(row.name, "\n", (f"  {row.how}", "dim not bold")),
+                f"${run.rent:.2f}",
+                f"${run.waiting_cost:.2f}",
+                f"${run.cost:.2f}",
+                f"{run.mean_wait_s:.0f} s",
+                f"{run.p95_wait_s:.0f} s",
+                f"{run.jobs_finished}",
+                style="bold" if row is own else "",
+            )
         legend = Text(
             f"rent: from a VM's launch to its end. waiting: ${WAITING_PRICE_PER_HOUR:g} for a job's hour in the queue. "
-            f"mean wait, 95 %: of the jobs done, of {lived.submitted} submitted.",
+            f"mean wait, 95 %: of the jobs done, of {self.live.submitted} submitted.",
             style="dim",
         )
         return Group(table, legend, self.verdict())
 
 
-def _cells(name: str, how: str, rent: float, waiting: float, mean_s: float, p95_s: float, done: int) -> list[Any]:
-    label = Text.assemble(name, "\n", (f"  {how}", "dim not bold"))
-    return [
-        label,
-        f"${rent:.2f}",
-        f"${waiting:.2f}",
-        f"${rent + waiting:.2f}",
-        f"{mean_s:.0f} s",
-        f"{p95_s:.0f} s",
-        f"{done}",
-    ]
-
-
 def compare(
-    settled: Settled,
+    parameters: FleetParameters,
     policy: str,
     trace: Trace,
     initial: tuple[int, ...],
@@ -197,15 +431,15 @@ def compare(
     names = {policy: own}
     if names_model(policy):
         names[QUEUE_RULE] = QUEUE_RULE
-    elif models is not None and models.fits(LEARNED, settled.fleet):
+    elif models is not None and models.fits(LEARNED, parameters.fleet):
         names[LEARNED] = LEARNED
     if own != THRESHOLD:
         names[THRESHOLD] = f"75 % {THRESHOLD}"
     how = "simulated, with the same rails"
     others = [
-        Other(f"{name} without faults", how, run_agent(text, settled, trace, initial, horizon_s, seed, models))
+        Other(f"{name} without faults", how, run_agent(text, parameters, trace, initial, horizon_s, seed, models))
         for text, name in names.items()
     ]
-    constant = best_constant(settled.fleet, trace, horizon_s, seed)
+    constant = best_constant(parameters.fleet, trace, horizon_s, seed)
     sizes = constant.policy.partition(":")[2].replace(",", " + ")
     return (*others, Other(f"best constant fleet: {sizes}", "simulated, chosen in hindsight", constant))

@@ -6,67 +6,56 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
-from actuators.autoscaling_group import AutoScalingActuator
-from actuators.drift import DriftRule
-from agent.admission.clusters import Clusters, clusters_of
-from agent.admission.gate.gate import Gate
-from agent.admission.gate.start import gate_of, gated
-from agent.autoscaling.policies.fallback import Proposer, evaluate_within
-from agent.autoscaling.ports import ManagedFleet, Ports, TickReport
-from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
-from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.standby import watch
-from agent.autoscaling.tick import run_tick
+from agent.decisions.part import Host, Part, Turn
+from agent.decisions.parts import Parts, parts_of
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger, LedgerOwner, lock_directory, lock_ledger, sqlite_path
-from agent.models.shelf import ModelShelf, named_policy, unfit_models
-from agent.oversubscription.pools import Pools, pools_of
-from agent.oversubscription.usage_book import PoolSink
-from agent.service.binding import BoundLeader, account_of, manages_aws, region_of
-from agent.service.inputs import collectors_of
-from agent.service.leader import Leadership, LeaseLeader, SoleLeader
+from agent.service.leader import (
+    BoundLeader,
+    Leadership,
+    LeaseLeader,
+    SoleLeader,
+    account_of,
+    manages_aws,
+    region_of,
+)
 from agent.service.refusals import Door
 from agent.settings import Settings
-from agent.settings.fleet import PolicyName
-from agent.settings.inputs import MeasuredBy
 from agent.settings.kinds import networks_of
+from agent.settings.names import effective
 from collectors.aws import AwsOptions, AwsSession
-from collectors.base import SampleSink
-from collectors.intake import Claims
-from collectors.interruptions import InterruptionQueue
-from collectors.inventory import Inventory
+from collectors.base import Refusal, SampleSink
+from collectors.intake import RefusedClaim
 from collectors.listener import GraphiteListener, ListenerLimits
 from collectors.polling import Poller
 from collectors.vm_names import Place, UnknownVms
-from domain.clock import Clock, JumpDetector, read_both
-from domain.decisions import Mode
-from domain.errors import BadInput, ConfigurationError, LedgerUnavailable, Mistake
+from domain.clock import BothTimes, Clock, read_both
+from domain.decisions import AGENT, Event, Mode, Reason
+from domain.errors import (
+    BadInput,
+    ConfigurationError,
+    Fenced,
+    LedgerError,
+    LedgerUnavailable,
+    Mistake,
+    TrimtabError,
+)
+from domain.samples import Sample
 
 log = structlog.get_logger(__name__)
 
-POLICY_DEADLINE_S = 1.0
 TURN_SHARE = 0.7
 """The share of the interval after which a turn begins no further call to AWS."""
-MODELS_PATIENCE_S = 20.0
-"""So long a start waits for the models that decide; what takes longer is taken up in a later minute."""
-TURN_PATIENCE_S = 0.5
-"""So long a turn waits for a model that it has not seen before; it goes on with the one before, or the rules."""
 LEDGER_PATIENCE_S = 60.0
 LEDGER_RETRY_S = 3.0
-NEEDED: Mapping[PolicyName, tuple[str, ...]] = {
-    PolicyName.QUEUE_RULE: ("cpu", "queue"),
-    PolicyName.LEARNED: ("cpu", "ram", "queue"),
-    PolicyName.THRESHOLD: ("cpu",),
-    PolicyName.TARGET_TRACKING: ("cpu",),
-    PolicyName.HOLD: (),
-}
-"""The inputs without which a policy's minute counts as stale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,74 +66,112 @@ class AwsKeys:
     secret_access_key: str
 
 
+P = TypeVar("P", bound=Part)
+
+
+@dataclass(slots=True)
+class Acting:
+    """The epoch under which the turn under way, or the last one, was begun: what it sends is fenced by it."""
+
+    epoch: int = 0
+
+
+class Discarded:
+    """Takes readings that no part wants."""
+
+    def append(
+        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
+    ) -> Sequence[Refusal]:
+        """Take readings by path and drop them."""
+        return ()
+
+    def append_samples(self, samples: Sequence[Sample], now: float) -> Sequence[Refusal]:
+        """Take samples and drop them."""
+        return ()
+
+
 @dataclass(slots=True)
 class Agent:
     """A running agent, but for the schedule that calls `turn`."""
 
     settings: Settings
-    ports: Ports
+    ledger: Ledger
     leadership: BoundLeader
-    store: SeriesStore
+    parts: Parts
     listener: GraphiteListener
     poller: Poller
     session: AwsSession
     clock: Clock
-    models: ModelShelf
-    clusters: Clusters
-    gate: Gate | None = None
-    pools: Pools = field(default_factory=lambda: Pools({}))
-    door: Door = field(init=False)
+    acting: Acting = field(default_factory=Acting)
+    refusals: Door = field(init=False)
 
     def __post_init__(self) -> None:
-        self.door = Door(lambda: self.listener.counters, self.store.refused_claims, self.unknown_vms)
+        self.refusals = Door(lambda: self.listener.counters, self.refused_claims, self.unknown_vms)
+
+    def part(self, kind: type[P]) -> P:
+        """Return the part of this class."""
+        return next(part for part in self.parts if isinstance(part, kind))
 
     def unknown_vms(self) -> dict[Place, UnknownVms]:
-        """Return by fleet and group key, or pool and "", what was reported under names that no inventory shows."""
-        return {
-            **self.store.unknown_vms(),
-            **{(name, ""): pool.book.unknown_vms() for name, pool in self.pools.items()},
-        }
+        """Return by subject and group key what was reported under names that no inventory shows."""
+        return {place: found for part in self.parts for place, found in part.unknown_vms().items()}
 
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger that the loop writes."""
-        return self.ports.ledger
+    def refused_claims(self) -> dict[tuple[str, str, str], RefusedClaim]:
+        """Return by subject, group key and metric the readings that were not believed."""
+        return {key: found for part in self.parts for key, found in part.refused_claims().items()}
 
     def turn(self) -> TickReport:
-        """Turn the loop once, now; while another agent leads, only measure."""
+        """Let every part take its turn, now; while another agent leads, only measure."""
         times = read_both(self.clock)
-        now = times.now
         # What AWS keeps waiting must not run into the next turn, nor look as if the loop stood still.
         with self.session.within(TURN_SHARE * self.settings.tick_interval_s):
             self.leadership.look()
             epoch = self.leadership.epoch()
             if epoch is None:
-                report = watch(now, self.ports)
+                report = TickReport(times.now)
+                for part in self.parts:
+                    report = part.measure(report)
                 why = self.leadership.failure
                 return replace(report, failure=why, failure_reason=self.leadership.failure_reason) if why else report
-            if epoch != self.ports.epoch:
-                self._take_over(epoch)
-            report = run_tick(now, self.ports, times)
-            if self.gate is not None:
-                report = gated(self.gate, report, epoch, [managed.fleet for managed in self.ports.fleets])
-            return self.pools.turned(report, epoch)
+            self.acting.epoch = epoch
+            return turned(self.parts, times, epoch)
 
     def adopt(self, settings: Settings) -> None:
-        """Manage the fleets of these settings from the next turn on; LedgerError when that must be tried again."""
-        fleets = managed_fleets(settings)
-        self.ports.actuator = actuator(settings, self.session, fleets, self.ports.ledger)
-        plain = [managed.fleet for managed in fleets]
-        self.store.watch(plain, claims_of(settings))
-        self.poller.replace(collectors_of(settings, plain, self.session))
-        self.ports.fleets = fleets
+        """Work by these settings from now on: the fleets that a part manages have changed."""
         self.settings = settings
+        self.poller.replace([collector for part in self.parts for collector in part.collectors()])
+        if self.leadership.epoch() is not None:
+            record_settings(self.ledger, settings, self.clock.now())
 
-    def _take_over(self, epoch: int) -> None:
-        """Forget what another leader may have changed meanwhile: whose protection is whose, and the clock's steps."""
-        ports = self.ports
-        ports.actuator = actuator(self.settings, self.session, ports.fleets, ports.ledger)
-        ports.jumps = JumpDetector()
-        ports.epoch = epoch
+    def note(self, reason: Reason, detail: str, fleet: str = AGENT, subject: str = "") -> None:
+        """Record an event of the agent itself, or of a fleet; without a ledger it is only logged."""
+        log.info("event", reason=reason, fleet=fleet, detail=detail)
+        try:
+            self.ledger.record_events([Event(fleet, self.clock.now(), reason, detail, subject)])
+        except TrimtabError as error:
+            log.error("event_not_recorded", reason=reason, detail=str(error))
+
+
+def turned(parts: Iterable[Part], times: BothTimes, epoch: int) -> TickReport:
+    """Let parts take their turns in order and return the report of all; one that fails stops those after it.
+
+    A part that fails is reported by an event, and the others go on.
+    """
+    report = TickReport(times.now)
+    for part in parts:
+        if report.failure is not None:
+            break
+        try:
+            report = part.turn(Turn(times.now, times, epoch, report))
+        except (LedgerError, Fenced) as error:
+            log.error("part_stopped", part=part.name, detail=str(error))
+            report = replace(report, failure=str(error))
+        except Exception as error:
+            log.exception("part_failed", part=part.name)
+            detail = f"{part.name}: its turn was cut short: {type(error).__name__}: {error}"
+            event = Event(AGENT, times.now, Reason.INTERNAL_ERROR, detail, part.name)
+            report = replace(report, events=(*report.events, event))
+    return report
 
 
 @contextmanager
@@ -153,13 +180,17 @@ def assembled(
     clock: Clock,
     keys: AwsKeys | None = None,
     wait: Callable[[float], object] | None = None,
+    problem: Callable[[str, str], None] = lambda name, sentence: None,
 ) -> Iterator[Agent]:
     """Start everything an agent needs and stop it when the block ends.
 
     wait: waits so many seconds between attempts to reach a ledger on PostgreSQL, and returns something true when that
-    is to be given up; without it there is one attempt. Raises LedgerError when the ledger or the state directory cannot
-    be used, BadInput when the listener's port cannot be listened on, ConfigurationError when no AWS region is known.
+    is to be given up; without it there is one attempt. problem: takes what a person should look into, by a short name.
+    Raises LedgerError when the ledger or the state directory cannot be used, BadInput when the listener's port cannot
+    be listened on, ConfigurationError when no AWS region is known.
     """
+    agent: Agent | None = None
+    acting = Acting()
     with ExitStack() as stack:
         stack.enter_context(lock_directory(Path(settings.state_directory)))
         if (file := sqlite_path(settings.ledger_url.get_secret_value())) is not None:
@@ -173,50 +204,50 @@ def assembled(
         )
         # First of all, so that the lead is given up last but before the ledger closes.
         stack.callback(leadership.stop)
-        fleets = managed_fleets(settings)
-        session = aws_session(settings, clock, keys, lambda: leadership.fence(ports.epoch))
+        session = aws_session(settings, clock, keys, lambda: leadership.fence(acting.epoch))
         stack.callback(session.close)
         check_region(settings, session)
         leadership.start()
-        store = SeriesStore(
-            watched=[managed.fleet for managed in fleets],
-            claims=claims_of(settings),
-            unknown_per_peer=settings.listener.unknown_vms_per_peer,
+        acting.epoch = leadership.epoch() or 0
+
+        def note(reason: Reason, detail: str, fleet: str) -> None:
+            if agent is not None:
+                agent.note(reason, detail, fleet)
+
+        def adopt(changed: Settings) -> None:
+            if agent is not None:
+                agent.adopt(changed)
+
+        host = Host(
+            ledger,
+            settings,
+            clock,
+            session=session,
+            fence=leadership.fence,
+            epoch=leadership.epoch,
+            note=note,
+            problem=problem,
+            adopt=adopt,
         )
-        models = ModelShelf(settings.models_directory, key=settings.promotion_key, patience_s=MODELS_PATIENCE_S)
-        unfit = unfit_models(settings, models)
-        if unfit:
-            raise ConfigurationError(unfit)
-        models.patience_s = TURN_PATIENCE_S
-        ports = Ports(
-            fleets=fleets,
-            ledger=ledger,
-            actuator=actuator(settings, session, fleets, ledger),
-            aggregator=Aggregator(store),
-            proposer=Proposer(evaluate_within(POLICY_DEADLINE_S), models=models),
-            wall=clock.now,
-            monotonic=clock.monotonic,
-            mode=settings.mode,
-            epoch=leadership.epoch() or 0,
-            protect_busy=settings.protect_busy,
-            interruptions=interruption_source(settings, session, clock),
-            fence=lambda: leadership.fence(ports.epoch),
-        )
-        pools = pools_of(settings, ledger, clock, session)
-        listener = started_listener(settings, usage_into(pools, store), clock)
+        parts = parts_of(host)
+        for part in parts:
+            part.start(stack)
+        sink: SampleSink = Discarded()
+        for part in parts:
+            sink = part.sink(sink)
+        listener = started_listener(settings, sink, clock)
         stack.callback(listener.stop)
-        poller = Poller(collectors_of(settings, [managed.fleet for managed in fleets], session), store, clock)
+        poller = Poller([collector for part in parts for collector in part.collectors()], sink, clock)
         poller.start()
         stack.callback(poller.stop)
-        clusters = clusters_of(settings, ledger, clock)
-        gate = gate_of(settings, session, ledger, clusters, clock)
-        yield Agent(settings, ports, leadership, store, listener, poller, session, clock, models, clusters, gate, pools)
+        agent = Agent(settings, ledger, leadership, parts, listener, poller, session, clock, acting)
+        yield agent
 
 
 def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) -> Ledger:
     """Return the ledger, opened; one on PostgreSQL is waited for, as at a boot it may come up after this agent.
 
-    A SQLite file that cannot be used needs a person: that is said at once.
+    A SQLite file that cannot be used needs a person: the error is raised at once.
     """
     url = settings.ledger_url.get_secret_value()
     give_up_at = time.monotonic() + LEDGER_PATIENCE_S
@@ -260,29 +291,6 @@ def check_region(settings: Settings, session: AwsSession) -> None:
         raise ConfigurationError([Mistake("TRIMTAB_AWS__REGION", "(not set)", remedy)])
 
 
-def actuator(
-    settings: Settings, session: AwsSession, fleets: tuple[ManagedFleet, ...], ledger: Ledger
-) -> AutoScalingActuator:
-    """Return an actuator for the fleets that knows from the ledger which scale-in protection is ours."""
-    return AutoScalingActuator(
-        session,
-        Inventory(session),
-        [managed.fleet for managed in fleets],
-        protect_busy=settings.protect_busy,
-        owned_protection={vm for managed in fleets for vm in ledger.loop_state(managed.fleet.name).protected},
-    )
-
-
-def claims_of(settings: Settings) -> dict[str, Claims]:
-    """Return by fleet what its sources may claim at most."""
-    return {name: fleet.believed() for name, fleet in settings.fleets.items()}
-
-
-def usage_into(pools: Pools, store: SampleSink) -> SampleSink:
-    """Return where the listener's readings go: those of pools to the pools, the others to the store."""
-    return PoolSink(store, {name: pool.book for name, pool in pools.items()}) if pools else store
-
-
 def started_listener(settings: Settings, store: SampleSink, clock: Clock) -> GraphiteListener:
     """Return a listener that listens; BadInput says what to do when the port cannot be had."""
     listens = settings.listener
@@ -303,27 +311,6 @@ def started_listener(settings: Settings, store: SampleSink, clock: Clock) -> Gra
     return listener
 
 
-def managed_fleets(settings: Settings) -> tuple[ManagedFleet, ...]:
-    """Return every configured fleet with what its decisions depend on."""
-    fleets = []
-    for name, fleet in settings.fleets.items():
-        limits = settings.limits(name)
-        aggregation = AggregationSettings(
-            limits=limits,
-            sample_interval_s=settings.sample_interval_s,
-            grace_s=settings.grace_s,
-            idle_s=fleet.idle_s,
-            needed=NEEDED[fleet.policy],
-            submitted_late=fleet.submitted_from is MeasuredBy.CLOUDWATCH,
-            job_core_s=fleet.queue_rule.job_core_s,
-        )
-        drift = DriftRule(settings.drift.value)
-        policy = named_policy(settings, fleet.policy_text)
-        shadow = None if fleet.shadow_text is None else named_policy(settings, fleet.shadow_text)
-        fleets.append(ManagedFleet(settings.fleet(name), limits, policy, shadow, aggregation, drift))
-    return tuple(fleets)
-
-
 def aws_session(settings: Settings, clock: Clock, keys: AwsKeys | None, fence: Callable[[], None]) -> AwsSession:
     """Return the session through which every AWS call goes; in observe mode it refuses whatever changes something."""
     options = AwsOptions(
@@ -338,8 +325,9 @@ def aws_session(settings: Settings, clock: Clock, keys: AwsKeys | None, fence: C
     return AwsSession(options, clock, read_only=settings.mode is Mode.OBSERVE, fence=fence)
 
 
-def interruption_source(settings: Settings, session: AwsSession, clock: Clock) -> InterruptionQueue | None:
-    """Return the reader of spot notices; None when none is set, or in observe mode, where reading hides notices."""
-    if settings.interruption_queue_url is None or settings.mode is Mode.OBSERVE:
-        return None
-    return InterruptionQueue(session, settings.interruption_queue_url, clock)
+def record_settings(ledger: Ledger, settings: Settings, at: float) -> None:
+    """Write the settings in force to the journal, without secrets, unless they are the last ones written."""
+    try:
+        ledger.record_settings(at, effective(settings))
+    except TrimtabError as error:
+        log.warning("settings_not_recorded", detail=str(error))

@@ -1,21 +1,23 @@
-"""What the daemon does besides turning the loop: keeps the ledger small, looks after itself, journals its settings."""
+"""What the daemon does besides turning the loop: keeps ledger and memory small, and looks after itself."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import shutil
 import time
 from typing import Final
 
 import structlog
 
+from agent.decisions.parts import kept
 from agent.ledger import Ledger
 from agent.service.assembly import Agent
 from agent.service.schedule import Schedule
 from agent.settings import Settings
-from agent.settings.effective import plain, values
-from agent.settings.names import name_of
-from agent.view.board import StandingBoard
+from agent.view.board import ServiceBoard
 from domain.errors import TrimtabError
+from domain.units import DAY_S
 
 log = structlog.get_logger(__name__)
 
@@ -24,12 +26,10 @@ RETENTION_AFTER_S: Final = 300.0
 RETENTION_BATCHES: Final = 50
 """At most so many transactions at a time, so that decisions are recorded in between; the rest waits an hour."""
 SELF_CHECK_EVERY_S: Final = 60.0
-FUTURES_EVERY_S: Final = 30.0
 LEAST_FREE_SHARE: Final = 0.05
-DAY_S: Final = 86_400.0
 
 
-def add(schedule: Schedule, settings: Settings, agent: Agent, board: StandingBoard) -> None:
+def add(schedule: Schedule, settings: Settings, agent: Agent, board: ServiceBoard) -> None:
     """Put the chores on the schedule."""
     now = time.time()
     keep_s = settings.ledger.retention_days * DAY_S
@@ -37,14 +37,15 @@ def add(schedule: Schedule, settings: Settings, agent: Agent, board: StandingBoa
         "retention", lambda: forget(agent.ledger, agent.clock.now(), keep_s), RETENTION_EVERY_S, now + RETENTION_AFTER_S
     )
     schedule.add("self-check", lambda: check_itself(settings, agent, board), SELF_CHECK_EVERY_S, now)
-    if agent.clusters:
-        schedule.add("futures", lambda: renew_futures(agent, keep_s), FUTURES_EVERY_S, now)
+    for part in agent.parts:
+        for chore in part.chores():
+            schedule.add(chore.name, chore.call, chore.every_s, now)
 
 
 def forget(ledger: Ledger, now: float, keep_s: float) -> None:
     """Remove what is older than the ledger keeps; a ledger that cannot be used now is left for the next time."""
     try:
-        compacted = ledger.compact(now, keep_s, batches=RETENTION_BATCHES)
+        compacted = ledger.compact(now, keep_s, kept(), batches=RETENTION_BATCHES)
     except TrimtabError as error:
         log.warning("retention_failed", detail=str(error))
         return
@@ -52,22 +53,16 @@ def forget(ledger: Ledger, now: float, keep_s: float) -> None:
         log.info("retention", rows=compacted.rows, bytes=compacted.bytes, finished=compacted.finished)
 
 
-def renew_futures(agent: Agent, keep_s: float) -> None:
-    """Compute what admissions will ask for before they ask; without a ledger it is left for the next time."""
-    try:
-        agent.clusters.forget(agent.clock.now() - keep_s)
-        agent.clusters.refresh()
-    except TrimtabError as error:
-        log.warning("futures_not_renewed", detail=str(error))
-
-
-def check_itself(settings: Settings, agent: Agent, board: StandingBoard) -> None:
+def check_itself(settings: Settings, agent: Agent, board: ServiceBoard) -> None:
     """Look at what the loop stands on, and put on the board what a person should look into."""
     board.problem("listener", "" if agent.listener.running else "the listener has stopped: no measurements come in")
     board.problem("disk", _disk(settings))
     none = "no group is tagged trimtab:fleet" if settings.discovery.enabled else "no fleet is configured"
-    something = agent.ports.fleets or agent.clusters or agent.pools
+    something = any(part.managed() for part in agent.parts)
     board.problem("fleets", "" if something else f"{none}: there is nothing to decide")
+    for part in agent.parts:
+        for name, sentence in part.problems().items():
+            board.problem(name, sentence)
     failing = {name: health.last_error for name, health in agent.poller.health.items() if health.last_error}
     board.problem("collectors", "; ".join(f"{name}: {error}" for name, error in sorted(failing.items())))
 
@@ -83,10 +78,24 @@ def _disk(settings: Settings) -> str:
     return f"{settings.state_directory} has {free:.0%} of its disk free: without room nothing can be decided"
 
 
-def record_settings(agent: Agent) -> None:
-    """Write the settings in force to the journal, without secrets, unless they are the last ones written."""
-    body = {name_of(path): plain(value) for path, value in values(agent.settings)}
-    try:
-        agent.ledger.record_settings(agent.clock.now(), body)
-    except TrimtabError as error:
-        log.warning("settings_not_recorded", detail=str(error))
+def freeze_live_objects() -> None:
+    """Exempt all live objects from collection; called once, when all parts are up.
+
+    With 10,000 VMs there are a quarter of a million objects, and a full pass takes longer than the rest of a turn.
+    """
+    gc.collect()
+    gc.freeze()
+    _return_memory()
+
+
+def collect_between_turns() -> None:
+    """Collect now, while the loop is idle; the next turn then allocates too little to begin a full pass."""
+    gc.collect()
+    _return_memory()
+
+
+def _return_memory() -> None:
+    """Return freed memory to the system, where the C library can: glibc keeps it per thread otherwise."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -1,4 +1,4 @@
-"""Starts everything that shows a running agent to others: view, metrics, HTTP, and its own metrics to Graphite."""
+"""Starts the interfaces of a running agent: view, metrics, HTTP, and its own metrics to Graphite."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from dataclasses import dataclass
 
 from agent.api.app import create_app
 from agent.api.server import HttpServer
+from agent.decisions.part import Check
 from agent.service.assembly import Agent
 from agent.settings import Settings
-from agent.telemetry.graphite import SelfMetrics
-from agent.telemetry.telemetry import Telemetry
-from agent.view.board import StandingBoard
-from agent.view.parts import AgentParts, Check
-from agent.view.view import AgentView
+from agent.telemetry.telemetry import SelfMetrics, Telemetry
+from agent.view.board import ServiceBoard
+from agent.view.view import AgentParts, AgentView
 from agent.web.router import create_page_router
 from collectors.sender import GraphiteSender, SenderOptions
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What was started: the view of the agent, its metrics, and the servers."""
+    """The started interfaces: the view of the agent, its metrics, and the server."""
 
     view: AgentView
     telemetry: Telemetry
@@ -29,20 +28,14 @@ class Interface:
 
 
 def start_http(
-    stack: ExitStack,
-    settings: Settings,
-    board: StandingBoard,
-    agent: Agent,
-    *,
-    alive: Callable[[], bool] = lambda: True,
-    checks: tuple[Callable[[], Check], ...] = (),
+    stack: ExitStack, settings: Settings, board: ServiceBoard, agent: Agent, alive: Callable[[], bool] = lambda: True
 ) -> Interface:
-    """Serve the agent over HTTP and count what it does; all of it ends with the stack.
+    """Serve the agent over HTTP and count its metrics; both end with the stack.
 
-    alive: whether the loop turns, as the watchdog sees it. checks: further conditions of readiness. Raises
-    ConfigurationError when TCP lacks its token or its certificate cannot be used, BadInput when a socket cannot be had.
+    alive: whether the loop turns, for the watchdog. Raises ConfigurationError when TCP lacks its token or its
+    certificate cannot be used, BadInput when a socket cannot be had.
     """
-    return show(stack, parts_of(agent, settings, board, alive, checks))
+    return show(stack, parts_of(agent, settings, board, alive))
 
 
 def show(stack: ExitStack, parts: AgentParts) -> Interface:
@@ -63,7 +56,7 @@ def show(stack: ExitStack, parts: AgentParts) -> Interface:
 
 
 def lead_check(agent: Agent) -> Check:
-    """Say whether some agent leads: this one, or the one that holds the lease of a shared ledger."""
+    """Return whether an agent leads: this one, or the one that holds the lease of a shared ledger."""
     leader = agent.leadership.led_by()
     if not leader:
         return Check("leader", False, agent.leadership.failure or "no agent leads, so nothing is decided")
@@ -72,30 +65,21 @@ def lead_check(agent: Agent) -> Check:
 
 
 def parts_of(
-    agent: Agent,
-    settings: Settings,
-    board: StandingBoard,
-    alive: Callable[[], bool] = lambda: True,
-    checks: tuple[Callable[[], Check], ...] = (),
+    agent: Agent, settings: Settings, board: ServiceBoard, alive: Callable[[], bool] = lambda: True
 ) -> AgentParts:
     """Return the parts of an assembled agent."""
     return AgentParts(
         settings=settings,
         board=board,
-        ledger=agent.ports.ledger,
+        ledger=agent.ledger,
         now=agent.clock.now,
         monotonic=agent.clock.monotonic,
-        fleets=lambda: [managed.fleet for managed in agent.ports.fleets],
-        vms=agent.ports.aggregator.vms,
-        newest_sample=agent.store.newest_sample,
-        series=lambda: len(agent.store),
-        claims=agent.store.refused_claims,
+        parts=agent.parts,
+        claims=agent.refused_claims,
         unknown_vms=agent.unknown_vms,
         collectors=lambda: agent.poller.health,
         intake=lambda: agent.listener.counters,
         aws_calls=lambda: agent.session.budget.counts,
         alive=alive,
-        checks=(lambda: lead_check(agent), *checks),
-        clusters=agent.clusters,
-        pools=agent.pools,
+        checks=(lambda: lead_check(agent),),
     )

@@ -1,4 +1,4 @@
-"""Sets up logging: one line of JSON per event on standard error, from our code and the libraries', without secrets."""
+"""Configures logging: one line of JSON per event on standard error, of this program and libraries, without secrets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic import SecretStr
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from agent.settings import Settings
-from agent.settings.effective import values
 from agent.settings.location import credentials, without_password
 from agent.settings.model import LogLevel
+from agent.settings.names import values
 from domain.errors import BadInput
 
 MASK: Final = "***"
 SHORTEST_SECRET: Final = 6
-"""Anything shorter would be found in innocent words."""
+"""A shorter secret occurs in ordinary words."""
 
 _SECRET_VARIABLES: Final = (
     "AWS_ACCESS_KEY_ID",
@@ -30,11 +30,11 @@ _SECRET_VARIABLES: Final = (
     "PGPASSWORD",
 )
 _QUIET: Final = ("botocore", "boto3", "urllib3", "apscheduler", "asyncio", "alembic", "httpx", "httpcore")
-"""Libraries of which only warnings are wanted."""
+"""Libraries of which only warnings are logged."""
 
 
 class Scrubber:
-    """Replaces secrets in text, whatever part of the program wrote it: those known by value, and passwords in URLs."""
+    """Replaces secrets in any text: those known by value, and passwords in URLs."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         spelled = {form for secret in secrets if len(secret) >= SHORTEST_SECRET for form in _spellings(secret)}
@@ -49,7 +49,7 @@ class Scrubber:
 
 
 def secrets_of(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
-    """Return what must never be written anywhere: secret settings, credentials, and AWS keys of the environment."""
+    """Return all secrets: secret settings, credentials, and AWS keys of the environment."""
     found = {environ[name] for name in _SECRET_VARIABLES if environ.get(name)}
     for _, value in values(settings):
         if isinstance(value, SecretStr):
@@ -58,7 +58,7 @@ def secrets_of(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]
         for text in credentials(environ).values():
             found |= _parts(text)
     except BadInput:
-        # The settings were read from there a moment ago; without it there is nothing more to know.
+        # The settings were read from there just before: without it there are no more secrets.
         return frozenset(found)
     return frozenset(found)
 
@@ -98,7 +98,7 @@ def configure_logs(level: LogLevel, scrub: Scrubber, stream: TextIO | None = Non
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(True)
-    # A log that cannot be written, such as a closed pipe, is no reason to print a traceback or to stop.
+    # A log that cannot be written, such as a closed pipe, must neither print a traceback nor stop the agent.
     logging.raiseExceptions = False
 
 
@@ -118,12 +118,12 @@ def _plain(value: Any) -> str:
 
 
 def _parts(secret: str) -> set[str]:
-    """Return what of a secret must not be shown: of a database's URL the password alone, else all of it."""
+    """Return the parts of a secret to mask: of a database's URL the password alone, else all of it."""
     scheme, separator, rest = secret.partition("://")
     if not separator:
         return {secret}
     if scheme in ("http", "https"):
-        # A web hook's path is its key.
+        # The path of a webhook is its key.
         return {secret, rest.partition("/")[2]}
     password = rest.rpartition("@")[0].partition(":")[2]
     return {password} if password else set()

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from agent.autoscaling.snapshot.series import ClaimKey
 from collectors.intake import IntakeCounters, RefusedClaim
 from collectors.vm_names import Place, UnknownVms
-from domain.decisions import Event, Reason
+from domain.decisions import AGENT, Event, Reason
 
-AGENT: Final = ""
 REPEAT_S: Final = 1200.0
 """An event comes again after so long while its refusals go on, which is within the quiet time of an alarm."""
 
@@ -24,7 +22,7 @@ class Door:
     def __init__(
         self,
         intake: Callable[[], IntakeCounters],
-        claims: Callable[[], Mapping[ClaimKey, RefusedClaim]],
+        claims: Callable[[], Mapping[tuple[str, str, str], RefusedClaim]],
         unknown_vms: Callable[[], Mapping[Place, UnknownVms]],
     ) -> None:
         self._intake, self._claims, self._unknown_vms = intake, claims, unknown_vms

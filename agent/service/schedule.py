@@ -1,4 +1,4 @@
-"""Runs jobs in their intervals on APScheduler, with a monotonic watchdog for the day somebody sets the clock."""
+"""Runs jobs in their intervals on APScheduler, with a monotonic watchdog for the day the clock is set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody who helps needs to see, in one archive without secrets: versions, settings, decisions, health."""
+"""The support bundle: versions, settings, decisions and health in one archive without secrets."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from agent.api.running_agent import RunningAgent
-from agent.autoscaling.explain import plain as plain_record
-from agent.autoscaling.known_fleets import fleet_names
-from agent.autoscaling.status import fleet_status
+from agent.api import unix_socket
+from agent.decisions.part import Host
+from agent.decisions.parts import parts_of
+from agent.decisions.store import DecisionStore
 from agent.ledger import Ledger
+from agent.ledger.codec import decode_mapping, plain
 from agent.service.logs import Scrubber, secrets_of
 from agent.settings import Settings, load_settings
-from agent.settings.effective import plain, values
 from agent.settings.location import ledger_location, socket_location
-from agent.settings.names import name_of
+from agent.settings.names import effective, name_of, values
+from domain.clock import WallClock
 from domain.errors import ConfigurationError, TrimtabError
 
 OURS = "trimtab"
@@ -34,32 +35,32 @@ ROUTES = {
     "collectors.json": "/api/v1/collectors",
     "metrics.txt": "/metrics",
 }
-"""What the running agent is asked, by the file that the answer becomes."""
+"""Requests to the running agent, by the file of the response."""
 
 
 def write_bundle(
     target: Path, environ: Mapping[str, str], *, decisions: int = 50, journal: int = 500, log: Path | None = None
 ) -> list[str]:
-    """Write the archive; return a line for each file in it, saying what is there or why it is not.
+    """Write the archive; return a line for each file in it, with the reason where it is absent.
 
     decisions, journal: how many of the newest rows. log: a log file whose end is added. Every text is scrubbed of the
     secrets in settings, credentials and environment. Raises OSError when the archive cannot be written.
     """
     settings, mistakes = _settings(environ)
     scrub = Scrubber(secrets_of(settings or Settings(), environ) | _given_secrets(environ))
-    told = []
-    # Only for its owner: decisions tell much about a business.
+    files = []
+    # Readable by its owner only: decisions are confidential.
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, make in _parts(settings, mistakes, environ, decisions, journal, log):
             try:
                 text = make()
-                told.append(name)
+                files.append(name)
             except (TrimtabError, OSError) as error:
                 name, text = f"{name}.absent", f"{type(error).__name__}: {error}\n"
-                told.append(f"{name}: {scrub(str(error))}")
+                files.append(f"{name}: {scrub(str(error))}")
             _add(archive, f"{target.name.partition('.')[0]}/{name}", scrub(text))
-    return told
+    return files
 
 
 def _parts(
@@ -71,13 +72,13 @@ def _parts(
     log: Path | None,
 ) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "versions.json", lambda: _json(_versions())
-    yield "settings.json", lambda: mistakes if settings is None else _json(_effective(settings))
-    agent = RunningAgent(socket_location(environ))
+    yield "settings.json", lambda: mistakes if settings is None else _json(effective(settings))
+    socket = socket_location(environ)
     for name, route in ROUTES.items():
-        yield name, lambda route=route: agent.text(route)  # type: ignore[misc]
+        yield name, lambda route=route: unix_socket.read(socket, route)  # type: ignore[misc]
     yield "decisions.jsonl", lambda: _lines(_decisions(environ, decisions))
     yield "journal.jsonl", lambda: _lines(_journal(environ, journal))
-    yield "fleets.json", lambda: _json(_fleets(environ, settings))
+    yield "subjects.json", lambda: _json(_subjects(environ, settings))
     if log is not None:
         yield "log.txt", lambda: _tail(log)
 
@@ -90,7 +91,7 @@ def _settings(environ: Mapping[str, str]) -> tuple[Settings | None, str]:
 
 
 def _given_secrets(environ: Mapping[str, str]) -> frozenset[str]:
-    """Return what was given for settings that are secret, though the settings may not be valid."""
+    """Return the values given for secret settings, which may be invalid."""
     secret = {name_of(path).upper() for path, value in values(Settings()) if _is_secret(path)}
     return frozenset(value for name, value in environ.items() if name.upper() in secret and value)
 
@@ -110,31 +111,35 @@ def _versions() -> dict[str, Any]:
     }
 
 
-def _effective(settings: Settings) -> dict[str, str]:
-    return {name_of(path): plain(value) for path, value in values(settings)}
-
-
 def _ledger(environ: Mapping[str, str]) -> Ledger:
     return Ledger.open(ledger_location(environ), read_only=True)
 
 
 def _decisions(environ: Mapping[str, str], count: int) -> Iterator[Any]:
+    """Yield the newest decisions of every part, the newest first, without inputs."""
     with _ledger(environ) as ledger:
-        for row in ledger.decisions(None, limit=count):
-            yield plain_record(row)
+        for made in DecisionStore(ledger.database).newest(limit=count):
+            about = {"decision_id": made.decision_id, "decision": made.decision, "subject": made.subject, "at": made.at}
+            yield {**about, "kind": made.kind, "changed": made.changed, "body": decode_mapping(made.body)}
 
 
 def _journal(environ: Mapping[str, str], count: int) -> Iterator[Any]:
     with _ledger(environ) as ledger:
-        yield from (
-            plain_record(row) for row in ledger.journal(since_seq=max(0, ledger.newest_seq() - count), limit=count)
-        )
+        yield from (plain(row) for row in ledger.journal(since_seq=max(0, ledger.newest_seq() - count), limit=count))
 
 
-def _fleets(environ: Mapping[str, str], settings: Settings | None) -> list[Any]:
+def _subjects(environ: Mapping[str, str], settings: Settings | None) -> dict[str, dict[str, Any]]:
+    """Return the state of every subject by decision and name; the reason stands where it cannot be read."""
     with _ledger(environ) as ledger:
-        names = fleet_names(ledger, settings.fleets if settings else ())
-        return [plain_record(fleet_status(ledger, name, time.time())) for name in names]
+        found: dict[str, dict[str, Any]] = {}
+        for part in parts_of(Host(ledger, settings, WallClock(), environ=environ)):
+            states = found.setdefault(part.name, {})
+            for subject in part.subjects():
+                try:
+                    states[subject] = plain(part.status(subject, time.time()).data)
+                except (TrimtabError, OSError) as error:
+                    states[subject] = f"{type(error).__name__}: {error}"
+    return found
 
 
 def _tail(log: Path) -> str:

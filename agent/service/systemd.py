@@ -1,4 +1,4 @@
-"""Tells systemd how the service fares: the notification protocol of sd_notify(3), without a library."""
+"""Reports the state of the service to systemd: the protocol of sd_notify(3), without a library."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log = structlog.get_logger(__name__)
 SOCKET, WATCHDOG_USEC, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 LONGEST_STATUS = 400
 PINGS_PER_PERIOD = 3
-"""systemd asks for two; a third leaves room for one that comes late."""
+"""systemd recommends two; with three, one may be late."""
 
 
 class Notifier:
-    """Sends state to the supervisor named by the environment; without one, or when it is gone, sending does nothing.
+    """Sends the state to the supervisor named by the environment; without one, sending does nothing.
 
-    watchdog_s: within which time the supervisor expects a sign of life, None when it expects none.
+    watchdog_s: longest time between two watchdog messages, None when the supervisor expects none.
     """
 
     def __init__(self, environ: Mapping[str, str], pid: int | None = None) -> None:
@@ -29,25 +29,20 @@ class Notifier:
         self._lock = threading.Lock()
         self._warned = False
 
-    @property
-    def supervised(self) -> bool:
-        """Whether anybody listens."""
-        return self._address is not None
-
     def ready(self, status: str) -> None:
-        """Say that the service is up."""
+        """Report that the service is ready."""
         self._send("READY=1", f"STATUS={_one_line(status)}")
 
     def status(self, status: str) -> None:
-        """Say in one line how it fares, as `systemctl status` shows it."""
+        """Report the state in one line, which `systemctl status` shows."""
         self._send(f"STATUS={_one_line(status)}")
 
     def alive(self) -> None:
-        """Give the sign of life that the watchdog waits for."""
+        """Send the watchdog message."""
         self._send("WATCHDOG=1")
 
     def stopping(self, status: str) -> None:
-        """Say that the service is on its way down."""
+        """Report that the service is stopping."""
         self._send("STOPPING=1", f"STATUS={_one_line(status)}")
 
     def _send(self, *assignments: str) -> None:
@@ -62,13 +57,13 @@ class Notifier:
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                log.warning("supervisor_not_reached", detail=f"{SOCKET} is set but takes nothing: {error}")
+                log.warning("supervisor_not_reached", detail=f"{SOCKET} is set but cannot be written to: {error}")
         else:
             self._warned = False
 
 
 class Heart:
-    """A thread that gives the watchdog's sign of life for as long as `beats` says that the loop turns."""
+    """A thread that sends the watchdog message while `beats` returns that the loop turns."""
 
     def __init__(self, notifier: Notifier, beats: Callable[[], bool]) -> None:
         self._notifier, self._beats = notifier, beats
@@ -76,7 +71,7 @@ class Heart:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin; does nothing when the supervisor expects no sign of life."""
+        """Start; does nothing when the supervisor expects no watchdog message."""
         if self._notifier.watchdog_s is not None:
             self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
             self._thread.start()
@@ -109,7 +104,7 @@ def _address(name: str) -> str | None:
 
 
 def _watchdog_s(environ: Mapping[str, str], pid: int) -> float | None:
-    # Set for another process, such as a wrapper's, it is not meant for us.
+    # A value for another process, such as a wrapper, is ignored.
     meant = environ.get(WATCHDOG_PID, str(pid)) == str(pid)
     text = environ.get(WATCHDOG_USEC, "")
     return int(text) / 1e6 if meant and text.isdecimal() and int(text) > 0 else None

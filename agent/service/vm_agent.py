@@ -1,4 +1,4 @@
-"""`trimtab collect` at work: from the settings to a VM that reports until it is told to stop."""
+"""Runs `trimtab collect`: a VM that reports until it is stopped, or one collection for a person to look at."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ import structlog
 
 from agent.service.systemd import Notifier
 from agent.settings import Settings
-from agent.settings.inputs import SeriesForm
-from collectors.host import HostSampler
+from agent.settings.model import SeriesForm
 from collectors.instance_metadata import InstanceMetadata
 from collectors.run_directory import RunDirectory
 from collectors.sender import GraphiteSender, SenderOptions
-from collectors.vm_reporter import DrainWatch, VmIdentity, VmReporter
+from collectors.vm_reporter import DrainWatch, HostSampler, VmIdentity, VmReporter
 from domain.errors import BadInput, CollectionFailed
+from domain.samples import Sample
 
 log = structlog.get_logger(__name__)
 
 MAKER = Path("/sys/class/dmi/id/sys_vendor")
 EC2 = "Amazon EC2"
 ASK_AGAIN_S = 2.0
+CPU_OVER_S = 1.0
 
 
 def report_until_stopped(settings: Settings, stopping: Event, notifier: Notifier) -> None:
-    """Report this VM until `stopping` is set; what waits is then sent for a last moment.
+    """Report this VM until `stopping` is set; buffered lines are then sent for a short time.
 
-    Raises BadInput when a setting is missing, OSError when the run directory cannot be made.
+    Raises BadInput when a setting is missing, OSError when the run directory cannot be created.
     """
     collect = settings.collect
     for name, key in (("FLEET", collect.fleet), ("GROUP", collect.group)):
@@ -66,7 +67,7 @@ def report_until_stopped(settings: Settings, stopping: Event, notifier: Notifier
         notifier.ready(f"reports {identity.fleet}.{identity.group}.{vm} to {collect.host}:{collect.port}")
         log.info("reporting", fleet=identity.fleet, group=identity.group, vm=vm, to=f"{collect.host}:{collect.port}")
         VmReporter(identity, HostSampler(), sender, time.time, settings.sample_interval_s, directory).run(stopping)
-        notifier.stopping("sends what waits")
+        notifier.stopping("sends buffered lines")
 
 
 def vm_id(
@@ -74,17 +75,17 @@ def vm_id(
 ) -> str | None:
     """Return the VM's id: its instance id, elsewhere than on EC2 the first part of the host name.
 
-    On EC2 the metadata is asked until it answers, since a VM under another name would never be recognised; None when
+    On EC2 the request is repeated until the metadata responds: a VM under another name is never recognised. None when
     stopped meanwhile.
     """
-    told = False
+    warned = False
     while not stopping.is_set():
         try:
             found = metadata.instance_id()
         except CollectionFailed as error:
-            if on_ec2 and not told:
+            if on_ec2 and not warned:
                 log.warning("instance_id_not_known", error=str(error))
-                told = True
+                warned = True
             found = None
         if found is not None or not on_ec2:
             return found or host_name().partition(".")[0]
@@ -103,3 +104,22 @@ def _finish(sender: GraphiteSender, timeout_s: float) -> None:
     sender.close(timeout_s)
     counters = sender.counters
     log.info("stopped", sent=counters.sent, dropped=counters.dropped, refused=counters.refused)
+
+
+def measured_once(settings: Settings) -> tuple[Sample, ...]:
+    """Measure this machine once, over one second."""
+    collect = settings.collect
+    identity = VmIdentity(collect.fleet or "fleet", collect.group or "group", collect.vm or "vm")
+    directory = None
+    if collect.run_directory is not None:
+        directory = RunDirectory(collect.run_directory, collect.worker_silence_s)
+    sampler = HostSampler()
+    time.sleep(CPU_OVER_S)
+    return tuple(VmReporter(identity, sampler, _Nobody(), time.time, workers=directory).measure(time.time()))
+
+
+class _Nobody:
+    """Takes samples and sends them nowhere."""
+
+    def send_samples(self, samples: list[Sample]) -> None:
+        """Do nothing."""

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from agent.admission.gate.terms import GateTerms
-from agent.admission.rules import ClusterRules, Moments, PolicyKind, terms_of
+from agent.models.directory import ModelsDirectory, Subject, forced_reason, read_model_file, refused
 from agent.models.regular_files import read_file
 from agent.settings.kinds import Expected, File, QuotaCode, ReservationId, Section
 from domain.errors import BadInput
+from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind, terms_of
 from domain.rules.admission.population import POPULATIONS, Population
 from domain.rules.admission.rule import KINDS, rule_of
 
 DEFAULT_KAPPA = 2.8
+LEARNED = "learned"
+"""In place of a rule: that of the file which was promoted for the cluster."""
 LARGEST_POPULATION_BYTES = 1024 * 1024
 SAID_BY_RULE = frozenset(
     (
@@ -32,8 +35,8 @@ SAID_BY_RULE = frozenset(
 
 RuleText = Annotated[
     str,
-    Field(max_length=300, pattern=rf"^({'|'.join(KINDS)}):"),
-    Expected(f"a rule such as second:2.8 (one of {', '.join(KINDS)}, a colon and its threshold)"),
+    Field(max_length=300, pattern=rf"^(({'|'.join(KINDS)}):|{LEARNED}$)"),
+    Expected(f"a rule such as second:2.8 (one of {', '.join(KINDS)}, a colon and its threshold), or {LEARNED}"),
 ]
 
 
@@ -45,7 +48,7 @@ class Preset(StrEnum):
     K = "K"
 
 
-class ClusterSettings(Section):
+class ClusterSettings(Section, title="A cluster"):
     """One cluster that deployments ask to come into. `<cluster>` is its key."""
 
     capacity_cores: int = Field(
@@ -63,7 +66,8 @@ class ClusterSettings(Section):
     rule: RuleText | None = Field(
         None,
         description="Rule in the words of `trimtab simulate admission --policy`, with its defaults; in place of the "
-        "policy and all that goes with it.",
+        "policy and all that goes with it. `learned`: rule and population of the file that `trimtab promote admission` "
+        "put in use, from the next start on; without one, the other settings decide.",
         examples=["second:2.2,a=0.7,marginal=1"],
     )
     policy: PolicyKind = Field(
@@ -143,36 +147,33 @@ class ClusterSettings(Section):
         description="An admitted group that has not come to its size by then gives back what AWS did not launch.",
     )
 
+    @property
+    def fixed(self) -> bool:
+        """Whether the capacity is that of the settings, so that there is none to read."""
+        return not (self.quota_code or self.reservation_id)
 
-def rules_of(name: str, settings: ClusterSettings) -> ClusterRules:
-    """Return a cluster's rules; BadInput names the setting that does not fit the others, or the file's wrong field."""
+
+def rules_of(name: str, settings: ClusterSettings, model: ClusterModel | None = None) -> ClusterRules:
+    """Return a cluster's rules; BadInput names the setting that does not fit the others, or the file's wrong field.
+
+    model: what the rule `learned` means; without it, the other settings stand in for that rule.
+    """
     population = POPULATIONS[settings.preset.value]
     if settings.population_file is not None:
         population = population_in(settings.population_file)
     promise: dict[str, Any] = {
         "name": name,
-        "capacity_cores": settings.capacity_cores,
         "population": population,
-        "sla": settings.sla,
-        "start_within_s": settings.start_within_s,
+        **{key: getattr(settings, key) for key in ("capacity_cores", "sla", "start_within_s")},
     }
-    if settings.rule is not None:
+    if settings.rule == LEARNED and model is not None:
+        return ClusterRules(**promise | {"population": model.population}, **terms_of(rule_of(model.rule)))
+    if settings.rule not in (None, LEARNED):
         return _by_rule(settings, settings.rule, promise)
-    kappa = settings.kappa
-    if settings.policy is PolicyKind.SECOND and kappa is None and settings.risk is None:
-        kappa = DEFAULT_KAPPA
-    return ClusterRules(
-        **promise,
-        policy=settings.policy,
-        threshold_cores=settings.threshold_cores,
-        kappa=kappa,
-        risk=settings.risk,
-        band_factor=settings.band_factor,
-        moments=settings.moments,
-        marginal_cores=settings.marginal_cores,
-        tolerance=settings.tolerance,
-        dead_band_cores=settings.dead_band_cores,
-    )
+    terms = {key: getattr(settings, key) for key in SAID_BY_RULE}
+    if settings.policy is PolicyKind.SECOND and settings.kappa is None and settings.risk is None:
+        terms["kappa"] = DEFAULT_KAPPA
+    return ClusterRules(**promise, **terms)
 
 
 def _by_rule(settings: ClusterSettings, text: str, promise: dict[str, Any]) -> ClusterRules:
@@ -186,28 +187,66 @@ def _by_rule(settings: ClusterSettings, text: str, promise: dict[str, Any]) -> C
         raise BadInput("rule", text, f"{error.field} {error.value!r}: {error.remedy}") from None
 
 
-def gate_terms(settings: ClusterSettings) -> GateTerms:
-    """Return what the gate goes by for a cluster."""
-    return GateTerms(
-        settings.quota_code or "",
-        settings.reservation_id or "",
-        settings.set_aside_cores,
-        settings.boot_deadline_s,
-    )
-
-
 def population_in(path: Path) -> Population:
     """Return the population that a JSON or TOML file holds, with or without more of a cluster beside it.
 
     `preset` in it names one that its fields change. BadInput, `population_file`, says what is wrong with it.
     """
     try:
-        text = read_file(path, LARGEST_POPULATION_BYTES, follow_links=True).decode("utf-8")
-        held: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+        return _population(_fields_in(read_file(path, LARGEST_POPULATION_BYTES, follow_links=True), path), path)
+    except OSError as error:
         raise BadInput("population_file", str(path), f"give a JSON or TOML file that can be read: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterModel:
+    """A file that decides for a cluster: its rule, the population that it believes in, and all that it holds.
+
+    forced: why it decides without having passed an evaluation, "" when it has.
+    """
+
+    rule: str
+    population: Population
+    held: Mapping[str, Any]
+    forced: str = ""
+
+
+def cluster_model_in(path: Path, content: bytes | None = None) -> ClusterModel:
+    """Return the rule and the population in a file, or in its content where that is given; ModelRefused or BadInput."""
+    held = _fields_in(read_model_file(path).content if content is None else content, path)
+    rule = held.get("rule")
+    if not isinstance(rule, str):
+        raise refused(path, 'it names no rule: add one, such as "rule": "second:2.8"')
+    try:
+        terms_of(rule_of(rule))
+        return ClusterModel(rule, _population(held, path), held)
+    except BadInput as error:
+        raise refused(path, f"{error}") from None
+
+
+def champion_of(directory: ModelsDirectory, name: str) -> ClusterModel:
+    """Return what was promoted or forced for a cluster, checked; BadInput when nothing was, or it is refused."""
+    subject = Subject("admission", name)
+    champion = directory.champion(subject)
+    if champion is None:
+        remedy = f"promote one: trimtab promote {subject} FILE"
+        raise BadInput("champion", str(directory.path), f"no file was promoted for the cluster {name}: {remedy}")
+    forced = forced_reason(directory.check(subject, champion))
+    model = cluster_model_in(directory.file_of(champion.model), directory.read(champion.model).content)
+    return replace(model, forced=forced)
+
+
+def _fields_in(content: bytes, path: Path) -> Mapping[str, Any]:
+    try:
+        text = content.decode("utf-8")
+        held: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput("population_file", str(path), f"give a JSON or TOML file that can be read: {error}") from None
+    return held if isinstance(held, dict) else {}
+
+
+def _population(given: Mapping[str, Any], path: Path) -> Population:
     names = [field.name for field in fields(Population)]
-    given = held if isinstance(held, dict) else {}
     base = POPULATIONS.get(given.get("preset", ""))
     missing = [name for name in names if name not in given] if base is None else []
     if missing:

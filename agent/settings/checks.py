@@ -1,4 +1,4 @@
-"""What must hold between settings; one setting's own bounds stand with it."""
+"""Checks between settings; the bounds of a single setting are part of its definition."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from agent.settings.admission import ClusterSettings, rules_of
-from agent.settings.fleet import FleetSettings, GroupSettings, PolicyName
-from agent.settings.http import mistakes
-from agent.settings.inputs import MeasuredBy
-from agent.settings.model import LOOPBACK, Settings
+from agent.settings.fleet import FleetSettings, GroupSettings, MeasuredBy, PolicyName
+from agent.settings.model import LOOPBACK, HttpSettings, Settings
 from agent.settings.names import SettingPath
-from agent.settings.oversubscription import PoolSettings, pool_rules_of
+from agent.settings.oversubscription import PoolSettings, check_policy, pool_rules_of
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.samples import QUEUE_SEGMENT
 
 ZERO_SAFE = (PolicyName.QUEUE_RULE,)
-"""Policies that see work when no VM is there to report a load."""
+"""Policies that can start the first VM: they do not need a VM that reports a load."""
+
+ROLE_VERBS = {"token": "reads", "ask_token": "requests decisions"}
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A setting that does not fit others: whose value is shown, which others it depends on, and what to do."""
+    """A setting that does not fit others: its path, the paths it depends on, and what to do."""
 
     path: SettingPath
     depends_on: tuple[SettingPath, ...]
@@ -32,11 +32,11 @@ class Conflict:
 
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
-    """Return everything in which the settings contradict each other."""
+    """Return every conflict between settings."""
     acts_on_something = settings.fleets or settings.clusters or settings.pools or settings.discovery.enabled
     if settings.mode is Mode.ACT and not acts_on_something:
         remedy = (
-            "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or let tagged ones be found by "
+            "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or discover tagged fleets by "
             "TRIMTAB_DISCOVERY__ENABLED=true, or set observe"
         )
         yield Conflict(("mode",), (("fleets",), ("clusters",), ("pools",), ("discovery", "enabled")), remedy)
@@ -46,16 +46,18 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     if settings.sample_interval_s > settings.tick_interval_s:
         remedy = f"give at most TRIMTAB_TICK_INTERVAL_S={settings.tick_interval_s:g}, so that every minute has a sample"
         yield Conflict(("sample_interval_s",), (("tick_interval_s",),), remedy)
-    for name, others, remedy in mistakes(settings.http):
+    for name, others, remedy in _of_http(settings.http):
         yield Conflict(("http", name), tuple(("http", other) for other in others), remedy)
     if settings.listener.networks == LOOPBACK and not _is_loopback(settings.listener.host):
         remedy = (
-            "give TRIMTAB_LISTENER__NETWORKS as well, the subnets of your VMs such as 10.0.0.0/16: without it nobody "
-            "but this host may send"
+            "give TRIMTAB_LISTENER__NETWORKS as well, the subnets of your VMs such as 10.0.0.0/16: without it only "
+            "this host may send"
         )
         yield Conflict(("listener", "host"), (("listener", "networks"),), remedy)
     if 2 * settings.leader.renew_s > settings.leader.lease_s:
-        remedy = f"give at most half of TRIMTAB_LEADER__LEASE_S={settings.leader.lease_s:g}: one that fails is repeated"
+        remedy = (
+            f"give at most half of TRIMTAB_LEADER__LEASE_S={settings.leader.lease_s:g}: a failed renewal is repeated"
+        )
         yield Conflict(("leader", "renew_s"), (("leader", "lease_s"),), remedy)
     yield from _shared(settings)
     for name, fleet in settings.fleets.items():
@@ -71,6 +73,25 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _of_http(http: HttpSettings) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Yield the setting, those it depends on, and what to do."""
+    if http.port is not None and http.token is None:
+        remedy = "give TRIMTAB_HTTP__TOKEN as a credential, or leave the port out and use the unix socket"
+        yield "port", ("token",), remedy
+    for name, narrower in (("ask_token", ("token",)), ("operator_token", ("token", "ask_token"))):
+        secret = getattr(http, name)
+        same = next((other for other in narrower if getattr(http, other) == secret), None)
+        if secret is None:
+            continue
+        if http.token is None:
+            yield name, ("token",), "give TRIMTAB_HTTP__TOKEN as well"
+        elif same is not None:
+            yield name, (same,), f"give another one than TRIMTAB_HTTP__{same.upper()}, which only {ROLE_VERBS[same]}"
+    if (http.certificate is None) != (http.private_key is None):
+        given, lacking = ("certificate", "private_key") if http.certificate else ("private_key", "certificate")
+        yield given, (lacking,), f"give TRIMTAB_HTTP__{lacking.upper()} as well"
 
 
 def _shared(settings: Settings) -> Iterator[Conflict]:
@@ -100,8 +121,8 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
             (*path, "groups"), (), "describe at least one group, by ...__GROUPS__<key>__VM_TYPE, CORES, MAX and so on"
         )
     elif (
-        fleet.policy not in ZERO_SAFE
-        and fleet.policy is not PolicyName.HOLD
+        isinstance(fleet.policy, PolicyName)
+        and fleet.policy not in (*ZERO_SAFE, PolicyName.HOLD)
         and not any(g.min for g in fleet.groups.values())
     ):
         remedy = (
@@ -112,7 +133,7 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
     if fleet.submitted_from is MeasuredBy.CLOUDWATCH and fleet.queue_url is None:
         remedy = f"give QUEUE_URL, the queue whose messages CloudWatch counts, or {MeasuredBy.REPORTS}"
         yield Conflict((*path, "submitted_from"), ((*path, "queue_url"),), remedy)
-    if fleet.shadow is fleet.policy:
+    if fleet.shadow == fleet.policy:
         yield Conflict(
             (*path, "shadow"), ((*path, "policy"),), f"name another policy than {fleet.policy}, or leave it out"
         )
@@ -167,9 +188,6 @@ def _of_cluster(name: str, cluster: ClusterSettings) -> Iterator[Conflict]:
 
 
 def _of_pool(name: str, pool: PoolSettings, settings: Settings) -> Iterator[Conflict]:
-    # Only who has a pool pays for numpy: `trimtab collect` on each machine reads settings too.
-    from agent.oversubscription.rate_policies import policy_of
-
     path = ("pools", name)
     if name in settings.fleets:
         yield Conflict(path, (("fleets", name),), "choose another key: a fleet has it, and metric paths begin with it")
@@ -177,10 +195,9 @@ def _of_pool(name: str, pool: PoolSettings, settings: Settings) -> Iterator[Conf
         remedy = f"choose another key: {QUEUE_SEGMENT} is the queue's segment in metric paths"
         yield Conflict((*path, "subscribers", QUEUE_SEGMENT), (), remedy)
     try:
-        policy_of(pool.policy, pool_rules_of(name, pool))
+        check_policy(pool.policy, pool_rules_of(name, pool))
     except BadInput as error:
-        # A file of rates that cannot be read now is the service's to report: it may come back.
-        if not error.field.startswith(("rates file", "model file", "champion")):
-            others = ("actions", "rho", "horizon_h", "policy")
-            depends_on = tuple((*path, other) for other in others if other != error.field)
-            yield Conflict((*path, error.field), depends_on, error.remedy)
+        # The place of a subscriber in a model is asked for by the policy.
+        setting = error.field if error.field in PoolSettings.model_fields else "policy"
+        others = ("actions", "rho", "horizon_h", "policy")
+        yield Conflict((*path, setting), tuple((*path, other) for other in others if other != setting), error.remedy)

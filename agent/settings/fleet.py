@@ -1,20 +1,31 @@
-"""The settings of one fleet: its groups, policies and rails, and what they become in the domain's words."""
+"""The settings of one fleet: its groups, policies and rails, and their conversion to the domain's classes."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from agent.rails.base import RailLimits
-from agent.settings.inputs import MeasuredBy
-from agent.settings.kinds import GroupName, Key, Section, Url, VmTypeName
+from agent.settings.kinds import Expected, GroupName, Key, Section, Url, VmTypeName
+from agent.settings.plug_ins import POLICIES, installed
 from collectors.intake import Claims
+from domain.announcements import WEEKDAYS, Recurring
 from domain.fleet import Fleet, Group, VmType
+from domain.snapshot import Terms
+from domain.units import HOUR_S, MINUTE_S
+
+
+class MeasuredBy(StrEnum):
+    """The source of a fleet's CPU, and of its count of submitted jobs."""
+
+    REPORTS = "reports"
+    CLOUDWATCH = "cloudwatch"
 
 
 class PolicyName(StrEnum):
-    """The policies a fleet can be run by."""
+    """The autoscaling policies whose parameters are settings of a fleet; other packages bring further ones."""
 
     QUEUE_RULE = "queue-rule"
     LEARNED = "learned"
@@ -23,17 +34,36 @@ class PolicyName(StrEnum):
     HOLD = "hold"
 
 
-class QueueRuleSettings(Section):
-    """Parameters of the policy `queue-rule`: enough cores to take up what waits, idle VMs given back."""
+_POLICIES = f"one of {', '.join(PolicyName)}, or an installed policy (docs/operate/plug-ins.md)"
 
-    horizon_s: float = Field(150.0, ge=1, le=86_400, description="Time in which the waiting work should be worked off.")
+
+def _policy(text: str) -> str:
+    if text in set(PolicyName):
+        return PolicyName(text)
+    if text not in installed(POLICIES):
+        raise ValueError(f"give {_POLICIES}")
+    return text
+
+
+Policy = Annotated[
+    str,
+    AfterValidator(_policy),
+    Expected(_POLICIES),
+]
+"""A member of PolicyName, or the name of another package's policy."""
+
+
+class QueueRuleSettings(Section, title="Policy `queue-rule`"):
+    """Parameters of the policy `queue-rule`: enough cores for the waiting jobs, idle VMs removed."""
+
+    horizon_s: float = Field(150.0, ge=1, le=86_400, description="Time within which the waiting work is to be done.")
     job_core_s: float = Field(
         120.0, gt=0, le=1e7, description="Work of one job where the job source does not report it."
     )
     single: bool = Field(False, description="Change at most one VM a minute instead of as many as needed.")
 
 
-class ThresholdSettings(Section):
+class ThresholdSettings(Section, title="Policy `threshold`"):
     """Parameters of the policy `threshold`: one VM more or fewer in every group on the mean CPU of the fleet."""
 
     high: float = Field(0.75, gt=0, le=1, description="Share of CPU above which a VM is added.")
@@ -44,18 +74,18 @@ class ThresholdSettings(Section):
     exclude_warming: bool = Field(True, description="Leave VMs younger than the warm-up out of the mean.")
 
 
-class TargetTrackingSettings(Section):
+class TargetTrackingSettings(Section, title="Policy `target-tracking`"):
     """Parameters of the policy `target-tracking`: per group, the size that brings its mean CPU to a target."""
 
-    target: float = Field(0.65, gt=0, le=1, description="Share of CPU aimed at.")
-    scale_in_factor: float = Field(0.9, gt=0, le=1, description="The low alarm stands at this share of the target.")
+    target: float = Field(0.65, gt=0, le=1, description="Target share of CPU.")
+    scale_in_factor: float = Field(0.9, gt=0, le=1, description="The low alarm is at this share of the target.")
     out_periods: int = Field(3, ge=1, le=60, description="Minutes in a row above the target before VMs are added.")
     in_periods: int = Field(
         15, ge=1, le=240, description="Minutes in a row below the low alarm before VMs are removed."
     )
 
 
-class GroupSettings(Section):
+class GroupSettings(Section, title="A group of a fleet"):
     """One Auto Scaling group of one VM type. `<group>` is its key, here and in metric paths."""
 
     name: GroupName | None = Field(
@@ -67,16 +97,22 @@ class GroupSettings(Section):
     price_per_hour: float = Field(ge=0, le=1000, description="Price of one VM.", examples=[0.086])
     min: int = Field(0, ge=0, le=10_000, description="Fewest VMs.")
     max: int = Field(ge=0, le=10_000, description="Most VMs.", examples=[10])
+    boot_low_s: float = Field(
+        45.0, ge=0, le=7200, description="Shortest time from an order to a VM that takes jobs, for learned policies."
+    )
+    boot_high_s: float = Field(
+        97.0, ge=0, le=7200, description="Longest such time; counts as `BOOT_LOW_S` where it is less."
+    )
     safe_floor: int | None = Field(
         None,
         ge=0,
         le=10_000,
-        description="Size to have at least when measurements have been absent for long. Not set: `MIN`.",
+        description="Least size while measurements have been absent for long. Not set: `MIN`.",
     )
 
 
-class RailsSettings(Section):
-    """Limits on what any policy may do; they hold in every mode and are explained by `trimtab explain`."""
+class RailsSettings(Section, title="Rails of a fleet"):
+    """Limits on the changes of any policy; they apply in every mode, and `trimtab explain` shows their effect."""
 
     min_coverage: float = Field(
         0.5, ge=0, le=1, description="Share of warm VMs that must report, else the minute counts as absent."
@@ -109,18 +145,18 @@ class RailsSettings(Section):
         description="`MAX_STEP_IN` as a percentage of the group's size; the larger of the two counts. 0: not used.",
     )
     cooldown_out_s: float = Field(
-        300.0, ge=0, le=86_400, description="After VMs were added to a group, no more are for this time."
+        300.0, ge=0, le=86_400, description="Time after an addition of VMs to a group without another one."
     )
     cooldown_in_s: float = Field(
-        300.0, ge=0, le=86_400, description="After VMs were removed from a group, no more are for this time."
+        300.0, ge=0, le=86_400, description="Time after a removal of VMs from a group without another one."
     )
     boot_deadline_s: float = Field(300.0, gt=0, le=86_400, description="A VM that has not reported by then is overdue.")
     stop_deadline_s: float = Field(
-        180.0, gt=0, le=86_400, description="A removal that AWS has not begun by then is given up."
+        180.0, gt=0, le=86_400, description="A removal that AWS has not begun by then is abandoned."
     )
     max_replacements: int = Field(3, ge=0, le=1000, description="Interrupted spot VMs replaced per group and minute.")
     in_periods: int = Field(
-        3, ge=1, le=240, description="Minutes in a row that must propose scale-in before it is done."
+        3, ge=1, le=240, description="Minutes in a row that must propose a scale-in before it is executed."
     )
     min_lifetime_s: float = Field(300.0, ge=0, le=604_800, description="Younger VMs are not removed.")
     max_reversals: int = Field(4, ge=0, le=60, description="Changes of direction allowed per group in an hour.")
@@ -131,22 +167,25 @@ class RailsSettings(Section):
         None, gt=0, le=1e8, description="The fleet does not grow when the day (UTC) would cost more. Not set: no limit."
     )
     capacity_memory_s: float = Field(
-        600.0, ge=0, le=86_400, description="How long a shortage of a VM type in a zone is remembered."
+        600.0, ge=0, le=86_400, description="Time for which a shortage of a VM type in a zone is remembered."
     )
     breaker_failures: int = Field(
-        3, ge=1, le=100, description="Failures in a row after which a group is left alone for a while."
+        3, ge=1, le=100, description="Failures in a row that open the circuit breaker of a group."
     )
     breaker_open_s: float = Field(
-        300.0, gt=0, le=86_400, description="How long that is at first; it doubles with each failed attempt."
+        300.0,
+        gt=0,
+        le=86_400,
+        description="Time that the breaker stays open at first; it doubles with each failed attempt.",
     )
-    breaker_max_s: float = Field(1800.0, gt=0, le=86_400, description="How long that is at most.")
+    breaker_max_s: float = Field(1800.0, gt=0, le=86_400, description="Longest time that the breaker stays open.")
     count_booting: bool = Field(
-        True, description="Take VMs that boot off the increases of a policy that had not counted them."
+        True, description="Subtract booting VMs from the increases of a policy that does not count them."
     )
 
 
-class ClaimsSettings(Section):
-    """What a fleet's sources may claim at most; a reading beyond it is refused, counted, and absent for the minute."""
+class ClaimsSettings(Section, title="Limits of a fleet's reports"):
+    """Upper limits of a fleet's reports; a reading beyond its limit is refused, counted, and absent for the minute."""
 
     max_waiting: int = Field(1_000_000, ge=1, le=10**12, description="Jobs waiting.")
     max_running: int = Field(1_000_000, ge=1, le=10**12, description="Jobs running.")
@@ -154,19 +193,45 @@ class ClaimsSettings(Section):
         1_000_000,
         ge=1,
         le=10**12,
-        description="By how much `submitted_total` and `finished_total` may grow in a minute.",
+        description="Growth of `submitted_total` and `finished_total` in a minute.",
     )
-    max_oldest_wait_s: float = Field(1_209_600.0, ge=60, le=1e9, description="How long the oldest job has waited.")
+    max_oldest_wait_s: float = Field(1_209_600.0, ge=60, le=1e9, description="Wait of the oldest job.")
     max_job_core_s: float = Field(1e6, gt=0, le=1e9, description="Mean work of a job.")
     max_busy_share: float = Field(
         1.0, ge=1, le=100, description="Busy cores of a VM, as a share of its cores; above 1 where jobs share cores."
     )
-    max_work_s: float = Field(
-        2_592_000.0, ge=60, le=1e9, description="For how long the work under way on a VM's cores can have run."
+    max_work_s: float = Field(2_592_000.0, ge=60, le=1e9, description="Age of the work in progress on a VM's cores.")
+
+
+def _weekdays(text: str) -> str:
+    days = text.split(",")
+    if not set(days) <= set(WEEKDAYS) or len(set(days)) < len(days):
+        raise ValueError
+    return text
+
+
+class AnnouncementSettings(Section, title="Work announced for a fleet"):
+    """Jobs that come at a time of day, every day or on some. `<announcement>` is a key of your choice."""
+
+    at: Annotated[
+        str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$"), Expected("a time of day in UTC such as 02:30")
+    ] = Field(description="When the first of them comes, in UTC.", examples=["02:30"])
+    days: Annotated[str, AfterValidator(_weekdays), Expected(f"some of {','.join(WEEKDAYS)}")] = Field(
+        ",".join(WEEKDAYS), description="Days of the week, in UTC."
     )
+    jobs: int = Field(ge=1, le=10_000_000, description="How many jobs.", examples=[200])
+    job_core_s: float = Field(gt=0, le=1e7, description="Mean work of one of them.", examples=[120])
+    over_minutes: float = Field(0.0, ge=0, le=1440, description="Minutes over which they come, evenly. 0: all at once.")
+
+    def recurring(self) -> Recurring:
+        """Return it for the domain."""
+        hours, minutes = self.at.split(":")
+        at_s = int(hours) * HOUR_S + int(minutes) * MINUTE_S
+        days = () if self.days == ",".join(WEEKDAYS) else tuple(self.days.split(","))
+        return Recurring(at_s, self.jobs, self.job_core_s, self.over_minutes * MINUTE_S, days)
 
 
-class FleetSettings(Section):
+class FleetSettings(Section, title="A fleet"):
     """One fleet: one queue, one policy and one group per VM type. `<fleet>` is its key."""
 
     queue_url: Url | None = Field(
@@ -176,23 +241,32 @@ class FleetSettings(Section):
     )
     submitted_from: MeasuredBy = Field(
         MeasuredBy.REPORTS,
-        description="Who counts submitted jobs: `reports` is the job source itself; `cloudwatch` takes what SQS tells "
-        "it was sent, minutes late, and marks it so. It needs `QUEUE_URL`.",
+        description="Source of the count of submitted jobs: `reports` is the job source; `cloudwatch` is that of "
+        "SQS, which is minutes late and marked so. It needs `QUEUE_URL`.",
     )
     cpu_from: MeasuredBy = Field(
         MeasuredBy.REPORTS,
-        description="Who measures CPU: `reports` is `trimtab collect` on each VM; `cloudwatch` needs nothing on the "
+        description="Source of CPU: `reports` is `trimtab collect` on each VM; `cloudwatch` needs nothing on the "
         "VMs and is minutes late.",
     )
-    policy: PolicyName = Field(PolicyName.QUEUE_RULE, description="Who decides the fleet's size.")
-    shadow: PolicyName | None = Field(
-        None, description="A second policy whose proposals are recorded beside, never done.", examples=["threshold"]
+    policy: Policy = Field(PolicyName.QUEUE_RULE, description="Policy that decides the fleet's size.")
+    shadow: Policy | None = Field(
+        None, description="A second policy whose proposals are recorded and never executed.", examples=["threshold"]
     )
     idle_s: float = Field(120.0, ge=0, le=86_400, description="A VM without a busy core for this long counts as idle.")
+    waiting_price_per_hour: float = Field(
+        0.036,
+        gt=0,
+        le=1000,
+        description="Cost in dollars of an hour that a job waits; a learned policy weighs the rent of VMs against it.",
+    )
     queue_rule: QueueRuleSettings = QueueRuleSettings()
     threshold: ThresholdSettings = ThresholdSettings()
     target_tracking: TargetTrackingSettings = TargetTrackingSettings()
     groups: dict[Key, GroupSettings] = Field(description="The fleet's groups, by their key.")
+    announcements: dict[Key, AnnouncementSettings] = Field(
+        {}, description="Work that comes at known times of day, by a key of your choice."
+    )
     rails: RailsSettings = RailsSettings()
     claims: ClaimsSettings = ClaimsSettings()
 
@@ -211,11 +285,6 @@ class FleetSettings(Section):
         """The shadow policy in the same form."""
         return None if self.shadow is None else self._text(self.shadow)
 
-    @property
-    def needs_model(self) -> bool:
-        """Whether a learned policy decides for the fleet, or is its shadow."""
-        return PolicyName.LEARNED in (self.policy, self.shadow)
-
     def fleet(self, name: str) -> Fleet:
         """Return the fleet of the domain under this name."""
         groups = tuple(
@@ -230,20 +299,39 @@ class FleetSettings(Section):
         )
         return Fleet(name, groups, self.queue_url)
 
+    @property
+    def terms(self) -> Terms:
+        """What policies that weigh costs are told of the fleet's world."""
+        groups = [group for _, group in self.ordered_groups]
+        return Terms(
+            waiting_price_per_hour=self.waiting_price_per_hour,
+            horizon_s=self.queue_rule.horizon_s,
+            job_core_s=self.queue_rule.job_core_s,
+            cooldown_s=self.rails.cooldown_out_s,
+            boot_low_s=tuple(group.boot_low_s for group in groups),
+            boot_high_s=tuple(max(group.boot_low_s, group.boot_high_s) for group in groups),
+        )
+
+    @property
+    def schedule(self) -> tuple[Recurring, ...]:
+        """The work that is announced for times of day, by its key."""
+        return tuple(one.recurring() for _, one in sorted(self.announcements.items()))
+
     def limits(self) -> RailLimits:
-        """Return the rails' limits; a group without a safe floor of its own has its minimum."""
+        """Return the rails' limits; the safe floor of a group is by default its minimum."""
         floor = tuple(group.min if group.safe_floor is None else group.safe_floor for _, group in self.ordered_groups)
         return RailLimits(safe_floor=floor, **self.rails.model_dump())
 
-    def believed(self) -> Claims:
-        """Return what the fleet's sources may claim at most."""
+    def claim_limits(self) -> Claims:
+        """Return the upper limits of the fleet's reports."""
         return Claims(**self.claims.model_dump())
 
-    def _text(self, policy: PolicyName) -> str:
-        parameters: Section | None = {
+    def _text(self, policy: str) -> str:
+        of_ours: dict[str, Section] = {
             PolicyName.QUEUE_RULE: self.queue_rule,
             PolicyName.THRESHOLD: self.threshold,
             PolicyName.TARGET_TRACKING: self.target_tracking,
-        }.get(policy)
+        }
+        parameters = of_ours.get(policy)
         pairs = [] if parameters is None else [f"{name}={value}" for name, value in parameters]
         return f"{policy}:{','.join(pairs)}" if pairs else str(policy)

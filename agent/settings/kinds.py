@@ -1,4 +1,4 @@
-"""Kinds of values that settings hold, and how a person is told what a setting accepts."""
+"""The types of settings, and the description of what each accepts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ DECIMAL = re.compile(r" *[+-]?([0-9]{1,30}(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1
 
 
 def plainly_written(field: FieldInfo, value: Any) -> Any:
-    """Return the value; ValueError for one that reads otherwise than it looks.
+    """Return the value; ValueError for one that is parsed otherwise than it looks.
 
-    Python takes 1_0 for ten and true for one. In a text, a control character or a line break would stand in paths of
+    Python parses 1_0 as ten and true as one. In a text, a control character or a line break would appear in paths of
     metrics, in logs and in pages.
     """
     kind, _ = _unwrapped(field)
@@ -41,7 +41,7 @@ def plainly_written(field: FieldInfo, value: Any) -> Any:
 
 
 class Section(BaseModel):
-    """A group of settings; a name it does not know is a mistake."""
+    """A group of settings; an unknown name is a mistake."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
 
@@ -53,7 +53,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a text setting accepts, as it reads after the word "give"."""
+    """The values that a text setting accepts, as a phrase after the word "give"."""
 
     phrase: str
 
@@ -68,7 +68,7 @@ def host_name(host: str) -> str:
     try:
         ip_address(host)
     except ValueError:
-        # What ends in a number is an address, and a wrong one.
+        # A name that ends in a number is an invalid address.
         labels = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
         if len(host) > 253 or re.fullmatch(rf"({labels}\.)*(?![0-9]+\.?$){labels}\.?", host) is None:
             raise ValueError from None
@@ -76,10 +76,10 @@ def host_name(host: str) -> str:
 
 
 def web_address(url: str) -> SplitResult:
-    """Return the parts of an http or https URL; ValueError for one that no request could be sent to."""
+    """Return the parts of an http or https URL; ValueError for one that cannot receive requests."""
     if re.fullmatch(r"https?://[!-~]+", url) is None:
         raise ValueError
-    # A port that is no number up to 65535 raises when it is read.
+    # Reading a port above 65535 raises ValueError.
     parts = urlsplit(url)
     if parts.port == 0 or parts.netloc.endswith(":"):
         raise ValueError
@@ -132,7 +132,7 @@ def _authorization(value: SecretStr) -> SecretStr:
 def _ledger_url(url: SecretStr) -> SecretStr:
     text = url.get_secret_value()
     if text.startswith("sqlite:"):
-        # Three slashes begin a path relative to wherever the program was started, and none at all a database in memory.
+        # Three slashes begin a path relative to the working directory, and none a database in memory.
         if re.fullmatch(r"sqlite:////[^?]+", text) is None or text.endswith("/"):
             raise ValueError
         return url
@@ -157,13 +157,13 @@ def _absolute(path: Path) -> Path:
 
 
 def networks_of(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Return the networks that a text lists; ValueError where it names none or something else."""
+    """Return the networks in a text separated by commas; ValueError for anything else."""
     parts = [part.strip() for part in text.split(",")]
     if not text.isascii() or any(not part or part.isdigit() for part in parts):
         raise ValueError
     found = tuple(ip_network(part) for part in parts)
     if any(network.version == 6 and network.network_address.ipv4_mapped is not None for network in found):
-        # A peer whose IPv4 address is written as IPv6 counts as IPv4: this one would let in nobody.
+        # A peer with an IPv4-mapped IPv6 address counts as IPv4: this network would admit no peer.
         raise ValueError
     return found
 
@@ -206,12 +206,12 @@ UNITS = {
 
 
 def unit(name: str) -> str:
-    """Return the unit that a setting's name carries, "" when it has none."""
+    """Return the unit in a setting's name, "" when it has none."""
     return next((unit for suffix, unit in UNITS.items() if name.endswith(suffix)), "")
 
 
 def expected(name: str, field: FieldInfo) -> str:
-    """Return what the setting accepts, as it reads after the word "give"."""
+    """Return the values that the setting accepts, as a phrase after the word "give"."""
     kind, metadata = _unwrapped(field)
     phrase = next((item.phrase for item in metadata if isinstance(item, Expected)), None)
     if phrase is not None:

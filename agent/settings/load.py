@@ -1,4 +1,4 @@
-"""From environment and credentials to settings: every mistake found at once, and where each value came from."""
+"""Loads settings from environment and credentials: every mistake at once, and the source of each value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
 from agent.settings.checks import conflicts
-from agent.settings.effective import plain
 from agent.settings.kinds import KEY_PHRASE, expected
 from agent.settings.location import CREDENTIALS, MASK, PREFIX, credentials, masked, without_password
 from agent.settings.model import Settings
@@ -28,15 +27,18 @@ from agent.settings.names import (
     leaf,
     name_of,
     path_of,
+    plain,
     step,
     suggestion,
     tree,
 )
+from agent.settings.plug_ins import own_mistakes
 from domain.errors import BadInput, ConfigurationError, Mistake
 
 HARMLESS = re.compile(r"-?\d{1,6}(?:\.\d{1,3})?|true|false|yes|no|on|off", re.IGNORECASE)
+UNKNOWN = "there is no such setting; see docs/operate/configuration.md"
 ROUNDS = 3
-"""Repairs tried: a wrong section, the settings in it, then nothing more can be wrong."""
+"""Repairs tried: a wrong section, then the settings in it; after these nothing is wrong."""
 
 
 class Source(StrEnum):
@@ -49,7 +51,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One value as somebody gave it: the name they used, the text, and where."""
+    """One value as it was given: name as spelled, text, source."""
 
     name: str
     text: str
@@ -58,13 +60,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, and what was given by path; what is neither there nor in a section around it has its default."""
+    """The settings, and the values given by path; any other path has its default."""
 
     settings: Settings
     given: Mapping[SettingPath, Given]
 
     def origin(self, path: SettingPath) -> Given | None:
-        """Return what set the value at this path: itself, or a section around it given as JSON; None for a default."""
+        """Return the value given for this path, or for a section around it as JSON; None for a default."""
         return next((self.given[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.given), None)
 
 
@@ -91,9 +93,9 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def read_settings(environ: Mapping[str, str]) -> Loaded:
-    """Return the settings and where each value came from.
+    """Return the settings and the source of each value.
 
-    A credential beats nothing but a default: what the environment sets stands. An empty variable counts as not set.
+    The environment takes precedence over a credential. An empty variable counts as not set.
     Raises ConfigurationError with every mistake: unknown names, wrong values, and values that contradict each other.
     """
     mistakes: list[Mistake] = []
@@ -117,6 +119,7 @@ def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> dict[SettingP
         mistakes.append(Mistake(CREDENTIALS, str(error.value), error.remedy))
         secrets = {}
     given: dict[SettingPath, Given] = {}
+    plug_ins: dict[str, list[Mistake] | None] = {}
     for source, values in ((Source.CREDENTIALS, secrets), (Source.ENVIRONMENT, environ)):
         spellings: dict[SettingPath, list[str]] = defaultdict(list)
         for name, text in values.items():
@@ -124,12 +127,12 @@ def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> dict[SettingP
                 continue
             path = path_of(name)
             if not known(path):
+                if path[0] not in plug_ins:
+                    plug_ins[path[0]] = own_mistakes(path[0], environ)
+                if plug_ins[path[0]] is not None:
+                    continue
                 close = suggestion(path)
-                remedy = (
-                    f"there is no such setting; did you mean {close}?"
-                    if close
-                    else "there is no such setting; see docs/operate/configuration.md"
-                )
+                remedy = f"there is no such setting; did you mean {close}?" if close else UNKNOWN
                 mistakes.append(Mistake(name, _masked_unknown(text, source), remedy))
             elif text:
                 spellings[path].append(name)
@@ -140,11 +143,12 @@ def _given(environ: Mapping[str, str], mistakes: list[Mistake]) -> dict[SettingP
                     f"keep one of {' and '.join(names)}: names, keys of fleets and groups too, are read in lower case"
                 )
                 mistakes.append(Mistake(names[-1], _shown(path, given), remedy))
+    mistakes += [mistake for of_one in plug_ins.values() for mistake in of_one or ()]
     return given
 
 
 def _masked_unknown(text: str, source: Source = Source.ENVIRONMENT) -> str:
-    """Show an unknown name's value only where it is a number or a switch: the name may be a secret's, misspelled."""
+    """Mask an unknown name's value unless it is a number or a switch: the name may be a misspelled secret's."""
     return text if source is Source.ENVIRONMENT and HARMLESS.fullmatch(text) else MASK
 
 
@@ -179,7 +183,7 @@ def _mistake(path: SettingPath, kind: str, given: Mapping[SettingPath, Given], i
     if is_key:
         return Mistake(name, path[-1], f"choose {KEY_PHRASE}")
     if node is None:
-        return Mistake(name, _shown(path, given, value), "there is no such setting; see docs/operate/configuration.md")
+        return Mistake(name, _shown(path, given, value), UNKNOWN)
     if kind == "missing":
         return Mistake(name, "(not set)", f"required: give {_expected(path, node)}")
     return Mistake(name, _shown(path, given, value), f"give {_expected(path, node)}")
@@ -193,7 +197,7 @@ def _expected(path: SettingPath, node: Node) -> str:
 
 
 def _repair(raw: dict[str, Any], path: SettingPath, is_key: bool) -> None:
-    """Put in place of a wrong or missing value what certainly is right: its default, else the example."""
+    """Replace a wrong or missing value by its default, else by the example."""
     *sections, last = path
     place: Any = raw
     node: Node | None = tree()
@@ -207,14 +211,14 @@ def _repair(raw: dict[str, Any], path: SettingPath, is_key: bool) -> None:
 
 
 def _name(path: SettingPath, given: Mapping[SettingPath, Given]) -> str:
-    """Return the name that somebody used for this path, else the proper one."""
+    """Return the name given for this path, else its proper name."""
     return given[path].name if path in given else name_of(path)
 
 
 def _shown(path: SettingPath, given: Mapping[SettingPath, Given], value: Any = None) -> str:
     """Return the value as given, with secrets and passwords masked.
 
-    A section given as JSON is not shown when a secret belongs into it: in text that cannot be read, it may be anywhere.
+    A section given as JSON is masked when it can hold a secret: in text that cannot be parsed, it may be anywhere.
     """
     node = leaf(path)
     text = _on_one_line(given[path].text if path in given else plain(value))

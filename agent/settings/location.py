@@ -12,10 +12,11 @@ from domain.errors import BadInput
 
 PREFIX = "TRIMTAB_"
 CREDENTIALS = "CREDENTIALS_DIRECTORY"
+MODELS_VARIABLE = "TRIMTAB_LEARNED__MODELS_DIR"
 DEFAULT_STATE_DIRECTORY = Path("/var/lib/trimtab")
 LARGEST_CREDENTIAL_BYTES = 1_000_000
 MASK = "***"
-"""Stands where a secret is."""
+"""Shown in place of a secret."""
 
 
 def sqlite_url(state_directory: Path) -> str:
@@ -23,16 +24,20 @@ def sqlite_url(state_directory: Path) -> str:
     return f"sqlite:///{(state_directory / 'ledger.db').absolute()}"
 
 
+def _lower_case(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that are not empty, by their names in lower case."""
+    return {name.lower(): value for name, value in environ.items() if value}
+
+
 def ledger_location(environ: Mapping[str, str]) -> str:
     """Return the ledger's URL: that of the environment or the credentials, else SQLite in the state directory.
 
-    Raises BadInput when the credentials cannot be read, and for a relative path: the folder in which a verb is typed
-    must not decide which ledger it switches.
+    Raises BadInput when the credentials cannot be read, and for a relative path: the working directory must not decide
+    which ledger a command writes to.
     """
-    found = {name.lower(): value for name, value in {**credentials(environ), **environ}.items() if value}
-    url = found.get("trimtab_ledger__url")
+    url = _lower_case({**credentials(environ), **environ}).get("trimtab_ledger__url")
     if url is None:
-        state_directory = Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY))
+        state_directory = state_directory_location({**credentials(environ), **environ})
         if not state_directory.is_absolute():
             raise BadInput("TRIMTAB_STATE_DIRECTORY", str(state_directory), "give the absolute path of a directory")
         return sqlite_url(state_directory)
@@ -42,51 +47,48 @@ def ledger_location(environ: Mapping[str, str]) -> str:
 
 
 def state_directory_location(environ: Mapping[str, str]) -> Path:
-    """Return the state directory: that of the environment, else the usual one."""
-    found = {name.lower(): value for name, value in environ.items() if value}
-    return Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY))
+    """Return the state directory: that of the environment, else the default."""
+    return Path(_lower_case(environ).get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY))
 
 
 def socket_of(state_directory: Path) -> Path:
-    """Return where the agent's unix socket is when no setting says so."""
+    """Return the default path of the agent's unix socket."""
     return state_directory.absolute() / "trimtab.sock"
 
 
 def socket_location(environ: Mapping[str, str]) -> Path:
     """Return the agent's unix socket: that of the environment, else the one in the state directory."""
-    found = {name.lower(): value for name, value in environ.items() if value}
-    named = found.get("trimtab_http__socket")
-    return Path(named) if named else socket_of(Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY)))
+    named = _lower_case(environ).get("trimtab_http__socket")
+    return Path(named) if named else socket_of(state_directory_location(environ))
 
 
 def models_of(state_directory: Path) -> Path:
-    """Return the directory of models and champion when no setting says so."""
+    """Return the default directory of models and champion."""
     return state_directory.absolute() / "models"
 
 
 def models_location(environ: Mapping[str, str]) -> Path:
     """Return the directory of models and champion: that of the environment, else the one in the state directory."""
-    found = {name.lower(): value for name, value in environ.items() if value}
-    named = found.get("trimtab_learned__models_dir")
-    return Path(named) if named else models_of(Path(found.get("trimtab_state_directory", DEFAULT_STATE_DIRECTORY)))
+    named = _lower_case(environ).get(MODELS_VARIABLE.lower())
+    return Path(named) if named else models_of(state_directory_location(environ))
 
 
 def promotion_key_of(key: str | None) -> bytes | None:
-    """Return the bytes that sign reports of promotions for a key as the settings have it, None without one."""
+    """Return the bytes that sign reports of promotions for the key of the settings, None without one."""
     return None if key is None else key.strip().encode("utf-8")
 
 
 def promotion_key_location(environ: Mapping[str, str]) -> bytes | None:
-    """Return the key by which the agent checks promotions: that of the environment or the credentials, None without.
+    """Return the key that verifies promotions, from the environment or the credentials, None without one.
 
     Raises BadInput when the credentials cannot be read.
     """
-    found = {name.lower(): value for name, value in {**credentials(environ), **environ}.items() if value}
-    return promotion_key_of(found.get("trimtab_learned__promotion_key"))
+    variables = _lower_case({**credentials(environ), **environ})
+    return promotion_key_of(variables.get("trimtab_learned__promotion_key"))
 
 
 def credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what lies in $CREDENTIALS_DIRECTORY, as systemd's LoadCredential leaves it, under names of settings.
+    """Return the files in $CREDENTIALS_DIRECTORY, as systemd's LoadCredential creates them, by names of settings.
 
     Raises BadInput, without any of the contents, when a file cannot be read.
     """
@@ -120,14 +122,14 @@ def without_password(url: str) -> str:
 
 
 def masked(secret: str) -> str:
-    """Return what may be shown of a secret: of a ledger's URL all but the password, of anything else nothing.
+    """Return a secret as it may be shown: a ledger's URL without its password, anything else masked.
 
-    Only of URLs whose scheme is a ledger's: the path of a webhook is its key.
+    URLs of another scheme are masked too: the path of a webhook is its key.
     """
     if secret.startswith("sqlite:///"):
         return secret
     shown = without_password(secret)
-    # Who forgets the host may have its password where the port would be.
+    # Where the host is missing, the password may be in the place of the port.
     is_plain_url = re.fullmatch(
         r"postgresql(?:\+[a-z0-9]+)?://(?:[^:/?@\s]*(?::\*\*\*)?@)?[^:/?@\s]*(?::\d+)?(?:[/?][^@\s]*)?", shown
     )

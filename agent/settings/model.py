@@ -1,35 +1,41 @@
-"""Every setting: its type, bounds, default and meaning, and what the settings of a fleet become."""
+"""Every setting of the agent: its type, bounds, default and meaning."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from agent.models.directory import SHORTEST_KEY_BYTES
 from agent.rails.base import RailLimits
 from agent.settings.admission import ClusterSettings
-from agent.settings.alarms import AlarmSettings
 from agent.settings.fleet import FleetSettings
-from agent.settings.http import HttpSettings, SelfMetricsSettings
-from agent.settings.inputs import CloudWatchSettings, CollectSettings, RenderSettings
 from agent.settings.kinds import (
     Account,
+    Authorization,
     Directory,
+    Expected,
+    File,
     Host,
     Key,
     LedgerUrl,
     Networks,
     Region,
     Section,
+    SocketPath,
     Url,
+    VmId,
     plainly_written,
+    web_address,
 )
-from agent.settings.learned import LearnedSettings
 from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, promotion_key_of, socket_of, sqlite_url
 from agent.settings.oversubscription import PoolSettings
+from agent.settings.plug_ins import ACTUATORS, installed
 from domain.decisions import Mode
 from domain.errors import BadInput
 from domain.fleet import Fleet
@@ -38,14 +44,14 @@ LOOPBACK = "127.0.0.0/8,::1/128"
 
 
 class DriftHandling(StrEnum):
-    """What to do when a group's desired capacity was changed by somebody else."""
+    """The response to a change of a group's desired capacity that the agent did not make."""
 
     ADOPT = "adopt"
     REPORT = "report"
 
 
 class LogLevel(StrEnum):
-    """What is logged: this and whatever is graver."""
+    """The least severity that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -53,108 +59,366 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-class LedgerSettings(Section):
-    """The ledger: where decisions, intents and outcomes are recorded."""
+class LedgerSettings(Section, title="Ledger"):
+    """The ledger, in which decisions, intents and outcomes are recorded."""
 
     url: LedgerUrl | None = Field(
         None,
         description="SQLAlchemy URL of the ledger. Not set: SQLite, `ledger.db` in the state directory. "
         "With a password, give it as the credential `trimtab_ledger__url`. A PostgreSQL server on another host is "
-        "connected with `sslmode=require` unless the URL says otherwise; `?sslmode=verify-full&sslrootcert=FILE` also "
-        "checks who answers.",
+        "connected with `sslmode=require` unless the URL has another; `?sslmode=verify-full&sslrootcert=FILE` also "
+        "verifies the server.",
         examples=["sqlite:////var/lib/trimtab/ledger.db"],
     )
     retention_days: int = Field(
         90,
         ge=1,
         le=3650,
-        description="Decisions and their inputs older than this are removed; what the loop needs stays.",
+        description="Decisions and their inputs older than this are removed; the state of the loop is kept.",
     )
 
 
-class LeaderSettings(Section):
-    """Who leads when several agents share a PostgreSQL ledger; on SQLite there is one agent and none of it is used."""
+class LeaderSettings(Section, title="Leader"):
+    """The lease of the leader among agents that share a PostgreSQL ledger; not used with SQLite."""
 
     lease_s: float = Field(
-        30.0, ge=1, le=600, description="A leader that is not heard of for so long is replaced by another agent."
+        30.0, ge=1, le=600, description="A leader that has not renewed for so long is replaced by another agent."
     )
-    renew_s: float = Field(10.0, gt=0, le=200, description="How often a leader says that it is there.")
+    renew_s: float = Field(10.0, gt=0, le=200, description="Interval at which the leader renews its lease.")
 
 
-class DiscoverySettings(Section):
-    """Fleets found by the tags of their Auto Scaling groups instead of being described by settings."""
+class DiscoverySettings(Section, title="Discovery"):
+    """Fleets discovered by the tags of their Auto Scaling groups instead of described by settings."""
 
     enabled: bool = Field(
         False,
         description="Manage the groups tagged `trimtab:fleet=<name>`, when no fleet is described by settings.",
     )
-    interval_s: float = Field(300.0, ge=30, le=86_400, description="How often to look for them again.")
+    interval_s: float = Field(300.0, ge=30, le=86_400, description="Interval of the discovery.")
 
 
-class ListenerSettings(Section):
-    """The Graphite plaintext listener that VMs and job sources send their measurements to."""
+class ListenerSettings(Section, title="Listener"):
+    """The Graphite plaintext listener, which receives measurements of VMs and job sources."""
 
     host: Host = Field(
         "127.0.0.1", description="Address to listen on; one that other hosts can reach needs `NETWORKS` as well."
     )
     networks: Networks = Field(
         LOOPBACK,
-        description="Who may send: networks of IPv4 and IPv6, separated by commas. All others are turned away and "
-        "counted. Senders are not authenticated, so name your VMs' subnets and nothing wider.",
+        description="Permitted senders: networks of IPv4 and IPv6, separated by commas. All others are refused and "
+        "counted. Senders are not authenticated: give the subnets of your VMs and nothing wider.",
         examples=["10.0.0.0/16"],
     )
     port: int = Field(2003, ge=0, le=65535, description="Port to listen on, for TCP and UDP; 0 takes any free one.")
     tcp: bool = Field(True, description="Listen on TCP.")
     udp: bool = Field(
         False,
-        description="Listen on UDP too. A sender's address is easily forged there, and what the network drops is not "
-        "counted: only for a network that is yours.",
+        description="Listen on UDP too, only in a private network: a sender's address is easily forged, and lines lost "
+        "on the way are not counted.",
     )
     max_connections: int = Field(
         4096,
         ge=1,
         le=65536,
-        description="TCP connections open at once. When all are taken, one that has brought nothing goes, else the "
+        description="TCP connections open at once. When all are in use, one without any data is closed, else the "
         "one idle for longest.",
     )
     connections_per_peer: int = Field(
-        1024, ge=1, le=65536, description="Of them at most so many from one address. Raise it for a relay or NAT."
+        1024, ge=1, le=65536, description="Most connections from one address. Raise it for a relay or NAT."
     )
     unknown_vms_per_peer: int = Field(
         1000,
         ge=1,
         le=100_000,
-        description="VMs that AWS, or a pool's inventory, does not show yet, of which one address may report. Raise it "
+        description="VMs unknown to AWS and to the pools' inventories that one address may report. Raise it "
         "for a relay before a larger fleet.",
     )
 
 
-class AwsSettings(Section):
-    """How AWS is called. Credentials come from the AWS chain (instance profile, environment, shared files)."""
+class AwsSettings(Section, title="AWS"):
+    """Calls to AWS. Credentials come from the AWS chain (instance profile, environment, shared files)."""
 
     region: Region | None = Field(
-        None, description="AWS region. Not set: as the AWS chain finds it.", examples=["eu-west-1"]
+        None, description="AWS region. Not set: that of the AWS chain.", examples=["eu-west-1"]
     )
     account: Account | None = Field(
         None,
-        description="AWS account to which the ledger is bound. Not set: STS is asked, and nothing is executed before "
-        "it answers; set it where the host cannot reach STS.",
+        description="AWS account to which the ledger is bound. Not set: that of STS, and nothing is executed before it "
+        "responds; set it where the host cannot reach STS.",
         examples=["111122223333"],
     )
     endpoint_url: Url | None = Field(
         None,
-        description="Endpoint for every service, for a look-alike such as moto. Not set: AWS itself.",
+        description="Endpoint for every service, for a simulation such as moto. Not set: AWS itself.",
         examples=["http://127.0.0.1:5000"],
     )
     connect_timeout_s: float = Field(3.0, gt=0, le=60, description="Longest wait for a connection to AWS.")
-    read_timeout_s: float = Field(10.0, gt=0, le=60, description="Longest wait for an answer from AWS.")
+    read_timeout_s: float = Field(10.0, gt=0, le=60, description="Longest wait for a response from AWS.")
     calls_per_minute: int = Field(
-        120, ge=1, le=10_000, description="Budget of AWS calls; what exceeds it waits for the next minute."
+        120, ge=1, le=10_000, description="Budget of AWS calls; calls beyond it wait for the next minute."
+    )
+
+
+def _webhook(value: SecretStr) -> SecretStr:
+    parts = web_address(value.get_secret_value())
+    host = parts.hostname or ""
+    # The key in its path must not cross a network in the clear.
+    is_here = host == "localhost" or re.fullmatch(r"127\.[0-9]+\.[0-9]+\.[0-9]+|::1", host) is not None
+    if parts.scheme != "https" and not is_here:
+        raise ValueError
+    return value
+
+
+WebhookUrl = Annotated[
+    SecretStr, AfterValidator(_webhook), Expected("the https:// address of a webhook; http:// only for this machine")
+]
+
+
+TopicArn = Annotated[
+    str,
+    Field(pattern=r"^arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}$"),
+    Expected("the ARN of an SNS topic such as arn:aws:sns:eu-west-1:123456789012:ops"),
+]
+
+
+OWN_ACTUATOR = "autoscaling_group"
+
+
+def _actuator(name: str) -> str:
+    # Every installed package is looked at only for the name of another one's.
+    if name != OWN_ACTUATOR and name not in installed(ACTUATORS):
+        raise ValueError
+    return name
+
+
+ActuatorName = Annotated[str, AfterValidator(_actuator), Expected("the name of an installed actuator")]
+
+
+class AlarmSettings(Section, title="Alarms"):
+    """Alarms: sent when they begin, again while they last, and when they end. They are always logged."""
+
+    webhook_url: WebhookUrl | None = Field(
+        None,
+        description='Receives a POST of {"text": ..., "alarm": {...}} per alarm; a secret. Not set: no webhook.',
+    )
+    sns_topic_arn: TopicArn | None = Field(
+        None,
+        description="SNS topic for alarms; in observe mode nothing is published. Not set: none.",
+        examples=["arn:aws:sns:eu-west-1:123456789012:ops"],
+    )
+    repeat_s: float = Field(3600.0, ge=60, le=604_800, description="An alarm that lasts is sent again after this time.")
+    quiet_s: float = Field(
+        1800.0,
+        ge=60,
+        le=604_800,
+        description="An alarm about an event ends when the event has not occurred for so long.",
+    )
+
+
+class SeriesForm(StrEnum):
+    """The two ways to name a series in Graphite."""
+
+    DOTTED = "dotted"
+    TAGGED = "tagged"
+
+
+class Transport(StrEnum):
+    """The protocol of lines to the listener or to Graphite."""
+
+    TCP = "tcp"
+    UDP = "udp"
+
+
+class RenderSettings(Section, title="Graphite"):
+    """Reading measurements from graphite-web, for VMs and job sources that report to a Graphite of their own."""
+
+    url: Url | None = Field(
+        None,
+        description="Address of graphite-web. Not set: Graphite is not read.",
+        examples=["http://graphite.internal:8080"],
+    )
+    authorization: Authorization | None = Field(
+        None,
+        description="Value of the Authorization header, such as `Bearer ...`; give it as the credential "
+        "`trimtab_render__authorization`.",
+    )
+    form: SeriesForm = Field(SeriesForm.DOTTED, description="Dotted paths or tagged series.")
+    interval_s: float = Field(15.0, ge=5, le=300, description="Interval of the requests, one for each fleet.")
+    timeout_s: float = Field(10.0, gt=0, le=60, description="Time limit of one request and its response.")
+    lag_s: float = Field(
+        5.0, ge=0, le=300, description="Younger samples are not requested: they may be incomplete in Graphite."
+    )
+    window_s: float = Field(
+        120.0, ge=10, le=600, description="Time range of each request, so that late samples are read."
+    )
+    max_response_mb: float = Field(16.0, gt=0, le=1024, description="Largest response that is read.")
+
+
+class CloudWatchSettings(Section, title="CloudWatch"):
+    """Reading measurements from CloudWatch, for fleets with `CPU_FROM` or `SUBMITTED_FROM` set to it."""
+
+    interval_s: float = Field(60.0, ge=60, le=900, description="Interval of the requests; AWS charges by the metric.")
+    period_s: int = Field(
+        60,
+        ge=60,
+        le=3600,
+        multiple_of=60,
+        description="Period of EC2's CPUUtilization: 60 with detailed monitoring, else 300.",
+    )
+    timeout_s: float = Field(30.0, gt=0, le=120, description="A longer collection counts as overrun.")
+
+
+class CollectSettings(Section, title="On each VM"):
+    """`trimtab collect`, which runs on each VM: CPU, memory, and the reports of the VM's job worker."""
+
+    host: Host = Field("127.0.0.1", description="Receiver: the agent's listener, or Graphite.")
+    port: int = Field(2003, ge=1, le=65535, description="Its port.")
+    protocol: Transport = Field(Transport.TCP, description="Protocol. Lines lost over UDP are not noticed.")
+    form: SeriesForm = Field(SeriesForm.DOTTED, description="Dotted paths or tagged series.")
+    fleet: Key | None = Field(None, description="Key of the VM's fleet. `trimtab collect` needs it.", examples=["web"])
+    group: Key | None = Field(
+        None, description="Key of the VM's group. `trimtab collect` needs it.", examples=["workers_s"]
+    )
+    vm: VmId | None = Field(
+        None,
+        description="The VM's id. Not set: the instance id from the instance metadata, else the host name.",
+        examples=["i-0abc1234"],
+    )
+    timeout_s: float = Field(5.0, gt=0, le=60, description="Longest time to connect and to send a batch.")
+    buffer_lines: int = Field(
+        10_000,
+        ge=100,
+        le=1_000_000,
+        description="Lines kept while they cannot be sent; beyond that the oldest are dropped.",
+    )
+    run_directory: Directory | None = Field(
+        None,
+        description="Directory shared with the VM's job worker, which writes its load there and reads whether to "
+        "drain. Not set: neither.",
+        examples=["/run/trimtab"],
+    )
+    worker_silence_s: float = Field(
+        60.0, ge=5, le=3600, description="The load of a worker that has not written for so long is unknown, not idle."
+    )
+    metadata_url: Url = Field(
+        "http://169.254.169.254", description="The instance metadata service (version 2, with a token)."
+    )
+    metadata_interval_s: float = Field(
+        5.0, ge=1, le=60, description="Interval of the requests whether the VM is to be terminated."
+    )
+
+
+SHORTEST_TOKEN = 16
+
+
+def _token(value: SecretStr) -> SecretStr:
+    if re.fullmatch(rf"[!-~]{{{SHORTEST_TOKEN},512}}", value.get_secret_value()) is None:
+        raise ValueError
+    return value
+
+
+Token = Annotated[
+    SecretStr,
+    AfterValidator(_token),
+    Expected(
+        f"a secret of at least {SHORTEST_TOKEN} letters, digits and signs, such as the output of `openssl rand -hex 32`"
+    ),
+]
+MetricPrefix = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100}){0,5}$"),
+    Expected("a metric path such as trimtab-agent"),
+]
+
+
+class HttpSettings(Section, title="HTTP"):
+    """The HTTP interface: page, status, metrics and switches, on a unix socket and, with a token, on TCP."""
+
+    socket: SocketPath | None = Field(
+        None,
+        description="Unix socket, mode 0660; access to it gives every permission. "
+        "Not set: `trimtab.sock` in the state directory.",
+        examples=["/run/trimtab/trimtab.sock"],
+    )
+    host: Host = Field("127.0.0.1", description="Address for TCP; `0.0.0.0` for every interface.")
+    port: int | None = Field(
+        None, ge=0, le=65535, description="TCP port; needs `TOKEN`. 0 takes any free one. Not set: no TCP."
+    )
+    token: Token | None = Field(
+        None,
+        description="Over TCP, gives read access. Give it as the credential `trimtab_http__token`.",
+    )
+    ask_token: Token | None = Field(
+        None,
+        description="Over TCP, for allocators: requests admission and rates, reports deployment events, reads their "
+        "decisions, and permits nothing else. Give it as the credential `trimtab_http__ask_token`.",
+    )
+    operator_token: Token | None = Field(
+        None,
+        description="Over TCP, permits everything, including pause, resume, pin, unpin and re-arm. Not set: only over "
+        "the socket. Give it as the credential `trimtab_http__operator_token`.",
+    )
+    certificate: File | None = Field(
+        None, description="TLS certificate chain (PEM) for TCP. Not set: plain HTTP, for a private network."
+    )
+    private_key: File | None = Field(None, description="Private key (PEM) of the certificate.")
+    open_metrics: bool = Field(False, description="Serve `/metrics` over TCP without a token.")
+    max_connections: int = Field(
+        64, ge=4, le=4096, description="Connections open at once, on the socket and on TCP each; more are refused."
+    )
+    request_timeout_s: float = Field(
+        10.0, ge=1, le=60, description="Time limit for the arrival of a request, head and body each."
+    )
+
+
+class SelfMetricsSettings(Section, title="The agent's own metrics"):
+    """The agent's own metrics, sent to Graphite once a turn in addition to `/metrics` for Prometheus."""
+
+    host: Host | None = Field(
+        None, description="Graphite's plaintext receiver. Not set: none are sent.", examples=["graphite.example.org"]
+    )
+    port: int = Field(2003, ge=1, le=65535, description="Its TCP port.")
+    prefix: MetricPrefix = Field(
+        "trimtab-agent",
+        description="Beginning of their paths; the path is the metric's name and the values of its labels.",
+    )
+
+
+def _key(value: SecretStr) -> SecretStr:
+    if len(promotion_key_of(value.get_secret_value()) or b"") < SHORTEST_KEY_BYTES:
+        raise ValueError
+    return value
+
+
+PromotionKey = Annotated[SecretStr, AfterValidator(_key), Expected(f"a key of at least {SHORTEST_KEY_BYTES} bytes")]
+
+
+class LearnedSettings(Section, title="Learned policies"):
+    """Learned policies: the models that the policy `learned` takes."""
+
+    models_dir: Directory | None = Field(
+        None,
+        description="Directory of models and of `champion.json`, which `trimtab promote` writes. A new champion is "
+        "taken up at the next tick, or at SIGHUP. Not set: `models` in the state directory. Without a champion that "
+        "fits the fleet, a model that comes with the agent and fits it decides.",
+        examples=["/var/lib/trimtab/models"],
+    )
+    promotion_key: PromotionKey | None = Field(
+        None,
+        description="Key that signs the reports of promotions (`PROMOTION_KEY` of `trimtab promote`): with it a "
+        "champion is taken up only if its report is signed. Not set: the report must be whole. Give it as the "
+        "credential `trimtab_learned__promotion_key`.",
+    )
+    model_file: File | None = Field(
+        None,
+        description="ONNX file of the model that decides for every fleet with the policy `learned`, named after its "
+        "SHA-256, in place of the champion. A refused one is a problem on /readyz, and the rules decide.",
+        examples=["/var/lib/trimtab/models/3f7a51d0.onnx"],
     )
 
 
 class Settings(BaseSettings):
-    """The agent's settings. Making one reads nothing: `load_settings` reads environment and credentials."""
+    """The agent's settings. The constructor reads nothing: `load_settings` reads environment and credentials."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
@@ -166,35 +430,41 @@ class Settings(BaseSettings):
     )
 
     mode: Mode = Field(
-        Mode.OBSERVE, description="`observe` decides and records and changes nothing; `act` also does what was decided."
+        Mode.OBSERVE,
+        description="`observe` decides and records without changing anything; `act` also executes decisions.",
     )
     state_directory: Directory = Field(
-        DEFAULT_STATE_DIRECTORY, description="Directory of the ledger and of whatever else must survive a restart."
+        DEFAULT_STATE_DIRECTORY, description="Directory of the ledger and of all other files that survive a restart."
     )
     deployment: Key = Field(
         "default",
         description="Name of this deployment. The ledger is bound to it, to the AWS account and to the region; both "
-        "agents of a pair share it, and an agent of another is refused.",
+        "agents of a pair share it, and an agent of another deployment is refused.",
     )
-    tick_interval_s: float = Field(60.0, ge=10, le=600, description="A decision is made once in this time.")
+    tick_interval_s: float = Field(60.0, ge=10, le=600, description="Interval of decisions.")
     sample_interval_s: float = Field(
-        10.0, ge=1, le=60, description="How often a VM reports, and so how many samples a minute needs."
+        10.0, ge=1, le=60, description="Interval of a VM's reports, which determines the samples needed in a minute."
     )
-    grace_s: float = Field(5.0, ge=0, le=30, description="How long after the minute late samples are still taken.")
+    grace_s: float = Field(5.0, ge=0, le=30, description="Time after the end of a minute for late samples.")
     log_level: LogLevel = Field(
-        LogLevel.INFO, description="What is logged, as a line of JSON per event on standard error."
+        LogLevel.INFO, description="Least severity of log events, which are lines of JSON on standard error."
     )
     drift: DriftHandling = Field(
         DriftHandling.ADOPT,
-        description="When somebody else changed a size: `adopt` takes the new one as ours, `report` announces it "
-        "as something to look into. Either way the next decision starts from it.",
+        description="After a change of a size that the agent did not make: `adopt` accepts the new size, `report` also "
+        "raises an alarm. In both cases the next decision starts from it.",
     )
     protect_busy: bool = Field(
         True, description="Set scale-in protection on VMs that run a job, so that AWS does not take them."
     )
+    actuator: ActuatorName = Field(
+        OWN_ACTUATOR,
+        description="What carries out decisions about fleets: `autoscaling_group` resizes Auto Scaling groups; other "
+        "packages bring further ones (docs/operate/plug-ins.md).",
+    )
     interruption_queue_url: Url | None = Field(
         None,
-        description="SQS queue that receives spot and rebalance notices from EventBridge. Not set: none are read.",
+        description="SQS queue with spot and rebalance notifications from EventBridge. Not set: none are read.",
         examples=["https://sqs.eu-west-1.amazonaws.com/123456789012/trimtab-interruptions"],
     )
     ledger: LedgerSettings = LedgerSettings()
@@ -227,32 +497,32 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take what the caller gives and nothing else."""
+        """Use only the values given by the caller."""
         return (init_settings,)
 
     @property
     def ledger_url(self) -> SecretStr:
-        """Where the ledger is, the default filled in."""
+        """URL of the ledger."""
         return self.ledger.url or SecretStr(sqlite_url(self.state_directory))
 
     @property
     def http_socket(self) -> Path:
-        """Where the unix socket is, the default filled in."""
+        """Path of the unix socket."""
         return self.http.socket or socket_of(self.state_directory)
 
     @property
     def models_directory(self) -> Path:
-        """Where the champion of learned policies is, the default filled in."""
+        """Directory of models and champions."""
         return self.learned.models_dir or models_of(self.state_directory)
 
     @property
     def promotion_key(self) -> bytes | None:
-        """What signs the reports of champions, None where any whole report will do."""
+        """Key that verifies the reports of champions, None to accept unsigned reports."""
         key = self.learned.promotion_key
         return promotion_key_of(None if key is None else key.get_secret_value())
 
     def fleet(self, name: str) -> Fleet:
-        """Return the fleet of that key; BadInput names the fleets there are."""
+        """Return the fleet of that key; BadInput lists the keys."""
         return self._of(name).fleet(name)
 
     def limits(self, name: str) -> RailLimits:
@@ -266,3 +536,17 @@ class Settings(BaseSettings):
             raise BadInput(
                 "fleet", name, f"choose one of: {', '.join(sorted(self.fleets)) or '(none is set)'}"
             ) from None
+
+
+def named_policy(settings: Settings, text: str) -> str:
+    """Return the policy's name; a learned one is that of the model file in the settings, where one is set."""
+    path = settings.learned.model_file
+    return f"model:{path}" if text == "learned" and path is not None else text
+
+
+def learned_policies(settings: Settings) -> Iterator[tuple[str, str, Fleet]]:
+    """Yield setting, policy and fleet of every policy or shadow that is a model."""
+    for name, fleet in settings.fleets.items():
+        for role, text in (("POLICY", fleet.policy_text), ("SHADOW", fleet.shadow_text)):
+            if text is not None and text.partition(":")[0] in ("learned", "model"):
+                yield f"TRIMTAB_FLEETS__{name}__{role}", named_policy(settings, text), settings.fleet(name)

@@ -1,17 +1,20 @@
-"""Names of settings: from an environment variable to a setting's path and back, and what a misspelled one meant."""
+"""Names of settings: from a variable to a path and back, suggestions, values as text, and the reference page."""
 
 from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from agent.settings.location import PREFIX
+from agent.settings.kinds import expected
+from agent.settings.location import PREFIX, masked
 from agent.settings.model import Settings
 
 SettingPath = tuple[str, ...]
@@ -20,7 +23,17 @@ DELIMITER = "__"
 NOT_SETTINGS = {
     "TRIMTAB_REQUIRE_REAL": "under it a skipped test counts as failed (used by .ci/run)",
 }
-"""Names that begin as settings do and are none."""
+"""Names with the prefix of settings that are not settings."""
+
+KEYS = {
+    "fleets": "<fleet>",
+    "groups": "<group>",
+    "clusters": "<cluster>",
+    "pools": "<pool>",
+    "subscribers": "<subscriber>",
+    "announcements": "<announcement>",
+}
+"""The dictionaries among the settings, each with a placeholder for its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +81,7 @@ def _spelled(path: SettingPath) -> Iterator[str]:
 
 
 def step(node: Node, segment: str) -> Node | None:
-    """Return what stands below `node` under this name, None when nothing does."""
+    """Return the node below `node` under this name, or None."""
     if node.values is not None:
         return node.values
     return (node.children or {}).get(segment)
@@ -88,7 +101,7 @@ def known(path: SettingPath) -> bool:
 
 
 def suggestion(path: SettingPath) -> str | None:
-    """Return the environment variable that was probably meant, None when nothing is close."""
+    """Return the environment variable with the closest name, None when none is close."""
     node, good = tree(), 0
     for segment in path:
         below = step(node, segment)
@@ -98,41 +111,28 @@ def suggestion(path: SettingPath) -> str | None:
     for segment in difflib.get_close_matches(
         path[good] if good < len(path) else "", node.children or {}, n=3, cutoff=0.5
     ):
-        mended = (*path[:good], segment, *path[good + 1 :])
-        if known(mended):
-            return name_of(mended)
-        if (deeper := suggestion(mended) if len(mended) > good + 1 else None) is not None:
+        corrected = (*path[:good], segment, *path[good + 1 :])
+        if known(corrected):
+            return name_of(corrected)
+        if (deeper := suggestion(corrected) if len(corrected) > good + 1 else None) is not None:
             return deeper
     return _without_delimiters(path)
 
 
 def _without_delimiters(path: SettingPath) -> str | None:
-    """Find the setting by its letters alone: one underscore instead of two is the commonest slip."""
-    keys = {"fleets": path[1]} if len(path) > 1 and path[0] == "fleets" else {}
-    group = path[3] if len(path) > 3 and path[2] == "groups" else "<group>"
-    cluster = path[1] if len(path) > 1 and path[0] == "clusters" else "<cluster>"
-    pool = path[1] if len(path) > 1 and path[0] == "pools" else "<pool>"
-    subscriber = path[3] if len(path) > 3 and path[2] == "subscribers" else "<subscriber>"
-    names = [name_of(item) for item in paths(keys.get("fleets", "<fleet>"), group, cluster, pool, subscriber)]
-    plain = {name.lower().replace(DELIMITER, "_"): name for name in names}
-    close = difflib.get_close_matches((PREFIX + "_".join(path)).lower(), plain, n=1, cutoff=0.8)
-    return plain[close[0]] if close else None
+    """Find the setting by its letters alone: the most frequent mistake is one underscore instead of two."""
+    keys = KEYS | {name: key for name, key in itertools.pairwise(path) if name in KEYS}
+    names = {name_of(item).lower().replace(DELIMITER, "_"): name_of(item) for item in paths(keys)}
+    close = difflib.get_close_matches((PREFIX + "_".join(path)).lower(), names, n=1, cutoff=0.8)
+    return names[close[0]] if close else None
 
 
-def paths(
-    fleet: str, group: str, cluster: str = "<cluster>", pool: str = "<pool>", subscriber: str = "<subscriber>"
-) -> Iterator[SettingPath]:
-    """Return the path of every setting, with these keys for a fleet, a group, a cluster, a pool and a subscriber."""
-    top: dict[SettingPath, str] = {
-        ("fleets",): fleet,
-        ("clusters",): cluster,
-        ("pools",): pool,
-        ("pools", pool, "subscribers"): subscriber,
-    }
+def paths(keys: Mapping[str, str] = MappingProxyType(KEYS)) -> Iterator[SettingPath]:
+    """Return the path of every setting; `keys`: the key to use in each dictionary of settings."""
 
     def below(node: Node, path: SettingPath) -> Iterator[SettingPath]:
         if node.values is not None:
-            yield from below(node.values, (*path, top.get(path, group)))
+            yield from below(node.values, (*path, keys[path[-1]]))
         elif node.children is not None:
             for name, child in node.children.items():
                 yield from below(child, (*path, name))
@@ -140,3 +140,115 @@ def paths(
             yield path
 
     yield from below(tree(), ())
+
+
+def plain(value: Any) -> str:
+    """Return a value as it is written into the environment, with secrets and passwords masked."""
+    match value:
+        case None:
+            return "(not set)"
+        case SecretStr():
+            return masked(value.get_secret_value())
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+        case _:
+            return str(value)
+
+
+def values(settings: Settings) -> Iterator[tuple[SettingPath, Any]]:
+    """Return every effective setting with its path, in the order of the reference page."""
+
+    def below(node: Node, value: Any, path: SettingPath) -> Iterator[tuple[SettingPath, Any]]:
+        if node.values is not None:
+            for key in sorted(value):
+                yield from below(node.values, value[key], (*path, key))
+        elif node.children is not None:
+            for name, child in node.children.items():
+                yield from below(child, getattr(value, name), (*path, name))
+        else:
+            yield path, value
+
+    yield from below(tree(), settings, ())
+
+
+def effective(settings: Settings) -> dict[str, str]:
+    """Return every effective setting as text by the name of its environment variable; secrets are masked."""
+    return {name_of(path): plain(value) for path, value in values(settings)}
+
+
+PREAMBLE = """\
+# Configuration
+
+<!-- Written by `trimtab config docs` from the definitions in agent/settings/; a test fails when it is stale. -->
+
+Every setting is an environment variable. Names begin with `TRIMTAB_`; `__` leads into a section. An empty variable
+counts as not set. `trimtab config check` prints the effective values and where each came from, and lists every mistake
+at once, unknown names included.
+
+A fleet and each of its groups has a key of your choice, which is part of the variable's name. Keys are read in lower
+case: `TRIMTAB_FLEETS__Web__...` and `TRIMTAB_FLEETS__web__...` are the same fleet, which is `web` in metric paths
+(`trimtab.web.workers_s.<vm>.cpu_percent`).
+
+```sh
+TRIMTAB_MODE=observe
+TRIMTAB_FLEETS__web__POLICY=queue-rule
+TRIMTAB_FLEETS__web__GROUPS__workers_s__NAME=web-workers-small
+TRIMTAB_FLEETS__web__GROUPS__workers_s__VM_TYPE=m5a.large
+TRIMTAB_FLEETS__web__GROUPS__workers_s__CORES=2
+TRIMTAB_FLEETS__web__GROUPS__workers_s__MEMORY_GB=8
+TRIMTAB_FLEETS__web__GROUPS__workers_s__PRICE_PER_HOUR=0.086
+TRIMTAB_FLEETS__web__GROUPS__workers_s__MAX=10
+```
+
+Secrets do not belong in the environment: any setting can be a file in `$CREDENTIALS_DIRECTORY`, as systemd's
+`LoadCredential=` creates it, named like the variable in lower case, for example `trimtab_ledger__url`. The environment
+takes precedence over a credential. Passwords and credentials are never printed.
+"""
+
+
+def page() -> str:
+    """Return the reference page of all settings, docs/operate/configuration.md, as Markdown."""
+    lines = [PREAMBLE, *_section("The agent", "", tree(), ()), *_others()]
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, text: str, node: Node, path: SettingPath) -> Iterator[str]:
+    """Write the settings of a section as a table, then each section below it."""
+    yield f"## {title}\n"
+    if text:
+        yield f"{text}\n"
+    yield "| name | default | give | meaning |"
+    yield "|---|---|---|---|"
+    sections = []
+    for name, child in (node.children or {}).items():
+        if child.children is None and child.values is None:
+            yield _row(name, child, (*path, name))
+        else:
+            sections.append((name, child))
+    yield ""
+    for name, child in sections:
+        below, place = child, (*path, name)
+        if child.values is not None:
+            below, place = child.values, (*place, KEYS[name])
+        if below.section is not None:
+            title = str(below.section.model_config["title"])
+            yield from _section(title, (below.section.__doc__ or "").splitlines()[0], below, place)
+
+
+def _row(name: str, node: Node, path: SettingPath) -> str:
+    field = node.field
+    if field is None:
+        raise AssertionError(f"{name_of(path)} is not a setting")
+    default = "required" if field.is_required() else "" if field.default is None else f"`{plain(field.default)}`"
+    cells = (f"`{name_of(path)}`", default, expected(name, field), field.description or "")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _others() -> Iterator[str]:
+    yield "## Names that are not settings\n"
+    yield "| name | meaning |"
+    yield "|---|---|"
+    for name, meaning in NOT_SETTINGS.items():
+        yield f"| `{name}` | {meaning} |"

@@ -1,15 +1,36 @@
-"""The settings of pools whose CPU is oversold: machines, promise, subscribers, and where rates are published."""
+"""The settings of pools whose CPU is oversold: machines, promise, subscribers, and where rates are published.
+
+And what their policies name: rates, files of rates, and places in a model.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
-from agent.oversubscription.rules import PoolRules, SubscriberRules
+from agent.models.regular_files import read_file
 from agent.settings.kinds import Expected, File, Key, Section
-from domain.rules.oversubscription.rates import ACTIONS
+from domain.errors import BadInput
+from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
+from domain.rules.oversubscription.rates import ACTIONS, RateGuard, check_rate, guard_of_file
+
+MOVING_AVERAGE: Final = "moving-average"
+STATIC: Final = "static"
+RATES: Final = "rates"
+MODEL: Final = "model"
+RATES_FILE: Final = "oversubscription-rates"
+"""The `kind` of a file of rates."""
+DIGITS: Final = 16
+"""Of a file's SHA-256, as decisions name it."""
+LARGEST_RATES_BYTES: Final = 4 * 2**20
 
 ParameterName = Annotated[
     str,
@@ -19,8 +40,8 @@ ParameterName = Annotated[
 Rate = Annotated[float, Field(gt=0, le=1)]
 RatePolicyText = Annotated[
     str,
-    Field(pattern=r"^(moving-average|static:[0-9.]+|rates:/.+|model:/.+)$"),
-    Expected("moving-average, static:RATE, rates:FILE or model:PATH with an absolute path"),
+    Field(pattern=r"^(moving-average|static:[0-9.]+|rates:/.+|model:/.+|learned)$"),
+    Expected("moving-average, static:RATE, learned, rates:FILE or model:PATH with an absolute path"),
 ]
 
 
@@ -35,7 +56,7 @@ def _zone(name: str) -> str:
 Zone = Annotated[str, AfterValidator(_zone), Expected("a time zone such as UTC or Europe/Berlin")]
 
 
-class SubscriberSettings(Section):
+class SubscriberSettings(Section, title="A subscriber of a pool"):
     """One subscriber of a pool. `<subscriber>` is its key, as in the inventory and in metric paths."""
 
     internal: bool = Field(
@@ -53,7 +74,7 @@ class SubscriberSettings(Section):
     )
 
 
-class PoolSettings(Section):
+class PoolSettings(Section, title="A pool"):
     """One pool of machines whose CPU is oversold. `<pool>` is its key."""
 
     machines: int = Field(ge=1, le=100_000, description="Machines that it has.", examples=[500])
@@ -68,8 +89,9 @@ class PoolSettings(Section):
     )
     policy: RatePolicyText = Field(
         "moving-average",
-        description="Rates: `moving-average` of the last day's peaks, `static:RATE`, `rates:FILE` or `model:FILE` as "
-        "`trimtab train oversubscription` writes them, or `model:DIRECTORY` for `trimtab pool-model`.",
+        description="Rates: `moving-average` of the last day's peaks, `static:RATE`, `learned` for what "
+        "`trimtab promote oversubscription` put in use, `model:DIRECTORY` for the same from a directory of its own, or "
+        "`rates:FILE` and `model:FILE` as `trimtab train oversubscription` writes them, not evaluated.",
     )
     actions: tuple[float, ...] = Field(ACTIONS, description="Levels of rates, rising, the last 1.0, as a JSON list.")
     alpha: float = Field(
@@ -122,29 +144,92 @@ class PoolSettings(Section):
 
 def pool_rules_of(name: str, settings: PoolSettings) -> PoolRules:
     """Return a pool's rules; BadInput names the setting that does not fit the others."""
-    return PoolRules(
-        name=name,
-        machines=settings.machines,
-        machine_cores=settings.machine_cores,
-        machine_memory_gb=settings.machine_memory_gb,
-        machine_network_gbit=settings.machine_network_gbit,
-        subscribers={
-            key: SubscriberRules(one.internal, one.opt_out, one.minimum_rate, one.fixed_rate, one.model_place)
-            for key, one in settings.subscribers.items()
-        },
-        policy=settings.policy,
-        actions=settings.actions,
-        alpha=settings.alpha,
-        beta=settings.beta,
-        horizon_h=settings.horizon_h,
-        hot_hours=settings.hot_hours,
-        shield_budget=settings.shield_budget,
-        rho=settings.rho,
-        persistence=settings.persistence,
-        cooldown_s=settings.cooldown_s,
-        stale_s=settings.stale_s,
-        start_within_s=settings.start_within_s,
-        timezone=settings.timezone,
-        parameter=settings.parameter,
-        risk_filter=settings.risk_filter,
-    )
+    same = [one.name for one in fields(PoolRules) if one.init and one.name in PoolSettings.model_fields]
+    subscribers = {key: SubscriberRules(**one.model_dump()) for key, one in settings.subscribers.items()}
+    return PoolRules(name=name, **{key: getattr(settings, key) for key in same} | {"subscribers": subscribers})
+
+
+def check_policy(text: str, rules: PoolRules) -> None:
+    """Check what a policy asks of the other settings of its pool; BadInput names the setting that does not fit.
+
+    A file of rates that cannot be used is no mistake of the settings: it may be usable later, and the service says so.
+    """
+    name, _, given = text.partition(":")
+    if name == STATIC:
+        static_rate(text)
+    elif name == RATES:
+        try:
+            guard = read_rates(Path(given)).guard
+        except BadInput:
+            return
+        rules.budget(guard)
+    elif name == MODEL and not Path(given).is_dir():
+        places_of(rules.subscribers)
+
+
+def static_rate(text: str) -> float:
+    """Return the rate of `static:RATE`; BadInput, `policy`, unless it is in (0, 1]."""
+    try:
+        return check_rate("policy", float(text.partition(":")[2]))
+    except (ValueError, BadInput):
+        raise BadInput("policy", text, "give static:RATE with a rate above 0 and up to 1, such as static:0.6") from None
+
+
+def places_of(subscribers: Mapping[str, SubscriberRules]) -> tuple[str, ...]:
+    """Return the subscribers in the order of their places in a model; BadInput for a place missing or taken twice."""
+    placed = sorted((own.model_place, name) for name, own in subscribers.items() if own.model_place is not None)
+    if [place for place, _ in placed] != list(range(len(placed))) or not placed:
+        placed_as = ", ".join(f"{name} {place}" for place, name in placed) or "none"
+        remedy = f"give the subscribers the places 0, 1, ... of the model's, each once; they have: {placed_as}"
+        raise BadInput("model_place", placed_as, remedy)
+    return tuple(name for _, name in placed)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRates:
+    """What a file of rates holds: rates by subscriber, its digest, price of risk and guard, None where it has none."""
+
+    rates: Mapping[str, float]
+    digest: str
+    multiplier: float | None
+    guard: RateGuard | None
+
+
+def read_rates(path: Path) -> HeldRates:
+    """Return what a file holds that `trimtab train oversubscription` wrote; BadInput names what is wrong with it.
+
+    `kind`, `subscribers` and `rates` in the same order, or `rates` by name; `guard` and `multiplier` may be missing.
+    """
+    try:
+        return rates_in(read_file(path, LARGEST_RATES_BYTES), path)
+    except OSError as error:
+        raise BadInput("rates file", str(path), f"give a JSON file of rates that can be read: {error}") from None
+
+
+def rates_in(content: bytes, path: Path) -> HeldRates:
+    """Return what the content of a file of rates holds; BadInput names what is wrong with it."""
+    try:
+        held: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise BadInput("rates file", str(path), f"give a JSON file of rates that can be read: {error}") from None
+    if not isinstance(held, dict) or held.get("kind") != RATES_FILE:
+        raise BadInput("rates file", str(path), f'give a JSON object whose "kind" is "{RATES_FILE}"')
+    given = held.get("rates")
+    names = held.get("subscribers")
+    if isinstance(given, list) and isinstance(names, list) and len(given) == len(names):
+        pairs = list(zip(names, given, strict=True))
+    elif isinstance(given, dict):
+        pairs = list(given.items())
+    else:
+        raise BadInput("rates file", str(path), "give as many rates as subscribers, or rates by their names")
+    rates: dict[str, float] = {}
+    for name, rate in pairs:
+        if not isinstance(name, str) or not name or name in rates:
+            raise BadInput(f"rates file {path}, subscriber", name, "name every subscriber once")
+        if isinstance(rate, bool) or not isinstance(rate, int | float):
+            raise BadInput(f"rates file {path}, rate of {name}", rate, "give a number")
+        rates[name] = check_rate(f"rates file {path}, rate of {name}", float(rate))
+    multiplier = held.get("multiplier")
+    price = float(multiplier) if isinstance(multiplier, int | float) and not isinstance(multiplier, bool) else None
+    guard = guard_of_file(f"rates file {path}", held.get("guard"))
+    return HeldRates(MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:DIGITS], price, guard)

@@ -1,20 +1,43 @@
-"""The metrics of one running agent, for whoever asks: Prometheus as text, Graphite as lines."""
+"""The metrics of one running agent, for whoever asks: Prometheus as text, Graphite as lines.
+
+What turns, requests and writes of the ledger did is counted as they end; what is a value of now is read when asked.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import platform
+import re
+import threading
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
+import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from agent.telemetry.catalogue import Kind, Metric, own_metrics
-from agent.telemetry.readings import Readings
-from agent.telemetry.turns import TurnCounter
-from agent.telemetry.values import LabelValues, Values
-from agent.view.view import AgentView
+from agent.decisions.metrics import Kind, LabelValues, Metric, Reading
+from agent.decisions.turn import TickReport
+from agent.telemetry.catalogue import own_metrics
+from agent.view.board import ServiceState
+from agent.view.view import AgentView, installed_version
+from collectors.sender import GraphiteSender
+from domain.decisions import Decision, Outcome, Status, Verdict
+from domain.errors import LedgerError
+
+log = structlog.get_logger(__name__)
+
+MOST_LABEL_SETS = 2000
+"""Of one metric; further label sets are counted under `other`, which bounds the memory."""
+
+OTHER = "other"
+LEFT_OUT = frozenset({"trimtab_build_info"})
+"""Metrics without a meaningful number, which Graphite does not get."""
+SIZE_EVERY_S = 60.0
 
 
 class Telemetry:
@@ -27,6 +50,8 @@ class Telemetry:
         self._registry.register(_Catalogue(self))
         ProcessCollector(registry=self._registry)
         parts = view.parts
+        sections = [section for part in parts.parts for section in part.sections]
+        self._metrics = (*own_metrics(), *(metric for section in sections for metric in section.metrics))
         parts.board.listen(TurnCounter(self.values, parts.monotonic, parts.settings.tick_interval_s))
         parts.ledger.watch_writes(self.count_write)
 
@@ -47,7 +72,7 @@ class Telemetry:
     def samples(self) -> Iterator[tuple[str, LabelValues, float]]:
         """Return name, label values and value of all but the process's metrics; histograms as count and sum."""
         values = self._all()
-        for metric in own_metrics():
+        for metric in self._metrics:
             for labels, value in values.get(metric.name, {}).items():
                 yield metric.name, labels, float(value)
         for name, distribution in self.values.distributions().items():
@@ -57,7 +82,7 @@ class Telemetry:
     def families(self) -> Iterator[Family]:
         """Return the catalogue with its values, as prometheus_client takes it."""
         values, distributions = self._all(), self.values.distributions()
-        for metric in own_metrics():
+        for metric in self._metrics:
             if metric.kind is Kind.HISTOGRAM:
                 found = distributions[metric.name]
                 buckets = [("+Inf" if math.isinf(le) else repr(le), count) for le, count in found.buckets]
@@ -85,3 +110,238 @@ def _family(metric: Metric, values: Mapping[LabelValues, float]) -> Family:
     for labels, value in sorted(values.items()):
         family.add_metric(labels, float(value))
     return family
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A histogram: observations up to each bound (cumulative, the last bound is infinity), and their sum."""
+
+    buckets: tuple[tuple[float, int], ...]
+    total: float
+
+    @property
+    def count(self) -> int:
+        """All observations."""
+        return self.buckets[-1][1]
+
+
+class Values:
+    """Counters and histograms of the catalogue, by name; a name that is not in it is a KeyError."""
+
+    def __init__(self) -> None:
+        metrics = own_metrics()
+        self._lock = threading.Lock()
+        self._labels = {metric.name: len(metric.labels) for metric in metrics}
+        self._counts: dict[str, dict[LabelValues, float]] = defaultdict(dict)
+        self._bounds = {metric.name: metric.bounds for metric in metrics if metric.kind is Kind.HISTOGRAM}
+        self._buckets = {name: [0] * (len(bounds) + 1) for name, bounds in self._bounds.items()}
+        self._sums = dict.fromkeys(self._bounds, 0.0)
+        for metric in metrics:
+            if metric.kind is Kind.COUNTER and not metric.labels:
+                self._counts[metric.name][()] = 0.0
+
+    def count(self, name: str, *labels: str, by: float = 1.0) -> None:
+        """Add to a counter."""
+        if len(labels) != self._labels[name]:
+            raise ValueError(f"{name} has {self._labels[name]} labels, not {len(labels)}")
+        with self._lock:
+            counts = self._counts[name]
+            if labels not in counts and len(counts) >= MOST_LABEL_SETS:
+                labels = (OTHER,) * len(labels)
+            counts[labels] = counts.get(labels, 0.0) + by
+
+    def observe(self, name: str, value: float) -> None:
+        """Add an observation to a histogram."""
+        with self._lock:
+            self._buckets[name][bisect_left(self._bounds[name], value)] += 1
+            self._sums[name] += value
+
+    def counts(self) -> Mapping[str, Mapping[LabelValues, float]]:
+        """Return a copy of every counter."""
+        with self._lock:
+            return {name: dict(counts) for name, counts in self._counts.items()}
+
+    def distributions(self) -> Mapping[str, Distribution]:
+        """Return every histogram."""
+        with self._lock:
+            return {name: self._distribution(name) for name in self._bounds}
+
+    def _distribution(self, name: str) -> Distribution:
+        reached, buckets = 0, []
+        for bound, count in zip((*self._bounds[name], math.inf), self._buckets[name], strict=True):
+            reached += count
+            buckets.append((bound, reached))
+        return Distribution(tuple(buckets), self._sums[name])
+
+
+class Readings:
+    """Reads the agent; what the ledger would have to tell is left out while it cannot be read."""
+
+    def __init__(self, view: AgentView) -> None:
+        self._view = view
+        self._parts = view.parts
+        self._lock = threading.Lock()
+        self._size: tuple[float, float | None] | None = None
+
+    def read(self) -> Mapping[str, Mapping[LabelValues, float]]:
+        """Return value by label values by full name."""
+        found: dict[str, dict[LabelValues, float]] = defaultdict(dict)
+        state = self._parts.board.read()
+        for source in (
+            self._agent(state),
+            self._inputs(),
+            self._ledger(),
+            *(part.readings() for part in self._parts.parts),
+        ):
+            try:
+                for name, labels, value in source:
+                    found[f"trimtab_{name}"][labels] = value
+            except LedgerError as error:
+                log.warning("metrics_without_ledger", detail=str(error))
+        return found
+
+    def _agent(self, state: ServiceState) -> Iterator[Reading]:
+        settings, health = self._parts.settings, self._view.health()
+        yield "build_info", (installed_version(), platform.python_version()), 1.0
+        yield "mode", (settings.mode.value,), 1.0
+        yield "started_timestamp_seconds", (), state.started_at
+        yield "healthy", (), health.ok
+        yield "ready", (), self._view.readiness().ready
+        yield "stopping", (), state.stopping
+        yield "leader", (), state.leader
+        yield "leader_epoch", (), state.epoch
+        for part in state.problems:
+            yield "problem", (part,), 1.0
+        yield "ticks_rescued_total", (), state.rescued_turns
+        yield "ticks_overran_total", (), state.overran_turns
+        yield "tick_interval_seconds", (), settings.tick_interval_s
+        if state.last_turn_at is not None:
+            yield "last_tick_timestamp_seconds", (), state.last_turn_at
+        yield "last_tick_age_seconds", (), health.last_turn_age_s
+        yield "ledger_usable", (), not state.ledger_failure
+
+    def _inputs(self) -> Iterator[Reading]:
+        for place, unknown in self._parts.unknown_vms().items():
+            yield "unknown_vms", place, unknown.waiting
+            yield "unknown_vms_refused_total", place, unknown.refused
+        for key, refused in self._parts.claims().items():
+            yield "claims_refused_total", key, refused.count
+        for name, health in self._parts.collectors().items():
+            for what in ("successes", "failures", "overruns", "skipped"):
+                yield f"collector_{what}_total", (name,), getattr(health, what)
+            yield "collector_refused_samples_total", (name,), health.refused
+            if health.last_success_at is not None:
+                yield "collector_last_success_timestamp_seconds", (name,), health.last_success_at
+            if health.last_duration_s is not None:
+                yield "collector_last_duration_seconds", (name,), health.last_duration_s
+        intake = self._parts.intake()
+        yield "listener_lines_accepted_total", (), intake.accepted
+        for reason, count in intake.rejected.items():
+            yield "listener_lines_rejected_total", (reason,), count
+        yield "listener_open_connections", (), intake.connections_open
+        yield "listener_connections_opened_total", (), intake.connections_total
+        yield "listener_connections_refused_total", (), intake.connections_refused
+        yield "listener_connections_idled_out_total", (), intake.connections_idled_out
+        yield "listener_connections_displaced_total", (), intake.connections_displaced
+        yield "listener_connections_foreign_total", (), intake.connections_foreign
+        yield "listener_datagrams_total", (), intake.datagrams
+        yield "listener_datagrams_foreign_total", (), intake.datagrams_foreign
+        for (family, outcome), count in self._parts.aws_calls().items():
+            service, _, kind = family.partition(" ")
+            yield "aws_calls_total", (service, kind, outcome), count
+
+    def _ledger(self) -> Iterator[Reading]:
+        size = self._ledger_size()
+        if size is not None:
+            yield "ledger_size_bytes", (), size
+
+    def _ledger_size(self) -> float | None:
+        with self._lock:
+            now = self._parts.monotonic()
+            if self._size is None or now - self._size[0] >= SIZE_EVERY_S:
+                self._size = (now, self._parts.ledger.size_bytes())
+            return self._size[1]
+
+
+class TurnCounter:
+    """A listener of the board."""
+
+    def __init__(self, values: Values, monotonic: Callable[[], float], interval_s: float) -> None:
+        self._values = values
+        self._monotonic = monotonic
+        self._interval_s = interval_s
+        self._last_at: float | None = None
+
+    def __call__(self, state: ServiceState, report: TickReport) -> None:
+        """Count a turn that has just ended."""
+        values, now = self._values, self._monotonic()
+        began_at = now - state.last_turn_duration_s
+        if self._last_at is not None:
+            missed = round((began_at - self._last_at) / self._interval_s) - 1
+            values.count("trimtab_ticks_missed_total", by=max(0, missed))
+        self._last_at = began_at
+        values.count("trimtab_ticks_total")
+        values.observe("trimtab_tick_duration_seconds", state.last_turn_duration_s)
+        if report.failure:
+            values.count("trimtab_tick_failures_total")
+        for decision in report.decisions:
+            self._count_decision(decision)
+        for outcome in report.outcomes:
+            if outcome.status is not Status.IN_PROGRESS:
+                values.count("trimtab_outcomes_total", *_place(outcome), outcome.status, outcome.reason)
+        for event in report.events:
+            values.count("trimtab_events_total", event.fleet, event.reason)
+
+    def _count_decision(self, decision: Decision) -> None:
+        values, fleet = self._values, decision.fleet
+        values.count("trimtab_decisions_total", fleet, decision.reason)
+        values.count("trimtab_policy_failures_total", fleet, by=len(decision.policy_failures))
+        for effect in decision.effects:
+            if effect.verdict is not Verdict.PASSED:
+                values.count("trimtab_rail_effects_total", fleet, effect.rail, effect.verdict, effect.reason or "")
+        for intent in decision.intents:
+            values.count("trimtab_intents_total", fleet, intent.group, intent.direction)
+
+
+def _place(outcome: Outcome) -> tuple[str, str]:
+    """Return fleet and group of an outcome, which its intent's id holds as `<fleet>-<number>.<group>`."""
+    decision_id, _, group = outcome.intent_id.partition(".")
+    return decision_id.rpartition("-")[0], group
+
+
+class SelfMetrics:
+    """A listener of the board; sending never waits, and lines that Graphite does not accept in time are counted."""
+
+    def __init__(self, telemetry: Telemetry, sender: GraphiteSender, prefix: str, now: Callable[[], float]) -> None:
+        self._telemetry = telemetry
+        self._sender = sender
+        self._prefix = prefix
+        self._now = now
+        self._counted = (0, 0)
+
+    def __call__(self, state: ServiceState, report: TickReport) -> None:
+        """Send every metric as of now."""
+        self._count()
+        at = self._now()
+        for path, value in graphite_lines(self._telemetry, self._prefix):
+            self._sender.send(path, value, at)
+
+    def _count(self) -> None:
+        values, counters = self._telemetry.values, self._sender.counters
+        sent, dropped = counters.sent, counters.dropped
+        values.count("trimtab_self_metrics_sent_total", by=sent - self._counted[0])
+        values.count("trimtab_self_metrics_dropped_total", by=dropped - self._counted[1])
+        self._counted = (sent, dropped)
+
+
+def graphite_lines(telemetry: Telemetry, prefix: str) -> Iterator[tuple[str, float]]:
+    """Return path and value of every metric: prefix, name without `trimtab_`, and the values of its labels."""
+    for name, labels, value in telemetry.samples():
+        if name not in LEFT_OUT:
+            yield graphite_path(prefix, name, labels), value
+
+
+def graphite_path(prefix: str, name: str, labels: LabelValues) -> str:
+    """Return the Graphite path of a metric; invalid characters of a segment become `_`."""
+    segments = [name.removeprefix("trimtab_"), *labels]
+    return ".".join([prefix, *(re.sub(r"[^A-Za-z0-9_-]", "_", segment) or "none" for segment in segments)])

@@ -1,33 +1,26 @@
-"""The agent as others may see it: the one read-only view behind the HTTP interface, the page and the metrics."""
+"""The agent as others may see it: the one read-only view behind the HTTP interface, the page and the metrics.
+
+Its records are frozen; the OpenAPI description is made from them too.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
-from agent.autoscaling.known_fleets import fleet_names, one_fleet
-from agent.autoscaling.ports import TickReport
-from agent.autoscaling.status import FleetStatus, fleet_status, fleet_statuses
-from agent.ledger import DecisionRecord, JournalEntry, Kind
-from agent.settings.effective import plain, values
-from agent.settings.names import name_of
-from agent.view.board import Standing
-from agent.view.model_watch import PROBLEM as MODEL_PROBLEM
-from agent.view.parts import AgentParts, Check
-from agent.view.records import (
-    AgentStatus,
-    CollectorStatus,
-    DecisionPage,
-    Health,
-    InputStatus,
-    JournalPage,
-    JournalRow,
-    ListedDecision,
-    ListenerStatus,
-    Readiness,
-    VmReport,
-)
+from agent.decisions.part import Check, Explanation
+from agent.decisions.parts import Parts
+from agent.decisions.store import DecisionStore, Record
+from agent.decisions.turn import TickReport
+from agent.ledger import JournalEntry, Kind, Ledger
+from agent.settings import Settings
+from agent.view.board import ServiceBoard, ServiceState
+from collectors.base import CollectorHealth
+from collectors.intake import IntakeCounters, RefusedClaim
+from collectors.vm_names import Place, UnknownVms
 from domain.decisions import Reason
 from domain.errors import LedgerReplaced, LedgerUnavailable
 
@@ -35,13 +28,140 @@ INTERVALS_TO_LIVE = 3
 """So many intervals may pass without a turn before the agent counts as dead."""
 
 PROBE_EVERY_S = 15.0
-REPORTING_WITHIN_INTERVALS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """A running agent from outside; every function may be called from any thread at any time.
+
+    now: epoch seconds. monotonic: seconds that never step. parts: of every decision. claims: readings that were not
+    believed. unknown_vms: VMs that no inventory shows, by subject and group key. collectors, intake, aws_calls: the
+    counters of collectors, listener and AWS session. alive: whether the loop turns, as the watchdog sees it. checks:
+    further conditions of readiness.
+    """
+
+    settings: Settings
+    board: ServiceBoard
+    ledger: Ledger
+    now: Callable[[], float]
+    monotonic: Callable[[], float]
+    parts: Parts
+    collectors: Callable[[], Mapping[str, CollectorHealth]]
+    intake: Callable[[], IntakeCounters]
+    aws_calls: Callable[[], Mapping[tuple[str, str], int]]
+    alive: Callable[[], bool] = lambda: True
+    checks: tuple[Callable[[], Check], ...] = ()
+    claims: Callable[[], Mapping[tuple[str, str, str], RefusedClaim]] = dict
+    unknown_vms: Callable[[], Mapping[Place, UnknownVms]] = dict
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the loop turns: seconds since the last turn ended, how many are too many, and a sentence."""
+
+    ok: bool
+    detail: str
+    last_turn_age_s: float
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the agent can do its work, whether it leads or stands by, and each condition."""
+
+    ready: bool
+    role: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDecision:
+    """A decision in a list: whose it is, its sentence and reason, and the guards that changed it."""
+
+    id: str
+    decision: str
+    subject: str
+    at: float
+    reason: str
+    sentence: str
+    guards: tuple[Mapping[str, str], ...]
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionPage:
+    """Decisions, the newest first; give `next_before` as `before` for older ones, None at the end."""
+
+    decisions: tuple[ListedDecision, ...]
+    next_before: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRow:
+    """One row of the journal: a decision, intent, outcome, event or change of settings, as it was recorded."""
+
+    seq: int
+    at: float
+    fleet: str
+    kind: str
+    ref: str
+    reason: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPage:
+    """Journal rows in order; give `next_since_seq` as `since_seq` for what came after, at any later time."""
+
+    events: tuple[JournalRow, ...]
+    next_since_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorStatus:
+    """How a collector has fared; `ok` is whether its last collection succeeded. Counts are since the start."""
+
+    name: str
+    ok: bool
+    successes: int
+    failures: int
+    overruns: int
+    skipped: int
+    refused: int
+    last_success_at: float | None
+    last_duration_s: float | None
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerStatus:
+    """What the Graphite listener took and refused since the start, with the last refused line of each reason."""
+
+    accepted: int
+    rejected: Mapping[str, int]
+    examples: Mapping[str, str]
+    connections_open: int
+    connections_opened: int
+    connections_refused: int
+    connections_idled_out: int
+    connections_displaced: int
+    connections_foreign: int
+    datagrams: int
+    datagrams_foreign: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputStatus:
+    """The collectors and the listener."""
+
+    collectors: tuple[CollectorStatus, ...]
+    listener: ListenerStatus
 
 
 class AgentView:
-    """Answers what status, decisions, fleets and inputs are; any thread may ask.
+    """Answers what status, decisions and inputs are; any thread may ask.
 
-    It reads the ledger, so every method but `health`, `inputs`, `vms` and `settings` raises LedgerUnavailable when that
+    It reads the ledger, so every method but `health` and `inputs` raises LedgerUnavailable when that
     cannot be read.
     """
 
@@ -51,10 +171,13 @@ class AgentView:
         self._turned_at = parts.monotonic()
         self._unreadable: dict[str, str] = {}
         self._probe: tuple[float, str] | None = None
+        self._store = DecisionStore(parts.ledger.database)
         parts.board.listen(self._note_turn)
 
-    def _note_turn(self, standing: Standing, report: TickReport) -> None:
+    def _note_turn(self, state: ServiceState, report: TickReport) -> None:
         self._turned_at = self.parts.monotonic()
+        for part in self.parts.parts:
+            part.observe(report)
         # A turn that decided nothing says nothing on whether AWS can be read.
         if report.decisions:
             self._unreadable = {d.fleet: d.sentence for d in report.decisions if d.reason is Reason.CLOUD_UNREADABLE}
@@ -78,22 +201,22 @@ class AgentView:
 
     def readiness(self) -> Readiness:
         """Say whether the agent can do its work; a standby is ready when it could take over."""
-        standing = self.parts.board.read()
+        state = self.parts.board.read()
         checks = (
-            self._turning(standing),
+            self._turning(state),
             self._ledger_writable(),
-            self._cloud_readable(standing),
-            model_check(standing),
+            self._cloud_readable(state),
+            *(check for part in self.parts.parts for check in part.checks()),
             *(check() for check in self.parts.checks),
         )
-        role = "leader" if standing.leader else "standby"
-        return Readiness(all(check.ok for check in checks) and not standing.stopping, role, checks)
+        role = "leader" if state.leader else "standby"
+        return Readiness(all(check.ok for check in checks) and not state.stopping, role, checks)
 
-    def _turning(self, standing: Standing) -> Check:
+    def _turning(self, state: ServiceState) -> Check:
         health = self.health()
-        if standing.stopping:
+        if state.stopping:
             return Check("loop", False, "the agent is stopping")
-        if standing.turned_at is None:
+        if state.last_turn_at is None:
             return Check("loop", False, "the first turn has not ended yet")
         return Check("loop", health.ok, health.detail)
 
@@ -117,82 +240,66 @@ class AgentView:
             return "the ledger cannot be written"
         return ""
 
-    def _cloud_readable(self, standing: Standing) -> Check:
-        if standing.turned_at is None:
+    def _cloud_readable(self, state: ServiceState) -> Check:
+        if state.last_turn_at is None:
             return Check("aws", False, "AWS was not read yet")
         if failing := sorted(self._unreadable):
             return Check("aws", False, f"AWS could not be read in the last turn for: {', '.join(failing)}")
         return Check("aws", True, "every fleet could be read in the last turn")
 
-    def status(self) -> AgentStatus:
-        """Return the agent's status with that of every fleet."""
-        standing, now = self.parts.board.read(), self.parts.now()
-        return AgentStatus(
-            at=now,
-            version=installed_version(),
-            mode=self.parts.settings.mode.value,
-            tick_interval_s=self.parts.settings.tick_interval_s,
-            started_at=standing.started_at,
-            last_turn_at=standing.turned_at,
-            last_turn_duration_s=standing.last_duration_s,
-            turns=standing.turns,
-            failed_turns=standing.failed_turns,
-            rescued_turns=standing.rescued_turns,
-            overran_turns=standing.overran_turns,
-            leader=standing.leader,
-            epoch=standing.epoch,
-            stopping=standing.stopping,
-            ledger_failure=standing.ledger_failure,
-            problems=dict(standing.problems),
-            fleets=self.fleets(now),
-        )
-
-    # Fleets
-
-    def fleet_names(self) -> tuple[str, ...]:
-        """Return every fleet that is managed, configured or known to the ledger, by name."""
-        managed = [fleet.name for fleet in self.parts.fleets()]
-        return fleet_names(self.parts.ledger, [*managed, *self.parts.settings.fleets])
-
-    def fleets(self, now: float | None = None) -> tuple[FleetStatus, ...]:
-        """Return the status of every fleet."""
-        at = self.parts.now() if now is None else now
-        return fleet_statuses(self.parts.ledger, self.fleet_names(), at)
-
-    def fleet(self, name: str) -> FleetStatus:
-        """Return a fleet's status; BadInput names the fleets there are."""
-        return fleet_status(self.parts.ledger, one_fleet(name, self.fleet_names()), self.parts.now())
-
-    def vms(self, name: str) -> tuple[VmReport, ...]:
-        """Return which VMs of a fleet report, by group and VM; BadInput names the fleets managed now."""
-        managed = {fleet.name: fleet for fleet in self.parts.fleets()}
-        fleet = managed[one_fleet(name, sorted(managed))]
-        fresh_after = self.parts.now() - REPORTING_WITHIN_INTERVALS * self.parts.settings.sample_interval_s
-        reports = []
-        for group, vms in self.parts.vms(fleet).items():
-            for vm in sorted(vms):
-                at = self.parts.newest_sample(fleet.name, group, vm)
-                reports.append(VmReport(group, vm, at is not None and at >= fresh_after, at))
-        return tuple(reports)
+    def status(self) -> dict[str, Any]:
+        """Return what the agent knows of itself, as plain data, with the status of every subject by decision."""
+        now, settings = self.parts.now(), self.parts.settings
+        state = asdict(replace(self.parts.board.read(), last_decisions={}))
+        del state["last_decisions"]
+        return {
+            "at": now,
+            "version": installed_version(),
+            "mode": settings.mode.value,
+            "tick_interval_s": settings.tick_interval_s,
+            **state,
+            "subjects": {
+                part.name: [part.status(name, now).data for name in part.subjects()] for part in self.parts.parts
+            },
+        }
 
     # What happened
 
     def decisions(
         self,
-        fleet: str | None = None,
+        subject: str | None = None,
         *,
-        before_seq: int | None = None,
+        decision: str | None = None,
+        before: str | None = None,
         limit: int = 50,
         changed_only: bool = False,
     ) -> DecisionPage:
-        """Return decisions recorded before `before_seq` (None: up to now), the newest first."""
-        rows = self.parts.ledger.decisions_before(before_seq, fleet=fleet, limit=limit, changed_only=changed_only)
-        listed = tuple(ListedDecision(row.seq, row.decision) for row in rows)
-        return DecisionPage(listed, listed[-1].seq if len(listed) == limit else None)
+        """Return decisions of every kind made before the one with the id `before` (None: up to now), newest first.
 
-    def decision(self, decision_id: str) -> DecisionRecord:
-        """Return everything about a decision; BadInput names the ids around one that is not there."""
-        return self.parts.ledger.decision(decision_id)
+        UnknownName when there is no decision with that id.
+        """
+        last = None if before is None else self.parts.parts.find(before)[1]
+        found = self._store.newest(decision, subject, limit=limit, changed_only=changed_only, before=last)
+        return DecisionPage(tuple(map(self.listed, found)), found[-1].decision_id if len(found) == limit else None)
+
+    def listed(self, record: Record) -> ListedDecision:
+        """Return a decision as lists show it; one whose package is not installed is shown by its id alone."""
+        summary = self.parts.parts.summary(record)
+        return ListedDecision(
+            id=record.decision_id,
+            decision=record.decision,
+            subject=record.subject,
+            at=record.at,
+            reason=summary.reason,
+            sentence=summary.sentence,
+            guards=tuple({"guard": guard, "sentence": sentence} for guard, sentence in summary.guards),
+            changed=record.changed,
+        )
+
+    def explain(self, decision_id: str) -> Explanation:
+        """Return why a decision came out as it did; UnknownName when there is none of that id."""
+        part, record = self.parts.parts.find(decision_id)
+        return part.explain(record)
 
     def journal(
         self, since_seq: int = 0, *, fleet: str | None = None, kind: Kind | None = None, limit: int = 100
@@ -205,10 +312,6 @@ class AgentView:
         rows = tuple(_journal_row(e) for e in entries if kind in (None, e.kind))
         return JournalPage(rows, entries[-1].seq if entries else since_seq)
 
-    def newest_seq(self) -> int:
-        """Return the number of the journal's newest row, 0 when it has none."""
-        return self.parts.ledger.newest_seq()
-
     def latest(
         self, kinds: Sequence[Kind], *, up_to_seq: int, fleets: Sequence[str] | None = None, limit: int = 20
     ) -> tuple[JournalRow, ...]:
@@ -216,7 +319,7 @@ class AgentView:
         entries = self.parts.ledger.latest(kinds, up_to_seq=up_to_seq, fleets=fleets, limit=limit)
         return tuple(_journal_row(entry) for entry in entries)
 
-    # Inputs and settings
+    # Inputs
 
     def inputs(self) -> InputStatus:
         """Return how collectors and listener fare."""
@@ -226,14 +329,7 @@ class AgentView:
                 CollectorStatus(
                     name=name,
                     ok=not health.last_error and health.last_success_at is not None,
-                    successes=health.successes,
-                    failures=health.failures,
-                    overruns=health.overruns,
-                    skipped=health.skipped,
-                    refused=health.refused,
-                    last_success_at=health.last_success_at,
-                    last_duration_s=health.last_duration_s,
-                    last_error=health.last_error,
+                    **asdict(health),
                 )
                 for name, health in sorted(self.parts.collectors().items())
             ),
@@ -252,10 +348,6 @@ class AgentView:
             ),
         )
 
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """Return every effective setting by the name of its environment variable; secrets are masked."""
-        return tuple((name_of(path), plain(value)) for path, value in values(self.parts.settings))
-
 
 def _journal_row(entry: JournalEntry) -> JournalRow:
     return JournalRow(entry.seq, entry.at, entry.fleet, entry.kind.value, entry.ref, entry.reason, entry.body)
@@ -267,12 +359,3 @@ def installed_version() -> str:
         return version("trimtab")
     except PackageNotFoundError:
         return "unknown"
-
-
-def model_check(standing: Standing) -> Check:
-    """Say which model is held ready. A refused one does not make the agent unready: another decides in its place."""
-    refusal = standing.problems.get(MODEL_PROBLEM)
-    if refusal:
-        instead = f"{standing.model[:12]} stays" if standing.model else "the rules stand in"
-        return Check("model", True, f"refused, {instead}: {refusal}")
-    return Check("model", True, f"{standing.model[:12]} is ready" if standing.model else "none is set")

@@ -24,7 +24,7 @@ from domain.errors import BadInput, LedgerError
 log = structlog.get_logger(__name__)
 
 MAX_BEHIND: Final = 1000
-"""Who has missed more rows than this is told to load the page anew: that is shorter."""
+"""A reader that has missed more rows than this must load the page anew: that is shorter."""
 _ROWS_AT_ONCE: Final = 200
 
 
@@ -72,8 +72,8 @@ class Feed:
         """Give the place back."""
         self._open -= 1
 
-    async def events(self, since: int, fleet: str | None) -> AsyncIterator[bytes]:
-        """Yield encoded events after journal number `since`, of one fleet or of all, until the agent stops."""
+    async def events(self, since: int, subject: str | None) -> AsyncIterator[bytes]:
+        """Yield encoded events after journal number `since`, of one subject or of all, until the agent stops."""
         yield encoded("hello", {"build": self._pages.build}, retry_ms=self.limits.retry_ms)
         seen: Version | None = None
         sent: dict[str, str] = {}
@@ -81,7 +81,7 @@ class Feed:
         while not self._pages.view.parts.board.read().stopping:
             version = await run_in_threadpool(self._pages.version, self.limits.look_every_s / 2.0)
             if not version.same(seen):
-                batch = await run_in_threadpool(self._news, version, since, fleet, sent)
+                batch = await run_in_threadpool(self._news, version, since, subject, sent)
                 since, seen = batch.seq, version
                 if batch.chunk:
                     spoke = time.monotonic()
@@ -93,31 +93,31 @@ class Feed:
                 yield b": heartbeat\n" + encoded("beat", {})
             await asyncio.sleep(self.limits.look_every_s)
 
-    def _news(self, version: Version, since: int, fleet: str | None, sent: dict[str, str]) -> Batch:
+    def _news(self, version: Version, since: int, subject: str | None, sent: dict[str, str]) -> Batch:
         """Return the rows between `since` and the version's number, then the parts that differ from those sent."""
         seq = version.seq
         try:
             if seq is not None and seq < since:
                 # The page may have been rendered after this version was looked up.
-                seq = self._pages.view.newest_seq()
+                seq = self._pages.view.parts.ledger.newest_seq()
             if seq is not None and not 0 <= seq - since <= MAX_BEHIND:
                 return Batch(encoded("reload", {}), since, reload=True)
-            rows = b"" if seq is None else self._rows(since, seq, fleet)
-            parts = self._pages.parts(self._pages.moment(fleet), fleet)
+            rows = b"" if seq is None else self._rows(since, seq, subject)
+            parts = self._pages.parts(self._pages.moment(subject))
         except LedgerError:
             return Batch(self._changed(self._pages.alerts_alone(), sent, since), since)
         except BadInput:
-            # The fleet is gone, page and all.
+            # The subject is gone, page and all.
             return Batch(encoded("reload", {}), since, reload=True)
         seq = since if seq is None else seq
         return Batch(rows + self._changed(parts, sent, seq), seq)
 
-    def _rows(self, since: int, until: int, fleet: str | None) -> bytes:
+    def _rows(self, since: int, until: int, subject: str | None) -> bytes:
         events = []
         while since < until:
             page = self._pages.view.journal(since, limit=_ROWS_AT_ONCE)
             for row in page.events:
-                if row.seq > until or (fleet is not None and row.fleet not in (fleet, "")):
+                if row.seq > until or (subject is not None and row.fleet not in (subject, "")):
                     continue
                 if (shown := self._pages.row(row)) is not None:
                     kind, html = shown
@@ -149,12 +149,12 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, feed: Feed, since: int, fleet: str | None) -> None:
+    def __init__(self, feed: Feed, since: int, subject: str | None) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
         self._feed = feed
         self._since = since
-        self._fleet = fleet
+        self._subject = subject
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events as they come; the place taken for this stream is given back however it ends."""
@@ -174,7 +174,7 @@ class EventStream(Response):
             self._feed.leave()
 
     async def _send_all(self, send: Send) -> None:
-        async for chunk in self._feed.events(self._since, self._fleet):
+        async for chunk in self._feed.events(self._since, self._subject):
             try:
                 async with asyncio.timeout(self._feed.limits.send_within_s):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})

@@ -1,1 +1,1 @@
-"""What each decision looks at: one module per decision with feature names, order, formulas and schema hash."""
+"""Observations: one module per decision with feature names, order, formulas and schema hash."""

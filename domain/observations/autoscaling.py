@@ -1,7 +1,7 @@
 """obs-7 and obs-v2: the numbers an autoscaling policy sees, defined once for simulator, agent and trainer.
 
 Formulas are those of the autoscaler specification, §3. The functions that compute are leaves: scalars and 1-D arrays
-in, arrays out, no other plain function called, so that numba can compile them as they stand. All arithmetic is in 64
+in, arrays out, no other plain function called, so that numba can compile them unchanged. All arithmetic is in 64
 bits; the result is rounded to 32.
 """
 

@@ -1,7 +1,7 @@
 """obs-o and obs-o-ext: what an oversubscription policy sees each hour, defined once for simulator, agent and trainer.
 
 The oversubscription specification, §2. The functions that compute are leaves: arrays in, arrays filled, no other plain
-function called, so that numba can compile them as they stand. Computed in 64 bits, rounded to 32.
+function called, so that numba can compile them unchanged. Computed in 64 bits, rounded to 32.
 """
 
 from __future__ import annotations

@@ -7,13 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.rules.admission.freshness import YOUNG_H
-from simulator.admission.compiled import compiled
-from simulator.admission.engine import State
-from simulator.admission.layout import ONE_KIND, Record
-from simulator.admission.moments import Floats, Room, Seen, forecast, forecast_mixed, room_for, share_of_first
-from simulator.admission.rule import Rule
-from simulator.admission.setting import Freshness, Setting
+from domain.rules.admission.policies import YOUNG_H
+from simulator.admission.engine import ONE_KIND, Record, State
+from simulator.admission.moments import Floats, Room, Seen, Sums, forecast, forecast_mixed, room_for, share_of_first
+from simulator.admission.rule import Freshness, Rule, Setting
+from simulator.compilation import compiled
 
 REBUILD = 1000
 """Sums are added up anew after so many changes, which stops the drift of rounding (admission specification §5.2)."""
@@ -21,20 +19,8 @@ MEMORY = 512
 """Curves of fresh deployments below this size are kept."""
 
 
-class Sums(NamedTuple):
-    """Curves of one deployment (H,), or of N of them (N, H).
-
-    third: third central moments; requests: scale-outs expected per hour; both without horizons unless wanted.
-    """
-
-    mean: Floats
-    variance: Floats
-    third: Floats
-    requests: Floats
-
-
 class Curves(NamedTuple):
-    """Curves of each slot, in total, of the arrival looked at last, and of fresh deployments by size."""
+    """Curves of each slot, in total, of the current arrival, and of fresh deployments by size."""
 
     times: Floats
     slot: Sums
@@ -49,7 +35,7 @@ class Curves(NamedTuple):
     """By slot: the size its curves were computed for, and when."""
     computed_at: Floats
     doubt: Floats
-    """By slot: cores by which its curves may be off, as last asked for."""
+    """By slot: cores by which its curves may be off, as computed last."""
     room: Room
 
 
@@ -86,17 +72,31 @@ def _add(total: Floats, part: Floats, sign: float) -> None:
 
 
 @compiled
+def _of_one(sums: Sums, place: int) -> Sums:
+    """Return the curves of one of many deployments, as views."""
+    return Sums(sums.mean[place], sums.variance[place], sums.third[place], sums.requests[place])
+
+
+@compiled
+def _write(target: Sums, source: Sums) -> None:
+    target.mean[:] = source.mean
+    target.variance[:] = source.variance
+    target.third[:] = source.third
+    target.requests[:] = source.requests
+
+
+@compiled
 def _add_slot(curves: Curves, slot: int, sign: float) -> None:
-    one, total = curves.slot, curves.total
-    _add(total.mean, one.mean[slot], sign)
-    _add(total.variance, one.variance[slot], sign)
-    _add(total.third, one.third[slot], sign)
-    _add(total.requests, one.requests[slot], sign)
+    one, total = _of_one(curves.slot, slot), curves.total
+    _add(total.mean, one.mean, sign)
+    _add(total.variance, one.variance, sign)
+    _add(total.third, one.third, sign)
+    _add(total.requests, one.requests, sign)
 
 
 @compiled
 def _before(arrival: Record, other: bool) -> Seen:
-    """Return what was seen of a kind before the deployment came."""
+    """Return the observations of a kind before the deployment arrived."""
     if other:
         return Seen(
             *(1, arrival.other_deaths, arrival.other_core_hours, arrival.other_requests),
@@ -110,7 +110,7 @@ def _before(arrival: Record, other: bool) -> Seen:
 
 @compiled
 def _of_other(arrival: Record, seen: Seen) -> Seen:
-    """Return what is seen of the other kind if the deployment is of it: its own events belong to it then."""
+    """Return the observations of the other kind if the deployment is of it: its own events belong to it then."""
     return Seen(
         seen.size,
         seen.deaths - arrival.seen_deaths + arrival.other_deaths,
@@ -124,38 +124,25 @@ def _of_other(arrival: Record, seen: Seen) -> Seen:
 
 
 @compiled
-def _forecast(
-    setting: Setting,
-    method: int,
-    arrival: Record,
-    seen: Seen,
-    curves: Curves,
-    mean: Floats,
-    variance: Floats,
-    third: Floats,
-    requests: Floats,
-) -> None:
-    """Fill in the curves of a deployment that came as `arrival`."""
+def _forecast(setting: Setting, method: int, arrival: Record, seen: Seen, curves: Curves, out: Sums) -> None:
+    """Fill in the curves of a deployment that arrived as `arrival`."""
     prior, times, room, conjugate = setting.prior, curves.times, curves.room, setting.conjugate
     if arrival.kinds == ONE_KIND:
-        forecast(method, conjugate, prior, seen, times, room, mean, variance, third, requests)
+        forecast(method, conjugate, prior, seen, times, room, out)
         return
     other = _of_other(arrival, seen)
     share = share_of_first(*(arrival.kinds, prior, seen, _before(arrival, False), other, _before(arrival, True), room))
-    forecast_mixed(*(method, conjugate, prior, share, seen, other, times, room, mean, variance, third, requests))
+    forecast_mixed(method, conjugate, prior, share, seen, other, times, room, out)
 
 
 @compiled
-def look_at_new(curves: Curves, setting: Setting, arrival: Record) -> None:
+def forecast_arrival(curves: Curves, setting: Setting, arrival: Record) -> None:
     """Compute the curves of an arrival; those of a fresh one are remembered by its size."""
     extra, sizes, new, kept = arrival.seen_extra, arrival.seen_sizes, curves.new, curves.fresh
     fresh = sizes == 0 and arrival.seen_gap_hours == 0.0 and arrival.kinds == ONE_KIND
     remembered = fresh and arrival.size < len(curves.fresh_known)
     if remembered and curves.fresh_known[arrival.size]:
-        new.mean[:] = kept.mean[arrival.size]
-        new.variance[:] = kept.variance[arrival.size]
-        new.third[:] = kept.third[arrival.size]
-        new.requests[:] = kept.requests[arrival.size]
+        _write(new, _of_one(kept, arrival.size))
         return
     if setting.drawn:
         extra, sizes = extra + arrival.size - 1, sizes + 1
@@ -164,25 +151,18 @@ def look_at_new(curves: Curves, setting: Setting, arrival: Record) -> None:
         *(0.0, arrival.seen_gap_hours, extra, sizes),
     )
     method = setting.fresh_method if fresh else setting.method
-    _forecast(setting, method, arrival, seen, curves, new.mean, new.variance, new.third, new.requests)
+    _forecast(setting, method, arrival, seen, curves, new)
     if remembered:
         curves.fresh_known[arrival.size] = True
-        kept.mean[arrival.size] = new.mean
-        kept.variance[arrival.size] = new.variance
-        kept.third[arrival.size] = new.third
-        kept.requests[arrival.size] = new.requests
+        _write(_of_one(kept, arrival.size), new)
 
 
 @compiled
 def take_in(state: State, curves: Curves, slot: int) -> None:
-    """Add the arrival that was looked at last to the sums."""
+    """Add the current arrival to the sums."""
     curves.computed_size[slot], curves.computed_at[slot] = state.live[slot].size, state.books[0].now
     curves.changes[0] += 1
-    one, new = curves.slot, curves.new
-    one.mean[slot] = new.mean
-    one.variance[slot] = new.variance
-    one.third[slot] = new.third
-    one.requests[slot] = new.requests
+    _write(_of_one(curves.slot, slot), curves.new)
     _add_slot(curves, slot, 1.0)
 
 
@@ -206,17 +186,14 @@ def _outdated(curves: Curves, slot: int, deployment: Record, now: float, freshne
 @compiled
 def renew(state: State, curves: Curves, setting: Setting, arrivals: NDArray[np.void], slot: int) -> None:
     """Compute the curves of one deployment and bring the sums up to date."""
-    deployment, one, now = state.live[slot], curves.slot, state.books[0].now
+    deployment, now = state.live[slot], state.books[0].now
     drop(curves, slot)
     seen = Seen(
         *(deployment.size, deployment.deaths, deployment.core_hours + deployment.size * (now - deployment.at)),
         *(deployment.requests, now - deployment.admitted_at, deployment.gap_hours),
         *(deployment.extra, deployment.sizes),
     )
-    _forecast(
-        *(setting, setting.method, arrivals[deployment.number], seen, curves),
-        *(one.mean[slot], one.variance[slot], one.third[slot], one.requests[slot]),
-    )
+    _forecast(setting, setting.method, arrivals[deployment.number], seen, curves, _of_one(curves.slot, slot))
     curves.computed_size[slot], curves.computed_at[slot] = deployment.size, now
     curves.refreshes[0] += 1
     _add_slot(curves, slot, 1.0)

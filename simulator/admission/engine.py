@@ -3,24 +3,81 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.admission.compiled import compiled
-from simulator.admission.layout import (
-    ADMITTED,
-    CLASSES,
-    CORE_ENDED,
-    REFUSED,
-    SCALE_REFUSED,
-    SCALED,
-    SHUT_DOWN,
-    Record,
-)
-from simulator.admission.presets import HOURS_PER_MONTH
+from domain.units import HOURS_PER_MONTH
 from simulator.admission.streams import extra_cores, key_of, uniform
+from simulator.compilation import compiled, fields
+
+Record = Any
+"""A row of one of these layouts inside compiled code, its fields as attributes."""
+
+ARRIVAL = np.dtype(
+    [
+        *fields("f8", "time mu lam sig theta"),
+        *fields("i8", "size"),
+        *fields("u8", "stream"),
+        *fields("i8", "seen_deaths"),
+        *fields("f8", "seen_core_hours"),
+        *fields("i8", "seen_requests"),
+        *fields("f8", "seen_gap_hours"),
+        *fields("i8", "seen_extra seen_sizes"),
+        # Observations of the other kind that it may be of, if its kind is unknown (admission specification §8).
+        *fields("i8", "kinds other_deaths"),
+        *fields("f8", "other_core_hours"),
+        *fields("i8", "other_requests"),
+        *fields("f8", "other_gap_hours"),
+        *fields("i8", "other_extra other_sizes"),
+    ]
+)
+ONE_KIND, WEIGHED, HALVES = range(3)
+"""`kinds`: known; one of two, weighed by evidence; one of two, half and half for ever."""
+
+DEPLOYMENT = np.dtype(
+    [
+        *fields("i8", "number size"),
+        *fields("f8", "mu theta sig stop_rate"),
+        *fields("u8", "key draws"),
+        # The cluster's statistics of it (admission specification §3); core_hours up to the time `at`.
+        *fields("f8", "at admitted_at"),
+        *fields("i8", "deaths"),
+        *fields("f8", "core_hours"),
+        *fields("i8", "requests"),
+        *fields("f8", "gap_hours"),
+        *fields("i8", "extra sizes"),
+    ]
+)
+
+BOOKS = np.dtype(
+    [
+        *fields("f8", "now"),
+        *fields("i8", "capacity"),
+        *fields("?", "absorb"),
+        *fields("i8", "total live waiting free month"),
+        *fields("f8", "month_end area above_h"),
+        *fields("i8", "peak events deaths shutdowns admits unfit logged"),
+    ]
+)
+"""`waiting`: entries of the heap; `free`: entries of the list of free slots; `unfit`: arrivals larger than the room."""
+
+MONTH = np.dtype([("core_hours", np.float64), ("requests", np.int64), ("failures", np.int64)])
+
+EVENT = np.dtype(
+    [("time", np.float64), ("deployment", np.int64), ("kind", np.int64), ("cores", np.int64), ("total", np.int64)]
+)
+
+DECISION = np.dtype([("deployment", np.int64), ("rule", np.int64), ("other", np.int64), ("slack", np.float64)])
+"""An arrival that two rules decided: the horizons that refuse it, -1 for none, and its slack."""
+
+REFUSED, ADMITTED, CORE_ENDED, SCALED, SCALE_REFUSED, SHUT_DOWN = range(6)
+"""Kinds of events; CORE_ENDED with a total that leaves the deployment without cores is its end."""
+
+CLASSES = 12
+"""Arrivals and admissions are counted by size: 1, 2-3, 4-7 and so on, the last class open."""
+
 
 CROWDED = 0.95
 """Time with more than this share of the cores taken is counted apart (admission specification §7)."""
@@ -160,8 +217,8 @@ def _next_event(deployment: Record, now: float) -> float:
 
 
 @compiled
-def _happen(state: State, slot: int) -> bool:
-    """Let the event of a deployment happen whose clock has run down; return whether it is over."""
+def _carry_out(state: State, slot: int) -> bool:
+    """Carry out the next event of a deployment; return whether the deployment has ended."""
     deployment = state.live[slot]
     dying, stopping = deployment.size * deployment.mu, deployment.stop_rate
     which = uniform(deployment.key, deployment.draws + np.uint64(1)) * (dying + deployment.theta + stopping)
@@ -193,7 +250,7 @@ def leave(state: State) -> None:
 
 @compiled
 def next_end(state: State, until: float) -> int:
-    """Let events happen up to a time; stop at the end of a deployment and return its slot, -1 when there is none.
+    """Carry out events up to a time; stop at the end of a deployment and return its slot, -1 when there is none.
 
     The caller takes the deployment out with `leave` when it has dropped what it keeps for the slot.
     """
@@ -201,7 +258,7 @@ def next_end(state: State, until: float) -> int:
     while books.waiting > 0 and state.heap_time[0] <= until:
         slot = state.heap_slot[0]
         elapse(state, state.heap_time[0])
-        if _happen(state, slot):
+        if _carry_out(state, slot):
             return int(slot)
         time = _next_event(state.live[slot], books.now)
         _sift_down(state.heap_time, state.heap_slot, books.waiting, time, slot)
@@ -230,7 +287,7 @@ def turn_away(state: State, number: int, cores: int) -> None:
 def admit(state: State, arrival: Record, number: int, seed: np.uint64, lifetimes: float, drawn: bool) -> int:
     """Take an arrival into the cluster and return its slot.
 
-    drawn: whether its size is a draw of the request-size law, which then says something about that law (§3).
+    drawn: whether its size is a draw of the request-size law, which is then an observation of that law (§3).
     """
     books = state.books[0]
     books.free -= 1

@@ -1,7 +1,8 @@
-"""What is forecast of one deployment in the simulator: the rules of the domain, compiled."""
+"""The forecast of one deployment in the simulator: the rules of the domain, compiled."""
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,8 @@ from domain.rules.admission.belief import PRODUCTION_DROP, PRODUCTION_FLOOR, PRO
 from domain.rules.admission.compiled import compile_all
 from domain.rules.admission.population import Belief, Population
 from domain.rules.admission.rule import METHODS as METHODS
-from simulator.admission.compiled import compiled
-from simulator.admission.layout import WEIGHED
+from simulator.admission.engine import WEIGHED
+from simulator.compilation import compiled
 
 Floats = NDArray[np.float64]
 
@@ -41,14 +42,11 @@ class Prior(NamedTuple):
 
 def prior_of(law: Population) -> Prior:
     """Return the population for compiled code."""
-    return Prior(
-        *(law.mu_shape, law.mu_rate, law.lam_shape, law.lam_rate, law.sig_shape, law.sig_rate),
-        *(law.power, law.lifetimes),
-    )
+    return Prior(*astuple(law))
 
 
 class Seen(NamedTuple):
-    """What is known of one deployment: the statistics of admission specification §3."""
+    """The statistics of one deployment (admission specification §3)."""
 
     size: int
     deaths: int
@@ -60,26 +58,36 @@ class Seen(NamedTuple):
     sizes: int
 
 
-class Room(NamedTuple):
-    """Room to work in: points of mu and their weights, and the curves of the other kind of a mixture."""
+class Sums(NamedTuple):
+    """Curves of one deployment (H,), or of N of them (N, H).
 
-    nodes: Floats
-    weights: Floats
+    third: third central moments; requests: scale-outs expected per hour; both without horizons unless wanted.
+    """
+
     mean: Floats
     variance: Floats
     third: Floats
     requests: Floats
 
 
+class Room(NamedTuple):
+    """Scratch space: points of mu and their weights, and the curves of the other kind of a mixture."""
+
+    nodes: Floats
+    weights: Floats
+    other: Sums
+
+
 def room_for(horizons: int, thirds: int, requests: int) -> Room:
     """Return room for curves at so many horizons; thirds, requests: as many, or 0 where they are not wanted."""
     points = (np.zeros(PRODUCTION_NODES), np.zeros(PRODUCTION_NODES))
-    return Room(*points, np.zeros(horizons), np.zeros(horizons), np.zeros(thirds), np.zeros(requests))
+    other = Sums(np.zeros(horizons), np.zeros(horizons), np.zeros(thirds), np.zeros(requests))
+    return Room(*points, other)
 
 
 @compiled
 def believed(prior: Prior, seen: Seen, conjugate: bool) -> Belief:
-    """Return the belief after what was seen, in the form of `domain.rules.admission.belief`."""
+    """Return the belief given the statistics, in the form of `domain.rules.admission.belief`."""
     everything = (
         *(prior.mu_shape, prior.mu_rate, prior.lam_shape, prior.lam_rate, prior.sig_shape, prior.sig_rate),
         *(prior.power, prior.lifetimes, float(seen.deaths), seen.core_hours, float(seen.requests), seen.hours),
@@ -97,27 +105,23 @@ def forecast(
     seen: Seen,
     times: Floats,
     room: Room,
-    mean: Floats,
-    variance: Floats,
-    third: Floats,
-    requests: Floats,
+    out: Sums,
 ) -> None:
     """Fill in the curves of one deployment after `times` hours, rising and above 0 (specification §4).
 
-    third, requests: third central moment and scale-out requests per hour; of length 0 unless wanted, and zero for the
-    methods NA and PAPER, which do not tell them.
+    Third moments and requests are zero for the methods NA and PAPER, which do not give them.
     """
     belief = believed(prior, seen, conjugate)
     size, nodes = float(seen.size), _node_count(belief[0])
     mu, weight = room.nodes[:nodes], room.weights[:nodes]
-    third[:] = 0.0
-    requests[:] = 0.0
+    out.third[:] = 0.0
+    out.requests[:] = 0.0
     if method == PAPER:
-        _paper_moments(size, *belief, prior.power, prior.lifetimes, times, mean, variance)
+        _paper_moments(size, *belief, prior.power, prior.lifetimes, times, out.mean, out.variance)
     elif method == NA:
         _na_moments(
             *(size, *belief, prior.power, prior.lifetimes, times, PRODUCTION_DROP, PRODUCTION_FLOOR),
-            *(mu, weight, mean, variance),
+            *(mu, weight, out.mean, out.variance),
         )
     else:
         lam_points, size_points = 1, 1
@@ -125,7 +129,7 @@ def forecast(
             lam_points, size_points = _lam_count(belief[2]), _size_count(belief[5])
         _ab_moments(
             *(size, *belief, prior.power, prior.lifetimes, times, PRODUCTION_DROP, PRODUCTION_FLOOR),
-            *(lam_points, size_points, mu, weight, mean, variance, third, requests),
+            *(lam_points, size_points, mu, weight, out.mean, out.variance, out.third, out.requests),
         )
 
 
@@ -145,7 +149,7 @@ def share_of_first(
 ) -> float:
     """Return the chance that a deployment is of the first of two kinds, half and half before it came (§8).
 
-    one, two: all that was seen of either kind if the deployment is of it; before: without the deployment itself.
+    one, two: the observations of either kind if the deployment is of it; before: without the deployment itself.
     """
     if kinds != WEIGHED:
         return 0.5
@@ -165,14 +169,12 @@ def forecast_mixed(
     two: Seen,
     times: Floats,
     room: Room,
-    mean: Floats,
-    variance: Floats,
-    third: Floats,
-    requests: Floats,
+    out: Sums,
 ) -> None:
     """Fill in the curves of a deployment that is of the first kind with the chance `share`, else of the second."""
-    forecast(method, conjugate, prior, two, times, room, room.mean, room.variance, room.third, room.requests)
-    forecast(method, conjugate, prior, one, times, room, mean, variance, third, requests)
-    _mix(share, mean, variance, third, room.mean, room.variance, room.third)
-    for k in range(len(requests)):
-        requests[k] = share * requests[k] + (1.0 - share) * room.requests[k]
+    forecast(method, conjugate, prior, two, times, room, room.other)
+    forecast(method, conjugate, prior, one, times, room, out)
+    other = room.other
+    _mix(share, out.mean, out.variance, out.third, other.mean, other.variance, other.third)
+    for k in range(len(out.requests)):
+        out.requests[k] = share * out.requests[k] + (1.0 - share) * other.requests[k]

@@ -1,4 +1,4 @@
-"""Plays a run under a rule: arrivals are admitted or turned away, and the cluster's figures come back."""
+"""Plays a run under a rule: decides each arrival, on sums renewed as far as the decision depends on them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,149 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from simulator.admission.answer import least_slack, refused_at
-from simulator.admission.arrivals import Run
-from simulator.admission.compiled import compiled
-from simulator.admission.curves import Curves, drop, empty_curves, take_in
-from simulator.admission.engine import State, admit, leave, next_end, turn_away
-from simulator.admission.layout import BOOKS, CLASSES, DECISION, DEPLOYMENT, EVENT, MONTH
-from simulator.admission.moments import Floats
-from simulator.admission.presets import HOURS_PER_MONTH, Cluster
-from simulator.admission.rule import Rule, horizons_of
-from simulator.admission.setting import Setting, setting_of
+from domain.rules.admission.policies import OVER, PART, UNDER
+from domain.units import HOURS_PER_MONTH
+from simulator.admission.arrivals import Cluster, Run
+from simulator.admission.curves import Curves, drop, empty_curves, forecast_arrival, refresh, renew, take_in
+from simulator.admission.engine import (
+    BOOKS,
+    CLASSES,
+    DECISION,
+    DEPLOYMENT,
+    EVENT,
+    MONTH,
+    Record,
+    State,
+    admit,
+    leave,
+    next_end,
+    turn_away,
+)
+from simulator.admission.moments import RULES, Floats
+from simulator.admission.rule import BUDGET, GAMMA, SGAMMA, Rule, Setting, horizons_of, setting_of
+from simulator.compilation import compiled
+
+_second_refusal, _gamma_refusal, _sgamma_refusal = RULES.second_refusal, RULES.gamma_refusal, RULES.sgamma_refusal
+_budget_refusal, _unused_budget = RULES.budget_refusal, RULES.unused_budget
+_staleness, _cores_per_variance = RULES.staleness, RULES.cores_per_variance
+
+
+@compiled
+def _permitted(state: State, setting: Setting) -> float:
+    """Return the share of failures that a budget permits now."""
+    if not setting.feedback:
+        return setting.risk
+    failures, requests = 0, 0
+    for month in range(state.books[0].month + 1):
+        failures += state.months[month].failures
+        requests += state.months[month].requests
+    unused: float = _unused_budget(setting.sla, float(failures), float(requests))
+    return setting.risk * unused
+
+
+@compiled
+def _violated(state: State, curves: Curves, setting: Setting, asked: int, alone: bool, more: float) -> int:
+    """Return a horizon that forbids the current arrival with so many cores more, -1 for none (§5).
+
+    The horizon `first` is checked first, or alone. One at which the new deployment is expected to be smaller than the
+    marginal cores never forbids. A budget always looks at all horizons.
+    """
+    total, new, limit, marginal = curves.total, curves.new, setting.limit + more, setting.marginal
+    if setting.question == BUDGET:
+        worst: int = _budget_refusal(
+            *(total.mean, total.variance, total.third, total.requests),
+            *(new.mean, new.variance, new.third, new.requests, setting.hours),
+            *(_permitted(state, setting), limit, marginal),
+        )
+        return worst
+    some = slice(asked, asked + 1) if alone else slice(0, len(curves.times))
+    mean, variance = total.mean[some], total.variance[some]
+    new_mean, new_variance = new.mean[some], new.variance[some]
+    at = asked - some.start
+    if setting.question == GAMMA:
+        found = _gamma_refusal(mean, variance, new_mean, new_variance, setting.risk, limit, marginal, at)
+    elif setting.question == SGAMMA:
+        found = _sgamma_refusal(
+            *(mean, variance, total.third[some], new_mean, new_variance, new.third[some]),
+            *(setting.risk, limit, marginal, at),
+        )
+    else:
+        found = _second_refusal(*(mean, variance, new_mean, new_variance, setting.kappas[some], limit, marginal, at))
+    return found + some.start if found >= 0 else -1
+
+
+@compiled
+def _doubts(state: State, curves: Curves, setting: Setting, k: int) -> tuple[float, float]:
+    """Return by how many cores all curves together may be off at a horizon, and the one that is off most; fill `doubt`.
+
+    A deployment's part of the sums, its mean and what its variance adds to the spread, is in doubt by the share of its
+    cores that came or went since its curves were computed, and by the share of its life that has passed since.
+    """
+    total, new, one, now = curves.total, curves.new, curves.slot, state.books[0].now
+    room = setting.limit - total.mean[k] - new.mean[k]
+    weight = _cores_per_variance(room, total.variance[k] + new.variance[k], setting.kappas[k])
+    added, most = 0.0, 0.0
+    for place in range(state.books[0].waiting):
+        slot = state.heap_slot[place]
+        deployment = state.live[slot]
+        stale = _staleness(
+            *(float(deployment.size), float(curves.computed_size[slot])),
+            *(now - curves.computed_at[slot], now - deployment.admitted_at),
+        )
+        doubt = stale * (one.mean[slot, k] + weight * one.variance[slot, k])
+        curves.doubt[slot] = doubt
+        added += doubt
+        most = max(most, doubt)
+    return added, most
+
+
+@compiled
+def _certain(state: State, curves: Curves, setting: Setting, found: int, last: int, added: float) -> bool:
+    """Return whether curves that may be off by so many cores in all would decide the same if they were exact."""
+    if found >= 0:
+        return _violated(state, curves, setting, found, False, OVER * added) >= 0
+    return _violated(state, curves, setting, last, False, -UNDER * added) < 0
+
+
+@compiled
+def refused_at(
+    state: State, curves: Curves, setting: Setting, arrivals: NDArray[np.void], arrival: Record, last: int
+) -> int:
+    """Return the horizon at which the rule fails for an arrival, -1 to admit it.
+
+    last: the horizon that refused last. What is out of date is computed anew; then, while the answer might be another
+    one without them, the curves in most doubt are.
+    """
+    if not setting.moments:
+        return -1 if state.books[0].total + arrival.size < setting.limit else 0
+    forecast_arrival(curves, setting, arrival)
+    freshness = setting.freshness
+    if freshness.tolerance > 0.0 and state.books[0].now - curves.refreshed_at[0] < freshness.reuse_h:
+        found = _violated(state, curves, setting, last, True, 0.0)
+        if found >= 0 and _certain(state, curves, setting, found, last, _doubts(state, curves, setting, found)[0]):
+            return found
+    refresh(state, curves, setting, arrivals)
+    while True:
+        found = _violated(state, curves, setting, last, False, 0.0)
+        last = found if found >= 0 else last
+        added, most = _doubts(state, curves, setting, last)
+        if most == 0.0 or _certain(state, curves, setting, found, last, added):
+            return found
+        for place in range(state.books[0].waiting):
+            slot = state.heap_slot[place]
+            if curves.doubt[slot] > PART * most:
+                renew(state, curves, setting, arrivals, slot)
+
+
+@compiled
+def least_slack(curves: Curves, setting: Setting) -> float:
+    """Return how many cores are left at the tightest horizon by mean and kappa standard deviations, the new one in."""
+    total, new, least = curves.total, curves.new, np.inf
+    for k in range(len(curves.times)):
+        spread = math.sqrt(max(total.variance[k] + new.variance[k], 0.0))
+        least = min(least, setting.limit - total.mean[k] - new.mean[k] - setting.kappas[k] * spread)
+    return least
+
 
 MODEL_VERSION = 4
 """Raised whenever the same run under the same rule may come to another outcome than before, so that hashes differ."""
@@ -29,7 +162,7 @@ MODEL_VERSION = 4
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a run (admission specification §7). Months are of 730 hours."""
+    """The outcome of a run (admission specification §7). Months are of 730 hours."""
 
     utilisation: float
     """Mean share of the cores taken."""
@@ -41,7 +174,7 @@ class Outcome:
     arrivals: int
     admitted: int
     unfit: int
-    """Arrivals turned away because they were larger than the room there was."""
+    """Arrivals refused because they were larger than the free room."""
     arrivals_by_class: NDArray[np.int64]
     """By size: 1, 2-3, 4-7 cores and so on, the last class open."""
     admitted_by_class: NDArray[np.int64]
@@ -60,9 +193,9 @@ class Outcome:
     """Arrivals rejected by the rule, by the horizon at which it was found to fail."""
     wall_s: float
     log: NDArray[np.void]
-    """Events in order, records of layout EVENT; empty unless asked for."""
+    """Events in order, records of layout EVENT; empty unless requested."""
     decisions: NDArray[np.void]
-    """Arrivals that two rules were asked about, records of layout DECISION; empty unless asked for."""
+    """Arrivals that two rules decided, records of layout DECISION; empty unless requested."""
     seed: int
     config_hash: str
     """Of cluster, rule, how the run was drawn but for its seed, and the version of the model: outcomes are alike only
@@ -113,13 +246,13 @@ def _play(
     decisions: NDArray[np.void],
     hours: float,
 ) -> int:
-    """Play a run to its end; arrivals that do not fit are turned away whatever the rule says (§2).
+    """Play a run to its end; arrivals that do not fit are refused under any rule (§2).
 
-    The other rule is asked where there is room for its decisions, but has no say. Returns how many decisions there are.
+    The other rule decides too where there is room for its decisions, without effect. Returns the count of decisions.
     """
     books, decided = state.books[0], 0
-    # Of either rule: the horizon that refused last, and what it says of this arrival.
-    last, says = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    # Of either rule: the horizon that refused last, and its decision on this arrival.
+    last, found = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
     for number in range(len(arrivals)):
         arrival = arrivals[number]
         _advance(state, curves, setting, other, others, arrival.time)
@@ -127,15 +260,15 @@ def _play(
             books.unfit += 1
             turn_away(state, number, arrival.size)
             continue
-        for who in range(2 if decided < len(decisions) else 1):
-            own, rule = (other, others) if who else (curves, setting)
-            says[who] = refused_at(state, own, rule, arrivals, arrival, last[who])
-            if says[who] >= 0:
-                last[who] = says[who]
-        refused = says[0]
+        for which in range(2 if decided < len(decisions) else 1):
+            own, rule = (other, others) if which else (curves, setting)
+            found[which] = refused_at(state, own, rule, arrivals, arrival, last[which])
+            if found[which] >= 0:
+                last[which] = found[which]
+        refused = found[0]
         if decided < len(decisions):
             decision = decisions[decided]
-            decision.deployment, decision.rule, decision.other = number, says[0], says[1]
+            decision.deployment, decision.rule, decision.other = number, found[0], found[1]
             decision.slack = least_slack(curves, setting)
             decided += 1
         if refused >= 0:
@@ -169,10 +302,10 @@ def empty_state(cluster: Cluster, hours: float, slots: int, log: int = 0) -> Sta
 
 
 def play(run: Run, rule: Rule, *, log: int = 0, beside: Rule | None = None) -> Outcome:
-    """Play a run under a rule and return what became of it (admission specification §2, §5, §7).
+    """Play a run under a rule and return its outcome (admission specification §2, §5, §7).
 
-    log: keep so many of the first events. beside: a rule that is asked about every arrival that fits, in the same state
-    of the cluster, and decides nothing. Raises BadInput for a rule of moments where deployments come back from 0 cores,
+    log: keep so many of the first events. beside: a rule that decides every arrival that fits, in the same state of
+    the cluster, without effect. Raises BadInput for a rule of moments where deployments come back from 0 cores,
     which the moments know nothing of.
     """
     began = time.perf_counter()
@@ -202,7 +335,7 @@ def _kept(run: Run, rule: Rule, slots: int) -> tuple[Curves, Setting]:
 
 
 def config_hash(run: Run, rule: Rule) -> str:
-    """Return 16 hexadecimal digits that stand for everything but the seed that a run's outcome depends on."""
+    """Return a hash of everything but the seed that a run's outcome depends on, 16 hexadecimal digits."""
     how = {name: getattr(run, name) for name in ("hours", "observations", "labels", "weights", "scale_outs")}
     model = {"cluster": asdict(run.cluster), "rule": asdict(rule), "run": how, "version": MODEL_VERSION}
     text = json.dumps(model, sort_keys=True)

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from simulator.admission.compiled import compiled
+from simulator.compilation import compiled
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _A, _B = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

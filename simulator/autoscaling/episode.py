@@ -1,4 +1,7 @@
-"""An episode of one copy from reset to end, and the loops over all copies that Python calls (§2.2, §5, §6)."""
+"""An episode of one copy from reset to end, and the loops over all copies that Python calls (§2.2, §5, §6).
+
+Time first: events in order up to a step's end, dispatch of jobs (§2.3), integrals, monitor readings.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,44 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.autoscaling.clock import run_until
-from simulator.autoscaling.compiled import compiled
-from simulator.autoscaling.dispatch import dispatch
-from simulator.autoscaling.fleet import count_busy, make_ready, new_vm, owed
-from simulator.autoscaling.layout import GONE, Copy, Records
+from domain.workload import WHOLE_VM
+from simulator.autoscaling.fleet import count_busy, end_boots, find_next_reclaim, make_ready, new_vm, owed, withdraw
+from simulator.autoscaling.jobs import (
+    arrived_at,
+    drop_started,
+    evict,
+    finish_next,
+    job_of,
+    oldest_arrival,
+    run_next,
+    set_aside,
+    side_is_next,
+    start_aside,
+    start_head,
+    submit_fixed,
+    submit_released,
+)
 from simulator.autoscaling.memory import (
+    GONE,
+    READY,
+    Copy,
+    Records,
     count_at,
+    fixed_at,
     free_slot_at,
+    job_at,
     kind_at,
     meter_at,
+    pending_at,
     ready_slot,
+    running_at,
     settings_of,
+    side_at,
     stage_at,
     stage_left_at,
     trace_at,
     vm_at,
+    whole,
 )
 from simulator.autoscaling.observation import measured_cpu, measured_ram, observe
 from simulator.autoscaling.orders import (
@@ -33,9 +58,226 @@ from simulator.autoscaling.orders import (
     carry_out_index,
     cooldown_left,
 )
-from simulator.autoscaling.queue import oldest_arrival, submit_fixed
-from simulator.autoscaling.reference.accounting import UNITS_PER_DOLLAR
-from simulator.autoscaling.reference.configuration import Billing, CpuSampling
+from simulator.autoscaling.reference.configuration import Billing, CpuSampling, Dispatch
+from simulator.autoscaling.reference.machine import UNITS_PER_DOLLAR
+from simulator.compilation import compiled
+
+_FIRST_FIT, _BEST_FIT = list(Dispatch).index(Dispatch.FIRST_FIT), list(Dispatch).index(Dispatch.BEST_FIT)
+_ANY_WIDTH = 1 << 62
+_TAKEN = -1
+
+
+@compiled
+def _choose(copy: Copy, width: int, scan_from: int) -> int:
+    """Return the place among the ready VMs of the one for a job, -1 for none; see the reference's choose_machine."""
+    order = settings_of(copy).dispatch
+    start = scan_from if order == _FIRST_FIT else 0
+    chosen, fewest = -1, _ANY_WIDTH
+    for place in range(start, copy.ready):
+        vm = vm_at(copy, ready_slot(copy, place))
+        if vm.free < (vm.cores if width == WHOLE_VM else width):
+            continue
+        if order == _FIRST_FIT:
+            return place
+        if order == _BEST_FIT:
+            free = 0 if width == WHOLE_VM else vm.free
+            if free < fewest:
+                chosen, fewest = place, free
+        elif vm.number >= copy.next_place:
+            return place
+        elif chosen < 0:
+            chosen = place
+    return chosen
+
+
+@compiled
+def dispatch(copy: Copy) -> None:
+    """Start waiting jobs in their order, and note whether some are left without a core: a burst."""
+    if copy.waiting > 0 and copy.free_cores > 0:
+        if settings_of(copy).backfill:
+            _dispatch_with_backfill(copy)
+        else:
+            _dispatch_in_order(copy)
+    if copy.waiting == 0:
+        copy.burst_open = 0
+    elif not copy.burst_open:
+        copy.burst_open = 1
+        copy.burst_since = copy.now
+        copy.bursts += 1
+
+
+@compiled
+def _dispatch_in_order(copy: Copy) -> None:
+    """Start waiting jobs in order of (arrival, id) until the first of them fits nowhere."""
+    settings = settings_of(copy)
+    scan_from, widest_tried = 0, _ANY_WIDTH
+    while copy.waiting > 0 and copy.free_cores > 0:
+        aside = side_is_next(copy, copy.side_head)
+        width = whole(job_of(copy, whole(side_at(copy, copy.side_head).position) if aside else copy.head).width)
+        if width == WHOLE_VM or width < widest_tried:
+            scan_from = 0
+        widest_tried = _ANY_WIDTH if width == WHOLE_VM else width
+        place = _choose(copy, width, scan_from)
+        if place < 0:
+            return
+        slot = ready_slot(copy, place)
+        vm = vm_at(copy, slot)
+        copy.next_place = vm.number
+        if aside:
+            start_aside(copy, slot, copy.side_head)
+            copy.side_head += 1
+            if copy.side_head == copy.side_end:
+                copy.side_head = copy.side_end = 0
+        else:
+            # Whatever the order, one-core jobs fill the VM that took the first of them.
+            start_head(copy, slot, whole(vm.free) if copy.side_head == copy.side_end else 1)
+        if settings.dispatch == _FIRST_FIT:
+            scan_from = place
+
+
+@compiled
+def _dispatch_with_backfill(copy: Copy) -> None:
+    """Start waiting jobs in order of (arrival, id), passing over those that fit nowhere."""
+    entry, passed = copy.side_head, 0
+    while copy.waiting > passed and copy.free_cores > 0:
+        aside = side_is_next(copy, entry)
+        position = whole(side_at(copy, entry).position) if aside else copy.head
+        job = job_of(copy, position)
+        place = _choose(copy, whole(job.width), 0)
+        if place >= 0:
+            slot = ready_slot(copy, place)
+            copy.next_place = vm_at(copy, slot).number
+            if aside:
+                start_aside(copy, slot, entry)
+                side_at(copy, entry).position = _TAKEN
+                entry += 1
+            else:
+                start_head(copy, slot, 1)
+            continue
+        passed += 1
+        if not aside:
+            copy.head += 1
+            set_aside(copy, entry, position, arrived_at(copy, position), 0.0, job.service_s, whole(0))
+        entry += 1
+    drop_started(copy)
+
+
+@compiled
+def _next_time(copy: Copy) -> float:
+    """Return the time of the next event, inf when there is none."""
+    time: float = min(copy.next_boot, copy.next_rare)
+    if copy.running > 0:
+        time = min(time, running_at(copy, 0).end)
+    if not copy.closed_loop:
+        if copy.next_fixed < copy.timed:
+            time = min(time, job_at(copy, copy.next_fixed).arrival_s)
+        return time
+    if copy.pending_head < copy.pending_end:
+        time = min(time, pending_at(copy, copy.pending_head).time)
+    if copy.next_fixed < copy.timed:
+        time = min(time, job_at(copy, fixed_at(copy, copy.next_fixed).index).arrival_s)
+    return time
+
+
+@compiled
+def _first_due(copy: Copy, taken: bool) -> int:
+    """Return the slot of the first VM requested that is noticed, or taken back, now; -1 for none."""
+    first = -1
+    for slot in range(copy.vm_slots):
+        meter, vm = meter_at(copy, slot), vm_at(copy, slot)
+        due = meter.taken_at if taken else meter.notice_at
+        if vm.state >= READY and due == copy.now and (first < 0 or vm.number < vm_at(copy, first).number):
+            first = slot
+    return first
+
+
+@compiled
+def reclaim(copy: Copy) -> None:
+    """Give notice to the spot VMs that are due, then take back those whose notice has expired (§12.2)."""
+    slot = _first_due(copy, False)
+    while slot >= 0:
+        copy.reclaimed += 1
+        meter = meter_at(copy, slot)
+        meter.notice_at, meter.taken_at = math.inf, copy.now + settings_of(copy).reclaim_notice_s
+        if vm_at(copy, slot).state == READY:
+            withdraw(copy, slot)
+        slot = _first_due(copy, False)
+    slot = _first_due(copy, True)
+    while slot >= 0:
+        evict(copy, slot)
+        slot = _first_due(copy, True)
+    find_next_reclaim(copy)
+
+
+@compiled
+def _read_monitors(copy: Copy) -> None:
+    """Take one reading of CPU and RAM of every ready VM."""
+    settings = settings_of(copy)
+    for place in range(copy.ready):
+        slot = ready_slot(copy, place)
+        vm, meter = vm_at(copy, slot), meter_at(copy, slot)
+        meter.readings += 1
+        busy = 1.0 - (vm.free + vm.starting) / vm.cores
+        meter.cpu_readings += busy + (1.0 - busy) * settings.idle_cpu
+        meter.ram_readings += vm.used_ram_gb / kind_at(copy, vm.kind).ram_gb
+    copy.next_reading += settings.sample_interval_s
+
+
+@compiled
+def _move_clock(copy: Copy, time: float) -> None:
+    while copy.next_reading < time:
+        _read_monitors(copy)
+    passed = time - copy.now
+    copy.busy_core_s += copy.busy_cores * passed
+    copy.ready_core_s += copy.ready_cores * passed
+    copy.waiting_job_s += (copy.waiting - copy.uncounted) * passed
+    copy.now = time
+
+
+@compiled
+def _end_jobs(copy: Copy) -> None:
+    while copy.running > 0 and running_at(copy, 0).end == copy.now:
+        finish_next(copy)
+
+
+@compiled
+def _run_started(copy: Copy) -> None:
+    """Let the jobs run whose latency ends now; one that ends at once goes before the next of them."""
+    while copy.next_start == copy.now:
+        run_next(copy)
+        _end_jobs(copy)
+        if copy.closed_loop:
+            submit_released(copy)
+
+
+@compiled
+def run_until(copy: Copy, end: float) -> None:
+    """Process all events up to `end`: at one instant ends, boots, arrivals, starts, one dispatch (§2.2).
+
+    Those at `end` belong to the next step where the clock is offset (compat row 1).
+    """
+    last = np.nextafter(end, -np.inf) if settings_of(copy).offset_clock else end
+    while True:
+        time = _next_time(copy)
+        if time > last or time == math.inf:
+            break
+        _move_clock(copy, time)
+        _end_jobs(copy)
+        if copy.next_boot == time:
+            end_boots(copy)
+        if copy.closed_loop:
+            submit_released(copy)
+        if copy.next_rare == time:
+            _run_started(copy)
+            if copy.next_reclaim == time:
+                reclaim(copy)
+        if copy.next_fixed < copy.timed:
+            submit_fixed(copy)
+        dispatch(copy)
+    _move_clock(copy, end)
+    if copy.next_reading <= end:
+        _read_monitors(copy)
+
 
 _BY_STEP = list(Billing).index(Billing.STEP)
 _AVERAGE = list(CpuSampling).index(CpuSampling.AVERAGE)

@@ -1,4 +1,4 @@
-"""The VMs of one copy: requested, booting, ready, draining, gone, and what each of these costs."""
+"""The VMs of one copy: requested, booting, ready, draining, gone, their random draws, and their cost."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import math
 
 import numpy as np
 
-from simulator.autoscaling.compiled import compiled
-from simulator.autoscaling.layout import BOOTING, DRAINING, GONE, READY, Copy
+from domain.units import HOUR_MS, HOUR_S
 from simulator.autoscaling.memory import (
+    BOOTING,
+    DRAINING,
+    GONE,
+    READY,
+    Copy,
+    boot_at,
     booting_at,
     booting_slot,
     count_at,
@@ -21,11 +26,43 @@ from simulator.autoscaling.memory import (
     vm_at,
     whole,
 )
-from simulator.autoscaling.philox import draw
 from simulator.autoscaling.reference.configuration import Billing
-from simulator.autoscaling.reference.streams import BOOT, RECLAIM
+from simulator.autoscaling.reference.world import BOOT, RECLAIM
+from simulator.compilation import compiled
 
-_HOUR_MS = 3_600_000
+# Philox-4x64-10 of Salmon, Moraes, Dror and Shaw, Parallel Random Numbers: As Easy as 1, 2, 3 (2011), as numpy seeds
+# and reads it: key (seed, stream and kind), one counter block per four draws, counted from 1. The numbers are those
+# of `simulator.autoscaling.reference.world`.
+_M0, _M1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
+_W0, _W1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
+_LOW = np.uint64(0xFFFFFFFF)
+_32, _11 = np.uint64(32), np.uint64(11)
+
+
+@compiled
+def _high(a: np.uint64, b: np.uint64) -> np.uint64:
+    """Return the upper 64 bits of a product."""
+    a_low, a_high, b_low, b_high = a & _LOW, a >> _32, b & _LOW, b >> _32
+    middle = a_high * b_low + ((a_low * b_low) >> _32)
+    other = a_low * b_high + (middle & _LOW)
+    return a_high * b_high + (middle >> _32) + (other >> _32)
+
+
+@compiled
+def draw(seed: np.uint64, stream: int, kind: int, index: int) -> float:
+    """Return draw number `index` (from 0) of a stream, in [0, 1) (autoscaler specification §2.5)."""
+    key0, key1 = np.uint64(seed), np.uint64((stream << 32) | kind)
+    c0, c1 = np.uint64(index // 4 + 1), np.uint64(0)
+    c2, c3 = np.uint64(0), np.uint64(0)
+    for _ in range(10):
+        high0, low0, high1, low1 = _high(_M0, c0), _M0 * c0, _high(_M1, c2), _M1 * c2
+        c0, c1, c2, c3 = high1 ^ c1 ^ key0, low1, high0 ^ c3 ^ key1, low0
+        key0, key1 = key0 + _W0, key1 + _W1
+    lane = index % 4
+    word = c0 if lane == 0 else c1 if lane == 1 else c2 if lane == 2 else c3
+    return float(word >> _11) * (1.0 / 9007199254740992.0)
+
+
 _MINIMUM_CHARGE_MS = 60_000
 _BY_STEP, _BY_SECOND = list(Billing).index(Billing.STEP), list(Billing).index(Billing.EXACT)
 
@@ -67,8 +104,10 @@ def request(copy: Copy, kind: int) -> None:
     slot = new_vm(copy, kind)
     share = draw(copy.seed, BOOT, kind, count.requests)
     count.requests += 1
-    low, high = of_kind.boot_low_s, of_kind.boot_high_s
-    due = copy.now + low + (high - low) * share
+    place = share * (of_kind.boots - 1)
+    below = min(int(place), of_kind.boots - 2)
+    low, high = boot_at(of_kind, below).seconds, boot_at(of_kind, below + 1).seconds
+    due = copy.now + low + (high - low) * (place - below)
     vm_at(copy, slot).ready_at = due
     booting_at(copy, copy.booting).slot = slot
     copy.booting += 1
@@ -96,7 +135,7 @@ def make_ready(copy: Copy, slot: int) -> None:
     copy.ready_cores += vm.cores
     if of_kind.reclaims_per_hour > 0:
         share = draw(copy.seed, RECLAIM, whole(vm.kind), count.made)
-        meter.notice_at = copy.now - math.log1p(-share) * 3600.0 / of_kind.reclaims_per_hour
+        meter.notice_at = copy.now - math.log1p(-share) * HOUR_S / of_kind.reclaims_per_hour
         copy.next_reclaim = min(copy.next_reclaim, meter.notice_at)
         copy.next_rare = min(copy.next_reclaim, copy.next_start)
     count.made += 1
@@ -200,7 +239,7 @@ def owed(copy: Copy, slot: int) -> int:
     if settings.billing == _BY_SECOND:
         owed_ms = max(owed_ms, _MINIMUM_CHARGE_MS)
     else:
-        owed_ms = max(-(-owed_ms // _HOUR_MS), 1) * _HOUR_MS
+        owed_ms = max(-(-owed_ms // HOUR_MS), 1) * HOUR_MS
     added_ms = max(owed_ms - meter.billed_ms, 0)
     meter.billed_ms += added_ms
     return int(kind_at(copy, vm.kind).price_micro * added_ms)

@@ -1,4 +1,4 @@
-"""obs-7 and obs-v2 of one copy, bit for bit those of `domain.observations.autoscaling` on the reference simulator."""
+"""obs-7 and obs-v2 of one copy, bit for bit those of the reference simulator, its published mode (§8) included."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.observations.autoscaling import OLDEST_WAIT_SCALE_S, QUEUE_SCALE_S
-from simulator.autoscaling.compiled import compiled
 from simulator.autoscaling.fleet import count_busy
-from simulator.autoscaling.layout import Copy
+from simulator.autoscaling.jobs import oldest_arrival
 from simulator.autoscaling.memory import (
+    Copy,
     count_at,
     kind_at,
     meter_at,
@@ -22,9 +22,66 @@ from simulator.autoscaling.memory import (
     waiting_log_at,
 )
 from simulator.autoscaling.orders import cooldown_left, victim
-from simulator.autoscaling.publishing import publish
-from simulator.autoscaling.queue import oldest_arrival
-from simulator.autoscaling.reference.configuration import CpuSampling
+from simulator.autoscaling.reference.configuration import LOW_PERCENTILE, CpuSampling
+from simulator.compilation import compiled
+
+_LOW_SHARE = LOW_PERCENTILE / 100.0
+
+
+@compiled
+def _lowest(shares: int, n: int) -> float:
+    """Return the 0.9th percentile of n sorted shares at rank 0.009 (n + 1), counted from 1."""
+    rank = _LOW_SHARE * (n + 1)
+    if rank < 1.0:
+        return float(share_at(shares, 0).share)
+    below = int(rank)
+    low, high = share_at(shares, below - 1).share, share_at(shares, min(below + 1, n) - 1).share
+    return float(low + (rank - below) * (high - low))
+
+
+@compiled
+def _ninetieth(shares: int, n: int) -> float:
+    """Return the 90th percentile of n sorted shares as numpy rounds it: from the nearer of its neighbours."""
+    rank = (n - 1) * 0.9
+    below = int(rank)
+    low, high = share_at(shares, below).share, share_at(shares, min(below + 1, n - 1)).share
+    beyond = rank - below
+    return float(low + (high - low) * beyond if beyond < 0.5 else high - (high - low) * (1.0 - beyond))
+
+
+@compiled
+def _percentile(copy: Copy, shares: int, n: int) -> float:
+    if n == 0:
+        return 0.0
+    share: float = _lowest(shares, n) if settings_of(copy).low_percentile else _ninetieth(shares, n)
+    return min(max(share, 0.0), 1.0)
+
+
+@compiled
+def publish(copy: Copy, n: int, last_ram: float, out: NDArray[np.float32], row: int) -> None:
+    """Change the obs-7 in a row of `out`; n VMs were measured, their shares lie sorted in the scratch space.
+
+    last_ram: share of memory used on the last of them in request order.
+    """
+    settings, cpu, ram = settings_of(copy), copy.cpu_shares_at, copy.ram_shares_at
+    if copy.steps == 0 and settings.blank_first_observation:
+        for entry in range(7):
+            out[row, entry] = 0.0
+        return
+    if settings.single_ram_slot and n > 0:
+        for place in range(n - 1):
+            share_at(ram, place).share = 0.0
+        share_at(ram, n - 1).share = last_ram
+        out[row, 3] = min(max(last_ram / n, 0.0), 1.0)
+    if settings.low_percentile or settings.single_ram_slot:
+        out[row, 2], out[row, 4] = _percentile(copy, cpu, n), _percentile(copy, ram, n)
+    if settings.recent_minus_vms:
+        counted = copy.submitted - copy.next_number
+        still = min(copy.waiting - copy.uncounted, copy.submitted - copy.submitted_before)
+        out[row, 6] = min(max(still / counted, 0.0), 1.0) if counted > 0 else 0.0
+    if settings.single_limit:
+        out[row, 0] = min(max(copy.ready_cores / settings.one_limit_cores, 0.0), 1.0)
+
 
 _AVERAGE = list(CpuSampling).index(CpuSampling.AVERAGE)
 _SAMPLED = list(CpuSampling).index(CpuSampling.SAMPLED)
@@ -149,7 +206,7 @@ def observe(copy: Copy, extended: bool, out: NDArray[np.float32], row: int) -> N
     _write_mean_and_p90(ram, n, out, row, 3)
     recent = copy.submitted - copy.submitted_before
     out[row, 5] = min(max(waiting / copy.submitted, 0.0), 1.0) if copy.submitted > 0 else 0.0
-    # Jobs interrupted at the step's start stand before its arrivals, so two counters tell exactly who is recent.
+    # Jobs interrupted at the step's start precede its arrivals, so two counters give the recent jobs exactly.
     out[row, 6] = min(max(min(waiting, recent) / recent, 0.0), 1.0) if recent > 0 else 0.0
     if settings.published:
         publish(copy, n, last_ram, out, row)

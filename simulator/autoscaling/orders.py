@@ -1,19 +1,17 @@
-"""What a policy may ask of one copy and what of it is accepted: limits, minimum, cool-downs, masks (§4)."""
+"""The orders of a policy to one copy and their acceptance: limits, minimum, cool-downs, masks (§4)."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.autoscaling.compiled import compiled
-from simulator.autoscaling.fleet import cancel_boot, request, withdraw
+from simulator.autoscaling.fleet import cancel_boot, draw, request, withdraw
 from simulator.autoscaling.jobs import evict, work_lost
-from simulator.autoscaling.layout import Copy, Records
-from simulator.autoscaling.memory import count_at, kind_at, ready_slot, settings_of, vm_at
-from simulator.autoscaling.philox import draw
+from simulator.autoscaling.memory import Copy, Records, count_at, kind_at, ready_slot, settings_of, vm_at
 from simulator.autoscaling.reference.actions import MULTI_CHANGES
 from simulator.autoscaling.reference.configuration import CooldownScope, RemovalChoice, RemovalMode
-from simulator.autoscaling.reference.streams import REMOVAL
+from simulator.autoscaling.reference.world import REMOVAL
+from simulator.compilation import compiled
 
 _PER_TYPE = list(CooldownScope).index(CooldownScope.PER_TYPE)
 _PER_DIRECTION = list(CooldownScope).index(CooldownScope.PER_DIRECTION)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,8 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from domain.observations.autoscaling import WAITING_SCALE_JOBS
 from domain.workload import NO_STAGE, Trace
-from simulator.autoscaling.layout import (
+from simulator.autoscaling.memory import (
+    BOOTS,
     COMPAT_ROWS,
     COPIES,
     COUNTS,
@@ -36,10 +36,10 @@ from simulator.autoscaling.layout import (
     Record,
     Records,
     Worlds,
+    address_of,
 )
-from simulator.autoscaling.memory import address_of
-from simulator.autoscaling.reference.compat import RENT_FACTOR, truncated_service_s
 from simulator.autoscaling.reference.configuration import (
+    RENT_FACTOR,
     Billing,
     CooldownScope,
     CpuSampling,
@@ -47,15 +47,16 @@ from simulator.autoscaling.reference.configuration import (
     RemovalChoice,
     RemovalMode,
     SimulationConfig,
+    truncated_service_s,
 )
-from simulator.autoscaling.reference.jobs import JobColumns
+from simulator.autoscaling.reference.world import JobColumns
 
-_SAME_NAME = (
+SAME_NAME = (
     *("step_s", "cooldown_s", "sample_interval_s", "samples_needed", "idle_cpu"),
     *("base_ram_gb", "max_steps", "max_cores", "backfill", "cancel_booting", "bill_from_ready", "integral_penalty"),
     *("reclaim_notice_s", "start_latency_s", "clock_offset_s"),
 )
-_ENUMERATIONS = {
+ENUMERATIONS = {
     "dispatch": Dispatch,
     "removal_choice": RemovalChoice,
     "removal_mode": RemovalMode,
@@ -63,40 +64,20 @@ _ENUMERATIONS = {
     "cpu_sampling": CpuSampling,
     "billing": Billing,
 }
-_ELSEWHERE = (
-    *("types", "limits", "minimum", "initial", "speed", "waiting_price_per_hour"),
-    *("boot_low_s", "boot_high_s", "boot_lows_s", "boot_highs_s", "reclaims_per_hour"),
-    *("dispatch_latency_s", "compat"),
-)
 _LARGEST_STEP_CHARGE = 2**62
-
-
-def unsupported(config: SimulationConfig) -> str | None:
-    """Return the name of a field whose value only the reference simulator understands, None when there is none."""
-    known = {*_SAME_NAME, *_ENUMERATIONS, *_ELSEWHERE}
-    for field in fields(config):
-        if field.name in known:
-            continue
-        default = field.default_factory() if field.default_factory is not MISSING else field.default
-        if getattr(config, field.name) != default:
-            return field.name
-    return None
 
 
 def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worlds:
     """Return the memory of `copies` copies over these traces, not reset yet.
 
-    Raises TraceError for a job that fits no VM type, BadInput for a setting that only the reference simulator has.
+    Raises TraceError for a job that fits no VM type, BadInput without a trace or a copy.
     """
     if not traces:
         raise BadInput("traces", traces, "give at least one trace")
     if copies < 1:
         raise BadInput("copies", copies, "give 1 or more")
-    foreign = unsupported(config)
-    if foreign is not None:
-        remedy = "leave the default, or use simulator.autoscaling.reference.Simulation"
-        raise BadInput(foreign, getattr(config, foreign), remedy)
-    settings, kinds = _settings(config), _kinds(config)
+    settings, boots = _settings(config), _boots(config)
+    kinds = _kinds(config, boots)
     longest = max(trace.jobs for trace in traces)
     _check_charges(config, settings, kinds, longest)
     rows = np.zeros(len(traces), dtype=TRACES)
@@ -125,7 +106,7 @@ def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worl
         stage_left=np.zeros((copies, max(1, *(row["stages"] for row in rows))), dtype=INDICES),
         waits=np.empty((copies, max(longest, 1)), dtype=WAITS),
         traces=rows,
-        shared=(*shared, gathered, shares),
+        shared=(*shared, *boots, gathered, shares),
     )
     row_of = worlds.copies
     for name in PER_COPY:
@@ -142,9 +123,9 @@ def pack(config: SimulationConfig, traces: Sequence[Trace], copies: int) -> Worl
 
 def _settings(config: SimulationConfig) -> Records:
     settings = np.zeros(1, dtype=SETTINGS)
-    for name in _SAME_NAME:
+    for name in SAME_NAME:
         settings[0][name] = getattr(config, name)
-    for name, enumeration in _ENUMERATIONS.items():
+    for name, enumeration in ENUMERATIONS.items():
         settings[0][name] = list(enumeration).index(getattr(config, name))
     for name in COMPAT_ROWS:
         settings[0][name] = getattr(config.compat, name)
@@ -157,13 +138,18 @@ def _settings(config: SimulationConfig) -> Records:
     return settings
 
 
-def _kinds(config: SimulationConfig) -> Records:
+def _boots(config: SimulationConfig) -> list[Records]:
+    """Return the quantiles of each type's boot times; the caller keeps them alive."""
+    return [np.array(points, dtype=np.float64).view(BOOTS) for points in config.boot_points_s]
+
+
+def _kinds(config: SimulationConfig, boots: Sequence[Records]) -> Records:
     kinds = np.zeros(len(config.types), dtype=KINDS)
     kinds["cores"], kinds["limit"] = config.cores, config.limits
     kinds["minimum"], kinds["initial"] = config.minimum, config.initial
     kinds["ram_gb"] = [kind.memory_gb for kind in config.types]
     kinds["speed"] = config.speeds
-    kinds["boot_low_s"], kinds["boot_high_s"] = zip(*config.boot_ranges_s, strict=True)
+    kinds["boots_at"], kinds["boots"] = [address_of(table) for table in boots], [table.size for table in boots]
     kinds["reclaims_per_hour"] = config.reclaims_per_hour or 0.0
     factor = RENT_FACTOR if config.compat.rounded_price else 1.0
     kinds["price_micro"] = [round(kind.price_per_hour * 1_000_000 * factor) for kind in config.types]
@@ -191,7 +177,7 @@ def _waiting_log(longest: int) -> Records:
 
 
 def _pack_trace(row: Record, trace: Trace, config: SimulationConfig) -> list[Records]:
-    """Fill a trace's row and return the records it points to: jobs, and for a closed loop who releases whom."""
+    """Fill a trace's row and return the records it points to: jobs, and for a closed loop the releases."""
     widest = max((cores for cores, limit in zip(config.cores, config.limits, strict=True) if limit > 0), default=0)
     if trace.jobs > 0 and (widest == 0 or int(trace.width.max()) > widest):
         JobColumns(trace, config)  # raises, naming the job

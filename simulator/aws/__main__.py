@@ -1,4 +1,4 @@
-"""`python -m simulator.aws`: serve the simulated cloud until told to stop; prints one line of JSON when it answers."""
+"""`python -m simulator.aws`: serve the simulated cloud until a signal; prints one line of JSON when it is ready."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from pathlib import Path
 
 from domain.clock import Clock, ScaledClock, VirtualClock, WallClock
 from simulator.aws.lifecycle import Delays
-from simulator.aws.moto_time import load_parameter_store
-from simulator.aws.process import start_in_thread
+from simulator.aws.process import load_parameter_store, start_in_thread
 from simulator.paced_clock import FollowedClock
 
 PARENT_CHECK_S = 0.25

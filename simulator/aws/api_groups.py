@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import uuid
 
-from simulator.aws.activities import stamp
-from simulator.aws.descriptions import Params, described_group, has_tag, page
-from simulator.aws.errors import AwsError, validation_error
-from simulator.aws.group import PROCESSES, Group
+from simulator.aws.api_instances import instance_fields
+from simulator.aws.group import PROCESSES, Group, instant, stamp
 from simulator.aws.machines import ACCOUNT_ID
 from simulator.aws.region import Region
+from simulator.aws.requests import AwsError, Params, page, validation_error
 from simulator.aws.scaling import override_weights
 
 STORED = (
@@ -160,9 +159,55 @@ def describe_groups(region: Region, params: Params, at: float) -> Params:
         raise validation_error("The number of Auto Scaling group names that can be passed in is limited to 100")
     groups = [group for group in region.groups.values() if not names or group.name in names]
     for wanted in params.get("Filters", []):
-        groups = [group for group in groups if has_tag(group, wanted["Name"], wanted.get("Values", []))]
+        groups = [group for group in groups if _has_tag(group, wanted["Name"], wanted.get("Values", []))]
     shown, token = page(sorted(groups, key=lambda group: group.name), params, default=50)
-    return {"AutoScalingGroups": [described_group(region, group) for group in shown], **token}
+    return {"AutoScalingGroups": [_described(region, group) for group in shown], **token}
+
+
+def _described(region: Region, group: Group) -> Params:
+    """Return the API's `AutoScalingGroup` structure."""
+    result: Params = {
+        "AutoScalingGroupName": group.name,
+        "AutoScalingGroupARN": group.arn,
+        "MinSize": group.min_size,
+        "MaxSize": group.max_size,
+        "DesiredCapacity": group.desired,
+        "AvailabilityZones": group.zones,
+        "CreatedTime": instant(group.created_at),
+        "Instances": [instance_fields(member) for member in group.members.values()],
+        "SuspendedProcesses": [{"ProcessName": name, "SuspensionReason": why} for name, why in group.suspended.items()],
+        "EnabledMetrics": [{"Metric": name, "Granularity": "1Minute"} for name in group.metrics],
+        "Tags": list(group.tags.values()),
+        "ServiceLinkedRoleARN": f"arn:aws:iam::{ACCOUNT_ID}:role/aws-service-role/autoscaling.amazonaws.com/"
+        "AWSServiceRoleForAutoScaling",
+        **group.source,
+    }
+    if "LaunchTemplate" in group.source:
+        shown = region.scaling.blueprint(group).template or {}
+        version = group.source["LaunchTemplate"].get("Version")
+        result["LaunchTemplate"] = (
+            {**shown, "Version": version} if version else {k: shown[k] for k in shown if k != "Version"}
+        )
+    if group.deleting:
+        result["Status"] = "Delete in progress"
+    return result
+
+
+def _has_tag(group: Group, filter_name: str, values: list[str]) -> bool:
+    """Return whether a filter tag-key, tag-value or tag:<key> finds the group.
+
+    Raises: AwsError (ValidationError) for any other filter.
+    """
+    if filter_name == "tag-key":
+        return any(key in values for key in group.tags)
+    if filter_name == "tag-value":
+        return any(tag["Value"] in values for tag in group.tags.values())
+    if filter_name.startswith("tag:"):
+        tag = group.tags.get(filter_name.removeprefix("tag:"))
+        return tag is not None and tag["Value"] in values
+    raise validation_error(
+        f"Filter type {filter_name} is not correct. Allowed Filter types are: tag-key, tag-value, tag:<key>"
+    )
 
 
 def suspend_processes(region: Region, params: Params, at: float) -> Params:
@@ -264,11 +309,11 @@ def _check_weights(params: Params) -> None:
 
 
 def _check_cooldown(region: Region, group: Group, at: float) -> None:
-    running = region.diary.running(group.name)
+    running = region.activities.running(group.name)
     ended = group.last_scaling_end
     cooling = ended is not None and at < ended + float(group.source["DefaultCooldown"])
     if running or cooling:
-        blocking = running[0] if running else region.diary.newest_first(group.name)[0]
+        blocking = running[0] if running else region.activities.newest_first(group.name)[0]
         raise AwsError(
             "ScalingActivityInProgress",
             f"Scaling activity {blocking.activity_id} is in progress and blocks this action",

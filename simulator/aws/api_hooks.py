@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulator.aws.activities import instant
-from simulator.aws.descriptions import Params, page
-from simulator.aws.errors import AwsError, validation_error
-from simulator.aws.group import LAUNCHING_TRANSITION, TERMINATING_TRANSITION, Group, Hook, LifecycleAction, Member
+from simulator.aws.group import (
+    LAUNCHING_TRANSITION,
+    TERMINATING_TRANSITION,
+    Group,
+    Hook,
+    LifecycleAction,
+    Member,
+    instant,
+)
 from simulator.aws.lifecycle import waiting_action
 from simulator.aws.region import Refresh, Region
+from simulator.aws.requests import AwsError, Params, page, validation_error
 
 
 def put_hook(region: Region, params: Params, at: float) -> Params:
@@ -83,26 +89,14 @@ def record_heartbeat(region: Region, params: Params, at: float) -> Params:
 def start_refresh(region: Region, params: Params, at: float) -> Params:
     """StartInstanceRefresh."""
     group = region.group(params["AutoScalingGroupName"])
-    if _running(region, group):
+    if _running(region, group, at):
         raise AwsError(
             "InstanceRefreshInProgress",
             "An Instance Refresh is already in progress and blocks the execution of this Instance Refresh.",
         )
-    refresh = Refresh(
-        region.lifecycle.identity(),
-        group.name,
-        at,
-        params.get("Preferences", {}),
-        instances_to_update=len(group.counted),
-    )
-    region.refreshes.append(refresh)
-
-    def finish(due: float) -> None:
-        if refresh.status == "InProgress":
-            refresh.status, refresh.ended, refresh.instances_to_update = "Successful", due, 0
-
-    region.agenda.schedule(at + region.delays.refresh_s, finish)
-    return {"InstanceRefreshId": refresh.refresh_id}
+    made = Refresh(region.lifecycle.identity(), group.name, at, params.get("Preferences", {}), len(group.counted))
+    region.refreshes.append(made)
+    return {"InstanceRefreshId": made.refresh_id}
 
 
 def describe_refreshes(region: Region, params: Params, at: float) -> Params:
@@ -123,10 +117,10 @@ def describe_refreshes(region: Region, params: Params, at: float) -> Params:
 
 def cancel_refresh(region: Region, params: Params, at: float) -> Params:
     """CancelInstanceRefresh."""
-    refresh = _running(region, region.group(params["AutoScalingGroupName"]))
+    refresh = _running(region, region.group(params["AutoScalingGroupName"]), at)
     if refresh is None:
         raise AwsError("ActiveInstanceRefreshNotFound", "No in progress or pending Instance Refresh found.")
-    refresh.status, refresh.ended, refresh.reason = "Cancelled", at, "Cancelled due to user request."
+    refresh.cancelled = at
     return {"InstanceRefreshId": refresh.refresh_id}
 
 
@@ -140,9 +134,9 @@ def _waiting(region: Region, params: Params) -> tuple[Group, Member, LifecycleAc
     raise validation_error(f"No active Lifecycle Action found with {named}")
 
 
-def _running(region: Region, group: Group) -> Refresh | None:
+def _running(region: Region, group: Group, at: float) -> Refresh | None:
     for refresh in region.refreshes:
-        if refresh.group_name == group.name and refresh.status == "InProgress":
+        if refresh.group_name == group.name and refresh.status(at, region.delays.refresh_s) == "InProgress":
             return refresh
     return None
 
@@ -165,19 +159,20 @@ def _described(group: Group, hook: Hook) -> Params:
 
 
 def _described_refresh(refresh: Refresh, at: float, takes_s: float) -> Params:
-    until = at if refresh.ended is None else refresh.ended
-    done = 100 if refresh.status == "Successful" else int(min(99.0, 100.0 * (until - refresh.started) / takes_s))
+    status = refresh.status(at, takes_s)
+    done, ended = status == "Successful", refresh.cancelled
+    until = at if ended is None else ended
     result: dict[str, Any] = {
         "InstanceRefreshId": refresh.refresh_id,
         "AutoScalingGroupName": refresh.group_name,
-        "Status": refresh.status,
+        "Status": status,
         "StartTime": instant(refresh.started),
-        "PercentageComplete": done,
-        "InstancesToUpdate": refresh.instances_to_update,
+        "PercentageComplete": 100 if done else int(min(99.0, 100.0 * (until - refresh.started) / takes_s)),
+        "InstancesToUpdate": 0 if done else refresh.instances_to_update,
         "Preferences": refresh.preferences,
     }
-    if refresh.ended is not None:
-        result["EndTime"] = instant(refresh.ended)
-    if refresh.reason is not None:
-        result["StatusReason"] = refresh.reason
+    if done:
+        result["EndTime"] = instant(refresh.started + takes_s)
+    if ended is not None:
+        result |= {"EndTime": instant(ended), "StatusReason": "Cancelled due to user request."}
     return result

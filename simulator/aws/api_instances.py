@@ -1,16 +1,33 @@
-"""The API of instances and activities: terminate, protect, standby, attach, detach, health, and the diary."""
+"""The API of instances and activities: terminate, protect, standby, attach, detach, health, and the activities."""
 
 from __future__ import annotations
 
 import datetime
 from typing import Any
 
-from simulator.aws.activities import Activity, stamp
-from simulator.aws.descriptions import Params, instance_fields, page
-from simulator.aws.errors import AwsError, validation_error
-from simulator.aws.group import COUNTED, IN_SERVICE, LEAVING, STANDBY, Group, Member
+from simulator.aws.group import COUNTED, IN_SERVICE, LEAVING, STANDBY, Activity, Group, Member, stamp
 from simulator.aws.machines import GONE
 from simulator.aws.region import Region
+from simulator.aws.requests import AwsError, Params, page, validation_error
+
+
+def instance_fields(member: Member) -> Params:
+    """Return the API's description of a member, in a group or on its own."""
+    fields: Params = {
+        "InstanceId": member.instance_id,
+        "InstanceType": member.instance_type,
+        "AvailabilityZone": member.zone,
+        "LifecycleState": member.state,
+        "HealthStatus": member.health,
+        "ProtectedFromScaleIn": member.protected,
+    }
+    if member.template is not None:
+        fields["LaunchTemplate"] = member.template
+    if member.launch_configuration is not None:
+        fields["LaunchConfigurationName"] = member.launch_configuration
+    if member.weight != 1:
+        fields["WeightedCapacity"] = str(member.weight)
+    return fields
 
 
 def describe_instances(region: Region, params: Params, at: float) -> Params:
@@ -27,13 +44,13 @@ def describe_instances(region: Region, params: Params, at: float) -> Params:
 
 
 def describe_activities(region: Region, params: Params, at: float) -> Params:
-    """DescribeScalingActivities: newest first, of one group or of all; of deleted groups only when asked for."""
+    """DescribeScalingActivities: newest first, of one group or of all; of deleted groups only on request."""
     name = params.get("AutoScalingGroupName")
     deleted_too = bool(params.get("IncludeDeletedGroups"))
     if name is not None and not deleted_too:
         region.group(name)
     arns = {group.arn for group in region.groups.values()}
-    found = [entry for entry in region.diary.newest_first(name) if deleted_too or entry.group_arn in arns]
+    found = [entry for entry in region.activities.newest_first(name) if deleted_too or entry.group_arn in arns]
     if params.get("ActivityIds"):
         found = [entry for entry in found if entry.activity_id in params["ActivityIds"]]
     for wanted in params.get("Filters", []):
@@ -46,8 +63,8 @@ def terminate_instance(region: Region, params: Params, at: float) -> Params:
     """TerminateInstanceInAutoScalingGroup: protection does not stop it; the group's minimum stops a decrement.
 
     With the Terminate process suspended a machine in service stays until the process resumes (the request and any
-    decrement stand); AWS documents that suspension holds for machines in service only, not what the call answers, so
-    that part is our reading.
+    decrement remain); AWS documents that suspension holds for machines in service only, not the response, so
+    that part is an assumption.
     """
     group, member = region.member(params["InstanceId"])
     if member.state in LEAVING:
@@ -68,7 +85,7 @@ def terminate_instance(region: Region, params: Params, at: float) -> Params:
         group.desired -= member.weight
         cause += f", shrinking the capacity from {before} to {group.desired}"
     if "Terminate" in group.suspended and member.state == IN_SERVICE:
-        member.standing_order = True
+        member.termination_pending = True
         waiting = Activity(
             region.lifecycle.identity(),
             group.name,
@@ -132,7 +149,7 @@ def exit_standby(region: Region, params: Params, at: float) -> Params:
         group.desired += member.weight
         member.state = IN_SERVICE
         cause = f"At {stamp(at)} instance {member.instance_id} was moved out of standby in response to a user request."
-        activity = region.lifecycle.diary_entry(
+        activity = region.lifecycle.open_activity(
             group, f"Moving EC2 instance out of Standby: {member.instance_id}", cause, at, member.zone
         )
         activity.close("Successful", at)
@@ -185,7 +202,7 @@ def _take_out(region: Region, params: Params, at: float, title: str, verb: str, 
             group.desired -= member.weight
         shrinking = f", shrinking the capacity from {before} to {group.desired}" if group.desired < before else ""
         cause = f"At {stamp(at)} instance {member.instance_id} was {verb} in response to a user request{shrinking}."
-        activity = region.lifecycle.diary_entry(group, f"{title}: {member.instance_id}", cause, at, member.zone)
+        activity = region.lifecycle.open_activity(group, f"{title}: {member.instance_id}", cause, at, member.zone)
         activity.close("Successful", at)
         rows.append(activity.described())
         if state is None:

@@ -1,4 +1,4 @@
-"""A client for the control endpoint: what a test or the dry run says to the simulated cloud behind the agent's back."""
+"""A client for the control endpoint, for tests and the dry run; the agent does not know of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class ControlError(Exception):
-    """The control endpoint refused; the message says why and what to do instead."""
+    """The control endpoint refused; the message has the reason and the remedy."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class ControlError(Exception):
 
 
 class CloudControl:
-    """Speaks to `/_trimtab/` of one endpoint (such as "http://127.0.0.1:5000")."""
+    """Calls `/_trimtab/` of one endpoint (such as "http://127.0.0.1:5000")."""
 
     def __init__(self, endpoint: str, timeout_s: float = 10.0) -> None:
         self.endpoint = endpoint.rstrip("/")
@@ -26,40 +26,40 @@ class CloudControl:
 
     def now(self) -> float:
         """Return the cloud's time in epoch seconds."""
-        return float(self._ask("GET", "clock")["now"])
+        return float(self._call("GET", "clock")["now"])
 
     def advance(self, seconds: float) -> float:
         """Let time pass on a virtual clock; return the new time."""
-        return float(self._ask("POST", "clock", {"advance": seconds})["now"])
+        return float(self._call("POST", "clock", {"advance": seconds})["now"])
 
     def ready_now(self, group: str | None = None) -> list[str]:
         """Put machines on their way in (of one group or all) into service at once; return their ids."""
-        return list(self._ask("POST", "ready", {"group": group})["instance_ids"])
+        return list(self._call("POST", "ready", {"group": group})["instance_ids"])
 
     def add_fault(self, kind: str, **about: Any) -> dict[str, Any]:
         """Make a fault rule of `simulator.aws.faults.KINDS`; kind "capacity" takes instance_type, zone, duration_s."""
-        return dict(self._ask("POST", "faults", {"kind": kind, **about}))
+        return dict(self._call("POST", "faults", {"kind": kind, **about}))
 
     def faults(self) -> dict[str, Any]:
         """Return the fault rules and shortages in force."""
-        return dict(self._ask("GET", "faults"))
+        return dict(self._call("GET", "faults"))
 
     def clear_faults(self, fault_id: int | None = None) -> None:
         """Drop one fault rule, or all of them and all shortages."""
-        self._ask("DELETE", "faults" + ("" if fault_id is None else f"?id={fault_id}"))
+        self._call("DELETE", "faults" + ("" if fault_id is None else f"?id={fault_id}"))
 
     def spot_notice(self, instance_ids: list[str] | None = None, **about: Any) -> dict[str, Any]:
-        """Interrupt spot machines; fields as in `simulator.aws.spot.notify`."""
-        return dict(self._ask("POST", "spot-notice", {"instance_ids": instance_ids, **about}))
+        """Interrupt spot machines; fields as in `simulator.aws.control.notify_spot`."""
+        return dict(self._call("POST", "spot-notice", {"instance_ids": instance_ids, **about}))
 
     def set_quota(self, code: str, value: float, service: str = "ec2") -> None:
         """Set a service quota, such as ec2's L-1216C47A: vCPUs of running on-demand standard instances."""
-        self._ask("POST", "quotas", {"service": service, "code": code, "value": value})
+        self._call("POST", "quotas", {"service": service, "code": code, "value": value})
 
     def calls(self, since: int = 0, **wanted: str | bool) -> list[dict[str, Any]]:
         """Return logged calls numbered above `since` whose fields (service, operation, plane, ...) equal `wanted`."""
         query = urllib.parse.urlencode({"since": since, **wanted})
-        return list(self._ask("GET", f"calls?{query}")["calls"])
+        return list(self._call("GET", f"calls?{query}")["calls"])
 
     def mutations(self, since: int = 0, **wanted: str | bool) -> list[dict[str, Any]]:
         """Return the control-plane calls that could change something."""
@@ -77,9 +77,9 @@ class CloudControl:
     def price_per_hour(self, instance_type: str, region: str = "us-east-1") -> float:
         """Return the on-demand price in US dollars per hour from the bundled table."""
         query = urllib.parse.urlencode({"instance_type": instance_type, "region": region})
-        return float(self._ask("GET", f"prices?{query}")["price_per_hour"])
+        return float(self._call("GET", f"prices?{query}")["price_per_hour"])
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         return json.loads(self._fetch(method, path, body))
 
     def _fetch(self, method: str, path: str, body: dict[str, Any] | None = None) -> bytes:

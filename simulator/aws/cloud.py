@@ -1,31 +1,95 @@
-"""The whole cloud: one clock, one agenda, the regions' Auto Scaling, shortages, faults, spot notices, call log."""
+"""The whole cloud: one clock, one agenda, the regions' Auto Scaling, shortages, faults, spot actions, call log."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
 from domain.clock import Clock
-from simulator.aws.agenda import Agenda
-from simulator.aws.calls import CallLog
-from simulator.aws.capacity import Shortage
 from simulator.aws.faults import Faults
 from simulator.aws.group import IN_SERVICE, LEAVING
-from simulator.aws.lifecycle import Delays
+from simulator.aws.lifecycle import Agenda, Delays
 from simulator.aws.limits import Limits
 from simulator.aws.queues import Queues
 from simulator.aws.region import Region
+from simulator.aws.requests import AwsRequest
+from simulator.aws.scaling import Shortage
+
+KEPT = 200_000
+"""The calls that the log holds before it drops the oldest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as logged. `at` is the cloud's time when it arrived; `status` 0 means the caller got no answer."""
+
+    seq: int
+    at: float
+    access_key: str
+    service: str
+    operation: str
+    mutating: bool
+    plane: str
+    params: dict[str, str]
+    status: int
+    fault: str | None
+
+
+class CallLog:
+    """Calls in the order they were answered, numbered from 1."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Call] = deque(maxlen=KEPT)
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def record(self, request: AwsRequest, at: float, status: int, fault: str | None) -> None:
+        """Append one call."""
+        with self._lock:
+            self._last += 1
+            self._calls.append(
+                Call(
+                    self._last,
+                    at,
+                    request.access_key,
+                    request.service,
+                    request.operation,
+                    request.mutating,
+                    request.plane,
+                    request.summary,
+                    status,
+                    fault,
+                )
+            )
+
+    def since(self, seq: int, **wanted: str) -> list[dict[str, Any]]:
+        """Return the calls numbered above `seq` whose fields equal `wanted` (compared as text), oldest first."""
+        with self._lock:
+            calls = []
+            for call in reversed(self._calls):
+                if call.seq <= seq:
+                    break
+                calls.append(call)
+        rows = [asdict(call) for call in reversed(calls)]
+        return [row for row in rows if all(str(row[key]).lower() == value.lower() for key, value in wanted.items())]
+
+    @property
+    def last_seq(self) -> int:
+        """Return the number of the latest call, 0 before the first."""
+        return self._last
 
 
 @dataclass(slots=True)
 class Cloud:
-    """Everything the endpoint knows beyond moto. Hold `lock` while touching regions; `settle` first.
+    """The state of the endpoint beyond moto's. Hold `lock` while touching regions; `settle` first.
 
-    `seed` decides launch delays, fault dice and which machines a spot notice names. With `zone_rebalance` a group that
-    terminations left lopsided evens its zones out by itself, as AWS's AZRebalance does; it is off by default because it
-    acts unasked.
+    `seed` decides launch delays, random faults and which machines a spot notice names. With `zone_rebalance` a group
+    that terminations left lopsided evens its zones out by itself, as AWS's AZRebalance does; it is off by default
+    because no request triggers it.
     """
 
     clock: Clock
@@ -43,15 +107,15 @@ class Cloud:
     limits: Limits = field(default_factory=Limits)
     faults: Faults = field(init=False)
     queues: Queues = field(init=False)
-    dice: np.random.Generator = field(init=False)
+    random: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
         self.faults = Faults(self.seed)
         self.queues = Queues(self.clock)
-        self.dice = np.random.default_rng([self.seed, 5])
+        self.random = np.random.default_rng([self.seed, 5])
 
     def settle(self) -> float:
-        """Let everything happen that is due, and return the time."""
+        """Carry out all that is due, and return the time."""
         now = self.clock.now()
         due = self.agenda.next_at
         if due is not None and due <= now:

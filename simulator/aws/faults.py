@@ -1,15 +1,14 @@
-"""Faults on demand: which request meets which fault, decided by rules in the order they were made, with seeded dice."""
+"""Faults on demand: rules, tried in the order of their creation, decide which request meets which fault, seeded."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from simulator.aws.errors import AwsError
-from simulator.aws.requests import AwsRequest
+from simulator.aws.requests import AwsError, AwsRequest
 
 KINDS = {
     "throttle": "answers Throttling (EC2: RequestLimitExceeded)",
@@ -93,12 +92,16 @@ class Fault:
         return any(value in self.instance_ids for value in named)
 
 
+_OWN = {"fault_id", "remaining", "until", "met"}
+"""Fields of a rule that are never given as such."""
+
+
 class Faults:
     """The rules in force."""
 
     def __init__(self, seed: int) -> None:
         self._rules: list[Fault] = []
-        self._dice = np.random.default_rng([seed, 4])
+        self._random = np.random.default_rng([seed, 4])
         self._made = 0
         self._lock = threading.Lock()
 
@@ -111,16 +114,7 @@ class Faults:
         """
         if kind not in KINDS:
             raise ValueError(f"kind is {kind!r}: give one of {', '.join(KINDS)} (or capacity)")
-        unknown = about.keys() - {
-            "rate",
-            "operations",
-            "services",
-            "access_keys",
-            "groups",
-            "instance_ids",
-            "hold_s",
-            "delay_s",
-        }
+        unknown = about.keys() - {field.name for field in fields(Fault)} | about.keys() & _OWN
         if unknown:
             raise ValueError(f"fault has unknown fields {', '.join(sorted(unknown))}; see simulator/aws/faults.py")
         if not 0.0 <= float(about.get("rate", 1.0)) <= 1.0:
@@ -138,7 +132,7 @@ class Faults:
             return None
         with self._lock:
             for rule in self._rules:
-                if rule.matches(request, now) and (rule.rate >= 1.0 or self._dice.random() < rule.rate):
+                if rule.matches(request, now) and (rule.rate >= 1.0 or self._random.random() < rule.rate):
                     rule.met += 1
                     if rule.remaining is not None:
                         rule.remaining -= 1

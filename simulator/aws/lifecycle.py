@@ -1,4 +1,4 @@
-"""One machine's way through a group: Pending, the hooks, InService, Terminating, gone; and what the diary says of it.
+"""One machine's way through a group: Pending, the hooks, InService, Terminating, gone; and its activities.
 
 The order of states is AWS's: Pending -> (Pending:Wait) -> InService -> (Terminating:Wait) -> Terminating -> removed. A
 machine stays Pending for the launch delay, then waits on its launching hooks; it is shutting down for the terminate
@@ -7,15 +7,14 @@ delay after its terminating hooks.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.aws.activities import Activity, Diary, stamp
-from simulator.aws.agenda import Agenda
-from simulator.aws.errors import validation_error
 from simulator.aws.group import (
     IN_SERVICE,
     LAUNCHING_TRANSITION,
@@ -24,16 +23,43 @@ from simulator.aws.group import (
     TERMINATING,
     TERMINATING_TRANSITION,
     TERMINATING_WAIT,
+    Activity,
+    ActivityLog,
     Group,
     LifecycleAction,
     Member,
+    stamp,
 )
 from simulator.aws.machines import Machines
+from simulator.aws.requests import validation_error
+
+
+class Agenda:
+    """A queue of (time, action); `settle` runs each action due at its own time, so no background thread is needed."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, int, Callable[[float], None]]] = []
+        self._order = itertools.count()
+
+    def schedule(self, at: float, action: Callable[[float], None]) -> None:
+        """Run `action(at)` at the first `settle` for `at` or later; equal times run in the order scheduled."""
+        heapq.heappush(self._due, (at, next(self._order), action))
+
+    def settle(self, now: float) -> None:
+        """Run what is due by `now`, earliest first, including what the actions themselves schedule by then."""
+        while self._due and self._due[0][0] <= now:
+            at, _, action = heapq.heappop(self._due)
+            action(at)
+
+    @property
+    def next_at(self) -> float | None:
+        """Return when the next action is due, None when nothing is."""
+        return self._due[0][0] if self._due else None
 
 
 @dataclass(slots=True)
 class Delays:
-    """How long things take, in seconds of the cloud's clock; pairs are the ends of a uniform distribution."""
+    """Delays in seconds of the cloud's clock; pairs are the ends of a uniform distribution."""
 
     launch_s: tuple[float, float] = (45.0, 97.0)
     terminate_s: tuple[float, float] = (10.0, 20.0)
@@ -50,13 +76,13 @@ class Lifecycle:
     def __init__(
         self,
         machines: Machines,
-        diary: Diary,
+        activities: ActivityLog,
         agenda: Agenda,
         delays: Delays,
         seed: int,
         announce: Callable[[Group, Member, LifecycleAction, float], None],
     ) -> None:
-        self.machines, self.diary, self.agenda, self.delays = machines, diary, agenda, delays
+        self.machines, self.activities, self.agenda, self.delays = machines, activities, agenda, delays
         self.changed: Callable[[Group, float], None] = lambda group, at: None
         self._announce = announce
         self._identities = np.random.default_rng([seed, 1])
@@ -67,13 +93,13 @@ class Lifecycle:
         """Return a new activity id or lifecycle action token (a UUID from the seeded stream)."""
         return str(uuid.UUID(bytes=self._identities.bytes(16), version=4))
 
-    def diary_entry(self, group: Group, description: str, cause: str, at: float, zone: str | None = None) -> Activity:
-        """Open an activity of the group in the diary."""
-        return self.diary.add(Activity(self.identity(), group.name, group.arn, description, cause, at, zone))
+    def open_activity(self, group: Group, description: str, cause: str, at: float, zone: str | None = None) -> Activity:
+        """Open an activity of the group."""
+        return self.activities.add(Activity(self.identity(), group.name, group.arn, description, cause, at, zone))
 
     def join(self, group: Group, member: Member, cause: str, at: float) -> None:
         """Take a machine that has just been started into the group; it is Pending until its launch delay has passed."""
-        member.activity = self.diary_entry(
+        member.activity = self.open_activity(
             group, f"Launching a new EC2 instance: {member.instance_id}", cause, at, member.zone
         )
         member.activity.progress = 30
@@ -100,7 +126,7 @@ class Lifecycle:
         """Take the member out for good, through its terminating hooks unless `hooks` is False; return the activity."""
         if member.activity is not None and member.activity.end is None:
             member.activity.close("Cancelled", at)
-        activity = self.diary_entry(group, f"Terminating EC2 instance: {member.instance_id}", cause, at, member.zone)
+        activity = self.open_activity(group, f"Terminating EC2 instance: {member.instance_id}", cause, at, member.zone)
         member.activity = activity
         member.actions.clear()
         if not (hooks and self._wait_on_hooks(group, member, TERMINATING_TRANSITION, TERMINATING_WAIT, at)):

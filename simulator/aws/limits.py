@@ -1,4 +1,4 @@
-"""What an account may run: service quotas and capacity reservations, which moto lacks; both are told, not enforced."""
+"""Service quotas and capacity reservations, which moto lacks; both are reported, not enforced."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import fnmatch
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
-from moto.core.parse import PROTOCOL_PARSERS
-from moto.core.serialize import SERIALIZERS, SerializationContext
-from moto.core.utils import get_service_model
-
-from simulator.aws.activities import instant
-from simulator.aws.errors import AwsError, Response
+from simulator.aws.group import instant
 from simulator.aws.machines import ACCOUNT_ID
+from simulator.aws.requests import AwsError, AwsRequest, Params, Response, answer_modelled
 
 OPERATIONS = frozenset({"CreateCapacityReservation", "DescribeCapacityReservations", "CancelCapacityReservation"})
 """EC2 operations that are answered here."""
@@ -33,50 +29,19 @@ RESERVATION_FILTERS: Mapping[str, str] = {
 
 
 @dataclass(slots=True)
-class Reservation:
-    """A capacity reservation: so many machines of a type in a zone; `state` is active or cancelled."""
-
-    reservation_id: str
-    instance_type: str
-    zone: str
-    count: int
-    created_at: float
-    platform: str = "Linux/UNIX"
-    tenancy: str = "default"
-    end_date_type: str = "unlimited"
-    match_criteria: str = "open"
-    state: str = "active"
-
-    def described(self, region: str) -> dict[str, Any]:
-        """Return it as the API's `CapacityReservation` structure."""
-        return {
-            "CapacityReservationId": self.reservation_id,
-            "OwnerId": ACCOUNT_ID,
-            "CapacityReservationArn": f"arn:aws:ec2:{region}:{ACCOUNT_ID}:capacity-reservation/{self.reservation_id}",
-            "InstanceType": self.instance_type,
-            "AvailabilityZone": self.zone,
-            "InstancePlatform": self.platform,
-            "Tenancy": self.tenancy,
-            "EndDateType": self.end_date_type,
-            "InstanceMatchCriteria": self.match_criteria,
-            "TotalInstanceCount": self.count,
-            "AvailableInstanceCount": self.count,
-            "State": self.state,
-            "CreateDate": instant(self.created_at),
-        }
-
-
-@dataclass(slots=True)
 class Limits:
-    """Quotas by (service code, quota code), as the control endpoint sets them, and reservations by region."""
+    """Quotas by (service code, quota code), as the control endpoint sets them.
+
+    reservations: by region and id, as the API shows them.
+    """
 
     quotas: dict[tuple[str, str], float] = field(default_factory=dict)
-    reservations: dict[str, dict[str, Reservation]] = field(default_factory=dict)
+    reservations: dict[str, dict[str, Params]] = field(default_factory=dict)
 
     def quota(self, document: Mapping[str, Any], region: str) -> Response:
         """Answer GetServiceQuota.
 
-        Raises: AwsError (NoSuchResourceException) for a quota that nobody has set.
+        Raises: AwsError (NoSuchResourceException) for a quota that was not set.
         """
         service, code = str(document.get("ServiceCode", "")), str(document.get("QuotaCode", ""))
         if (service, code) not in self.quotas:
@@ -105,64 +70,63 @@ class Limits:
         more = {"NextToken": str(start + size)} if start + size < len(codes) else {}
         return _json({"Quotas": shown, **more})
 
-    def _described(self, service: str, code: str, region: str) -> dict[str, Any]:
+    def _described(self, service: str, code: str, region: str) -> Params:
         arn = f"arn:aws:servicequotas:{region}:{ACCOUNT_ID}:{service}/{code}"
         value = self.quotas[service, code]
         return {"ServiceCode": service, "QuotaCode": code, "QuotaArn": arn, "Value": value, "Unit": "None"}
 
-    def answer(self, region: str, operation: str, form: Mapping[str, str], at: float, request_id: str) -> Response:
-        """Answer one of `OPERATIONS`, given as its decoded form fields."""
-        model = get_service_model("ec2").operation_model(operation)
-        request = cast(
-            Any, {"values": form, "headers": {}, "body": b"", "method": "POST", "url_path": "/", "url_params": {}}
-        )
-        params: dict[str, Any] = PROTOCOL_PARSERS["ec2"](model).parse(request)
+    def answer(self, request: AwsRequest, at: float, request_id: str) -> Response:
+        """Answer one of `OPERATIONS`."""
+        return answer_modelled(request, "ec2", request_id, lambda params: self._reserved(request, params, at))
+
+    def _reserved(self, request: AwsRequest, params: Params, at: float) -> Params:
+        region = request.region
         held = self.reservations.setdefault(region, {})
-        result: dict[str, Any]
-        if operation == "CreateCapacityReservation":
+        if request.operation == "CreateCapacityReservation":
             count = int(params["InstanceCount"])
             if count < 1:
                 message = f"Value ({count}) for parameter instanceCount is invalid. It must be at least 1."
                 raise AwsError("InvalidParameterValue", message)
-            made = Reservation(
-                f"cr-{len(held) + 1:017x}",
-                params["InstanceType"],
-                params.get("AvailabilityZone", f"{region}a"),
-                count,
-                at,
-                platform=params.get("InstancePlatform", "Linux/UNIX"),
-                tenancy=params.get("Tenancy", "default"),
-                end_date_type=params.get("EndDateType", "unlimited"),
-                match_criteria=params.get("InstanceMatchCriteria", "open"),
-            )
-            held[made.reservation_id] = made
-            result = {"CapacityReservation": made.described(region)}
-        elif operation == "CancelCapacityReservation":
-            _found(held, params["CapacityReservationId"]).state = "cancelled"
-            result = {"Return": True}
-        else:
-            ids = params.get("CapacityReservationIds") or sorted(held)
-            shown = [_found(held, one).described(region) for one in ids]
-            for wanted in params.get("Filters") or []:
-                name, values = str(wanted.get("Name", "")), wanted.get("Values") or []
-                if name not in RESERVATION_FILTERS:
-                    raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
-                shown = [one for one in shown if any(_matches(one.get(RESERVATION_FILTERS[name]), v) for v in values)]
-            result = {"CapacityReservations": shown}
-        rendered = SERIALIZERS["ec2"](model, context=SerializationContext(request_id)).serialize(result)
-        return rendered["status_code"], [("Content-Type", "text/xml")], str(rendered["body"]).encode()
+            number = f"cr-{len(held) + 1:017x}"
+            held[number] = {
+                "CapacityReservationId": number,
+                "OwnerId": ACCOUNT_ID,
+                "CapacityReservationArn": f"arn:aws:ec2:{region}:{ACCOUNT_ID}:capacity-reservation/{number}",
+                "InstanceType": params["InstanceType"],
+                "AvailabilityZone": params.get("AvailabilityZone", f"{region}a"),
+                "InstancePlatform": params.get("InstancePlatform", "Linux/UNIX"),
+                "Tenancy": params.get("Tenancy", "default"),
+                "EndDateType": params.get("EndDateType", "unlimited"),
+                "InstanceMatchCriteria": params.get("InstanceMatchCriteria", "open"),
+                "TotalInstanceCount": count,
+                "AvailableInstanceCount": count,
+                "State": "active",
+                "CreateDate": instant(at),
+            }
+            return {"CapacityReservation": held[number]}
+        if request.operation == "CancelCapacityReservation":
+            _found(held, params["CapacityReservationId"])["State"] = "cancelled"
+            return {"Return": True}
+        ids = params.get("CapacityReservationIds") or sorted(held)
+        shown = [_found(held, one) for one in ids]
+        for wanted in params.get("Filters") or []:
+            name, values = str(wanted.get("Name", "")), wanted.get("Values") or []
+            if name not in RESERVATION_FILTERS:
+                raise AwsError("InvalidParameterValue", f"The filter '{name}' is invalid")
+            shown = [one for one in shown if any(_matches(one.get(RESERVATION_FILTERS[name]), v) for v in values)]
+        return {"CapacityReservations": shown}
 
 
-def _json(answer: Mapping[str, Any]) -> Response:
+def _json(answer: Params) -> Response:
     return 200, [("Content-Type", "application/x-amz-json-1.1")], json.dumps(answer).encode()
 
 
 def _matches(held: object, wanted: str) -> bool:
-    """Return whether a field has the value that a filter asks for, * and ? standing for other characters as on EC2."""
+    """Return whether a field matches a filter's value, * and ? being wildcards as on EC2."""
     return held is not None and fnmatch.fnmatchcase(str(held), wanted.replace("[", "[[]"))
 
 
-def _found(held: Mapping[str, Reservation], reservation_id: str) -> Reservation:
+def _found(held: Mapping[str, Params], reservation_id: str) -> Params:
     if reservation_id not in held:
         message = f"The capacity reservation '{reservation_id}' does not exist"
         raise AwsError("InvalidCapacityReservationId.NotFound", message)

@@ -11,8 +11,8 @@ from moto.ec2 import ec2_backends
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instances import Instance, StateReason
 
-from simulator.aws.activities import instant
-from simulator.aws.errors import AwsError, validation_error
+from simulator.aws.group import instant
+from simulator.aws.requests import AwsError, validation_error
 
 ACCOUNT_ID = "123456789012"
 STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
@@ -21,7 +21,7 @@ GONE = frozenset({"shutting-down", "terminated", "stopping", "stopped"})
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """What a launch template (or configuration) resolves to; `template` is what the API shows for an instance."""
+    """A resolved launch template or configuration; `template` is the API's description of it for an instance."""
 
     image_id: str
     instance_type: str | None
@@ -66,11 +66,7 @@ class Machines:
             instance_type=version.instance_type or None,
             spot=market.get("MarketType") == "spot",
             tags=dict(version.instance_tags),
-            template={
-                "LaunchTemplateId": found.id,
-                "LaunchTemplateName": found.name,
-                "Version": str(version.number),
-            },
+            template={"LaunchTemplateId": found.id, "LaunchTemplateName": found.name, "Version": str(version.number)},
             launch_configuration=None,
         )
 
@@ -173,7 +169,7 @@ class Machines:
             )
 
     def state(self, instance_id: str) -> str:
-        """Return the EC2 state, "terminated" for a machine nobody knows."""
+        """Return the EC2 state, "terminated" for an unknown machine."""
         machine = self.find(instance_id)
         return machine.state if machine is not None else "terminated"
 

@@ -1,4 +1,4 @@
-"""What machines cost: the bundled table of on-demand prices, and a spot market derived from it."""
+"""Prices: the bundled table of on-demand prices, and a spot market derived from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def price_per_hour(instance_type: str, region: str = "us-east-1") -> float:
 
 
 def spot_price_per_hour(instance_type: str, zone: str) -> float:
-    """Return a standing spot price, 30 to 45 % of on-demand, different per type and zone and always the same for both.
+    """Return a constant spot price, 30 to 45 % of on-demand, different per type and zone and always the same for both.
 
     Raises: LookupError when the table does not have the type.
     """

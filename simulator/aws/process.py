@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import importlib
 import json
 import os
 import subprocess
@@ -19,18 +21,60 @@ from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from domain.clock import Clock
-from simulator.aws import moto_time
 from simulator.aws.cloud import Cloud
 from simulator.aws.lifecycle import Delays
 from simulator.aws.server import Endpoint
 
 _running = threading.Lock()
 _AMIS = "MOTO_EC2_LOAD_DEFAULT_AMIS"
-"""Moto invents 1300 machine images per region unless told not to, longer work than most tests; ours start without."""
+"""Unless this is off, moto makes 1300 machine images per region, which takes longer than most tests."""
+
+
+SERVICES = ("autoscaling", "cloudwatch", "ec2", "elb", "elbv2", "events", "iam", "sns", "sqs", "ssm", "sts")
+
+
+def load_parameter_store() -> None:
+    """Load what moto else reads with the first call to Parameter Store; it takes longer than a call may be given."""
+    importlib.import_module("moto.ssm.urls")
+    backends = importlib.import_module("moto.backends").get_backend("ssm")
+    # Asking for one region makes those of the account.
+    backends[importlib.import_module("moto.core").DEFAULT_ACCOUNT_ID]["us-east-1"]
+
+
+def follow(clock: Clock) -> Callable[[], None]:
+    """Make moto read `clock` in this process; return the call that gives moto the machine's time back.
+
+    One second of an SQS visibility timeout is then one second of the simulated cloud. Moto reads the time through
+    `moto.core.utils.utcnow`, which most of its modules import by name; this function loads the services we serve and
+    replaces that one wherever moto holds it. `moto.core.utils.unix_time`, which SQS uses for visibility, delay and
+    retention, calls it. This is process-wide: one clock at a time. Long polls wait outside moto (`queues`).
+    """
+    for service in SERVICES:
+        importlib.import_module(f"moto.{service}.models")
+        importlib.import_module(f"moto.{service}.responses")
+    core = importlib.import_module("moto.core.utils")
+    original = core.utcnow
+
+    def utcnow() -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(clock.now(), tz=datetime.UTC).replace(tzinfo=None)
+
+    holders = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("moto.") and vars(module).get("utcnow") is original
+    ]
+    for module in holders:
+        vars(module)["utcnow"] = utcnow
+
+    def restore() -> None:
+        for module in holders:
+            vars(module)["utcnow"] = original
+
+    return restore
 
 
 class QuietHandler(MotoRequestHandler):
-    """Serves without a line per request, without the pause Nagle's algorithm adds, and closes where a fault says so."""
+    """Serves without a log line per request or the pause of Nagle's algorithm, and closes where a fault demands it."""
 
     disable_nagle_algorithm = True
 
@@ -66,12 +110,7 @@ class RunningCloud:
 
 
 def start_in_thread(
-    clock: Clock,
-    *,
-    seed: int = 0,
-    port: int = 0,
-    delays: Delays | None = None,
-    zone_rebalance: bool = False,
+    clock: Clock, *, seed: int = 0, port: int = 0, delays: Delays | None = None, zone_rebalance: bool = False
 ) -> RunningCloud:
     """Serve a fresh cloud on loopback from a thread and return when it answers.
 
@@ -84,7 +123,7 @@ def start_in_thread(
     reset_model_data()
     BackendDict.reset()
     mock_random.seed(seed)
-    give_time_back = moto_time.follow(clock)
+    give_time_back = follow(clock)
     cloud = Cloud(clock, seed, delays if delays is not None else Delays(), zone_rebalance)
     application = Endpoint(cloud)
     server = make_server("127.0.0.1", port, application, threaded=True, request_handler=QuietHandler)
@@ -115,7 +154,7 @@ class CloudProcess:
 def start_process(arguments: Sequence[str] = (), *, ready_timeout_s: float = 30.0) -> Iterator[CloudProcess]:
     """Run `python -m simulator.aws` with `arguments` until the block ends; it also ends when this process does.
 
-    Raises: RuntimeError when it does not say that it is ready within `ready_timeout_s`.
+    Raises: RuntimeError when it is not ready within `ready_timeout_s`.
     """
     command = [sys.executable, "-m", "simulator.aws", "--port", "0", "--parent", str(os.getpid()), *arguments]
     popen = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)

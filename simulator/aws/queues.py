@@ -2,7 +2,7 @@
 
 Moto's queues are not safe against two receives at once: sixteen receivers on one queue soon get messages twice and
 errors ("Set changed size during iteration"). Its long poll waits in wall seconds while holding a thread. So each call
-runs alone, and a wait is repeated short receives until the cloud's clock says the wait is over. On a virtual clock,
+runs alone, and a wait is repeated short receives until the wait is over on the cloud's clock. On a virtual clock,
 where nothing happens while one waits, a long poll answers at once.
 """
 
@@ -16,9 +16,8 @@ from collections.abc import Callable
 from moto.sqs import sqs_backends
 
 from domain.clock import Clock, VirtualClock
-from simulator.aws.errors import Response
 from simulator.aws.machines import ACCOUNT_ID
-from simulator.aws.requests import AwsRequest
+from simulator.aws.requests import AwsRequest, Response
 
 POLL_WALL_S = 0.02
 

@@ -1,4 +1,4 @@
-"""The Auto Scaling service of one region: its groups, and what happens to them by itself."""
+"""The Auto Scaling service of one region: its groups, and the changes that no request makes."""
 
 from __future__ import annotations
 
@@ -7,29 +7,40 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulator.aws.activities import Diary, instant, stamp
-from simulator.aws.agenda import Agenda
-from simulator.aws.capacity import Shortage
-from simulator.aws.errors import AwsError, validation_error
-from simulator.aws.group import COUNTED, IN_SERVICE, LEAVING, Group, LifecycleAction, Member
-from simulator.aws.lifecycle import Delays, Lifecycle
+from simulator.aws.group import (
+    COUNTED,
+    IN_SERVICE,
+    LEAVING,
+    ActivityLog,
+    Group,
+    LifecycleAction,
+    Member,
+    instant,
+    stamp,
+)
+from simulator.aws.lifecycle import Agenda, Delays, Lifecycle
 from simulator.aws.machines import ACCOUNT_ID, GONE, Machines
 from simulator.aws.queues import Queues
-from simulator.aws.scaling import Scaling
+from simulator.aws.requests import AwsError, validation_error
+from simulator.aws.scaling import Scaling, Shortage
 
 
 @dataclass(slots=True)
 class Refresh:
-    """An instance refresh as the API shows it; times are epoch seconds."""
+    """An instance refresh that began at `started` and was cancelled at `cancelled` (epoch seconds; None: was not)."""
 
     refresh_id: str
     group_name: str
     started: float
     preferences: dict[str, Any]
     instances_to_update: int
-    status: str = "InProgress"
-    reason: str | None = None
-    ended: float | None = None
+    cancelled: float | None = None
+
+    def status(self, at: float, takes_s: float) -> str:
+        """Return the API's status at `at` of a refresh that takes `takes_s` seconds."""
+        if self.cancelled is not None:
+            return "Cancelled"
+        return "Successful" if at >= self.started + takes_s else "InProgress"
 
 
 @dataclass(slots=True)
@@ -44,7 +55,7 @@ class Region:
     queues: Queues
     zone_rebalance: bool = False
     groups: dict[str, Group] = field(default_factory=dict)
-    diary: Diary = field(default_factory=Diary)
+    activities: ActivityLog = field(default_factory=ActivityLog)
     refreshes: list[Refresh] = field(default_factory=list)
     machines: Machines = field(init=False)
     lifecycle: Lifecycle = field(init=False)
@@ -52,7 +63,7 @@ class Region:
 
     def __post_init__(self) -> None:
         self.machines = Machines(self.name)
-        self.lifecycle = Lifecycle(self.machines, self.diary, self.agenda, self.delays, self.seed, self._announce)
+        self.lifecycle = Lifecycle(self.machines, self.activities, self.agenda, self.delays, self.seed, self._announce)
         self.scaling = Scaling(self.lifecycle, self.shortages)
         self.lifecycle.changed = self._member_left
 
@@ -82,7 +93,7 @@ class Region:
         self.scaling.reconcile(group, at, because)
 
     def notice_machines(self, at: float) -> None:
-        """See whose machines were stopped or terminated behind the group's back; the health check finds out later."""
+        """Find members whose machines were stopped or terminated outside the group; a health check follows later."""
         for group in self.groups.values():
             for member in group.members.values():
                 if member.state in COUNTED and not member.missed and self._is_gone(member):
@@ -104,7 +115,7 @@ class Region:
     def resumed(self, group: Group, at: float) -> None:
         """Catch up with what was held back while processes were suspended."""
         for member in list(group.members.values()):
-            if member.standing_order and "Terminate" not in group.suspended and member.state == IN_SERVICE:
+            if member.termination_pending and "Terminate" not in group.suspended and member.state == IN_SERVICE:
                 cause = (
                     f"At {stamp(at)} instance {member.instance_id} was taken out of service in response to a user "
                     "request."
@@ -181,7 +192,8 @@ class Region:
             f"At {stamp(at)} instances were launched to balance instances in zones {empty} with other zones resulting "
             f"in more than desired number of instances in the group.  "
         )
-        fresh = self.scaling.grow(group, at, because, group.capacity + 1, only_zone=empty)
+        before = group.capacity
+        self.scaling.grow(group, at, because, before + 1, only_zone=empty)
 
         def retire(due: float) -> None:
             spare = [one for one in group.counted if one.zone == full and one.state == IN_SERVICE and not one.protected]
@@ -190,7 +202,7 @@ class Region:
             cause = f"At {stamp(due)} an instance was taken out of service in response to a need to balance zones."
             self.lifecycle.leave(group, min(spare, key=lambda one: (one.launched_at, one.instance_id)), cause, due)
 
-        if fresh:
+        if group.capacity > before:
             self.agenda.schedule(at + self.delays.launch_s[1] + 1.0, retire)
 
     def _announce(self, group: Group, member: Member, action: LifecycleAction, at: float) -> None:

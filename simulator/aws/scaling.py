@@ -1,4 +1,4 @@
-"""How many, where and whom: brings a group to its desired capacity, as far as AWS has machines.
+"""Scaling: brings a group to its desired capacity, as far as AWS has machines.
 
 A launch tries the group's zones from the emptiest on and, in a mixed group, the overrides in their order of priority
 within a zone. A zone without machines leaves a Failed activity; with every zone short the group tries again after 60 s,
@@ -11,14 +11,44 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from simulator.aws.activities import stamp
-from simulator.aws.capacity import Shortage, insufficient_capacity
-from simulator.aws.errors import AwsError
-from simulator.aws.group import IN_SERVICE, LEAVING, Group, Member
+from simulator.aws.group import IN_SERVICE, LEAVING, Group, Member, stamp
 from simulator.aws.lifecycle import Lifecycle
 from simulator.aws.machines import Blueprint
+from simulator.aws.requests import AwsError
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """No `instance_type` (None: any) in `zone` (None: any) before `until` (epoch seconds; None: until cleared)."""
+
+    instance_type: str | None
+    zone: str | None
+    until: float | None
+
+    def covers(self, instance_type: str, zone: str, now: float) -> bool:
+        """Return whether a launch of `instance_type` in `zone` at `now` meets this shortage."""
+        return (
+            (self.instance_type is None or self.instance_type == instance_type)
+            and (self.zone is None or self.zone == zone)
+            and (self.until is None or now < self.until)
+        )
+
+
+def insufficient_capacity(instance_type: str, zone: str, other_zones: Sequence[str]) -> str:
+    """Return the status message of a launch refused for want of machines; `other_zones` still have some."""
+    message = (
+        f"We currently do not have sufficient {instance_type} capacity in the Availability Zone you requested "
+        f"({zone}). Our system will be working on provisioning additional capacity. "
+    )
+    if other_zones:
+        message += (
+            f"You can currently get {instance_type} capacity by not specifying an Availability Zone in your request "
+            f"or choosing {', '.join(other_zones)}. "
+        )
+    return message + "Launching EC2 instance failed."
 
 
 class Scaling:
@@ -26,7 +56,6 @@ class Scaling:
 
     def __init__(self, lifecycle: Lifecycle, shortages: list[Shortage]) -> None:
         self.lifecycle, self.shortages = lifecycle, shortages
-        self.zone_fallback = True
 
     def reconcile(self, group: Group, at: float, because: str = "") -> None:
         """Launch or terminate until the capacity is what the group desires; `because` opens each activity's cause."""
@@ -35,9 +64,8 @@ class Scaling:
         elif group.capacity > group.desired and "Terminate" not in group.suspended:
             self._shrink(group, at, because)
 
-    def grow(self, group: Group, at: float, because: str, target: int, only_zone: str | None = None) -> list[Member]:
-        """Launch up to `target` capacity and return the new members; what is refused now is tried again later."""
-        launched: list[Member] = []
+    def grow(self, group: Group, at: float, because: str, target: int, only_zone: str | None = None) -> None:
+        """Launch up to `target` capacity; what is refused now is tried again later."""
         short: set[str] = set()
         group.retry_round += 1
         while group.capacity < target:
@@ -45,23 +73,20 @@ class Scaling:
             zone = next((zone for zone in zones if zone not in short), None)
             if zone is None:
                 self._retry_later(group, at)
-                return launched
-            before = group.capacity
+                return
             cause = (
                 f"{because}At {stamp(at)} an instance was started in response to a difference between desired and "
-                f"actual capacity, increasing the capacity from {before} to {target}."
+                f"actual capacity, increasing the capacity from {group.capacity} to {target}."
             )
             try:
                 member = self._launch(group, zone, at)
             except AwsError as refusal:
-                activity = self.lifecycle.diary_entry(group, "Launching a new EC2 instance", cause, at, zone)
+                activity = self.lifecycle.open_activity(group, "Launching a new EC2 instance", cause, at, zone)
                 activity.close("Failed", at, refusal.message)
-                short.update([zone] if self.zone_fallback else zones)
+                short.add(zone)
                 continue
             self.lifecycle.join(group, member, cause, at)
-            launched.append(member)
         group.retry_wait_s = 0.0
-        return launched
 
     def is_short(self, instance_type: str, zone: str, at: float) -> bool:
         """Return whether AWS has no such machine in the zone at this time."""
@@ -107,7 +132,7 @@ class Scaling:
             )
             self.lifecycle.leave(group, member, cause, at)
         if because and any(member.protected for member in group.counted) and group.capacity > group.desired:
-            activity = self.lifecycle.diary_entry(group, "Terminating EC2 instance", because.strip(), at)
+            activity = self.lifecycle.open_activity(group, "Terminating EC2 instance", because.strip(), at)
             activity.close(
                 "Failed",
                 at,

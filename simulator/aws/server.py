@@ -6,20 +6,20 @@ import io
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-from simulator.aws import autoscaling, control
-from simulator.aws.capacity import insufficient_capacity
+from simulator.aws import api_groups, api_hooks, api_instances, control
 from simulator.aws.cloud import Cloud
-from simulator.aws.errors import AwsError, Response, render
 from simulator.aws.faults import Fault, error_for
 from simulator.aws.limits import OPERATIONS as LIMIT_OPERATIONS
 from simulator.aws.prices import priced
-from simulator.aws.requests import AwsRequest, read_request
+from simulator.aws.region import Region
+from simulator.aws.requests import AwsError, AwsRequest, Response, answer_modelled, read_request, render
+from simulator.aws.scaling import insufficient_capacity
 
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 Environ = dict[str, Any]
@@ -28,6 +28,71 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 _log = logging.getLogger(__name__)
+
+
+Operation = Callable[[Region, dict[str, Any], float], dict[str, Any]]
+
+OPERATIONS: Mapping[str, Operation] = {
+    "CreateAutoScalingGroup": api_groups.create_group,
+    "UpdateAutoScalingGroup": api_groups.update_group,
+    "DeleteAutoScalingGroup": api_groups.delete_group,
+    "DescribeAutoScalingGroups": api_groups.describe_groups,
+    "SetDesiredCapacity": api_groups.set_desired_capacity,
+    "SuspendProcesses": api_groups.suspend_processes,
+    "ResumeProcesses": api_groups.resume_processes,
+    "CreateOrUpdateTags": api_groups.create_or_update_tags,
+    "DeleteTags": api_groups.delete_tags,
+    "DescribeTags": api_groups.describe_tags,
+    "EnableMetricsCollection": api_groups.enable_metrics_collection,
+    "DescribeAutoScalingInstances": api_instances.describe_instances,
+    "DescribeScalingActivities": api_instances.describe_activities,
+    "TerminateInstanceInAutoScalingGroup": api_instances.terminate_instance,
+    "SetInstanceProtection": api_instances.set_instance_protection,
+    "SetInstanceHealth": api_instances.set_instance_health,
+    "EnterStandby": api_instances.enter_standby,
+    "ExitStandby": api_instances.exit_standby,
+    "AttachInstances": api_instances.attach_instances,
+    "DetachInstances": api_instances.detach_instances,
+    "PutLifecycleHook": api_hooks.put_hook,
+    "DescribeLifecycleHooks": api_hooks.describe_hooks,
+    "DeleteLifecycleHook": api_hooks.delete_hook,
+    "CompleteLifecycleAction": api_hooks.complete_action,
+    "RecordLifecycleActionHeartbeat": api_hooks.record_heartbeat,
+    "StartInstanceRefresh": api_hooks.start_refresh,
+    "DescribeInstanceRefreshes": api_hooks.describe_refreshes,
+    "CancelInstanceRefresh": api_hooks.cancel_refresh,
+}
+
+MOTO_OPERATIONS = frozenset(
+    {
+        "CreateLaunchConfiguration",
+        "DescribeLaunchConfigurations",
+        "DeleteLaunchConfiguration",
+        "PutScalingPolicy",
+        "DescribePolicies",
+        "DeletePolicy",
+        "PutScheduledUpdateGroupAction",
+        "BatchPutScheduledUpdateGroupAction",
+        "DescribeScheduledActions",
+        "DeleteScheduledAction",
+        "BatchDeleteScheduledAction",
+    }
+)
+"""Operations left to moto: it stores them and never acts on them, so they touch no group."""
+
+
+def answer_autoscaling(region: Region, request: AwsRequest, at: float, request_id: str) -> Response:
+    """Carry out one Auto Scaling request and return the HTTP answer.
+
+    Raises: AwsError for a request the service refuses, and for operations this cloud does not have.
+    """
+    handler = OPERATIONS.get(request.operation)
+    if handler is None:
+        raise AwsError(
+            "UnsupportedOperation",
+            f"The simulated Auto Scaling service has no {request.operation}; see simulator/aws/server.py",
+        )
+    return answer_modelled(request, "query", request_id, lambda params: handler(region, params, at))
 
 
 def _with_id(response: Response, request_id: str) -> Response:
@@ -113,14 +178,14 @@ class Endpoint:
             return self.cloud.queues.call(request, forward, self.closing)
         with self.cloud.lock:
             region = self.cloud.region(request.region)
-            if request.service == "autoscaling" and request.operation not in autoscaling.MOTO_OPERATIONS:
-                return autoscaling.answer(region, request.operation, request.form, now, request_id)
+            if request.service == "autoscaling" and request.operation not in MOTO_OPERATIONS:
+                return answer_autoscaling(region, request, now, request_id)
             if request.service == "servicequotas" and request.operation == "GetServiceQuota":
                 return self.cloud.limits.quota(request.document, request.region)
             if request.service == "servicequotas" and request.operation == "ListServiceQuotas":
                 return self.cloud.limits.list_quotas(request.document, request.region)
             if request.service == "ec2" and request.operation in LIMIT_OPERATIONS:
-                return self.cloud.limits.answer(request.region, request.operation, request.form, now, request_id)
+                return self.cloud.limits.answer(request, now, request_id)
             if request.service == "ec2":
                 if request.operation == "RunInstances":
                     return self._run_instances(request, forward, now)
@@ -158,9 +223,9 @@ class Endpoint:
         return 200, [("Content-Type", "text/xml")], body.encode()
 
     def _quietly(self, request: AwsRequest, at: float) -> None:
-        """Carry out a delayed request whose caller has long been answered; a refusal has nobody to go to."""
+        """Carry out a delayed request whose caller has long been answered; a refusal has no recipient."""
         try:
-            autoscaling.answer(self.cloud.region(request.region), request.operation, request.form, at, "late")
+            answer_autoscaling(self.cloud.region(request.region), request, at, "late")
         except AwsError:
             return
 

@@ -1,4 +1,4 @@
-"""Many oversubscribed clusters side by side, each at its own week and seed: reset, step, state and restore."""
+"""Many oversubscribed clusters side by side, each at its own week and seed, or one with the interface of §2."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.observations import oversubscription
-from simulator.oversubscription.believing import take_in_beliefs
-from simulator.oversubscription.compiled import compiled
+from domain.rules.oversubscription import usage
+from simulator.compilation import compiled
 from simulator.oversubscription.engine import assess_hour, clear, depart, one, place, prefill, use
-from simulator.oversubscription.guard import unguarded
 from simulator.oversubscription.layout import (
     Cluster,
     Copies,
@@ -21,15 +20,49 @@ from simulator.oversubscription.layout import (
     Floats,
     Guard,
     Ints,
+    State,
     Tables,
     Weeks,
     cluster_layout,
     empty_copies,
     stack,
+    unguarded,
 )
 from simulator.oversubscription.scenario import Scenario, Week
 from simulator.oversubscription.usage import Usage, UsageModel, keys_of, usage_of
 from simulator.oversubscription.weekly import Placement, check_start, placement_of
+
+offset_belief = compiled(usage.offset_belief)
+believed_profile = compiled(usage.believed_profile)
+clipped_moments = compiled(usage.clipped_moments)
+
+
+@compiled
+def _due(hours: int) -> bool:
+    """Whether a belief is due for an update: at first every hour, then ever more rarely."""
+    return hours <= 4 or hours == 6 or hours == 9 or hours == 13 or hours == 18 or (hours >= 24 and hours % 12 == 0)
+
+
+@compiled
+def take_in_beliefs(state: State, weeks: Weeks, guard: Guard) -> None:
+    """Bring the moments that the VMs alive contribute to their machines up to what is believed of them."""
+    books = state.books[0]
+    for i in range(books.alive):
+        row = state.alive[i]
+        if not _due(state.seen[row]):
+            continue
+        n, c, k = weeks.subscriber[books.week, row], weeks.cores[books.week, row], state.machine[row]
+        mean, variance = offset_belief(state.residual[row], state.seen[row], guard.persistence, guard.shared)
+        for hour in range(24):
+            mu, sd = believed_profile(
+                guard.mu[n, hour], guard.sd[n, hour], mean, variance, guard.persistence, guard.shared
+            )
+            first, second, third = clipped_moments(mu, sd)
+            new = (c * first, c * c * second, c * c * c * third)
+            for power in range(3):
+                state.day[k, hour, power] += new[power] - state.own[row, hour, power]
+                state.own[row, hour, power] = new[power]
+
 
 OBSERVATIONS = ("obs-o", "obs-o-ext")
 COSTS = ("analytic", "sampled", "both")
@@ -108,7 +141,7 @@ def _observe(
     local: Vector,
     mask: Flags,
 ) -> None:
-    """Fill in what is seen of every copy; after the last hour nothing is asked for."""
+    """Fill in the observations of every copy; after the last hour there are no requests."""
     hours, subscribers = weeks.asked.shape[1], weeks.asked.shape[2]
     capacity = np.array([cluster.cores, cluster.memory, cluster.network]) * cluster.machines
     nothing = np.zeros((subscribers, 3))
@@ -191,7 +224,7 @@ class OversubscriptionBatch:
         self.actions = np.array(scenario.actions)
         self.obs: Vector = np.zeros((copies, self.n_features), np.float32)
         self.local: Vector = np.zeros((copies, self.subscribers, self.n_local), np.float32)
-        """What each subscriber sees, (B, N, 9 or 13)."""
+        """Each subscriber's observation, (B, N, 9 or 13)."""
         self.mask: Flags = np.zeros((copies, self.subscribers), np.bool_)
         """Whether each subscriber has requests in this hour, (B, N)."""
         self.reward, self.chance = np.zeros(copies), np.zeros(copies)
@@ -199,7 +232,7 @@ class OversubscriptionBatch:
         self.any_hot: Flags = np.zeros(copies, np.bool_)
 
     def reset(self, seeds: NDArray[np.integer], week_index: NDArray[np.integer] | None = None) -> Vector:
-        """Begin an episode in every copy and return what is seen, (B, features); seeds and indices of weeks: (B,)."""
+        """Begin an episode in every copy and return observations, (B, features); seeds and indices of weeks: (B,)."""
         return self.reset_where(np.ones(self.copies, np.bool_), seeds, week_index)
 
     def reset_where(
@@ -217,9 +250,9 @@ class OversubscriptionBatch:
         return self._observed()
 
     def step(self, actions: NDArray[np.integer]) -> tuple[Vector, Floats, Floats, Flags]:
-        """Play an hour at levels by index, (B, N), and return what is seen, rewards, costs and which copies are over.
+        """Play an hour at levels by index, (B, N), and return observations, rewards, costs and which copies are over.
 
-        The entries of subscribers without requests are not looked at, but must be levels. Raises BadInput.
+        The entries of subscribers without requests are ignored, but must be levels. Raises BadInput.
         """
         given = np.asarray(actions)
         if given.shape != (self.copies, self.subscribers) or not np.issubdtype(given.dtype, np.integer):
@@ -298,3 +331,90 @@ class OversubscriptionBatch:
         for name, array in zip(Copies._fields, self._copies, strict=True):
             array[i : i + 1] = state[name]
         self._observed()
+
+
+Info = dict[str, Any]
+
+
+class OversubscriptionSimulation:
+    """One copy of `OversubscriptionBatch`: arrays without the first axis, copied, and an info at each step.
+
+    info: hour; mask (N,); hot (K,) and usage_cores (K,), where usage is drawn; chance (of any hot machine) and chances
+    (K,), where it is assessed; machines_used, rejects, raised, unsafe.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        week: str | Week = "s0",
+        *,
+        start: str = "cold",
+        usage: str | UsageModel = "gauss",
+        cost: str = "both",
+        observation: str = "obs-o",
+        guard: Guard | None = None,
+    ) -> None:
+        """Make the cluster; arguments as `OversubscriptionBatch` takes them. Raises BadInput."""
+        options: dict[str, Any] = {"start": start, "usage": usage, "cost": cost, "observation": observation}
+        self.batch = OversubscriptionBatch(scenario, [week], 1, guard=guard, **options)
+        self.scenario, self.week = scenario, self.batch.weeks[0]
+
+    def reset(self, seed: int = 0) -> tuple[Vector, Info]:
+        """Begin the episode of a seed."""
+        return self.batch.reset(np.array([seed]))[0].copy(), self.info()
+
+    def step(self, actions: Sequence[int] | NDArray[np.integer]) -> tuple[Vector, float, float, bool, bool, Info]:
+        """Play an hour at levels by index, (N,): observation, reward, cost, terminated, truncated (never), info."""
+        return self._result(self.batch.step(np.asarray(actions)[None]))
+
+    def step_rates(self, rates: Floats) -> tuple[Vector, float, float, bool, bool, Info]:
+        """Play an hour at any rates in (0, 1], (N,), as `step` does."""
+        return self._result(self.batch.step_rates(np.asarray(rates, dtype=np.float64)[None]))
+
+    def _result(self, step: tuple[Vector, Floats, Floats, Flags]) -> tuple[Vector, float, float, bool, bool, Info]:
+        seen, reward, cost, over = step
+        return seen[0].copy(), float(reward[0]), float(cost[0]), bool(over[0]), False, self.info()
+
+    @property
+    def hour(self) -> int:
+        """The hour that comes next."""
+        return int(self.batch.hour[0])
+
+    def local(self) -> Vector:
+        """Return what each subscriber sees, (N, 9 or 13)."""
+        local: Vector = self.batch.local[0].copy()
+        return local
+
+    def mask(self) -> Flags:
+        """Return which subscribers have requests in this hour, (N,)."""
+        mask: Flags = self.batch.mask[0].copy()
+        return mask
+
+    def info(self) -> Info:
+        """Return the info of the cluster now."""
+        books = self.batch.books(0)
+        info: Info = {
+            "hour": books["hour"],
+            "mask": self.mask(),
+            "machines_used": books["used"],
+            "rejects": books["rejects"],
+            "raised": books["raised"],
+            "unsafe": books["unsafe"],
+        }
+        if self.batch.cost != "analytic":
+            info |= {"hot": self.batch.hot[0].copy(), "usage_cores": self.batch.usage[0].copy()}
+        if self.batch.cost != "sampled":
+            info |= {"chance": float(self.batch.chance[0]), "chances": self.batch.chances[0].copy()}
+        return info
+
+    def placement(self) -> Placement:
+        """Return where the VMs have been put so far."""
+        return self.batch.placement(0)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the state as arrays."""
+        return self.batch.state(0)
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Put the cluster back into a state; raises BadInput."""
+        self.batch.restore(0, state)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from domain.rules.oversubscription import placement, risk
-from simulator.oversubscription.compiled import compiled, inlined
+from domain.rules.oversubscription import risk, shield
+from simulator.compilation import compiled, inlined
 from simulator.oversubscription.layout import (
     ESCALATE,
     FILTER,
@@ -22,7 +22,7 @@ from simulator.oversubscription.layout import (
 )
 from simulator.oversubscription.usage import Keys, Usage, add_usage, offset_of
 
-best_fit = inlined(placement.best_fit)
+best_fit = inlined(shield.best_fit)
 hot_probability = compiled(risk.hot_probability)
 any_hot = compiled(risk.any_hot)
 correlated_variance = compiled(risk.correlated_variance)
@@ -178,7 +178,7 @@ def _take_out(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables
 
 @compiled
 def depart(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables) -> None:
-    """Let every VM leave whose time is the current hour."""
+    """Remove every VM that departs in the current hour."""
     books = state.books[0]
     for i in range(weeks.leaving_first[books.week, books.hour], weeks.leaving_first[books.week, books.hour + 1]):
         row = weeks.leaving[books.week, i]
@@ -266,9 +266,9 @@ def _filtered(
         for k in range(min(books.opened + 1, cluster.machines)):
             free = state.free_cores[k]
             if (
-                free < least - placement.TOLERANCE
+                free < least - shield.TOLERANCE
                 and state.refused[k] != row
-                and free >= rate * c - placement.TOLERANCE
+                and free >= rate * c - shield.TOLERANCE
                 and state.free_memory[k] >= memory
                 and state.free_network[k] >= network
             ):

@@ -1,4 +1,4 @@
-"""What the compiled simulator keeps: the weeks, the machines, the guard, the copies of the cluster, and their books."""
+"""The records of the compiled simulator: the weeks, the machines, the guard, the copies of the cluster, their books."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.errors import BadInput
+from domain.rules.oversubscription.rates import FILTER as FILTERED
+from domain.rules.oversubscription.rates import SHIELD, check_budget
+from simulator.compilation import fields
 from simulator.oversubscription.scenario import Scenario, Week
 
 Floats = NDArray[np.float64]
@@ -21,22 +25,15 @@ UNGUARDED, ESCALATE, FILTER = 0, 1, 2
 
 BOOKS: np.dtype[Any] = np.dtype(
     [
-        ("seed", np.uint64),
-        ("week", np.int64),
-        ("hour", np.int64),
-        # Machines that ever had a VM stand in front; `used` have one now.
-        ("opened", np.int64),
-        ("used", np.int64),
-        ("peak", np.int64),
-        ("alive", np.int64),
-        ("rejects", np.int64),
+        *fields("u8", "seed"),
+        *fields("i8", "week hour"),
+        # Machines that ever had a VM come first; `used` have one now.
+        *fields("i8", "opened used peak alive rejects"),
         # Requests whose rate the guard raised, and those for which nothing was safe.
-        ("raised", np.int64),
-        ("unsafe", np.int64),
-        ("requested", np.float64),
-        ("saved", np.float64),
-        ("hot_hours", np.int64),
-        ("expected_hot_hours", np.float64),
+        *fields("i8", "raised unsafe"),
+        *fields("f8", "requested saved"),
+        *fields("i8", "hot_hours"),
+        *fields("f8", "expected_hot_hours"),
     ]
 )
 
@@ -84,7 +81,7 @@ class Tables(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """What checks the machine of each request (oversubscription specification §12.4, §12.4b, §12.6)."""
+    """The check of each request's machine (oversubscription specification §12.4, §12.4b, §12.6)."""
 
     kind: int
     budget: float
@@ -128,30 +125,8 @@ class Copies(NamedTuple):
     refused: Ints
 
 
-class State(NamedTuple):
-    """One copy: the arrays of Copies without the first axis, the books as an array of one."""
-
-    books: NDArray[np.void]
-    free_cores: Floats
-    free_memory: Floats
-    free_network: Floats
-    vms: Ints
-    loads: Floats
-    machine: Ints
-    rate: Floats
-    alive: Ints
-    place: Ints
-    held: Floats
-    vms_of: Floats
-    chance: Floats
-    usage: Floats
-    hot: Flags
-    day: Floats
-    worst: Ints
-    own: Floats
-    residual: Floats
-    seen: Ints
-    refused: Ints
+State = Copies
+"""One copy: the arrays of Copies without the first axis, the books as an array of one."""
 
 
 def cluster_layout(scenario: Scenario) -> Cluster:
@@ -230,3 +205,34 @@ def empty_copies(copies: int, subscribers: int, vms: int, cluster: Cluster, guar
         seen=np.zeros((copies, believed), np.int64),
         refused=np.zeros((copies, guarded), np.int64),
     )
+
+
+KINDS = {"none": UNGUARDED, SHIELD: ESCALATE, FILTERED: FILTER}
+
+
+def unguarded(scenario: Scenario) -> Guard:
+    """Return the guard that lets everything pass."""
+    return Guard(UNGUARDED, 1.0, np.array(scenario.actions), False, 0.0, 0.0, scenario.mu, scenario.sd)
+
+
+def guard_of(
+    scenario: Scenario,
+    kind: str,
+    budget: float,
+    *,
+    posterior: bool = False,
+    persistence: float = 0.85,
+    shared: float = 0.0,
+) -> Guard:
+    """Return a guard: `shield` raises the rate of a risky request, `filter` looks for another machine; BadInput.
+
+    budget: expected hot hours of a machine in the next day. posterior: learn each VM's own level from its usage;
+    persistence and shared are the shares of the variance that are a VM's offset and its owner's.
+    """
+    if kind not in KINDS:
+        raise BadInput("guard", kind, f"choose one of {', '.join(KINDS)}")
+    check_budget("b", budget)
+    if not (0.0 <= persistence < 1.0 and 0.0 <= shared < 1.0 and persistence + shared < 1.0):
+        raise BadInput("psi", persistence, "give shares of the variance that leave some for the hour's noise")
+    levels = np.array(scenario.actions)
+    return Guard(KINDS[kind], budget, levels, posterior, persistence, shared, scenario.mu, scenario.sd)

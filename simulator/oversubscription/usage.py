@@ -1,4 +1,8 @@
-"""How VMs use their cores: the five models of §2, each drawn by index, so that policies meet the same usage."""
+"""The usage of VMs' cores: the five models of §2, each drawn by index, so that policies meet the same usage.
+
+Standard normal numbers come from the ziggurat of Marsaglia and Tsang (2000) in the form of Doornik (An Improved
+Ziggurat Method, 2005), fed by the Weyl sequence of `simulator.admission.streams`.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.rules.oversubscription.usage import HOURS, Moments, moments_of
-from simulator.admission.streams import key_of, uniform
-from simulator.oversubscription.bootstrap import pool_of
-from simulator.oversubscription.bunching import DayShape
-from simulator.oversubscription.compiled import compiled
-from simulator.oversubscription.draws import normal
-from simulator.oversubscription.scenario import Scenario, Week
-from simulator.oversubscription.tables import read_usage
+from domain.rules.oversubscription.usage import Moments, moments_of
+from domain.units import HOURS_PER_DAY
+from simulator.admission.streams import key_of, mixed, uniform
+from simulator.compilation import compiled
+from simulator.oversubscription.layout import Floats, Ints
+from simulator.oversubscription.scenario import Scenario, Week, read_usage
+from simulator.oversubscription.vm_days import DayShape, pool_of
 
-Floats = NDArray[np.float64]
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_11, _LAYER = np.uint64(11), np.uint64(127)
+_UNIT = 1.0 / 9007199254740992.0
+LAYERS = 128
+_TAIL = 3.442619855899
+_AREA = 9.91256303526217e-3
+
+
+def _edges() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Return the right ends of the layers, widest first, and 0 behind the last."""
+    edges = np.zeros(LAYERS + 1)
+    density = math.exp(-0.5 * _TAIL * _TAIL)
+    edges[0], edges[1] = _AREA / density, _TAIL
+    for i in range(2, LAYERS):
+        edges[i] = math.sqrt(-2.0 * math.log(_AREA / edges[i - 1] + density))
+        density = math.exp(-0.5 * edges[i] * edges[i])
+    return edges
+
+
+_EDGE = _edges()
+_INSIDE = _EDGE[1:] / _EDGE[:-1]
+
+
+@compiled
+def _uniform(word: np.uint64) -> float:
+    """Return a word's upper 53 bits as a number in (0, 1)."""
+    return (float(word >> _11) + 0.5) * _UNIT
+
+
+@compiled
+def _in_tail(word: np.uint64, negative: bool) -> float:
+    """Return a normal number beyond the layers."""
+    while True:
+        word = mixed(word + _STEP)
+        x = math.log(_uniform(word)) / _TAIL
+        word = mixed(word + _STEP)
+        if -2.0 * math.log(_uniform(word)) >= x * x:
+            return x - _TAIL if negative else _TAIL - x
+
+
+@compiled
+def _outside(word: np.uint64, layer: int, u: float) -> tuple[bool, float]:
+    """Return whether a point beyond the inner part of its layer is taken, and its place."""
+    if layer == 0:
+        return True, _in_tail(word, u < 0.0)
+    second = _uniform(mixed(word + _STEP))
+    x = u * _EDGE[layer]
+    outer = math.exp(-0.5 * (_EDGE[layer] * _EDGE[layer] - x * x))
+    inner = math.exp(-0.5 * (_EDGE[layer + 1] * _EDGE[layer + 1] - x * x))
+    return bool(inner + second * (outer - inner) < 1.0), x
+
+
+@compiled
+def normal(key: np.uint64, index: np.uint64) -> float:
+    """Return draw number `index` of a sequence of standard normals."""
+    word = mixed(key + index * _STEP)
+    while True:
+        u = 2.0 * _uniform(word) - 1.0
+        layer = int(word & _LAYER)
+        if abs(u) < _INSIDE[layer]:
+            return float(u * _EDGE[layer])
+        taken, x = _outside(word, layer, u)
+        if taken:
+            return x
+        word = mixed(word ^ _STEP)
+
 
 DRAWN, SERIES, DAYS = 0, 1, 2
 MODELS = ("gauss", "gauss_corr", "replay", "persistent", "bootstrap")
@@ -51,7 +119,7 @@ class Usage(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Where the sequences of one episode begin, and what subscribers' VMs share in each hour, (N, hours)."""
+    """The starts of one episode's sequences, and the shared part of subscribers' usage by hour, (N, hours)."""
 
     noise: np.uint64
     offset: np.uint64
@@ -69,14 +137,14 @@ class UsageModel:
     rho: float = 0.0
     persistence: float = 0.0
     shape: DayShape | None = None
-    """Where VM-days are drawn whole: how their hours hang together."""
+    """Where VM-days are drawn whole: the correlation of their hours."""
 
 
 def usage_of(text: str, scenario: Scenario, week: Week) -> UsageModel:
     """Return the model of a text; raises BadInput.
 
     gauss; gauss_corr:rho=0.05; persistent:psi=0.85,rho=0; replay, replay:seed=7 or replay:FILE (columns id, hour,
-    usage); bootstrap:FILE (see `simulator.oversubscription.bootstrap`).
+    usage); bootstrap:FILE (see `simulator.oversubscription.vm_days`).
     """
     name, _, rest = text.partition(":")
     mu, sd = scenario.mu, scenario.sd
@@ -120,7 +188,7 @@ def _drawn(mu: Floats, sd: Floats, psi: float = 0.0, rho: float = 0.0) -> Usage:
         fixed=False,
         fixed_seed=np.uint64(0),
         series=np.zeros((0, 0)),
-        days=np.zeros((0, HOURS)),
+        days=np.zeros((0, HOURS_PER_DAY)),
         days_first=np.zeros(1, np.int64),
     )
 
@@ -161,14 +229,7 @@ def offset_of(usage: Usage, keys: Keys, row: int) -> float:
 
 @compiled
 def add_usage(
-    usage: Usage,
-    keys: Keys,
-    row: int,
-    n: int,
-    hours: tuple[int, int],
-    offset: float,
-    cores: float,
-    total: Floats,
+    usage: Usage, keys: Keys, row: int, n: int, hours: tuple[int, int], offset: float, cores: float, total: Floats
 ) -> None:
     """Add to a total by hour what the VM in a row of the week, of subscriber n, uses in the hours from, to.
 
@@ -195,3 +256,43 @@ def add_usage(
                 u = min(max(mu[hour] + sd[hour] * e, 0.0), 1.0)
         total[t] += cores * u
         hour = hour + 1 if hour < 23 else 0
+
+
+DAY_BEFORE_H = HOURS_PER_DAY
+
+
+@compiled
+def _peaks(
+    usage: Usage,
+    seed: np.uint64,
+    subscriber: Ints,
+    arrival: Ints,
+    departure: Ints,
+    shift: int,
+    hours: int,
+    peaks: Floats,
+) -> None:
+    keys, drawn = keys_of(usage, seed, hours), np.zeros(hours)
+    for row in range(len(subscriber)):
+        n, first, end = subscriber[row], max(arrival[row] - shift, 0), min(departure[row] - shift, hours)
+        drawn[:] = 0.0
+        add_usage(usage, keys, row, n, (first, end), offset_of(usage, keys, row), 1.0, drawn)
+        for t in range(first, end):
+            if not drawn[t] <= peaks[n, t]:
+                peaks[n, t] = drawn[t]
+
+
+def peak_log(scenario: Scenario, week: Week, seed: int = LOG_SEED) -> Floats:
+    """Return the largest usage among each subscriber's VMs by hour, (N, 24 + hours), nan in hours without VMs.
+
+    The first 24 hours are the day before the week. The VMs that a warm start begins with are in the log of a cold start
+    too: they ran, elsewhere.
+    """
+    usage = usage_of("gauss", scenario, week).usage
+    parts = []
+    for shift, hours, drawn in ((-DAY_BEFORE_H, DAY_BEFORE_H, seed + 1), (0, scenario.hours, seed)):
+        peaks = np.full((scenario.subscribers, hours), np.nan)
+        columns = (week.subscriber, week.arrival, week.departure)
+        _peaks(usage, np.uint64(drawn), *columns, shift, hours, peaks)
+        parts.append(peaks)
+    return np.concatenate(parts, axis=1)

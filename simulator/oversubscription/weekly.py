@@ -1,18 +1,18 @@
-"""A whole week in one call: placed once, with the chance of every machine and hour to be hot (§12.1)."""
+"""A whole week placed once: the chance of every machine and hour to be hot (§12.1), and episodes drawn anew (§3)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.rules.oversubscription import risk
+from domain.rules.oversubscription.risk import clopper_pearson_upper
 from domain.rules.oversubscription.usage import Moments, moments_of
-from simulator.oversubscription.bunching import DayShape, any_hot, bunched_risk
-from simulator.oversubscription.compiled import compiled
+from simulator.compilation import compiled
 from simulator.oversubscription.engine import assess_hour, clear, depart, one, place, prefill
-from simulator.oversubscription.guard import unguarded
 from simulator.oversubscription.layout import (
     Cluster,
     Copies,
@@ -24,15 +24,18 @@ from simulator.oversubscription.layout import (
     cluster_layout,
     empty_copies,
     stack,
+    unguarded,
 )
 from simulator.oversubscription.scenario import STARTS, Scenario, Week
+from simulator.oversubscription.usage import Usage, UsageModel, add_usage, keys_of, offset_of
+from simulator.oversubscription.vm_days import DayShape, any_hot, correlated_risk
 
 count_at_least = compiled(risk.count_at_least)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """Where a policy's week put every VM, and at which rate."""
+    """The machine and the rate of every VM in a policy's week."""
 
     scenario: Scenario
     week: Week
@@ -40,7 +43,7 @@ class Placement:
     """By row of the week; negative where the VM was left out or rejected."""
     rate: Floats
     opened: int
-    """Machines that ever had a VM stand before this index."""
+    """Machines that ever had a VM come before this index."""
     peak_machines: int
     """The most machines with VMs at once."""
     rejects: int
@@ -72,7 +75,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Risk:
-    """How likely a week's machines run hot, without sampling."""
+    """The probability that a week's machines run hot, without sampling."""
 
     placement: Placement
     by_hour: Floats
@@ -184,14 +187,14 @@ class Assessor:
         assert guard is not None
         args = (self.copies, self.weeks, self.cluster, guard, self.tables, warm, given, by_hour, by_machine, keep)
         chance = float(_play(*args))
-        return chance if self.shape is None else self._bunched(self.shape, by_hour, by_machine)
+        return chance if self.shape is None else self._correlated(self.shape, by_hour, by_machine)
 
-    def _bunched(self, shape: DayShape, by_hour: Floats, by_machine: Floats) -> float:
+    def _correlated(self, shape: DayShape, by_hour: Floats, by_machine: Floats) -> float:
         week, books = self.week, self.copies.books[0]
         found = np.zeros((self.scenario.hours, int(books["opened"])))
         vms = (week.subscriber, week.cores, week.arrival, week.departure)
         machine, limit = self.copies.machine[0, : len(week.ids)], self.scenario.violation_hours
-        chance = bunched_risk(machine, vms, shape, self.scenario.threshold, limit, found)
+        chance = correlated_risk(machine, vms, shape, self.scenario.threshold, limit, found)
         by_hour[:] = [any_hot(row) for row in found]
         if by_machine.size:
             by_machine[:, : found.shape[1]] = found
@@ -231,3 +234,124 @@ def assess(
     moments: of one VM's usage, else of the scenario's profile. Raises BadInput.
     """
     return Assessor(scenario, week, start, moments, rho, guard).assess(rates)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """The results of a number of episodes."""
+
+    limit: int
+    """So many hot hours break the promise."""
+    hot_hours: Ints
+    """Hours with a hot machine, by episode."""
+    machine_violations: Ints
+    """Episodes in which each machine broke the promise, (machines,)."""
+    hot_machine_hours: Ints
+    """Hot hours of all machines together, by episode."""
+    excess: Floats
+    """Sum over those of usage / threshold - 1, by episode."""
+
+    @property
+    def episodes(self) -> int:
+        """The number of episodes."""
+        return len(self.hot_hours)
+
+    @property
+    def violations(self) -> int:
+        """Episodes in which the cluster broke the promise."""
+        return int((self.hot_hours >= self.limit).sum())
+
+    @property
+    def c_hot_r(self) -> float:
+        """Share of the episodes in which the cluster broke the promise."""
+        return self.violations / self.episodes
+
+    @property
+    def pm_hot_r(self) -> float:
+        """Share of the episodes in which the worst machine broke it."""
+        return float(self.machine_violations.max(initial=0)) / self.episodes
+
+    @property
+    def c_hot_r_upper(self) -> float:
+        """One-sided 95 % bound on the cluster's chance, by Clopper and Pearson."""
+        return clopper_pearson_upper(self.violations, self.episodes)
+
+    @property
+    def severity(self) -> float:
+        """Mean of usage / threshold - 1 over hot machine-hours; 0 without any."""
+        hours = int(self.hot_machine_hours.sum())
+        return float(self.excess.sum()) / hours if hours else 0.0
+
+
+@compiled
+def _episodes(
+    machine: Ints,
+    subscriber: Ints,
+    cores: Floats,
+    arrival: Ints,
+    departure: Ints,
+    usage: Usage,
+    seeds: NDArray[np.uint64],
+    hours: int,
+    opened: int,
+    threshold: float,
+    limit: int,
+    hot_hours: Ints,
+    machine_violations: Ints,
+    hot_machine_hours: Ints,
+    excess: Floats,
+) -> None:
+    used = np.zeros((opened, hours))
+    hot_by_hour = np.zeros(hours, np.bool_)
+    for e in range(len(seeds)):
+        keys = keys_of(usage, seeds[e], hours)
+        used[:] = 0.0
+        for row in range(len(machine)):
+            k = machine[row]
+            if k < 0:
+                continue
+            n, c = subscriber[row], cores[row]
+            offset = offset_of(usage, keys, row)
+            stay = (max(arrival[row], 0), min(departure[row], hours))
+            add_usage(usage, keys, row, n, stay, offset, c, used[k])
+        hot_by_hour[:] = False
+        for k in range(opened):
+            count = 0
+            for t in range(hours):
+                if used[k, t] >= threshold:
+                    count += 1
+                    hot_by_hour[t] = True
+                    excess[e] += used[k, t] / threshold - 1.0
+            hot_machine_hours[e] += count
+            machine_violations[k] += count >= limit
+        hot_hours[e] = hot_by_hour.sum()
+
+
+def sample(placement: Placement, model: UsageModel, seeds: NDArray[np.integer]) -> Sampled:
+    """Return what the episodes with these seeds bring; the same placement and seeds give the same answer."""
+    scenario, week, count = placement.scenario, placement.week, len(seeds)
+    sampled = Sampled(
+        scenario.violation_hours,
+        np.zeros(count, np.int64),
+        np.zeros(max(placement.opened, 1), np.int64),
+        np.zeros(count, np.int64),
+        np.zeros(count),
+    )
+    _episodes(
+        placement.machine,
+        week.subscriber,
+        week.cores,
+        week.arrival,
+        week.departure,
+        model.usage,
+        np.asarray(seeds).astype(np.uint64),
+        scenario.hours,
+        placement.opened,
+        scenario.threshold,
+        scenario.violation_hours,
+        sampled.hot_hours,
+        sampled.machine_violations,
+        sampled.hot_machine_hours,
+        sampled.excess,
+    )
+    return sampled

@@ -1,9 +1,15 @@
-"""Workloads by name: one text names a generated trace, a recorded window or a user's file (autoscaler spec §7)."""
+"""Workloads by name: one text names a generated trace, a recorded window or a user's file (autoscaler spec §7).
+
+Traces are saved as a CSV of jobs, and a JSON with their origin (§7.4).
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -12,14 +18,12 @@ from typing import Any, TypeVar
 from domain.errors import BadInput, TraceError
 from domain.workload import Trace, make_trace
 from simulator.workloads.recorded import WINDOWS, nasa_hour, window
-from simulator.workloads.saved import load_trace
 from simulator.workloads.swf import SwfOptions, WidthRule, read_swf
 from simulator.workloads.synthetic import BatchOrder, CoevolutionVariant, coevolution, train_fit, train_rand, train_text
 
 Parameters = dict[str, str]
 Choice = TypeVar("Choice", bound=StrEnum)
 
-_WHOLE = frozenset({"job_id", "width", "stage", "release_after"})
 _REAL = frozenset({"arrival_s", "service_s", "ram_gb", "pause_s"})
 _LOG_NUMBERS = ("from_s", "hours", "time_scale", "run_scale", "thin")
 
@@ -27,7 +31,7 @@ _LOG_NUMBERS = ("from_s", "hours", "time_scale", "run_scale", "thin")
 def workload_of(text: str, largest_vm_cores: int = 8) -> Trace:
     """Return the trace that a text such as `train-text`, `train-rand:7`, `jobs.csv` or `log.swf.gz:hours=24` names.
 
-    After the first colon stand `name=value` pairs separated by commas; a lone value is the seed (of the batch traces:
+    After the first colon follow `name=value` pairs separated by commas; a lone value is the seed (of the batch traces:
     the order of their batches). largest_vm_cores: where the width rules of an SWF log cut. Raises BadInput, which lists
     what there is, for an unknown name or parameter, and TraceError for a file that cannot be used.
     """
@@ -119,7 +123,7 @@ def _log(path: Path, parameters: Parameters, largest_vm_cores: int) -> Trace:
 
 
 def _csv(path: Path) -> Trace:
-    """Read a CSV of jobs: verified where the side file of a saved trace lies beside it, as it stands otherwise."""
+    """Read a CSV of jobs: verified where the side file of a saved trace lies beside it, unverified otherwise."""
     if path.with_name(path.name + ".json").exists():
         return load_trace(path)
     try:
@@ -131,22 +135,12 @@ def _csv(path: Path) -> Trace:
 
 def _plain_csv(path: Path, rows: Iterator[list[str]]) -> Trace:
     header = [name.strip() for name in next(rows, [])]
-    strange = [name for name in header if name not in _WHOLE | _REAL]
+    strange = [name for name in header if name not in WHOLE | _REAL]
     missing = [name for name in ("arrival_s", "service_s") if name not in header]
     if strange or missing or len(set(header)) != len(header):
         remedy = "name arrival_s and service_s, and at will job_id, width, ram_gb, stage, release_after, pause_s"
         raise TraceError(f"{path.name} line 1: columns", ",".join(header), remedy)
-    columns: dict[str, list[float]] = {name: [] for name in header}
-    for line, row in enumerate(rows, start=2):
-        if not row:
-            continue
-        if len(row) != len(header):
-            raise TraceError(f"{path.name} line {line}: fields", len(row), f"give {len(header)} fields")
-        for name, value in zip(header, row, strict=True):
-            try:
-                columns[name].append(int(value) if name in _WHOLE else float(value))
-            except ValueError:
-                raise TraceError(f"{path.name} line {line}: {name}", value, "give a number") from None
+    columns = read_columns(path, header, rows)
     arrival_s, service_s = columns.pop("arrival_s"), columns.pop("service_s")
     return make_trace(path.stem, arrival_s, service_s, serial_fraction=0.0, **columns)
 
@@ -159,3 +153,101 @@ _NAMED: Mapping[str, Callable[[Parameters], Trace]] = {
     "nasa": lambda parameters: nasa_hour(seed=_take_whole(parameters, "seed", 1993))[0],
     **{name: _recorded(name) for name in WINDOWS},
 }
+
+
+_COLUMNS = ("job_id", "arrival_s", "service_s", "width", "ram_gb")
+_STAGED_COLUMNS = ("stage", "release_after", "pause_s")
+WHOLE = frozenset({"job_id", "width", "stage", "release_after"})
+"""Columns of whole numbers."""
+
+
+def save_trace(
+    trace: Trace, path: Path, *, generator: str, version: str, seed: int | None, parameters: Mapping[str, object]
+) -> str:
+    """Write `path` (CSV, UTF-8, LF, sorted) and its side file `<path>.json`; return the SHA-256 of the CSV.
+
+    A trace with stages has three more columns. Numbers are written so that they read back bit for bit.
+    """
+    columns = _COLUMNS + (_STAGED_COLUMNS if trace.staged else ())
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(map(repr, getattr(trace, column).tolist()) for column in columns), strict=True))
+    content = text.getvalue().encode("utf-8")
+    digest = hashlib.sha256(content).hexdigest()
+    side = {
+        "name": trace.name,
+        "generator": generator,
+        "version": version,
+        "seed": seed,
+        "parameters": dict(parameters),
+        "serial_fraction": trace.serial_fraction,
+        "jobs": trace.jobs,
+        "sha256": digest,
+    }
+    path.write_bytes(content)
+    _side_file(path).write_text(json.dumps(side, indent=2, sort_keys=True) + "\n", encoding="utf-8", newline="\n")
+    return digest
+
+
+def load_trace(path: Path) -> Trace:
+    """Read a saved trace; TraceError when a file is missing or malformed, or the CSV does not match its side file."""
+    side = origin_of(path)
+    try:
+        content = path.read_bytes()
+    except OSError as fault:
+        raise TraceError(f"trace {path.name}", str(fault), "give a CSV written by save_trace") from fault
+    digest = hashlib.sha256(content).hexdigest()
+    if side.get("sha256") != digest:
+        raise TraceError(
+            f"{_side_file(path).name}: sha256", side.get("sha256"), f"{path.name} has {digest}: it was changed"
+        )
+    rows = list(csv.reader(io.StringIO(content.decode("utf-8"))))
+    header = tuple(rows[0]) if rows else ()
+    if header not in (_COLUMNS, _COLUMNS + _STAGED_COLUMNS):
+        raise TraceError(f"{path.name} line 1: columns", ",".join(header), f"give {','.join(_COLUMNS)}")
+    columns = read_columns(path, header, rows[1:])
+    arrival_s, service_s = columns.pop("arrival_s"), columns.pop("service_s")
+    serial_fraction = side.get("serial_fraction", 0.0)
+    if not isinstance(serial_fraction, float | int):
+        raise TraceError(f"{_side_file(path).name}: serial_fraction", serial_fraction, "give a share in 0..1")
+    return make_trace(
+        str(side.get("name", path.stem)), arrival_s, service_s, serial_fraction=float(serial_fraction), **columns
+    )
+
+
+def read_columns(path: Path, header: Sequence[str], rows: Iterable[list[str]]) -> dict[str, list[float]]:
+    """Return the columns of a CSV of jobs from the rows below its header; TraceError names file, line and column."""
+    columns: dict[str, list[float]] = {name: [] for name in header}
+    for line, row in enumerate(rows, start=2):
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise TraceError(f"{path.name} line {line}: fields", len(row), f"give {len(header)} fields")
+        for name, value in zip(header, row, strict=True):
+            try:
+                columns[name].append(int(value) if name in WHOLE else float(value))
+            except ValueError:
+                raise TraceError(f"{path.name} line {line}: {name}", value, "give a number") from None
+    return columns
+
+
+def _side_file(path: Path) -> Path:
+    return path.with_name(path.name + ".json")
+
+
+def origin_of(path: Path) -> dict[str, object]:
+    """Return the side file of a saved trace: name, generator, version, seed, parameters, jobs, sha256 and the rest.
+
+    Raises TraceError when it is missing or no JSON object.
+    """
+    side_file = _side_file(path)
+    try:
+        side = json.loads(side_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as fault:
+        raise TraceError(
+            f"side file {side_file.name}", str(fault), "keep the JSON that was saved beside the CSV"
+        ) from fault
+    if not isinstance(side, dict):
+        raise TraceError(f"side file {side_file.name}", type(side).__name__, "give a JSON object")
+    return side

@@ -9,22 +9,22 @@ from pathlib import Path
 from types import MappingProxyType
 
 from domain.errors import BadInput
+from domain.units import DAY_S, HOUR_S
 from domain.workload import Trace
 from simulator.workloads.swf import SwfOptions, read_swf
 
 DATA = Path(__file__).parent / "data"
 NASA_DAY = DATA / "nasa_ipsc_1993_day.swf.gz"
 NASA_DAY_NAME = "Friday 26 November 1993"
-NASA_DAY_START_S = 56 * 86_400.0
+NASA_DAY_START_S = 56 * DAY_S
 """Midnight of that day on the clock of the log, whose first day is Friday 1 October 1993."""
 SQUEEZE = 24.0
 """Hours of the recording in one hour of the trace."""
-_HOUR_S, _DAY_S = 3_600.0, 86_400.0
 _THINNING_SEED = 5
 
 
 def nasa_hour(load: float = 0.45, max_cores: int = 42, seed: int = 1993) -> tuple[Trace, str]:
-    """Return one hour of jobs made of a recorded NASA iPSC day, and a paragraph that says how it was made.
+    """Return one hour of jobs made of a recorded NASA iPSC day, and a paragraph on how it was made.
 
     Every job is split into one-core jobs; arrivals and run times are divided by 24; then jobs are kept at random
     (`seed`) so that the expected work is `load` of what `max_cores` cores do in an hour. Raises BadInput when `load` is
@@ -35,12 +35,12 @@ def nasa_hour(load: float = 0.45, max_cores: int = 42, seed: int = 1993) -> tupl
     if max_cores < 1:
         raise BadInput("max_cores", max_cores, "give the cores of the fleet at its limits, 1 or more")
     whole, _ = read_swf(NASA_DAY, _options(thin=1.0, seed=seed))
-    thin = load * max_cores * 3600.0 / whole.work_core_s
+    thin = load * max_cores * HOUR_S / whole.work_core_s
     if thin > 1.0:
-        most = int(whole.work_core_s / 3600.0 / load)
+        most = int(whole.work_core_s / HOUR_S / load)
         raise BadInput("max_cores", max_cores, f"the recorded day fills at most {most} cores to {load:.0%}")
     trace, report = read_swf(NASA_DAY, _options(thin=thin, seed=seed), name="nasa-ipsc-1993-11-26")
-    offered = trace.work_core_s / 3600.0 / max_cores
+    offered = trace.work_core_s / HOUR_S / max_cores
     description = (
         f"Recorded jobs: NASA Ames iPSC/860 log, {NASA_DAY_NAME} (Parallel Workloads Archive; log supplied by Bill "
         f"Nitzberg), {report.kept} jobs on up to 128 processors. Scaling: each job split into one-core jobs, arrivals "
@@ -76,25 +76,25 @@ class Window:
     @property
     def span_s(self) -> float:
         """Seconds of the trace in which jobs arrive."""
-        return self.hours * _HOUR_S / self.time_scale
+        return self.hours * HOUR_S / self.time_scale
 
     @property
     def scaling(self) -> str:
-        """The scaling as the trace's name tells it: the two divisors, and the share of jobs kept if not all."""
+        """The scaling as in the trace's name: the two divisors, and the share of jobs kept if not all."""
         kept = f"-keep{self.thin:g}" if self.thin < 1 else ""
         return f"time{self.time_scale:g}-run{self.run_scale:g}{kept}"
 
 
 def _nasa(day: int, file: str) -> Window:
-    return Window("nasa", file, day * _DAY_S, 24.0, time_scale=6.0, run_scale=6.0)
+    return Window("nasa", file, day * DAY_S, 24.0, time_scale=6.0, run_scale=6.0)
 
 
 def _hpc2n(day: int, thin: float) -> Window:
-    return Window("hpc2n", f"hpc2n_2002_day_{day}", day * _DAY_S, 120.0, time_scale=24.0, run_scale=24.0, thin=thin)
+    return Window("hpc2n", f"hpc2n_2002_day_{day}", day * DAY_S, 120.0, time_scale=24.0, run_scale=24.0, thin=thin)
 
 
 def _lcg(hour: int, thin: float = 1.0) -> Window:
-    return Window("lcg", f"lcg_2005_hour_{hour:02}", hour * _HOUR_S, 8.0, time_scale=2.0, run_scale=8.0, thin=thin)
+    return Window("lcg", f"lcg_2005_hour_{hour:02}", hour * HOUR_S, 8.0, time_scale=2.0, run_scale=8.0, thin=thin)
 
 
 WINDOWS: Mapping[str, Window] = MappingProxyType(

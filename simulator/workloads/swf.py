@@ -15,6 +15,7 @@ from typing import TextIO
 import numpy as np
 
 from domain.errors import BadInput, TraceError
+from domain.units import HOUR_S
 from domain.workload import Trace, make_trace
 
 _FIELDS = 18
@@ -31,7 +32,7 @@ _TELL_EVERY = 5_000
 
 
 class WidthRule(StrEnum):
-    """What becomes of a w-core job: w one-core jobs; dropped when wider than the largest VM; the same work narrower."""
+    """What a w-core job becomes: w one-core jobs; none if wider than the largest VM; the same work narrower."""
 
     SPLIT = "split"
     CAP = "cap"
@@ -53,7 +54,7 @@ class Dropped(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SwfOptions:
-    """How a log becomes a trace.
+    """The conversion of a log to a trace.
 
     width_rule, largest_vm_cores: see `WidthRule`. drop_failed: leave out jobs of status 0 and 5 (failed, cancelled).
     from_s, hours: window of submit times on the log's own clock; None: from the first job that ran, to the last.
@@ -86,7 +87,7 @@ class SwfOptions:
 
 @dataclass(frozen=True, slots=True)
 class SwfReport:
-    """What was read: all lines, recorded jobs kept, jobs of the trace (split and thinned), what was dropped and why."""
+    """Counts of a reading: lines, recorded jobs kept, jobs of the trace (split and thinned), dropped ones by reason."""
 
     lines: int
     kept: int
@@ -106,18 +107,18 @@ def read_swf(
     path: Path,
     options: SwfOptions | None = None,
     name: str | None = None,
-    told: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[Trace, SwfReport]:
     """Read a log (plain or .gz) line by line; TraceError names file, line and field of a malformed line.
 
-    told: is called now and then with the number of lines read. Jobs are sorted by (submit time, number), since some
+    progress: called now and then with the number of lines read. Jobs are sorted by (submit time, number), since some
     logs are not; a number that occurs twice is numbered anew.
     """
     options = options or SwfOptions()
     drops: Counter[Dropped] = Counter()
     try:
         with _open(path) as stream:
-            lines_read = stream if told is None else _telling(stream, told)
+            lines_read = stream if progress is None else _counted(stream, progress)
             recorded = sorted(_recorded(lines_read, path, options, drops), key=lambda job: (job.submit_s, job.number))
     except (OSError, EOFError, zlib.error) as fault:
         raise TraceError(
@@ -146,10 +147,10 @@ def _open(path: Path) -> TextIO:
     return path.open("r", encoding="utf-8", errors="replace")
 
 
-def _telling(stream: Iterable[str], told: Callable[[int], None]) -> Iterator[str]:
+def _counted(stream: Iterable[str], progress: Callable[[int], None]) -> Iterator[str]:
     for number, line in enumerate(stream):
         if number % _TELL_EVERY == 0:
-            told(number)
+            progress(number)
         yield line
 
 
@@ -195,7 +196,7 @@ def _window(jobs: list[_Recorded], options: SwfOptions, drops: Counter[Dropped])
     if not jobs:
         return jobs
     start = jobs[0].submit_s if options.from_s is None else options.from_s
-    end = math.inf if options.hours is None else start + options.hours * 3600.0
+    end = math.inf if options.hours is None else start + options.hours * HOUR_S
     inside = [replace(job, submit_s=job.submit_s - start) for job in jobs if start <= job.submit_s < end]
     drops[Dropped.OUTSIDE_WINDOW] += len(jobs) - len(inside)
     return inside

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from domain.units import MINUTE_S
 from domain.workload import NO_STAGE, WHOLE_VM, Trace, make_trace
 
 SMALL_BATCH, BIG_BATCH = 50, 100
@@ -100,7 +101,7 @@ def coevolution(
     rng = np.random.default_rng(seed)
     stages = 2 * generations
     sizes = np.tile([candidates, predictors], generations)
-    means_s = np.repeat(np.tile([candidate_core_min, predictor_core_min], generations) * 60.0, sizes)
+    means_s = np.repeat(np.tile([candidate_core_min, predictor_core_min], generations) * MINUTE_S, sizes)
     service = means_s * _unit_lognormal(rng, variation, means_s.size)
     stage = np.repeat(np.arange(stages), sizes)
     if variant is CoevolutionVariant.FIXED_LIST:

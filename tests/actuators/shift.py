@@ -68,7 +68,7 @@ class Shift:
         read_only: bool = False,
         fence: Any = None,
         read_attempts: int = 1,
-        read_timeout_s: float = 2.0,
+        read_timeout_s: float = 30.0,
         **about: Any,
     ) -> None:
         """Start an agent's process over: nothing of the old one's memory is left."""
@@ -98,7 +98,7 @@ class Shift:
     def control(self) -> CloudControl:
         return self.world.control
 
-    def mutations_soon(self, count: int, within_s: float = 5.0) -> list[tuple[str, str]]:
+    def mutations_soon(self, count: int, within_s: float = 60.0) -> list[tuple[str, str]]:
         """Wait for the log to hold that many: AWS logs a held call when it lets go of it."""
         until = time.monotonic() + within_s
         while len(self.mutations) < count and time.monotonic() < until:
@@ -136,7 +136,7 @@ class Shift:
         return self.actuator.observe([FLEET], self.now)
 
     def group(self, key: str = "s") -> GroupObserved:
-        """What the cloud holds, whoever asks."""
+        """The state of the cloud."""
         return Inventory(self.onlooker).fresh(f"web-{key}", self.now)
 
     def serving(self, key: str = "s") -> list[str]:

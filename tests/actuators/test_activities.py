@@ -65,7 +65,7 @@ def test_a_failed_launch_names_type_zone_and_the_size_that_caused_it() -> None:
         ),
     ],
 )
-def test_every_way_aws_says_it_has_none_is_a_shortage(message: str, shortage: tuple[str, str]) -> None:
+def test_every_message_of_missing_capacity_is_a_shortage(message: str, shortage: tuple[str, str]) -> None:
     assert shortages([parse_activity(described(StatusMessage=message))], "t3.micro") == (CapacityShortage(*shortage),)
 
 

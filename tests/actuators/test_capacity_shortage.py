@@ -28,7 +28,7 @@ def test_a_shortage_is_reported_at_the_next_tick_and_the_unfulfilled_size_given_
     assert shift.mutations == [("SetDesiredCapacity", "4"), ("SetDesiredCapacity", "2")]
     shift.control.clear_faults()
     shift.control.advance(3600.0)
-    assert len(shift.serving()) == 2  # AWS does not come back with VMs nobody wants any more
+    assert len(shift.serving()) == 2  # AWS does not launch VMs that are no longer requested
 
 
 def test_giving_back_never_goes_below_what_aws_counts_in_states_that_do_not_serve(shift: Shift) -> None:
@@ -121,7 +121,7 @@ def test_a_launch_under_way_elsewhere_is_waited_for(shift: Shift) -> None:
     assert shift.actuator.follow(intent, not_shown_yet, shift.now, shift.permit).reason is Reason.ACCEPTED
 
 
-def test_a_size_that_somebody_raised_further_is_not_lowered(shift: Shift) -> None:
+def test_a_size_that_another_party_raised_further_is_not_lowered(shift: Shift) -> None:
     shift.control.add_fault("capacity", instance_type="m5a.large")
     intent = shift.intent(Direction.OUT, target=4)
     shift.apply(intent)
@@ -148,7 +148,7 @@ def test_giving_back_is_itself_repeated_until_it_is_known_to_have_happened(shift
     assert shift.group().desired == 2
 
 
-def test_a_launch_that_fails_for_another_reason_says_so(shift: Shift) -> None:
+def test_a_launch_that_fails_for_another_reason_reports_it(shift: Shift) -> None:
     shift.world.client("ec2").create_launch_template_version(
         LaunchTemplateName="web-s", LaunchTemplateData={"ImageId": "ami-12c6146b"}
     )

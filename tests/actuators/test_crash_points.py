@@ -82,6 +82,7 @@ def test_a_kill_around_any_change_leaves_the_same_fleet(shift: Shift, scene: str
     assert Counter(shift.mutations) == Counter(without_crash)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scene", SCENES)
 @pytest.mark.parametrize("nth", [1, 3])
 def test_a_kill_around_any_reading_leaves_the_same_fleet(shift: Shift, scene: str, nth: int) -> None:

@@ -66,7 +66,7 @@ def test_a_silent_vm_is_left_to_its_hook(shift: Shift) -> None:
     assert state(shift, vm) == "gone"
 
 
-def test_a_drain_past_its_deadline_is_ended_and_told(shift: Shift) -> None:
+def test_a_drain_past_its_deadline_is_ended_and_reported(shift: Shift) -> None:
     vm = begin_drain(shift)
     happened = [event for _ in range(15) for event in shift.tend({vm: 2.0})]
     assert happened == [("draining", vm), ("drain_timed_out", vm)]
@@ -137,7 +137,7 @@ def test_a_restart_gives_a_drain_no_new_time(shift: Shift) -> None:
     assert shift.now - shift.world.activities("web-s")[0]["StartTime"].timestamp() == 900.0
 
 
-def test_a_denied_heartbeat_is_told_and_the_rest_of_the_fleet_goes_on(shift: Shift) -> None:
+def test_a_denied_heartbeat_is_reported_and_the_rest_of_the_fleet_goes_on(shift: Shift) -> None:
     vm, other = begin_drain(shift), shift.serving("m")[0]
     shift.control.add_fault("access_denied", operations=[HEARTBEAT])
     assert shift.tend({vm: 2.0, other: 3.0}) == [("draining", vm), ("credentials", vm), ("protected", "web-m")]

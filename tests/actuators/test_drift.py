@@ -1,4 +1,4 @@
-"""Drift: somebody else's change is told once, taken as it is or announced."""
+"""Drift: another party's change is reported once, adopted or announced."""
 
 from actuators.drift import DriftRule, drift
 from domain.decisions import Reason
@@ -12,10 +12,10 @@ def seen(**desired: int) -> Observed:
     return Observed(NOW, {f"web-{key}": GroupObserved(f"web-{key}", size, 0, 10) for key, size in desired.items()})
 
 
-def test_a_changed_size_is_adopted_and_told_once() -> None:
+def test_a_changed_size_is_adopted_and_reported_once() -> None:
     events, known = drift(FLEET, {"s": 2, "m": 1, "l": 0}, seen(s=5, m=1, l=0), (), DriftRule.ADOPT, NOW)
     assert [(event.reason, event.subject) for event in events] == [(Reason.DRIFT_ADOPTED, "s")]
-    assert events[0].detail == "somebody set s (web-s) from 2 to 5: taken as it is"
+    assert events[0].detail == "another party set s (web-s) from 2 to 5: adopted"
     assert known == {"s": 5, "m": 1, "l": 0}
     assert drift(FLEET, known, seen(s=5, m=1, l=0), (), DriftRule.ADOPT, NOW) == ((), known)
 
@@ -37,3 +37,9 @@ def test_a_group_in_flight_or_unread_keeps_what_was_known() -> None:
 
 def test_a_group_that_the_settings_dropped_is_forgotten() -> None:
     assert drift(FLEET, {"old": 4}, seen(s=2), (), DriftRule.ADOPT, NOW) == ((), {"s": 2})
+
+
+def test_a_group_after_one_in_flight_is_compared_all_the_same() -> None:
+    events, known = drift(FLEET, {"s": 4, "m": 3, "l": 1}, seen(s=2, m=5, l=2), ("s",), DriftRule.ADOPT, NOW)
+    assert [event.subject for event in events] == ["m", "l"]
+    assert known == {"s": 4, "m": 5, "l": 2}

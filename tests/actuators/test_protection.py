@@ -1,4 +1,4 @@
-"""Scale-in protection: on busy VMs, off idle ones, where it differs, and never off what somebody else protected."""
+"""Scale-in protection: on busy VMs, off idle ones, where it differs, and never off what another party protected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_vm_that_does_not_report_stays_as_it_is(shift: Shift) -> None:
     assert protected(shift) == {first}
 
 
-def test_what_somebody_protected_while_idle_stays_protected(shift: Shift) -> None:
+def test_a_vm_protected_by_another_party_while_idle_stays_protected(shift: Shift) -> None:
     first = shift.serving()[0]
     by_hand(shift, first)
     for busy in (0.0, 2.0, 0.0):
@@ -100,7 +100,7 @@ def test_it_can_be_switched_off(shift: Shift) -> None:
     assert shift.mutations == []
 
 
-def test_a_busy_vm_survives_a_size_that_somebody_lowered_by_hand(shift: Shift) -> None:
+def test_a_busy_vm_survives_a_size_lowered_by_hand(shift: Shift) -> None:
     first, second = shift.serving()
     shift.tend({first: 2.0, second: 0.0})
     shift.world.desire(1, "web-s")

@@ -1,4 +1,4 @@
-"""Scaling in: by VM id, only what is still in service, and never below what was asked."""
+"""Scaling in: by VM id, only what is still in service, and never below the requested size."""
 
 from domain.decisions import Direction, Reason, Status
 from tests.actuators.shift import Shift
@@ -36,7 +36,7 @@ def test_with_every_victim_gone_nothing_is_done(shift: Shift) -> None:
     assert shift.mutations == []
 
 
-def test_a_vm_that_somebody_protected_stays(shift: Shift) -> None:
+def test_a_vm_protected_by_another_party_stays(shift: Shift) -> None:
     first, second = shift.serving()
     shift.world.groups.set_instance_protection(
         AutoScalingGroupName="web-s", InstanceIds=[first], ProtectedFromScaleIn=True
@@ -44,11 +44,11 @@ def test_a_vm_that_somebody_protected_stays(shift: Shift) -> None:
     intent = shift.intent(Direction.IN, victims=[first, second])
     outcome = shift.apply(intent)
     assert (outcome.status, outcome.reason, outcome.achieved) == (Status.PARTIAL, Reason.PROTECTED, 1)
-    assert outcome.detail == f"1 of 2 terminated; {first} is protected by somebody else"
+    assert outcome.detail == f"1 of 2 terminated; {first} is protected by another party"
     assert shift.mutations == [(TERMINATE, second)]
 
 
-def test_what_somebody_else_took_away_counts(shift: Shift) -> None:
+def test_vms_removed_by_another_party_count(shift: Shift) -> None:
     intent = shift.intent(Direction.IN, victims=shift.serving()[:1])
     shift.world.desire(1, "web-s")
     outcome = shift.apply(intent)

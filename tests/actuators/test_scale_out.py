@@ -1,4 +1,4 @@
-"""Scaling out: an absolute size, asked for once, followed until the VMs are there."""
+"""Scaling out: an absolute size, requested once, followed until the VMs exist."""
 
 from domain.decisions import Direction, Reason, Status
 from tests.actuators.shift import Shift
@@ -19,12 +19,12 @@ def test_the_size_is_set_absolutely_and_the_intent_is_done_when_the_vms_are_ther
     assert shift.mutations == [("SetDesiredCapacity", "4")]
 
 
-def test_somebody_else_did_it_first_is_an_outcome_and_no_call(shift: Shift) -> None:
+def test_a_size_already_set_by_another_party_is_an_outcome_and_no_call(shift: Shift) -> None:
     intent = shift.intent(Direction.OUT, target=4)
     shift.world.desire(5, "web-s")
     outcome = shift.apply(intent)
     assert (outcome.status, outcome.reason) == (Status.SKIPPED, Reason.NOTHING_TO_DO)
-    assert outcome.detail == "desired capacity of web-s is 5 already; 4 was asked for"
+    assert outcome.detail == "desired capacity of web-s is 5 already; 4 was requested"
     assert shift.mutations == []
 
 

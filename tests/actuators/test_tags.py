@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actuators.tags import LONGEST_VALUE, GroupTags, missing, tag_value
+from actuators.values import LONGEST_VALUE, GroupTags, missing, tag_value
 from domain.errors import CloudError, FailureClass, Fenced
 from tests.actuators.shift import Shift
 
@@ -40,7 +40,7 @@ def test_a_deposed_leader_writes_none(shift: Shift) -> None:
 
 
 def test_a_lost_answer_is_an_unknown_outcome_and_the_call_is_not_repeated(shift: Shift) -> None:
-    shift.start_agent(read_timeout_s=0.5)
+    shift.start_agent(read_timeout_s=1.0)
     shift.control.add_fault("timeout_after", operations=["CreateOrUpdateTags"], count=1)
     with pytest.raises(CloudError) as lost:
         GroupTags(shift.session).put("batch", "web-s", {"trimtab:admission": "admitted"}, shift.permit)

@@ -34,6 +34,7 @@ def test_five_minutes_of_throttling_everything_recover_by_themselves(shift: Shif
     assert shift.mutations == [("SetDesiredCapacity", "4")]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(3))
 def test_thirty_percent_of_throttling_never_doubles_an_action(shift: Shift, seed: int) -> None:
     out, into = shift.intent(Direction.OUT, target=4), shift.intent(Direction.IN, "m", victims=shift.serving("m")[:1])

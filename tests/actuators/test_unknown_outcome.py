@@ -1,4 +1,4 @@
-"""A call whose answer never came: read back first, repeat only what did not happen."""
+"""A call without a response: read back first, repeat only what had no effect."""
 
 import pytest
 
@@ -44,8 +44,8 @@ def test_a_call_that_never_gets_through_is_tried_once_a_tick_and_given_up_at_the
 
 
 def test_an_answer_that_is_cut_off_by_the_clock_is_unknown_too(shift: Shift) -> None:
-    shift.start_agent(read_timeout_s=0.3)
-    shift.control.add_fault("timeout_after", operations=["SetDesiredCapacity"], count=1, hold_s=0.6)
+    shift.start_agent(read_timeout_s=1.0)
+    shift.control.add_fault("timeout_after", operations=["SetDesiredCapacity"], count=1, hold_s=1.5)
     intent = shift.intent(Direction.OUT, target=3)
     assert shift.apply(intent).status is Status.UNKNOWN
     assert shift.settle(intent, shift.tick(intent)).status is Status.DONE

@@ -78,6 +78,7 @@ def distributions_imported_by(module: Path) -> dict[str, set[str]]:
     return {name: {normal(found) for found in INSTALLED.get(name, [name])} for name in foreign}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("module", MODULES, ids=Path.as_posix)
 def test_a_module_imports_only_what_its_requirements_name(module: Path) -> None:
     extras = PROJECT["optional-dependencies"]

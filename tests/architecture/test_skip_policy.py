@@ -41,7 +41,9 @@ def shop(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.P
 
 
 def run(shop: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return shop.runpytest_inprocess("-p", "tests.skip_policy", "-p", "no:xdist", "--strict-markers", *arguments)
+    return shop.runpytest_inprocess(
+        "-p", "tests.skip_policy", "-p", "no:xdist", "-p", "no:schemathesis", "--strict-markers", *arguments
+    )
 
 
 def test_tests_of_a_missing_program_are_skipped_and_listed_with_the_install_line(shop: pytest.Pytester) -> None:

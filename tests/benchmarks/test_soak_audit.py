@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.ports import TickReport
+from agent.autoscaling.store import FleetStore
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from benchmarks.soak import Soak
 from benchmarks.troubled_cloud import SizeChange
@@ -28,11 +29,11 @@ def soak(tmp_path: Path) -> Iterator[Soak]:
 
 def last(soak: Soak) -> Decision:
     """The decision of the minute that the ledger holds."""
-    (row,) = soak.ledger.decisions(limit=1)
+    (row,) = FleetStore(soak.ledger).decisions(limit=1)
     return row.decision
 
 
-def told(soak: Soak, decision: Decision, *changes: SizeChange) -> set[str]:
+def flagged(soak: Soak, decision: Decision, *changes: SizeChange) -> set[str]:
     """What the audit finds wrong with a tick of this decision."""
     soak.audit.unexplained.clear()
     soak.audit.look(soak.cloud.clock.now(), TickReport(decision.at, decisions=(decision,)), changes, ())
@@ -41,11 +42,11 @@ def told(soak: Soak, decision: Decision, *changes: SizeChange) -> set[str]:
 
 def test_a_size_that_changes_without_an_intent(soak: Soak) -> None:
     change = SizeChange(GROUP, 10, 12, None)
-    assert told(soak, last(soak), change) == {"cloud_changed_without_an_intent"}
+    assert flagged(soak, last(soak), change) == {"cloud_changed_without_an_intent"}
 
 
 def test_a_decision_without_a_sentence(soak: Soak) -> None:
-    assert told(soak, replace(last(soak), sentence="")) == {"decision_without_a_sentence"}
+    assert flagged(soak, replace(last(soak), sentence="")) == {"decision_without_a_sentence"}
 
 
 def test_a_size_that_no_rail_changed(soak: Soak) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors.aws_budget import CallBudget
+from collectors.aws import CallBudget
 from domain.clock import VirtualClock
 
 

@@ -27,8 +27,8 @@ def url(shift: Shift) -> str:
 
 def waiting(shift: Shift, url: str) -> tuple[int, int]:
     """Messages visible and hidden."""
-    said = shift.world.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    return int(said["ApproximateNumberOfMessages"]), int(said["ApproximateNumberOfMessagesNotVisible"])
+    attributes = shift.world.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    return int(attributes["ApproximateNumberOfMessages"]), int(attributes["ApproximateNumberOfMessagesNotVisible"])
 
 
 def event(**about: object) -> str:
@@ -52,7 +52,7 @@ def test_a_storm_with_duplicates_and_disorder_is_read_whole_and_nothing_is_lost(
     assert waiting(shift, url) == (0, 44)
     queue.acknowledge(notices)
     assert waiting(shift, url) == (0, 0)
-    assert queue.counts["notices"] == 44
+    assert queue.counts["interruptions"] == 44
 
 
 def test_a_notice_that_was_not_recorded_comes_again(shift: Shift, url: str) -> None:
@@ -73,7 +73,7 @@ def test_nonsense_is_counted_and_removed_and_does_not_hide_what_follows(shift: S
     shift.control.spot_notice(queue=url, count=1)
     queue = InterruptionQueue(shift.session, url, shift.clock)
     assert len(queue.receive(shift.now)) == 1
-    assert (queue.counts["malformed"], queue.counts["ignored"], queue.counts["notices"]) == (5, 1, 1)
+    assert (queue.counts["malformed"], queue.counts["ignored"], queue.counts["interruptions"]) == (5, 1, 1)
     assert "send the event unchanged" in queue.last_problem
     assert waiting(shift, url) == (0, 1)
 

@@ -1,4 +1,4 @@
-"""The inventory: every group in one describe per tick, what is missing said per group, and nothing asked twice."""
+"""The inventory: every group in one describe per tick, what is missing reported per group, and nothing read twice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from collectors.aws import AwsOptions, AwsSession
-from collectors.inventory import Inventory
+from collectors.inventory import Inventory, unclear_units
+from domain.capacity_units import CapacityUnits
 from domain.errors import CloudError, FailureClass
 from domain.observed import DrainHook, Lifecycle
 from tests.actuators.shift import AGENT, Shift, running_shift
@@ -74,6 +75,7 @@ def test_one_describe_a_tick_and_the_rest_from_memory(shift: Shift) -> None:
     }
 
 
+@pytest.mark.exhaustive
 def test_a_hundred_names_a_call_and_hooks_a_few_groups_a_tick(shift: Shift) -> None:
     for number in range(105):
         shift.world.group(f"many-{number}", size=(0, 0, 1), LaunchTemplate={"LaunchTemplateName": "web-s"})
@@ -89,16 +91,16 @@ def test_a_hundred_names_a_call_and_hooks_a_few_groups_a_tick(shift: Shift) -> N
 
 def test_states_are_folded_to_what_decisions_depend_on(shift: Shift) -> None:
     put_hook(shift, "drain")
-    leaving, standing = shift.serving()
+    leaving, standby = shift.serving()
     shift.world.desire(3, "web-s")
     shift.world.groups.terminate_instance_in_auto_scaling_group(InstanceId=leaving, ShouldDecrementDesiredCapacity=True)
     shift.world.groups.enter_standby(
-        AutoScalingGroupName="web-s", InstanceIds=[standing], ShouldDecrementDesiredCapacity=True
+        AutoScalingGroupName="web-s", InstanceIds=[standby], ShouldDecrementDesiredCapacity=True
     )
     group = shift.inventory.observe(NAMES, shift.now).groups["web-s"]
     states = {one.vm: one.lifecycle for one in group.instances}
     assert states.pop(leaving) is Lifecycle.DRAINING
-    assert states.pop(standing) is Lifecycle.STANDBY
+    assert states.pop(standby) is Lifecycle.STANDBY
     assert list(states.values()) == [Lifecycle.PENDING]
     shift.world.groups.complete_lifecycle_action(
         AutoScalingGroupName="web-s",
@@ -171,7 +173,7 @@ def test_a_group_that_does_not_exist_is_a_failure_of_its_own(shift: Shift) -> No
         ("timeout_after", FailureClass.UNAVAILABLE),
     ],
 )
-def test_a_describe_that_fails_is_told_for_its_groups_and_forgets_nothing(
+def test_a_describe_that_fails_is_reported_for_its_groups_and_forgets_nothing(
     shift: Shift, fault: str, failure: FailureClass
 ) -> None:
     inventory = Inventory(shift.session)
@@ -193,13 +195,13 @@ def test_unknown_launch_times_are_allowed_and_asked_for_again(shift: Shift) -> N
     assert [one.launched_at for one in group.instances] == [START, START]
 
 
-def test_an_endpoint_that_is_down_is_told_and_never_raised(shift: Shift) -> None:
+def test_an_endpoint_that_is_down_is_reported_and_never_raised(shift: Shift) -> None:
     options = AwsOptions("us-east-1", "http://127.0.0.1:1", read_attempts=1, access_key_id="A", secret_access_key="s")
     observed = Inventory(AwsSession(options, shift.clock, read_only=True)).observe(NAMES, shift.now)
     assert {why.failure for why in observed.failures.values()} == {FailureClass.UNAVAILABLE}
 
 
-def test_a_vm_that_is_as_it_was_is_the_same_value_and_a_changed_one_is_told_anew(shift: Shift) -> None:
+def test_a_vm_that_is_as_it_was_is_the_same_value_and_a_changed_one_is_reported_anew(shift: Shift) -> None:
     inventory = Inventory(shift.session)
     before = inventory.observe(NAMES, shift.now).groups["web-s"].instances
     again = inventory.observe(NAMES, shift.now).groups["web-s"].instances
@@ -209,3 +211,62 @@ def test_a_vm_that_is_as_it_was_is_the_same_value_and_a_changed_one_is_told_anew
     )
     after = {one.vm: one for one in inventory.observe(NAMES, shift.now).groups["web-s"].instances}
     assert after == {before[0].vm: replace(before[0], protected=True), before[1].vm: before[1]}
+
+
+def weigh(shift: Shift, *weights: int, **about: int) -> None:
+    types = ("m5a.large", "m5a.xlarge")
+    overrides = [
+        {"InstanceType": name, "WeightedCapacity": str(weight)} for name, weight in zip(types, weights, strict=False)
+    ]
+    template = {"LaunchTemplateName": "web-s", "Version": "$Latest"}
+    mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
+    shift.world.groups.update_auto_scaling_group(AutoScalingGroupName="web-s", MixedInstancesPolicy=mixed, **about)
+
+
+def test_sizes_are_vms_beside_the_units_that_aws_holds_and_each_vm_has_its_weight(shift: Shift) -> None:
+    plain = shift.inventory.fresh("web-s", shift.now)
+    assert plain.units == plain.capacity == CapacityUnits(2, 0, 10, 2, 2)
+    weigh(shift, 3, DesiredCapacity=6, MinSize=1, MaxSize=11)
+    group = shift.inventory.fresh("web-s", shift.now)
+    assert group.units == CapacityUnits(6, 1, 11, 6, 2, weight=3, heaviest=3)
+    assert (group.desired, group.minimum, group.maximum, group.counted) == (2, 1, 3, 2)
+    assert [one.weight for one in group.instances] == [3, 3]
+    template = {"LaunchTemplateName": "web-s", "Version": "$Latest"}
+    shift.world.groups.update_auto_scaling_group(AutoScalingGroupName="web-s", LaunchTemplate=template)
+    kept = shift.inventory.observe(NAMES, shift.now).groups["web-s"]
+    assert kept.units == CapacityUnits(6, 1, 11, 6, 2, weight=1, heaviest=3)
+    assert [one.weight for one in kept.instances] == [3, 3]
+
+
+def test_several_weights_are_a_failure_with_the_remedy(shift: Shift) -> None:
+    weigh(shift, 3, 1, DesiredCapacity=6)
+    failed = shift.inventory.observe(NAMES, shift.now).failures["web-s"]
+    assert failed.failure is FailureClass.UNSUPPORTED
+    assert failed.detail == (
+        "the overrides of web-s have several weights (one m5a.large counts as 3, one m5a.xlarge counts as 1), so the "
+        "VMs that a size gives depend on the types that AWS chooses: give all of them one WeightedCapacity, or take "
+        "the group out of its fleet"
+    )
+    weigh(shift, 3, 3)
+    assert "web-s" in shift.inventory.observe(NAMES, shift.now).groups
+
+
+GROUP = {"AutoScalingGroupName": "web-s", "Instances": []}
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "1.5", "two", "\u00b2"])
+def test_a_weight_that_is_no_whole_number_is_refused(weight: str) -> None:
+    weighing = {"InstanceType": "m5a.large", "WeightedCapacity": weight}
+    mixed = {"MixedInstancesPolicy": {"LaunchTemplate": {"Overrides": [weighing]}}}
+    for described in ({**GROUP, **mixed}, {**GROUP, "Instances": [weighing]}):
+        why = unclear_units(described)
+        assert why is not None
+        assert why.startswith(f"the weight of a m5a.large in web-s is {weight!r}: ")
+
+
+@pytest.mark.parametrize("unit", ["vcpu", "memory-mib"])
+def test_sizes_that_count_vcpus_or_memory_are_refused(unit: str) -> None:
+    why = unclear_units({**GROUP, "DesiredCapacityType": unit})
+    assert why is not None
+    assert why.startswith(f"the desired capacity of web-s counts {unit}, and Trimtab sizes groups in VMs: set ")
+    assert unclear_units({**GROUP, "DesiredCapacityType": "units"}) is None

@@ -43,7 +43,7 @@ class Door:
     before_tls: Callable[[], None] = lambda: None
     reads: bool = True
     connected: list[float] = field(default_factory=list)
-    heard: bytes = b""
+    received: bytes = b""
     tunnels: list[bytes] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -74,7 +74,7 @@ class Door:
                 more = connection.recv(65_536)
                 if not more:
                     return False
-                self.heard += more
+                self.received += more
                 data += more
             answer = READ_ANSWER if b"Action=Describe" in data else ANSWER
             connection.sendall(
@@ -166,11 +166,11 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def look_at(door: Door, seen: list[tuple[int, bytes]]) -> Callable[[], None]:
-    """A fence that notes how many connections stand, and what was heard over them, at the moment it is asked."""
+    """A fence that notes how many connections exist, and what they received, when it is checked."""
 
     def fence() -> None:
         wait_for(lambda: door.connected)
-        seen.append((len(door.connected), door.heard))
+        seen.append((len(door.connected), door.received))
 
     return fence
 
@@ -191,11 +191,11 @@ def test_the_fence_is_asked_when_the_connection_stands_and_no_byte_was_sent(
         aws = session(f"{scheme}://{place}", look_at(door, seen))
         set_size(aws)
         assert seen == [(1, b"")]
-        assert b"Action=SetDesiredCapacity" in door.heard
+        assert b"Action=SetDesiredCapacity" in door.received
         set_size(aws)
         # The connection is used again, and the fence asked again.
         assert [connections for connections, _ in seen] == [1, 1]
-        assert door.heard.count(b"Action=SetDesiredCapacity") == 2
+        assert door.received.count(b"Action=SetDesiredCapacity") == 2
         assert [tunnel.split()[1] for tunnel in door.tunnels] == [b"127.0.0.1:9"] * (way == "https through a proxy")
         aws.close()
 
@@ -211,7 +211,7 @@ def test_what_the_fence_refuses_after_the_connection_was_made_is_not_sent(refusa
         with pytest.raises(type(refusal), match=str(refusal)):
             set_size(aws)
         wait_for(lambda: door.connected)
-        assert (len(door.connected), door.heard) == (1, b"")
+        assert (len(door.connected), door.received) == (1, b"")
         assert aws.budget.counts == {("autoscaling change", "fenced"): 1}
         aws.close()
 
@@ -231,7 +231,7 @@ def test_a_lead_that_is_lost_during_the_tls_handshake_lets_nothing_out(
         aws = session(f"https://{place}", fence)
         with pytest.raises(Fenced, match="epoch 1 is over"):
             set_size(aws)
-        assert door.heard == b""
+        assert door.received == b""
         aws.close()
 
 
@@ -242,7 +242,7 @@ def test_a_certificate_of_a_stranger_is_still_refused(certificate: Path) -> None
         aws = session(f"https://{place}", lambda: asked.append(1))
         with pytest.raises(CloudError, match="CERTIFICATE_VERIFY_FAILED"):
             set_size(aws)
-        assert (asked, door.heard) == ([], b"")
+        assert (asked, door.received) == ([], b"")
         aws.close()
 
 
@@ -267,7 +267,7 @@ def test_a_process_stopped_between_the_fence_and_the_bytes_sends_no_whole_reques
         with pytest.raises(CloudError, match=r"not sent within 1 s of the check that this process may act") as late:
             set_size(aws)
         assert late.value.failure is FailureClass.UNAVAILABLE
-        assert b"Action=" not in door.heard
+        assert b"Action=" not in door.received
         aws.close()
 
 

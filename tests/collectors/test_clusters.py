@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from collectors.aws import AwsOptions, AwsSession
-from collectors.clusters import ClusterReader
+from collectors.tagged_groups import ClusterReader
 from domain.clock import VirtualClock
 from domain.errors import CloudError, FailureClass
 from simulator.aws.client import CloudControl
@@ -78,7 +78,7 @@ def test_a_group_of_two_types_has_the_cores_of_each(world: World, reader: Cluste
     assert reader.launched_cores("a") == (("m5a.2xlarge",), {"m5a.2xlarge": 8})
 
 
-def test_a_group_that_is_being_deleted_says_so(world: World, reader: ClusterReader) -> None:
+def test_a_group_that_is_being_deleted_is_marked(world: World, reader: ClusterReader) -> None:
     tagged(world, "a", (0, 1, 5), cluster="gpu")
     world.control.ready_now("a")
     world.groups.delete_auto_scaling_group(AutoScalingGroupName="a", ForceDelete=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from collectors.host import CoreTimes, HostSampler, Memory, core_times, cpu_percent, memory, ram_percent
+from collectors.vm_reporter import CoreTimes, HostSampler, Memory, core_times, cpu_percent, memory, ram_percent
 from domain.samples import VmMetric
 
 FULL = Memory(8_000, 2_000)
@@ -53,7 +53,7 @@ def test_readings_that_cannot_be_compared_give_nothing(
 
 
 @given(st.lists(st.tuples(*[st.floats(0, 1e6)] * 4), min_size=1, max_size=8))
-def test_cpu_is_within_0_and_100_or_not_told(counters: list[tuple[float, float, float, float]]) -> None:
+def test_cpu_is_within_0_and_100_or_not_reported(counters: list[tuple[float, float, float, float]]) -> None:
     before = tuple(CoreTimes(idle, total) for idle, total, _, _ in counters)
     after = tuple(CoreTimes(idle, total) for _, _, idle, total in counters)
     found = cpu_percent(before, after)

@@ -1,4 +1,4 @@
-"""The settings name the inputs; an assembled agent keeps turning while Graphite accepts and never answers."""
+"""The settings name the inputs; an assembled agent keeps turning while Graphite accepts and never responds."""
 
 import socket
 import time
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from moto.server import ThreadedMotoServer
 
-from agent.service.assembly import AwsKeys, assembled, managed_fleets
-from agent.service.inputs import collectors_of
+from agent.autoscaling.inputs import collectors_of
+from agent.autoscaling.part import managed_fleets
+from agent.service.assembly import AwsKeys, assembled
 from agent.settings import Settings, load_settings
 from collectors.aws import AwsOptions, AwsSession
 from collectors.base import Collector

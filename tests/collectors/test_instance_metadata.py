@@ -1,4 +1,4 @@
-"""The metadata client against a real HTTP server that insists on tokens as AWS does, and what its answers lead to."""
+"""The metadata client against a real HTTP server that insists on tokens as AWS does, and the use of its responses."""
 
 import socket
 import threading
@@ -86,7 +86,7 @@ def test_one_token_serves_until_it_is_refused(service: Metadata) -> None:
 
 def test_without_a_token_there_is_no_answer_and_no_older_protocol(service: Metadata) -> None:
     service.status = 403
-    with pytest.raises(CollectionFailed, match="latest/api/token: answered with status 403"):
+    with pytest.raises(CollectionFailed, match="latest/api/token: status 403"):
         InstanceMetadata(service.url).instance_id()
 
 
@@ -109,7 +109,7 @@ def test_a_silent_service_is_given_up_after_the_timeout() -> None:
         began = time.monotonic()
         with pytest.raises(CollectionFailed, match="TimeoutError"):
             metadata.instance_id()
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 20.0
 
 
 def test_the_drain_file_follows_the_metadata_and_stays_when_there_is_no_answer(
@@ -118,27 +118,27 @@ def test_the_drain_file_follows_the_metadata_and_stays_when_there_is_no_answer(
     directory = RunDirectory(tmp_path)
     watch = DrainWatch(InstanceMetadata(service.url), directory, lambda: 1_795_209_000.0)
     drain = tmp_path / "drain"
-    watch.look()
+    watch.poll()
     assert not drain.exists()
     service.items[SPOT] = '{"action": "stop"}'
-    watch.look()
+    watch.poll()
     assert drain.read_text() == "1795209000 spot interruption: stop\n"
     service.status = 500
     service.revoked.update(service.tokens)
-    watch.look()
+    watch.poll()
     assert (watch.reason, drain.exists()) == ("spot interruption: stop", True)
     service.status = 200
     del service.items[SPOT]
-    watch.look()
+    watch.poll()
     assert (watch.reason, drain.exists()) == (None, False)
 
 
 def test_a_collector_that_starts_anew_keeps_a_drain_until_it_knows_better(service: Metadata, tmp_path: Path) -> None:
     drain = tmp_path / "drain"
     drain.write_text("1795209000 the group terminates it\n")
-    DrainWatch(InstanceMetadata(nobody()), RunDirectory(tmp_path), time.time).look()
+    DrainWatch(InstanceMetadata(nobody()), RunDirectory(tmp_path), time.time).poll()
     assert drain.exists()
-    DrainWatch(InstanceMetadata(service.url), RunDirectory(tmp_path), time.time).look()
+    DrainWatch(InstanceMetadata(service.url), RunDirectory(tmp_path), time.time).poll()
     assert not drain.exists()
 
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.autoscaling.snapshot.series import SeriesStore
-from collectors.intake import EXAMPLE_CHARACTERS, IntakeCounters
-from collectors.lines import LineReader
+from collectors.intake import EXAMPLE_CHARACTERS, IntakeCounters, LineReader
 from domain.errors import RejectReason
-from domain.samples import MAX_LINE_BYTES, QueueMetric, QueueSeries, Sample, VmMetric, VmSeries, format_line
+from domain.samples import MAX_LINE_BYTES, QueueMetric, QueueSeries, Sample, VmMetric, VmSeries
+from tests.graphite_lines import format_line
 
 T0 = 1_795_209_000.0
 GOOD = b"trimtab.web.s.i-1.cpu_percent 71 1795209000"

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.autoscaling.snapshot.series import SeriesStore
-from collectors.intake import IntakeCounters
-from collectors.lines import LineReader
+from collectors.intake import IntakeCounters, LineReader
 from collectors.listener import GraphiteListener, ListenerLimits
 from domain.errors import RejectReason
 
@@ -44,7 +43,7 @@ def send(listener: GraphiteListener, *chunks: bytes) -> None:
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while not condition():
         if time.monotonic() > deadline:
             return False
@@ -140,7 +139,7 @@ def test_connections_beyond_the_cap_are_closed_and_counted() -> None:
         listener.stop()
 
 
-def test_a_connection_that_says_nothing_is_closed_after_the_idle_time() -> None:
+def test_a_connection_without_data_is_closed_after_the_idle_time() -> None:
     listener = serve(ListenerLimits(idle_timeout_s=0.1))
     try:
         with connect(listener) as sender:
@@ -288,7 +287,7 @@ def test_a_datagram_port_in_use_is_an_error_at_the_start_and_leaves_no_other_ope
         assert not [one for one in mine if one.laddr.port == port and one.status == psutil.CONN_LISTEN]
 
 
-def test_a_listener_told_to_use_tcp_only_takes_no_datagram(listener: GraphiteListener) -> None:
+def test_a_listener_of_tcp_alone_takes_no_datagram(listener: GraphiteListener) -> None:
     throw(listener, GOOD)
     send(listener, GOOD)
     assert until(lambda: listener.counters.accepted == 1)

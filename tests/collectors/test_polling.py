@@ -1,4 +1,4 @@
-"""The poller asks each collector in its interval; one that fails or hangs is counted and delays nobody."""
+"""The poller polls each collector in its interval; one that fails or hangs is counted and delays no other."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ WAITING = QueueSeries("web", QueueMetric.WAITING)
 
 @dataclass
 class Scripted:
-    """A collector that runs what it is given; `asked` holds the times it was asked at."""
+    """A collector that runs what it is given; `asked` holds the times of its collections."""
 
     name: str
     interval_s: float = 60.0
@@ -99,7 +99,7 @@ def test_a_failing_collector_is_counted_and_asked_again() -> None:
     assert polling.health["healthy"].successes == 3
 
 
-def test_a_hanging_collector_is_skipped_and_delays_nobody(release: threading.Event) -> None:
+def test_a_hanging_collector_is_skipped_and_delays_no_other(release: threading.Event) -> None:
     clock = VirtualClock(T0)
     stuck, healthy = Scripted("stuck", 10.0, timeout_s=15.0, work=hang(release)), Scripted("healthy", 10.0)
     polling, _ = poller(clock, stuck, healthy)

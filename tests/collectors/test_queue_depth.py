@@ -10,8 +10,8 @@ from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
 from agent.autoscaling.snapshot.series import SeriesStore
+from collectors.cloudwatch import QueueDepthCollector
 from collectors.polling import Poller
-from collectors.queue import QueueDepthCollector
 from domain.clock import VirtualClock
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType

@@ -1,4 +1,4 @@
-"""Who may send to the listener, and who keeps a connection when there are too many: over real sockets."""
+"""The senders and connections that the listener accepts, and those it keeps under pressure: over real sockets."""
 
 import contextlib
 import socket
@@ -46,7 +46,7 @@ def connect(listener: GraphiteListener, source: str = MINE) -> socket.socket:
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while not condition():
         if time.monotonic() > deadline:
             return False
@@ -173,7 +173,7 @@ def test_a_connection_that_sends_bytes_and_no_line_gives_way_before_one_that_rep
     assert is_open(honest)
 
 
-def test_nobody_who_reports_loses_a_connection_to_newcomers(serve: Serve, stack: contextlib.ExitStack) -> None:
+def test_no_reporting_sender_loses_a_connection_to_newcomers(serve: Serve, stack: contextlib.ExitStack) -> None:
     listener = serve(max_connections=3)
     honest = [stack.enter_context(connect(listener)) for _ in range(3)]
     for one in honest:

@@ -8,34 +8,36 @@ from typing import Any
 
 import pytest
 
-from actuators.parameters import Parameters
+from actuators.values import Parameters
 from agent.admission.gate.gate import Gate
 from agent.admission.gate.records import ADMISSION, DECISION
-from agent.admission.gate.terms import GateTerms
-from agent.admission.rules import ClusterRules, PolicyKind
 from agent.admission.service import AdmissionService
-from agent.alarms.book import Alarm, Severity
+from agent.admission.store import AdmissionStore
+from agent.alarms.book import Alarm
 from agent.alarms.delivery import SnsTopic
-from agent.autoscaling.state import Controls
+from agent.decisions.part import Severity
 from agent.oversubscription.pool import Pool
+from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.publisher import Publisher
-from agent.oversubscription.rules import PoolRules, SubscriberRules
-from agent.oversubscription.turn import PoolTurns
+from agent.oversubscription.store import OversubscriptionStore
 from agent.rails.base import RailLimits
-from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted
-from collectors.queue import QueueDepthCollector
+from agent.settings.admission import ClusterSettings
+from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted, QueueDepthCollector
+from domain.controls import Controls
 from domain.decisions import Mode, Reason
 from domain.errors import CloudError
 from domain.fleet import Fleet
+from domain.rules.admission.cluster import ClusterRules, PolicyKind
 from domain.rules.admission.population import POPULATIONS
+from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from tests.agent.preflight.looking import look, tag
 from tests.deploy.policies import grants, permission
 from tests.faults.world import AGENT_KEY, OWNER_KEY, World
 
 NO_PERMISSION_NEEDED = {"sts:GetCallerIdentity"}
-"""AWS answers it whatever the policy says."""
+"""AWS permits it with any policy."""
 NOT_ON_THE_LOOK_ALIKE = {
-    "iam:SimulatePrincipalPolicy",  # moto has it not; tests/agent/preflight/test_permissions.py asks a socket
+    "iam:SimulatePrincipalPolicy",  # moto has it not; test_permissions.py asks a socket
     "autoscaling:DescribeLaunchConfigurations",  # for discovery of groups older than launch templates
 }
 CHANGES_A_GROUP = {
@@ -80,7 +82,7 @@ def interrupt(world: World) -> None:
 
 def alarm(world: World) -> None:
     topic = world._client("sns").create_topic(Name="ops")["TopicArn"]
-    SnsTopic(world.session, topic).tell(Alarm("web", Reason.OVERDUE, "small", Severity.WARNING, "text", 0.0))
+    SnsTopic(world.session, topic).send(Alarm("web", Reason.OVERDUE, "small", Severity.WARNING, "text", 0.0))
 
 
 def discover_and_look(world: World, mode: Mode) -> None:
@@ -97,7 +99,10 @@ def admit(world: World, mode: Mode) -> None:
     held = machines.create_capacity_reservation(
         InstanceType="m5a.large", InstancePlatform="Linux/UNIX", AvailabilityZone="us-east-1a", InstanceCount=2
     )["CapacityReservation"]["CapacityReservationId"]
-    terms = {"quota": GateTerms(quota_code="L-1216C47A"), "held": GateTerms(reservation_id=held)}
+    terms = {
+        "quota": ClusterSettings(capacity_cores=1, quota_code="L-1216C47A"),
+        "held": ClusterSettings(capacity_cores=1, reservation_id=held),
+    }
     for name in terms:
         for wanted in (1, 9):
             tags = {"trimtab:cluster": name, "trimtab:admission": "pending", "trimtab:requested": str(wanted)}
@@ -113,7 +118,7 @@ def admit(world: World, mode: Mode) -> None:
     rules = {
         name: ClusterRules(name, 8, POPULATIONS["T"], PolicyKind.ZEROTH, threshold_cores=1_000.0) for name in terms
     }
-    services = {name: AdmissionService(rules[name], world.ledger.admission, world.agent_clock) for name in terms}
+    services = {name: AdmissionService(rules[name], AdmissionStore(world.ledger), world.agent_clock) for name in terms}
     gate = Gate(world.session, world.ledger, services, terms, mode, world.agent_clock)
     for _ in range(3):
         world.clock.advance(60.0)
@@ -125,7 +130,7 @@ def admit(world: World, mode: Mode) -> None:
 def publish(world: World, mode: Mode) -> None:
     """Decide a pool's hour and publish its rates; look at what is there first, as after a lost answer."""
     rules = PoolRules("main", 3, 48.0, 512.0, subscribers={"web": SubscriberRules(internal=True)})
-    pool = Pool(rules, world.ledger.oversubscription, world.agent_clock)
+    pool = Pool(rules, OversubscriptionStore(world.ledger), world.agent_clock)
     now, epoch = world.agent_clock.now(), world.ports.epoch
     PoolTurns(pool).turn(now, epoch, paused=False)
     parameters, name = Parameters(world.session), "/trimtab/oversubscription/main"
@@ -134,8 +139,8 @@ def publish(world: World, mode: Mode) -> None:
         parameters.get(name)
     assert parameters.get(name) is None
     publisher = Publisher(pool, name, parameters, world.ledger, mode, RailLimits())
-    told = [event.reason for event in publisher.turn(now, epoch, Controls())]
-    assert told == [Reason.RATES_PUBLISHED if mode is Mode.ACT else Reason.OBSERVE_MODE]
+    reasons = [event.reason for event in publisher.turn(now, epoch, Controls())]
+    assert reasons == [Reason.RATES_PUBLISHED if mode is Mode.ACT else Reason.OBSERVE_MODE]
 
 
 def permissions_used(world: World) -> set[str]:
@@ -173,16 +178,19 @@ def observing(make_world: Callable[..., World]) -> World:
     return world
 
 
+@pytest.mark.exhaustive
 def test_act_allows_what_acting_takes_and_nothing_else(acting: World) -> None:
     assert permissions_used(acting) | NOT_ON_THE_LOOK_ALIKE == {grant.action for grant in grants("act")}
 
 
+@pytest.mark.exhaustive
 def test_observe_allows_what_observing_takes_and_nothing_else(observing: World) -> None:
     calls: list[dict[str, Any]] = observing.calls[observing.observed_from :]  # type: ignore[attr-defined]
     used = {permission(call["service"], call["operation"]) for call in calls} - NO_PERMISSION_NEEDED
     assert used | NOT_ON_THE_LOOK_ALIKE == {grant.action for grant in grants("observe")}
 
 
+@pytest.mark.exhaustive
 def test_the_look_alike_tells_the_agent_from_the_owner(acting: World) -> None:
     assert acting.control.calls(access_key=OWNER_KEY, operation="SetDesiredCapacity") == []
     assert acting.control.calls(access_key=AGENT_KEY, operation="SetDesiredCapacity") != []

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.telemetry.catalogue import Kind, all_metrics
+from agent.decisions.metrics import Kind
+from agent.telemetry.catalogue import all_metrics
 from domain.decisions import Reason, Status
 from domain.errors import FailureClass
 from tests.architecture.product import ROOT
@@ -41,7 +42,7 @@ KNOWN = labels_by_name()
 
 
 def metrics_in(expression: str) -> list[tuple[str, str]]:
-    """Each metric that a PromQL expression names, with what stands in its braces."""
+    """Each metric that a PromQL expression names, with the content of its braces."""
     text = re.sub(r"label_values\((\w+), \w+\)", r"\1", expression)
     return re.findall(r"\b((?:trimtab|process)_[a-z_]+|up)\b(?:\{([^}]*)\})?", text)
 
@@ -91,7 +92,7 @@ def test_a_legend_names_labels_that_are_left(title: str, expression: str, legend
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_an_alert_says_what_it_is_and_where_to_read_on(rule: dict[str, Any]) -> None:
+def test_an_alert_has_a_summary_and_a_page_to_read(rule: dict[str, Any]) -> None:
     notes = rule["annotations"]
     assert set(notes) == {"summary", "description", "runbook_url"}
     assert rule["labels"]["severity"] in {"critical", "warning"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from agent.commands.main import program
+from agent.commands.main import app
 from agent.rails.base import RailLimits
 from agent.settings.names import known, path_of
 from domain.decisions import Reason
@@ -22,7 +22,7 @@ PAGES = [
     ROOT / "docs" / "decide" / "learned-policy.md",
     ROOT / "docs" / "train" / "rehearse.md",
 ]
-GROUP: Any = typer.main.get_command(program())
+GROUP: Any = typer.main.get_command(app)
 VERBS = {verb: GROUP.get_command(None, verb) for verb in GROUP.list_commands(None)}
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 

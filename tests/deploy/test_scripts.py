@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.admission.clusters import clusters_of
 from agent.admission.records import DeploymentEvent, EventKind
+from agent.admission.service import clusters_of
 from agent.ledger import Ledger
 from agent.ledger.schema import REVISIONS
 from agent.settings import Settings
@@ -67,6 +67,7 @@ def a_checkout(at: Path) -> Path:
     return at
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_whole_life_of_an_installation(tmp_path: Path) -> None:
@@ -193,6 +194,7 @@ def test_what_is_installed_has_hashes_and_the_versions_that_were_tested() -> Non
     assert names <= {pin.partition("==")[0] for pin in installed}
 
 
+@pytest.mark.exhaustive
 def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
     deploy = tmp_path / "checkout" / "deploy"
     shutil.copytree(ROOT / "deploy", deploy)
@@ -210,7 +212,7 @@ def empty(tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize(
-    ("script", "options", "told"),
+    ("script", "options", "message"),
     [
         ("install.sh", ["--rolle", "agent"], "--rolle: no such option"),
         ("install.sh", ["--role", "boss"], "--role boss: give agent, collect or both"),
@@ -225,15 +227,17 @@ def empty(tmp_path: Path) -> Place:
         ("uninstall.sh", ["--all"], "--all: no such option"),
     ],
 )
-def test_a_mistake_is_told_and_nothing_is_made(empty: Place, script: str, options: list[str], told: str) -> None:
+def test_a_mistake_is_reported_and_nothing_is_created(
+    empty: Place, script: str, options: list[str], message: str
+) -> None:
     done = empty.script(script, *options)
     assert done.returncode == 1
-    assert told in done.stderr
+    assert message in done.stderr
     assert list(empty.root.iterdir()) == []
 
 
 @pytest.mark.parametrize("script", ["install.sh", "upgrade.sh", "uninstall.sh"])
-def test_help_says_what_the_options_are(empty: Place, script: str) -> None:
+def test_help_lists_the_options(empty: Place, script: str) -> None:
     done = empty.script(script, "--help")
     assert done.returncode == 0
     assert done.stdout.startswith(f"usage: {script} ")

@@ -42,6 +42,7 @@ def resources(kind: str) -> dict[str, Any]:
     return {name: one["Properties"] for name, one in template["Resources"].items() if one["Type"] == kind}
 
 
+@pytest.mark.exhaustive
 def test_cfn_lint_finds_nothing() -> None:
     command = [Path(sys.executable).with_name("cfn-lint"), "--regions", "us-east-1", "--", str(TEMPLATE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -113,7 +114,7 @@ def test_carbon_keeps_the_agents_own_metrics_once_a_minute() -> None:
 
 
 @pytest.mark.parametrize("file", ["storage-schemas.conf", "storage-aggregation.conf"])
-def test_nobody_elses_series_are_touched(file: str) -> None:
+def test_series_of_others_are_not_matched(file: str) -> None:
     with pytest.raises(AssertionError):
         first_match(file, "servers.trimtab.cpu")
 
@@ -138,6 +139,7 @@ def instructions() -> list[tuple[str, str]]:
     return [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_steps_of_the_dockerfile_make_an_environment_that_works(tmp_path: Path) -> None:
@@ -184,11 +186,11 @@ def test_the_image_is_built_on_a_base_named_by_its_digest_alone(base: str, taken
     assert (done.returncode == 0) is taken
 
 
-def test_the_image_runs_as_nobody_special_and_is_told_to_stop_politely() -> None:
-    said = dict(instructions())
-    assert said["USER"] == "trimtab"
-    assert said["STOPSIGNAL"] == "SIGTERM"
-    assert (json.loads(said["ENTRYPOINT"]), json.loads(said["CMD"])) == (["trimtab"], ["run"])
+def test_the_image_runs_as_an_ordinary_user_and_stops_on_sigterm() -> None:
+    found = dict(instructions())
+    assert found["USER"] == "trimtab"
+    assert found["STOPSIGNAL"] == "SIGTERM"
+    assert (json.loads(found["ENTRYPOINT"]), json.loads(found["CMD"])) == (["trimtab"], ["run"])
 
 
 def test_what_the_dockerfile_copies_is_there() -> None:

@@ -103,6 +103,7 @@ def test_the_sandbox_of_these_tests_refuses_what_systemd_would(tmp_path: Path) -
     assert "sched_setaffinity" in REFUSED
 
 
+@pytest.mark.exhaustive
 @on_x86_64
 def test_the_daemon_starts_turns_reloads_and_ends_in_the_sandbox(tmp_path: Path) -> None:
     with Supervisor(str(tmp_path / "notify")) as supervisor:

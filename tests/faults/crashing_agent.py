@@ -26,11 +26,11 @@ from typing import Any
 import botocore.loaders
 from sqlalchemy.engine.default import DefaultDialect
 
+from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.tick import run_tick
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.settings import Settings
-from collectors.intake import IntakeCounters
-from collectors.lines import LineReader
+from collectors.intake import IntakeCounters, LineReader
 from domain.clock import VirtualClock
 from domain.decisions import Mode
 from tests.faults.world import AGENT_KEY, GRACE_S, Plan, World
@@ -95,7 +95,7 @@ def live(order: Mapping[str, Any], pipe: Pipe) -> None:
     settings = Settings(**order["settings"])
     with assembled(settings, clock, AwsKeys(AGENT_KEY, "simulated")) as agent:
         steps.watch_calls(agent)
-        reader = LineReader(agent.store, IntakeCounters(), clock.now)
+        reader = LineReader(agent.part(AutoscalingPart).series, IntakeCounters(), clock.now)
         pipe.say({"steps": steps.taken})
         while (order := pipe.hear() or {}).get("now"):
             clock.advance(order["now"] - clock.now())
@@ -103,7 +103,7 @@ def live(order: Mapping[str, Any], pipe: Pipe) -> None:
             if order["armed"]:
                 steps.kill_at, steps.taken = order["kill_at"], []
             before = len(steps.taken)
-            report = run_tick(clock.now(), agent.ports)
+            report = run_tick(clock.now(), agent.part(AutoscalingPart).ports)
             pipe.say({"steps": steps.taken[before:], "failure": report.failure})
 
 

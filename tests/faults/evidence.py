@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from agent.ledger.records import Kind
+from agent.ledger.journal import Kind
 from domain.decisions import Direction, Reason
 from tests.faults.world import AGENT_KEY, World
 

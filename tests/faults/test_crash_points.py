@@ -20,6 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.ledger import Kind, Ledger
+from agent.ledger.journal import JournalEntry
+from domain.decisions import Reason
 from tests.faults.crashing_agent import CrashWorld, Nursery
 from tests.faults.world import AGENT_KEY, Plan
 
@@ -163,12 +165,6 @@ def ending(world: CrashWorld, work: Work, since: int) -> Ending:
     with Ledger.open(world._ledger_url, read_only=True) as ledger:
         rows = ledger.journal(limit=100_000)
         still_open = len(ledger.open_intents())
-    intents = {row.ref: row.body for row in rows if row.kind is Kind.INTENT}
-    last = {row.ref: row.body for row in rows if row.kind is Kind.OUTCOME}
-    told = Counter(
-        (str(it["group"]), str(it["direction"]), str(it["target"]), ",".join(it["victims"]), *said(last.get(ref)))
-        for ref, it in intents.items()
-    )
     calls = Counter(
         (call["operation"], *(str(v) for k, v in sorted(call["params"].items()) if k != "HonorCooldown"))
         for call in world.control.mutations(since, access_key=AGENT_KEY)
@@ -179,7 +175,7 @@ def ending(world: CrashWorld, work: Work, since: int) -> Ending:
     return Ending(
         world.desired(),
         dict(serving),
-        told,
+        actions(rows),
         still_open,
         calls,
         left,
@@ -189,8 +185,26 @@ def ending(world: CrashWorld, work: Work, since: int) -> Ending:
     )
 
 
-def said(outcome: object) -> tuple[str, ...]:
-    return (str(outcome["status"]), str(outcome["achieved"])) if isinstance(outcome, dict) else ("nothing",)
+def actions(rows: Sequence[JournalEntry]) -> Counter[tuple[str, ...]]:
+    """(group, direction, target, VMs, last status, changes achieved) of each action, however often it was decided.
+
+    What a crash left unsent is decided again before it is sent, and ends as superseded where it is not: a restarted
+    agent has to measure anew for how long a VM has been idle. The next decision for the same target goes on with it.
+    """
+    intents = {row.ref: row.body for row in rows if row.kind is Kind.INTENT}
+    outcomes = {row.ref: row.body for row in rows if row.kind is Kind.OUTCOME}
+    unfinished: dict[tuple[str, ...], tuple[set[str], int]] = {}
+    found: Counter[tuple[str, ...]] = Counter()
+    for ref, intent in intents.items():
+        aim = (str(intent["group"]), str(intent["direction"]), str(intent["target"]))
+        outcome = outcomes.get(ref, {"status": "none", "reason": "", "achieved": 0})
+        vms, achieved = unfinished.pop(aim, (set(), 0))
+        vms, achieved = vms | set(intent["victims"]), achieved + int(outcome["achieved"])
+        if outcome["reason"] == Reason.SUPERSEDED:
+            unfinished[aim] = vms, achieved
+        else:
+            found[*aim, ",".join(sorted(vms)), str(outcome["status"]), str(achieved)] += 1
+    return found + Counter((*aim, ",".join(sorted(vms)), "superseded", str(n)) for aim, (vms, n) in unfinished.items())
 
 
 @cache
@@ -230,11 +244,13 @@ def evenly(points: Sequence[int], most: int) -> list[int]:
     return sorted({points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)})
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "scale-out" else pytest.mark.exhaustive) for name in SCENES]
+)
 def test_a_crash_next_to_whatever_becomes_durable_leaves_the_same_fleet(name: str) -> None:
     steps = steps_of(name)
     points = [n for n, step in enumerate(steps, start=1) if any(part in step for part in DECISIVE)]
-    failed = {f"{n}: {steps[n - 1]}": found for n in evenly(points, 6) if (found := wrongs(name, n))}
+    failed = {f"{n}: {steps[n - 1]}": found for n in evenly(points, 3) if (found := wrongs(name, n))}
     assert failed == {}
 
 
@@ -248,7 +264,7 @@ def test_a_crash_at_any_step_leaves_the_same_fleet(name: str) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(name=st.sampled_from(sorted(SCENES)), first=st.integers(1, 60), second=st.integers(1, 40))
 def test_two_crashes_in_one_action_leave_the_same_fleet(name: str, first: int, second: int) -> None:

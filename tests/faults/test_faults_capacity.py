@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from domain.decisions import CapacityShortage, Direction, Reason, Status
 from tests.faults.evidence import SET, carried_out, intents, told
 from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, L, M, World, final_reasons
@@ -77,6 +78,7 @@ def test_the_shortage_is_forgotten_after_its_time_and_the_type_asked_again(make_
     assert again[0] - first[0] >= 5.0
 
 
+@pytest.mark.exhaustive
 def test_no_type_is_asked_for_hours_on_end(make_world: Callable[..., World]) -> None:
     world = make_world(groups=(SMALL, MEDIUM, LARGE), sizes=(10, 0, 0), limits=replace(QUICK, capacity_memory_s=600.0))
     world.fault("capacity", instance_type=M.name)
@@ -89,7 +91,7 @@ def test_no_type_is_asked_for_hours_on_end(make_world: Callable[..., World]) -> 
         assert 3 <= len(rises) <= 7
         assert all(later - sooner >= 10 for sooner, later in pairwise(rises))
     assert world.desired() == {"small": 10, "medium": 0, "large": 0}
-    assert world.ledger.loop_state("web").breakers == ()
+    assert FleetStore(world.ledger).loop_state("web").breakers == ()
     assert world.last.reason is Reason.NO_CAPACITY
 
 

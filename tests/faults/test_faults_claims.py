@@ -20,6 +20,7 @@ LIES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_beside_the_truth_changes_no_decision(make_world: Callable[..., World], lie: str) -> None:
     decided = []

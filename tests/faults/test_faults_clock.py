@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.autoscaling.store import FleetStore
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
 from tests.faults.evidence import SET, TERMINATE, told
@@ -65,6 +66,7 @@ def in_both(make_world: Callable[..., World], play: Callable[[World, float], Non
     return world
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", STEPS)
 def test_cool_downs_neither_vanish_nor_last_longer(make_world: Callable[..., World], step: float) -> None:
     def play(world: World, step: float) -> None:
@@ -79,6 +81,7 @@ def test_cool_downs_neither_vanish_nor_last_longer(make_world: Callable[..., Wor
     assert told(world, Reason.CLOCK_JUMP) == [f"the clock was set {way}; stored times moved with it"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", STEPS)
 def test_decisions_go_on_at_once(make_world: Callable[..., World], step: float) -> None:
     world = make_world(sizes=(2, 0, 0))
@@ -90,6 +93,7 @@ def test_decisions_go_on_at_once(make_world: Callable[..., World], step: float) 
     assert world.last.at == world.agent_clock.now()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 def test_a_vm_ordered_before_is_not_overdue_after(make_world: Callable[..., World], step: float) -> None:
     def play(world: World, step: float) -> None:
@@ -114,6 +118,7 @@ def test_idleness_counts_the_minutes_that_passed(make_world: Callable[..., World
     assert {minute for minute, _, _ in sent(world)} == {4.1}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 def test_a_capacity_shortage_is_remembered_for_its_time(make_world: Callable[..., World], step: float) -> None:
     def play(world: World, step: float) -> None:
@@ -129,6 +134,7 @@ def test_a_capacity_shortage_is_remembered_for_its_time(make_world: Callable[...
     assert len(told(world, Reason.CAPACITY_RETURNED)) == 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 def test_an_open_intent_keeps_its_deadline(make_world: Callable[..., World], step: float) -> None:
     def play(world: World, step: float) -> None:
@@ -149,6 +155,7 @@ def test_an_open_intent_keeps_its_deadline(make_world: Callable[..., World], ste
     assert ends[0][0] is Reason.OVERDUE
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 def test_a_drain_under_way_is_neither_cut_short_nor_left_without_heartbeats(
     make_world: Callable[..., World], step: float
@@ -182,6 +189,7 @@ def test_a_host_with_a_wrong_clock_holds_until_it_is_put_right(make_world: Calla
     assert len(told(world, Reason.CLOCK_JUMP)) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("error", [-HOUR, HOUR])
 def test_a_host_whose_clock_goes_wrong_takes_no_vm(make_world: Callable[..., World], error: float) -> None:
     world = make_world(sizes=(3, 1, 0), limits=replace(QUICK, hold_bins=2))
@@ -192,6 +200,7 @@ def test_a_host_whose_clock_goes_wrong_takes_no_vm(make_world: Callable[..., Wor
     assert world.mutations == []
 
 
+@pytest.mark.exhaustive
 def test_a_leap_second_smeared_or_not_is_no_step(make_world: Callable[..., World]) -> None:
     def play(world: World, per_minute: float, at_once: float) -> None:
         world.submit(50)
@@ -250,7 +259,7 @@ def test_a_step_seen_while_the_ledger_is_full_is_carried_over_when_there_is_room
     world.tick(3)
     site_steps(world, HOUR)
     with monkeypatch.context() as patch:
-        patch.setattr(type(world.ledger), "record", _no_room)
+        patch.setattr(FleetStore, "record", _no_room)
         world.tick(2)
         assert [report.failure for report in world.reports[3:]] == ["no room"] * 2
     world.tick(4)
@@ -269,7 +278,7 @@ def corrections(draw: st.DrawFn) -> dict[int, float]:
     return {minute: draw(st.floats(-4000.0, 4000.0).filter(lambda s: abs(s) > 6.0)) for minute in minutes}
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(40, marks=[pytest.mark.exhaustive, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
 def test_however_often_the_clock_is_set_each_change_is_followed_by_its_rest(examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(corrections())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from domain.decisions import Reason, Status
 from domain.errors import FailureClass
 from domain.fleet import Group
@@ -36,7 +37,7 @@ def test_expired_credentials_are_told_as_such_and_one_call_a_minute_asks_again(
     # One describe and one look into the queue of notices.
     assert max(calls_per_minute(world)[2:]) == 2
     assert world.mutations == []
-    assert world.ledger.loop_state("web").breakers == ()
+    assert FleetStore(world.ledger).loop_state("web").breakers == ()
 
 
 def test_new_credentials_are_enough(make_world: Callable[..., World]) -> None:
@@ -79,7 +80,7 @@ def test_a_denied_change_fails_with_the_remedy_and_the_other_fleet_goes_on(make_
     assert world.desired()["small"] == 1
     assert world.desired()["batch_small"] + world.desired()["batch_medium"] > 1
     batch = [intent for intent in intents(world) if intent["fleet"] == "batch"]
-    assert {world.ledger.last_outcome(intent["intent_id"]).status for intent in batch} == {Status.DONE}  # type: ignore[union-attr]
+    assert {FleetStore(world.ledger).last_outcome(intent["intent_id"]).status for intent in batch} == {Status.DONE}  # type: ignore[union-attr]
 
 
 def test_a_denied_change_fails_alone_and_the_fleets_other_groups_go_on(make_world: Callable[..., World]) -> None:
@@ -87,9 +88,10 @@ def test_a_denied_change_fails_alone_and_the_fleets_other_groups_go_on(make_worl
     world.fault("access_denied", operations=[SET], groups=["workers-m"])
     world.tick(3)
     assert world.desired() == {"small": 3, "medium": 0}
-    assert world.ledger.loop_state("web").breakers[0].group == "medium"
+    assert FleetStore(world.ledger).loop_state("web").breakers[0].group == "medium"
 
 
+@pytest.mark.exhaustive
 def test_a_permission_that_stays_missing_is_tried_ever_less_often(make_world: Callable[..., World]) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
     world.submit(8)
@@ -104,7 +106,7 @@ def test_a_permission_that_stays_missing_is_tried_ever_less_often(make_world: Ca
     world.control.clear_faults()
     world.tick(31)
     assert world.desired() == {"small": 4}
-    assert world.ledger.loop_state("web").breakers == ()
+    assert FleetStore(world.ledger).loop_state("web").breakers == ()
 
 
 def test_a_denied_termination_takes_none_and_is_no_storm(make_world: Callable[..., World]) -> None:
@@ -133,6 +135,7 @@ def test_a_read_that_is_denied_costs_its_knowledge_and_not_the_decision(
     assert max(calls_per_minute(world)) <= 12
 
 
+@pytest.mark.exhaustive
 def test_a_denied_protection_is_told_and_nothing_waits_for_it(make_world: Callable[..., World]) -> None:
     world = make_world(groups=(SMALL,), sizes=(2,), protect_busy=True)
     world.busy = dict.fromkeys(world.in_service("small"), 1.0)

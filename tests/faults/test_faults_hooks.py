@@ -120,6 +120,7 @@ def test_a_vm_whose_completions_all_get_lost_goes_when_its_hook_runs_out(drained
     assert heartbeats(world, vm) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("delay_s", [50.0, 100.0])
 def test_a_heartbeat_that_takes_effect_late_costs_no_job(drained: tuple[World, str], delay_s: float) -> None:
     world, vm = drained
@@ -180,6 +181,7 @@ def test_a_vm_that_stops_reporting_is_neither_kept_nor_let_go_before_its_hook_ru
     assert heartbeats(world, vm) == completions(world, vm) == []
 
 
+@pytest.mark.exhaustive
 def test_a_job_that_never_ends_is_cut_at_the_drain_deadline_and_told(drained: tuple[World, str]) -> None:
     world, vm = drained
     began = world.clock.now()

@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason
 from domain.fleet import Group
 from tests.faults.evidence import SET, TERMINATE, intents, told
@@ -105,6 +106,7 @@ def test_when_more_than_half_of_the_hosts_fall_silent_nothing_shrinks(
     assert world.mutations == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("policy", [BUSY_RULE, "target-tracking:in_periods=1", "constant:1,0,0"])
 def test_a_silent_vm_is_never_chosen_to_go(make_world: Callable[..., World], policy: str) -> None:
     world = make_world(sizes=(4, 2, 0), policy=policy)
@@ -264,7 +266,7 @@ class Gaps(RuleBasedStateMachine):
                 self._directory.cleanup()
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(30, marks=[pytest.mark.exhaustive, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
 def test_whatever_is_silent_when_nothing_shrinks_on_absent_data(examples: int) -> None:
     run_state_machine_as_test(Gaps, settings=settings(max_examples=examples, stateful_step_count=8, deadline=None))
 
@@ -273,7 +275,7 @@ def test_the_ledger_shows_the_gap_to_whoever_asks(make_world: Callable[..., Worl
     world = make_world(sizes=(2, 0, 0), limits=FLOORED)
     world.tick()
     world.metric_gap(5)
-    rows = [row.decision for row in world.ledger.decisions("web", newest_first=False)]
+    rows = [row.decision for row in FleetStore(world.ledger).decisions("web", newest_first=False)]
     assert [decision.reason for decision in rows[1:4]] == [Reason.STALE_INPUT] * 3
     assert rows[4].reason is Reason.SAFE_FLOOR
     assert rows[4].desired == (3, 1, 0)

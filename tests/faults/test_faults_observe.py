@@ -97,7 +97,7 @@ def unwritable(world: World) -> None:
     def refuse(connection: Any, *_: object) -> None:
         connection.exec_driver_sql("PRAGMA query_only=1")
 
-    event.listen(world.ledger._database._engine, "begin", refuse)
+    event.listen(world.ledger.database._engine, "begin", refuse)
 
 
 FAULTS: dict[str, Mischief] = {
@@ -135,6 +135,7 @@ FAULTS: dict[str, Mischief] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mischief", FAULTS)
 def test_nothing_is_changed(make_world: Callable[..., World], mischief: str) -> None:
     limits = replace(QUICK, safe_floor=(6, 2, 1), hold_bins=1)
@@ -154,6 +155,7 @@ def test_nothing_is_changed(make_world: Callable[..., World], mischief: str) -> 
     assert all(decision.intents == () for report in world.reports for decision in report.decisions)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["timeout_after", "timeout_before", "throttle", "access_denied"])
 def test_what_act_mode_left_undone_is_left_so(make_world: Callable[..., World], kind: str) -> None:
     world = make_world(sizes=(4, 0, 0))

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from actuators.drift import DriftRule
+from agent.autoscaling.store import FleetStore
 from domain.decisions import Reason, Status
 from tests.faults.hands import between_look_and_leap, resume, set_by_hand, suspend
 from tests.faults.world import AGENT_KEY, QUICK, World, final_reasons
@@ -120,7 +121,7 @@ def test_another_scaler_on_the_same_group_is_told_of_and_fought_no_faster_than_t
         assert all(later - earlier >= COOLING.cooldown_out_s for earlier, later in pairwise(at))
     assert 2 <= world.count(SET) <= 9
     assert set(final_reasons(world)) == {Reason.SUPERSEDED}
-    assert "somebody set workers-l to 0 after it had been 2" in {outcome.detail for outcome in world.outcomes}
+    assert "another party set workers-l to 0 after it had been 2" in {outcome.detail for outcome in world.outcomes}
 
 
 def test_a_scale_out_undone_by_hand_is_not_done_again_in_the_same_minute(world: World) -> None:
@@ -148,7 +149,7 @@ def test_no_drain_is_begun_while_terminate_is_suspended_and_no_cooldown_either(
     assert world.last.reason is Reason.TERMINATE_SUSPENDED
     assert world.mutations == []
     assert {state for _, _, state in world.vms()} == {"InService"}
-    assert world.ledger.loop_state("web").cooldowns == ()
+    assert FleetStore(world.ledger).loop_state("web").cooldowns == ()
     resume(world, "Terminate")
     world.tick()
     assert world.desired()["small"] == 1
@@ -163,7 +164,7 @@ def test_nothing_is_asked_for_while_launch_is_suspended_and_no_cooldown_is_begun
     world.tick(3)
     assert world.last.reason is Reason.LAUNCH_SUSPENDED
     assert world.mutations == []
-    assert world.ledger.loop_state("web").cooldowns == ()
+    assert FleetStore(world.ledger).loop_state("web").cooldowns == ()
     resume(world, "Launch")
     world.tick()
     assert world.count(SET) == len(world.last.intents) > 0
@@ -183,7 +184,7 @@ def test_a_process_suspended_at_the_last_moment_skips_the_action_without_call_or
     assert [(o.status, o.reason) for o in report.outcomes] == [(Status.SKIPPED, reason)] * len(world.last.intents)
     assert world.last.intents != ()
     assert world.mutations == []
-    state = world.ledger.loop_state("web")
+    state = FleetStore(world.ledger).loop_state("web")
     assert (state.cooldowns, state.changes) == ((), ())
     resume(world, process)
     world.tick()
@@ -211,7 +212,7 @@ def test_no_drain_is_begun_during_an_instance_refresh_and_scaling_in_goes_on_aft
     while world.clock.now() - began < 240.0:
         world.tick()
     assert world.mutations == []
-    assert world.ledger.loop_state("web").cooldowns == ()
+    assert FleetStore(world.ledger).loop_state("web").cooldowns == ()
     assert world.last.reason is Reason.REFRESH_IN_PROGRESS
     world.tick(8)
     assert world.desired()["small"] == 1

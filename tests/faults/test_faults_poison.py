@@ -140,13 +140,13 @@ def poison(draw: st.DrawFn) -> Noise:
     junk = draw(st.lists(st.binary(max_size=60).filter(lambda b: b"trimtab" not in b), max_size=10))
 
     def noise(at: float) -> bytes:
-        said = [f"{name} {value} {at - age!r}".encode() for name, value, age in lines]
-        return b"\n".join([*said, *junk, b""])
+        readings = [f"{name} {value} {at - age!r}".encode() for name, value, age in lines]
+        return b"\n".join([*readings, *junk, b""])
 
     return noise
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(40, marks=[pytest.mark.exhaustive, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
 def test_any_mixture_of_it(examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(poison())

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from agent.autoscaling.policies.queue_rule import QueueRulePolicy
-from agent.autoscaling.state import Memory
+import pytest
+
+from agent.autoscaling.policies.rules import QueueRulePolicy
+from agent.rails.state import Memory
 from domain.decisions import Proposal, Reason
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
@@ -80,6 +82,7 @@ def test_a_policy_that_comes_to_itself_decides_again(make_world: Callable[..., W
     assert world.last.reason is Reason.LEARNED
 
 
+@pytest.mark.exhaustive
 def test_rails_bound_what_can_be_read(make_world: Callable[..., World]) -> None:
     world = make_world(policy="bad", known={"bad": Misbehaving(proposing((500, 7, 0)))}, interruptions=False)
     world.tick(3)

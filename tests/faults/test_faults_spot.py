@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason, Status
 from domain.fleet import Group
 from tests.faults.world import AGENT_KEY, LARGE, MEDIUM, QUICK, S, World
@@ -258,10 +259,11 @@ def test_a_replacement_starts_no_cooldown(make_world: Callable[..., World]) -> N
     pass_busy(world)
     give_notice(world, world.in_service("small")[:1])
     pass_busy(world)
-    assert world.ledger.loop_state("web").cooldowns == ()
-    assert world.ledger.loop_state("web").changes == ()
+    assert FleetStore(world.ledger).loop_state("web").cooldowns == ()
+    assert FleetStore(world.ledger).loop_state("web").changes == ()
 
 
+@pytest.mark.exhaustive
 def test_a_notice_outlives_a_decision_that_cannot_be_stored(make_world: Callable[..., World]) -> None:
     world = make_world(sizes=(3, 0, 0))
     pass_busy(world)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from agent.autoscaling.ports import Ports
-from agent.autoscaling.state import Pause, PauseScope, Pin
+from agent.autoscaling.store import FleetStore
 from agent.autoscaling.tick import run_tick
 from agent.rails.base import RailLimits
+from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Mode, Origin, Reason
 from tests.faults.hands import between_look_and_leap, set_by_hand
 from tests.faults.world import QUICK, World
@@ -68,7 +71,7 @@ def test_a_pause_of_everything_holds_until_it_is_over_and_starts_no_cooldown(mak
     world.submit(20)
     world.tick(3)
     assert world.mutations == []
-    assert world.ledger.loop_state("web").cooldowns == ()
+    assert FleetStore(world.ledger).loop_state("web").cooldowns == ()
     world.tick()
     assert world.count(SET) > 0
 
@@ -125,7 +128,7 @@ def test_protection_is_taken_off_again_by_a_restarted_agent(make_world: Callable
     world.tick()
     assert protected(world) == set()
     world.tick()
-    assert world.ledger.loop_state("web").protected == ()
+    assert FleetStore(world.ledger).loop_state("web").protected == ()
 
 
 def test_protection_that_somebody_sets_after_ours_was_taken_off_is_theirs(make_world: Callable[..., World]) -> None:
@@ -200,6 +203,7 @@ def test_an_agent_deposed_between_decision_and_call_does_not_make_the_call(world
     assert world.ledger.open_intents() == ()
 
 
+@pytest.mark.exhaustive
 def test_two_agents_side_by_side_make_each_change_once(make_world: Callable[..., World]) -> None:
     world = make_world(sizes=(1, 0, 0))
     world.tick()

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason, Status
 from domain.errors import FailureClass
 from tests.faults.evidence import SET, TERMINATE, calls_per_minute, carried_out, intents, told
@@ -46,6 +47,7 @@ def test_a_throttled_change_is_one_intent_tried_once_a_minute_until_it_goes_thro
     assert final_reasons(world) == [Reason.DONE]
 
 
+@pytest.mark.exhaustive
 def test_changes_throttled_for_half_an_hour_open_no_breaker(make_world: Callable[..., World]) -> None:
     world = make_world(**ONE_GROUP)
     world.submit(8)
@@ -55,7 +57,7 @@ def test_changes_throttled_for_half_an_hour_open_no_breaker(make_world: Callable
         assert len(world.ledger.open_intents()) <= 1
     assert set(final_reasons(world)) == {Reason.OVERDUE}
     assert {o.failure for o in world.outcomes} == {FailureClass.THROTTLE}
-    assert world.ledger.loop_state("web").breakers == ()
+    assert FleetStore(world.ledger).loop_state("web").breakers == ()
     assert world.count(SET) <= 30
     world.tick(2)
     assert world.desired() == {"small": 4}
@@ -76,6 +78,7 @@ def test_five_minutes_without_one_answer_change_nothing_and_end_by_themselves(ma
     assert final_reasons(world) == [Reason.DONE]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("read_attempts", [1, 3])
 def test_the_call_rate_falls_while_aws_throttles(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, read_attempts: int
@@ -111,7 +114,7 @@ def test_a_change_that_took_effect_before_the_silence_is_not_taken_for_somebody_
     assert world.desired() == {"small": 4}
     assert told(world, Reason.DRIFT_ADOPTED) == []
     assert len(intents(world)) == 1
-    assert world.ledger.loop_state("web").breakers == ()
+    assert FleetStore(world.ledger).loop_state("web").breakers == ()
 
 
 def test_a_drain_goes_on_after_throttling(make_world: Callable[..., World]) -> None:
@@ -170,7 +173,7 @@ class ThrottledLoop(RuleBasedStateMachine):
     @invariant()
     def no_breaker_opens(self) -> None:
         if hasattr(self, "world"):
-            assert self.world.ledger.loop_state("web").breakers == ()
+            assert FleetStore(self.world.ledger).loop_state("web").breakers == ()
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -200,7 +203,7 @@ class ThrottledLoop(RuleBasedStateMachine):
         assert told(world, Reason.DRIFT_ADOPTED) == []
 
 
-@pytest.mark.parametrize("examples", [3, pytest.param(30, marks=[pytest.mark.exhaustive, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("examples", [3, pytest.param(50, marks=[pytest.mark.exhaustive, pytest.mark.timeout(900)])])
 def test_whatever_is_throttled_when_the_loop_stays_true(examples: int) -> None:
     run_state_machine_as_test(
         ThrottledLoop, settings=settings(max_examples=examples, stateful_step_count=10, deadline=None)

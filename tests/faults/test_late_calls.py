@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.autoscaling.state import Breaker, Pause, PauseScope, Pin
+from agent.autoscaling.store import FleetStore
+from agent.rails.state import Breaker
+from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import SET, TERMINATE, carried_out, intents
 from tests.faults.hands import between_look_and_leap, set_by_hand
@@ -45,7 +47,7 @@ def test_a_pause_made_after_the_decision_stops_its_call(make_world: Callable[...
     report = world.tick()
     assert [(o.status, o.reason) for o in report.outcomes] == [(Status.SKIPPED, Reason.PAUSED)]
     assert world.mutations == []
-    assert world.ledger.loop_state("web").cooldowns == ()
+    assert FleetStore(world.ledger).loop_state("web").cooldowns == ()
     resume(world)
     world.tick()
     assert world.desired() == {"small": 4}
@@ -158,7 +160,7 @@ def test_a_pause_holds_replacements_and_one_waits_for_its_end(
     world.tick()
     assert world.mutations == []
     assert "small: replacement waits: " in world.last.sentence
-    assert dict(world.ledger.loop_state("web").interrupted).keys() == {vm}
+    assert dict(FleetStore(world.ledger).loop_state("web").interrupted).keys() == {vm}
     resume(world)
     world.clock.advance(40.0)
     world.running.cloud.spot_actions[vm] += 60.0
@@ -185,9 +187,9 @@ def test_a_pause_made_after_the_decision_stops_a_replacement_and_does_not_lose_i
 def test_an_open_circuit_breaker_holds_replacements(make_world: Callable[..., World]) -> None:
     world = make_world(sizes=(3, 0, 0), policy="hold")
     interrupted(world)
-    state = world.ledger.loop_state("web")
+    state = FleetStore(world.ledger).loop_state("web")
     broken = replace(state, breakers=(Breaker("small", 3, world.clock.now() + 300.0, 300.0),))
-    world.ledger.record((), states={"web": broken})
+    FleetStore(world.ledger).record((), states={"web": broken})
     world.tick()
     assert world.mutations == []
     assert "small: replacement waits: circuit open after 3 failures in a row" in world.last.sentence
@@ -225,6 +227,7 @@ def test_a_pause_does_not_stop_the_heartbeats_of_a_vm_that_works(make_world: Cal
 # Late
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("stopped_s", [125.0, 183.0, 305.0])
 def test_a_process_stopped_between_decision_and_call_does_not_make_the_call(
     make_world: Callable[..., World], stopped_s: float
@@ -279,7 +282,7 @@ def test_a_scale_out_whose_load_is_gone_ends_unsent(make_world: Callable[..., Wo
     world.tick(3)
     assert world.count(SET) == 1
     assert final_reasons(world) == [Reason.SUPERSEDED]
-    assert world.ledger.loop_state("web").cooldowns == ()
+    assert FleetStore(world.ledger).loop_state("web").cooldowns == ()
     assert world.desired() == {"small": 1}
 
 
@@ -320,7 +323,7 @@ def test_a_late_intent_without_measurements_ends_unsent_and_counts_against_no_gr
     world.metric_gap(6)
     assert world.count(SET) == 1
     assert final_reasons(world) == [Reason.SUPERSEDED]
-    assert world.ledger.loop_state("web").breakers == ()
+    assert FleetStore(world.ledger).loop_state("web").breakers == ()
 
 
 # Victims

@@ -11,19 +11,19 @@ import pytest
 
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import FALLBACKS, Evaluate, Proposer, evaluate_directly, evaluate_within
+from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LearnedPolicy
-from agent.autoscaling.policies.queue_rule import QueueRulePolicy
-from agent.autoscaling.policies.threshold import ThresholdPolicy
+from agent.autoscaling.policies.rules import QueueRulePolicy, ThresholdPolicy
 from agent.autoscaling.replay import replay
-from agent.autoscaling.state import Memory
-from agent.ledger.records import Kind
-from agent.models.shelf import ModelShelf
+from agent.autoscaling.store import FleetStore
+from agent.ledger.journal import Kind
+from agent.rails.state import Memory
 from benchmarks.lstm_model import write_model
 from domain.decisions import Proposal, Reason
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet
-from domain.snapshot import Snapshot
-from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, poisoned, preferring, promote
+from domain.snapshot import Snapshot, Terms
+from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, poisoned, preferring, promote, scorer
 from tests.faults.evidence import told
 from tests.faults.world import QUICK, World
 
@@ -99,10 +99,38 @@ def test_its_memory_goes_on_minute_by_minute_and_over_a_restart(learned: Callabl
                 world.restart()
                 set_up(world, models)
             world.tick()
-        ends.append((world.ledger.loop_state("web").memory, world.last.proposal))
+        ends.append((FleetStore(world.ledger).loop_state("web").memory, world.last.proposal))
         world.close()
     assert ends[0] == ends[1]
     assert [len(values) for values in ends[0][0].values()] == [8, 8]
+
+
+def test_a_scorer_scales_any_fleet_goes_on_after_a_restart_and_comes_out_the_same_again(
+    learned: Callable[..., World], models: Path
+) -> None:
+    path = scorer(models, {"added_log": 1.0, "is_hold": 0.01}, sees={"jobs_3": 0.5}, margin=0.001)
+    promote(models, path)
+    terms = Terms(0.036, 300.0, 120.0, 300.0, (45.0,) * 3, (97.0,) * 3)
+    ends = []
+    for restarts in (False, True):
+        world = learned()
+        fleets = tuple(replace(one, aggregation=replace(one.aggregation, terms=terms)) for one in world.ports.fleets)
+        world.ports.fleets = fleets
+        world.submit(12)
+        for minute in range(4):
+            if minute == 2 and restarts:
+                world.restart()
+                set_up(world, models)
+                world.ports.fleets = fleets
+            world.tick()
+        assert deciders(world)[-4:] == [name(path)] * 4
+        records = list(FleetStore(world.ledger).inputs("web"))
+        assert all(item.same for item in replay(records, ModelShelf(models)))
+        ends.append((FleetStore(world.ledger).loop_state("web").memory, world.last.proposal, world.desired()))
+        world.close()
+    assert ends[0] == ends[1]
+    assert sum(ends[0][2].values()) > 3
+    assert told(world, Reason.POLICY_FAILED) == []
 
 
 def test_its_memory_is_zeroed_when_a_live_episode_begins(learned: Callable[..., World], models: Path) -> None:
@@ -114,9 +142,9 @@ def test_its_memory_is_zeroed_when_a_live_episode_begins(learned: Callable[..., 
     world.waiting = 0
     world.tick(9)
     policy = ModelShelf(models).policy("learned", world.fleet)
-    assert world.ledger.loop_state("web").memory != policy.decide(world.fleet, world.snapshot, {})[1]
+    assert FleetStore(world.ledger).loop_state("web").memory != policy.decide(world.fleet, world.snapshot, {})[1]
     world.tick()
-    assert world.ledger.loop_state("web").memory == policy.decide(world.fleet, world.snapshot, {})[1]
+    assert FleetStore(world.ledger).loop_state("web").memory == policy.decide(world.fleet, world.snapshot, {})[1]
     assert world.snapshot.queue is not None
     assert world.snapshot.queue.submitted == 0
 
@@ -217,10 +245,10 @@ def test_absent_input_holds_the_fleet_and_keeps_the_memory(learned: Callable[...
     promote(models, write_model(models, 3, hidden=8))
     world = learned()
     world.tick(2)
-    before = world.ledger.loop_state("web").memory
+    before = FleetStore(world.ledger).loop_state("web").memory
     world.metric_gap(minutes=1)
     assert world.last.reason is Reason.STALE_INPUT
-    assert world.ledger.loop_state("web").memory == before
+    assert FleetStore(world.ledger).loop_state("web").memory == before
     assert told(world, Reason.POLICY_FAILED) == []
 
 
@@ -234,7 +262,7 @@ def test_a_new_champion_decides_from_the_next_minute_with_a_memory_of_its_own(
     promote(models, second)
     world.tick()
     assert deciders(world) == [name(first), name(first), name(second)]
-    assert {key.partition(".")[0] for key in world.ledger.loop_state("web").memory} == {second.stem[:12]}
+    assert {key.partition(".")[0] for key in FleetStore(world.ledger).loop_state("web").memory} == {second.stem[:12]}
 
 
 def test_a_champion_that_is_refused_leaves_the_one_before_it_deciding(
@@ -261,7 +289,7 @@ def test_a_learned_shadow_is_recorded_with_its_own_memory_and_changes_nothing(
     assert world.last.shadow is not None
     assert (world.last.shadow.policy, world.last.shadow.desired) == (name(path), (1, 1, 0))
     assert world.desired() == {"small": 1, "medium": 0, "large": 0}
-    state = world.ledger.loop_state("web")
+    state = FleetStore(world.ledger).loop_state("web")
     assert state.memory == {}
     assert len(state.shadow_memory) == 2
 
@@ -273,7 +301,7 @@ def test_a_rule_can_be_the_shadow_of_a_learned_policy(learned: Callable[..., Wor
     world.tick(2)
     assert world.last.shadow is not None
     assert world.last.shadow.detail.endswith("2 of 3 minutes")
-    state = world.ledger.loop_state("web")
+    state = FleetStore(world.ledger).loop_state("web")
     assert (set(state.shadow_memory), len(state.memory)) == ({"streaks"}, 2)
 
 
@@ -298,9 +326,9 @@ def test_every_minute_replays_byte_for_byte_also_those_in_which_another_stood_in
     promote(models, preferring(models, ADD_M, REMOVE_M))
     world.tick(3)
     assert len(set(deciders(world))) == 3
-    records = list(world.ledger.inputs("web"))
+    records = list(FleetStore(world.ledger).inputs("web"))
     items = list(replay(records, ModelShelf(models)))
-    assert [item.difference() for item in items] == [""] * len(records)
+    assert [item.difference for item in items] == [""] * len(records)
     assert all(item.same for item in items)
 
 

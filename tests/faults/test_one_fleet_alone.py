@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.ledger.records import Kind
+from agent.ledger.journal import Kind
 from domain.decisions import Reason
 from domain.fleet import Group
 from tests.faults.evidence import SET, told
@@ -50,6 +50,7 @@ def sizes_asked(world: World, group: str) -> list[str]:
     return [c["params"]["DesiredCapacity"] for c in calls if c["params"]["AutoScalingGroupName"] == group]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("part", "method"),
     [("aggregator", "snapshot"), ("actuator", "apply"), ("actuator", "follow"), ("actuator", "tend")],

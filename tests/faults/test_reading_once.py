@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from domain.decisions import Reason
 from tests.faults.world import World, final_reasons
 
@@ -12,6 +14,7 @@ def whole_readings(world: World) -> int:
     return sum(sum(name.startswith("AutoScalingGroupNames") for name in params) > 1 for params in described)
 
 
+@pytest.mark.exhaustive
 def test_a_scale_out_seen_done_needs_no_second_reading(world: World) -> None:
     world.submit(4)
     world.tick(4)

@@ -1,26 +1,42 @@
-"""A group whose sizes count weights and not VMs: its fleet is held, whoever asks and whenever it came to be so."""
+"""Groups whose VMs weigh several capacity units: Trimtab decides VMs, and AWS is asked for units.
+
+Whatever weighs what and whenever that changes, only VMs end that were chosen. A group whose next VM may have several
+weights is held.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from agent.alarms.book import AlarmBook
+from agent.autoscaling.explain import explain
+from agent.autoscaling.status import fleet_status, status_lines
+from agent.autoscaling.store import FleetStore
+from agent.ledger.codec import decode, encode
 from domain.decisions import Direction, Mode, Reason, Status
-from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, World
+from domain.snapshot import Snapshot
+from tests.faults.world import LARGE, MEDIUM, QUICK, SMALL, World, final_reasons
 
 Make = Callable[..., World]
 
 
-def weigh(world: World, weight: int = 2, **sizes: Any) -> None:
-    """Let one VM of the group `small` count as `weight`."""
+def weigh(world: World, *weights: int, **sizes: Any) -> None:
+    """Let one VM of the group `small` count as the first of these weights, and one of each larger type as the next."""
+    types = (SMALL.vm_type.name, MEDIUM.vm_type.name, LARGE.vm_type.name)
     world.owner.update_auto_scaling_group(
         AutoScalingGroupName=SMALL.name,
         MixedInstancesPolicy={
             "LaunchTemplate": {
                 "LaunchTemplateSpecification": {"LaunchTemplateName": SMALL.name, "Version": "$Latest"},
-                "Overrides": [{"InstanceType": SMALL.vm_type.name, "WeightedCapacity": str(weight)}],
+                "Overrides": [
+                    {"InstanceType": name, "WeightedCapacity": str(weight)}
+                    for name, weight in zip(types, weights, strict=False)
+                ],
             }
         },
         **sizes,
@@ -28,9 +44,229 @@ def weigh(world: World, weight: int = 2, **sizes: Any) -> None:
     world.control.ready_now()
 
 
-def test_a_weighted_group_is_held_with_the_reason_and_nothing_is_sent(make_world: Make) -> None:
+def weigh_after_reading(world: World, *weights: int, **sizes: Any) -> None:
+    """Let the owner weigh the group once, between the next reading and what is done about it."""
+    observe = world.ports.actuator.observe
+
+    def weighed(*about: Any) -> Any:
+        world.ports.actuator.observe = observe  # type: ignore[method-assign]
+        observed = observe(*about)
+        weigh(world, *weights, **sizes)
+        return observed
+
+    world.ports.actuator.observe = weighed  # type: ignore[method-assign]
+
+
+def weigh_no_more(world: World) -> None:
+    """Take the overrides away: the VMs that are there keep their weight, new ones count as 1."""
+    template = {"LaunchTemplateName": SMALL.name, "Version": "$Latest"}
+    world.owner.update_auto_scaling_group(AutoScalingGroupName=SMALL.name, LaunchTemplate=template)
+
+
+def weighted(make_world: Make, weight: int, vms: int, *, minimum: int = 0, maximum: int = 60, **plan: Any) -> World:
+    """Return a world whose group `small` counts each VM as `weight`, with so many busy VMs; bounds are units."""
+    plan.setdefault("groups", (replace(SMALL, minimum=0),))
+    world = make_world(sizes=(0,) * len(plan["groups"]), **plan)
+    sizes = {"MinSize": minimum, "MaxSize": maximum, "DesiredCapacity": vms * weight}
+    weigh(world, weight, **sizes)
+    world.busy = dict.fromkeys(world.in_service("small"), 2.0)
+    world.tick(2)
+    assert len(world.in_service("small")) == vms
+    return world
+
+
+def asked_for(world: World) -> list[int]:
+    """Return every desired capacity that the agent asked AWS for."""
+    calls = world.control.mutations(access_key="agent")
+    return [int(call["params"]["DesiredCapacity"]) for call in calls if call["operation"] == "SetDesiredCapacity"]
+
+
+def ended_by_aws(world: World) -> list[str]:
+    """Return why AWS ended VMs of the group `small` that nobody named."""
+    activities = world.owner.describe_scaling_activities(AutoScalingGroupName=SMALL.name, MaxRecords=100)["Activities"]
+    return [a["Cause"] for a in activities if "was selected for termination" in a["Cause"]]
+
+
+@pytest.mark.parametrize("weight", [2, 3, 7])
+def test_a_weighted_group_grows_to_the_vms_that_were_decided(make_world: Make, weight: int) -> None:
+    world = weighted(make_world, weight, 1)
+    world.submit(5)
+    world.tick()
+    (intent,) = world.last.intents
+    assert (intent.before, intent.target) == (1, world.last.desired[0])
+    assert asked_for(world) == [intent.target * weight]
+    world.tick(2)
+    assert len(world.in_service("small")) == intent.target
+    assert final_reasons(world) == [Reason.DONE]
+    assert (world.snapshot.requested, world.snapshot.groups[0].requested_units) == (
+        (intent.target,),
+        intent.target * weight,
+    )
+    assert ended_by_aws(world) == []
+
+
+def test_the_maximum_of_aws_holds_in_units_and_that_of_the_settings_in_vms(make_world: Make) -> None:
+    world = weighted(make_world, 2, 1, maximum=9)
+    world.submit(100)
+    world.tick(3)
+    assert asked_for(world) == [8]
+    assert len(world.in_service("small")) == 4
+    world.owner.update_auto_scaling_group(AutoScalingGroupName=SMALL.name, MaxSize=100)
+    world.tick(4)
+    assert len(world.in_service("small")) == SMALL.maximum
+    assert asked_for(world)[-1] == 2 * SMALL.maximum
+    assert ended_by_aws(world) == []
+
+
+def test_idle_vms_end_one_by_one_by_their_own_weight_and_the_minimum_of_aws_holds(make_world: Make) -> None:
+    world = weighted(make_world, 3, 5, minimum=4)
+    world.busy = {}
+    world.tick(12)
+    assert len(world.in_service("small")) == 2
+    assert world.desired() == {"small": 6}
+    assert asked_for(world) == []
+    assert world.count("TerminateInstanceInAutoScalingGroup") == 3
+    assert ended_by_aws(world) == []
+
+
+def test_a_desired_capacity_between_two_vms_is_the_larger_number_and_stays_so(make_world: Make) -> None:
+    world = weighted(make_world, 4, 2)
+    world.owner.set_desired_capacity(AutoScalingGroupName=SMALL.name, DesiredCapacity=9)
+    world.control.ready_now()
+    world.busy = dict.fromkeys(world.in_service("small"), 2.0)
+    world.tick(3)
+    assert world.snapshot.requested == (3,)
+    assert len(world.in_service("small")) == 3
+    world.busy = {}
+    world.tick(20)
+    # The last VM stays: AWS lowers a desired capacity of 1 by no 4 units.
+    assert (len(world.in_service("small")), world.desired()) == (1, {"small": 1})
+    assert ended_by_aws(world) == []
+    assert world.count("TerminateInstanceInAutoScalingGroup") == 2
+
+
+def test_cost_counts_vms(make_world: Make) -> None:
+    world = weighted(make_world, 5, 2)
+    status = fleet_status(world.ledger, "web", world.agent_clock.now())
+    assert status.cost_per_hour == pytest.approx(2 * SMALL.vm_type.price_per_hour)
+
+
+def test_budget_admits_vms_at_their_price_whatever_they_weigh(make_world: Make) -> None:
+    hourly = 3 * SMALL.vm_type.price_per_hour + 0.01
+    world = weighted(make_world, 5, 1, limits=replace(QUICK, budget_per_hour=hourly))
+    world.submit(100)
+    world.tick(3)
+    assert len(world.in_service("small")) == 3
+    assert asked_for(world) == [15]
+
+
+def test_what_aws_cannot_launch_is_given_back_in_units_and_no_vm_ends(make_world: Make) -> None:
+    world = weighted(make_world, 2, 2)
+    world.fault("capacity", instance_type=SMALL.vm_type.name)
+    world.submit(20)
+    world.tick(3)
+    assert asked_for(world)[0] > 4
+    assert asked_for(world)[-1] == world.desired()["small"] == 4
+    assert Reason.NO_CAPACITY in final_reasons(world)
+    assert len(world.in_service("small")) == 2
+    assert ended_by_aws(world) == []
+
+
+def test_status_explanation_and_record_tell_vms_and_units(make_world: Make) -> None:
+    world = weighted(make_world, 2, 3)
+    now = world.agent_clock.now()
+    status = fleet_status(world.ledger, "web", now)
+    assert (status.groups[0].requested, status.groups[0].requested_units, status.groups[0].weight) == (3, 6, 2)
+    assert "  small: 3 VMs = 6 units, a new VM counts as 2" in status_lines(status, now)
+    record = FleetStore(world.ledger).newest("web")
+    assert record is not None
+    assert "small: AWS counts 3 VMs = 6 units, a new VM counts as 2" in explain(record).seen
+
+
+def test_weights_that_come_between_reading_and_call_are_those_of_the_call(make_world: Make) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
-    weigh(world, DesiredCapacity=4)
+    world.tick(2)
+    world.submit(8)
+    weigh_after_reading(world, 2, MaxSize=20)
+    world.tick()
+    (intent,) = world.last.intents
+    assert asked_for(world) == [2 * intent.target]
+    world.tick(2)
+    assert len(world.in_service("small")) == intent.target
+    assert ended_by_aws(world) == []
+
+
+def test_a_size_that_no_longer_fits_once_the_vms_weigh_more_is_not_asked_for(make_world: Make) -> None:
+    world = make_world(groups=(SMALL,), sizes=(1,))
+    world.tick(2)
+    world.submit(40)
+    weigh_after_reading(world, 5)
+    world.tick()
+    assert world.last.intents
+    assert world.mutations == []
+    assert [outcome.reason for outcome in world.outcomes] == [Reason.ABOVE_MAXIMUM]
+
+
+def test_a_group_that_becomes_weighted_while_it_grows_gets_the_vms_that_were_decided(make_world: Make) -> None:
+    world = make_world(groups=(SMALL,), sizes=(2,))
+    world.tick(2)
+    world.busy = dict.fromkeys(world.in_service("small"), 2.0)
+    world.submit(10)
+    world.tick()
+    (intent,) = world.last.intents
+    sent = asked_for(world)
+    weigh(world, 2, MaxSize=40, DesiredCapacity=2 * intent.target)
+    world.tick(4)
+    assert len(world.in_service("small")) >= intent.target
+    assert all(size >= 2 * intent.target for size in asked_for(world)[len(sent) :])
+    assert ended_by_aws(world) == []
+
+
+def test_vms_keep_the_weight_that_their_overrides_lost(make_world: Make) -> None:
+    world = weighted(make_world, 4, 3)
+    old = world.in_service("small")
+    weigh_no_more(world)
+    world.submit(20)
+    world.tick(3)
+    grown = world.in_service("small")
+    new = [vm for vm in grown if vm not in old]
+    assert set(old) <= set(grown)
+    assert new
+    assert asked_for(world)[-1] == 12 + len(new)
+    world.waiting, world.busy = 0, {}
+    world.tick(15)
+    assert world.in_service("small") == []
+    assert world.desired() == {"small": 0}
+    assert ended_by_aws(world) == []
+
+
+def test_a_restarted_agent_goes_on_with_the_same_change(make_world: Make) -> None:
+    world = weighted(make_world, 3, 1)
+    world.submit(8)
+    world.tick()
+    (intent,) = world.last.intents
+    world.restart()
+    world.tick(3)
+    assert asked_for(world) == [3 * intent.target]
+    assert len(world.in_service("small")) == intent.target
+    assert not [event for event in world.events if event.reason is Reason.DRIFT_ADOPTED]
+
+
+def test_a_size_that_another_party_sets_in_units_is_drift_in_vms(make_world: Make) -> None:
+    world = weighted(make_world, 3, 1)
+    world.owner.set_desired_capacity(AutoScalingGroupName=SMALL.name, DesiredCapacity=6)
+    world.tick()
+    details = [event.detail for event in world.events if event.reason is Reason.DRIFT_ADOPTED]
+    assert details == [f"another party set small ({SMALL.name}) from 1 to 2: adopted"]
+
+
+SEVERAL = (1, 2)
+"""Weights of the types that the group may launch: what its next VM counts as depends on AWS's choice."""
+
+
+def test_a_group_of_several_weights_is_held_with_the_reason_and_nothing_is_sent(make_world: Make) -> None:
+    world = make_world(groups=(SMALL,), sizes=(1,))
+    weigh(world, *SEVERAL, DesiredCapacity=2)
     serving = world.in_service("small")
     assert len(serving) == 2
     world.tick(2)
@@ -40,13 +276,13 @@ def test_a_weighted_group_is_held_with_the_reason_and_nothing_is_sent(make_world
     assert world.in_service("small") == serving
     assert world.last.reason is Reason.GROUP_UNSUPPORTED
     assert world.last.sentence == (
-        "held: group small cannot be managed: the sizes of workers-s count weights and not VMs (one m5a.large counts "
-        "as 2), and weights are not supported: set every WeightedCapacity of its overrides to 1 and replace the VMs "
-        "that weigh more, or take it out of its fleet"
+        "held: group small cannot be managed: the overrides of workers-s have several weights (one m5a.large counts as "
+        "1, one m5a.xlarge counts as 2), so the VMs that a size gives depend on the types that AWS chooses: give all "
+        "of them one WeightedCapacity, or take the group out of its fleet"
     )
 
 
-def test_a_group_that_becomes_weighted_ends_its_open_change_and_its_deadline_ends_no_vm(make_world: Make) -> None:
+def test_a_group_that_gets_several_weights_ends_its_open_change_and_its_deadline_ends_no_vm(make_world: Make) -> None:
     world = make_world(groups=(SMALL,), sizes=(2,), limits=replace(QUICK, boot_deadline_s=300.0))
     world.tick(2)
     world.submit(20)
@@ -54,7 +290,7 @@ def test_a_group_that_becomes_weighted_ends_its_open_change_and_its_deadline_end
     (intent,) = world.last.intents
     assert intent.direction is Direction.OUT
     sent = world.mutations
-    weigh(world)
+    weigh(world, *SEVERAL)
     serving = world.in_service("small")
     world.tick(10)
     assert world.mutations == sent
@@ -63,28 +299,21 @@ def test_a_group_that_becomes_weighted_ends_its_open_change_and_its_deadline_end
     assert (ended.status, ended.reason) == (Status.FAILED, Reason.GROUP_UNSUPPORTED)
 
 
-def test_a_group_that_becomes_weighted_within_a_turn_is_noticed_before_the_call(make_world: Make) -> None:
+def test_several_weights_that_come_within_a_turn_are_noticed_before_the_call(make_world: Make) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
     world.tick(2)
     world.submit(20)
-    observe = world.ports.actuator.observe
-
-    def weighed_after_reading(*about: Any) -> Any:
-        observed = observe(*about)
-        weigh(world)
-        return observed
-
-    world.ports.actuator.observe = weighed_after_reading  # type: ignore[method-assign]
+    weigh_after_reading(world, *SEVERAL)
     world.tick()
     assert world.last.intents
     assert world.mutations == []
     assert [outcome.reason for outcome in world.outcomes] == [Reason.GROUP_UNSUPPORTED]
 
 
-def test_the_event_and_the_alarm_come_once_and_end_when_the_weights_are_gone(make_world: Make) -> None:
+def test_the_event_and_the_alarm_come_once_and_end_when_the_weights_agree(make_world: Make) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,))
     book = AlarmBook()
-    weigh(world)
+    weigh(world, *SEVERAL)
     raised = [alarm for _ in range(3) for alarm in book.turn(world.tick())]
     assert [(alarm.reason, alarm.resolved) for alarm in raised] == [(Reason.GROUP_UNSUPPORTED, False)]
     world.restart()
@@ -103,7 +332,7 @@ def test_the_event_and_the_alarm_come_once_and_end_when_the_weights_are_gone(mak
 
 def test_other_fleets_go_on(make_world: Make) -> None:
     world = make_world(groups=(SMALL,), sizes=(1,), batch=(replace(MEDIUM, minimum=1),))
-    weigh(world)
+    weigh(world, *SEVERAL)
     world.batch_waiting = 20
     world.tick(3)
     assert {group for _, group in world.mutations} == {MEDIUM.name}
@@ -111,7 +340,64 @@ def test_other_fleets_go_on(make_world: Make) -> None:
 
 def test_observe_mode_proposes_no_size_in_the_wrong_unit(make_world: Make) -> None:
     world = make_world(groups=(SMALL, LARGE), sizes=(1, 0), mode=Mode.OBSERVE)
-    weigh(world)
+    weigh(world, *SEVERAL)
     world.submit(40)
     world.tick(3)
     assert (world.last.reason, world.last.desired) == (Reason.GROUP_UNSUPPORTED, ())
+
+
+def test_records_from_before_there_were_units_read_as_one_unit_a_vm(make_world: Make) -> None:
+    world = make_world(groups=(SMALL,), sizes=(2,))
+    world.tick(2)
+    text = encode(world.snapshot)
+    assert text.count(b',"requested_units":null,"weight":1') == 1
+    assert decode(Snapshot, text.replace(b',"requested_units":null,"weight":1', b"")) == world.snapshot
+
+
+def an_hour_of_trouble(world: World, seed: int) -> Iterator[None]:
+    """Let load, weights, bounds, capacity and the agent's process change at random; yield after each turn."""
+    chance = random.Random(seed)
+    lowest, highest = 0, 40
+    for _ in range(40):
+        held, vms = world.desired()["small"], len(world.vms("small"))
+        world.busy = {vm: 2.0 for vm in world.in_service("small") if chance.random() < 0.5}
+        match chance.randrange(12):
+            case 0 | 1 | 2:
+                world.submit(chance.randint(1, 40))
+            case 3 | 4:
+                world.waiting = 0
+            case 5:
+                world.fault("capacity", instance_type=SMALL.vm_type.name, duration_s=chance.choice([60.0, 200.0]))
+            case 6:
+                calls = chance.choice(["SetDesiredCapacity", "TerminateInstanceInAutoScalingGroup"])
+                world.fault("throttle", operations=[calls], duration_s=130.0)
+            case 7:
+                world.restart()
+            case 8:
+                weight = chance.randint(1, 6)
+                highest = max(highest, held, vms * weight)
+                weigh(world, weight, MaxSize=highest, DesiredCapacity=max(held, vms * weight))
+            case 9:
+                weigh_no_more(world)
+            case 10:
+                highest = max(held, chance.randint(1, 60))
+                world.owner.update_auto_scaling_group(AutoScalingGroupName=SMALL.name, MaxSize=highest)
+            case _:
+                lowest = chance.randint(0, held)
+                world.owner.update_auto_scaling_group(AutoScalingGroupName=SMALL.name, MinSize=lowest)
+        world.tick()
+        assert lowest <= world.desired()["small"] <= highest
+        yield
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_changes_only_chosen_vms_end(make_world: Make, seed: int) -> None:
+    world = weighted(make_world, seed + 1, 2, maximum=40)
+    chosen: set[str] = set()
+    for _ in an_hour_of_trouble(world, seed):
+        chosen |= {vm for intent in world.last.intents for vm in intent.victims}
+        assert ended_by_aws(world) == []
+    assert not set(final_reasons(world)) & {Reason.PERMANENT_FAILURE, Reason.INTERNAL_ERROR}
+    calls = world.control.mutations(access_key="agent")
+    assert {call["params"]["InstanceId"] for call in calls if call["operation"].startswith("Terminate")} <= chosen

@@ -17,26 +17,28 @@ from actuators.autoscaling_group import AutoScalingActuator
 from actuators.drift import DriftRule
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
-from agent.autoscaling.ports import ManagedFleet, Ports, TickReport
+from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
+from agent.autoscaling.store import FleetStore
 from agent.autoscaling.tick import run_tick
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
-from agent.ledger.records import JournalEntry, Kind
+from agent.ledger.journal import JournalEntry, Kind
 from agent.rails.base import RailLimits
 from collectors.aws import AwsOptions, AwsSession
-from collectors.intake import IntakeCounters
+from collectors.intake import IntakeCounters, LineReader
 from collectors.interruptions import InterruptionQueue
 from collectors.inventory import Inventory
-from collectors.lines import LineReader
 from domain.clock import VirtualClock
 from domain.decisions import Decision, Event, Mode, Outcome, Reason
 from domain.fleet import Fleet, Group, VmType
-from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries, format_line
+from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries
 from domain.snapshot import Snapshot
 from simulator.aws.client import CloudControl
 from simulator.aws.lifecycle import Delays
 from simulator.aws.process import RunningCloud, start_in_thread
+from tests.graphite_lines import format_line
 
 START = 1_795_209_000.0 // 60.0 * 60.0
 AGENT_KEY = "agent"
@@ -139,7 +141,12 @@ class World:
         self.submitted = 0
         self.reports: list[TickReport] = []
         self.mode = plan.mode
-        self._start_agent()
+        try:
+            self._start_agent()
+        except BaseException:
+            # Else each test after it fails for the cloud that still runs.
+            self.running.stop()
+            raise
         self._calls_before = len(self.control.calls())
 
     # What tests do
@@ -346,7 +353,9 @@ class World:
                 Inventory(session),
                 self.fleets,
                 protect_busy=self.plan.protect_busy,
-                owned_protection={vm for f in self.fleets for vm in self.ledger.loop_state(f.name).protected},
+                owned_protection={
+                    vm for f in self.fleets for vm in FleetStore(self.ledger).loop_state(f.name).protected
+                },
             ),
             aggregator=Aggregator(self.store),
             proposer=Proposer(evaluate_within(self.plan.deadline_s), self.plan.known),

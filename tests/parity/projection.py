@@ -18,15 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from agent.admission.store import AdmissionStore
+from agent.autoscaling.policies.learned_models import ModelShelf
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
-from agent.models.shelf import ModelShelf
-from agent.rehearsal.admission import NAME as CLUSTER
-from agent.rehearsal.admission import play_admissions
-from agent.rehearsal.oversubscription import NAME as POOL
-from agent.rehearsal.oversubscription import play_oversubscription
-from agent.rehearsal.virtual_program import quiet_logs
-from agent.rehearsal.virtual_rails import rail_set
-from agent.rehearsal.virtual_run import FLEET, START, Rehearsal
+from agent.models.shipped import shipped_models
+from agent.oversubscription.store import OversubscriptionStore
+from agent.rehearsal.sections import RESEARCH as POOL
+from agent.rehearsal.sections import STAGING as CLUSTER
+from agent.rehearsal.sections import play_admissions, play_oversubscription
+from agent.rehearsal.virtual_time import FLEET, START, Rehearsal, quiet_logs, rail_set
 from domain.rules.admission.rule import rule_of
 from domain.workload import make_trace
 from simulator.admission import cluster_of, draw_run
@@ -35,12 +36,10 @@ from simulator.autoscaling.reference import preset
 from simulator.oversubscription.scenario import scenario_of
 from tests.faults.world import Plan, World
 from trainer.autoscaling.evaluation.contenders import contenders_of
-from trainer.autoscaling.evaluation.runs import evaluate
 from trainer.autoscaling.evaluation.suite import suite
-from trainer.autoscaling.evaluation.table import Results
+from trainer.autoscaling.evaluation.table import Results, evaluate
 from trainer.oversubscription.episodes import judge
-from trainer.oversubscription.policies.base import Task
-from trainer.oversubscription.policies.registry import policy_of
+from trainer.oversubscription.policies import Task, policy_of
 
 HERE = Path(__file__).parent
 DIGITS = 12
@@ -54,12 +53,14 @@ def rehearsed_fleet(directory: Path) -> Rows:
     arrivals = np.repeat([0.0, 900.0, 1810.0, 2400.0, 4000.0], [40, 75, 20, 110, 30])
     trace = make_trace("bursts", arrivals, np.tile([45.0, 120.0, 360.0, 200.0, 75.0], 55))
     rows: Rows = []
-    for number, (policy, rails) in enumerate(
-        [("queue-rule", "default"), ("threshold", "default"), ("target-tracking", "paper"), ("learned", "default")]
-    ):
+    # The network that was chosen for this fleet before a scorer came that fits every fleet.
+    network = next(model.path for model in shipped_models() if model.name == "lstm-release")
+    plans = [("queue-rule", "default"), ("threshold", "default"), ("target-tracking", "paper"), ("learned", "default")]
+    for number, (policy, rails) in enumerate(plans):
         shelf = ModelShelf(None)
+        text = f"model:{network}" if policy == "learned" else policy
         rehearsal = Rehearsal(
-            policy, trace, preset("train-text"), rail_set(rails), shelf, directory / f"{number}.db", seed=3
+            text, trace, preset("train-text"), rail_set(rails), shelf, directory / f"{number}.db", seed=3
         )
         result = rehearsal.run(rails)
         rows += fleet_rows(rehearsal.ledger, FLEET)
@@ -89,8 +90,8 @@ def fleet_on_aws(directory: Path) -> Rows:
 def fleet_rows(ledger: Ledger, fleet: str) -> Rows:
     """Return every decision of a fleet with its inputs, guards, intents and outcomes, and every event."""
     rows: Rows = []
-    for row in ledger.decisions(fleet, newest_first=False, limit=100_000):
-        record = ledger.decision(row.decision.decision_id)
+    for row in FleetStore(ledger).decisions(fleet, newest_first=False, limit=100_000):
+        record = FleetStore(ledger).decision(row.decision.decision_id)
         inputs, decision = record.inputs, record.decision
         seen = inputs.snapshot
         rows.append(
@@ -128,7 +129,7 @@ def admissions(directory: Path) -> Rows:
     told: list[Any] = []
     found = play_admissions(directory, 1993, "act", {}, told.append, hours=12)
     with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger:
-        decisions = reversed(ledger.admission.newest(CLUSTER, 10_000))
+        decisions = reversed(AdmissionStore(ledger).newest(CLUSTER, 10_000))
         rows: Rows = [
             {
                 "subject": one.deployment_id,
@@ -168,7 +169,7 @@ def oversubscription(directory: Path) -> Rows:
     found = play_oversubscription(directory, 7, "act", {}, told.append, hours=96)
     rows: Rows = [{"event": e.reason.value, "subject": e.subject} for e in told]
     with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger:
-        for one in reversed(ledger.oversubscription.newest(POOL, 10_000, "hour")):
+        for one in reversed(OversubscriptionStore(ledger).newest(POOL, 10_000, "hour")):
             rates = [[row.subscriber, row.rate, row.source.value] for row in one.subscribers]
             rows.append({"hour": one.hour, "rates": rates, "risk": one.risk.violation, "frozen": one.frozen})
     rows.append(

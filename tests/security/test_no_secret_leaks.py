@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 import subprocess
 import sys
 import tarfile
@@ -20,8 +21,7 @@ from hypothesis import strategies as st
 
 from agent.ledger import Ledger
 from agent.settings import load_settings
-from agent.settings.effective import plain, values
-from agent.settings.reference import page
+from agent.settings.names import page, plain, values
 from domain.errors import ConfigurationError, LedgerError
 from tests.agent.service.site import FLEET, ROOT, Daemon, Site, free_port, running_site, wait_until
 
@@ -164,6 +164,7 @@ class TestALedgerThatCannotBeReached:
 
 @pytest.mark.slow
 class TestCommands:
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize(
         "words",
         [("config", "check"), ("config", "check", "--json"), ("config", "docs", "-o", "-"), ("status",), ("run",)],
@@ -201,7 +202,10 @@ def daemon(site: Site, port: int, tmp_path_factory: pytest.TempPathFactory) -> I
     (place / "credentials").mkdir()
     (place / "credentials" / "trimtab_http__operator_token").write_text(OPERATOR)
     (place / "credentials" / "another-programs").write_text(CREDENTIAL)
-    nowhere = free_port()
+    # Held, so that nothing else comes to listen there, not even the agent's own listener, which shows refused lines.
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    nowhere = held.getsockname()[1]
     made = Daemon(
         site,
         place / "state",
@@ -223,6 +227,7 @@ def daemon(site: Site, port: int, tmp_path_factory: pytest.TempPathFactory) -> I
     wait_until(lambda: made.log.read_bytes().count(b'"event": "decision"') >= 5, 60.0)
     yield made
     made.close()
+    held.close()
 
 
 @pytest.mark.slow
@@ -246,6 +251,7 @@ class TestARunningAgent:
                     assert leaks(answer.content) == [], answer.url
         assert {200, 401, 404, 413, 422} <= statuses
 
+    @pytest.mark.exhaustive
     def test_no_command_that_looks_at_it_shows_one(self, daemon: Daemon) -> None:
         environ = {name: value for name, value in daemon.environ().items() if name.startswith(("AWS_", "TRIMTAB_"))}
         environ["CREDENTIALS_DIRECTORY"] = daemon.environ()["CREDENTIALS_DIRECTORY"]
@@ -254,6 +260,7 @@ class TestARunningAgent:
             assert said
             assert leaks(said) == [], words
 
+    @pytest.mark.exhaustive
     def test_the_support_bundle_holds_none(self, daemon: Daemon, tmp_path: Path) -> None:
         environ = {name: value for name, value in daemon.environ().items() if name.startswith(("AWS_", "TRIMTAB_"))}
         environ["CREDENTIALS_DIRECTORY"] = daemon.environ()["CREDENTIALS_DIRECTORY"]
@@ -275,6 +282,7 @@ class TestARunningAgent:
         assert {"ledger.db", "log.jsonl"} <= {path.name for path in files}
         assert {path.name: leaks(path.read_bytes()) for path in files} == {path.name: [] for path in files}
 
+    @pytest.mark.exhaustive
     def test_its_arguments_hold_none(self, daemon: Daemon) -> None:
         assert daemon.popen is not None
         assert leaks(Path(f"/proc/{daemon.popen.pid}/cmdline").read_bytes()) == []

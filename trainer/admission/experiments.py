@@ -1,4 +1,4 @@
-"""The comparisons, fixed before any of their seeds is played: rules, thresholds, who meets whom (§13.4)."""
+"""The comparisons, fixed before any of their seeds is played: rules, thresholds and pairs (§13.4)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from domain.errors import BadInput
-from simulator.admission.presets import HOURS_PER_RUN
-from trainer.admission.cells import Cell
+from simulator.admission.arrivals import HOURS_PER_RUN
+from trainer.admission.table import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,6 @@ class Experiment:
     def cells(self) -> tuple[Cell, ...]:
         """All cells, each once."""
         return tuple(dict.fromkeys(cell for ladder in self.ladders for cell in ladder.cells))
-
-    def ladder(self, name: str) -> Ladder:
-        """Return a ladder by name."""
-        return next(ladder for ladder in self.ladders if ladder.name == name)
 
 
 ZEROTH = (9_000, 10_000, 11_000, 12_000, 13_000, 14_000, 15_000, 16_000, 17_500, 20_001)
@@ -118,9 +114,8 @@ def labels(preset: str) -> Experiment:
     """A deployment whose type is named against one that is either of its owner's two (§8)."""
     ladders, pairs = [], []
     for level in (1, 5):
-        for kind in ("labelled", "unlabelled"):
-            text = ",marginal=1"
-            ladders.append(second(preset, level, text, name=f"{kind}, {level} obs", labels=kind))
+        kinds = ("labelled", "unlabelled")
+        ladders += [second(preset, level, ",marginal=1", name=f"{kind}, {level} obs", labels=kind) for kind in kinds]
         pairs.append((ladders[-2].name, ladders[-1].name))
     return Experiment("labels", "Labelled against unlabelled", tuple(ladders), tuple(pairs))
 
@@ -144,13 +139,7 @@ def variants(preset: str) -> Experiment:
     return Experiment("variants", "Moments, tails and criteria, 0 observations", ladders, tuple(pairs))
 
 
-EXPERIMENTS = {
-    "ordering": ordering,
-    "observations": observations,
-    "marginal": marginal,
-    "labels": labels,
-    "variants": variants,
-}
+EXPERIMENTS = {make.__name__: make for make in (ordering, observations, marginal, labels, variants)}
 
 
 def experiments_of(

@@ -9,24 +9,23 @@ from math import isnan
 from typing import Any
 
 from simulator.admission import cluster_of
-from trainer.admission.bootstrap import Estimate, Kind
-from trainer.admission.cells import Cell
 from trainer.admission.experiments import Experiment
 from trainer.admission.fronts import (
+    CellResult,
     Front,
     Gain,
     Metric,
     Ratio,
-    Standing,
     failure_ratio,
     front_of,
     gain,
     nearest_place,
     reach,
+    result_of,
     share_of_bound,
-    standing,
 )
-from trainer.admission.table import Runs
+from trainer.admission.table import Cell, Runs
+from trainer.kit.intervals import Estimate, Kind
 
 LEVELS = (1e-3, 3e-4, 1e-4)
 """Failure rates at which rules are compared."""
@@ -44,13 +43,13 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class ExperimentResult:
     """What one experiment says."""
 
     experiment: Experiment
     runs: Mapping[Cell, Runs]
     fronts: Mapping[str, Front]
-    standings: Mapping[str, tuple[Standing, ...]]
+    results: Mapping[str, tuple[CellResult, ...]]
     reached: Mapping[str, tuple[Estimate, ...]]
     """Utilisation by ladder at each of LEVELS, primary metric."""
     meetings: tuple[Meeting, ...]
@@ -68,16 +67,16 @@ class Findings:
         return re.sub(r"[^\w-]+", "-", cluster_of(self.preset).name)
 
 
-def findings_of(experiment: Experiment, runs: Mapping[Cell, Runs]) -> Findings:
+def experiment_result(experiment: Experiment, runs: Mapping[Cell, Runs]) -> ExperimentResult:
     """Work out an experiment's figures; all cells must have the same seeds, else BadInput."""
     fronts = {ladder.name: front_of(ladder.cells, runs) for ladder in experiment.ladders}
     single = [name for name, front in fronts.items() if len(front.cells) == 1]
     several = {name: front for name, front in fronts.items() if len(front.cells) > 1}
-    return Findings(
+    return ExperimentResult(
         experiment,
         runs,
         fronts,
-        {ladder.name: tuple(standing(cell, runs[cell]) for cell in ladder.cells) for ladder in experiment.ladders},
+        {ladder.name: tuple(result_of(cell, runs[cell]) for cell in ladder.cells) for ladder in experiment.ladders},
         {name: tuple(reach(front, Metric.PRIMARY, sla) for sla in LEVELS) for name, front in several.items()},
         tuple(_meeting(experiment, fronts, *pair) for pair in experiment.pairs),
         {
@@ -102,17 +101,17 @@ def _meeting(experiment: Experiment, fronts: Mapping[str, Front], challenger: st
     )
 
 
-def as_data(found: Sequence[Findings], configuration: Mapping[str, Any]) -> dict[str, Any]:
+def as_data(found: Sequence[ExperimentResult], configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain data of everything, with preset, seeds, runs and policy hash beside every figure (§13.8)."""
     return {"configuration": dict(configuration), "experiments": [_experiment_data(one) for one in found]}
 
 
-def _experiment_data(found: Findings) -> dict[str, Any]:
+def _experiment_data(found: ExperimentResult) -> dict[str, Any]:
     return {
         "name": found.experiment.name,
         "preset": found.preset,
         "sla": cluster_of(found.preset).sla,
-        "ladders": {name: [standing_data(s) for s in standings] for name, standings in found.standings.items()},
+        "ladders": {name: [result_data(s) for s in results] for name, results in found.results.items()},
         "utilisation_at": {
             name: {f"{sla:g}": estimate_data(e) for sla, e in zip(LEVELS, estimates, strict=True)}
             for name, estimates in found.reached.items()
@@ -130,7 +129,7 @@ def _experiment_data(found: Findings) -> dict[str, Any]:
     }
 
 
-def standing_data(found: Standing) -> dict[str, Any]:
+def result_data(found: CellResult) -> dict[str, Any]:
     """Return a cell's figures as plain data."""
     return {
         "policy": found.cell.policy,
@@ -191,7 +190,8 @@ def _number(value: float) -> float | None:
 def gain_text(found: Gain) -> str:
     """Return a gain in words: points of utilisation with their interval, or why there is none.
 
-    Where fewer than FEWEST_FAILING runs fail their number is told, at UNRESOLVED_SLA and below in the interval's place.
+    Where fewer than FEWEST_FAILING runs fail their number is given; at UNRESOLVED_SLA and below in place of the
+    interval.
     """
     if isnan(found.difference.value):
         return "beyond the thresholds tried"

@@ -1,4 +1,4 @@
-"""What the runs of rules say: utilisation, failures by both metrics, fronts, and gains at equal risk (§1, §13.4)."""
+"""Figures of the runs of rules: utilisation, failures by both metrics, fronts, and gains at equal risk (§1, §13.4)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from trainer.admission.bootstrap import Estimate, Floats, bootstrap
-from trainer.admission.cells import Cell
-from trainer.admission.table import Runs
+from trainer.admission.table import Cell, Runs
+from trainer.kit.intervals import Estimate, Floats, bootstrap
 
 FLOOR = 1e-6
 """Shares of failures below it count as this much where fronts are read between two thresholds, in the log."""
 FEWEST_FAILING = 10
-"""With fewer runs that fail near a level of risk, what is said about that level is not resolved (§13.4 d)."""
+"""With fewer runs that fail near a level of risk, a comparison at that level is not resolved (§13.4 d)."""
 COLUMNS = 6
 
 
@@ -30,7 +30,7 @@ class Metric(StrEnum):
 
 
 def rows_of(runs: Runs) -> Floats:
-    """Return (runs, COLUMNS): utilisation, sum of the months' shares, months, failures, requests, 1; times weight."""
+    """Return (runs, COLUMNS): utilisation, sum of the months' shares, months, failures, requests, 1."""
     known = runs.requests > 0
     shares = np.where(known, runs.failures / np.maximum(runs.requests, 1), 0.0)
     columns = (
@@ -41,7 +41,7 @@ def rows_of(runs: Runs) -> Floats:
         runs.requests.sum(axis=1),
         np.ones(len(runs)),
     )
-    return np.column_stack(columns).astype(np.float64) * runs.weight[:, None]
+    return np.column_stack(columns).astype(np.float64)
 
 
 def utilisation(means: Floats) -> Floats:
@@ -56,7 +56,7 @@ def failures(means: Floats, metric: Metric) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CellResult:
     """One cell's figures with 95 % intervals over its runs."""
 
     cell: Cell
@@ -75,11 +75,11 @@ class Standing:
         return self.utilisation.runs
 
 
-def standing(cell: Cell, runs: Runs, *, level: float = 0.95) -> Standing:
+def result_of(cell: Cell, runs: Runs, *, level: float = 0.95) -> CellResult:
     """Return the figures of a cell."""
     rows = rows_of(runs)
     by_run = runs.failures.sum(axis=1)
-    return Standing(
+    return CellResult(
         cell,
         bootstrap(rows, utilisation, level=level),
         bootstrap(rows, lambda means: failures(means, Metric.PRIMARY), level=level),
@@ -125,27 +125,23 @@ def utilisation_at(taken: Floats, failed: Floats, sla: float) -> Floats:
     falls with permissiveness is replaced by the highest so far. nan where all cells keep the level or none does.
     """
     rates = np.maximum.accumulate(np.maximum(failed, FLOOR), axis=-1)
-    over = rates > sla
-    place = over.argmax(axis=-1)
-    inside = over.any(axis=-1) & (place > 0)
-    upper = np.where(inside, place, 1)[:, None]
-    low_rate, high_rate = (np.take_along_axis(np.log(rates), at, -1)[:, 0] for at in (upper - 1, upper))
-    low, high = (np.take_along_axis(taken, at, -1)[:, 0] for at in (upper - 1, upper))
-    part = (np.log(sla) - low_rate) / np.where(high_rate > low_rate, high_rate - low_rate, 1.0)
-    return np.asarray(np.where(inside, low + part * (high - low), np.nan))
+    return _between(np.log(rates), taken, np.log(sla), (rates <= sla).sum(axis=-1))
 
 
 def failures_at(taken: Floats, failed: Floats, wanted: Floats) -> Floats:
     """Return the failure rate at which each front has a utilisation; nan outside of the front. See utilisation_at."""
     rates = np.log(np.maximum.accumulate(np.maximum(failed, FLOOR), axis=-1))
     rising = np.maximum.accumulate(taken, axis=-1)
-    place = (rising < wanted[:, None]).sum(axis=-1)
-    inside = (place > 0) & (place < taken.shape[-1])
+    return np.exp(_between(rising, rates, wanted, (rising < wanted[:, None]).sum(axis=-1)))
+
+
+def _between(x: Floats, y: Floats, wanted: Floats | float, place: NDArray[np.int64]) -> Floats:
+    """Return y where each front's x (fronts, cells) is as wanted, linear between the cell before `place` and it."""
+    inside = (place > 0) & (place < x.shape[-1])
     upper = np.where(inside, place, 1)[:, None]
-    low_rate, high_rate = (np.take_along_axis(rates, at, -1)[:, 0] for at in (upper - 1, upper))
-    low, high = (np.take_along_axis(rising, at, -1)[:, 0] for at in (upper - 1, upper))
+    low, high, y_low, y_high = (np.take_along_axis(of, at, -1)[:, 0] for of in (x, y) for at in (upper - 1, upper))
     part = (wanted - low) / np.where(high > low, high - low, 1.0)
-    return np.asarray(np.where(inside, np.exp(low_rate + part * (high_rate - low_rate)), np.nan))
+    return np.asarray(np.where(inside, y_low + part * (y_high - y_low), np.nan))
 
 
 def reach(front: Front, metric: Metric, sla: float) -> Estimate:

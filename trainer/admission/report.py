@@ -1,135 +1,256 @@
-"""Writes what was found into a folder: one HTML page that needs nothing beside it, the figures, and the numbers."""
+"""Writes what was found into a folder: one HTML page that needs nothing beside it, the drawings, and the numbers."""
 
 from __future__ import annotations
 
-import html
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainer.admission import drawings
-from trainer.admission.bootstrap import Estimate
-from trainer.admission.figures import LEVELS, Findings, as_data, ends_text, gain_text
-from trainer.admission.fronts import FEWEST_FAILING, FLOOR, Metric, Standing
-from trainer.kit.drawing import prefixed
-from trainer.kit.report import SHEET, Plot
+import numpy as np
 
-PAGE, SUMMARY = "report.html", "summary.json"
+from trainer.admission.figures import LEVELS, ExperimentResult, as_data, ends_text, gain_text
+from trainer.admission.fronts import FEWEST_FAILING, FLOOR, CellResult, Metric, nearest_place
+from trainer.admission.table import Runs
+from trainer.kit.drawing import INK, POLICIES, SOFT, colours, svg
+from trainer.kit.intervals import Estimate
+from trainer.kit.report import Plot, Section, document, escape, table, write_report
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SMALLEST = 3e-6
+"""Failure rates below it are drawn there: none were seen, or hardly any."""
 
 
-def write(folder: Path, found: Sequence[Findings], configuration: Mapping[str, Any]) -> list[Path]:
+def fronts(found: ExperimentResult) -> str:
+    """Draw utilisation against failures, a line per rule, by both metrics; bars: 95 % intervals of the failures."""
+    colour = colours(list(found.fronts))
+
+    def draw(figure: Figure) -> None:
+        for axes, metric in zip(figure.subplots(1, 2, sharey=True), Metric, strict=True):
+            for name, results in found.results.items():
+                rates = [s.primary if metric is Metric.PRIMARY else s.pooled for s in results]
+                x = np.maximum([rate.value for rate in rates], SMALLEST)
+                y = [s.utilisation.value for s in results]
+                axes.plot(x, y, color=colour[name], lw=1.4, marker="o", ms=3.5, label=name)
+                for rate, height in zip(rates, y, strict=True):
+                    if rate.high > SMALLEST:
+                        ends = [max(rate.low, SMALLEST), rate.high]
+                        axes.plot(ends, [height, height], color=colour[name], lw=0.8, alpha=0.45)
+            for level in LEVELS:
+                axes.axvline(level, color=SOFT, lw=0.7, ls=(0, (4, 3)))
+            axes.set_xscale("log")
+            axes.set_xlabel(f"scale-outs refused, {'mean of months' if metric is Metric.PRIMARY else 'all together'}")
+            axes.set_title(metric.value, loc="left", fontsize=9.5)
+            axes.tick_params(length=0)
+        figure.axes[0].set_ylabel("utilisation")
+        handles, names = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside right upper")
+
+    return svg((11.0, 4.2), draw)
+
+
+def gains(found: ExperimentResult) -> str:
+    """Draw every pair's gain in utilisation at equal risk with its interval; hollow where it is not resolved."""
+    rows = [(meeting, g) for meeting in found.meetings for g in meeting.gains if g.metric is Metric.PRIMARY]
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        names = [f"{meeting.challenger} against {meeting.base}, {g.sla:g}" for meeting, g in rows]
+        for place, (_, g) in enumerate(rows):
+            if isnan(g.difference.value):
+                continue
+            shade = POLICIES[LEVELS.index(g.sla)]
+            ends = [100 * g.difference.low, 100 * g.difference.high]
+            axes.plot(ends, [place, place], color=shade, lw=1.6 if g.resolved else 0.8)
+            face = shade if g.resolved else "white"
+            axes.plot([100 * g.difference.value], [place], marker="o", ms=5, mfc=face, mec=shade, ls="")
+        axes.axvline(0.0, color=INK, lw=1.0)
+        axes.set_yticks(range(len(rows)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel("points of utilisation gained at an equal share of refused scale-outs (95 % interval)")
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(length=0)
+
+    return svg((11.0, 0.9 + 0.25 * len(rows)), draw)
+
+
+def by_ladder(found: ExperimentResult) -> str:
+    """Draw the utilisation that each rule reaches at the levels of risk, with its interval."""
+    names = list(found.reached)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for place, sla in enumerate(LEVELS):
+            shade = POLICIES[place]
+            shift = (place - 1) * 0.16
+            for column, name in enumerate(names):
+                estimate = found.reached[name][place]
+                if not isnan(estimate.value):
+                    axes.plot([column + shift] * 2, [estimate.low, estimate.high], color=shade, lw=1.2)
+                    axes.plot([column + shift], [estimate.value], color=shade, marker="o", ms=5, ls="")
+            axes.plot([], [], color=shade, marker="o", ms=5, ls="", label=f"{sla:g} refused")
+        for name, results in found.results.items():
+            if name not in found.reached:
+                axes.axhline(results[-1].utilisation.value, color=INK, lw=0.9, ls=(0, (4, 3)), label=name)
+        axes.set_xticks(range(len(names)), names)
+        axes.set_ylabel("utilisation")
+        axes.grid(visible=False, axis="x")
+        axes.tick_params(length=0)
+        figure.legend(loc="outside right upper")
+
+    return svg((11.0, 3.4), draw)
+
+
+def over_months(found: ExperimentResult) -> str:
+    """Draw the share of refused scale-outs, and utilisation, by month; of each rule the cell nearest to 1e-3."""
+    colour = colours(list(found.fronts))
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(2, 1, sharex=True)
+        for name, runs, text in _nearest(found):
+            months = np.arange(1, runs.requests.shape[1] + 1)
+            requests = runs.requests.sum(axis=0)
+            share = runs.failures.sum(axis=0) / np.maximum(requests, 1)
+            line: Any = {"color": colour[name], "lw": 1.3}
+            panels[0].plot(months, np.maximum(share, FLOOR), label=f"{name} ({text})", **line)
+            panels[1].plot(months, runs.utilisation_by_month.mean(axis=0), **line)
+        panels[0].set_yscale("log")
+        _title(panels[0], "Scale-outs refused, all runs together")
+        _title(panels[1], "Mean utilisation")
+        panels[1].set_xlabel("month")
+        figure.legend(loc="outside right upper")
+
+    return svg((11.0, 4.6), draw)
+
+
+def shares_of_runs(found: ExperimentResult) -> str:
+    """Draw how many of all failures the worst runs carry; of each rule the cell nearest to 1e-3."""
+    colour = colours(list(found.fronts))
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for name, runs, text in _nearest(found):
+            failures = np.sort(runs.failures.sum(axis=1))[::-1]
+            if failures.sum():
+                share = np.cumsum(failures) / failures.sum()
+                label = f"{name} ({text}): {int((failures > 0).sum())} of {len(failures)} runs fail"
+                axes.plot(
+                    100 * np.arange(1, len(share) + 1) / len(share), share, color=colour[name], lw=1.3, label=label
+                )
+        axes.set_xlabel("worst runs, % of all")
+        axes.set_ylabel("share of all failures")
+        axes.set_ylim(0, 1.03)
+        axes.tick_params(length=0)
+        figure.legend(loc="outside right upper")
+
+    return svg((11.0, 3.4), draw)
+
+
+def _nearest(found: ExperimentResult) -> list[tuple[str, Runs, str]]:
+    """Return ladder, runs and policy text of the most permissive cell within 1e-3."""
+    chosen = []
+    for name, front in found.fronts.items():
+        cell = front.cells[nearest_place(front, Metric.PRIMARY, LEVELS[0])]
+        chosen.append((name, found.runs[cell], cell.policy.partition(",")[0]))
+    return chosen
+
+
+def _title(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=9.5)
+    axes.tick_params(length=0)
+
+
+def write(folder: Path, found: Sequence[ExperimentResult], configuration: Mapping[str, Any]) -> list[Path]:
     """Write report.html, summary.json and one .svg per figure; return the files in that order."""
-    files = [folder / PAGE, folder / SUMMARY]
-    plots = [plots_of(one) for one in found]
-    files[0].write_text(page(found, plots, configuration), encoding="utf-8", newline="\n")
-    text = json.dumps(as_data(found, configuration), indent=1)
-    files[1].write_text(text + "\n", encoding="utf-8", newline="\n")
-    for one, named in zip(found, plots, strict=True):
-        for name, plot in named.items():
-            file = folder / f"{one.preset_name}-{one.experiment.name}-{name}.svg"
-            file.write_text(plot.svg, encoding="utf-8", newline="\n")
-            files.append(file)
-    return files
+    plots = {f"{one.preset_name}-{one.experiment.name}": plots_of(one) for one in found}
+    named = {f"{key}-{name}": plot for key, own in plots.items() for name, plot in own.items()}
+    return write_report(folder, page(found, plots, configuration), as_data(found, configuration), named)
 
 
-def plots_of(found: Findings) -> dict[str, Plot]:
+def plots_of(found: ExperimentResult) -> dict[str, Plot]:
     """Return an experiment's figures by name."""
     plots = {
         "fronts": Plot(
             "Utilisation against refused scale-outs. A point is one threshold; the thin lines are 95 % intervals over "
-            f"runs. Rates below {drawings.SMALLEST:g} stand at the left edge.",
-            drawings.fronts(found),
+            f"runs. Rates below {SMALLEST:g} stand at the left edge.",
+            fronts(found),
         ),
         "gains": Plot(
             "Gain of one rule over another at equal risk, primary metric. Hollow: fewer than "
             f"{FEWEST_FAILING} runs fail there, so the interval says little.",
-            drawings.gains(found),
+            gains(found),
         ),
-        "reached": Plot("Utilisation at each level of risk, primary metric.", drawings.by_ladder(found)),
+        "reached": Plot("Utilisation at each level of risk, primary metric.", by_ladder(found)),
     }
-    if any(s.failing_runs for standings in found.standings.values() for s in standings):
-        plots["months"] = Plot(
-            "When it goes wrong: each rule at its last threshold within 1e-3.", drawings.over_months(found)
-        )
+    if any(s.failing_runs for results in found.results.values() for s in results):
+        plots["months"] = Plot("When it goes wrong: each rule at its last threshold within 1e-3.", over_months(found))
         plots["runs"] = Plot(
             "How few runs carry the failures: each rule at its last threshold within 1e-3.",
-            drawings.shares_of_runs(found),
+            shares_of_runs(found),
         )
     return plots
 
 
-def page(found: Sequence[Findings], plots: Sequence[Mapping[str, Plot]], configuration: Mapping[str, Any]) -> str:
-    """Return the report as one page."""
-    sections, links = [], []
-    for one, named in zip(found, plots, strict=True):
-        key = f"{one.preset_name}-{one.experiment.name}"
-        title = f"{one.preset_name}: {one.experiment.title}"
-        links.append(f'<a href="#{_e(key)}">{_e(title)}</a>')
-        drawn = "".join(
-            f'<p class="soft">{_e(plot.caption)}</p>{prefixed(plot.svg, f"{key}-{name}")}'
-            for name, plot in named.items()
-        )
-        sections.append(
-            f'<section id="{_e(key)}"><h2>{_e(title)}</h2>\n<p class="soft">{_e(_facts(one))}</p>'
-            f"{_gains(one)}{_ratios(one)}{_bounds(one)}{drawn}{_standings(one)}</section>"
-        )
-    told = {"code": str(configuration["code"]), "hours of a run": f"{configuration['hours']:g}"}
-    facts = "".join(f"<dt>{_e(name)}</dt><dd>{_e(text)}</dd>" for name, text in told.items())
-    body = "\n".join(sections)
-    return (
-        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Rules of admission compared</title>\n<style>{SHEET}</style>\n<main>\n"
-        f"<h1>Rules of admission compared</h1>\n<dl>{facts}</dl>\n<nav>{' '.join(links)}</nav>\n{body}\n"
-        f'<section id="method"><h2>How to read this</h2>{_METHOD}</section>\n</main>\n</html>\n'
-    )
+def page(
+    found: Sequence[ExperimentResult], plots: Mapping[str, Mapping[str, Plot]], configuration: Mapping[str, Any]
+) -> str:
+    """Return the report as one page; plots: by experiment and name."""
+    sections = []
+    for one, (key, named) in zip(found, plots.items(), strict=True):
+        drawn = "".join(plot.html(f"{key}-{name}") for name, plot in named.items())
+        content = f'<p class="soft">{escape(_facts(one))}</p>{_gains(one)}{_ratios(one)}{_bounds(one)}{drawn}'
+        sections.append(Section(key, f"{one.preset_name}: {one.experiment.title}", content + _results(one)))
+    sections.append(Section("method", "How to read this", _METHOD))
+    facts = {"code": str(configuration["code"]), "hours of a run": f"{configuration['hours']:g}"}
+    return document("Rules of admission compared", sections, facts)
 
 
-def _facts(found: Findings) -> str:
-    first = next(iter(found.standings.values()))[0]
+def _facts(found: ExperimentResult) -> str:
+    first = next(iter(found.results.values()))[0]
     return f"{first.runs} runs, seeds {first.first_seed} to {first.last_seed}, the same for every rule."
 
 
-def _gains(found: Findings) -> str:
+def _gains(found: ExperimentResult) -> str:
     head = ["challenger", "against", *(f"{metric.value} {sla:g}" for metric in Metric for sla in LEVELS)]
-    rows = [[_e(m.challenger), _e(m.base), *(_e(gain_text(g)) for g in m.gains)] for m in found.meetings]
-    return _table(head, rows, "Points of utilisation gained at equal risk")
+    rows = [[escape(m.challenger), escape(m.base), *(escape(gain_text(g)) for g in m.gains)] for m in found.meetings]
+    return table(head, rows, "Points of utilisation gained at equal risk")
 
 
-def _ratios(found: Findings) -> str:
+def _ratios(found: ExperimentResult) -> str:
     head = ["challenger", "against", "at", "utilisation", *(f"{metric.value}" for metric in Metric)]
     rows = [
         [
-            _e(m.challenger),
-            _e(m.base),
-            _e(m.ratios[0].cell.policy),
+            escape(m.challenger),
+            escape(m.base),
+            escape(m.ratios[0].cell.policy),
             f"{m.ratios[0].utilisation:.3f}",
             *(_estimate(r.ratio, ".3g") for r in m.ratios),
         ]
         for m in found.meetings
     ]
-    return _table(head, rows, "The challenger's failures as a share of the base's, at equal utilisation")
+    return table(head, rows, "The challenger's failures as a share of the base's, at equal utilisation")
 
 
-def _bounds(found: Findings) -> str:
+def _bounds(found: ExperimentResult) -> str:
     if not found.of_bound:
         return ""
-    rows = [[_e(name), _estimate(estimate, ".3f")] for name, estimate in found.of_bound.items()]
-    return _table(["rule", "share"], rows, "Utilisation at 1e-3 as a share of what fits without any promise")
+    rows = [[escape(name), _estimate(estimate, ".3f")] for name, estimate in found.of_bound.items()]
+    return table(["rule", "share"], rows, "Utilisation at 1e-3 as a share of what fits without any promise")
 
 
-def _standings(found: Findings) -> str:
+def _results(found: ExperimentResult) -> str:
     head = ["policy", "hash", "obs", "runs", "utilisation", "primary", "pooled", "failing runs", "worst run's share"]
-    parts = [_table(head, map(_cells, standings), name) for name, standings in found.standings.items()]
+    parts = [table(head, map(_cells, results), name) for name, results in found.results.items()]
     return f"<details><summary>All thresholds</summary>{''.join(parts)}</details>"
 
 
-def _cells(found: Standing) -> list[str]:
+def _cells(found: CellResult) -> list[str]:
     labels = f" {found.cell.labels}" if found.cell.labels else ""
     return [
-        _e(found.cell.policy),
+        escape(found.cell.policy),
         found.cell.policy_hash,
         f"{found.cell.observations}{labels}",
         str(found.runs),
@@ -144,20 +265,7 @@ def _cells(found: Standing) -> list[str]:
 def _estimate(estimate: Estimate, form: str) -> str:
     if isnan(estimate.value):
         return "beyond the thresholds tried"
-    return f"{estimate.value:{form}} <small>{_e(ends_text(estimate, form=form))}</small>"
-
-
-def _table(head: Iterable[str], rows: Iterable[Sequence[str]], caption: str) -> str:
-    top = "".join(f"<th>{_e(cell)}</th>" for cell in head)
-    body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
-    return (
-        f'<div class="scroll"><table><caption>{_e(caption)}</caption><thead><tr>{top}</tr></thead>\n'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _e(text: str) -> str:
-    return html.escape(text)
+    return f"{estimate.value:{form}} <small>{escape(ends_text(estimate, form=form))}</small>"
 
 
 _METHOD = f"""
@@ -167,7 +275,7 @@ drawn before any rule is asked, so all rules of a comparison meet the same deplo
 refused; pooled is all refusals over all requests. A few runs carry most failures, so the two differ.</p>
 <p>Gain at equal risk: each rule's front of thresholds is read where it reaches the level, with the logarithm of the
 rate (of {FLOOR:g} at least) linear in utilisation between two thresholds; the gain is the difference. Intervals are
-95 % bootstrap intervals over runs, 10,000 resamples: bias-corrected and accelerated, or of percentiles, which is said,
+95 % bootstrap intervals over runs, 10,000 resamples: bias-corrected and accelerated, or of percentiles, which is noted,
 where a figure is not defined on every resample. With fewer than {FEWEST_FAILING} runs that fail at the first threshold
-beyond the level their number is told beside the interval, and at 1e-4 the comparison counts as not resolved.</p>
+beyond the level their number is given beside the interval, and at 1e-4 the comparison counts as not resolved.</p>
 """

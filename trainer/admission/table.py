@@ -1,21 +1,97 @@
-"""The figures of many runs of one cell, column by column, and the folder that keeps them between calls."""
+"""Runs of rules on clusters: the cells to compare, the folder that keeps their figures, and playing what is missing.
+
+Missing runs are played here, in several processes, or on a Ray cluster; each piece is kept at once.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-import os
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from simulator.admission import Outcome
-from trainer.admission.cells import Cell
+from simulator.admission import Outcome, cluster_of, draw_run, play, rule_of
+from simulator.admission.arrivals import HOURS_PER_RUN
+from trainer.kit.files import code_version, replace_file
+from trainer.kit.jobs import Job, in_processes, on_ray
+
+SOURCES = ("domain/rules/admission", "simulator/admission")
+"""Folders whose code decides what a run comes to."""
+TUNING_SEED = 500_000
+"""Thresholds are tuned on the seeds from here on, and compared on those from 0 on."""
+MOST_RUNS = 100_000
+LABELS = ("", "labelled", "unlabelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One rule on one cluster; with a seed it is one run (admission specification §7)."""
+
+    preset: str
+    """T, H, K or a file, as `simulator.admission.cluster_of` takes it."""
+    policy: str
+    """As `simulator.admission.rule_of` takes it."""
+    observations: int = 0
+    labels: str = ""
+    """labelled or unlabelled: each user owns two types, and the one that comes is named, or not (§8)."""
+    hours: float = HOURS_PER_RUN
+
+    def __post_init__(self) -> None:
+        if self.labels not in LABELS:
+            raise BadInput("labels", self.labels, "give labelled, unlabelled, or nothing")
+        rule_of(self.policy)
+
+    @property
+    def name(self) -> str:
+        """The cell in words."""
+        known = f"{self.observations} obs"
+        return f"{self.preset} {self.policy}, {known}{f' {self.labels}' if self.labels else ''}"
+
+    @property
+    def key(self) -> str:
+        """Return 12 hex digits that tell it from other cells of the same configuration."""
+        return digest_of(asdict(self))
+
+    @property
+    def policy_hash(self) -> str:
+        """Return 8 hex digits of the rule with every setting that it left unsaid."""
+        return digest_of(asdict(rule_of(self.policy)))[:8]
+
+
+def digest_of(data: Any) -> str:
+    """Return 12 hex digits of plain data, whatever the order of its fields."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode("utf-8")).hexdigest()[:12]
+
+
+def configuration_of(presets: Sequence[str], hours: float) -> dict[str, Any]:
+    """Return what all runs of a folder have in common, as plain data: length, code, and each cluster by its name."""
+    clusters = {preset: json.loads(json.dumps(asdict(cluster_of(preset)))) for preset in presets}
+    return {"hours": hours, "code": code_version(SOURCES), "clusters": clusters}
+
+
+def tuning_seeds(runs: int) -> range:
+    """Return so many seeds to tune on; raises BadInput above MOST_RUNS."""
+    return range(TUNING_SEED, TUNING_SEED + _checked(runs))
+
+
+def comparison_seeds(runs: int) -> range:
+    """Return so many seeds to compare on, none of them a tuning seed; raises BadInput above MOST_RUNS."""
+    return range(_checked(runs))
+
+
+def _checked(runs: int) -> int:
+    if not 1 <= runs <= MOST_RUNS:
+        raise BadInput("runs", runs, f"give a number from 1 to {MOST_RUNS}")
+    return runs
+
 
 CONFIGURATION, RUNS = "configuration.json", "runs"
 Column = NDArray[Any]
@@ -45,9 +121,6 @@ class Runs:
     """(runs, horizons), the same in every row."""
     binding: Column
     """(runs, horizons): arrivals that the rule refused, by the horizon that was found to fail."""
-    bucket: Column
-    """Bucket of importance sampling, -1 for a run that was drawn plainly."""
-    weight: Column
 
     def __len__(self) -> int:
         return len(self.seed)
@@ -55,15 +128,9 @@ class Runs:
     @classmethod
     def of(cls, seeds: Sequence[int], outcomes: Sequence[Outcome]) -> Self:
         """Put outcomes side by side, each with the seed that it came from."""
-        given: dict[str, ArrayLike] = {
-            "seed": np.asarray(seeds, dtype=np.int64),
-            "bucket": np.full(len(seeds), -1, dtype=np.int64),
-            "weight": np.ones(len(seeds)),
-        }
-        for field in fields(cls):
-            if field.name not in given:
-                given[field.name] = [getattr(outcome, field.name) for outcome in outcomes]
-        return cls(**{name: np.asarray(column) for name, column in given.items()})
+        names = [field.name for field in fields(cls) if field.name != "seed"]
+        columns = {name: [getattr(outcome, name) for outcome in outcomes] for name in names}
+        return cls.from_data({"seed": np.asarray(seeds, dtype=np.int64), **columns})
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
@@ -82,14 +149,6 @@ class Runs:
         """Return the rows of these seeds, in their order; KeyError for a seed that is not there."""
         places = {int(seed): place for place, seed in enumerate(self.seed)}
         return self.where(np.array([places[seed] for seed in seeds], dtype=np.int64))
-
-    def weighted(self, buckets: Mapping[int, int], weights: Mapping[int, float]) -> Self:
-        """Return the same runs with the bucket and the weight of each seed."""
-        seeds = self.seed.tolist()
-        columns = self.as_data()
-        columns["bucket"] = np.array([buckets[seed] for seed in seeds], dtype=np.int64)
-        columns["weight"] = np.array([weights[seed] for seed in seeds])
-        return type(self).from_data(columns)
 
     def joined(self, other: Self) -> Self:
         """Return both tables as one in the order of seeds; a seed in both is taken from this one."""
@@ -116,7 +175,7 @@ class Store:
         if file.exists():
             self.configuration = _merged(folder, _read_configuration(file), configuration)
         (folder / RUNS).mkdir(parents=True, exist_ok=True)
-        _write(file, (json.dumps(self.configuration, indent=2, sort_keys=True) + "\n").encode("utf-8"))
+        replace_file(file, json.dumps(self.configuration, indent=2, sort_keys=True) + "\n")
 
     def runs(self, cell: Cell) -> Runs | None:
         """Return what is known of a cell; raises BadInput for a file that cannot be read."""
@@ -144,12 +203,10 @@ class Store:
         joined = runs if known is None else known.joined(runs)
         self._kept[cell] = joined
         if self._folder is not None:
-            file = self._file(cell)
-            scratch = file.with_suffix(".part.npz")
-            with scratch.open("wb") as out:
-                columns: dict[str, Any] = {"cell": np.array(json.dumps(asdict(cell))), **joined.as_data()}
-                np.savez_compressed(out, **columns)
-            os.replace(scratch, file)
+            content = io.BytesIO()
+            columns: dict[str, Any] = {"cell": np.array(json.dumps(asdict(cell))), **joined.as_data()}
+            np.savez_compressed(content, **columns)
+            replace_file(self._file(cell), content.getvalue())
 
     def _file(self, cell: Cell) -> Path:
         assert self._folder is not None
@@ -195,8 +252,81 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _write(file: Path, content: bytes) -> None:
-    """Replace a file as a whole or not at all."""
-    scratch = file.with_suffix(".part")
-    scratch.write_bytes(content)
-    os.replace(scratch, file)
+PIECE = 5
+"""Runs of one job: seconds, so that little is lost when a call is ended."""
+
+OnRuns = Callable[[Cell, int], None]
+"""Called with a cell and how many more of its runs are finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Where runs are played: so many processes of this machine (1: this one), or a Ray cluster at an address."""
+
+    workers: int = 1
+    ray: str | None = None
+
+
+def play_cell(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Play runs of one cell; data: `cell` (its fields) and `seeds`. Returns the columns of `Runs` as lists.
+
+    Plain data in and out, so that another process or machine can be asked.
+    """
+    runs = runs_of(Cell(**data["cell"]), data["seeds"])
+    return {name: column.tolist() for name, column in runs.as_data().items()}
+
+
+def runs_of(cell: Cell, seeds: Sequence[int]) -> Runs:
+    """Play one cell on these seeds (admission specification §2)."""
+    cluster, rule = cluster_of(cell.preset), rule_of(cell.policy)
+    more: dict[str, Any] = {"labels": cell.labels} if cell.labels else {}
+    outcomes = [
+        play(draw_run(cluster, seed, observations=cell.observations, hours=cell.hours, **more), rule) for seed in seeds
+    ]
+    return Runs.of(seeds, outcomes)
+
+
+def jobs_of(store: Store, cells: Sequence[Cell], seeds: Sequence[int]) -> list[Job]:
+    """Return what is to be done, the first seeds of all cells before later ones: cells stay comparable on the way."""
+    missing = {cell: set(store.missing(cell, seeds)) for cell in cells}
+    jobs = []
+    for start in range(0, len(seeds), PIECE):
+        for cell in missing:
+            piece = [seed for seed in seeds[start : start + PIECE] if seed in missing[cell]]
+            if piece:
+                jobs.append(Job(cell.name, {"cell": asdict(cell), "seeds": piece}))
+    return jobs
+
+
+def run_cells(
+    store: Store,
+    cells: Sequence[Cell],
+    seeds: Sequence[int],
+    crew: Crew | None = None,
+    on_runs: OnRuns = lambda cell, runs: None,
+) -> dict[Cell, Runs]:
+    """Return the runs of every cell on exactly these seeds; those that the store has are not played again.
+
+    Raises trainer.kit.jobs.JobFailed; what was finished before is kept.
+    """
+    crew = crew or Crew()
+    jobs = jobs_of(store, cells, seeds)
+
+    def keep(job: Job, answer: Mapping[str, Any]) -> None:
+        cell = Cell(**job.data["cell"])
+        store.add(cell, Runs.from_data(answer))
+        on_runs(cell, len(job.data["seeds"]))
+
+    if crew.ray is not None and jobs:
+        on_ray(play_cell, jobs, crew.ray, workers=crew.workers, on_answer=keep)
+    elif crew.workers > 1 and len(jobs) > 1:
+        in_processes(play_cell, jobs, crew.workers, on_answer=keep)
+    else:
+        for job in jobs:
+            keep(job, play_cell(job.data))
+    done: dict[Cell, Runs] = {}
+    for cell in cells:
+        runs = store.runs(cell)
+        assert runs is not None
+        done[cell] = runs.of_seeds(seeds)
+    return done

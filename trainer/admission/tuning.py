@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from domain.errors import BadInput
 from simulator.admission import cluster_of
-from trainer.admission.cells import Cell, tuning_seeds
-from trainer.admission.fronts import Metric, Standing, standing
-from trainer.admission.table import Runs
+from trainer.admission.fronts import CellResult, Metric, result_of
+from trainer.admission.table import Cell, Runs, tuning_seeds
 
 RUNS, FINAL_RUNS = 40, 500
 ONE_SIDED_90 = 0.8
@@ -79,7 +78,7 @@ class Choice:
     wanted: str
     """`safe`: the upper end of the one-sided 90 % interval keeps it. `average`: the mean does."""
     policy: str | None
-    standing: Standing | None
+    result: CellResult | None
     """Figures on the final seeds."""
     upper: float
     """Upper end of the one-sided 90 % interval there, nan without a threshold."""
@@ -110,7 +109,7 @@ def tune(
 
     def keeps(place: int, count: int) -> bool:
         policy = scale.text(place)
-        found = standing(cell_at(policy), play(cell_at(policy), tuning_seeds(count)), level=ONE_SIDED_90)
+        found = result_of(cell_at(policy), play(cell_at(policy), tuning_seeds(count)), level=ONE_SIDED_90)
         estimate = found.primary if metric is Metric.PRIMARY else found.pooled
         kept = (estimate.high if wanted == "safe" else estimate.value) <= sla
         tried.append((policy, count, kept))
@@ -130,9 +129,9 @@ def tune(
         return Choice(wanted, None, None, math.nan, tuple(tried))
     chosen = cell_at(scale.text(place))
     last = play(chosen, tuning_seeds(max(count, final_runs)))
-    one_sided = standing(chosen, last, level=ONE_SIDED_90)
+    one_sided = result_of(chosen, last, level=ONE_SIDED_90)
     upper = (one_sided.primary if metric is Metric.PRIMARY else one_sided.pooled).high
-    return Choice(wanted, chosen.policy, standing(chosen, last), upper, tuple(tried))
+    return Choice(wanted, chosen.policy, result_of(chosen, last), upper, tuple(tried))
 
 
 def bisect(keeps: Callable[[int, int], bool], last: int, runs: int) -> tuple[int | None, int]:

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from domain.errors import BadInput
 from domain.observations.autoscaling import OBS7_NAMES, obs_v2_names
+from simulator.autoscaling.reference import SimulationConfig
 from trainer.autoscaling.networks import NetworkKind
 from trainer.kit.checkpoint import plain
-from trainer.kit.fields import value_of
+
+if TYPE_CHECKING:
+    from domain.workload import Trace
+    from simulator.autoscaling.batch import AutoscalingBatch
+    from trainer.autoscaling.rollout import MakeWorlds
 
 
 @dataclass(frozen=True, slots=True)
 class PPOConfig:
     """Everything that a training run depends on. Fractions and coefficients have no unit; raises BadInput.
 
-    task: a name of `trainer.autoscaling.tasks.TASKS`. seed: of weights, exploration and worlds. total_steps:
-    environment steps.
+    task: a name of `trainer.autoscaling.tasks.TASKS`, or a task file. seed: of weights, exploration and worlds.
+    total_steps: environment steps.
 
     Sight and action: observation (obs-7 | obs-v2), action_set (act-7 | act-multi), masked (hide actions that would have
     no effect). network (lstm | gru | mlp), hidden: its memory size, forget_bias: initial bias of the forget gate.
@@ -47,8 +52,8 @@ class PPOConfig:
 
     Start: imitate: text of a policy to clone first ("" for none); imitation_episodes, imitation_epochs: how many
     episodes, and passes over them; imitation_rounds: 0 for the teacher's own episodes alone, else rounds in which the
-    learner plays and the teacher answers (`trainer.autoscaling.dagger`); value_updates: first updates that change the
-    value head alone.
+    learner plays and the teacher answers (`trainer.autoscaling.warm_start`); value_updates: first updates that change
+    the value head alone.
 
     Foresight: advantages are taken against a critic that knows the jobs to come (`trainer.autoscaling.foresight`);
     critic_rate, critic_epochs: its rate, falling to a fifth, and its passes over the experience of an update;
@@ -135,6 +140,17 @@ class PPOConfig:
         kinds = (features - len(OBS7_NAMES) - 4) // 3
         return tuple(self.queue_gain if name == "queued_fleet_hours" else 1.0 for name in obs_v2_names(kinds))
 
+    def heads(self, world: SimulationConfig) -> int:
+        """Return how many actions are chosen per step: one, or one per VM type."""
+        return len(world.types) if self.action_set == "act-multi" else 1
+
+    def worlds(
+        self, make_worlds: MakeWorlds, world: SimulationConfig, traces: tuple[Trace, ...], copies: int
+    ) -> AutoscalingBatch:
+        """Build copies of a world, as the policy sees it, whose episodes are cut after `most_episode_steps`."""
+        cut = replace(world, max_steps=min(world.max_steps, self.most_episode_steps))
+        return make_worlds(cut, traces, copies, observation=self.observation, actions=self.action_set)
+
     def plain(self) -> dict[str, Any]:
         """Return the configuration as JSON data."""
         data: dict[str, Any] = plain(asdict(self))
@@ -160,7 +176,6 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             warm_steps=0,
             minibatches=4,
             gamma=0.99,
-            gae_lambda=0.95,
             clip=0.1,
             value_clip=0.1,
             anneal_clip=True,
@@ -169,16 +184,8 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             target_kl=0.0,
         ),
         "fit": PPOConfig(
-            task="train-fit",
             total_steps=2_000_000,
             observation="obs-v2",
-            environments=512,
-            steps_per_update=32,
-            minibatches=8,
-            gamma=0.98,
-            gae_lambda=0.95,
-            entropy_coefficient=0.003,
-            learning_rate=2e-3,
             evaluate_every_steps=65_536,
             selection_episodes=32,
         ),
@@ -194,7 +201,6 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             gamma=0.99,
             gae_lambda=0.92,
             epochs=3,
-            minibatches=8,
             entropy_coefficient=0.0003,
             learning_rate=6e-4,
             selection_episodes=40,
@@ -206,13 +212,11 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
         ),
         "release-foresight": PPOConfig(
             task="release",
-            total_steps=4_000_000,
             observation="obs-v2",
             action_set="act-multi",
             queue_gain=20.0,
             most_episode_steps=800,
             gamma=0.99,
-            gae_lambda=0.95,
             epochs=3,
             value_clip=0.0,
             value_coefficient=0.02,
@@ -233,11 +237,8 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             environments=128,
             steps_per_update=128,
             minibatches=4,
-            gamma=0.98,
-            gae_lambda=0.95,
             entropy_coefficient=0.01,
             anneal_entropy=True,
-            learning_rate=2e-3,
             evaluate_every_steps=65_536,
             selection_episodes=32,
         ),
@@ -248,15 +249,11 @@ PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
             action_set="act-multi",
             hidden=64,
             environments=256,
-            steps_per_update=32,
             warm_steps=192,
             most_episode_steps=400,
             minibatches=4,
             gamma=0.99,
-            gae_lambda=0.95,
             value_clip=0.0,
-            entropy_coefficient=0.003,
-            learning_rate=2e-3,
             progress_reward=13.5,
             time_price_per_minute=0.03,
             evaluate_every_steps=65_536,
@@ -280,16 +277,3 @@ def configuration(preset: str = "default", **changes: Any) -> PPOConfig:
         if name not in known:
             raise BadInput("field", name, f"choose one of {', '.join(sorted(known))}")
     return replace(PRESETS[preset], **changes)
-
-
-def changes_of(option: str, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of fields given as text; BadInput lists the fields there are, or says what a field takes.
-
-    A whole number may be written as `4e6`.
-    """
-    kinds = get_type_hints(PPOConfig)
-    names = [field.name for field in fields(PPOConfig)]
-    for name in texts:
-        if name not in names:
-            raise BadInput(option, f"{name}={texts[name]}", f"choose a field among {', '.join(names)}")
-    return {name: value_of(f"{option} {name}", kinds[name], text) for name, text in texts.items()}

@@ -6,9 +6,6 @@ carried (autoscaler specification §15.3). What a file and its card hold is desc
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +15,9 @@ import numpy as np
 import onnxruntime
 import torch
 from numpy.typing import NDArray
-from onnx import helper
 
-from agent.models.file import METADATA_KEY
-from domain.errors import BadInput, TrimtabError
+from agent.models.file import session_of
+from domain.errors import BadInput
 from domain.observations.autoscaling import (
     OBS7_FEATURES,
     OBS7_VERSION,
@@ -33,7 +29,7 @@ from domain.observations.autoscaling import (
 from domain.workload import Trace
 from simulator.autoscaling.reference import MULTI_CHANGES, Simulation, SimulationConfig
 from trainer.autoscaling.networks import GruTrunk, LstmTrunk, PolicyValueNetwork
-from trainer.kit.onnx_graph import Dense, Layers, Recurrent, build
+from trainer.kit.export import Dense, ExportFailed, Layers, Recurrent, build, store
 
 PARITY = 1e-5
 """Largest difference allowed between ONNX Runtime's and the trainer's outputs, over whole episodes."""
@@ -44,10 +40,6 @@ Floats = NDArray[np.float32]
 Rows = dict[str, Floats]
 Answer = Callable[[Rows], Rows]
 """The trainer's network: outputs by name (batch, size) for inputs by name (batch, size), as in the file."""
-
-
-class ExportFailed(TrimtabError):
-    """The graph does not answer as the trainer's network does; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +132,7 @@ def export(
     each feature in training; the episodes' own where it is None. Raises ExportFailed.
     """
     model = build(layers, learned.network)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), _options(), providers=["CPUExecutionProvider"])
+    session = session_of(model.SerializeToString())
     episodes = [play(answer, learned, layers, trace, seed) for trace in traces]
     worst = max(difference(session, episode) for episode in episodes)
     # Written so that nan does not pass.
@@ -148,14 +140,7 @@ def export(
         raise ExportFailed(f"ONNX Runtime differs from the trained network by {worst:g}, more than {PARITY:g}")
     seen = np.concatenate([episode.inputs["observation"] for episode in episodes])
     low, high = (seen.min(axis=0), seen.max(axis=0)) if ranges is None else ranges
-    helper.set_model_props(model, {METADATA_KEY: _card(learned, layers, episodes[0], low, high)})
-    content = model.SerializeToString(deterministic=True)
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{hashlib.sha256(content).hexdigest()}.onnx"
-    fresh = path.with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(content)
-    fresh.replace(path)
-    return path
+    return store(model, _card(learned, layers, episodes[0], low, high), directory)
 
 
 def play(answer: Answer, learned: Learned, layers: Layers, trace: Trace, seed: int = 0) -> Episode:
@@ -220,11 +205,11 @@ def _stacked(rows: Sequence[Rows]) -> Rows:
     return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
 
-def _card(learned: Learned, layers: Layers, episode: Episode, low: Floats, high: Floats) -> str:
+def _card(learned: Learned, layers: Layers, episode: Episode, low: Floats, high: Floats) -> dict[str, Any]:
     names = [feature.name for feature in learned.features]
     steps = len(episode.inputs["observation"])
     rows = sorted({round(at) for at in np.linspace(0, steps - 1, GOLDEN_ROWS)})
-    card = {
+    return {
         "schema_hash": schema_hash(names, OBS7_VERSION if learned.observation == "obs-7" else OBS_V2_VERSION),
         "observation": learned.observation,
         "features": names,
@@ -248,10 +233,3 @@ def _card(learned: Learned, layers: Layers, episode: Episode, low: Floats, high:
         "training": dict(learned.training),
         "evaluation": dict(learned.evaluation),
     }
-    return json.dumps(card, sort_keys=True, allow_nan=False, ensure_ascii=False)
-
-
-def _options() -> onnxruntime.SessionOptions:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return options

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
 from domain.errors import BadInput
-from trainer.autoscaling.recurrence import LstmActor, LstmUnroll, UnrolledLstm, lstm_reference, lstm_step
+from trainer.autoscaling.fast_lstm import LstmActor, LstmUnroll, UnrolledLstm
 
 MLP_WIDTHS = (64, 64)
 Memory = tuple[Tensor, ...]
@@ -25,15 +25,8 @@ class NetworkKind(StrEnum):
     MLP = "mlp"
 
 
-class Actor(Protocol):
-    """A network that steps B copies side by side without gradients and keeps their memory."""
-
-    @property
-    def memory(self) -> Memory:
-        """Memory tensors [B, H], empty without any; they may be written to before the next step."""
-
-    def step(self, observations: Tensor) -> Tensor:
-        """Return logits and value [B, A + 1] for observations [B, F]; the next step may overwrite the answer."""
+Actor: TypeAlias = "LstmActor | TorchActor"
+"""Steps B copies of a network side by side without gradients; its memory [B, H] may be written to between steps."""
 
 
 class PolicyValueNetwork(nn.Module):
@@ -90,6 +83,10 @@ class PolicyValueNetwork(nn.Module):
         """Return the memory [B, H] at an episode's start."""
         like = self.value.weight
         return tuple(like.new_zeros(batch, self.hidden_size) for _ in self.memory_names)
+
+    def copied_weights(self) -> dict[str, Tensor]:
+        """Return a copy of the weights by name, without gradients."""
+        return {name: tensor.detach().clone() for name, tensor in self.state_dict().items()}
 
     def head(self) -> tuple[Tensor, Tensor]:
         """Return weights [A + 1, H] and biases [A + 1] of both heads together: logits, then value."""
@@ -187,6 +184,25 @@ class LstmTrunk(nn.Module):
         """Return the output [B, H] and the next memory."""
         hidden, cell = lstm_step(self.weight, observations, *memory)
         return hidden, (hidden, cell)
+
+
+def lstm_reference(weight: Tensor, observations: Tensor, starts: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:
+    """Return the outputs [T, B, H] of the layer in plain torch operations; the fast form gives the same."""
+    outputs = []
+    for seen, start in zip(observations, starts, strict=True):
+        keep = (1.0 - start).unsqueeze(1)
+        hidden, cell = lstm_step(weight, seen, hidden * keep, cell * keep)
+        outputs.append(hidden)
+    return torch.stack(outputs)
+
+
+def lstm_step(weight: Tensor, seen: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """Return hidden and cell [B, H] after one step on `seen` [B, F]."""
+    size = hidden.shape[1]
+    gates = torch.addmm(weight[-1], torch.cat([hidden, seen], dim=1), weight[:-1])
+    enter, out, forget = torch.sigmoid(gates[:, : 3 * size]).chunk(3, dim=1)
+    cell = forget * cell + enter * torch.tanh(gates[:, 3 * size :])
+    return out * torch.tanh(cell), cell
 
 
 class GruTrunk(nn.Module):

@@ -2,57 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.autoscaling.foresight import TOLD, Foresight
+from simulator.autoscaling.batch import AutoscalingBatch
+from trainer.autoscaling.fast_lstm import compiled
 from trainer.autoscaling.networks import Memory, PolicyValueNetwork
-from trainer.autoscaling.pointwise import compiled
+
+if TYPE_CHECKING:
+    from trainer.autoscaling.foresight import Foresight
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+MakeWorlds = Callable[..., AutoscalingBatch]
+"""Makes copies of a world over traces; see `AutoscalingBatch`."""
 NEVER = -1.0e9
 """Logit of an action that is masked."""
-
-
-class Worlds(Protocol):
-    """What is used of `simulator.autoscaling.AutoscalingBatch`: B copies; results are overwritten by the next step."""
-
-    n_features: int
-    n_actions: int
-
-    def reset(self, seeds: Ints, trace_index: Ints) -> Floats:
-        """Begin an episode in every copy and return the observations [B, F]."""
-
-    def reset_where(self, where: Bools, seeds: Ints, trace_index: Ints) -> Floats:
-        """Begin an episode in some copies and return all observations."""
-
-    def step(self, actions: Ints) -> tuple[Floats, Doubles, Bools, Bools]:
-        """Step every copy: observations, rewards, terminated, truncated."""
-
-    def masks(self) -> Bools:
-        """Which actions would have an effect now: [B, 1 + 2 N] or [B, N, 7]."""
-
-    @property
-    def finished(self) -> Ints:
-        """Jobs finished per copy."""
-
-    @property
-    def rent(self) -> Doubles:
-        """Rent of the episode so far per copy."""
-
-    @property
-    def penalty(self) -> Doubles:
-        """Waiting penalty of the episode so far per copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +55,8 @@ class Experience:
 
     observations [T, B, F]; starts [T, B]: 1 where an episode starts; actions [T, B, heads]; masks [T, B, heads, C];
     log_probs, rewards, values [T, B]; dones [T, B]: 1 where the step ended an episode; bootstraps [T, B]: the value
-    after a step that cut an episode short, else 0; last_values [B]; memory [B, H] before the first step; told
-    [T, B, TOLD]: what a critic with foresight was told, none without one.
+    after a step that cut an episode short, else 0; last_values [B]; memory [B, H] before the first step; futures
+    [T, B, K]: what a critic with foresight knows besides, none without one.
     """
 
     observations: Floats
@@ -96,7 +70,7 @@ class Experience:
     bootstraps: Floats
     last_values: Floats
     memory: Memory
-    told: Floats | None = None
+    futures: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +122,46 @@ def _choose(
 choose = compiled(_choose)
 
 
+class Player:
+    """Plays B copies of a world with a network, without recording; it keeps the memory of their episodes."""
+
+    def __init__(
+        self,
+        worlds: AutoscalingBatch,
+        network: PolicyValueNetwork,
+        batch: int,
+        heads: int,
+        masked: bool,
+        rng: np.random.Generator,
+    ) -> None:
+        """masked: hide actions without an effect. rng: of the actions that are drawn."""
+        self._worlds, self._masked, self._rng = worlds, masked, rng
+        self._actor, self._device = network.actor(batch), network.value.weight.device
+        self._masks = np.ones((batch, heads, worlds.n_actions // heads), dtype=np.bool_)
+        self._actions = np.zeros((batch, heads), dtype=np.int64)
+        self._log_probs, self._values = np.zeros((2, batch), dtype=np.float32)
+
+    def choose(self, observations: Floats, greedy: Bools) -> Ints:
+        """Return the actions on observations [B, F], as the worlds take them: the most probable, or drawn ones."""
+        answer = self._actor.step(torch.from_numpy(observations).to(self._device)).cpu().numpy()
+        if self._masked:
+            self._masks = self._worlds.masks().reshape(self._masks.shape)
+        uniforms = self._rng.random(self._actions.shape)
+        choose(answer, self._masks, uniforms, greedy, self._actions, self._log_probs, self._values)
+        return self._actions[:, 0] if self._actions.shape[1] == 1 else self._actions
+
+    def forget(self, where: Bools) -> None:
+        """Empty the memory of the copies that begin anew."""
+        for part in self._actor.memory:
+            part[torch.from_numpy(where).to(self._device)] = 0.0
+
+
 class Collector:
     """Steps B worlds with a network and records what happened; episodes follow each other without a break."""
 
     def __init__(
         self,
-        worlds: Worlds,
+        worlds: AutoscalingBatch,
         network: PolicyValueNetwork,
         plan: Plan,
         rng: np.random.Generator,
@@ -206,17 +214,17 @@ class Collector:
             bootstraps=np.zeros((T, B), dtype=np.float32),
             last_values=np.empty(B, dtype=np.float32),
             memory=self.memory(),
-            told=None if self._critic is None else np.empty((T, B, TOLD), dtype=np.float32),
         )
         costs: list[float] = []
         lengths: list[int] = []
+        futures: list[Floats] = []
         for t in range(T):
             made.observations[t], made.starts[t] = self._observations, self._starts
             made.masks[t] = self._masks()
             answer = self._answer()
-            if self._critic is not None and made.told is not None:
-                made.told[t] = self._critic.told(self._traces, self._elapsed)
-                answer[:, -1] = self._critic.values(self._observations, made.told[t])
+            if self._critic is not None:
+                futures.append(self._critic.future(self._traces, self._elapsed))
+                answer[:, -1] = self._critic.values(self._observations, futures[t])
             made.rewards[t], ended, truncated = self._step(answer, made.masks[t])
             made.actions[t], made.log_probs[t], made.values[t] = self._actions, self._log_probs, self._values
             made.dones[t] = ended
@@ -227,6 +235,7 @@ class Collector:
                 lengths += self._elapsed[ended].tolist()
                 self._begin(ended)
         made.last_values[:] = self._peek()
+        made.futures = np.stack(futures) if futures else None
         return made, Ended(tuple(costs), tuple(lengths))
 
     def memory(self) -> Memory:
@@ -250,7 +259,7 @@ class Collector:
     def _peek(self) -> Floats:
         """Return the values [B] of the present observations, leaving the memory as it is."""
         if self._critic is not None:
-            return self._critic.values(self._observations, self._critic.told(self._traces, self._elapsed))
+            return self._critic.values(self._observations, self._critic.future(self._traces, self._elapsed))
         memory = self.memory()
         values = self._answer()[:, -1].copy()
         self._remember(memory)
@@ -262,7 +271,7 @@ class Collector:
         return self._worlds.masks().reshape(self.batch, self._heads, self._choices)
 
     def _step(self, answer: Floats, masks: Bools | None = None) -> tuple[Doubles, Bools, Bools]:
-        """Choose and take one step; return rewards, who ended, and whose end was a truncation."""
+        """Choose and take one step; return rewards, ends [B], and which ends are truncations [B]."""
         masks = self._masks() if masks is None else masks
         uniforms = self._rng.random((self.batch, self._heads))
         choose(answer, masks, uniforms, self._sampled, self._actions, self._log_probs, self._values)
@@ -290,7 +299,7 @@ class Collector:
         self._elapsed[where] = 0
 
     def _begin(self, where: Bools) -> None:
-        """Begin a fresh episode where told."""
+        """Begin a fresh episode in some copies."""
         self._draw_episodes(where)
         self._reset(where)
 

@@ -1,27 +1,37 @@
 """One training run from its configuration to its model file: resume, train, report, export.
 
-A run's directory holds `checkpoints/`, `curve.csv`, `tensorboard/`, the model, and at the end `run.json`, which says
-what came of it.
+What it is to beat, and on which episodes it is reported, stands first: seeds that nothing was chosen by.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
+import itertools
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from domain.errors import BadInput
+from domain.workload import Trace
+from simulator.autoscaling.batch import AutoscalingBatch
+from simulator.autoscaling.reference import SimulationConfig, preset
+from simulator.workloads.synthetic import coevolution, train_rand
 from trainer.autoscaling.configuration import PPOConfig
+from trainer.autoscaling.episodes import run_many
+from trainer.autoscaling.evaluation.contenders import baselines
+from trainer.autoscaling.evaluation.suite import World
 from trainer.autoscaling.export import Learned, answer_of, export, layers_of
-from trainer.autoscaling.goals import EPISODES, reported
 from trainer.autoscaling.networks import PolicyValueNetwork
 from trainer.autoscaling.ppo import Trained, train
-from trainer.autoscaling.tasks import task_of
-from trainer.autoscaling.trained_policy import feature_ranges, greedy_costs
+from trainer.autoscaling.rollout import Player
+from trainer.autoscaling.selection import play
+from trainer.autoscaling.tasks import FAMILIES, mixture, task_of
 from trainer.kit.checkpoint import (
     FACTS_FILE,
     Checkpoint,
@@ -30,15 +40,154 @@ from trainer.kit.checkpoint import (
     package_versions,
     read_checkpoint,
     weights_hash,
-    write_json,
 )
+from trainer.kit.files import write_json
 from trainer.kit.intervals import mean_interval
 from trainer.kit.parallel import Crew, run_together
-from trainer.kit.progress import BAR, LINES, SILENT, Bar, Curve, Lines, Listener, Listeners, TensorBoard
+from trainer.kit.runs import RUN_FILE, checkpoints_of, listeners
+
+EPISODES = 30
+"""Reported episodes: seeds from 0 on (autoscaler specification §11)."""
+
+GOALS = ("best constant fleet", "threshold, tuned", "queue rule, one action", "queue rule, multi")
+"""Which of the baselines of an evaluation a run is shown beside."""
+_GROUPS: Mapping[str, str] = MappingProxyType(
+    {"train-text": "T1", "train-fit": "T2", "coevolution": "T4", "coevolution-rent": "T4"}
+)
+"""The group of the evaluation suite that a task resembles; T3 for the others."""
+RENT_AND_TIME = "coevolution-rent"
+_TRAINING_WORLD = ("train-text", "train-fit", "train-rand", "curriculum")
+
+
+def baselines_of(task: str) -> dict[str, str]:
+    """Return the policies that a task is measured against, by what people call them."""
+    own = task_of(task).rule
+    if own:
+        return {"queue rule": own, "threshold": "threshold:high=0.75,low=0.75,periods=1"}
+    world = World.TRAINING if task in _TRAINING_WORLD else World.LIVE_LIKE
+    group = _GROUPS.get(task, "T3")
+    known = {contender.label: contender.text(group) for contender in baselines(world)}
+    # A fleet that is best for random traces says nothing about other loads and limits.
+    named = GOALS[1:] if task_of(task).families else GOALS
+    return {label: text for label in named if (text := known.get(label)) is not None}
+
+
+def marks_of(task: str, costs: Mapping[str, float]) -> dict[str, float]:
+    """Return what the held-out figure of a task is shown beside: the baselines' costs, or 1 where it is relative.
+
+    Nothing where it is rent and priced minutes, which is another figure than the cost that is reported.
+    """
+    if task == RENT_AND_TIME:
+        return {}
+    return {"queue rule": 1.0} if task_of(task).par else dict(costs)
+
+
+def held_out_unit(task: str) -> str:
+    """Return what the held-out figure of a task is measured in."""
+    if task == RENT_AND_TIME:
+        return "rent and priced minutes, $ an episode"
+    return "cost, times the queue rule's" if task_of(task).par else "cost, $ an episode"
+
+
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """Episodes in one world: a trace and a boot seed each."""
+
+    world: SimulationConfig
+    traces: tuple[Trace, ...]
+    seeds: tuple[int, ...]
+
+
+def reported(task: str, count: int = EPISODES) -> Episodes:
+    """Return the episodes that a task's results are reported on; BadInput for an unknown task."""
+    known = task_of(task)
+    seeds = tuple(range(count))
+    if known.report:
+        return Episodes(known.world, tuple(itertools.islice(itertools.cycle(known.report), count)), seeds)
+    if _GROUPS.get(task) == "T4":
+        # Reported at its full cost, whatever was charged in training.
+        return Episodes(preset("paper-live"), tuple(coevolution(seed) for seed in seeds), seeds)
+    if len(known.selection) == 1:
+        traces = known.selection * count
+    elif known.families:
+        traces = mixture(0, -(-count // len(FAMILIES)), known.world.max_cores).traces[:count]
+    else:
+        traces = tuple(train_rand(seed) for seed in seeds)
+    return Episodes(known.world, traces, seeds)
+
+
+def baseline_costs(task: str, episodes: Episodes) -> dict[str, float]:
+    """Return the mean cost, dollars an episode, of the task's baselines."""
+    costs = {}
+    for name, text in baselines_of(task).items():
+        runs = run_many(text, episodes.world, episodes.traces, episodes.seeds)
+        costs[name] = sum(run.cost for run in runs) / len(runs)
+    return costs
+
+
+Floats = NDArray[np.float32]
+
+_COPIES, _STEPS, _SEED = 64, 600, 2_000_000_000
+"""How much is played for the ranges, from which boot seeds: beside those of training, tuning and reports."""
+
+
+def greedy_costs(network: PolicyValueNetwork, config: PPOConfig, episodes: Episodes) -> list[float]:
+    """Return the cost, dollars, of each episode played greedily to its end, however late that is in its world."""
+    count = len(episodes.seeds)
+    costs, _ = play(
+        AutoscalingBatch(
+            episodes.world, episodes.traces, count, observation=config.observation, actions=config.action_set
+        ),
+        network,
+        np.array(episodes.seeds, dtype=np.int64),
+        np.arange(count),
+        np.ones(count, dtype=np.bool_),
+        heads=config.heads(episodes.world),
+        masked=config.masked,
+        most_steps=episodes.world.max_steps,
+        rng=np.random.default_rng(0),
+    )
+    return [float(cost) for cost in costs]
+
+
+def feature_ranges(network: PolicyValueNetwork, config: PPOConfig) -> tuple[Floats, Floats]:
+    """Return the lowest and highest value of each feature as training meets them, each of shape (F,).
+
+    Taken from sampled actions of untrained weights, with which training begins, and of the network's, with which it
+    ends, in every world of the task.
+    """
+    untrained = PolicyValueNetwork(network.kind, network.features, network.logits, config.hidden, seed=config.seed)
+    seen = [
+        _seen(player, config, stage.config, stage.traces)
+        for stage in task_of(config.task).stages
+        for player in (untrained, network)
+    ]
+    low = np.min([rows.min(axis=(0, 1)) for rows in seen], axis=0)
+    high = np.max([rows.max(axis=(0, 1)) for rows in seen], axis=0)
+    return low, high
+
+
+def _seen(network: PolicyValueNetwork, config: PPOConfig, world: SimulationConfig, traces: tuple[Trace, ...]) -> Floats:
+    """Return the observations of sampled episodes, shape (steps, copies, F); what is over begins anew."""
+    rng, drawn = np.random.default_rng(config.seed), np.zeros(_COPIES, dtype=np.bool_)
+    worlds = config.worlds(AutoscalingBatch, world, traces, _COPIES)
+    player = Player(worlds, network, _COPIES, config.heads(world), config.masked, rng)
+    which = np.arange(_COPIES) * len(traces) // _COPIES
+    observations = worlds.reset(_SEED + which, which)
+    seen = np.empty((_STEPS, _COPIES, worlds.n_features), dtype=np.float32)
+    for step in range(_STEPS):
+        seen[step] = observations
+        observations, _, terminated, truncated = worlds.step(player.choose(observations, drawn))
+        over = terminated | truncated
+        if over.any():
+            which[over] = rng.integers(len(traces), size=int(over.sum()))
+            observations = worlds.reset_where(over, _SEED + step + which, which)
+            player.forget(over)
+    return seen
+
 
 HELD_OUT = "held_out/greedy"
 """The figure by which the best checkpoint is chosen."""
-RUN_FILE, CHECKPOINTS_FOLDER = "run.json", "checkpoints"
 _OF_A_WORKER = ("collector", "scale", "rank")
 _MOST_TRACES_NAMED = 8
 
@@ -53,7 +202,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     config, directory = PPOConfig(**data["config"]), Path(data["directory"])
     directory.mkdir(parents=True, exist_ok=True)
     trained = run_together(config.workers, partial(_lead, data), partial(_follow, dict(data)))
-    checkpoints = Checkpoints(directory / CHECKPOINTS_FOLDER)
+    checkpoints = checkpoints_of(directory)
     best, last = checkpoints.best(), checkpoints.last()
     if best is None or last is None:
         raise BadInput("total_steps", config.total_steps, "give enough steps for one evaluation")
@@ -73,41 +222,21 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lead(data: Mapping[str, Any], crew: Crew) -> Trained:
-    """Train as the worker that evaluates, saves and tells."""
-    config, directory = PPOConfig(**data["config"]), Path(data["directory"])
-    checkpoints = Checkpoints(directory / CHECKPOINTS_FOLDER)
+    """Train as the worker that evaluates, saves and reports."""
+    checkpoints = checkpoints_of(Path(data["directory"]))
     resume = checkpoints.last()
-    with Listeners(_listeners(data, directory, resume)) as told:
-        return train(config, resume=resume, on_update=told, checkpoints=checkpoints, crew=crew)
+    with listeners(data, resume, HELD_OUT) as listener:
+        return train(PPOConfig(**data["config"]), resume=resume, on_update=listener, checkpoints=checkpoints, crew=crew)
 
 
 def _follow(data: Mapping[str, Any], crew: Crew) -> Trained:
     """Train as another worker: its experience is its own, weights and counts are those of the leading one."""
-    config, directory = PPOConfig(**data["config"]), Path(data["directory"])
-    resume = Checkpoints(directory / CHECKPOINTS_FOLDER).last()
-    mine = Checkpoints(directory / f"{CHECKPOINTS_FOLDER}-worker-{crew.rank}")
+    directory = Path(data["directory"])
+    resume, mine = checkpoints_of(directory).last(), checkpoints_of(directory, crew.rank)
     own = mine.last()
     if resume is not None and own is not None:
         resume = replace(resume, state={**resume.state, **{name: own.state[name] for name in _OF_A_WORKER}})
-    return train(config, resume=resume, checkpoints=mine, crew=crew)
-
-
-def _listeners(data: Mapping[str, Any], directory: Path, resume: Checkpoint | None) -> list[Listener]:
-    show, name, marks = data.get("show", SILENT), data["name"], dict(data.get("marks", {}))
-    listeners: list[Listener] = [
-        Curve(directory, 0 if resume is None else resume.update),
-        TensorBoard(directory, None if resume is None else int(resume.progress["steps"])),
-    ]
-    if show == BAR:
-        listeners.append(Bar(name, marks, HELD_OUT))
-    elif show == LINES:
-        listeners.append(Lines(name, marks, HELD_OUT, _write_line))
-    return listeners
-
-
-def _write_line(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    return train(PPOConfig(**data["config"]), resume=resume, checkpoints=mine, crew=crew)
 
 
 def export_checkpoint(checkpoint: Checkpoint, directory: Path, episodes: int = EPISODES) -> dict[str, Any]:
@@ -146,8 +275,8 @@ def checkpoint_of(path: Path) -> Checkpoint:
     """Return the checkpoint that a directory is, or the best one of the run that it holds; BadInput otherwise."""
     if (path / FACTS_FILE).exists():
         return read_checkpoint(path)
-    for directory in (path / CHECKPOINTS_FOLDER, path):
-        best = Checkpoints(directory).best()
+    for checkpoints in (checkpoints_of(path), Checkpoints(path)):
+        best = checkpoints.best()
         if best is not None:
             return best
     raise BadInput("checkpoint", str(path), "give the directory of a checkpoint, or that of a run")

@@ -2,52 +2,152 @@
 
 Seeds are kept apart: training draws from 1,000,000 and more, the choice of checkpoints from 900,000 to 900,999, and
 results are reported on 0 to 999 (autoscaler specification §10, §11, §12.6).
+
+The policy that ships is trained and chosen on a mixture of loads (§7.1): random batches, their shifts, and logs as
+recorded. Nothing there is taken from the recorded windows that are reported: `log_like` draws the marks that job logs
+have in common (§7.3): few users, parallel jobs split into one-core jobs, a working day, very unequal run times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from domain.units import HOUR_S, MINUTE_S
 from domain.workload import DEFAULT_RAM_GB, Trace, make_trace
-from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.reference import SimulationConfig, preset
-from simulator.autoscaling.reference.configuration import Billing, Dispatch
-from simulator.workloads.synthetic import coevolution, train_fit, train_rand, train_text
+from simulator.workloads.synthetic import train_fit, train_rand, train_text
 from trainer.autoscaling.episodes import run_many
-from trainer.autoscaling.release_mixture import Mixture, mixture
-from trainer.autoscaling.rollout import Worlds
+from trainer.autoscaling.task_file import TASK_FILE, Load, read_task
+from trainer.autoscaling.worlds import told
+
+FAMILIES = ("random", "longer", "burst", "idle", "log")
+SHARES = (0.4, 0.12, 0.12, 0.12, 0.24)
+"""Chance of each family in training."""
+LONGEST_JOB_S = 4.0 * HOUR_S
+MOST_JOBS = 8000
+CALL_S = 60.0
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Traces with the family of each."""
+
+    traces: tuple[Trace, ...]
+    families: tuple[str, ...]
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Chance of each trace, so that families have their SHARES."""
+        count = {family: self.families.count(family) for family in FAMILIES}
+        share = dict(zip(FAMILIES, SHARES, strict=True))
+        return tuple(share[family] / count[family] for family in self.families)
+
+
+def mixture(first_seed: int, per_family: int, fleet_cores: int) -> Mixture:
+    """Return `per_family` traces of each family; seed `first_seed` + k draws the k-th of all.
+
+    fleet_cores: cores of the fleet at its limits; batches are scaled from the 140 cores that `train_rand` is made for.
+    """
+    traces, families = [], []
+    for number, family in enumerate(FAMILIES):
+        for k in range(per_family):
+            traces.append(load_of(family, first_seed + number * per_family + k, fleet_cores))
+            families.append(family)
+    return Mixture(tuple(traces), tuple(families))
+
+
+def load_of(family: str, seed: int, fleet_cores: int) -> Trace:
+    """Return a trace of a family of FAMILIES.
+
+    random: `train_rand`. longer: the same with run times up to 2.5 times as long. burst: one of its batches up to 12
+    times as large. idle: its first hour, then hours with a short job now and then. log: see `log_like`.
+    """
+    rng = np.random.default_rng([seed, FAMILIES.index(family)])
+    if family == "log":
+        return log_like(seed, fleet_cores)
+    trace = _thinned(train_rand(seed), fleet_cores / 140.0, rng)
+    if family == "longer":
+        return replace(trace, name=f"{trace.name}-longer", service_s=trace.service_s * rng.uniform(1.2, 2.5))
+    if family == "burst":
+        return _burst(trace, int(rng.integers(4, 13)), rng)
+    if family == "idle":
+        return _idle(trace, rng)
+    return trace
+
+
+def log_like(seed: int, fleet_cores: int) -> Trace:
+    """Return jobs as a compressed log of a parallel machine has them.
+
+    Submissions come over 2 to 4 hours, at a rate that swells and ebbs; each is one job, or a parallel one split into 2
+    to 64 one-core jobs. Run times are lognormal with a median of 8 to 150 s and a sigma of 1 to 2.2, up to four hours.
+    Their work is 10 to 60 % of what `fleet_cores` do in that time.
+    """
+    rng = np.random.default_rng([seed, len(FAMILIES)])
+    span_s = rng.uniform(2.0, 4.0) * HOUR_S
+    work_core_s = math.exp(rng.uniform(math.log(0.1), math.log(0.6))) * fleet_cores * span_s
+    median_s, sigma = math.exp(rng.uniform(math.log(8.0), math.log(150.0))), rng.uniform(1.0, 2.2)
+    parallel, widest = rng.uniform(0.0, 0.8), int(rng.integers(2, 7))
+    submissions = MOST_JOBS
+    service_s = np.minimum(rng.lognormal(math.log(median_s), sigma, size=submissions), LONGEST_JOB_S)
+    width = np.where(rng.random(submissions) < parallel, 2 ** rng.integers(1, widest + 1, size=submissions), 1)
+    enough = int(np.searchsorted(np.cumsum(service_s * width), work_core_s)) + 1
+    few = int(np.searchsorted(np.cumsum(width), MOST_JOBS))
+    kept = max(min(enough, few, submissions), 1)
+    depth, phase, waves = rng.uniform(0.0, 0.9), rng.uniform(0.0, 2.0 * math.pi), rng.uniform(0.5, 3.0)
+    at = np.linspace(0.0, 1.0, 2000)
+    rate = 1.0 + depth * np.sin(2.0 * math.pi * waves * at + phase)
+    arrival_s = np.interp(np.sort(rng.random(kept)), np.cumsum(rate) / rate.sum(), at) * span_s
+    arrival_s -= arrival_s[0]
+    return make_trace(f"log-like-{seed}", np.repeat(arrival_s, width[:kept]), np.repeat(service_s[:kept], width[:kept]))
+
+
+def _thinned(trace: Trace, share: float, rng: np.random.Generator) -> Trace:
+    if share >= 1.0:
+        return trace
+    kept = rng.random(trace.jobs) < share
+    kept[-1] = True
+    return make_trace(trace.name, trace.arrival_s[kept] - trace.arrival_s[kept][0], trace.service_s[kept])
+
+
+def _burst(trace: Trace, factor: int, rng: np.random.Generator) -> Trace:
+    batches = np.unique(trace.arrival_s)
+    struck = np.flatnonzero(trace.arrival_s == batches[int(rng.integers(batches.size // 4, batches.size - 1))])
+    more = rng.choice(struck, size=(factor - 1) * struck.size)
+    return make_trace(
+        f"{trace.name}-burst",
+        np.append(trace.arrival_s, trace.arrival_s[more]),
+        np.append(trace.service_s, trace.service_s[more]),
+    )
+
+
+def _idle(trace: Trace, rng: np.random.Generator) -> Trace:
+    early = trace.arrival_s < HOUR_S
+    calls = HOUR_S + np.cumsum(rng.uniform(0.5, 3.0, size=4)) * HOUR_S
+    return make_trace(
+        f"{trace.name}-idle",
+        np.append(trace.arrival_s[early], calls),
+        np.append(trace.service_s[early], np.full(calls.size, CALL_S)),
+    )
+
 
 TRAINING_SEED, SELECTION_SEED = 1_000_000, 900_000
 RANDOM_TRACES, SELECTION_TRACES = 256, 16
-IDLE_TAIL_S, BURST_SIZE = 4 * 3600.0, 10
+IDLE_TAIL_S, BURST_SIZE = 4 * HOUR_S, 10
 RELEASE_TRACES = 48
-"""Per family of `trainer.autoscaling.release_mixture`."""
+"""Per family of FAMILIES."""
 RELEASE_PAR = "queue-rule:horizon_s=300,idle_s=0,skip_cooling=true"
 """The queue rule, tuned on random traces in the live-like world (seeds 500,000 to 500,023)."""
-
-
-class MakeWorlds(Protocol):
-    """Makes B copies of a world over traces, to be reset before use; see `kernel_worlds`."""
-
-    def __call__(
-        self, config: SimulationConfig, traces: tuple[Trace, ...], copies: int, *, observation: str, actions: str
-    ) -> Worlds:
-        """Return the copies."""
-
-
-def kernel_worlds(
-    config: SimulationConfig, traces: tuple[Trace, ...], copies: int, *, observation: str, actions: str
-) -> Worlds:
-    """Return copies that run in the compiled simulator."""
-    return AutoscalingBatch(config, traces, copies, observation=observation, actions=actions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +183,9 @@ class Task:
     progress_reward, time_price_per_minute: dollars, added to what the configuration of a run asks for (§18: with a
     discount below 1 a closed loop rewards delay unless progress is paid and time has a price). par, families: of each
     selection trace, what a rule pays for it, and what it is an example of; checkpoints are then chosen by the ratio.
+    report: traces that results are reported on, none for those that the task's name stands for. rule: the policy that
+    results are measured against, "" for the baselines of the suite. tells_sizes: whether its world tells the work of
+    waiting jobs.
     """
 
     name: str
@@ -92,45 +195,26 @@ class Task:
     time_price_per_minute: float = 0.0
     par: tuple[float, ...] = ()
     families: tuple[str, ...] = ()
+    report: tuple[Trace, ...] = ()
+    rule: str = ""
+    tells_sizes: bool = True
 
     @property
     def world(self) -> SimulationConfig:
         """The configuration that the policy is meant for."""
         return self.stages[-1].config
 
+    def step_price(self, price_per_minute: float, world: SimulationConfig) -> float:
+        """Return the price of a step, dollars, where a minute of run time costs so much in any task."""
+        return (price_per_minute + self.time_price_per_minute) * world.step_s / MINUTE_S
+
     def stage_at(self, share: float) -> int:
         """Return which stage is on after a share (0..1) of all steps."""
         return next((k for k, stage in enumerate(self.stages) if share < stage.until), len(self.stages) - 1)
 
 
-def _one(name: str, trace: Trace) -> Task:
-    return Task(name, (Stage(preset(name), (trace,)),), (trace,))
-
-
 def _random_traces(first: int, count: int) -> tuple[Trace, ...]:
     return tuple(train_rand(first + k) for k in range(count))
-
-
-def _train_rand() -> Task:
-    stage = Stage(preset("train-rand"), _random_traces(TRAINING_SEED, RANDOM_TRACES))
-    return Task("train-rand", (stage,), _random_traces(SELECTION_SEED, SELECTION_TRACES))
-
-
-def _coevolution() -> Task:
-    stage = Stage(preset("paper-live"), tuple(coevolution(TRAINING_SEED + k) for k in range(64)))
-    selection = tuple(coevolution(SELECTION_SEED + k) for k in range(SELECTION_TRACES))
-    return Task("coevolution", (stage,), selection, progress_reward=10.0, time_price_per_minute=0.03)
-
-
-def _coevolution_rent() -> Task:
-    """Rent against run time, as the published experiment is told (§11): waiting is free, minutes have a price.
-
-    With both priced the waiting penalty favours many small VMs, which hold more jobs at once but end no sooner. What a
-    minute costs, and what progress is paid, is the run's: see the preset `coevolution`.
-    """
-    made = _coevolution()
-    stage = replace(made.stages[0], config=preset("paper-live", waiting_price_per_hour=0.0))
-    return Task("coevolution-rent", (stage,), made.selection)
 
 
 def with_idle_tail(trace: Trace, tail_s: float = IDLE_TAIL_S) -> Trace:
@@ -174,61 +258,89 @@ def _live_like() -> Task:
     return Task("live-like", (stage,), _mixture(SELECTION_SEED, SELECTION_TRACES))
 
 
-def _release(name: str, world: SimulationConfig) -> Task:
-    """The policy that ships: every family of load, none weighing more than its share, chosen where it is worst."""
-
-    def par(made: Mixture, first_seed: int) -> tuple[float, ...]:
-        runs = (run_many(RELEASE_PAR, world, (trace,), (first_seed + k,))[0] for k, trace in enumerate(made.traces))
-        return tuple(run.cost for run in runs)
-
-    shown = mixture(TRAINING_SEED, RELEASE_TRACES, world.max_cores)
-    held = mixture(SELECTION_SEED, SELECTION_TRACES // 2, world.max_cores)
-    stage = Stage(world, shown.traces, shown.weights, scales=par(shown, TRAINING_SEED))
-    return Task(name, (stage,), held.traces, par=par(held, SELECTION_SEED), families=held.families)
-
-
 def dry_run_world() -> SimulationConfig:
     """Return the world of the dry run's fleet: 3 VMs of each type at most, jobs spread as by workers that pull them."""
-    return preset(
-        "live-like",
-        limits=(3, 3, 3),
-        initial=(1, 0, 0),
-        dispatch=Dispatch.NEXT_FIT,
-        billing=Billing.EXACT,
-        integral_penalty=True,
+    return preset("dry-run")
+
+
+def load_in_fleet(family: str, seed: int, fleet_cores: int) -> Trace:
+    """Return a trace of a family of FAMILIES; BadInput for one that there is not."""
+    if family not in FAMILIES:
+        raise BadInput("family", family, f"give one of {', '.join(FAMILIES)}")
+    return load_of(family, seed, fleet_cores)
+
+
+def task_in(path: Path, *, own: bool = True) -> Task:
+    """Return the task of a file, named after it.
+
+    With a rule, rewards are divided by what it pays for a trace, so that large loads do not count for more, and
+    checkpoints are chosen by the ratio to that. own: where the file leaves them out, checkpoints are chosen and results
+    reported on the last stage's traces, with boots of their own. Raises BadInput, FileRefused.
+    """
+    found = read_task(path, load_in_fleet)
+    last = found.stages[-1]
+    given = found.table.rule or ""
+    rule = told(given, last.world) if given else ""
+
+    def par(config: SimulationConfig, loads: Sequence[Load]) -> tuple[float, ...]:
+        pairs = ((trace, seed) for load in loads for trace, seed in zip(load.traces, load.seeds, strict=True))
+        return tuple(run_many(rule, config, (trace,), (seed,))[0].cost for trace, seed in pairs) if rule else ()
+
+    stages = tuple(
+        Stage(s.world.config, _traces(s.loads), _weights(s.loads), s.until, par(s.world.config, s.loads))
+        for s in found.stages
+    )
+    selection = found.selection or last.loads
+    families = tuple(load.name for load in selection for _ in load.traces) if rule else ()
+    return Task(
+        path.stem if path.name != TASK_FILE else path.absolute().parent.name,
+        stages,
+        _traces(selection),
+        progress_reward=found.table.progress_reward,
+        time_price_per_minute=found.table.time_price_per_minute,
+        par=par(last.world.config, selection),
+        families=families,
+        report=_traces(found.report or selection) if own else (),
+        rule=(rule or told("queue-rule", last.world)) if own else "",
+        tells_sizes=not any(stage.world.expected_job_core_s for stage in found.stages),
     )
 
 
-def _curriculum() -> Task:
-    """Fixed batches first, then random ones, then random ones with a cool-down (§10)."""
-    randoms = _random_traces(TRAINING_SEED, RANDOM_TRACES)
-    stages = (
-        Stage(preset("train-fit"), (train_fit(),), until=0.15),
-        Stage(preset("train-text"), (train_text(),), until=0.3),
-        Stage(preset("train-rand"), randoms, until=0.65),
-        Stage(preset("train-rand", cooldown_s=300.0), randoms),
-    )
-    return Task("curriculum", stages, _random_traces(SELECTION_SEED, SELECTION_TRACES))
+def _traces(loads: Sequence[Load]) -> tuple[Trace, ...]:
+    return tuple(trace for load in loads for trace in load.traces)
+
+
+def _weights(loads: Sequence[Load]) -> tuple[float, ...]:
+    if any(load.share is None for load in loads):
+        return ()
+    return tuple((load.share or 0.0) / len(load.traces) for load in loads for _ in load.traces)
+
+
+FOLDER = Path(__file__).parent / "task_files"
+
+
+def _packaged(name: str) -> Callable[[], Task]:
+    return lambda: task_in(FOLDER / f"{name}.toml", own=False)
 
 
 TASKS: Mapping[str, Callable[[], Task]] = MappingProxyType(
     {
-        "train-text": lambda: _one("train-text", train_text()),
-        "train-fit": lambda: _one("train-fit", train_fit()),
-        "train-rand": _train_rand,
-        "coevolution": _coevolution,
-        "coevolution-rent": _coevolution_rent,
+        **{
+            name: _packaged(name)
+            for name in ("train-text", "train-fit", "train-rand", "coevolution", "coevolution-rent")
+        },
         "live-like": _live_like,
-        "curriculum": _curriculum,
-        "release": lambda: _release("release", preset("live-like")),
-        "release-small": lambda: _release("release-small", dry_run_world()),
+        **{name: _packaged(name) for name in ("curriculum", "release", "release-small")},
     }
 )
+"""The tasks that ship with the program: files, and one that no file can describe."""
 
 
 @cache
 def task_of(name: str) -> Task:
-    """Return a task by name; BadInput lists what there is."""
+    """Return a task by name, or that of a FILE.toml; BadInput lists what there is, FileRefused what is wrong."""
+    if name.endswith(".toml"):
+        return task_in(Path(name))
     if name not in TASKS:
-        raise BadInput("task", name, f"choose one of {', '.join(TASKS)}")
+        raise BadInput("task", name, f"choose one of {', '.join(TASKS)}, or give FILE.toml")
     return TASKS[name]()

@@ -1,27 +1,29 @@
-"""The simulated world that options of the command line describe: preset, prices, boot times, fleet, and any field."""
+"""The simulated world that options of the command line describe: a file or a name, and changes of single fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
-from enum import StrEnum
-from typing import Any, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Any
 
 from domain.errors import BadInput
 from domain.fleet import VmType
-from simulator.autoscaling.reference import PRESETS, PRICES, SimulationConfig, preset
+from domain.workload import Trace
+from simulator.autoscaling.reference import PRICES, SimulationConfig
+from simulator.autoscaling.reference.world_file import World, world_named
+from simulator.workloads.named import workload_of
+from trainer.autoscaling.policies.registry import is_model
+from trainer.kit.fields import changes_of, pairs_of
 
 EXACT = "exact"
+OPTION = "--world or --preset"
 _CLIPPED = ("minimum", "initial")
-
-
-def world_names() -> tuple[str, ...]:
-    """Return the names of the presets: `exact` (the training world), and the others of the simulator."""
-    return (EXACT, *(name for name in PRESETS if not name.startswith("train-")))
+_OWN_BOOTS: dict[str, tuple[()]] = {"boot_lows_s": (), "boot_highs_s": (), "boot_quantiles_s": ()}
 
 
 def world_of(
-    name: str = EXACT,
+    text: str = EXACT,
     *,
     prices: str | None = None,
     boot: str | None = None,
@@ -30,41 +32,105 @@ def world_of(
     initial: str | None = None,
     changes: Sequence[str] = (),
     **fields_changed: Any,
-) -> SimulationConfig:
-    """Return a preset with what is given changed; a field that is None stays as the preset has it.
+) -> World:
+    """Return a world with what is given changed; a field that is None stays as the world has it.
 
-    prices: `train` or `m5a`. boot: `const:71` or `uniform:45,97`, seconds. vm_types: `NAME,CORES,GB,PRICE` each
-    for the preset's. limits, initial: VMs per type, comma separated. changes: `FIELD=VALUE` for any field of the
-    configuration, `compat.FIELD=VALUE` for one of a group. Minimum and initial fleet are cut to the limits, unless
-    given. Raises BadInput.
+    text: the name of a world that ships with the program, or a world file. prices: `train` or `m5a`. boot: `const:71`
+    or `uniform:45,97`, seconds. vm_types: `NAME,CORES,GB,PRICE` each for the world's. limits, initial: VMs per type,
+    comma separated. changes: `FIELD=VALUE` for any field of the configuration, `compat.FIELD=VALUE` for one of a group.
+    Minimum and initial fleet are cut to the limits, unless given. Raises BadInput, and FileRefused with every mistake
+    in a file.
     """
-    if name not in world_names():
-        raise BadInput("--preset", name, f"choose one of {', '.join(world_names())}")
-    config = preset("train-text" if name == EXACT else name)
+    world = world_named(text, OPTION)
+    config = world.config
     changed: dict[str, Any] = {key: value for key, value in fields_changed.items() if value is not None}
     if prices is not None:
         table = PRICES.get(f"prices-{prices}")
         if table is None:
             names = ", ".join(name.removeprefix("prices-") for name in PRICES)
             raise BadInput("--prices", prices, f"choose one of {names}")
+        if [kind.cores for kind in table] != list(config.cores):
+            raise BadInput("--prices", prices, f"world {world.name} has other VM types: give prices in its file")
         changed["types"] = table
     if vm_types:
         changed["types"] = tuple(vm_type_of(text) for text in vm_types)
         kinds = len(changed["types"])
         changed.update(limits=(10,) * kinds, initial=(1,) * kinds, minimum=(1,) + (0,) * (kinds - 1))
+        changed |= _OWN_BOOTS | {"speed": (), "reclaims_per_hour": ()}
     if boot is not None:
         changed["boot_low_s"], changed["boot_high_s"] = boot_times_s(boot)
-    for option, text in (("limits", limits), ("initial", initial)):
-        if text is not None:
-            changed[option] = whole_numbers(f"--{option}", text)
+        changed |= _OWN_BOOTS
+    for option, counts in (("limits", limits), ("initial", initial)):
+        if counts is not None:
+            changed[option] = whole_numbers(f"--{option}", counts)
     given = {change.partition("=")[0] for change in changes} | ({"initial"} if initial is not None else set())
+    if given & {"boot_low_s", "boot_high_s"}:
+        changed |= _OWN_BOOTS
     changed.update(_field_changes(config, changes))
     kept = changed.get("limits", config.limits)
     for cut in _CLIPPED:
-        counts = changed.get(cut, getattr(config, cut))
-        if cut not in given and len(counts) == len(kept):
-            changed[cut] = tuple(map(min, counts, kept))
-    return replace(config, **changed)
+        sizes = changed.get(cut, getattr(config, cut))
+        if cut not in given and len(sizes) == len(kept):
+            changed[cut] = tuple(map(min, sizes, kept))
+    return replace(world, config=replace(config, **changed))
+
+
+def traces_of(workloads: Sequence[str], config: SimulationConfig) -> list[Trace]:
+    """Return the traces of these workloads in a world; BadInput for one that is named twice."""
+    for text in workloads:
+        if list(workloads).count(text) > 1:
+            raise BadInput("--workload", text, "name each workload once")
+    return [workload_of(text, max(config.cores)) for text in workloads]
+
+
+SEEDED = ("train-rand", "coevolution")
+"""Workloads that are drawn anew for each seed."""
+
+
+def traces_by_seed(workloads: Sequence[str], config: SimulationConfig) -> list[Callable[[int], Trace]]:
+    """Return the trace of a seed for each workload: a new one for those of SEEDED, else always the same."""
+    widest = max(config.cores)
+
+    def drawn(text: str) -> Callable[[int], Trace]:
+        return lambda seed: workload_of(f"{text}:{seed}", widest)
+
+    def fixed(trace: Trace) -> Callable[[int], Trace]:
+        return lambda seed: trace
+
+    return [
+        drawn(text) if text in SEEDED else fixed(trace)
+        for text, trace in zip(workloads, traces_of(workloads, config), strict=True)
+    ]
+
+
+def told(policy: str, world: World) -> str:
+    """Return the text of a policy as it decides in a world that may keep back the work of waiting jobs.
+
+    A queue rule, or a scorer, without a `job_core_s` of its own then takes the world's typical job until one has
+    finished. Raises BadInput for a network that is told that work.
+    """
+    # ONNX Runtime takes a while to load.
+    from agent.models.card import ModelCard
+    from agent.models.file import load_model
+
+    expected = world.expected_job_core_s
+    if not expected:
+        return policy
+    name, _, rest = policy.strip().partition(":")
+    if is_model(policy):
+        stem, _, rest = policy.strip().rpartition(".onnx")
+        name, rest = f"{stem}.onnx", rest.removeprefix(":")
+        card = load_model(Path(name)).card
+        if isinstance(card, ModelCard):
+            if card.observation == "obs-7":
+                return policy
+            remedy = f"it sees the work of waiting jobs, which world {world.name} does not tell: let [jobs] say known"
+            raise BadInput("policy model", policy, remedy)
+    elif name != "queue-rule":
+        return policy
+    if "job_core_s=" in rest:
+        return policy
+    return f"{name}:{rest}{',' if rest else ''}job_core_s={expected:g}"
 
 
 def boot_times_s(text: str) -> tuple[float, float]:
@@ -97,41 +163,15 @@ def whole_numbers(option: str, text: str) -> tuple[int, ...]:
         raise BadInput(option, text, "give whole numbers, one per VM type, such as 1,1,1") from None
 
 
-def _field_changes(config: Any, changes: Sequence[str]) -> dict[str, Any]:
+def _field_changes(config: SimulationConfig, changes: Sequence[str]) -> dict[str, Any]:
     """Return the values of `FIELD=VALUE` texts, each read as the type of its field; groups are replaced whole."""
     found: dict[str, Any] = {}
-    for change in changes:
-        path, equals, text = change.partition("=")
+    for path, text in pairs_of("--set", changes).items():
         name, dot, inner = path.partition(".")
-        hints = get_type_hints(type(config))
-        if not equals or name not in hints or (dot and not is_dataclass(getattr(config, name))):
-            names = ", ".join(field.name for field in fields(config))
-            raise BadInput("--set", change, f"give FIELD=VALUE with one of the fields {names}")
-        if dot:
-            group = found.get(name, getattr(config, name))
-            found[name] = replace(group, **_field_changes(group, [f"{inner}={text}"]))
-        else:
-            found[name] = _value(change, hints[name], text.strip())
+        here: Any = found.get(name, getattr(config, name, None)) if dot else config
+        names = [field.name for field in fields(here if is_dataclass(here) else config)]
+        if not is_dataclass(here) or isinstance(here, type) or (inner or name) not in names:
+            raise BadInput("--set", f"{path}={text}", f"give FIELD=VALUE with one of the fields {', '.join(names)}")
+        read = changes_of("--set", type(here), {inner or name: text}, between=",")
+        found |= {name: replace(here, **read)} if dot else read
     return found
-
-
-def _value(change: str, kind: Any, text: str) -> Any:
-    """Read a text as a field's type."""
-    if get_origin(kind) is tuple:
-        item = get_args(kind)[0]
-        return tuple(_value(change, item, part.strip()) for part in text.split(",")) if text else ()
-    if kind is bool:
-        if text.lower() not in _TRUTH:
-            raise BadInput("--set", change, "give true or false")
-        return _TRUTH[text.lower()]
-    if not (isinstance(kind, type) and issubclass(kind, int | float | StrEnum)):
-        raise BadInput("--set", change, "this field cannot be given as text")
-    try:
-        return kind(text)
-    except ValueError:
-        remedy = f"choose one of {', '.join(kind)}" if issubclass(kind, StrEnum) else f"give a {_NUMBERS[kind]}"
-        raise BadInput("--set", change, remedy) from None
-
-
-_TRUTH: Mapping[str, bool] = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_NUMBERS: Mapping[type, str] = {int: "whole number", float: "number"}

@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
-from agent.commands.options import JsonOption, duration_text, examples, print_json
+from agent.commands.options import JsonOption, print_json, show
+from agent.decisions.text import columns, duration_text
 from domain.errors import BadInput
+from domain.units import HOURS_PER_YEAR
+from trainer.commands.options import PlayersOption, PlayOnRayOption, YearsOption, epilog
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
-    from trainer.admission.campaign import Crew
-    from trainer.admission.cells import Cell
     from trainer.admission.experiments import Experiment
-    from trainer.admission.figures import Findings
-    from trainer.admission.importance_study import Study
-    from trainer.admission.table import Store
+    from trainer.admission.figures import ExperimentResult
+    from trainer.admission.table import Cell, Store
 
-EPILOG = "\n\n".join(
-    (
-        "\n".join(
-            (
-                "\b",
-                "Experiments:",
-                "  ordering       zeroth, first and second moment rules, 0 prior observations",
-                "  observations   second with 0, 1, 5 and 50, beside accept-if-it-fits",
-                "  marginal       with and without the marginal heuristic",
-                "  labels         deployments whose type is named, or not",
-                "  variants       moments, tails, budget and banded kappa against second",
-            )
-        ),
-        examples(
-            "trimtab evaluate admission --preset K --runs 60 --experiment ordering",
-            "trimtab evaluate admission --runs 500 --workers 16 --out evidence",
-            "trimtab evaluate admission --runs 500 --plan",
-            "trimtab evaluate admission --preset H --importance zeroth:13500 --runs 2000",
-        ),
-    )
+EPILOG = epilog(
+    """
+Experiments:
+  ordering       zeroth, first and second moment rules, 0 prior observations
+  observations   second with 0, 1, 5 and 50, beside accept-if-it-fits
+  marginal       with and without the marginal heuristic
+  labels         deployments whose type is named, or not
+  variants       moments, tails, budget and banded kappa against second
+""",
+    calls=(
+        "trimtab evaluate admission --preset K --runs 60 --experiment ordering",
+        "trimtab evaluate admission --runs 500 --workers 16 --out evidence",
+        "trimtab evaluate admission --runs 500 --plan",
+    ),
 )
 DEFAULT_PRESETS = ("K", "H")
 SECONDS = {"zeroth": 0.12, "first": 2.0}
@@ -52,28 +46,22 @@ SECONDS_FORECAST = ((0, 2.5), (1, 5.0))
 
 def admission(
     preset: Annotated[
-        list[str] | None, typer.Option(metavar="T|H|K|FILE", help="Cluster and population; repeatable. Else K and H.")
+        list[str] | None, Option(metavar="T|H|K|FILE", help="Cluster and population; repeatable. Else K and H.")
     ] = None,
     experiment: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="What to compare, see below; repeatable. Else all.")
+        list[str] | None, Option(metavar="NAME", help="What to compare, see below; repeatable. Else all.")
     ] = None,
     ladder: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only these rules of one experiment, such as zeroth; repeatable."),
+        list[str] | None, Option(metavar="NAME", help="Only these rules of one experiment, such as zeroth; repeatable.")
     ] = None,
-    runs: Annotated[int, typer.Option(metavar="N", min=1, help="Runs per rule and threshold, seeds from 0 on.")] = 60,
-    years: Annotated[float, typer.Option(metavar="YEARS", help="Length of a run.")] = 3.0,
+    runs: Annotated[int, Option(metavar="N", min=1, help="Runs per rule and threshold, seeds from 0 on.")] = 60,
+    years: YearsOption = 3.0,
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Runs and report; runs that it holds are not played again.")
+        Path, Option(metavar="FOLDER", help="Runs and report; runs that it holds are not played again.")
     ] = Path("admission-evidence"),
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes; cores of a local Ray.")] = 2,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS|local", help="Play on a Ray cluster.")] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what would be played and for how long, no more.")] = False,
-    importance: Annotated[
-        str | None, typer.Option(metavar="POLICY", help="Ask whether runs are better drawn by how bad they look.")
-    ] = None,
-    draws: Annotated[int, typer.Option(metavar="N", min=100, help="With --importance: seeds to look at first.")] = 2000,
-    pilot: Annotated[int, typer.Option(metavar="N", min=2, help="With --importance: runs per bucket first.")] = 200,
+    workers: PlayersOption = 2,
+    ray: PlayOnRayOption = None,
+    plan: Annotated[bool, Option("--plan", help="Say what would be played and for how long, no more.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Play rules at several thresholds on the same runs, and compare them at equal risk and at equal utilisation.
@@ -82,36 +70,28 @@ def admission(
     the next one counts: end the command when you like and give it again. A folder of other code, clusters or lengths is
     refused.
     """
-    from trainer.admission.campaign import Crew, run_cells
-    from trainer.admission.cells import Cell, comparison_seeds, configuration_of
     from trainer.admission.experiments import EXPERIMENTS, experiments_of
-    from trainer.admission.figures import as_data, findings_of
+    from trainer.admission.figures import as_data, experiment_result
     from trainer.admission.report import write
-    from trainer.admission.table import Store
+    from trainer.admission.table import Crew, Store, comparison_seeds, configuration_of, run_cells
+    from trainer.kit.progress import bars
 
     if not 0.0 < years <= 30.0:
         raise BadInput("--years", years, "give a number above 0 and up to 30")
-    presets, hours, crew = preset or list(DEFAULT_PRESETS), years * 8760.0, Crew(workers, ray)
-    if importance is not None:
-        if len(presets) > 1:
-            raise BadInput("--importance", importance, "name one --preset with it")
-        cell = Cell(presets[0], importance, hours=hours)
-        store = Store(out, configuration_of(presets, hours))
-        done = _importance(store, cell, runs, draws, pilot, crew, as_json)
-        print_json(done.as_data()) if as_json else _show_study(done)
-        return
+    presets, hours, crew = preset or list(DEFAULT_PRESETS), years * HOURS_PER_YEAR, Crew(workers, ray)
     chosen = [e for name in presets for e in experiments_of(experiment or list(EXPERIMENTS), name, hours, ladder or ())]
     seeds = comparison_seeds(runs)
     if plan:
         _plan(chosen, None if not out.exists() else Store(out, configuration_of(presets, hours)), seeds, as_json)
         return
     store = Store(out, configuration_of(presets, hours))
-    found: list[Findings] = []
+    found: list[ExperimentResult] = []
     with bars(as_json) as shown:
         for one in chosen:
-            with _task(shown, f"{one.ladders[0].preset} {one.name}", one.cells, store, seeds) as told:
-                played = run_cells(store, one.cells, seeds, crew, told)
-            found.append(findings_of(one, played))
+            total, left = len(one.cells) * len(seeds), sum(len(store.missing(cell, seeds)) for cell in one.cells)
+            task = shown.add_task(f"{one.ladders[0].preset} {one.name}", total=total, completed=total - left)
+            played = run_cells(store, one.cells, seeds, crew, partial(_advance, shown, task))
+            found.append(experiment_result(one, played))
     files = write(out, found, store.configuration)
     if as_json:
         print_json(as_data(found, store.configuration))
@@ -119,26 +99,8 @@ def admission(
         _show(found, files[0])
 
 
-@contextmanager
-def bars(quiet: bool) -> Iterator[Progress]:
-    """Show bars on standard error while it is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.progress import TimeRemainingColumn as Left
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), Left())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as shown:
-        yield shown
-
-
-@contextmanager
-def _task(
-    shown: Progress, name: str, cells: Sequence[Cell], store: Store, seeds: Sequence[int]
-) -> Iterator[Callable[[Cell, int], None]]:
-    total = len(cells) * len(seeds)
-    task = shown.add_task(name, total=total, completed=total - sum(len(store.missing(c, seeds)) for c in cells))
-    yield lambda cell, runs: shown.advance(task, runs)
+def _advance(shown: Progress, task: TaskID, _: Cell, runs: int) -> None:
+    shown.advance(task, runs)
 
 
 def _seconds(cell: Cell) -> float:
@@ -150,8 +112,6 @@ def _seconds(cell: Cell) -> float:
 
 
 def _plan(chosen: Sequence[Experiment], store: Store | None, seeds: Sequence[int], as_json: bool) -> None:
-    from agent.commands.output import columns, show
-
     rows: list[tuple[str, int, int, float]] = []
     seen: set[Cell] = set()
     for one in chosen:
@@ -171,14 +131,13 @@ def _plan(chosen: Sequence[Experiment], store: Store | None, seeds: Sequence[int
     show(columns([*head, *table]))
 
 
-def _show(found: Sequence[Findings], page: Path) -> None:
-    from agent.commands.output import columns, show
+def _show(found: Sequence[ExperimentResult], page: Path) -> None:
     from trainer.admission.figures import gain_text
     from trainer.admission.fronts import Metric
 
     lines: list[str] = []
     for one in found:
-        first = next(iter(one.standings.values()))[0]
+        first = next(iter(one.results.values()))[0]
         lines.append(f"{one.preset}: {one.experiment.title} ({first.runs} runs)")
         rows: list[tuple[object, ...]] = [("points of utilisation gained", "refused", "primary", "pooled")]
         for meeting in one.meetings:
@@ -189,40 +148,3 @@ def _show(found: Sequence[Findings], page: Path) -> None:
                 )
         lines += [*columns(rows), ""]
     show([*lines, f"report: {page}"])
-
-
-def _importance(store: Store, cell: Cell, runs: int, draws: int, pilot: int, crew: Crew, quiet: bool) -> Study:
-    from trainer.admission.importance_study import study
-
-    with bars(quiet) as shown:
-        looks = shown.add_task("runs looked at", total=None)
-        played = shown.add_task("runs played", total=None)
-        return study(
-            store,
-            cell,
-            runs=runs,
-            draws=draws,
-            pilot=pilot,
-            crew=crew,
-            told=lambda cell, count: shown.advance(played, count),
-            looked=lambda count: shown.advance(looks, count),
-        )
-
-
-def _show_study(done: Study) -> None:
-    from agent.commands.output import columns, show
-
-    rows: list[tuple[object, ...]] = [("mean of a run", "plain", "weighted", "errors apart")]
-    for pair in done.pairs:
-        plain, weighted = (f"{m.value:.6g} ± {m.error:.2g}" for m in (pair.plain, pair.weighted))
-        rows.append((pair.name, plain, weighted, f"{pair.errors_apart:.2f}"))
-    verdict = "use them" if done.pays else "draw plainly"
-    show(
-        [
-            *columns(rows),
-            f"mean weight {done.mean_weight.value:.4f} ± {done.mean_weight.error:.2g}, effective size "
-            f"{done.effective_size:.0f} of {done.runs}, {done.draws_per_run:.1f} draws a run",
-            f"a weighted run is worth {done.worth:.2f} plain ones for the failure rate ({done.expected_worth:.2f} "
-            f"expected from the pilot): {verdict}",
-        ]
-    )

@@ -6,63 +6,57 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
-from agent.commands.options import JsonOption, examples, print_json
+from agent.commands.options import JsonOption, print_json, show
+from agent.decisions.text import columns
 from domain.errors import BadInput
+from trainer.commands.options import ScenarioOption, epilog
 
 if TYPE_CHECKING:
     from trainer.oversubscription.evaluation import Evaluation
     from trainer.oversubscription.trials import Contender
 
 RESULTS = "results.jsonl"
-EPILOG = "\n\n".join(
-    (
-        "\n".join(
-            (
-                "\b",
-                "Always compared: Grid-0.2, -0.4, -0.6, no oversubscription, MA, SL, static",
-                "optima at 0.75, 0.85 and 0.95, calibrated rates, a shield, a risk filter.",
-                "Others: any policy of `trimtab simulate oversubscription`, also FILE.json",
-                "and FILE.onnx; a LABEL that is given twice is one method with two seeds.",
-            )
-        ),
-        examples(
-            "trimtab evaluate oversubscription --out evidence",
-            "trimtab evaluate oversubscription --start both --out evidence --resume",
-            "trimtab evaluate oversubscription --scenario azure_like --start warm --json",
-            'trimtab evaluate oversubscription --runs "C2MARL robust=FOLDER" --out evidence',
-            'trimtab evaluate oversubscription --policies "mine=rates.json" --short',
-        ),
-    )
+EPILOG = epilog(
+    """
+Always compared: Grid-0.2, -0.4, -0.6, no oversubscription, MA, SL, static
+optima at 0.75, 0.85 and 0.95, calibrated rates, a shield, a risk filter.
+Others: any policy of `trimtab simulate oversubscription`, also FILE.json
+and FILE.onnx; a LABEL that is given twice is one method with two seeds.
+""",
+    calls=(
+        "trimtab evaluate oversubscription --out evidence",
+        "trimtab evaluate oversubscription --start both --out evidence --resume",
+        "trimtab evaluate oversubscription --scenario azure_like --start warm --json",
+        'trimtab evaluate oversubscription --runs "C2MARL robust=FOLDER" --out evidence',
+        'trimtab evaluate oversubscription --policies "mine=rates.json" --short',
+    ),
 )
 
 
 def oversubscription(
-    scenario: Annotated[
-        str, typer.Option(metavar="NAME|FOLDER", help="internal_like, azure_like, or a folder of yours.")
-    ] = "internal_like",
-    start: Annotated[str, typer.Option(metavar="cold|warm|both", help="Empty, or with the VMs of hour 0.")] = "cold",
+    scenario: ScenarioOption = "internal_like",
+    start: Annotated[str, Option(metavar="cold|warm|both", help="Empty, or with the VMs of hour 0.")] = "cold",
     policies: Annotated[
-        list[str] | None, typer.Option("--policies", metavar="LABEL=POLICY", help="One more; repeatable.")
+        list[str] | None, Option("--policies", metavar="LABEL=POLICY", help="One more; repeatable.")
     ] = None,
     runs: Annotated[
         list[str] | None,
-        typer.Option(metavar="LABEL=FOLDER", help="Models of `train oversubscription --method vdn`; repeatable."),
+        Option(metavar="LABEL=FOLDER", help="Models of `train oversubscription --method vdn`; repeatable."),
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Weeks of usage drawn.")] = 300,
-    long_episodes: Annotated[int, typer.Option(min=1, help="On the own week, for what promises 0.95.")] = 2_000,
-    unseen: Annotated[int, typer.Option(min=0, help="Weeks of requests drawn anew.")] = 4,
-    persistent: Annotated[int, typer.Option(min=1, help="Weeks of VMs that keep their level.")] = 60,
-    points: Annotated[int, typer.Option(min=0, help="Rates whose risk is predicted and sampled.")] = 16,
-    evaluations: Annotated[int, typer.Option(min=1, help="Weeks assessed by each search.")] = 1_500,
+    episodes: Annotated[int, Option(min=1, help="Weeks of usage drawn.")] = 300,
+    long_episodes: Annotated[int, Option(min=1, help="On the own week, for what promises 0.95.")] = 2_000,
+    unseen: Annotated[int, Option(min=0, help="Weeks of requests drawn anew.")] = 4,
+    persistent: Annotated[int, Option(min=1, help="Weeks of VMs that keep their level.")] = 60,
+    points: Annotated[int, Option(min=0, help="Rates whose risk is predicted and sampled.")] = 16,
+    evaluations: Annotated[int, Option(min=1, help="Weeks assessed by each search.")] = 1_500,
     measured: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="VM-days of yours to hold predicted risk to; repeatable."),
+        list[Path] | None, Option(metavar="FILE", help="VM-days of yours to hold predicted risk to; repeatable.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the results in --out.")] = False,
-    short: Annotated[bool, typer.Option("--short", help="Little of everything, to see that it runs.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with the results in --out.")] = False,
+    short: Annotated[bool, Option("--short", help="Little of everything, to see that it runs.")] = False,
+    out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play policies on a cluster's weeks and on redrawn ones, and hold them to the acceptance figures.
@@ -71,12 +65,10 @@ def oversubscription(
     after an interruption --resume goes on, and makes anew only what other options or another program ask for.
     """
     from simulator.oversubscription.scenario import scenario_of
-    from trainer.commands.simulate_oversubscription import _progress
-    from trainer.oversubscription.criteria import checks_of
-    from trainer.oversubscription.evaluation import evaluate
+    from trainer.kit.progress import phases
+    from trainer.oversubscription.evaluation import checks_of, evaluate
     from trainer.oversubscription.report import write
-    from trainer.oversubscription.result_store import Kept
-    from trainer.oversubscription.trials import Extent
+    from trainer.oversubscription.trials import Extent, Kept
 
     if start not in ("cold", "warm", "both"):
         raise BadInput("--start", start, "choose cold, warm or both")
@@ -95,11 +87,11 @@ def oversubscription(
         else Extent(episodes, long_episodes, unseen, 1, persistent, points, evaluations)
     )
     starts = ("cold", "warm") if start == "both" else (start,)
-    with _progress(as_json) as (said, _):
+    with phases(as_json) as on_phase:
         kept = Kept(None if out is None else out / RESULTS, resume=resume)
-        options: dict[str, Any] = {"extent": extent, "measured": measured or (), "kept": kept, "told": said}
+        options: dict[str, Any] = {"extent": extent, "measured": measured or (), "kept": kept, "on_progress": on_phase}
         found = [evaluate(cluster, one, extra, **options) for one in starts]
-    files = [] if out is None else write(out, found, cluster, folders)
+    files = [] if out is None else write(out, found, folders)
     if as_json:
         data = [done.as_data() | {"checks": [check.as_data() for check in checks_of(done)]} for done in found]
         print_json({"evaluations": data, "files": [str(file) for file in files]})
@@ -108,7 +100,7 @@ def oversubscription(
 
 
 def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[str, list[Path]]]:
-    from trainer.oversubscription.runs import SUMMARY_FILE
+    from trainer.kit.runs import SUMMARY_FILE
     from trainer.oversubscription.trials import Contender
 
     texts: dict[str, list[str]] = {}
@@ -134,8 +126,7 @@ def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[
 
 
 def _show(found: list[Evaluation], files: list[Path]) -> None:
-    from agent.commands.output import columns, show
-    from trainer.oversubscription.criteria import checks_of
+    from trainer.oversubscription.evaluation import checks_of
 
     lines: list[str] = []
     for done in found:

@@ -2,101 +2,100 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
-from agent.commands.options import JsonOption, duration_text, examples, print_json
+from agent.commands.options import JsonOption, print_json, show
+from agent.decisions.text import columns, duration_text
 from domain.errors import BadInput
-from trainer.commands.admission_log import check_log, played_with_log, write_log
+from domain.units import HOUR_S, HOURS_PER_YEAR
+from trainer.commands.options import YearsOption, epilog
 
 if TYPE_CHECKING:
     from simulator.admission import Outcome, Rule, Run
 
+COLUMNS = ("hours", "deployment", "event", "cores", "total")
+"""Time since the start, number of the arrival, what happened, to how many cores, and the cluster's cores after it."""
+EVENTS = ("turned_away", "admitted", "core_ended", "scaled", "scale_out_refused", "shutdown")
+"""Names by the simulator's numbers."""
+ENDINGS = (".csv", ".jsonl")
+FIRST_ROOM = 200_000
+AT_ONCE = 100_000
 WEIGHTS = {"posterior": "evidence", "static": "static"}
 """Words for `draw_run`'s."""
-EPILOG = "\n\n".join(
-    (
-        "\n".join(
-            (
-                "\b",
-                "Presets:",
-                "  T   matched to a public trace; failures are rare",
-                "  H   heavy-tailed: few deployments grow very large",
-                "  K   long-lived deployments keep growing",
-                '  cluster.toml or .json, your own: `preset = "K"` and what differs',
-            )
-        ),
-        "\n".join(
-            (
-                "\b",
-                "Policies:",
-                "  zeroth:14000   admit below so many cores now",
-                "  first:16000    admit while fewer are expected at every time to come",
-                "  second:2.5     admit while the mean and 2.5 standard deviations fit",
-                "  second:p=0.1   the same by Cantelli's bound on the risk",
-                "  gamma:1e-3     admit while a gamma law exceeds the capacity with this chance",
-                "  sgamma:1e-4    the same by a shifted gamma law, with the third moment",
-                "  budget:3e-4    admit while this share of requests is forecast to fail",
-                "  Settings after commas:",
-                "  threshold=15000 (cores, for the capacity), marginal=1 (cores),",
-                "  a=0.7 (second: factor of kappa beyond a month; its square beyond a year),",
-                "  bands=1/1/1/0.7/0.49 (second: factors for a day, week, month, year, all),",
-                "  feedback=yes (budget), moments=ab_fast|ab|na|paper, fresh=ab,",
-                "  belief=exact|conjugate, grid=log|paper, tol=0.3, dead_band=6 (cores),",
-                "  reuse=6 (hours)",
-            )
-        ),
-        examples(
-            "trimtab simulate admission --preset H --policy zeroth:14000",
-            "trimtab simulate admission --preset K --policy second:3,marginal=1 \\",
-            "    --observations 1 --json",
-            "trimtab simulate admission --policy second:2 --beside second:2,tol=0 --years 1",
-            "trimtab simulate admission --policy zeroth:15000 --years 0.1 --log events.csv",
-        ),
-    )
+EPILOG = epilog(
+    """
+Presets:
+  T   matched to a public trace; failures are rare
+  H   heavy-tailed: few deployments grow very large
+  K   long-lived deployments keep growing
+  cluster.toml or .json, your own: `preset = "K"` and what differs
+""",
+    """
+Policies:
+  zeroth:14000   admit below so many cores now
+  first:16000    admit while fewer are expected at every time to come
+  second:2.5     admit while the mean and 2.5 standard deviations fit
+  second:p=0.1   the same by Cantelli's bound on the risk
+  gamma:1e-3     admit while a gamma law exceeds the capacity with this chance
+  sgamma:1e-4    the same by a shifted gamma law, with the third moment
+  budget:3e-4    admit while this share of requests is forecast to fail
+  Settings after commas:
+  threshold=15000 (cores, for the capacity), marginal=1 (cores),
+  a=0.7 (second: factor of kappa beyond a month; its square beyond a year),
+  bands=1/1/1/0.7/0.49 (second: factors for a day, week, month, year, all),
+  feedback=yes (budget), moments=ab_fast|ab|na|paper, fresh=ab,
+  belief=exact|conjugate, grid=log|paper, tol=0.3, dead_band=6 (cores),
+  reuse=6 (hours)
+""",
+    calls=(
+        "trimtab simulate admission --preset H --policy zeroth:14000",
+        "trimtab simulate admission --preset K --policy second:3,marginal=1 \\",
+        "    --observations 1 --json",
+        "trimtab simulate admission --policy second:2 --beside second:2,tol=0 --years 1",
+        "trimtab simulate admission --policy zeroth:15000 --years 0.1 --log events.csv",
+    ),
 )
 
 
 def admission(
-    preset: Annotated[str, typer.Option(metavar="T|H|K|FILE", help="Cluster and population, see below.")] = "K",
-    policy: Annotated[str, typer.Option(metavar="POLICY", help="Who is let in, see below.")] = "second:2.5",
+    preset: Annotated[str, Option(metavar="T|H|K|FILE", help="Cluster and population, see below.")] = "K",
+    policy: Annotated[str, Option(metavar="POLICY", help="Rule that admits, see below.")] = "second:2.5",
     observations: Annotated[
-        int, typer.Option(metavar="N", help="How often each deployment was seen before it comes.", min=0)
+        int, Option(metavar="N", help="How often each deployment was seen before it comes.", min=0)
     ] = 0,
     labels: Annotated[
-        str, typer.Option(metavar="labelled|unlabelled", help="Whether users say which of two kinds comes.")
+        str, Option(metavar="labelled|unlabelled", help="Whether users say which of two kinds comes.")
     ] = "labelled",
     weights: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="posterior|static",
             help="Of the two kinds of one unlabelled: by what it was seen to do, or one half each for ever.",
         ),
     ] = "posterior",
     scale_outs: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="gaps|counts",
             help="How scale-outs were seen before: waits between them, or counts in single hours.",
         ),
     ] = "gaps",
-    years: Annotated[float, typer.Option(metavar="YEARS", help="Length of the run.")] = 3.0,
-    seed: Annotated[int, typer.Option(help="Seed of the deployments and all that happens to them.", min=0)] = 0,
+    years: YearsOption = 3.0,
+    seed: Annotated[int, Option(help="Seed of the deployments and all that happens to them.", min=0)] = 0,
     beside: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="POLICY",
             help="Ask this rule too about each arrival that fits, in the same cluster just then; it has no say.",
-            show_default=False,
         ),
     ] = None,
     log: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.csv|FILE.jsonl", help="Write each event of the run, a line each.", show_default=False
-        ),
+        Path | None, Option(metavar="FILE.csv|FILE.jsonl", help="Write each event of the run, a line each.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -117,7 +116,7 @@ def admission(
         cluster_of(preset),
         seed,
         observations=observations,
-        hours=years * 8760.0,
+        hours=years * HOURS_PER_YEAR,
         labels=labels,
         weights=WEIGHTS[weights],
         scale_outs=scale_outs,
@@ -202,8 +201,6 @@ def _as_data(run: Run, policy: str, rule: Rule, outcome: Outcome) -> dict[str, A
 
 
 def _show(run: Run, policy: str, outcome: Outcome, beside: str | None) -> None:
-    from agent.commands.output import columns, show
-
     failures, requests = int(outcome.failures.sum()), int(outcome.requests.sum())
     rows = [
         ("cores taken", f"{outcome.utilisation:.1%} of {run.cluster.capacity:,}, at most {outcome.peak_cores:,}"),
@@ -211,17 +208,52 @@ def _show(run: Run, policy: str, outcome: Outcome, beside: str | None) -> None:
         ("promised", f"at most {run.cluster.sla:g} refused"),
         ("admitted", f"{outcome.admitted:,} of {outcome.arrivals:,} deployments"),
         ("turned away", f"{int(outcome.binding.sum()):,} by the rule, {outcome.unfit:,} for want of room"),
-        ("above 95 %", duration_text(outcome.crowded_h * 3600.0)),
+        ("above 95 %", duration_text(outcome.crowded_h * HOUR_S)),
         ("inside at the end", f"{outcome.live:,} deployments"),
         ("events", f"{outcome.events:,} in {outcome.wall_s:.2f} s, {outcome.refreshes:,} forecasts made anew"),
     ]
     if beside is not None:
         found = _beside(beside, outcome)["beside"]
-        alike = f"{found['alike_share']:.2%} alike" if found["asked"] else "nobody to ask about"
+        alike = f"{found['alike_share']:.2%} alike" if found["asked"] else "no arrival to ask about"
         rows += [
             (f"beside {beside}", f"{alike} of {found['asked']:,} asked"),
             ("", f"refused by {policy} alone {found['only_rule_refuses']:,}"),
             ("", f"refused by {beside} alone {found['only_beside_refuses']:,}"),
         ]
-    told = f"preset {run.cluster.name}, {policy}, {run.observations} observations, seed {run.seed}"
-    show([f"{told}, {run.hours / 8760.0:.3g} years", "", *columns(rows)])
+    heading = f"preset {run.cluster.name}, {policy}, {run.observations} observations, seed {run.seed}"
+    show([f"{heading}, {run.hours / HOURS_PER_YEAR:.3g} years", "", *columns(rows)])
+
+
+def check_log(path: Path) -> None:
+    """Raise BadInput unless a file of events can be written there."""
+    if path.suffix not in ENDINGS:
+        raise BadInput("--log", str(path), f"give a file that ends in {' or '.join(ENDINGS)}")
+    if not path.parent.is_dir():
+        raise BadInput("--log", str(path), "give a file in a directory that exists")
+
+
+def played_with_log(run: Run, rule: Rule, beside: Rule | None) -> Outcome:
+    """Return the outcome of a run with every event in its log; a long run is played twice, to know how many."""
+    from simulator.admission import play
+
+    outcome = play(run, rule, log=FIRST_ROOM, beside=beside)
+    there = outcome.events + outcome.arrivals
+    return outcome if there <= FIRST_ROOM else play(run, rule, log=there, beside=beside)
+
+
+def write_log(path: Path, outcome: Outcome) -> None:
+    """Write the outcome's log; BadInput when the file cannot be written."""
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.writer(file, lineterminator="\n")
+            if path.suffix == ".csv":
+                table.writerow(COLUMNS)
+            for start in range(0, len(outcome.log), AT_ONCE):
+                some = outcome.log[start : start + AT_ONCE]
+                rows = [(at, number, EVENTS[kind], cores, total) for at, number, kind, cores, total in some.tolist()]
+                if path.suffix == ".csv":
+                    table.writerows(rows)
+                else:
+                    file.writelines(json.dumps(dict(zip(COLUMNS, row, strict=True))) + "\n" for row in rows)
+    except OSError as error:
+        raise BadInput("--log", str(path), f"give a file that can be written: {error}") from None

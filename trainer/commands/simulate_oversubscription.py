@@ -2,68 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
-from agent.commands.options import JsonOption, examples, print_json
+from agent.commands.options import JsonOption, print_json, show
+from agent.decisions.text import columns
 from domain.errors import BadInput
+from trainer.commands.options import AlphaOption, ScenarioOption, StartOption, epilog
 
 if TYPE_CHECKING:
     from trainer.oversubscription.episodes import Judged
 
-EPILOG = "\n\n".join(
-    (
-        "\n".join(
-            (
-                "\b",
-                "Policies:",
-                "  none  grid:0.4  rates:0.4,0.6,...   the same rate always, or by subscriber",
-                "  ma  sl                              by the last day's peaks; regression",
-                "  static:alpha=0.95                   best constant rates, found in seconds",
-                "  static:weeks=s21+s22+s23,cap=0.02   the same, safe in each of these weeks",
-                "  shield:base=(rates:...),b=0.003     rate raised where a machine would run hot",
-                "  filter:rate=0.2,b=0.003,posterior=true   machines chosen by their risk",
-            )
-        ),
-        "\n".join(
-            (
-                "\b",
-                "Usage (--usage):",
-                "  gauss                      each VM and hour drawn by itself",
-                "  gauss_corr:rho=0.05        VMs of a subscriber move together",
-                "  persistent:psi=0.85        each VM keeps a level of its own",
-                "  replay, replay:FILE.csv    one realisation; measured id,hour,usage",
-                "  bootstrap:FILE.parquet     measured VM-days, whole days",
-            )
-        ),
-        examples(
-            "trimtab simulate oversubscription --policy grid:0.5",
-            "trimtab simulate oversubscription --scenario azure_like --start warm \\",
-            "    --policy static --episodes 2000 --json",
-        ),
-    )
+EPILOG = epilog(
+    """
+Policies:
+  none  grid:0.4  rates:0.4,0.6,...   the same rate always, or by subscriber
+  ma  sl                              by the last day's peaks; regression
+  static:alpha=0.95                   best constant rates, found in seconds
+  static:weeks=s21+s22+s23,cap=0.02   the same, safe in each of these weeks
+  shield:base=(rates:...),b=0.003     rate raised where a machine would run hot
+  filter:rate=0.2,b=0.003,posterior=true   machines chosen by their risk
+""",
+    """
+Usage (--usage):
+  gauss                      each VM and hour drawn by itself
+  gauss_corr:rho=0.05        VMs of a subscriber move together
+  persistent:psi=0.85        each VM keeps a level of its own
+  replay, replay:FILE.csv    one realisation; measured id,hour,usage
+  bootstrap:FILE.parquet     measured VM-days, whole days
+""",
+    calls=(
+        "trimtab simulate oversubscription --policy grid:0.5",
+        "trimtab simulate oversubscription --scenario azure_like --start warm \\",
+        "    --policy static --episodes 2000 --json",
+    ),
 )
 
 
 def oversubscription(
-    scenario: Annotated[
-        str, typer.Option(metavar="NAME|FOLDER", help="internal_like, azure_like, or a folder of yours.")
-    ] = "internal_like",
-    week: Annotated[
-        str, typer.Option(metavar="WEEK", help="Week of requests; unseen0, unseen1, ...: drawn anew.")
-    ] = "s0",
-    start: Annotated[str, typer.Option(metavar="cold|warm", help="Empty, or with the VMs of hour 0.")] = "cold",
-    policy: Annotated[str, typer.Option(metavar="POLICY", help="Who sets the rates, see below.")] = "grid:0.6",
-    alpha: Annotated[float, typer.Option(help="Required chance of a week with fewer hot hours than promised.")] = 0.95,
-    usage: Annotated[str, typer.Option(metavar="MODEL", help="How VMs use their cores, see below.")] = "gauss",
-    episodes: Annotated[int, typer.Option(metavar="N", help="Weeks of usage to draw.", min=1)] = 300,
-    seed: Annotated[int, typer.Option(help="Seed of the usage; episode i has seed + i.", min=0)] = 0,
-    steps: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a CSV with a line per hour.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the week: .png or .svg.")] = None,
+    scenario: ScenarioOption = "internal_like",
+    week: Annotated[str, Option(metavar="WEEK", help="Week of requests; unseen0, unseen1, ...: drawn anew.")] = "s0",
+    start: StartOption = "cold",
+    policy: Annotated[str, Option(metavar="POLICY", help="Policy that sets the rates, see below.")] = "grid:0.6",
+    alpha: AlphaOption = 0.95,
+    usage: Annotated[str, Option(metavar="MODEL", help="How VMs use their cores, see below.")] = "gauss",
+    episodes: Annotated[int, Option(metavar="N", help="Weeks of usage to draw.", min=1)] = 300,
+    seed: Annotated[int, Option(help="Seed of the usage; episode i has seed + i.", min=0)] = 0,
+    steps: Annotated[Path | None, Option(metavar="FILE", help="Write a CSV with a line per hour.")] = None,
+    plot: Annotated[Path | None, Option(metavar="FILE", help="Draw the week: .png or .svg.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play a policy on a week of VM requests: cores saved, machines used, how often they ran hot.
@@ -71,19 +59,21 @@ def oversubscription(
     The same options and seed give the same figures to the last digit.
     """
     from simulator.oversubscription.scenario import scenario_of
+    from trainer.kit.drawing import check_plot_file
+    from trainer.kit.progress import phases
+    from trainer.oversubscription.drawings import SUFFIXES, draw
     from trainer.oversubscription.episodes import judge, write_hours
-    from trainer.oversubscription.pictures import check_picture, draw
     from trainer.oversubscription.policies import Task, policy_of
     from trainer.oversubscription.unseen import week_named
 
     if plot is not None:
-        check_picture(plot)
+        check_plot_file(plot, SUFFIXES)
     if not 0.0 < alpha < 1.0:
         raise BadInput("--alpha", alpha, "give a probability between 0 and 1, such as 0.95")
     cluster = scenario_of(scenario)
-    with _progress(as_json) as (said, told):
-        task = Task(cluster, week_named(cluster, week), start, alpha, said)
-        judged = judge(policy_of(policy), task, usage=usage, episodes=episodes, seed=seed, told=told)
+    with phases(as_json) as on_phase:
+        task = Task(cluster, week_named(cluster, week), start, alpha, on_phase)
+        judged = judge(policy_of(policy), task, usage=usage, episodes=episodes, seed=seed)
     if steps is not None:
         write_hours(judged, steps)
     if plot is not None:
@@ -94,29 +84,7 @@ def oversubscription(
         _show(judged, seed)
 
 
-@contextmanager
-def _progress(quiet: bool) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
-    """Show what is being done on standard error while it is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
-        bar = bars.add_task("placing", total=None)
-
-        def said(words: str) -> None:
-            bars.update(bar, description=words)
-
-        def told(done: int, of: int) -> None:
-            bars.update(bar, description="episodes", completed=done, total=of)
-
-        yield said, told
-
-
 def _show(judged: Judged, seed: int) -> None:
-    from agent.commands.output import columns, show
-
     data = judged.as_data()
     saved, analytic = data["s_cores"], data["c_hot_r_analytic"]
     kept = "kept" if data["keeps_alpha"] else "broken"
@@ -135,5 +103,5 @@ def _show(judged: Judged, seed: int) -> None:
     ]
     if data["raised"] or data["unsafe"]:
         rows.append(("guard", f"{data['raised']:,} rates raised, {data['unsafe']:,} requests without a safe machine"))
-    told = f"{data['scenario']} {data['week']} {data['start']}, {data['policy']}, usage {data['usage']}, seed {seed}"
-    show([told, "", *columns(rows)])
+    heading = f"{data['scenario']} {data['week']} {data['start']}, {data['policy']}, usage {data['usage']}, seed {seed}"
+    show([heading, "", *columns(rows)])

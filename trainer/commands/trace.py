@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from agent.commands.options import JsonOption, duration_text, examples, print_json
+from agent.commands.options import JsonOption, examples, print_json
+from agent.decisions.text import duration_text
 from domain.errors import BadInput
+from domain.units import HOUR_S
+from trainer.commands.options import ForceOption, check_output
 
 if TYPE_CHECKING:
     from domain.workload import Trace
     from simulator.workloads.swf import SwfReport
 
-OutputOption = Annotated[Path, typer.Option("--output", "-o", metavar="FILE.csv", help="CSV to write.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
+OutputOption = Annotated[Path, Option("--output", "-o", metavar="FILE.csv", help="CSV to write.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 
 def make(
-    workload: Annotated[str, typer.Argument(metavar="NAME[:SEED|PARAMETERS]", help="As for simulate --workload.")],
+    workload: Annotated[str, Argument(metavar="NAME[:SEED|PARAMETERS]", help="As for simulate --workload.")],
     output: OutputOption,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -56,8 +59,7 @@ def make(
 
     The same text makes the same file. `simulate --workload FILE.csv` plays it.
     """
-    from simulator.workloads.named import workload_of
-    from simulator.workloads.saved import save_trace
+    from simulator.workloads.named import save_trace, workload_of
 
     trace = workload_of(workload)
     generator, seed, parameters = origin(workload)
@@ -67,40 +69,39 @@ def make(
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A saved trace, with FILE.csv.json beside it.")],
+    file: Annotated[Path, Argument(metavar="FILE.csv", help="A saved trace, with FILE.csv.json beside it.")],
     as_json: JsonOption = False,
 ) -> None:
     """Verify a saved trace, digest, columns and every value, and tell what is in it; an error if anything is wrong."""
-    from simulator.workloads.saved import load_trace, origin_of
+    from simulator.workloads.named import load_trace, origin_of
 
     trace, made = load_trace(file), origin_of(file)
-    told = {name: made.get(name) for name in ("generator", "version", "seed", "parameters", "sha256")}
-    _show({"file": str(file), **told, **summary(trace)}, as_json)
+    origin_facts = {name: made.get(name) for name in ("generator", "version", "seed", "parameters", "sha256")}
+    _show({"file": str(file), **origin_facts, **summary(trace)}, as_json)
 
 
 def import_swf(
-    log: Annotated[Path, typer.Argument(metavar="LOG", help="Log in the Standard Workload Format, plain or .gz.")],
+    log: Annotated[Path, Argument(metavar="LOG", help="Log in the Standard Workload Format, plain or .gz.")],
     output: OutputOption,
     width: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="split|cap|mold",
             help="What becomes of a job of many cores: that many one-core jobs; dropped if wider than the largest VM; "
             "the same work on fewer cores.",
         ),
     ] = "split",
-    largest_vm_cores: Annotated[int, typer.Option(metavar="N", help="Where cap and mold cut.")] = 8,
+    largest_vm_cores: Annotated[int, Option(metavar="N", help="Where cap and mold cut.")] = 8,
     from_s: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Start of the window on the log's clock, else its first job."),
+        float | None, Option(metavar="SECONDS", help="Start of the window on the log's clock, else its first job.")
     ] = None,
-    hours: Annotated[float | None, typer.Option(metavar="H", help="Length of the window, else the whole log.")] = None,
-    time_scale: Annotated[float, typer.Option(metavar="X", help="Divides the times between arrivals.")] = 1.0,
-    run_scale: Annotated[float, typer.Option(metavar="X", help="Multiplies run times.")] = 1.0,
-    thin: Annotated[float, typer.Option(metavar="P", help="Keep each job with this probability.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of the thinning.", min=0)] = 0,
-    drop_failed: Annotated[bool, typer.Option("--drop-failed", help="Drop failed and cancelled jobs.")] = False,
-    name: Annotated[str | None, typer.Option(help="Name of the trace, else the log's.", show_default=False)] = None,
+    hours: Annotated[float | None, Option(metavar="H", help="Length of the window, else the whole log.")] = None,
+    time_scale: Annotated[float, Option(metavar="X", help="Divides the times between arrivals.")] = 1.0,
+    run_scale: Annotated[float, Option(metavar="X", help="Multiplies run times.")] = 1.0,
+    thin: Annotated[float, Option(metavar="P", help="Keep each job with this probability.")] = 1.0,
+    seed: Annotated[int, Option(help="Seed of the thinning.", min=0)] = 0,
+    drop_failed: Annotated[bool, Option("--drop-failed", help="Drop failed and cancelled jobs.")] = False,
+    name: Annotated[str | None, Option(help="Name of the trace, else the log's.")] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -108,7 +109,7 @@ def import_swf(
 
     A malformed line is an error that names its number and field: nothing is written then.
     """
-    from simulator.workloads.saved import save_trace
+    from simulator.workloads.named import save_trace
     from simulator.workloads.swf import SwfOptions, WidthRule, read_swf
 
     if width not in list(WidthRule):
@@ -125,8 +126,8 @@ def import_swf(
         seed=seed,
     )
     _may_write(output, force)
-    with _reading(log, quiet=as_json) as told:
-        trace, report = read_swf(log, options, name, told)
+    with _reading(log, quiet=as_json) as on_lines:
+        trace, report = read_swf(log, options, name, on_lines)
     parameters = {"log": log.name, "log_sha256": _sha256(log), **asdict(options)}
     digest = save_trace(trace, output, generator="swf", version=_version(), seed=seed, parameters=parameters)
     _show({"file": str(output), "sha256": digest, **_lines(report), **summary(trace)}, as_json)
@@ -162,7 +163,7 @@ def summary(trace: Trace) -> dict[str, Any]:
         "released_jobs": int(trace.jobs - fixed.size),
         "stages": int(np.unique(trace.stage).size),
         "last_arrival_s": float(fixed.max()) if fixed.size else 0.0,
-        "work_core_h": trace.work_core_s / 3600.0,
+        "work_core_h": trace.work_core_s / HOUR_S,
         "mean_service_s": float(trace.service_s.mean()) if trace.jobs else 0.0,
         "jobs_by_width": {"whole VM" if w == 0 else str(w): int(n) for w, n in zip(widths, jobs, strict=True)},
         "digest": trace.digest,
@@ -181,10 +182,8 @@ def _may_write(output: Path, force: bool) -> None:
     side = output.with_name(output.name + ".json")
     if output.suffix != ".csv":
         raise BadInput("--output", str(output), "give a file that ends in .csv")
-    if not output.parent.is_dir():
-        raise BadInput("--output", str(output), "give a folder that exists")
-    if not force and (output.exists() or side.exists()):
-        raise BadInput("--output", str(output), "it exists: give another file, or --force")
+    for path in (output, side):
+        check_output(path, force)
 
 
 def _version() -> str:

@@ -6,56 +6,51 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
-from agent.commands.options import JsonOption, examples, print_json
+from agent.commands.options import JsonOption, print_json, show
+from agent.decisions.text import columns
 from domain.errors import BadInput
+from domain.units import HOURS_PER_YEAR
+from trainer.commands.options import PlayersOption, PlayOnRayOption, YearsOption, epilog
 
 if TYPE_CHECKING:
-    from trainer.admission.cells import Cell
-    from trainer.admission.table import Runs
+    from trainer.admission.table import Cell, Runs
     from trainer.admission.tuning import Choice
 
-EPILOG = "\n\n".join(
-    (
-        "\n".join(
-            (
-                "\b",
-                "Policies:",
-                "  zeroth, first         a threshold in cores, 0.3 to 1 of the capacity",
-                "  second                kappa, 40 down to 0",
-                "  a text with {}        a policy of `simulate admission`, {} for what is tuned:",
-                "                        second:{},moments=paper or sgamma:{} or budget:{}",
-            )
-        ),
-        examples(
-            "trimtab tune admission --preset K --policy zeroth",
-            'trimtab tune admission --preset H --policy "second:{},marginal=1" \\',
-            "    --observations 5 --bracket 2,6 --workers 8 --out tuning",
-        ),
-    )
+EPILOG = epilog(
+    """
+Policies:
+  zeroth, first         a threshold in cores, 0.3 to 1 of the capacity
+  second                kappa, 40 down to 0
+  a text with {}        a policy of `simulate admission`, {} for what is tuned:
+                        second:{},moments=paper or sgamma:{} or budget:{}
+""",
+    calls=(
+        "trimtab tune admission --preset K --policy zeroth",
+        'trimtab tune admission --preset H --policy "second:{},marginal=1" \\',
+        "    --observations 5 --bracket 2,6 --workers 8 --out tuning",
+    ),
 )
 
 
 def admission(
-    policy: Annotated[str, typer.Option(metavar="POLICY", help="Rule to tune, see below.")] = "second",
-    preset: Annotated[str, typer.Option(metavar="T|H|K|FILE", help="Cluster and population.")] = "K",
+    policy: Annotated[str, Option(metavar="POLICY", help="Rule to tune, see below.")] = "second",
+    preset: Annotated[str, Option(metavar="T|H|K|FILE", help="Cluster and population.")] = "K",
     sla: Annotated[
-        float | None, typer.Option(metavar="SHARE", help="Scale-outs that may be refused; else the cluster's promise.")
+        float | None, Option(metavar="SHARE", help="Scale-outs that may be refused; else the cluster's promise.")
     ] = None,
-    metric: Annotated[str, typer.Option(metavar="primary|pooled", help="Mean of months, or all together.")] = "primary",
-    observations: Annotated[int, typer.Option(metavar="N", min=0, help="Prior observations of each arrival.")] = 0,
-    runs: Annotated[int, typer.Option(metavar="N", min=2, help="Runs to begin with.")] = 40,
-    final_runs: Annotated[int, typer.Option(metavar="N", min=2, help="Runs that the result is held to.")] = 500,
-    bracket: Annotated[
-        str | None, typer.Option(metavar="LOW,HIGH", help="Thresholds to search between, else all.")
-    ] = None,
-    years: Annotated[float, typer.Option(metavar="YEARS", help="Length of a run.")] = 3.0,
+    metric: Annotated[str, Option(metavar="primary|pooled", help="Mean of months, or all together.")] = "primary",
+    observations: Annotated[int, Option(metavar="N", min=0, help="Prior observations of each arrival.")] = 0,
+    runs: Annotated[int, Option(metavar="N", min=2, help="Runs to begin with.")] = 40,
+    final_runs: Annotated[int, Option(metavar="N", min=2, help="Runs that the result is held to.")] = 500,
+    bracket: Annotated[str | None, Option(metavar="LOW,HIGH", help="Thresholds to search between, else all.")] = None,
+    years: YearsOption = 3.0,
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep runs here; those that it holds are not played again.")
+        Path | None, Option(metavar="FOLDER", help="Keep runs here; those that it holds are not played again.")
     ] = None,
-    workers: Annotated[int, typer.Option(metavar="N", min=1, help="Processes; cores of a local Ray.")] = 2,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS|local", help="Play on a Ray cluster.")] = None,
+    workers: PlayersOption = 2,
+    ray: PlayOnRayOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search for the threshold that fills the cluster most within its promise, by halving, on runs that all share.
@@ -66,19 +61,17 @@ def admission(
     from dataclasses import asdict
 
     from simulator.admission import cluster_of
-    from trainer.admission.campaign import Crew, run_cells
-    from trainer.admission.cells import Cell, configuration_of
-    from trainer.admission.figures import standing_data
+    from trainer.admission.figures import result_data
     from trainer.admission.fronts import Metric
-    from trainer.admission.table import Store
+    from trainer.admission.table import Cell, Crew, Store, configuration_of, run_cells
     from trainer.admission.tuning import scale_of, tune
-    from trainer.commands.evaluate_admission import bars
+    from trainer.kit.progress import bars
 
     if metric not in tuple(Metric):
         raise BadInput("--metric", metric, f"give {' or '.join(Metric)}")
     if not 0.0 < years <= 30.0:
         raise BadInput("--years", years, "give a number above 0 and up to 30")
-    hours, level = years * 8760.0, cluster_of(preset).sla if sla is None else sla
+    hours, level = years * HOURS_PER_YEAR, cluster_of(preset).sla if sla is None else sla
     scale = scale_of(policy, preset, _bracket(bracket))
     store = Store(out, configuration_of([preset], hours))
     crew = Crew(workers, ray)
@@ -102,7 +95,7 @@ def admission(
             "wanted": choice.wanted,
             "policy": choice.policy,
             "upper_90": None if choice.policy is None else choice.upper,
-            "standing": None if choice.standing is None else standing_data(choice.standing),
+            "standing": None if choice.result is None else result_data(choice.result),
             "tried": [{"policy": p, "runs": n, "kept": kept} for p, n, kept in choice.tried],
         }
         for choice in choices
@@ -121,12 +114,11 @@ def _bracket(text: str | None) -> tuple[float, float] | None:
 
 
 def _show(choices: Sequence[Choice], level: float) -> None:
-    from agent.commands.output import columns, show
     from trainer.admission.figures import ends_text
 
     rows: list[tuple[object, ...]] = [("kept", "policy", "utilisation", "refused", "upper 90 %", "pooled", "runs fail")]
     for choice in choices:
-        found = choice.standing
+        found = choice.result
         if found is None:
             rows.append((choice.wanted, "none keeps it", "-", "-", "-", "-", "-"))
             continue

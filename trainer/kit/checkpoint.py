@@ -14,6 +14,7 @@ import hashlib
 import io
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -26,10 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from trainer.kit.packing import pack, unpack
+from trainer.kit.files import replace_file, sync_directory, write_synced
 
 FORMAT = 1
 STATE_FILE, FACTS_FILE = "state.npz", "checkpoint.json"
@@ -59,9 +61,9 @@ class OtherConfiguration(BadInput):
 class Checkpoint:
     """A training run at one moment.
 
-    config: the run's configuration as JSON data (see `plain`). progress: what people want to know, plain values by
-    name; `update` counts the updates done. state: a tree (see `trainer.kit.packing`) that holds everything needed to go
-    on; its entry `weights` maps names to tensors or arrays.
+    config: the run's configuration as JSON data (see `plain`). progress: figures for people, plain values by name;
+    `update` counts the updates done. state: a tree (see `pack`) that holds everything needed to go on; its entry
+    `weights` maps names to tensors or arrays.
     """
 
     config: Mapping[str, Any]
@@ -88,9 +90,8 @@ class Checkpoints:
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self._unused(f"{checkpoint.update:09d}")
         write_checkpoint(checkpoint, path)
-        self._point(LAST, path.name)
-        if best:
-            self._point(BEST, path.name)
+        for name in (LAST, BEST) if best else (LAST,):
+            replace_file(self.directory / name, f"{path.name}\n")
         self._remove_others()
         return path
 
@@ -123,9 +124,6 @@ class Checkpoints:
         names = itertools.chain((name,), (f"{name}-{again}" for again in itertools.count(1)))
         return next(path for name in names if not (path := self.directory / name).exists())
 
-    def _point(self, name: str, to: str) -> None:
-        _replace(self.directory / name, f"{to}\n".encode("ascii"))
-
     def _remove_others(self) -> None:
         kept = {path.name for name in (LAST, BEST) if (path := self.path_of(name)) is not None}
         for path in self.directory.iterdir():
@@ -148,15 +146,15 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         "state": tree,
         "state_sha256": hashlib.sha256(content).hexdigest(),
     }
-    facts["sha256"] = _digest(facts)
+    facts["sha256"] = config_hash(facts)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    _write_synced(fresh / STATE_FILE, content)
-    _write_synced(fresh / FACTS_FILE, json.dumps(facts, indent=1, allow_nan=False).encode())
-    _sync_directory(fresh)
+    write_synced(fresh / STATE_FILE, content)
+    write_synced(fresh / FACTS_FILE, json.dumps(facts, indent=1, allow_nan=False).encode())
+    sync_directory(fresh)
     fresh.rename(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -197,8 +195,9 @@ def plain(value: Any) -> Any:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a configuration given as JSON data."""
-    return _digest(config)
+    """Return the SHA-256 of a configuration, or of anything else, given as JSON data."""
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def differences(saved: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[tuple[str, Any, Any], ...]:
@@ -234,8 +233,8 @@ def _facts(path: Path) -> dict[str, Any]:
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         found = facts.get("format") if isinstance(facts, dict) else None
         raise _refused(path, f"its format is {found!r}, this program reads {FORMAT}: train anew")
-    told = facts.pop("sha256", "")
-    if told != _digest(facts):
+    written = facts.pop("sha256", "")
+    if written != config_hash(facts):
         raise _refused(path, f"it was changed after it was written: {_ELSE}")
     return facts
 
@@ -255,33 +254,6 @@ def _array(value: Any) -> NDArray[Any]:
     return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
 
 
-def _digest(data: Any) -> str:
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    _write_synced(fresh, content)
-    fresh.replace(path)
-    _sync_directory(path.parent)
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 PACKAGES = ("numpy", "torch", "numba", "onnx", "onnxruntime", "trimtab")
 
 
@@ -296,8 +268,72 @@ def package_versions() -> dict[str, str]:
     return found
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Write JSON whole or not at all."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
-    fresh.replace(path)
+Arrays = dict[str, NDArray[Any]]
+
+_ARRAY, _TENSOR, _TUPLE, _PAIRS, _FLOAT = "$array", "$tensor", "$tuple", "$pairs", "$float"
+"""Keys that mark what JSON has no word for; a dict with a key that begins with $ is stored as pairs."""
+
+
+def pack(tree: Any) -> tuple[Arrays, Any]:
+    """Return the arrays of a tree by their path in it, and the rest as JSON data that names them: bit for bit.
+
+    A tree is a dict, list or tuple of trees, an array, a torch tensor, or a plain value: None, bool, int of any size,
+    float, str.
+
+    Raises BadInput, naming the path, for a value that is none of those above.
+    """
+    arrays: Arrays = {}
+    return arrays, _pack(tree, "", arrays)
+
+
+def unpack(arrays: Mapping[str, NDArray[Any]], data: Any) -> Any:
+    """Return the tree that `pack` took apart; KeyError when an array it names is absent."""
+    if isinstance(data, list):
+        return [unpack(arrays, item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if len(data) == 1:
+        ((mark, inner),) = data.items()
+        if mark == _ARRAY:
+            return arrays[inner]
+        if mark == _TENSOR:
+            return torch.from_numpy(np.array(arrays[inner]))
+        if mark == _TUPLE:
+            return tuple(unpack(arrays, item) for item in inner)
+        if mark == _PAIRS:
+            return {unpack(arrays, key): unpack(arrays, value) for key, value in inner}
+        if mark == _FLOAT:
+            return float(inner)
+    return {key: unpack(arrays, value) for key, value in data.items()}
+
+
+def _pack(tree: Any, path: str, arrays: Arrays) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return _named(_TENSOR, tree.detach().cpu().numpy(), path, arrays)
+    if isinstance(tree, np.ndarray):
+        return _named(_ARRAY, tree, path, arrays)
+    if isinstance(tree, np.generic):
+        tree = tree.item()
+    if tree is None or isinstance(tree, bool | int | str):
+        return tree
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else {_FLOAT: repr(tree)}
+    if isinstance(tree, Mapping):
+        if all(isinstance(key, str) and not key.startswith("$") for key in tree):
+            return {key: _pack(value, f"{path}/{key}", arrays) for key, value in tree.items()}
+        return {_PAIRS: [[_pack(k, path, arrays), _pack(v, f"{path}/{k}", arrays)] for k, v in tree.items()]}
+    if isinstance(tree, list | tuple):
+        items = [_pack(value, f"{path}/{at}", arrays) for at, value in enumerate(tree)]
+        return items if isinstance(tree, list) else {_TUPLE: items}
+    raise BadInput(f"state {path}", type(tree).__name__, "give arrays, plain values, or dicts and lists of them")
+
+
+def _named(mark: str, array: NDArray[Any], path: str, arrays: Arrays) -> dict[str, str]:
+    if array.dtype.hasobject:
+        raise BadInput(f"state {path}", "an array of Python objects", "give an array of numbers")
+    name = path.lstrip("/") or "value"
+    while name in arrays:
+        name += "'"
+    # A copy: what training goes on to change must not change under the writer.
+    arrays[name] = np.array(array)
+    return {mark: name}

@@ -1,4 +1,4 @@
-"""Paired bootstrap: how far apart two policies are on the same cases, and how sure one may be that one is cheaper.
+"""Bootstrap intervals (Efron 1987): of a mean, of two policies on the same cases, and of any function of column means.
 
 Cases are resampled, not runs: both policies keep their figures of a case together, so what a case has in common for
 both (its load, its boot times) cancels. Within a stratum (a trace family) cases are drawn from that stratum alone.
@@ -6,12 +6,14 @@ both (its load, its boot times) cancels. Within a stratum (a trace family) cases
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
 
 from domain.errors import BadInput
 
@@ -19,7 +21,6 @@ Floats = NDArray[np.float64]
 
 RESAMPLES = 10_000
 LEVEL = 0.95
-_NORMAL = NormalDist()
 _BLOCK = 4_000_000
 """Random indices drawn at a time, so that many cases do not need much memory."""
 
@@ -157,20 +158,96 @@ def _centred(per_stratum: Sequence[Floats], weights: Sequence[float]) -> Floats:
 
 
 def _interval(estimate: float, resampled: Floats, jackknife: Floats, level: float, cases: int) -> Interval:
-    """Return the BCa interval: percentiles shifted for the bias and the skew of the estimate (Efron 1987)."""
+    """Return the BCa interval; that of percentiles where all cases are alike or no resample is beyond the estimate."""
     tails = ((1.0 - level) / 2.0, 1.0 - (1.0 - level) / 2.0)
-    # Ties count half: a mean of few different values would otherwise look biased.
     below = float((resampled < estimate).mean() + 0.5 * (resampled == estimate).mean())
-    around = jackknife.mean() - jackknife
-    spread = float((around**2).sum())
-    if spread == 0.0 or not 0.0 < below < 1.0:
+    if float(((jackknife.mean() - jackknife) ** 2).sum()) == 0.0 or not 0.0 < below < 1.0:
         low, high = np.quantile(resampled, tails)
         return Interval(estimate, float(low), float(high), cases)
-    bias = _NORMAL.inv_cdf(below)
-    acceleration = float((around**3).sum()) / (6.0 * spread**1.5)
-    shifted = []
-    for tail in tails:
-        z = bias + _NORMAL.inv_cdf(tail)
-        shifted.append(_NORMAL.cdf(bias + z / (1.0 - acceleration * z)))
-    low, high = np.quantile(resampled, shifted)
-    return Interval(estimate, float(low), float(high), cases)
+    return Interval(estimate, *bca_ends(estimate, resampled, jackknife, tails), cases)
+
+
+Statistic = Callable[[Floats], Floats]
+"""Column means (resamples, columns) to one number each, nan where it is not defined."""
+
+
+class Kind(StrEnum):
+    """How an interval was made."""
+
+    BCA = "bca"
+    PERCENTILE = "percentile"
+    """Of those resamples on which the figure is defined: it is not on every one."""
+    DEGENERATE = "degenerate"
+    """All runs alike."""
+    UNDEFINED = "undefined"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its interval; undefined: share of the resamples on which it has no value."""
+
+    value: float
+    low: float
+    high: float
+    kind: Kind
+    undefined: float
+    runs: int
+
+
+def bootstrap(
+    rows: Floats,
+    statistic: Statistic,
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Estimate:
+    """Return the statistic of the means of `rows` (runs, columns) with its two-sided interval over resampled runs.
+
+    A run keeps all its columns, so that policies side by side are compared on the same runs.
+    """
+    if rows.ndim != 2 or len(rows) == 0 or not np.isfinite(rows).all():
+        raise BadInput("rows", rows.shape, "give at least one run, all figures finite")
+    runs = len(rows)
+    value = float(statistic(rows.mean(axis=0)[None, :])[0])
+    if np.isnan(value):
+        return Estimate(value, np.nan, np.nan, Kind.UNDEFINED, 1.0, runs)
+    if (rows == rows[0]).all():
+        return Estimate(value, value, value, Kind.DEGENERATE, 0.0, runs)
+    resampled = statistic(_shares(runs, resamples, seed) @ rows)
+    known = resampled[~np.isnan(resampled)]
+    undefined = 1.0 - len(known) / resamples
+    tails = ((1.0 - level) / 2.0, 1.0 - (1.0 - level) / 2.0)
+    jackknife = statistic((rows.sum(axis=0) - rows) / (runs - 1))
+    if undefined > 0.0 or np.isnan(jackknife).any():
+        if len(known) == 0:
+            return Estimate(value, np.nan, np.nan, Kind.UNDEFINED, 1.0, runs)
+        low, high = np.quantile(known, tails)
+        return Estimate(value, float(low), float(high), Kind.PERCENTILE, undefined, runs)
+    low, high = bca_ends(value, resampled, jackknife, tails)
+    return Estimate(value, low, high, Kind.BCA, 0.0, runs)
+
+
+def bca_ends(value: float, resampled: Floats, jackknife: Floats, tails: tuple[float, float]) -> tuple[float, float]:
+    """Return the quantiles of the resampled figures at the corrected levels (Efron 1987; specification §6).
+
+    Ties with the estimate count half; without ties that is the share below. With none or all below, it is
+    (count + 1/2) / (resamples + 1). jackknife: the figure without each run in turn.
+    """
+    count, below = len(resampled), float((resampled < value).sum() + 0.5 * (resampled == value).sum())
+    share = below / count if 0.0 < below < count else (below + 0.5) / (count + 1.0)
+    bias = float(ndtri(share))
+    around = jackknife.mean() - jackknife
+    spread = float((around**2).sum())
+    acceleration = float((around**3).sum()) / (6.0 * spread**1.5) if spread > 0.0 else 0.0
+    z = bias + ndtri(np.asarray(tails))
+    levels = ndtr(bias + z / (1.0 - acceleration * z))
+    low, high = np.quantile(resampled, levels)
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=2)
+def _shares(runs: int, resamples: int, seed: int) -> Floats:
+    """Return how large a share of each resample every run makes up, (resamples, runs)."""
+    generator = np.random.default_rng(seed)
+    return generator.multinomial(runs, np.full(runs, 1.0 / runs), size=resamples) / runs

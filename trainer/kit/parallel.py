@@ -22,14 +22,14 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """This process among `size`; rank 0 evaluates, saves and tells."""
+    """This process among `size`; rank 0 evaluates, saves and reports."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that evaluates, saves and tells."""
+        """Whether this is the process that evaluates, saves and reports."""
         return self.rank == 0
 
     def mean(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -102,7 +102,7 @@ def _as_member(rank: int, size: int, meeting: str, work: Callable[[Crew], Result
 def _follow(index: int, size: int, meeting: str, work: Callable[[Crew], object]) -> None:
     _as_member(index + 1, size, meeting, work)
     # What still refers to the group keeps its threads running, and the interpreter's end would abort the process after
-    # its work is done. Nothing is left to do here: the leader saves and tells.
+    # its work is done. Nothing is left to do here: the leader saves and reports.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

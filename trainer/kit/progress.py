@@ -1,4 +1,4 @@
-"""What a training run tells while it learns: a moment of it, its curve as a file, TensorBoard, and a bar on the screen.
+"""Progress of a training run: a moment of it, its curve as a file, TensorBoard, and bars on the screen.
 
 Files in the run's directory: `curve.csv`, a row per update, and `tensorboard/`. Both go on where a resumed run goes on.
 """
@@ -7,20 +7,52 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from domain.errors import BadInput
+from trainer.kit.files import replace_file
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
 
 BAR, LINES, SILENT = "bar", "lines", "silent"
 """How a run shows its progress."""
 CURVE_FILE, TENSORBOARD_FOLDER = "curve.csv", "tensorboard"
 FIRST_COLUMNS = ("update", "steps", "wall_s", "cpu_s", "best_cost")
+
+
+@contextmanager
+def bars(quiet: bool) -> Iterator[RichProgress]:
+    """Show bars on standard error while it is a terminal; each task has a description, a total and a count done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    hidden = quiet or not console.is_terminal
+    with RichProgress(*columns, *times, console=console, transient=True, disable=hidden) as shown:
+        yield shown
+
+
+def counter(shown: RichProgress, name: str) -> Callable[[int, int], None]:
+    """Add a bar, and return the function that moves it by what is done and what there is."""
+    task = shown.add_task(name, total=None)
+    return lambda done, of: shown.update(task, completed=done, total=of or None)
+
+
+@contextmanager
+def phases(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show a bar whose description is the present phase of the work."""
+    with bars(quiet) as shown:
+        task = shown.add_task("", total=None)
+        yield lambda phase: shown.update(task, description=phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +75,12 @@ class Progress:
     note: str = ""
 
 
-class Listener(Protocol):
-    """Is told of every update."""
+class Listener:
+    """Called with every update of a run."""
 
     def __call__(self, progress: Progress) -> None:
-        """Take note."""
+        """Take in one update."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Write what is not yet written."""
@@ -60,19 +93,19 @@ class Listeners:
         self._listeners = listeners
 
     def __call__(self, progress: Progress) -> None:
-        """Tell each."""
+        """Call each."""
         for listener in self._listeners:
             listener(progress)
 
     def __enter__(self) -> Listeners:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for listener in self._listeners:
             listener.close()
 
 
-class Curve:
+class Curve(Listener):
     """The learning curve as `curve.csv`: figures by column, empty where an update did not measure one."""
 
     def __init__(self, directory: Path, resumed_at: int = 0) -> None:
@@ -98,17 +131,12 @@ class Curve:
             with self._path.open("a", encoding="utf-8", newline="") as file:
                 csv.DictWriter(file, self._columns, restval="").writerow(row)
 
-    def close(self) -> None:
-        """Do nothing: every row is written when it is told."""
-
     def _write_all(self) -> None:
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns, restval="")
         writer.writeheader()
         writer.writerows(self._rows)
-        fresh = self._path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(text.getvalue(), "utf-8", newline="")
-        fresh.replace(self._path)
+        replace_file(self._path, text.getvalue())
 
 
 def read_curve(path: Path) -> list[dict[str, str]]:
@@ -125,7 +153,7 @@ def column(rows: Sequence[Mapping[str, str]], name: str) -> list[tuple[int, floa
     return [(int(row["steps"]), float(row[name])) for row in rows if row.get(name)]
 
 
-class TensorBoard:
+class TensorBoard(Listener):
     """The figures as TensorBoard scalars over environment steps."""
 
     def __init__(self, directory: Path, resumed_steps: int | None = None) -> None:
@@ -166,7 +194,7 @@ def headline(progress: Progress, goals: Mapping[str, float], cost: str) -> str:
     return "  ".join(parts)
 
 
-class Bar:
+class Bar(Listener):
     """A progress bar with steps per second and time left, and below it the cost against the baselines."""
 
     def __init__(self, title: str, goals: Mapping[str, float], cost: str) -> None:
@@ -178,7 +206,7 @@ class Bar:
 
         self._goals, self._cost = goals, cost
         self._first: tuple[int, float] | None = None
-        self._told = False
+        self._shown = False
         self._bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -197,8 +225,8 @@ class Bar:
             self._first = (progress.steps, progress.wall_s)
         steps, seconds = progress.steps - self._first[0], progress.wall_s - self._first[1]
         rate = f"{steps / seconds:,.0f} steps/s" if seconds > 0 else ""
-        if self._cost in progress.figures or not self._told:
-            self._told = True
+        if self._cost in progress.figures or not self._shown:
+            self._shown = True
             self._headline.plain = headline(progress, self._goals, self._cost)
         if progress.note:
             self._live.console.print(progress.note)
@@ -209,7 +237,7 @@ class Bar:
         self._live.stop()
 
 
-class Lines:
+class Lines(Listener):
     """A line per evaluation, for logs and pipes."""
 
     def __init__(self, title: str, goals: Mapping[str, float], cost: str, write: Callable[[str], None]) -> None:
@@ -220,11 +248,77 @@ class Lines:
         if progress.note:
             self._write(f"{self._title}: {progress.note}")
         if self._cost in progress.figures:
-            told = headline(progress, self._goals, self._cost)
-            self._write(f"{self._title}: {progress.steps:,} of {progress.total_steps:,} steps  {told}")
+            line = headline(progress, self._goals, self._cost)
+            self._write(f"{self._title}: {progress.steps:,} of {progress.total_steps:,} steps  {line}")
 
-    def close(self) -> None:
-        """Do nothing."""
+
+class Watch:
+    """A bar per run of other processes, read from their curves; a context whose `look` is called from time to time.
+
+    runs: (name, directory, environment steps asked for) of each. goals: cost by baseline. cost: name of the figure
+    with the held-out cost. Without `live` a line is written per new best cost; with `quiet`, nothing.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[tuple[str, Path, int]],
+        goals: Mapping[str, float],
+        cost: str,
+        *,
+        live: bool,
+        quiet: bool = False,
+    ) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        self._runs, self._goals, self._cost, self._live = runs, goals, cost, live
+        self._quiet = quiet
+        self._seen = [(0, 0)] * len(runs)
+        self._best = [""] * len(runs)
+        self._console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.percentage:>3.0f} %"))
+        best = TextColumn("{task.fields[best]}")
+        self._bars = RichProgress(*columns, best, TimeElapsedColumn(), console=self._console)
+        self._tasks = [self._bars.add_task(name, total=steps, best="") for name, _, steps in runs]
+
+    def __enter__(self) -> Watch:
+        if self._live:
+            if self._goals:
+                nothing = Progress(0, 0, 0, 0.0, 0.0)
+                self._console.print(f"goals: {headline(nothing, self._goals, self._cost)}", highlight=False)
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.look()
+        if self._live:
+            self._bars.stop()
+
+    def look(self) -> None:
+        """Read what is new."""
+        for place, (name, directory, steps) in enumerate(self._runs):
+            row = self._newest(place, directory / CURVE_FILE)
+            if row is None:
+                continue
+            best = f"best {float(row['best_cost']):.2f}" if row.get("best_cost") else ""
+            self._bars.update(self._tasks[place], completed=int(row["steps"]), best=best)
+            if best != self._best[place] and not self._live and not self._quiet:
+                line = f"{name}: {int(row['steps']):,} of {steps:,} steps  {best}"
+                self._console.print(line, highlight=False, soft_wrap=True)
+            self._best[place] = best
+
+    def _newest(self, place: int, path: Path) -> dict[str, Any] | None:
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            return None
+        if (state.st_mtime_ns, state.st_size) == self._seen[place]:
+            return None
+        self._seen[place] = (state.st_mtime_ns, state.st_size)
+        # A row that is just being written is cut; the next look finds it whole.
+        rows = [row for row in read_curve(path) if all(value is not None for value in row.values())]
+        return rows[-1] if rows else None
 
 
 def _text(value: float | None) -> str:

@@ -1,8 +1,15 @@
-"""What every report of the trainer is made of: one style sheet, in the page itself, and drawings with captions."""
+"""Reports of the trainer: one HTML page that needs nothing beside it, of sections with tables and drawings."""
 
 from __future__ import annotations
 
+import html
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer.kit.drawing import prefixed
 
 SHEET = """
 :root { --ink: #22303c; --soft: #66737f; --line: #e3e8ec; --good: #1d7a55; --bad: #b3261e; --blue: #1f6f94; }
@@ -47,3 +54,71 @@ class Plot:
 
     caption: str
     svg: str
+
+    def html(self, key: str) -> str:
+        """Return it for a page in which no other drawing has this key."""
+        return f'<p class="soft">{escape(self.caption)}</p>{prefixed(self.svg, key)}'
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page; content: HTML."""
+
+    key: str
+    title: str
+    content: str
+
+    @property
+    def link(self) -> str:
+        """The title without what follows a dash."""
+        return self.title.partition(" — ")[0]
+
+
+def document(title: str, sections: Sequence[Section], facts: Mapping[str, str] | None = None) -> str:
+    """Return a page: title, facts by name, links to the sections, and the sections."""
+    links = " ".join(f'<a href="#{escape(one.key)}">{escape(one.link)}</a>' for one in sections)
+    pairs = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in (facts or {}).items())
+    parts = (
+        f'<section id="{escape(one.key)}"><h2>{escape(one.title)}</h2>\n{one.content}</section>' for one in sections
+    )
+    body = "\n".join(parts)
+    return (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{SHEET}</style>\n<main>\n"
+        f"<h1>{escape(title)}</h1>\n<dl>{pairs}</dl>\n<nav>{links}</nav>\n{body}\n</main>\n</html>\n"
+    )
+
+
+def table(
+    head: Iterable[str], rows: Iterable[Sequence[str]], caption: str = "", *, marked: Collection[int] = ()
+) -> str:
+    """Return a table; head: text, with `<br>` for a break. rows: cells as HTML. marked: rows of the reference."""
+    top = "".join(f"<th>{escape(cell).replace('&lt;br&gt;', '<br>')}</th>" for cell in head)
+    body = "\n".join(
+        f"<tr{' class=reference' if place in marked else ''}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        for place, cells in enumerate(rows)
+    )
+    named = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f'<div class="scroll"><table>{named}<thead><tr>{top}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+
+
+def chip(kept: bool | None, text: str) -> str:
+    """Return a word in green or red; grey for None."""
+    kind = "none" if kept is None else "good" if kept else "bad"
+    return f'<span class="chip {kind}">{escape(text)}</span>'
+
+
+def escape(text: str) -> str:
+    """Return text as HTML."""
+    return html.escape(text)
+
+
+def write_report(folder: Path, page: str, data: Any, plots: Mapping[str, Plot]) -> list[Path]:
+    """Write the page, `summary.json` and an SVG file per plot into a folder; return the files in that order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"report.html": page, "summary.json": data if isinstance(data, str) else json.dumps(data, indent=1) + "\n"}
+    files |= {f"{name}.svg": plot.svg for name, plot in plots.items()}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    return [folder / name for name in files]

@@ -1,4 +1,4 @@
-"""Rates that hold on weeks nobody has seen: fitted on all known weeks, then held to redrawn ones (§12.4, §12.5)."""
+"""Rates that hold on unseen weeks, alone or behind a shield: fitted on known weeks, held to redrawn ones (§12.4-5)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,125 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.rules.oversubscription.guards import SHIELD
-from domain.rules.oversubscription.rates import next_level
-from domain.rules.oversubscription.verdict import clopper_pearson_upper
-from simulator.oversubscription.guard import guard_of
-from simulator.oversubscription.sampling import sample
-from simulator.oversubscription.scenario import Scenario
+from domain.rules.oversubscription.rates import SHIELD, next_level
+from domain.rules.oversubscription.risk import clopper_pearson_upper
+from simulator.oversubscription.layout import guard_of
+from simulator.oversubscription.scenario import Scenario, Week
 from simulator.oversubscription.usage import usage_of
-from simulator.oversubscription.weekly import Assessor
-from trainer.oversubscription.policies.static import EVALUATIONS, TAIL, Rule, optimise
-from trainer.oversubscription.shield_fit import fit_shield
+from simulator.oversubscription.weekly import Assessor, sample
+from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.policies import Guarded, OversubscriptionPolicy, Task
+from trainer.oversubscription.search import EVALUATIONS, TAIL, Rule, optimise
 from trainer.oversubscription.unseen import CALIBRATION, arrivals_of, unseen_week
 
 Floats = NDArray[np.float64]
-Told = Callable[[str], None]
 
 TIGHTENED = 0.6
 """The search may take up this share of the allowed risk on the worst known week."""
+BASES = (1.0, 3.0, 10.0)
+"""A base breaks the promise in at most so many times 1 - alpha of the weeks, before the shield."""
+LOOSEST = 0.5
+"""No base breaks it more often: what stands in the machines is past repair (§12.4)."""
+BUDGETS = (0.001, 0.002, 0.003, 0.005, 0.01, 0.015, 0.02, 0.03, 0.045, 0.06, 0.1)
+"""Expected hot hours of a machine and day from which a rate is raised; none below is as safe and saves less."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shielded:
+    """Rates (N,) and the budget of the shield before them, with the cores saved and the worst week's risk."""
+
+    rates: Floats
+    budget: float
+    s_cores: float
+    risk: float
+    evaluations: int
+
+
+def fit_shield(
+    scenario: Scenario,
+    weeks: Sequence[Week],
+    start: str,
+    alpha: float,
+    *,
+    cap: float,
+    evaluations: int,
+    seed: int,
+    on_progress: Callable[[str], None],
+) -> Shielded | None:
+    """Return base and budget that save most on the mean of the weeks, the worst of them within `cap`; None for none."""
+    bare = [Assessor(scenario, week, start) for week in weeks]
+    best: Shielded | None = None
+    spent = 0
+    for times in BASES:
+        limit = min(times * (1.0 - alpha), LOOSEST)
+        base = optimise(
+            bare, alpha, cap=limit, evaluations=evaluations // len(BASES), seed=seed, on_progress=on_progress
+        )
+        spent += base.evaluations
+        for budget in reversed(BUDGETS):
+            guard = guard_of(scenario, "shield", budget)
+            risks = [Assessor(scenario, week, start, guard=guard).assess(base.rates) for week in weeks]
+            worst = max(1.0 if risk.placement.rejects else risk.c_hot_r for risk in risks)
+            if worst > cap:
+                continue
+            saved = float(np.mean([risk.placement.s_cores or 0.0 for risk in risks]))
+            if best is None or saved > best.s_cores:
+                best = Shielded(base.rates, budget, saved, worst, spent)
+                on_progress(f"{saved:.2%} saved at risk {worst:.2%} behind a shield of {budget:g}")
+            break
+    return best
+
+
+REDRAWN = 8
+"""Weeks drawn anew that the shield has to keep safe beside the scenario's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedShield:
+    """A policy behind its shield, with the cores saved and the worst risk of the weeks it was fitted on."""
+
+    policy: Guarded
+    s_cores: float
+    worst: float
+    weeks: tuple[str, ...]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it for `run.json`; a pool of the agent takes the budget as its own."""
+        return {
+            "budget": self.policy.budget,
+            "s_cores": self.s_cores,
+            "worst": self.worst,
+            "weeks": list(self.weeks),
+        }
+
+
+def fitting_weeks(scenario: Scenario) -> list[Week]:
+    """Return all weeks of a scenario and REDRAWN more, on which neither learning nor choice nor report looks."""
+    arrivals = arrivals_of(scenario)
+    fresh = [unseen_week(arrivals, i, CALIBRATION) for i in range(REDRAWN)]
+    return [*(scenario.week(name) for name in scenario.weeks), *fresh]
+
+
+def fit_learned_shield(
+    policy: OversubscriptionPolicy, scenario: Scenario, weeks: Sequence[Week], *, start: str, alpha: float
+) -> LearnedShield | None:
+    """Return the policy behind the largest of BUDGETS that leaves the worst week a share TIGHTENED of 1 - alpha.
+
+    The risk is the assessed one. None where no budget is small enough, or every one leaves requests without a machine.
+    """
+    tasks = [Task(scenario, week, start, alpha) for week in weeks]
+    for budget in sorted(BUDGETS, reverse=True):
+        shielded = Guarded(f"{SHIELD}:base=({policy.name}),b={budget:g}", policy, SHIELD, budget)
+        played = [judge(shielded, task, episodes=1).as_data() for task in tasks]
+        worst = max(1.0 if one["rejects"] else float(one["c_hot_r_analytic"]) for one in played)
+        if worst <= TIGHTENED * (1.0 - alpha):
+            saved = float(np.mean([one["s_cores"] or 0.0 for one in played]))
+            return LearnedShield(shielded, saved, worst, tuple(week.name for week in weeks))
+    return None
+
+
+OnProgress = Callable[[str], None]
+
 LOOSENED = 3.0
 """What a shield stands on may break the promise so many times as often: risk that is left for it to take away."""
 AUTO = "auto"
@@ -55,7 +157,7 @@ def calibrate(
     evaluations: int = EVALUATIONS,
     shield: float | str | None = None,
     seed: int = 0,
-    told: Told = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> Calibrated:
     """Return constant rates whose worst known week keeps within `cap`, and which redrawn weeks confirm; BadInput.
 
@@ -71,15 +173,17 @@ def calibrate(
     read = [scenario.week(name) for name in names]
     share = LOOSENED if isinstance(shield, float) else TIGHTENED
     limit = share * (1.0 - alpha) if cap is None else cap
-    told(f"searching on {', '.join(names)}")
+    on_progress(f"searching on {', '.join(names)}")
     rates, spent, feasible, budget = np.ones(scenario.subscribers), 0, False, None
     if shield == AUTO:
-        chosen = fit_shield(scenario, read, start, alpha, cap=limit, evaluations=evaluations, seed=seed, told=told)
+        chosen = fit_shield(
+            scenario, read, start, alpha, cap=limit, evaluations=evaluations, seed=seed, on_progress=on_progress
+        )
         if chosen is not None:
             rates, spent, feasible, budget = chosen.rates, chosen.evaluations, True, chosen.budget
     else:
         bare = [Assessor(scenario, week, start) for week in read]
-        found = optimise(bare, alpha, cap=limit, evaluations=evaluations, seed=seed, told=told)
+        found = optimise(bare, alpha, cap=limit, evaluations=evaluations, seed=seed, on_progress=on_progress)
         rates, spent, feasible = found.rates, found.evaluations, found.feasible
         budget = None if shield is None else float(shield)
     guard = None if budget is None else guard_of(scenario, SHIELD, budget)
@@ -89,7 +193,7 @@ def calibrate(
     held = [Assessor(scenario, week, start, guard=guard) for week in fresh]
     raised = 0
     while True:
-        told(f"holding to {HELD_OUT_WEEKS} redrawn weeks, {raised} rates raised")
+        on_progress(f"holding to {HELD_OUT_WEEKS} redrawn weeks, {raised} rates raised")
         bad = [_bad_weeks(assessor, rates) for assessor in held]
         upper = clopper_pearson_upper(sum(bad), HELD_OUT_EPISODES * HELD_OUT_WEEKS)
         by_week = {name: assessor.c_hot_r(rates) for name, assessor in zip(names, known, strict=True)}
@@ -127,7 +231,7 @@ def fit_static(
     rule: Rule = TAIL,
     rho: float = 0.0,
     reserve: float = 0.0,
-    told: Told,
+    on_progress: OnProgress,
 ) -> Calibrated:
     """Return the rates that save most on one week at risk 1 - alpha: the published protocol.
 
@@ -136,7 +240,7 @@ def fit_static(
     """
     assessor = Assessor(scenario, scenario.week(week), start, rho=rho)
     cap = (1.0 - reserve) * (1.0 - alpha)
-    found = optimise([assessor], alpha, cap=cap, evaluations=evaluations, seed=seed, rule=rule, told=told)
+    found = optimise([assessor], alpha, cap=cap, evaluations=evaluations, seed=seed, rule=rule, on_progress=on_progress)
     facts = {
         "weeks": [week],
         "cap": cap,

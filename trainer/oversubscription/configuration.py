@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self, get_type_hints
+from typing import Any, Self
 
 from domain.errors import BadInput
-from trainer.kit.fields import value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class VdnConfig:
     observation: str = "obs-o"
     hidden: tuple[int, ...] = (64, 64)
     shared: bool = False
-    """One network for all subscribers, told which one it speaks for."""
+    """One network for all subscribers, with the subscriber among its inputs."""
     lambda_start: float = 0.0
     lambda_max: float = 100.0
     epsilon_last: float = 0.05
@@ -146,20 +145,3 @@ def preset(name: str, **changes: Any) -> VdnConfig:
         if change not in known:
             raise BadInput("setting", change, f"choose one of {', '.join(sorted(known))}")
     return VdnConfig(**{**PRESETS[name], **changes})
-
-
-def changes_of(option: str, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values of fields given as text; BadInput lists the fields there are, or says what a field takes."""
-    kinds = get_type_hints(VdnConfig)
-    changes: dict[str, Any] = {}
-    for name, text in texts.items():
-        if name not in kinds:
-            raise BadInput(option, f"{name}={text}", f"choose a field among {', '.join(kinds)}")
-        if kinds[name] in (str, bool, int, float):
-            changes[name] = value_of(f"{option} {name}", kinds[name], text)
-            continue
-        try:
-            changes[name] = tuple(int(part) for part in text.split("+"))
-        except ValueError:
-            raise BadInput(option, f"{name}={text}", "give whole numbers with + between them, such as 64+64") from None
-    return changes

@@ -1,26 +1,75 @@
-"""The figures of the evaluation's report as SVG: learning curves, cases, risk predicted and realised, cores saved."""
+"""The drawings of oversubscription: a week, learning curves, risk predicted and realised, cores saved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from domain.rules.oversubscription.usage import moments_of
-from simulator.oversubscription.scenario import Scenario
-from trainer.kit.drawing import INK, POLICIES, SOFT, svg
+from trainer.kit.drawing import FLEET, INK, POLICIES, QUEUE, SOFT, check_plot_file, picture, svg
 from trainer.kit.progress import CURVE_FILE, column, read_curve
 from trainer.oversubscription.evaluation import Evaluation
-from trainer.oversubscription.published import TABLES
 from trainer.oversubscription.trials import OWN, UNSEEN
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-METHOD_OF = {f"static {alpha}": f"C2MARL {alpha}" for alpha in ("0.75", "0.85", "0.95")}
-"""Which published method stands beside our static optima: the learned one, as both promise the same."""
+    from trainer.oversubscription.episodes import Judged
+
+SUFFIXES = (".png", ".svg")
+_ASKED, _RESERVED, _HOT = FLEET[0], FLEET[2], QUEUE
+_STYLE: Any = {"text.parse_math": False, "axes.grid.axis": "y"}
+
+
+def draw(judged: Judged, path: Path) -> None:
+    """Write a picture of the week; the same week gives the same bytes. Raises BadInput."""
+    check_plot_file(path, SUFFIXES)
+    kind = path.suffix.lower().removeprefix(".")
+    path.write_bytes(picture(lambda: _figure(judged), kind, style=_STYLE))
+
+
+def _figure(judged: Judged) -> Figure:
+    from matplotlib.figure import Figure
+
+    week, hours = judged.hours(), np.arange(judged.task.scenario.hours)
+    figure = Figure(figsize=(9.0, 7.0), layout="constrained")
+    cores, machines, rates, risk = figure.subplots(4, 1, sharex=True, height_ratios=(2.4, 1.4, 1.6, 1.4))
+    cores.fill_between(hours, week["cores_requested"], color=_ASKED, label="requested", step="post")
+    cores.fill_between(hours, week["cores_reserved"], color=_RESERVED, label="reserved", step="post")
+    cores.legend(loc="upper left", frameon=False)
+    _name(cores, "Cores of the VMs there")
+    machines.step(hours, week["machines_used"], where="post", color=INK)
+    _name(machines, f"Machines in use, {judged.peak_machines:g} at most")
+    for n in range(judged.rates.shape[1]):
+        rates.step(hours, judged.rates[:, n], where="post", linewidth=0.9)
+    rates.set_ylim(0.0, 1.05)
+    _name(rates, "Rate of each subscriber")
+    if judged.by_hour is None:
+        risk.hist(judged.sampled.hot_hours, bins=np.arange(0, judged.sampled.hot_hours.max() + 2) - 0.5, color=_HOT)
+        _name(risk, "Hot hours by episode (the axis counts hours)")
+    else:
+        risk.fill_between(hours, judged.by_hour, color=_HOT, step="post")
+        _name(risk, "Chance of a hot machine")
+        risk.set_xlabel("hour of the week")
+        risk.set_xticks(np.arange(0, len(hours) + 1, 24))
+    figure.suptitle(_title(judged), x=0.01, ha="left", fontsize=11, fontweight="bold")
+    return figure
+
+
+def _title(judged: Judged) -> str:
+    saved = "-" if judged.s_cores is None else f"{judged.s_cores:.1%}"
+    policy = judged.policy if len(judged.policy) <= 60 else f"{judged.policy[:57]}..."
+    return f"{policy} on {judged.task.scenario.name}: {saved} saved, {judged.sampled.c_hot_r:.1%} hot weeks"
+
+
+def _name(axes: Axes, text: str) -> None:
+    axes.set_title(text, loc="left", fontsize=9.5, color=INK)
+    axes.tick_params(length=0)
+
+
 LEARNING = (
     ("hot_hours", "hot hours of a training week"),
     ("held_out/c_hot_r", "hot weeks of the greedy policy"),
@@ -53,68 +102,6 @@ def learning(runs: Mapping[str, Sequence[Path]]) -> str:
             panel.set_xlabel("episodes")
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper right", ncols=3)
-
-    return svg((11.0, 5.6), draw)
-
-
-def published(done: Evaluation) -> str:
-    """Draw the published tables beside ours: cores saved and hot weeks of the worst machine, by method (§7)."""
-    title, table = TABLES[done.scenario, done.start]
-    ours = {METHOD_OF.get(row["label"], row["label"]): row for row in done.rows if row["kind"] == OWN}
-    methods = list(reversed(table))
-
-    def draw(figure: Figure) -> None:
-        panels = figure.subplots(1, 2, sharey=True)
-        places = np.arange(len(methods))
-        for panel, name, what in zip(
-            panels, ("s_cores", "pm_hot_r"), ("cores saved", "hot weeks of the worst machine"), strict=True
-        ):
-            theirs = [getattr(table[method], name) for method in methods]
-            spread = [table[method].s_cores_std or 0.0 if name == "s_cores" else 0.0 for method in methods]
-            panel.barh(
-                places + 0.2, theirs, 0.36, color=SOFT, xerr=spread, ecolor=INK, error_kw={"lw": 0.7}, label="published"
-            )
-            found = [100.0 * ours[method][name] if method in ours else np.nan for method in methods]
-            panel.barh(places - 0.2, found, 0.36, color=POLICIES[0], label="ours")
-            panel.set_title(f"{what}, %", loc="left", fontsize=9.5)
-            panel.tick_params(length=0)
-        panels[0].set_yticks(places, methods)
-        figure.suptitle(f"{title}; for C2MARL ours are static optima", x=0.01, ha="left", fontsize=9.5)
-        handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper right", ncols=2)
-
-    return svg((9.0, 4.2), draw)
-
-
-def cases(done: Evaluation, scenario: Scenario) -> str:
-    """Draw two cases (published Figures 8 and 9): two subscribers whose peaks differ, and one of short-lived VMs."""
-    mean = moments_of(scenario.mu, scenario.sd)[0]
-    week = scenario.week(scenario.weeks[0])
-    stay = [float((week.departure - week.arrival)[week.subscriber == n].mean()) for n in range(scenario.subscribers)]
-    apart = mean - mean.mean(axis=1, keepdims=True)
-    length = np.maximum(np.linalg.norm(apart, axis=1), 1e-12)
-    # By cosine: a subscriber whose usage never changes goes along with nobody, and stands apart from nobody.
-    shared = apart @ apart.T / np.outer(length, length) + np.eye(scenario.subscribers) * 9.0
-    first, second = np.unravel_index(int(shared.argmin()), shared.shape) if scenario.subscribers > 1 else (0, 0)
-    hours = np.arange(scenario.hours)
-    labels = [label for label in done.schedules if label != "MA"][:4]
-
-    def draw(figure: Figure) -> None:
-        shown = ((first, second), (int(np.argmin(stay)),))
-        titles = ("Figure 8: peaks that alternate", f"Figure 9: VMs that stay {min(stay):.0f} h")
-        for panel, subscribers, title in zip(figure.subplots(2, 1, sharex=True), shown, titles, strict=True):
-            for at, n in enumerate(dict.fromkeys(subscribers)):
-                colour = POLICIES[at]
-                usage = mean[n, hours % 24]
-                panel.plot(hours, usage, color=colour, lw=1.6, label=f"subscriber {n}, mean usage of a VM")
-                for style, label in zip(((0, (5, 2)), (0, (1, 1.5)), "dashdot", (0, (8, 3))), labels, strict=False):
-                    rates = np.array(done.schedules[label])[:, n]
-                    panel.step(hours, rates, color=colour, lw=0.9, ls=style, where="post", label=f"  rate by {label}")
-            panel.set_title(title, loc="left", fontsize=9.5)
-            panel.set_ylim(0.0, 1.05)
-            panel.tick_params(length=0)
-            panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7.5)
-        panel.set_xlabel("hour of the week")
 
     return svg((11.0, 5.6), draw)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,31 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.rules.oversubscription.risk import count_at_least
-from domain.rules.oversubscription.verdict import satisfied
-from simulator.oversubscription.batch import OversubscriptionBatch
-from simulator.oversubscription.sampling import Sampled, sample
-from simulator.oversubscription.single import OversubscriptionSimulation
+from domain.rules.oversubscription.risk import count_at_least, satisfied
+from simulator.oversubscription.batch import OversubscriptionBatch, OversubscriptionSimulation
 from simulator.oversubscription.usage import UsageModel, usage_of
-from simulator.oversubscription.weekly import Assessor, Placement
-from trainer.oversubscription.policies.base import OversubscriptionPolicy, Plan, Task
+from simulator.oversubscription.weekly import Assessor, Placement, Sampled, sample
+from trainer.oversubscription.policies import OversubscriptionPolicy, Plan, Task
 
 Floats = NDArray[np.float64]
-Told = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Hour:
-    """One hour of a week as it was placed."""
-
-    hour: int
-    machines_used: int
-    cores_requested: float
-    """Of all VMs there, and reserved for them."""
-    cores_reserved: float
-    chance: float
-    """Of any hot machine."""
-    rates: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,24 +70,17 @@ class Judged:
             "mean_rates": self.rates.mean(axis=0).tolist(),
         }
 
-    def hours(self) -> list[Hour]:
-        """Return the week hour by hour."""
-        placed, there = self.placement, self.placement.machine >= 0
-        rows = []
-        for t in range(self.task.scenario.hours):
-            alive = there & (placed.week.arrival <= t) & (placed.week.departure > t)
-            cores = placed.week.cores[alive]
-            rows.append(
-                Hour(
-                    t,
-                    len(np.unique(placed.machine[alive])),
-                    float(cores.sum()),
-                    float((cores * placed.rate[alive]).sum()),
-                    float("nan") if self.by_hour is None else float(self.by_hour[t]),
-                    tuple(self.rates[t].tolist()),
-                )
-            )
-        return rows
+    def hours(self) -> dict[str, Floats]:
+        """Return the week by hour: machines in use, cores of the VMs there and those reserved, chance of a hot one."""
+        placed, hours = self.placement, np.arange(self.task.scenario.hours)
+        week, there = placed.week, placed.machine >= 0
+        alive = [there & (week.arrival <= t) & (week.departure > t) for t in hours]
+        return {
+            "machines_used": np.array([len(np.unique(placed.machine[some])) for some in alive]),
+            "cores_requested": np.array([week.cores[some].sum() for some in alive]),
+            "cores_reserved": np.array([(week.cores[some] * placed.rate[some]).sum() for some in alive]),
+            "chance_hot": np.full(len(hours), np.nan) if self.by_hour is None else self.by_hour,
+        }
 
 
 def judge(
@@ -116,9 +90,8 @@ def judge(
     usage: str = "gauss",
     episodes: int = 300,
     seed: int = 0,
-    told: Told = lambda _, __: None,
 ) -> Judged:
-    """Play a policy and judge it on episodes seed, seed + 1, ... ; told: episodes done, of how many. Raises BadInput.
+    """Play a policy and judge it on episodes seed, seed + 1, ...; raises BadInput.
 
     A policy that decides by requests and time alone is placed once, and only the usage is drawn anew; one that
     decides by usage plays every episode.
@@ -127,11 +100,10 @@ def judge(
         raise BadInput("episodes", episodes, "give at least one")
     model, plan = usage_of(usage, task.scenario, task.week), policy.plan(task)
     if plan.guard is not None and plan.guard.posterior:
-        return _each_episode(policy.name, task, model, plan, episodes, seed, told)
+        return _each_episode(policy.name, task, model, plan, episodes, seed)
     placement, by_hour, chance, rates = _placed(task, model, plan)
     seeds = np.arange(seed, seed + episodes)
     sampled = sample(placement, model, seeds)
-    told(episodes, episodes)
     peak = float(placement.peak_machines)
     return Judged(policy.name, task, model, placement, sampled, by_hour, chance, placement.s_cores, peak, rates)
 
@@ -164,7 +136,7 @@ def _chosen(plan: Plan, simulation: OversubscriptionSimulation) -> Floats:
     return plan.choose(simulation)
 
 
-def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes: int, seed: int, told: Told) -> Judged:
+def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes: int, seed: int) -> Judged:
     """Play every episode, as what is seen of the usage changes where VMs go."""
     scenario = task.scenario
     options: dict[str, Any] = {"usage": model, "cost": "sampled", "observation": plan.observation}
@@ -193,7 +165,6 @@ def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes
         hot_hours[e], hot_machine_hours[e] = batch.books(0)["hot_hours"], by_machine.sum()
         violations += by_machine >= limit
         saved[e], peaks[e] = placed.s_cores or 0.0, placed.peak_machines
-        told(e + 1, episodes)
     assert first is not None
     sampled = Sampled(limit, hot_hours, violations, hot_machine_hours, excess)
     s_cores = None if first.s_cores is None else float(saved.mean())
@@ -202,10 +173,11 @@ def _each_episode(name: str, task: Task, model: UsageModel, plan: Plan, episodes
 
 def write_hours(judged: Judged, path: Path) -> None:
     """Write the week hour by hour as CSV."""
+    columns = judged.hours()
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        names = [f"rate_{n}" for n in range(judged.task.scenario.subscribers)]
-        writer.writerow(["hour", "machines_used", "cores_requested", "cores_reserved", "chance_hot", *names])
-        for row in judged.hours():
-            figures = (row.machines_used, f"{row.cores_requested:g}", f"{row.cores_reserved:.6g}", f"{row.chance:.6g}")
-            writer.writerow([row.hour, *figures, *(f"{rate:.6g}" for rate in row.rates)])
+        writer.writerow(["hour", *columns, *(f"rate_{n}" for n in range(judged.task.scenario.subscribers))])
+        rows = zip(*(column.tolist() for column in columns.values()), judged.rates.tolist(), strict=True)
+        for hour, (machines, requested, reserved, chance, rates) in enumerate(rows):
+            figures = (machines, f"{requested:g}", f"{reserved:.6g}", f"{chance:.6g}")
+            writer.writerow([hour, *figures, *(f"{rate:.6g}" for rate in rates)])

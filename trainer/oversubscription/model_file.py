@@ -7,9 +7,6 @@ metadata key `trimtab`.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,26 +19,21 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from agent.models.file import METADATA_KEY
-from domain.errors import BadInput, TrimtabError
+from agent.models.file import session_of
+from agent.oversubscription.rate_model import KIND, RateCard, open_rate_model
+from domain.errors import BadInput
 from domain.observations.oversubscription import OBS_O_EXT_VERSION, OBS_O_VERSION, SCALE, cluster_names, local_names
-from domain.rules.oversubscription.rates import check_actions
+from simulator.oversubscription.batch import OversubscriptionSimulation
 from simulator.oversubscription.scenario import Scenario
-from simulator.oversubscription.single import OversubscriptionSimulation
-from trainer.kit.onnx_graph import BATCH, IR_VERSION, OPSET
+from trainer.kit.export import BATCH, IR_VERSION, OPSET, ExportFailed, store
 from trainer.oversubscription.configuration import VdnConfig
-from trainer.oversubscription.policies.base import Plan, Task
-from trainer.oversubscription.rates_file import scenario_sha256
+from trainer.oversubscription.policies import Plan, Task, scenario_sha256
 from trainer.oversubscription.vdn_values import Side, ValueDecomposition
 
-KIND, VERSION = "oversubscription-values", 1
+VERSION = 1
 PARITY = 1e-4
 GOLDEN_ROWS = 3
 Rows = NDArray[np.float32]
-
-
-class ExportFailed(TrimtabError):
-    """The graph does not answer as the trained network does; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,21 +41,21 @@ class LearnedRates:
     """A learned policy from its file: greedy rates by what each subscriber sees."""
 
     name: str
-    card: Mapping[str, Any]
+    card: RateCard
     session: onnxruntime.InferenceSession
 
     def plan(self, task: Task) -> Plan:
         """Return the policy for a task; BadInput when subscribers or levels are not those it was trained for."""
         scenario, card = task.scenario, self.card
-        mine, theirs = (card["subscribers"], tuple(card["actions"])), (scenario.subscribers, scenario.actions)
+        mine, theirs = (card.subscribers, card.actions), (scenario.subscribers, scenario.actions)
         if mine != theirs:
-            told = f"it is for {mine[0]} subscribers and levels {mine[1]}, the scenario has {theirs[0]} and {theirs[1]}"
-            raise BadInput("policy", self.name, f"{told}: train it anew")
-        return Plan(choose=self._choose, observation=card["observation"])
+            why = f"it is for {mine[0]} subscribers and levels {mine[1]}, the scenario has {theirs[0]} and {theirs[1]}"
+            raise BadInput("policy", self.name, f"{why}: train it anew")
+        return Plan(choose=self._choose, observation=card.observation)
 
     def _choose(self, simulation: OversubscriptionSimulation) -> NDArray[np.float64]:
         q = self.answer(simulation.batch.obs, simulation.batch.local)[0]
-        levels: NDArray[np.float64] = np.array(self.card["actions"], dtype=np.float64)
+        levels: NDArray[np.float64] = np.array(self.card.actions, dtype=np.float64)
         rates: NDArray[np.float64] = levels[q[0].argmax(axis=1)]
         return rates
 
@@ -87,7 +79,7 @@ def export(
     Raises ExportFailed.
     """
     model = _graph(network, config, scenario)
-    session = _session(model.SerializeToString())
+    session = session_of(model.SerializeToString())
     cluster, local = _week_seen(network, config, scenario)
     with torch.no_grad():
         wanted = network.sides_of(torch.from_numpy(local)).numpy()
@@ -122,62 +114,13 @@ def export(
         "training": dict(training),
         "evaluation": dict(evaluation),
     }
-    helper.set_model_props(model, {METADATA_KEY: json.dumps(card, sort_keys=True, allow_nan=False)})
-    content = model.SerializeToString(deterministic=True)
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{hashlib.sha256(content).hexdigest()}.onnx"
-    fresh = path.with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(content)
-    fresh.replace(path)
-    return path
+    return store(model, card, directory)
 
 
 def read_model(path: Path) -> LearnedRates:
-    """Return the policy in a model file; BadInput says what is wrong with it."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise _refused(path, f"{error.strerror}: name a file that can be read") from None
-    digest = hashlib.sha256(content).hexdigest()
-    if path.stem != digest:
-        raise _refused(path, f"its content has SHA-256 {digest}: it is damaged or was renamed; copy it anew")
-    try:
-        session = _session(content)
-        card = json.loads(session.get_modelmeta().custom_metadata_map[METADATA_KEY])
-    except KeyError:
-        raise _refused(path, f"it has no `{METADATA_KEY}` metadata: it is no model of this program") from None
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise _refused(path, f"it cannot be loaded ({first[:160]}): export it anew") from None
-    if not isinstance(card, dict) or (card.get("kind"), card.get("version")) != (KIND, VERSION):
-        raise _refused(path, f"its card is not of kind {KIND} {VERSION}: name a model of `train oversubscription`")
-    extended = card["observation"] == "obs-o-ext"
-    here = OBS_O_EXT_VERSION if extended else OBS_O_VERSION
-    if (card["observation_version"], card["observation_scale"]) != (here, SCALE):
-        raise _refused(path, f"it was trained on observation {card['observation_version']}, this program makes {here}")
-    check_actions(card["actions"])
-    policy = LearnedRates(str(path), card, session)
-    golden = {name: np.array(values, np.float32) for name, values in card["golden"].items()}
-    try:
-        found = dict(zip(("q", "value"), policy.answer(golden["cluster"], golden["local"]), strict=True))
-    except Exception as error:
-        raise _refused(path, f"it fails on its golden inputs ({str(error)[:160]}): export it anew") from None
-    for name, rows in found.items():
-        # Written so that nan does not pass.
-        if rows.shape != golden[name].shape or not (np.abs(rows - golden[name]) <= PARITY * 10.0).all():
-            raise _refused(path, f"its {name} for the golden inputs is not the trainer's: export it anew")
-    return policy
-
-
-def _refused(path: Path, remedy: str) -> BadInput:
-    return BadInput("policy", str(path), remedy)
-
-
-def _session(content: bytes) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    """Return the policy in a model file, verified as the agent does it; BadInput says what is wrong with it."""
+    _, card, session = open_rate_model(path)
+    return LearnedRates(str(path), card, session)
 
 
 def _week_seen(network: ValueDecomposition, config: VdnConfig, scenario: Scenario) -> tuple[Rows, Rows]:
@@ -197,7 +140,7 @@ def _week_seen(network: ValueDecomposition, config: VdnConfig, scenario: Scenari
 
 
 def _graph(network: ValueDecomposition, config: VdnConfig, scenario: Scenario) -> onnx.ModelProto:
-    """Return the network as a graph; a shared network becomes one for each subscriber, its own bias told who it is."""
+    """Return the network as a graph; a shared network becomes one per subscriber, with a bias for its identity."""
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
 
@@ -249,6 +192,6 @@ def _layers(network: ValueDecomposition, stack: torch.nn.Sequential) -> list[tup
         return layers
     count = network.subscribers
     (weight, bias), *others = layers
-    own, who = weight[:, :-count], weight[:, -count:]
-    first = (np.repeat(own, count, axis=0), bias + np.transpose(who, (1, 0, 2)))
+    own, identity = weight[:, :-count], weight[:, -count:]
+    first = (np.repeat(own, count, axis=0), bias + np.transpose(identity, (1, 0, 2)))
     return [first, *((np.repeat(w, count, axis=0), np.repeat(b, count, axis=0)) for w, b in others)]

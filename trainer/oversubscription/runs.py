@@ -1,11 +1,7 @@
-"""One training run of the learned policy, from its configuration to its model file, and several of them together.
-
-A run's directory holds `checkpoints/`, `curve.csv`, `tensorboard/`, the model, and at the end `run.json`.
-"""
+"""One training run of the learned policy, from its configuration to its model file, and several of them together."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,33 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from domain.errors import BadInput
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
-from trainer.kit.checkpoint import (
-    Checkpoints,
-    OtherConfiguration,
-    check_resumable,
-    config_hash,
-    package_versions,
-    write_json,
-)
-from trainer.kit.progress import BAR, CURVE_FILE, LINES, SILENT, Bar, Curve, Lines, Listener, Listeners, TensorBoard
-from trainer.kit.sweeps import Job, in_processes, on_ray
+from trainer.kit.checkpoint import config_hash, package_versions
+from trainer.kit.files import replace_file, write_json
+from trainer.kit.jobs import Job
+from trainer.kit.progress import CURVE_FILE
+from trainer.kit.runs import CURVES_FILE, RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
+from trainer.oversubscription.calibration import fit_learned_shield, fitting_weeks
 from trainer.oversubscription.configuration import VdnConfig
+from trainer.oversubscription.drawings import learning
 from trainer.oversubscription.episodes import judge
-from trainer.oversubscription.learned_shield import fit_learned_shield, fitting_weeks
-from trainer.oversubscription.learning_curves import draw_learning, learning_curve
 from trainer.oversubscription.model_file import export
-from trainer.oversubscription.policies import Task, policy_of
-from trainer.oversubscription.policies.base import OversubscriptionPolicy
+from trainer.oversubscription.policies import OversubscriptionPolicy, Task, policy_of
 from trainer.oversubscription.unseen import arrivals_of, unseen_week
 from trainer.oversubscription.vdn import EXTENDABLE, train
 from trainer.oversubscription.vdn_values import network_of
 
 RESERVED = "held_out/reserved"
 """Share of the requested cores that the greedy policy reserves; the lowest safe one is kept."""
-RUN_FILE, SUMMARY_FILE, CHECKPOINTS_FOLDER = "run.json", "summary.json", "checkpoints"
-CURVES_FILE = "curves.svg"
 REPORT_EPISODES = 2_000
 REPORT_SEED = 3_000_000_019
 UNSEEN_WEEKS, UNSEEN_EPISODES = 8, 300
@@ -54,18 +41,9 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     """
     config, directory = VdnConfig.of(data["config"]), Path(data["directory"])
     directory.mkdir(parents=True, exist_ok=True)
-    checkpoints = Checkpoints(directory / CHECKPOINTS_FOLDER)
-    before, name, show = checkpoints.last(), str(data["name"]), data.get("show", SILENT)
-    listeners: list[Listener] = [
-        Curve(directory, 0 if before is None else before.update),
-        TensorBoard(directory, None if before is None else int(before.progress["steps"])),
-    ]
-    if show == BAR:
-        listeners.append(Bar(name, {}, RESERVED))
-    elif show == LINES:
-        listeners.append(Lines(name, {}, RESERVED, _write_line))
-    with Listeners(listeners) as told:
-        learnt = train(config, checkpoints=checkpoints, told=told)
+    checkpoints = checkpoints_of(directory)
+    with listeners(data, checkpoints.last(), RESERVED) as listener:
+        learnt = train(config, checkpoints=checkpoints, on_progress=listener)
     last = checkpoints.last()
     wall_s, cpu_s = (0.0, 0.0) if last is None else (last.progress["wall_s"], last.progress["cpu_s"])
     scenario = scenario_of(config.scenario)
@@ -86,7 +64,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
     reports = _judged(policy, path.name, known, config, scenario, REPORT_EPISODES)
     unseen = _judged(policy, path.name, fresh, config, scenario, UNSEEN_EPISODES)
     summary = {
-        "name": name,
+        "name": str(data["name"]),
         "config": config.plain(),
         "episodes": learnt.episodes,
         "wall_s": wall_s,
@@ -142,30 +120,23 @@ def jobs_of(config: VdnConfig, seeds: Sequence[int], out: Path, *, resume: bool)
     """Return a job per seed; BadInput when a run would go over another one, or go on with another configuration."""
     jobs = []
     for seed in seeds:
-        one, directory = replace(config, seed=seed), (out / f"seed-{seed}").resolve()
-        found = Checkpoints(directory / CHECKPOINTS_FOLDER).last()
-        if found is not None:
-            try:
-                check_resumable(found, one.plain(), directory, EXTENDABLE)
-            except OtherConfiguration:
-                if resume:
-                    raise
-            if not resume:
-                told = "it holds a run: give --resume to go on with it, or another --out"
-                raise BadInput("--out", str(directory), told)
-        data = {"name": f"seed {seed}", "config": one.plain(), "directory": str(directory)}
-        jobs.append(Job(f"seed {seed}", data))
+        data = {"config": replace(config, seed=seed).plain(), "directory": str((out / f"seed-{seed}").resolve())}
+        jobs.append(Job(f"seed {seed}", {"name": f"seed {seed}", **data}))
+    check_directories(jobs, resume=resume, extendable=EXTENDABLE)
     return jobs
 
 
-def train_all(jobs: Sequence[Job], out: Path, *, at_once: int, ray: str | None, show: str) -> dict[str, Any]:
+def train_all(
+    jobs: Sequence[Job], out: Path, *, at_once: int, ray: str | None = None, silent: bool = False
+) -> dict[str, Any]:
     """Run the jobs, here or on a Ray cluster, write `summary.json` and return it. Raises JobFailed."""
-    if ray is not None:
-        results = on_ray(run, jobs, ray, workers=at_once)
-    elif len(jobs) == 1 or at_once == 1:
-        results = [run({**job.data, "show": show}) for job in jobs]
-    else:
-        results = in_processes(run, jobs, at_once)
+    hours = scenario_of(jobs[0].data["config"]["scenario"]).hours
+    results = run_all(
+        *(run, jobs, RESERVED, lambda job: job.data["config"]["episodes"] * hours),
+        at_once=at_once,
+        ray=ray,
+        silent=silent,
+    )
     first = [result["reports"][0] for result in results]
     summary: dict[str, Any] = {
         "config": {name: value for name, value in results[0]["config"].items() if name != "seed"},
@@ -193,16 +164,9 @@ def train_all(jobs: Sequence[Job], out: Path, *, at_once: int, ray: str | None, 
         "models": [str(Path(f"seed-{result['config']['seed']}") / result["model"]) for result in results],
     }
     write_json(out / SUMMARY_FILE, summary)
-    folders = {job.name: Path(str(job.data["directory"])) for job in jobs}
-    # Machines of a cluster may have kept theirs.
-    curves = {name: learning_curve(folder) for name, folder in folders.items() if (folder / CURVE_FILE).is_file()}
-    if curves:
+    # Machines of a cluster may have kept their curves.
+    folders = [Path(job.data["directory"]) for job in jobs if (Path(job.data["directory"]) / CURVE_FILE).is_file()]
+    if folders:
         config = results[0]["config"]
-        title = f"{config['scenario']}, {config['start']}"
-        draw_learning(curves, 1.0 - config["alpha"], out / CURVES_FILE, title=title)
+        replace_file(out / CURVES_FILE, learning({f"{config['scenario']}, {config['start']}": folders}))
     return summary
-
-
-def _write_line(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()

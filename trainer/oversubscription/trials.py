@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,18 +13,58 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.rules.oversubscription.guards import SHIELD, RateGuard
+from domain.errors import BadInput
+from domain.rules.oversubscription.rates import SHIELD, RateGuard
 from simulator.oversubscription.scenario import Scenario, Week
+from trainer.kit.files import GrowingFile, code_version
 from trainer.oversubscription.calibration import Calibrated
 from trainer.oversubscription.episodes import judge
-from trainer.oversubscription.policies import Task, policy_of
-from trainer.oversubscription.policies.scheduled import as_rates
-from trainer.oversubscription.rates_file import scenario_sha256
-from trainer.oversubscription.result_store import Kept
+from trainer.oversubscription.policies import Task, as_rates, policy_of, scenario_sha256
+
+SOURCES = (
+    "domain/rules/oversubscription",
+    "simulator/oversubscription",
+    *(
+        f"trainer/oversubscription/{name}.py"
+        for name in ("calibration", "episodes", "policies", "search", "trials", "unseen")
+    ),
+)
+"""Program text that decides results: after a change of it they are made anew."""
+
+
+class Kept:
+    """Results in a file, or in memory alone where there is none; a last line that was cut is dropped."""
+
+    def __init__(self, path: Path | None, *, resume: bool = False) -> None:
+        """Open the file; one that holds results is refused without `resume`. Raises BadInput."""
+        self._file = None if path is None else GrowingFile(path)
+        self._results: dict[str, Any] = {}
+        if path is None or self._file is None:
+            return
+        for number, line in enumerate(self._file.read().splitlines(), start=1):
+            try:
+                data = json.loads(line)
+                self._results[data["key"]] = data["result"]
+            except (ValueError, KeyError, TypeError):
+                raise BadInput(f"{path}, line {number}", line[:40], "give a file that this verb wrote") from None
+        if self._results and not resume:
+            raise BadInput("--out", str(path), "it holds results already: give --resume, or another folder")
+
+    def of(self, facts: dict[str, Any], make: Callable[[], Any]) -> Any:
+        """Return the result, as JSON data, that belongs to these facts: kept, or made now and then kept."""
+        text = json.dumps([facts, code_version(SOURCES)], sort_keys=True)
+        key = hashlib.sha256(text.encode()).hexdigest()[:24]
+        if key not in self._results:
+            line = json.dumps({"key": key, "facts": facts, "result": make()}, allow_nan=False)
+            self._results[key] = json.loads(line)["result"]
+            if self._file is not None:
+                self._file.append(line + "\n")
+        return self._results[key]
+
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
-Told = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 SEED = 4_000_000_007
 """First episode of every evaluation; training, selection and calibration use others."""
@@ -74,7 +115,7 @@ class Trials:
     start: str
     extent: Extent = field(default_factory=Extent)
     kept: Kept = field(default_factory=lambda: Kept(None))
-    told: Told = lambda _: None
+    on_progress: OnProgress = lambda _: None
 
     def row(
         self,
@@ -98,7 +139,7 @@ class Trials:
         }
 
         def play() -> Row:
-            self.told(f"{contender.label} on {week.name}")
+            self.on_progress(f"{contender.label} on {week.name}")
             task = Task(self.scenario, week, self.start, contender.alpha)
             judged = judge(policy_of(text), task, usage=usage, episodes=episodes, seed=SEED)
             data = judged.as_data()
@@ -115,7 +156,7 @@ class Trials:
         facts = {"search": what, "weeks": [self._place(week) for week in weeks], **settings}
 
         def policy() -> dict[str, Any]:
-            self.told(f"searching {what}")
+            self.on_progress(f"searching {what}")
             found = search()
             guard = None if found.budget is None else RateGuard(SHIELD, found.budget)
             return {"policy": policy_text(found.rates, guard)}

@@ -1,4 +1,4 @@
-"""Weeks that nobody tuned on: arrivals drawn anew for the same subscribers, and profiles that have shifted (§6, §9 B5).
+"""Weeks that nothing was tuned on: arrivals drawn anew for the same subscribers, and shifted profiles (§6, §9 B5).
 
 How a week is drawn. Per subscriber and hour the number of requests is negative binomial with shape 3; its mean is a
 constant and one daily harmonic, fitted to the requests of the scenario's own weeks. Cores, memory, network and lifetime
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from domain.units import HOURS_PER_DAY
 from simulator.oversubscription.scenario import Scenario, Week, week_of
 
 Floats = NDArray[np.float64]
@@ -49,7 +50,7 @@ def arrivals_of(scenario: Scenario, weeks: Sequence[str] = ()) -> Arrivals:
         np.add.at(counts, (week.subscriber[week.warm :], week.arrival[week.warm :]), 1.0 / len(read))
     if not counts.any():
         raise BadInput("weeks", [week.name for week in read], "give weeks with requests")
-    turn = 2.0 * np.pi * np.arange(scenario.hours) / 24.0
+    turn = 2.0 * np.pi * np.arange(scenario.hours) / HOURS_PER_DAY
     waves = np.stack([np.ones(scenario.hours), np.cos(turn), np.sin(turn)], axis=1)
     fitted = counts @ np.linalg.pinv(waves).T @ waves[: min(24, scenario.hours)].T
     day = np.resize(np.arange(fitted.shape[1]), 24)
@@ -61,7 +62,7 @@ def unseen_week(arrivals: Arrivals, seed: int, stream: int = EVALUATION) -> Week
     """Return a week of a seed; the same seed and stream give the same week."""
     draws = np.random.default_rng((seed, stream))
     scenario, weeks = arrivals.scenario, arrivals.weeks
-    mean = arrivals.mean[:, np.arange(scenario.hours) % 24]
+    mean = arrivals.mean[:, np.arange(scenario.hours) % HOURS_PER_DAY]
     counts = draws.poisson(draws.gamma(SHAPE, mean / SHAPE))
     columns: list[tuple[NDArray[Any], ...]] = []
     for n in range(scenario.subscribers):
@@ -71,10 +72,10 @@ def unseen_week(arrivals: Arrivals, seed: int, stream: int = EVALUATION) -> Week
             picked = own[:, draws.integers(own.shape[1], size=len(hours))]
             stay = picked[5] - picked[4]
             columns.append((picked[0], picked[1], picked[2], picked[3], hours, hours + stay, np.zeros(len(hours))))
-    standing = np.concatenate([_standing(week) for week in weeks], axis=1)
+    present = np.concatenate([_present(week) for week in weeks], axis=1)
     many = int(draws.choice([week.warm for week in weeks]))
     if many:
-        picked = standing[:, draws.integers(standing.shape[1], size=many)]
+        picked = present[:, draws.integers(present.shape[1], size=many)]
         columns.append((*picked, np.ones(many)))
     subscriber, cores, memory, network, arrival, departure, warm = (
         np.concatenate([column[i] for column in columns]) for i in range(7)
@@ -118,7 +119,7 @@ def _rows(week: Week, chosen: NDArray[np.bool_]) -> Floats:
     return np.stack([column[asked][chosen].astype(np.float64) for column in columns])
 
 
-def _standing(week: Week) -> Floats:
+def _present(week: Week) -> Floats:
     before = slice(0, week.warm)
     columns = (week.subscriber, week.cores, week.memory_gb, week.network_gbps, week.arrival, week.departure)
     return np.stack([column[before].astype(np.float64) for column in columns])

@@ -1,12 +1,27 @@
-"""The gate itself: from paired runs to a verdict (autoscaler specification §12.4). Pure."""
+"""Champion against challenger: from paired runs to a judgement, the sealed report, and the change of the pointer.
+
+The same for every decision (autoscaler specification §12.4). A challenger is compared with what decides now (the
+champion) on cases that neither was trained or tuned on. Fleets have costs in dollars; pools the share of requested
+cores that stays reserved, clusters the share of cores that stays idle.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+from agent.models.directory import ModelsDirectory, Subject, Verify, canonical, read_model_file
 from domain.errors import BadInput
+from trainer.autoscaling.evaluation.table import code_version
 from trainer.kit.intervals import Comparison, compare
+
+PACKAGES = ("trimtab", "numpy", "onnxruntime", "numba")
+"""Versions of these are in the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +49,8 @@ class Limits:
 class Trial:
     """One paired run: both policies from the same entry state to the end of the same trace.
 
-    entry_step: 0 for a reset, else the step of the champion's own run at which the state was taken. Costs in dollars
-    from the entry on; run times in seconds from the start of the trace.
+    entry_step: 0 for a reset, else the step of the champion's own run at which the state was taken. Costs from the
+    entry on; run times of fleets in seconds from the start of the trace, 0 for what has none.
     """
 
     case: str
@@ -44,9 +59,9 @@ class Trial:
     entry_step: int
     champion_cost: float
     challenger_cost: float
-    champion_run_time_s: float
-    challenger_run_time_s: float
-    challenger_truncated: bool
+    champion_run_time_s: float = 0.0
+    challenger_run_time_s: float = 0.0
+    challenger_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,76 @@ class Judgement:
     reasons: tuple[str, ...]
     overall: Comparison
     families: tuple[FamilyResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A judgement with what the report holds of it: the champion's label, and facts by name."""
+
+    judgement: Judgement
+    champion: str
+    facts: Mapping[str, Any]
+
+
+Gate = Callable[[Path, Path | None], Verdict]
+"""Compares a challenger's file with the champion's, or with what decides where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """How a policy of pools or clusters did, case by case: (family, case, cost), and whether the promise held.
+
+    broken: upper end of the interval of the share that broke the promise, in which it may be at most `allowed`.
+    """
+
+    costs: tuple[tuple[str, str, float], ...]
+    broken: float
+    allowed: float
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the promise is kept for sure."""
+        return self.broken <= self.allowed
+
+
+def promise_verdict(
+    played: Mapping[str, Played], limits: Limits, champion: str, facts: Mapping[str, Any], **more: float
+) -> Verdict:
+    """Return the verdict on a challenger that must keep a promise.
+
+    played: runs of `challenger`, `champion` and `tuned`, the best tuned rule. champion: its label. facts: what else the
+    report holds. more: limits besides.
+    """
+    results = {label: asdict(run) for label, run in played.items()}
+    judgement = judge_promise(played["challenger"], played["champion"], played["tuned"], limits)
+    kept = {"limits": asdict(limits) | more, "results": {"sha256": digest(results), "played": results}}
+    return Verdict(judgement, champion, {**facts, **kept})
+
+
+def judge_promise(challenger: Played, champion: Played, tuned: Played, limits: Limits) -> Judgement:
+    """Judge a challenger that must keep a promise, against what decides now and the best tuned rule.
+
+    It must keep the promise for sure; be cheaper than what decides now as `judge` asks, if that keeps the promise; and
+    cost no more than `limits.worse` above the best tuned rule on any family, if that keeps it.
+    """
+    against = judge(_paired(challenger, champion), limits)
+    reasons = []
+    if not challenger.keeps:
+        reasons.append(f"it may break the promise in {challenger.broken:.2%}, more than {challenger.allowed:.2%}")
+    reasons += against.reasons if champion.keeps else ()
+    if tuned.keeps:
+        reasons += [
+            f"it costs {100 * f.comparison.relative.mean:+.1f} % on {f.family} against the best tuned rule, "
+            f"more than {100 * limits.worse:+.0f} %"
+            for f in judge(_paired(challenger, tuned), limits).families
+            if f.comparison.relative.mean > limits.worse
+        ]
+    return Judgement(not reasons, tuple(reasons), against.overall, against.families)
+
+
+def _paired(challenger: Played, champion: Played) -> list[Trial]:
+    pairs = zip(challenger.costs, champion.costs, strict=True)
+    return [Trial(case, family, case, 0, theirs, ours) for (family, case, ours), (_, _, theirs) in pairs]
 
 
 def judge(trials: Sequence[Trial], limits: Limits, *, seed: int = 0) -> Judgement:
@@ -119,3 +204,67 @@ def _compared(trials: Sequence[Trial], seed: int) -> Comparison:
 
 def _where(trial: Trial) -> str:
     return trial.case if trial.entry_step == 0 else f"{trial.case} entered at step {trial.entry_step}"
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """What came of it: the judgement, the sealed report, and under which name it is in the models directory."""
+
+    judgement: Judgement
+    report: Mapping[str, Any]
+    report_name: str
+    promoted: bool
+
+
+def hold(
+    challenger: Path,
+    directory: ModelsDirectory,
+    subject: Subject,
+    verify: Verify,
+    gate: Gate,
+    *,
+    at: str,
+    try_only: bool = False,
+) -> Contest:
+    """Let the challenger run against the champion; if it passes, it is the champion when this returns.
+
+    at: the time for the record. try_only: judge and report, change nothing. A file that is refused (ModelRefused,
+    BadInput), the champion's too, leaves everything as it is. The report is stored either way.
+    """
+    verify(challenger)
+    model = read_model_file(challenger)
+    champion = directory.champion(subject)
+    beaten = None if champion is None else directory.file_of(champion.model)
+    if beaten is not None:
+        verify(beaten)
+    with TemporaryDirectory() as folder:
+        # What is evaluated is what is stored, whatever becomes of the challenger's file meanwhile.
+        copy = Path(folder) / model.name
+        copy.write_bytes(model.content)
+        verdict = gate(copy, beaten)
+    judgement = verdict.judgement
+    if champion is not None and champion.model == model.name:
+        known = ("it is the champion already", *judgement.reasons)
+        judgement = Judgement(False, known, judgement.overall, judgement.families)
+    champion_sha = None if beaten is None else beaten.stem
+    body = {
+        "passed": judgement.passed,
+        "reasons": list(judgement.reasons),
+        "overall": asdict(judgement.overall),
+        "families": [asdict(family) for family in judgement.families],
+        "code": code_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        **verdict.facts,
+        "challenger": {"sha256": model.sha256, **verdict.facts.get("challenger", {})},
+        "champion": {"sha256": champion_sha, "label": verdict.champion, **verdict.facts.get("champion", {})},
+    }
+    name = directory.store_report(body, subject, at)
+    promoted = judgement.passed and not try_only
+    if promoted:
+        directory.promote(model, subject, name, at, verify, beaten=None if champion is None else champion.model)
+    return Contest(judgement, directory.report(name), name, promoted)
+
+
+def digest(data: Any) -> str:
+    """Return the SHA-256 over plain data."""
+    return hashlib.sha256(canonical({"data": data})).hexdigest()

@@ -2,7 +2,7 @@
 
 A ledger knows counts, not jobs: so many were submitted in a minute, and a finished job took so many core-seconds on
 average. From that a trace is made: the minute's jobs spread evenly over it, each of the mean length known then. Where
-the job source tells no lengths, the work of the busy cores over the jobs that finished stands for them.
+the job source reports no lengths, the work of the busy cores over the jobs that finished stands for them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from pathlib import Path
 import numpy as np
 
 from agent.autoscaling.decide import DecisionInputs
+from agent.autoscaling.store import FleetStore
 from domain.errors import BadInput
 from domain.fleet import Fleet
+from domain.units import DAY_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import SimulationConfig, preset
 from simulator.workloads.named import workload_of
 from trainer.autoscaling.evaluation.suite import Case
 
 FAMILY = "recent"
-MINUTE_S, DAY_S = 60.0, 86_400.0
 LEDGER_ENDINGS = (".db", ".sqlite", ".sqlite3")
 BOOTS = 3
 """Boot seeds per trace: boot times of production are not recorded, so several are tried."""
@@ -31,9 +32,9 @@ BOOTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What one recorded minute says of the load.
+    """The load of one recorded minute.
 
-    Its end, jobs submitted in it, mean core-seconds of a finished job if told; busy cores, and jobs finished so far.
+    Its end, jobs submitted in it, mean core-seconds of a finished job if known; busy cores, and jobs finished so far.
     """
 
     end_s: float
@@ -70,8 +71,8 @@ def _of_ledger(source: str, world: SimulationConfig, days: int) -> list[tuple[Si
     url = source if "://" in source else f"sqlite:///{Path(source).absolute()}"
     pairs = []
     with Ledger.open(url, read_only=True) as ledger:
-        for name in ledger.fleets():
-            inputs = list(ledger.inputs(name))
+        for name in FleetStore(ledger).fleets():
+            inputs = list(FleetStore(ledger).inputs(name))
             if inputs:
                 last = inputs[-1][0]
                 recent = [i for i, _ in inputs if i.now > last.now - days * DAY_S]

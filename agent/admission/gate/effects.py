@@ -14,17 +14,17 @@ A record is written before the first call. What a later turn finds after a crash
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from actuators.base import Held, Permit
 from actuators.outcomes import Report
 from actuators.sizes import GroupSizes
-from actuators.tags import GroupTags, missing
+from actuators.values import GroupTags, missing
 from agent.admission.deployments import Deployment, Stage
-from agent.admission.gate.records import GroupRecord, Step, as_group, refused
-from agent.admission.gate.sizes import Refusal, end_event, refusal_event, start_event
+from agent.admission.gate.records import Effect, GroupRecord, Step, as_group, refused
+from agent.admission.gate.watch import Refusal, end_event, refusal_event, start_event
 from agent.admission.records import DeploymentEvent
-from collectors.clusters import ClusterGroup
+from collectors.tagged_groups import ClusterGroup
 from domain.decisions import Outcome, Reason, Status
 from domain.errors import CloudError, Fenced
 from domain.fleet import Group
@@ -32,16 +32,6 @@ from domain.observed import Observed
 
 HIGHEST = 1_000_000
 """Larger than any group; what a group may have is checked by the actuator as AWS holds it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What came of a step: the record as it is now, why, in words, and what AWS said of an attempt to grow."""
-
-    record: GroupRecord
-    reason: Reason | None = None
-    detail: str = ""
-    outcome: Outcome | None = None
 
 
 class GateEffects:
@@ -92,21 +82,21 @@ class GateEffects:
     def conclude(self, record: GroupRecord, outcome: Outcome, deployment: Deployment | None, now: float) -> GroupRecord:
         """Tell the cluster what came of the admission and return the record whose answer is to be written.
 
-        A cluster that was told before a crash is not told again: its deployment is no longer only admitted.
+        A cluster that was notified before a crash is not notified again: its deployment is no longer only admitted.
         """
-        untold = deployment is not None and deployment.stage is Stage.RESERVED
+        pending = deployment is not None and deployment.stage is Stage.RESERVED
         at = max(now, deployment.last_at) if deployment is not None else now
         if outcome.achieved == 0 and outcome.status is not Status.DONE:
-            if untold:
+            if pending:
                 self._observe(record.cluster, end_event(record.deployment_id, at))
             return replace(record, step=Step.MARKING, answer=refused(outcome.reason))
         achieved = record.vms if outcome.status is Status.DONE else outcome.achieved
-        if untold:
+        if pending:
             self._observe(record.cluster, start_event(record.deployment_id, achieved * record.vm_cores, at))
         if achieved < record.vms and outcome.reason is Reason.NO_CAPACITY:
             missed = Refusal(record.vms - achieved, "admission")
-            told = refusal_event(record.deployment_id, missed, record.vm_cores, at)
-            self._observe(record.cluster, told)
+            refusal = refusal_event(record.deployment_id, missed, record.vm_cores, at)
+            self._observe(record.cluster, refusal)
         return replace(record, step=Step.MARKING)
 
 

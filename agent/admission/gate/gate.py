@@ -2,47 +2,60 @@
 
 Turned by the loop after its fleets, by the leader only. In one turn: read every tagged group, carry open requests on,
 tell the clusters what changed, then ask for the groups that are pending. In observe mode nothing is carried on and
-nobody is let in or refused: it is told, and recorded, what would be.
+no deployment is admitted or refused: what would be is recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import structlog
 
 from actuators.sizes import GroupSizes
-from actuators.tags import GroupTags
+from actuators.values import GroupTags
 from agent.admission.deployments import Stage
-from agent.admission.gate.advice import GateAdvice
-from agent.admission.gate.capacity import CAPACITY, Capacities
-from agent.admission.gate.effects import Effect, GateEffects
-from agent.admission.gate.rails import Asked, held
-from agent.admission.gate.records import REQUESTED_BY, GroupRecord, Step, admitted, deployment_id, refused
-from agent.admission.gate.requests import asked_by, is_pending, waits_for
-from agent.admission.gate.sizes import end_event
-from agent.admission.gate.terms import GateTerms
+from agent.admission.gate.effects import GateEffects
+from agent.admission.gate.records import (
+    REQUESTED,
+    REQUESTED_BY,
+    Effect,
+    GroupRecord,
+    Step,
+    admitted,
+    deployment_id,
+    group_records,
+    refused,
+)
+from agent.admission.gate.requests import Asked, asked_by, held, is_pending, waits_for
 from agent.admission.gate.turn import GateJournal, GateTurn
-from agent.admission.gate.watch import GateWatch
+from agent.admission.gate.watch import GateWatch, end_event
 from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
-from agent.admission.service import AdmissionService
-from agent.autoscaling.clock_step import not_ahead, shifted
-from agent.autoscaling.permission import unmeasured_permit
+from agent.admission.service import AdmissionService, Clusters
+from agent.admission.store import AdmissionStore
+from agent.decisions.guards import unmeasured_permit
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
+from agent.rails.state import not_ahead, shifted
+from agent.settings import Settings
+from agent.settings.admission import ClusterSettings
 from collectors.aws import AwsSession
-from collectors.clusters import ClusterGroup, ClusterReader
 from collectors.inventory import Inventory
+from collectors.tagged_groups import ClusterGroup, ClusterReader
 from domain.clock import Clock, JumpDetector, read_both
-from domain.decisions import Event, Mode, Outcome, Reason
+from domain.decisions import AGENT, Event, Mode, Outcome, Reason
 from domain.errors import BadInput, CloudError, FailureClass, Fenced, LedgerError
-from domain.fleet import Fleet
 from domain.observed import Observed, ReadFailure
 
 log = structlog.get_logger(__name__)
 
+ADVISED_FOR_S: Final = 600.0
+"""How long advice on a group holds, unless it asks for something else."""
+MEASURED_FOR_S: Final = 300.0
+"""How long a quota or reservation that was read is taken for unchanged."""
+CAPACITY: Final = "capacity"
 ASKED_PER_TURN: Final = 20
 """Pending groups beyond so many wait for the next turn, so that a crowd does not outlast one."""
 NUMBERS_TRIED: Final = 10
@@ -61,12 +74,13 @@ class Gate:
         session: AwsSession,
         ledger: Ledger,
         clusters: Mapping[str, AdmissionService],
-        terms: Mapping[str, GateTerms],
+        terms: Mapping[str, ClusterSettings],
         mode: Mode,
         clock: Clock,
         limits: RailLimits | None = None,
     ) -> None:
         self._ledger, self._mode, self._clusters, self._terms = ledger, mode, clusters, terms
+        self._records, self._store = group_records(ledger), AdmissionStore(ledger)
         self._clock, self._jumps, self._clock_step_s = clock, JumpDetector(), 0.0
         # By deployment, the monotonic time at which the group began to be raised.
         self._raised_at: dict[str, float] = {}
@@ -75,19 +89,27 @@ class Gate:
         self._inventory = Inventory(session)
         self._journal = GateJournal(ledger, self._limits)
         self._effects = GateEffects(GroupSizes(session, self._inventory), GroupTags(session), self._observe)
-        self._capacities = Capacities(self._reader, clusters, terms, self._journal)
+        # By cluster, when its quota or reservation was read, and the cores that it had then.
+        self._measured: dict[str, tuple[float, int]] = {}
         self._watch = GateWatch(session, ledger, clusters, self._journal)
-        self._advice = GateAdvice(clusters)
+        # By group, when advice on it was given and what it asked for then; and the advice that was given.
+        self._advised: dict[str, tuple[float, str]] = {}
+        self._advice: dict[str, str] = {}
 
     def turn(
-        self, now: float, epoch: int, fleets: Sequence[Fleet] = (), outcomes: Sequence[Outcome] = ()
+        self,
+        now: float,
+        epoch: int,
+        sized: Mapping[tuple[str, str], str] = MappingProxyType({}),
+        outcomes: Sequence[Outcome] = (),
     ) -> tuple[Event, ...]:
-        """Turn once and return what happened; `fleets` and the outcomes of their turn are the loop's.
+        """Turn once and return what happened.
 
-        Raises LedgerError or Fenced when nothing more may be done: what is open is carried on by a later turn.
+        sized: AWS names of the groups that a fleet sizes, by fleet and group key. outcomes: of the fleets' turn. Raises
+        LedgerError or Fenced when nothing more may be done: what is open is carried on by a later turn.
         """
-        permit = unmeasured_permit(now, self._clock, self._ledger.controls, self._ledger.gate.memory)
-        records, damaged = self._ledger.gate.read()
+        permit = unmeasured_permit(now, self._clock, self._ledger.controls, self._records.memory)
+        records, damaged = self._records.read()
         turn = GateTurn(now, epoch, {}, records, permit)
         self._carry_over_clock_step(turn)
         try:
@@ -101,16 +123,38 @@ class Gate:
         turn.groups = {group.name: group for group in read.groups if group.name not in damaged}
         turn.unreadable = {**read.unreadable, **damaged}
         self._tell_unreadable(turn)
-        self._capacities.measure(turn)
+        self._measure(turn)
         if self._mode is Mode.ACT:
             self._carry_on(turn)
-        self._watch.look(turn, fleets, outcomes)
-        sized = {group.name for fleet in fleets for group in fleet.groups}
+        self._watch.look(turn, sized, outcomes)
+        by_fleets = frozenset(sized.values())
         for group in turn.groups.values():
             with self._journal.alone(turn, group.cluster, group.name):
                 if is_pending(group):
-                    self._pending(turn, group, sized_by_fleet=group.name in sized)
+                    self._pending(turn, group, sized_by_fleet=group.name in by_fleets)
         return tuple(turn.events)
+
+    def _measure(self, turn: GateTurn) -> None:
+        """Read the capacities that are due and give them to the clusters; one that cannot be read stays as it was."""
+        for name, terms in self._terms.items():
+            read_at, before = self._measured.get(name, (float("-inf"), 0))
+            if terms.fixed or 0.0 <= turn.now - read_at < MEASURED_FOR_S:
+                continue
+            with self._journal.alone(turn, name, CAPACITY):
+                try:
+                    if terms.quota_code:
+                        cores = self._reader.quota_cores(terms.quota_code)
+                    else:
+                        cores = self._reader.reserved_cores(terms.reservation_id or "")
+                except CloudError as error:
+                    detail = f"the capacity could not be read: {error}"
+                    self._journal.say(turn, name, CAPACITY, Reason.CLOUD_UNREADABLE, detail)
+                    continue
+                cores = max(0, cores - terms.set_aside_cores)
+                self._journal.over(name, CAPACITY)
+                self._measured[name] = (turn.now, cores)
+                if cores >= 1 and cores != before:
+                    self._clusters[name].resize(cores)
 
     def _tell_unreadable(self, turn: GateTurn) -> None:
         for name, why in turn.unreadable.items():
@@ -126,7 +170,7 @@ class Gate:
         step_s = self._clock_step_s
         memories = {}
         for name in self._clusters:
-            before = self._ledger.gate.memory(name)
+            before = self._records.memory(name)
             after = not_ahead(shifted(before, step_s) if step_s else before, (), turn.now)
             if after != before:
                 memories[name] = after
@@ -187,9 +231,9 @@ class Gate:
         self._took(turn, record, effect)
 
     def _ended(self, record: GroupRecord) -> bool:
-        """Return whether we told the cluster ourselves that an admission came to nothing, before a crash."""
-        told = end_event(record.deployment_id, record.at).event_id
-        return bool(self._ledger.admission.events(record.cluster, [told]))
+        """Return whether the agent itself notified the cluster, before a crash, that an admission came to nothing."""
+        event_id = end_event(record.deployment_id, record.at).event_id
+        return bool(self._store.events(record.cluster, [event_id]))
 
     def _took(self, turn: GateTurn, record: GroupRecord, effect: Effect) -> None:
         """Record what came of bringing a group to its size; when that is over, go on to its tags."""
@@ -224,13 +268,18 @@ class Gate:
             detail = f"{group.name} asks to come in, but no setting describes this cluster; there are: {known}"
             self._journal.say(turn, group.cluster, group.name, Reason.REJECTED_INPUT, detail)
             return
-        stopped = waits_for(group, sized_by_fleet=sized_by_fleet, capacity_known=self._capacities.known(group.cluster))
+        has_capacity = self._terms[group.cluster].fixed or self._measured.get(group.cluster, (0.0, 0))[1] >= 1
+        stopped = waits_for(group, sized_by_fleet=sized_by_fleet, capacity_known=has_capacity)
         if stopped is not None:
             self._journal.say(turn, group.cluster, group.name, stopped.reason, f"{group.name} waits: {stopped.detail}")
-        elif turn.asked < ASKED_PER_TURN and (self._mode is Mode.ACT or self._advice.due(group, turn.now)):
+            return
+        wanted = f"{group.cluster} {group.tags.get(REQUESTED, '')}"
+        at, before = self._advised.get(group.name, (float("-inf"), ""))
+        due = self._mode is Mode.ACT or wanted != before or not 0.0 <= turn.now - at < ADVISED_FOR_S
+        if turn.asked < ASKED_PER_TURN and due:
             self._judge(turn, group, record.number + 1 if record is not None else 1)
             if self._mode is not Mode.ACT:
-                self._advice.looked(group, turn.now)
+                self._advised[group.name] = (turn.now, wanted)
 
     def _judge(self, turn: GateTurn, group: ClusterGroup, number: int) -> None:
         """Ask the cluster for a pending group, unless a rail holds it or what it asks for makes no sense."""
@@ -244,17 +293,31 @@ class Gate:
         except BadInput as error:
             self._refuse(turn, group, number, str(error))
             return
-        memory, controls = self._ledger.gate.memory(cluster), self._ledger.controls(cluster)
-        # The rail that holds everything while the agent only observes would hide what the others say.
-        stopped = held(cluster, group, asked, memory, controls, self._limits, Mode.ACT, turn.now)
+        memory, controls = self._records.memory(cluster), self._ledger.controls(cluster)
+        stopped = held(group, asked, memory, controls, self._limits, turn.now)
         if stopped is not None:
-            self._journal.say(turn, cluster, group.name, stopped.reason, f"{group.name} waits: {stopped.detail}")
+            self._journal.say(
+                turn, cluster, group.name, stopped.reason, f"{group.name} waits: {stopped.guard}: {stopped.detail}"
+            )
             return
         if self._mode is not Mode.ACT:
-            self._advice.give(turn, group, asked, number)
+            self._advise(turn, group, asked, number)
             return
         decision = self._decision(turn, group, asked, number)
         self._begin(turn, group, asked, decision)
+
+    def _advise(self, turn: GateTurn, group: ClusterGroup, asked: Asked, number: int) -> None:
+        """Have the group's cluster judge it as if it alone were to come in, and report its answer when that changes."""
+        name = deployment_id(group.name, number)
+        request = AdmissionRequest(group.cluster, name, asked.cores, requested_by=REQUESTED_BY)
+        decision = self._clusters[group.cluster].advise(request)
+        if self._advice.get(group.name) == decision.decision_id:
+            return
+        self._advice[group.name] = decision.decision_id
+        verb = "would come in" if decision.admit else f"would be refused ({decision.reason})"
+        outcome = f"{group.name} {verb} with {asked.vms} x {asked.vm_type}: {decision.detail}"
+        detail = f"{group.cluster}: {decision.decision_id}: {outcome}; the agent only observes, so it waits"
+        turn.events.append(Event(AGENT, turn.now, Reason.OBSERVE_MODE, detail, group.name))
 
     def _refuse(self, turn: GateTurn, group: ClusterGroup, number: int, why: str) -> None:
         """Refuse what the cluster need not be asked for."""
@@ -317,3 +380,12 @@ class Gate:
             self._clusters[cluster].observe(event)
         except BadInput as error:
             log.warning("deployment_event_not_taken", cluster=cluster, event_id=event.event_id, detail=str(error))
+
+
+def gate_of(settings: Settings, session: AwsSession, ledger: Ledger, clusters: Clusters, clock: Clock) -> Gate | None:
+    """Return the gate before the clusters of tagged groups, None when there is no such cluster."""
+    gated = {name: cluster for name, cluster in settings.clusters.items() if cluster.tagged_groups}
+    if not gated:
+        return None
+    services = {name: clusters[name] for name in gated}
+    return Gate(session, ledger, services, gated, settings.mode, clock)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from actuators.tags import tag_value
-from domain.decisions import Direction, Intent, Reason
+from sqlalchemy import Connection, select
+
+from actuators.values import tag_value
+from agent.decisions.effects import EffectStore
+from agent.ledger import Ledger, codec, state
+from agent.ledger.schema import state as table
+from domain.decisions import Direction, Intent, Outcome, Reason
 from domain.fleet import Group, VmType
 
 ADMISSION: Final = "trimtab:admission"
@@ -21,6 +26,9 @@ PENDING: Final = "pending"
 REQUESTED_BY: Final = "gate"
 """Who asks for a group, in the records of decisions."""
 LONGEST_GROUP: Final = 150
+
+
+_GROUP: Final = "gate.group."
 
 
 class Step(StrEnum):
@@ -92,6 +100,16 @@ class GroupRecord:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What came of a step: the record as it is now, why, in words, and how AWS answered an attempt to grow."""
+
+    record: GroupRecord
+    reason: Reason | None = None
+    detail: str = ""
+    outcome: Outcome | None = None
+
+
 def deployment_id(group: str, number: int) -> str:
     """Return the name of a group's deployment in its cluster; a very long name of a group is cut, and stays unique."""
     if len(group) > LONGEST_GROUP:
@@ -112,3 +130,19 @@ def refused(reason: Reason) -> str:
 def as_group(name: str, vm_type: str, vm_cores: int, maximum: int) -> Group:
     """Return the group as rails and actuator know groups; its price is of no matter to either here."""
     return Group(name, name, VmType(vm_type, max(1, vm_cores), 0.0, 0.0), 0, maximum)
+
+
+def group_records(ledger: Ledger) -> EffectStore[GroupRecord]:
+    """Return the gate's records in the ledger, by the group's name: a group never has two open requests."""
+    return EffectStore(ledger, GroupRecord, _GROUP, ("{}", "gate.memory"))
+
+
+def number_groups_from(connection: Connection, first: int) -> None:
+    """Let the deployments of every group without an open record be counted from `first` on, after a restore."""
+    changed = []
+    query = select(table.c.fleet, table.c.key, table.c.body).where(table.c.key.startswith(_GROUP, autoescape=True))
+    for row in connection.execute(query).all():
+        record = codec.decode(GroupRecord, codec.unpack(row.body))
+        if not record.open:
+            changed.append((row.fleet, row.key, codec.encode(replace(record, number=first))))
+    state.put(connection, changed)

@@ -1,30 +1,25 @@
-"""One turn of the gate: what was read, the records as they are now, and what is told of it, each thing once."""
+"""One turn of the gate: what was read, the records as they are now, and the events of it, each one once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import structlog
 
 from actuators.base import Permit
-from agent.admission.gate.effects import Effect
-from agent.admission.gate.records import GroupRecord
-from agent.autoscaling.state import LoopState
+from agent.admission.gate.records import Effect, GroupRecord, group_records
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.capacity_memory import record_shortage
 from agent.rails.circuit_breaker import record_outcome
-from collectors.clusters import ClusterGroup
-from domain.decisions import Event, Outcome, Reason
+from agent.rails.state import LoopState
+from collectors.tagged_groups import ClusterGroup
+from domain.decisions import AGENT, Event, Outcome, Reason
 from domain.errors import Fenced, LedgerError
 
 log = structlog.get_logger(__name__)
-
-AGENT: Final = ""
-"""The fleet under which what happens to clusters stands in the journal."""
 
 
 @dataclass(slots=True)
@@ -55,58 +50,58 @@ class GateTurn:
 
 
 class GateJournal:
-    """Writes records and events of the gate. What was said last of a subject is not said again, until it changes."""
+    """Writes records and events of the gate. What was reported last of a subject is reported anew once it changes."""
 
     def __init__(self, ledger: Ledger, limits: RailLimits) -> None:
-        self._ledger, self._limits = ledger, limits
-        self._said: dict[str, tuple[Reason, str]] = {}
+        self._records, self._limits = group_records(ledger), limits
+        self._reported: dict[str, tuple[Reason, str]] = {}
 
     def write(self, turn: GateTurn, record: GroupRecord, effect: Effect | None = None) -> None:
         """Put a record in the place of its group's older one, with the event and the memory that come with it."""
         before = turn.records.get(record.group)
         goes_on = before is not None and (before.number, before.cluster) == (record.number, record.cluster)
-        told = before.told if before is not None and goes_on else ""
+        recorded = before.told if before is not None and goes_on else ""
         events: list[Event] = []
-        if effect is not None and effect.reason is not None and effect.reason.value != told:
-            told = effect.reason.value
+        if effect is not None and effect.reason is not None and effect.reason.value != recorded:
+            recorded = effect.reason.value
             events = [self._event(turn, record.cluster, effect.reason, effect.detail, record.group)]
-        record = replace(record, told=told)
+        record = replace(record, told=recorded)
         memories = self._memories(record, effect.outcome if effect is not None else None, turn.now)
         if record != before or memories:
-            self._ledger.gate.write([record], events, memories, epoch=turn.epoch)
+            self._records.write({record.group: record}, events, memories, epoch=turn.epoch)
         turn.records[record.group] = record
         turn.events += events
-        self._said.pop(_key(record.cluster, record.group), None)
+        self._reported.pop(_key(record.cluster, record.group), None)
 
     def begin(self, turn: GateTurn, record: GroupRecord, reason: Reason, detail: str) -> None:
         """Put the record of a decision in place; the decision itself is in the journal already, written with it."""
         record = replace(record, told=reason.value)
-        self._ledger.gate.write([record], epoch=turn.epoch)
+        self._records.write({record.group: record}, epoch=turn.epoch)
         turn.records[record.group] = record
         turn.events.append(self._event(turn, record.cluster, reason, f"{record.decision_id}: {detail}", record.group))
-        self._said.pop(_key(record.cluster, record.group), None)
+        self._reported.pop(_key(record.cluster, record.group), None)
 
     def remember(self, turn: GateTurn, memories: Mapping[str, LoopState], step_s: float) -> None:
         """Write what the rails remember of clusters after the clock was set by `step_s` seconds, with an event each."""
         direction = "forward" if step_s > 0 else "back"
-        told = f"the clock was set {direction} by {abs(step_s):.0f} s" if step_s else "the clock was set back"
-        detail = f"{told}; stored times moved with it"
+        step = f"the clock was set {direction} by {abs(step_s):.0f} s" if step_s else "the clock was set back"
+        detail = f"{step}; stored times moved with it"
         events = [self._event(turn, name, Reason.CLOCK_JUMP, detail, name) for name in memories]
-        self._ledger.gate.write((), events, memories, epoch=turn.epoch)
+        self._records.write({}, events, memories, epoch=turn.epoch)
         turn.events += events
 
     def say(self, turn: GateTurn, cluster: str, subject: str, reason: Reason, detail: str) -> None:
-        """Tell something of which no record is made."""
-        if self._said.get(_key(cluster, subject)) == (reason, detail):
+        """Report an event of which no record is made, once until it changes."""
+        if self._reported.get(_key(cluster, subject)) == (reason, detail):
             return
         events = [self._event(turn, cluster, reason, detail, subject)]
-        self._ledger.gate.write((), events, epoch=turn.epoch)
-        self._said[_key(cluster, subject)] = (reason, detail)
+        self._records.write({}, events, epoch=turn.epoch)
+        self._reported[_key(cluster, subject)] = (reason, detail)
         turn.events += events
 
     @contextmanager
     def alone(self, turn: GateTurn, cluster: str, subject: str) -> Iterator[None]:
-        """Keep an unexpected error in the block to this subject: it is told, and the turn goes on with the others."""
+        """Keep an unexpected error in the block to this subject: an event reports it, the turn goes on."""
         try:
             yield
         except (LedgerError, Fenced):
@@ -117,8 +112,8 @@ class GateJournal:
             self.say(turn, cluster, subject, Reason.INTERNAL_ERROR, detail)
 
     def over(self, cluster: str, subject: str) -> None:
-        """Let what was said of a subject be said again when it comes back."""
-        self._said.pop(_key(cluster, subject), None)
+        """Let what was reported of a subject be reported again when it comes back."""
+        self._reported.pop(_key(cluster, subject), None)
 
     def _event(self, turn: GateTurn, cluster: str, reason: Reason, detail: str, subject: str) -> Event:
         return Event(AGENT, turn.now, reason, f"{cluster}: {detail}", subject)
@@ -127,7 +122,7 @@ class GateJournal:
         """Return what the rails shall remember of an attempt that is over."""
         if outcome is None or not outcome.status.final:
             return {}
-        memory = self._ledger.gate.memory(record.cluster)
+        memory = self._records.memory(record.cluster)
         after = replace(
             memory,
             capacity=record_shortage(memory.capacity, outcome.shortages, now, self._limits),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
 
-from agent.autoscaling.state import Memory
+from agent.rails.state import Memory
 from domain.decisions import Origin, Proposal, Reason
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet

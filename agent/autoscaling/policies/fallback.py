@@ -8,20 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from agent.autoscaling.policies.base import InputAbsent, Policy, hold
-from agent.autoscaling.policies.fixed import ConstantPolicy, HoldPolicy
 from agent.autoscaling.policies.ppo_lstm import LearnedPolicy, names_model
-from agent.autoscaling.policies.queue_rule import QueueRulePolicy
 from agent.autoscaling.policies.registry import policy_from_name
-from agent.autoscaling.policies.target_tracking import TargetTrackingPolicy
-from agent.autoscaling.policies.threshold import ThresholdPolicy
-from agent.autoscaling.state import Memory
+from agent.autoscaling.policies.rules import (
+    ConstantPolicy,
+    HoldPolicy,
+    QueueRulePolicy,
+    TargetTrackingPolicy,
+    ThresholdPolicy,
+)
+from agent.autoscaling.policies.scorer import ScorerPolicy
 from agent.models.background import Background
+from agent.rails.state import Memory
 from domain.decisions import Origin, Proposal, Reason
 from domain.errors import BadInput, PolicyFailure, TrimtabError
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 
 FALLBACKS: tuple[Policy, ...] = (QueueRulePolicy(), ThresholdPolicy(low=0.5, periods=3), HoldPolicy())
+"""The first one takes the fleet's own settings of the queue rule, where the snapshot has them."""
 
 ARITHMETIC = (QueueRulePolicy, ThresholdPolicy, TargetTrackingPolicy, ConstantPolicy, HoldPolicy)
 """Rules that compute a few numbers per group and cannot hang: no thread is started for them."""
@@ -82,7 +87,7 @@ class Proposer:
     def propose(self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> Proposed:
         """Return the first usable proposal. Absent input is no failure of the policy: the fleet is held."""
         failures: list[str] = []
-        for policy in self._candidates(name, fleet, failures):
+        for policy in self._candidates(name, fleet, snapshot, failures):
             try:
                 proposal, after = self._evaluate(policy, fleet, snapshot, memory if not failures else {})
             except InputAbsent as absent:
@@ -98,13 +103,16 @@ class Proposer:
             return Proposed(proposal, after)
         raise AssertionError("the hold policy always answers")
 
-    def _candidates(self, name: str, fleet: Fleet, failures: list[str]) -> tuple[Policy, ...]:
+    def _candidates(self, name: str, fleet: Fleet, snapshot: Snapshot, failures: list[str]) -> tuple[Policy, ...]:
+        rules, terms = FALLBACKS, snapshot.terms
+        if terms is not None:
+            rules = (QueueRulePolicy(terms.horizon_s, terms.job_core_s), *FALLBACKS[1:])
         try:
             live = self._known.get(name) or self._named(name, fleet)
         except TrimtabError as error:
             failures.append(str(error))
-            return FALLBACKS
-        return (live, *(p for p in FALLBACKS if type(p) is not type(live)))
+            return rules
+        return (live, *(p for p in rules if type(p) is not type(live)))
 
     def _named(self, name: str, fleet: Fleet) -> Policy:
         if not names_model(name):
@@ -195,7 +203,7 @@ def evaluate_within(deadline_s: float) -> Evaluate:
             f"policy {policy.name}", lambda: evaluate_directly(policy, fleet, snapshot, memory)
         )
         if not begun.over(deadline_s):
-            if isinstance(policy, LearnedPolicy):
+            if isinstance(policy, LearnedPolicy | ScorerPolicy):
                 policy.model.give_up()
             raise PolicyFailure(f"{policy.name} did not answer within {deadline_s:g} s")
         try:

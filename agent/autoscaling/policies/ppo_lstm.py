@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agent.autoscaling.policies.base import InputAbsent
-from agent.autoscaling.state import Memory
-from agent.models.card import Choice, heads_of, misfit
+from agent.models.card import Choice, ModelCard, heads_of, misfit
+from agent.rails.state import Memory
 from domain.decisions import Proposal, Reason
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet
@@ -53,9 +53,9 @@ def sha_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedPolicy:
-    """A verified model as a policy."""
+    """A verified network as a policy."""
 
-    model: Model
+    model: Model[ModelCard]
 
     @property
     def name(self) -> str:
@@ -173,9 +173,9 @@ def _named(choice: Choice, groups: Sequence[GroupSnapshot]) -> str:
 def _spoken(head: Sequence[Choice], shares: NDArray[np.float64], groups: Sequence[GroupSnapshot]) -> str:
     """Return the likeliest choices of one head with their probabilities."""
     likely = sorted(range(len(head)), key=lambda k: (-shares[k], k))[:TOP_CHOICES]
-    told = [f"{_named(head[k], groups)} {shares[k]:.1%}" for k in likely if shares[k] > 0.0]
+    likeliest = [f"{_named(head[k], groups)} {shares[k]:.1%}" for k in likely if shares[k] > 0.0]
     own_head = len({choice.kind for choice in head}) == 1
-    return f"{groups[head[0].kind].key}: {', '.join(told)}" if own_head else ", ".join(told)
+    return f"{groups[head[0].kind].key}: {', '.join(likeliest)}" if own_head else ", ".join(likeliest)
 
 
 def _seen(features: Sequence[str], observation: Floats) -> str:

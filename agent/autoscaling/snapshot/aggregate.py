@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from agent.autoscaling.snapshot.group_fold import GroupFold, fold_group
-from agent.autoscaling.snapshot.queue_fold import EPISODE_GAP_S, begins_episode, queue_snapshot
-from agent.autoscaling.snapshot.roster import GroupRoster
+from agent.autoscaling.snapshot.group_fold import GroupFold, GroupRoster, fold_group
 from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, SeriesStore
-from agent.autoscaling.state import LoopState
 from agent.rails.base import RailLimits
+from agent.rails.state import LoopState
+from collectors.intake import Claims
 from domain.errors import BadInput
 from domain.fleet import Fleet
 from domain.observations.autoscaling import Floats, Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
 from domain.observed import GroupObserved, Observed
 from domain.samples import QueueMetric, VmMetric
-from domain.snapshot import QueueSnapshot, Snapshot
+from domain.snapshot import QueueSnapshot, Snapshot, Terms
 
 BIN_S = 60.0
 MIN_SAMPLE_SHARE = 0.5
@@ -29,11 +28,121 @@ FRESH_BUSY_S = 60.0
 EXPECTED_JOB_CORE_S = 120.0
 MEAN_DECIMALS = 7
 _BUSY = VM_COLUMNS.index(VmMetric.BUSY_CORES)
+EPISODE_GAP_S = 600.0
+"""A new episode begins when nothing has waited or run for so long at the minimum fleet, or after a gap as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """Jobs submitted: the counter's last reading (None: never read), since the episode began, in the last minute."""
+
+    seen: float | None
+    in_episode: float
+    recent: float
+    late: bool
+
+
+def growth(readings: Sequence[float], before: float | None) -> float:
+    """Return the growth of a counter over its readings, from `before` (None: from its first reading).
+
+    A reading below the one before means that the counter restarted at zero (autoscaler specification §14).
+    """
+    grown = 0.0
+    for reading in readings:
+        if before is not None:
+            grown += reading - before if reading >= before else reading
+        before = reading
+    return grown
+
+
+def submitted_from_counter(
+    readings: Sequence[tuple[float, float]], start: float, state: LoopState, in_episode: float, claims: Claims
+) -> Submitted:
+    """Count from the job source's own counter: (time, value) pairs up to the end of the minute that began at `start`.
+
+    A counter that was never read counts in full: the job source began with this agent, or its past is unknown. Where
+    that, or the jobs submitted since an earlier start of the agent, exceed the claim limits of the source, counting
+    begins with this reading.
+    """
+    since = start if state.last_bin_end is None else state.last_bin_end
+    new = [value for at, value in readings if at > since]
+    inside = [value for at, value in readings if at > start]
+    earlier = [value for at, value in readings if at <= start]
+    seen = state.submitted_seen
+    # Earlier readings of this process were compared with their predecessors on arrival.
+    if (
+        new
+        and len(new) == len(readings)
+        and new[0] - (seen or 0.0) > claims.growth(0.0 if seen is None else readings[-1][0] - since)
+    ):
+        seen = new[0]
+    before_minute = earlier[-1] if earlier else seen
+    if seen is None:
+        in_episode += readings[-1][1]
+    else:
+        in_episode += growth(new, seen)
+    return Submitted(readings[-1][1], in_episode, growth(inside, before_minute), late=not inside)
+
+
+def submitted_from_depth(depth_before: float | None, depth: float, state: LoopState, in_episode: float) -> Submitted:
+    """Count from the queue's depth alone: a lower bound, without jobs that began and ended within the minute."""
+    recent = 0.0 if depth_before is None else max(0.0, depth - depth_before)
+    return Submitted(state.submitted_seen, max(in_episode + recent, depth), recent, late=True)
+
+
+def queue_snapshot(
+    store: SeriesStore, fleet: str, start: float, end: float, state: LoopState, in_episode: float
+) -> tuple[QueueSnapshot | None, Submitted]:
+    """Return the queue at `end` and the jobs submitted; no queue without a reading of both waiting and running.
+
+    in_episode: jobs of the current episode before this minute.
+    """
+
+    def series(metric: QueueMetric) -> list[tuple[float, float]]:
+        return store.readings(store.queue_row(fleet, metric), end)
+
+    def last(metric: QueueMetric, after: float, until: float) -> float | None:
+        inside = [value for at, value in series(metric) if after < at <= until]
+        return inside[-1] if inside else None
+
+    waiting = last(QueueMetric.WAITING, start, end)
+    running = last(QueueMetric.RUNNING, start, end)
+    if waiting is None or running is None:
+        return None, Submitted(state.submitted_seen, in_episode, 0.0, late=True)
+    counter = series(QueueMetric.SUBMITTED_TOTAL)
+    if counter:
+        submitted = submitted_from_counter(counter, start, state, in_episode, store.claims(fleet))
+    else:
+        since = start - (end - start)
+        waited, ran = last(QueueMetric.WAITING, since, start), last(QueueMetric.RUNNING, since, start)
+        before = None if waited is None or ran is None else waited + ran
+        submitted = submitted_from_depth(before, waiting + running, state, in_episode)
+    snapshot = QueueSnapshot(
+        waiting=round(waiting),
+        running=round(running),
+        submitted=round(submitted.in_episode),
+        submitted_recent=round(submitted.recent),
+        oldest_wait_s=last(QueueMetric.OLDEST_WAIT_SECONDS, start, end),
+        job_core_s=last(QueueMetric.JOB_CORE_SECONDS, float("-inf"), end),
+        submitted_is_late=submitted.late,
+    )
+    return snapshot, submitted
+
+
+def begins_episode(
+    state: LoopState, start: float, end: float, busy: bool, at_minimum: bool, gap_s: float = EPISODE_GAP_S
+) -> bool:
+    """Return whether (start, end] belongs to a new episode; `busy`: whether a job waited or ran in it."""
+    if state.last_bin_end is not None and end - state.last_bin_end > gap_s:
+        return True
+    if state.last_busy_at is None or not at_minimum:
+        return False
+    return (start if busy else end) - state.last_busy_at >= gap_s
 
 
 @dataclass(frozen=True, slots=True)
 class AggregationSettings:
-    """How one fleet's readings are folded.
+    """The parameters of one fleet's fold.
 
     sample_interval_s: how often a VM reports. grace_s: a minute is closed so long after its end; one value for every
     fleet of a store. idle_s: a VM without a busy core for so long is idle for long. warm_up_s: a VM has warmed up so
@@ -42,7 +151,7 @@ class AggregationSettings:
     of submitted jobs comes from CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
     whichever is named, so that an idle one behind a newer one at work does not count as idle for long. job_core_s:
     core-seconds of a job for obs-v2 until the job source has reported one. episode_gap_s: an idle stretch at the
-    minimum fleet, or a gap, so long ends a live episode.
+    minimum fleet, or a gap, so long ends a live episode. terms: passed on to the policies as they are.
     """
 
     limits: RailLimits = field(default_factory=RailLimits)
@@ -55,6 +164,7 @@ class AggregationSettings:
     removes_newest: bool = False
     job_core_s: float = EXPECTED_JOB_CORE_S
     episode_gap_s: float = EPISODE_GAP_S
+    terms: Terms | None = None
 
     @property
     def min_samples(self) -> int:
@@ -67,7 +177,7 @@ class AggregationSettings:
 
 
 class Aggregator:
-    """Keeps a roster of VMs per fleet and group over the store of readings; one thread (the loop's) calls it."""
+    """Folds the store of readings with a roster of VMs per fleet and group; called by one thread, the loop's."""
 
     def __init__(self, store: SeriesStore) -> None:
         self._store = store
@@ -99,11 +209,7 @@ class Aggregator:
                 self._rosters.setdefault((fleet.name, group.key), GroupRoster()),
                 fold,
                 state.cooldowns,
-                settings.limits,
-                settings.min_samples,
-                settings.idle_s,
-                settings.warm_up_s,
-                settings.removes_newest,
+                settings,
                 now,
             )
             for group in fleet.groups
@@ -118,12 +224,12 @@ class Aggregator:
         return replace(snapshot, stale_bins=state.stale_bins), state
 
     def vms(self, fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
-        """Return per group key the VMs that the cloud showed in the last minute; any thread may ask."""
+        """Return per group key the VMs that the cloud showed in the last minute; callable from any thread."""
         rosters = {group.key: self._rosters.get((fleet.name, group.key)) for group in fleet.groups}
         return {key: roster.vms if roster is not None else () for key, roster in rosters.items()}
 
     def clock_stepped(self, step_s: float) -> None:
-        """Carry what is remembered of VMs over a step of the wall clock by `step_s`."""
+        """Shift the times of VMs by `step_s`, a step of the wall clock."""
         for roster in self._rosters.values():
             roster.clock_stepped(step_s)
 
@@ -215,7 +321,7 @@ class Aggregator:
         queue_at, vm_at = self._store.newest(queue_rows), max(fold.newest_sample_at for fold in folds)
         complete = cpu_known and ram_known and queue is not None
         absent = [name for name, known in (("cpu", cpu_known), ("ram", ram_known), ("queue", queue)) if not known]
-        # The vector holds 32 bits: seven decimals are what they tell, and 0.8 then reads (and compares) as 0.8.
+        # The vector holds 32 bits, which are seven decimals: rounded, 0.8 reads (and compares) as 0.8.
         cpu_mean, cpu_p90, ram_mean, ram_p90 = (round(float(value), MEAN_DECIMALS) for value in seven[1:5])
         return Snapshot(
             fleet=fleet.name,
@@ -237,6 +343,7 @@ class Aggregator:
             reported=reported,
             vm_age_s=_age(vm_at, now),
             queue_age_s=_age(queue_at, now),
+            terms=settings.terms,
         )
 
 
@@ -267,7 +374,7 @@ def _due(folds: tuple[GroupFold, ...]) -> int:
 def _extended(
     fleet: Fleet, folds: tuple[GroupFold, ...], queue: QueueSnapshot, settings: AggregationSettings, seven: Vector
 ) -> tuple[float, ...] | None:
-    """Return obs-v2; None while jobs wait whose age nobody reports.
+    """Return obs-v2; None while jobs wait whose age is not reported.
 
     Of the size of a job nothing is known until the first one has finished: till then it is the expected one, so that
     the first burst of an episode is met by the policy and not by waiting.

@@ -1,24 +1,26 @@
-"""One group over one minute: who is warm, booting, overdue, silent, idle, removable, and what the VMs measured."""
+"""Folds one group over one minute: warm, booting, overdue, silent, idle and removable VMs, and their readings."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.autoscaling.snapshot.fold import BinFold
-from agent.autoscaling.snapshot.roster import GroupRoster
-from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, SeriesStore
-from agent.autoscaling.state import Cooldown
-from agent.rails.base import RailLimits
+from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
+from agent.rails.state import Cooldown
 from domain.decisions import Direction
 from domain.fleet import Group
 from domain.observed import GroupObserved, Lifecycle
 from domain.samples import VmMetric
 from domain.snapshot import GroupSnapshot
+
+if TYPE_CHECKING:
+    from agent.autoscaling.snapshot.aggregate import AggregationSettings
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -36,7 +38,7 @@ _NO_ROWS = (ABSENT_ROW,) * len(VM_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class GroupFold:
-    """A group's snapshot and what the fleet's figures need of it.
+    """A group's snapshot and the values that the fleet's figures need.
 
     cpu, ram: 0..1 of each VM with enough samples, any order. cpu_warmed_up: of those older than the warm-up.
     expected: warm VMs that should have reported enough; reporting: those that did. unheard: VMs in service that
@@ -76,11 +78,7 @@ def fold_group(
     roster: GroupRoster,
     fold: BinFold,
     cooldowns: tuple[Cooldown, ...],
-    limits: RailLimits,
-    min_samples: int,
-    idle_s: float,
-    warm_up_s: float,
-    removes_newest: bool,
+    settings: AggregationSettings,
     now: float,
 ) -> GroupFold:
     """Fold one group; the terms are those of `GroupSnapshot`.
@@ -104,27 +102,29 @@ def fold_group(
     busy_counts, busy = fold.at(vms.rows[:, _BUSY])
     _, busy_at_end = store.latest(vms.rows[:, _BUSY], fold.end)
     _, busy_now = store.latest(vms.rows[:, _BUSY], now)
-    reporting = warm & (cpu_counts >= min_samples)
+    reporting = warm & (cpu_counts >= settings.min_samples)
     silent = warm & ~reporting & ~newly
 
     known = busy_counts > 0
     idle = known & (busy == 0.0) & (busy_now == 0.0)
     idle_since = roster.idle_since(seats, known & ~idle, idle, fold.start)
-    idle_long = warm & (fold.end - idle_since >= idle_s)
-    if removes_newest:
+    idle_long = warm & (fold.end - idle_since >= settings.idle_s)
+    if settings.removes_newest:
         idle_long = _before_one_at_work(idle_long, warm, since, vms.names)
 
     unwarmed = (vms.in_service | vms.pending) & ~warm
-    late = unwarmed & (age > limits.boot_deadline_s)
+    late = unwarmed & (age > settings.limits.boot_deadline_s)
     missing_for = now - roster.missing_since(observed.desired - int((vms.in_service | vms.pending).sum()), now)
-    missing_late = int((missing_for > limits.boot_deadline_s).sum())
+    missing_late = int((missing_for > settings.limits.boot_deadline_s).sum())
 
-    mature = warm & (age >= limits.min_lifetime_s)
+    mature = warm & (age >= settings.limits.min_lifetime_s)
     allowed, drains = mature & vms.healthy & ~silent, observed.drain_hook is not None
-    victims = _removable(vms, store, allowed, idle, since, drains, removes_newest, now)
-    # After a restart of ours no report is old, but a VM launched so long ago has warmed up all the same.
-    warmed_up = (fold.end - warm_since >= warm_up_s) | (age >= warm_up_s + limits.boot_deadline_s)
-    ram_usable = reporting & (ram_counts >= min_samples)
+    victims = _removable(vms, store, allowed, idle, since, drains, settings.removes_newest, now)
+    # After a restart of the agent no report is old, but a VM launched so long ago has warmed up.
+    warmed_up = (fold.end - warm_since >= settings.warm_up_s) | (
+        age >= settings.warm_up_s + settings.limits.boot_deadline_s
+    )
+    ram_usable, units = reporting & (ram_counts >= settings.min_samples), observed.capacity
     snapshot = GroupSnapshot(
         key=group.key,
         requested=observed.desired,
@@ -148,6 +148,9 @@ def fold_group(
         busy_cores=_busy_cores(busy, warm & known & ~silent, warm & ~known & ~silent, bool(warm.any())),
         cooldown_out_s=_cooling(cooldowns, group.key, Direction.OUT, now),
         cooldown_in_s=_cooling(cooldowns, group.key, Direction.IN, now),
+        idle=int((warm & idle).sum()),
+        requested_units=units.desired if units.desired != observed.desired else None,
+        weight=units.weight,
     )
     return GroupFold(
         snapshot=snapshot,
@@ -179,14 +182,14 @@ def _vms(fleet: str, group: Group, observed: GroupObserved, store: SeriesStore) 
 
 
 def _warm_since(vms: _Vms, seats: Ints, store: SeriesStore, roster: GroupRoster, end: float) -> Floats:
-    """Return when each VM first reported, nan where it had not by `end`; only VMs not yet warm are looked up."""
+    """Return when each VM first reported, nan where it had not by `end`; only VMs not yet warm are read."""
     warm_since = roster.warm_since(seats)
     cold = np.flatnonzero(np.isnan(warm_since))
     if cold.size:
         first = store.first(vms.rows[cold].ravel()).reshape(-1, len(VM_COLUMNS)).min(axis=1)
-        heard = first <= end
-        roster.warmed(seats[cold[heard]], first[heard])
-        warm_since[cold[heard]] = first[heard]
+        reported = first <= end
+        roster.warmed(seats[cold[reported]], first[reported])
+        warm_since[cold[reported]] = first[reported]
     return warm_since
 
 
@@ -203,8 +206,8 @@ def _removable(
     """Return positions of VMs that may be removed, the least loss first, or the newest where the cloud takes that one.
 
     Idle ones come first; busy ones only where a drain hook lets them finish, by least executed work. A silent one is
-    none: it may be at work, and a drain that nobody reports on ends with the hook's time, not with the job. Ties go to
-    the newest, then to the highest id. Scale-in protection does not count here: it is ours, and the actuator lifts it
+    not removable: it may be busy, and a drain without reports ends with the hook's time, not with the job. Ties go to
+    the newest, then to the highest id. Scale-in protection does not count: the agent set it, and the actuator lifts it
     from a victim.
     """
     candidates = np.flatnonzero(allowed if drains else allowed & idle)
@@ -241,7 +244,7 @@ def _mean(shares: Floats, exists: bool) -> float | None:
 
 
 def _busy_cores(busy: Floats, known: Mask, unknown: Mask, exists: bool) -> float | None:
-    """Return the busy cores of the VMs that are not silent; None when one of them does not say, or all are silent."""
+    """Return the busy cores of the VMs that are not silent; None when one does not report them, or all are silent."""
     if unknown.any() or (exists and not known.any()):
         return None
     return float(busy[known].sum())
@@ -250,3 +253,108 @@ def _busy_cores(busy: Floats, known: Mask, unknown: Mask, exists: bool) -> float
 def _cooling(cooldowns: tuple[Cooldown, ...], key: str, direction: Direction, now: float) -> float:
     left = [c.remaining_s(now) for c in cooldowns if c.group == key and c.direction is direction]
     return max(left, default=0.0)
+
+
+_FIRST_SEATS = 16
+
+
+class GroupRoster:
+    """One group's VMs, each in a seat of parallel arrays; a VM that the cloud no longer shows loses its seat.
+
+    It is held in memory: after a restart it is rebuilt from the cloud's launch times and from the VMs' reports.
+    Times are seconds since the epoch, nan where unknown.
+    """
+
+    def __init__(self) -> None:
+        self._seats: dict[str, int] = {}
+        self._free: list[int] = []
+        self._first_seen = np.full(_FIRST_SEATS, np.nan)
+        self._warm_since = np.full(_FIRST_SEATS, np.nan)
+        self._idle_since = np.full(_FIRST_SEATS, np.nan)
+        self._missing_since: list[float] = []
+        self._arrived = 0
+        self._not_before = np.full(_FIRST_SEATS, np.nan)
+        self._seated_at: float | None = None
+
+    @property
+    def vms(self) -> tuple[str, ...]:
+        """The VMs seen at the last call of `seat`."""
+        return tuple(self._seats)
+
+    def seat(self, vms: Sequence[str], now: float) -> Ints:
+        """Return the seats of these VMs; new ones are first seen now, those not named lose theirs."""
+        before, self._seated_at = self._seated_at, now
+        seats = [self._seats.get(vm, -1) for vm in vms]
+        self._arrived = seats.count(-1)
+        for position, seat in enumerate(seats):
+            if seat < 0:
+                seats[position] = self._take_seat(vms[position], now, math.nan if before is None else before)
+        if len(self._seats) > len(seats):
+            for vm in self._seats.keys() - set(vms):
+                self._free.append(self._seats.pop(vm))
+        return np.array(seats, dtype=np.int64)
+
+    def _take_seat(self, vm: str, now: float, not_before: float) -> int:
+        known = self._seats.get(vm)
+        if known is not None:
+            return known
+        if not self._free and len(self._seats) == self._first_seen.size:
+            more = np.full(self._first_seen.size, np.nan)
+            self._first_seen = np.concatenate([self._first_seen, more])
+            self._warm_since = np.concatenate([self._warm_since, more])
+            self._idle_since = np.concatenate([self._idle_since, more])
+            self._not_before = np.concatenate([self._not_before, more])
+        seat = self._free.pop() if self._free else len(self._seats)
+        self._seats[vm] = seat
+        self._first_seen[seat], self._warm_since[seat], self._idle_since[seat] = now, np.nan, np.nan
+        self._not_before[seat] = not_before
+        return seat
+
+    def since(self, seats: Ints, launched: Floats) -> Floats:
+        """Return since when each VM exists: the cloud's launch time, within the bounds of what was observed.
+
+        launched: the cloud's launch times, nan where unknown (first seen counts then). A VM is no younger than when it
+        was first seen, and one that was absent at an earlier call no older than that call: the cloud's clock and
+        the agent's may differ, and a VM just requested must not count as overdue because a clock was set.
+        """
+        first_seen = self._first_seen[seats]
+        known = np.fmin(np.fmax(launched, self._not_before[seats]), first_seen)
+        return np.where(np.isnan(launched), first_seen, known)
+
+    def clock_stepped(self, step_s: float) -> None:
+        """Shift all times by a step of the wall clock."""
+        for times in (self._first_seen, self._warm_since, self._idle_since, self._not_before):
+            times += step_s
+        self._missing_since = [since + step_s for since in self._missing_since]
+        if self._seated_at is not None:
+            self._seated_at += step_s
+
+    def warm_since(self, seats: Ints) -> Floats:
+        """Return when each VM first reported, nan while it has not."""
+        return self._warm_since[seats]
+
+    def warmed(self, seats: Ints, at: Floats) -> None:
+        """Record when these VMs first reported."""
+        self._warm_since[seats] = at
+
+    def idle_since(self, seats: Ints, busy: Mask, idle: Mask, start: float) -> Floats:
+        """Record which VMs were busy and which idle over the bin from `start`; return since when each is idle.
+
+        A VM that is neither has unknown busy cores: it does not count as idle, and its idle time starts again when it
+        reports again.
+        """
+        since = self._idle_since[seats]
+        since = np.where(idle & ~busy, np.where(np.isnan(since), start, np.minimum(since, start)), np.nan)
+        self._idle_since[seats] = since
+        return since
+
+    def missing_since(self, missing: int, now: float) -> Floats:
+        """Record the number of VMs that the group requests and lacks; return since when each of them is missing.
+
+        Those missing longest are assumed to have arrived with the last `seat`.
+        """
+        still = self._missing_since[self._arrived :]
+        still = still[-missing:] if missing > 0 else []
+        self._arrived = 0
+        self._missing_since = [min(since, now) for since in still] + [now] * (missing - len(still))
+        return np.array(self._missing_since, dtype=np.float64)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from sys import intern
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.autoscaling.snapshot.fold import NEVER, BinFold, first_times, fold_rings, latest_values
 from collectors.base import Refusal
 from collectors.intake import COUNTERS, PERCENT_METRICS, Claims, IntakeLimits, RefusedClaim, value_range
 from collectors.vm_names import Place, UnknownVms, VmNames
@@ -27,8 +27,8 @@ from domain.fleet import Fleet
 from domain.samples import QUEUE_SEGMENT, QueueMetric, Sample, Series, VmMetric, VmSeries, parse_path
 
 DEPTH = 32
-"""Readings kept per series: five minutes at one in ten seconds. A power of two; one that sends faster than every two
-seconds is averaged over the last 32 of the minute."""
+"""Readings kept per series: five minutes at one in ten seconds. A power of two; a series with more than one in two
+seconds is averaged over the last 32 readings of the minute."""
 
 ABSENT_ROW = -1
 VM_COLUMNS = tuple(VmMetric)
@@ -46,7 +46,7 @@ ClaimKey = tuple[str, str, str]
 
 
 class SeriesStore:
-    """Readings of up to `capacity` series; refused beyond that, and forgotten when silent for `forget_after_s`.
+    """Readings of up to `capacity` series; refused beyond that, and removed when silent for `forget_after_s`.
 
     `watched` fleets restrict it to their groups and to the VMs that `show` names: other VMs wait for two collections,
     bounded and beside the capacity. At capacity, series silent for `reclaim_after_s` make room.
@@ -96,7 +96,7 @@ class SeriesStore:
         return len(self._series) - len(self._free) - len(self._left)
 
     def watch(self, fleets: Collection[Fleet], claims: Mapping[str, Claims] | None = None) -> None:
-        """Take readings of these fleets from now on; what others sent before is forgotten when it falls silent.
+        """Accept readings of these fleets from now on; series of other fleets are removed when they become silent.
 
         claims: by fleet, what its sources may claim at most, where that differs from the usual.
         """
@@ -109,7 +109,7 @@ class SeriesStore:
                     self._full[row] = self._full_value(series)
 
     def show(self, fleet: str, group: str, vms: Iterable[str], most: int, at: float) -> None:
-        """Take in which VMs the cloud shows in a group, of at most so many, at the end of this minute.
+        """Update the VMs that the cloud shows in a group, of at most so many, at the end of this minute.
 
         Others keep what they reported while they wait; a name that two collections in a row do not show is forgotten.
         """
@@ -117,16 +117,16 @@ class SeriesStore:
             self._names.show((fleet, group), vms, most, at)
 
     def unknown_vms(self) -> Mapping[Place, UnknownVms]:
-        """Return by fleet and group key what was reported under names that the cloud does not show."""
+        """Return by fleet and group key the reports under names that the cloud does not show."""
         with self._lock:
             return self._names.unknown()
 
     def claims(self, fleet: str) -> Claims:
-        """Return what this fleet's sources may claim at most."""
+        """Return the claim limits of this fleet's sources."""
         return self._claims.get(fleet) or Claims()
 
     def refused_claims(self) -> Mapping[ClaimKey, RefusedClaim]:
-        """Return what was not believed since the start, by fleet, group key (`queue` for its queue) and metric."""
+        """Return the refused claims since the start, by fleet, group key (`queue` for its queue) and metric."""
         with self._lock:
             return dict(self._refused)
 
@@ -180,7 +180,7 @@ class SeriesStore:
     def _refusal(
         self, series: Series, value: float, at: float, now: float, peer: str, row: int = ABSENT_ROW
     ) -> RejectReason | None:
-        """Return why a reading is not taken; a percentage that is, and lies above 100, counts as 100."""
+        """Return why a reading is refused; an accepted percentage above 100 counts as 100."""
         if not math.isfinite(at):
             return RejectReason.NOT_FINITE
         reason, limit, bound = self._judged(series, value, at, row)
@@ -196,7 +196,7 @@ class SeriesStore:
         return None
 
     def _judged(self, series: Series, value: float, at: float, row: int) -> tuple[RejectReason | None, float, str]:
-        """Return why a value is not believed (None when it is), the largest that is, and the name of that bound."""
+        """Return why a value exceeds a claim limit (None when it does not), the limit, and its name."""
         metric = series.metric
         limit, bound = value_range(metric).limit, ""
         if not math.isfinite(value):
@@ -229,7 +229,7 @@ class SeriesStore:
         self._refused[key] = RefusedClaim(1 if before is None else before.count + 1, value, peer, limit, bound)
 
     def _full_value(self, series: Series) -> float:
-        """Return up to which value a reading needs no closer look."""
+        """Return the value up to which a reading needs no further check."""
         claims = self._claims.get(series.fleet)
         if claims is None or series.metric in PERCENT_METRICS:
             return value_range(series.metric).full
@@ -239,7 +239,7 @@ class SeriesStore:
         return claims.limit(series.metric, self._cores(series))[0]
 
     def _closed_before(self, now: float) -> float:
-        """Return until when bins are closed; a bin closed ahead of the clock was closed before that was set back."""
+        """Return until when bins are closed; those closed ahead of the clock precede its setting back."""
         return self._closed_until if self._closed_until <= now else NEVER
 
     def _place_out_of_order(self, row: int, value: float, at: float) -> None:
@@ -284,7 +284,7 @@ class SeriesStore:
                 return RejectReason.TOO_MANY_SERIES
             columns, column = self._columns(series)
             row = columns[column] = self._new_row(series)
-        # A tagged path can be spelled in endless ways; beyond twice the capacity spellings are read anew each time.
+        # A tagged path has many spellings; beyond twice the capacity each spelling is parsed again.
         if self._spellings < 2 * self.capacity:
             self._spellings += 1
             self._rows_by_path[path] = row
@@ -292,7 +292,7 @@ class SeriesStore:
         return row
 
     def _is_full(self) -> bool:
-        """Return whether there is no row for one series more; what waits has room of its own."""
+        """Return whether there is no row for another series; series of unknown VMs have rows of their own."""
         of_waiting = len(VM_COLUMNS) * self._names.waiting
         return len(self) - of_waiting >= self.capacity or not (self._free or len(self._series) < self._most_rows)
 
@@ -314,7 +314,7 @@ class SeriesStore:
         return self.queue_row(series.fleet, series.metric)
 
     def _columns(self, series: Series) -> tuple[list[int], int]:
-        """Return the table of rows that a series belongs to, made where there is none, and its place in it."""
+        """Return the table of rows of a series, created where there is none, and its place in it."""
         if isinstance(series, VmSeries):
             vms = self._vms.setdefault((series.fleet, series.group), {})
             return vms.setdefault(intern(series.vm), [ABSENT_ROW] * len(VM_COLUMNS)), _VM_COLUMN[series.metric]
@@ -339,7 +339,7 @@ class SeriesStore:
         return row
 
     def _grow(self) -> None:
-        """Replace the buffers by larger ones; one that numpy views cannot be resized, and its reader keeps it."""
+        """Replace the buffers by larger ones; a buffer viewed by numpy cannot be resized and stays with its reader."""
         more = min(len(self._newest), self._most_rows - len(self._newest))
         self._times = self._times + array("d", [NEVER]) * (more * DEPTH)
         self._values = self._values + array("d", [0.0]) * (more * DEPTH)
@@ -348,7 +348,7 @@ class SeriesStore:
     # Reading: the loop's thread
 
     def close_bin(self, start: float, end: float, now: float) -> BinFold:
-        """Close (start, end] to further readings (they are LATE from now on) and return what it holds.
+        """Close (start, end] to further readings (they are LATE from now on) and return its fold.
 
         Asked again for the same bin, it returns the same fold. A bin that ends before the last closed one means that
         the clock was set back: what lies in the future is then dropped and the bins start over.
@@ -405,7 +405,7 @@ class SeriesStore:
         return float(np.frombuffer(self._newest)[held].max(initial=NEVER))
 
     def newest_sample(self, fleet: str, group: str, vm: str) -> float | None:
-        """Return the time of a VM's newest reading, None when it has none; any thread may ask."""
+        """Return the time of a VM's newest reading, None when it has none; callable from any thread."""
         with self._lock:
             rows = self._vms.get((fleet, group), _NO_VMS).get(vm, ())
             times = [self._newest[row] for row in rows if row != ABSENT_ROW]
@@ -438,7 +438,7 @@ class SeriesStore:
         return dropped
 
     def _drop_vm(self, place: Place, vm: str) -> None:
-        """Forget a VM; its rows are free once the minute is closed, since a fold may be going on."""
+        """Remove a VM; its rows are free once the minute is closed, as a fold may be in progress."""
         for row in tuple(self._vms.get(place, _NO_VMS).get(vm, ())):
             if row != ABSENT_ROW:
                 self._drop(row)
@@ -463,3 +463,65 @@ class SeriesStore:
         first = row * DEPTH
         self._times[first : first + DEPTH] = array("d", [NEVER]) * DEPTH
         self._newest[row] = NEVER
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NEVER = float("-inf")
+"""The time of a place in a ring that holds no reading."""
+
+_BLOCK_ROWS = 2048
+"""Rows folded together: their intermediate arrays stay in the processor's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class BinFold:
+    """The readings in the bin (start, end], per row: their number and their mean (0 where there are none).
+
+    Both arrays have one more place than there are rows, empty, so that row -1 (a series that does not exist) has
+    no readings.
+    """
+
+    start: float
+    end: float
+    counts: Ints
+    means: Floats
+
+    def at(self, rows: Ints) -> tuple[Ints, Floats]:
+        """Return counts and means of these rows; rows that came after the fold, and -1, have no readings."""
+        known = np.where(rows < self.counts.size - 1, rows, -1)
+        return self.counts[known], self.means[known]
+
+
+def fold_rings(times: Floats, values: Floats, start: float, end: float) -> BinFold:
+    """Fold rings of shape (rows, depth) over (start, end]; an empty place has time `NEVER` and a finite value."""
+    rows = times.shape[0]
+    counts = np.zeros(rows + 1, dtype=np.int64)
+    means = np.zeros(rows + 1, dtype=np.float64)
+    for first in range(0, rows, _BLOCK_ROWS):
+        block = slice(first, min(first + _BLOCK_ROWS, rows))
+        inside = times[block] > start
+        inside &= times[block] <= end
+        counted = np.count_nonzero(inside, axis=1)
+        totals = np.einsum("ij,ij->i", values[block], inside)
+        counts[block] = counted
+        means[block] = totals / np.maximum(counted, 1)
+    return BinFold(start, end, counts, means)
+
+
+def first_times(times: Floats) -> Floats:
+    """Return the earliest reading's time of each ring of shape (rows, depth); +inf where there is none."""
+    earliest: Floats = np.where(times > NEVER, times, np.inf).min(axis=1, initial=np.inf)
+    return earliest
+
+
+def latest_values(times: Floats, values: Floats, until: float) -> tuple[Floats, Floats]:
+    """Return time and value of each ring's newest reading at or before `until`; `NEVER` and nan where there is none."""
+    if not times.size:
+        return np.empty(0), np.empty(0)
+    seen = np.where(times <= until, times, NEVER)
+    place = seen.argmax(axis=1)
+    row = np.arange(times.shape[0])
+    at: Floats = seen[row, place]
+    return at, np.where(at > NEVER, values[row, place], np.nan)

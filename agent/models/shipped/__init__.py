@@ -1,1 +1,50 @@
-"""The model files that come with the agent, and their index."""
+"""The model files that come with the agent: a name, a SHA-256 and what each was trained for, the preferred first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked
+
+from domain.errors import BadInput
+
+DIRECTORY = Path(__file__).parent
+INDEX = "index.json"
+
+
+@checked(frozen=True)
+class _Entry:
+    sha256: str
+    trained_for: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedModel:
+    """One model that comes with the agent: its name, what it was trained for, the SHA-256 and place of its file."""
+
+    name: str
+    trained_for: str
+    sha256: str
+    path: Path
+
+
+def shipped_models(directory: Path = DIRECTORY) -> tuple[ShippedModel, ...]:
+    """Return the models in the order in which they are preferred; none when the index is empty or there is none.
+
+    The index is a JSON object of `{"name": {"sha256": ..., "trained_for": ...}}`; BadInput when it is anything else.
+    """
+    path = directory / INDEX
+    try:
+        entries = TypeAdapter(dict[str, _Entry]).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise BadInput("index of shipped models", str(path), f"{where}: {first['msg'].lower()}") from None
+    return tuple(
+        ShippedModel(name, entry.trained_for, entry.sha256, directory / f"{entry.sha256}.onnx")
+        for name, entry in entries.items()
+    )

@@ -1,1 +1,1 @@
-"""Admission maths: what a cluster believes about a deployment, how many cores it will hold, and who may come in."""
+"""Admission: the belief about a deployment, the forecast of its cores, and the rules of acceptance."""

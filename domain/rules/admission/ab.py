@@ -20,7 +20,7 @@ TINY = 1e-300
 STEP_RATIO = 1.6
 """Between two points of time there is at most this factor."""
 FIRST_STEP = 2e-2
-"""The first step ends at the latest where this many things have happened to a core on average."""
+"""The first step ends at the latest where a core has had this many events on average."""
 QUIET = 18.0
 """Dying at zero is left out where its chance is below exp(-QUIET), for one deployment at a time."""
 GONE = 30.0

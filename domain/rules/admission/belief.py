@@ -1,4 +1,4 @@
-"""What the cluster believes about a deployment's rates, and the points to integrate over (specification §3).
+"""The belief about a deployment's rates, the points to integrate over (specification §3), mixtures of two kinds (§8).
 
 Every function is elementwise: it takes numbers or arrays alike, and compiles for both. `out[j] = value` fills an array
 of shape (J,) for one deployment and (J, N) for N of them.
@@ -277,3 +277,35 @@ def log_evidence(
     """
     of_mu = mu_nodes(shape, rate, lam_shape, lam_rate, exposure_h, power, drop, floor, mu, weight)
     return of_mu + math.lgamma(lam_shape) + math.lgamma(size_shape) - size_shape * math.log(size_rate)
+
+
+def odds_share(log_odds: float) -> float:
+    """Return the probability at odds given as their log, without overflow."""
+    if log_odds >= 0.0:
+        return 1.0 / (1.0 + math.exp(-log_odds))
+    return math.exp(log_odds) / (1.0 + math.exp(log_odds))
+
+
+def mix(
+    share: float,
+    mean: Floats,
+    variance: Floats,
+    third: Floats,
+    other_mean: Floats,
+    other_variance: Floats,
+    other_third: Floats,
+) -> None:
+    """Turn the curves of one kind, whose chance is `share`, into those of the mixture with the other kind, in place.
+
+    third: central moments; arrays of length 0 are left alone.
+    """
+    for k in range(mean.shape[0]):
+        middle = share * mean[k] + (1.0 - share) * other_mean[k]
+        one = mean[k] - middle
+        two = other_mean[k] - middle
+        if third.shape[0] > 0:
+            third[k] = share * (third[k] + 3.0 * variance[k] * one + one * one * one) + (1.0 - share) * (
+                other_third[k] + 3.0 * other_variance[k] * two + two * two * two
+            )
+        variance[k] = share * (variance[k] + one * one) + (1.0 - share) * (other_variance[k] + two * two)
+        mean[k] = middle

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-from domain.rules.admission import ab, belief, freshness, mixture, na, paper, policies, tails
+from domain.rules.admission import ab, belief, na, policies
 
 LEAVES: tuple[FunctionType, ...] = tuple(
     function
-    for module in (belief, na, ab, paper, mixture, tails, policies, freshness)
+    for module in (belief, na, ab, policies)
     for function in vars(module).values()
     if isinstance(function, FunctionType) and function.__module__ == module.__name__
 )
@@ -20,8 +20,8 @@ LEAVES: tuple[FunctionType, ...] = tuple(
 def compile_all(compile_one: Callable[[Any], Any]) -> SimpleNamespace:
     """Return the functions of this package's rules by name, passed through `compile_one` (such as a `numba.njit`).
 
-    A compiler that binds the globals of a function, as numba does, would meet the plain functions there and refuse
-    them; so each gets globals of its own in which the compiled ones stand.
+    A compiler that binds the globals of a function, as numba does, would find the plain functions there and refuse
+    them; so each gets globals of its own that hold the compiled ones.
     """
     done: dict[str, Any] = {}
     for leaf in LEAVES:

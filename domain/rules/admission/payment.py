@@ -1,8 +1,8 @@
-"""What a deployment pays: for the cores it has, and for how uncertain its future size is (admission specification §8).
+"""The price of a deployment: for its cores, and for the uncertainty of its future size (admission specification §8).
 
 Price of an hour = per_core_hour n + per_variance_hour V: n cores now, V the variance of the size predicted at the
-tariff's horizon. Who labels what he starts, so that one kind of deployment is told from another, never pays more: the
-variance of a mixture is at least the mean of the variances in it.
+tariff's horizon. A label that names the kind of a deployment never raises its price: the variance of
+a mixture is at least the mean of the variances in it.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def predicted_variance(tariff: Tariff, population: Population, statistics: Stati
 
 
 def prices_a_priori(tariff: Tariff, variance: float, cores: ArrayLike) -> Floats:
-    """Return the price of each hour by its cores (H,) and the variance as it was predicted when the deployment came."""
+    """Return the price of each hour by its cores (H,) and the variance predicted at the deployment's arrival."""
     return hourly_price(tariff, cores, np.full(np.shape(cores), variance))
 
 
 def prices_a_posteriori(
     tariff: Tariff, population: Population, seen: Sequence[Statistics], moments: str = "ab"
 ) -> Floats:
-    """Return the price of each hour by what had been seen of the deployment at its end, (H,).
+    """Return the price of each hour by the deployment's statistics at its end, (H,).
 
     A deployment that turns out to be steady pays less from hour to hour, one that turns out wild pays more.
     """
@@ -101,7 +101,7 @@ def mixture_moments(weights: ArrayLike, mean: ArrayLike, variance: ArrayLike) ->
 
 
 def saved_by_label(tariff: Tariff, cores: float, weights: ArrayLike, mean: ArrayLike, variance: ArrayLike) -> float:
-    """Return what an hour costs less, on average, when the provider is told the kind: 0 or more.
+    """Return the mean saving of an hour when the kind is labelled: 0 or more.
 
     weights, mean, variance: (C,), the kinds' chances and their moments at the horizon.
     """

@@ -1,8 +1,12 @@
-"""Who may come in, decided on summed curves (specification §5).
+"""The admission rules, on summed curves (specification §5).
 
 Curves are the sums over all live deployments of mean, variance and third central moment at each horizon, without the
-new one, whose own curves stand beside them. Decisions return the index of a horizon that forbids the admission, the
-one at `first` if that one does, or -1: admit.
+new one, whose own curves are separate arguments. Functions return the index of a horizon that forbids the admission,
+the one at `first` if that one does, or -1: admit.
+
+Before them are the tails of the sum of sizes (§5, §5.1), after them the error of forecasts that were not renewed. That
+goes beyond the specification, which renews each deployment by itself (§5.2): forecasts that are out of date within its
+tolerance add up, and near the limit they decide wrongly.
 """
 
 from __future__ import annotations
@@ -13,10 +17,12 @@ import numpy as np
 
 from domain.errors import BadInput
 from domain.rules.admission.belief import Floats
-from domain.rules.admission.tails import gamma_tail, sgamma_tail
+from domain.units import HOURS_PER_DAY, HOURS_PER_MONTH, HOURS_PER_WEEK, HOURS_PER_YEAR
 
-LONGEST_H = 26_280.0
-BANDS_H = (24.0, 168.0, 730.0, 8_760.0, LONGEST_H)
+LONGEST_H = 3 * HOURS_PER_YEAR
+NO_VARIANCE = 1e-150
+"""Below it the powers of a variance are no numbers any more."""
+BANDS_H = (float(HOURS_PER_DAY), float(HOURS_PER_WEEK), HOURS_PER_MONTH, HOURS_PER_YEAR, LONGEST_H)
 """Ends of the bands of horizons: a day, a week, a month, a year, three years."""
 
 
@@ -56,10 +62,76 @@ def banded_kappa(horizons_h: Floats, kappa: float, factor: float) -> Floats:
 
 
 def horizon_hours(horizons_h: Floats) -> Floats:
-    """Return how many hours each horizon stands for: half way to its neighbours, the first one from now on."""
+    """Return the hours that each horizon covers: half way to its neighbours, the first one from now on."""
     middle = 0.5 * (horizons_h[1:] + horizons_h[:-1])
     edges = np.concatenate((np.zeros(1), middle, horizons_h[-1:]))
     return np.diff(edges)
+
+
+def cantelli(mean: float, variance: float, capacity: float) -> float:
+    """Return the bound V / (V + (c - E)^2) on the chance of exceeding the capacity; 1 where the mean exceeds it."""
+    slack = capacity - mean
+    if slack < 0.0 or (slack == 0.0 and variance > 0.0):
+        return 1.0
+    return variance / (variance + slack * slack) if variance > 0.0 else 0.0
+
+
+def gamma_upper(shape: float, x: float) -> float:
+    """Return Q(shape, x), the chance that Gamma(shape, 1) exceeds x; shape > 0, to 1e-9 up to shapes of 1e6."""
+    if x <= 0.0:
+        return 1.0
+    front = math.exp(shape * math.log(x) - x - math.lgamma(shape))
+    if x < shape + 1.0:
+        term = 1.0 / shape
+        total = term
+        n = shape
+        while term > total * 1e-16:
+            n += 1.0
+            term *= x / n
+            total += term
+        return max(1.0 - total * front, 0.0)
+    # Lentz's continued fraction.
+    b = x + 1.0 - shape
+    c = 1e300
+    d = 1.0 / b
+    total = d
+    for i in range(1, 100_000):
+        a = -i * (i - shape)
+        b += 2.0
+        d = 1.0 / (a * d + b)
+        c = b + a / c
+        change = c * d
+        total *= change
+        if abs(change - 1.0) < 1e-15:
+            break
+    return min(front * total, 1.0)
+
+
+def normal_upper(z: float) -> float:
+    """Return the chance that a standard normal exceeds z."""
+    return 0.5 * math.erfc(z / math.sqrt(2.0))
+
+
+def gamma_tail(mean: float, variance: float, capacity: float) -> float:
+    """Return the chance that a gamma law with these moments exceeds the capacity; mean > 0."""
+    if variance <= NO_VARIANCE:
+        return 1.0 if mean > capacity else 0.0
+    return gamma_upper(mean * mean / variance, capacity * mean / variance)
+
+
+def sgamma_tail(mean: float, variance: float, third: float, capacity: float) -> float:
+    """Return the chance that a shifted gamma with these moments exceeds the capacity.
+
+    third: third central moment. A skew below 1e-3, or a negative one, is taken as normal.
+    """
+    if variance <= NO_VARIANCE:
+        return 1.0 if mean > capacity else 0.0
+    z = (capacity - mean) / math.sqrt(variance)
+    skew = third / variance**1.5
+    if skew <= 1e-3:
+        return normal_upper(z)
+    shape = 4.0 / (skew * skew)
+    return gamma_upper(shape, shape + 2.0 * z / skew)
 
 
 def zeroth_admits(total: float, size: float, capacity: float, threshold: float) -> bool:
@@ -200,3 +272,32 @@ def budget_refusal(
 def unused_budget(sla: float, failures: float, requests: float) -> float:
     """Return the part, 0 to 1, of the failures permitted so far, sla x requests, that is not used up."""
     return max(1.0 - failures / (sla * requests), 0.0) if requests > 0.0 else 1.0
+
+
+OVER, UNDER = 2.0, 1.0
+"""Shares of the doubt by which sums may be too high, which would refuse wrongly, and too low. Old forecasts are too
+high as a rule: sizes shrink core by core, unnoticed, and grow by whole requests, after which they are renewed."""
+PART = 0.5
+"""Forecasts with more than this share of the largest doubt are renewed together."""
+YOUNG_H = 0.1
+"""Hours added to a deployment's age where time is measured by it: one just admitted would be out of date at once."""
+_TINY, _WIDEST = 1e-9, 10.0
+"""A spread in cores, and standard deviations up to the limit, beyond which neither adds information."""
+
+
+def staleness(cores: Floats, computed_cores: Floats, elapsed_h: Floats, age_h: Floats) -> Floats:
+    """Return the share of a deployment's cores that came or went, and of its life that passed, since its forecast.
+
+    Of one deployment, or of (N,).
+    """
+    return abs(cores - computed_cores) / computed_cores + elapsed_h / (age_h + YOUNG_H)
+
+
+def cores_per_variance(room: float, variance: float, kappa: float) -> float:
+    """Return by how many cores a rule's demand moves with a unit of variance.
+
+    room: cores from the expected to the limit. variance: of all together. kappa: standard deviations that the rule asks
+    for, 0 for one that asks for none.
+    """
+    spread = math.sqrt(max(variance, _TINY))
+    return 0.5 * min(max(room / spread, kappa), _WIDEST) / spread

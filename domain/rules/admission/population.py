@@ -1,4 +1,4 @@
-"""What is known of all deployments, and what was seen of one (admission specification §2, §3, §11)."""
+"""The prior of all deployments, and the statistics of one (admission specification §2, §3, §11)."""
 
 from __future__ import annotations
 
@@ -47,17 +47,9 @@ POPULATIONS = {
 """Trace-matched, heavy-tailed and growing (admission specification §11)."""
 
 
-def population_of(name: str) -> Population:
-    """Return the population of a preset; BadInput names those there are."""
-    try:
-        return POPULATIONS[name]
-    except KeyError:
-        raise BadInput("preset", name, f"give one of {', '.join(POPULATIONS)}") from None
-
-
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """All that counts of what was seen of one deployment; its order is of no matter (specification §3)."""
+    """The sufficient statistics of one deployment (specification §3)."""
 
     size: int
     """n, cores now."""
@@ -86,5 +78,5 @@ class Statistics:
 
 
 def fresh(size: int) -> Statistics:
-    """Return what is known of a deployment of `size` cores that has just asked to come in."""
+    """Return the statistics of a deployment of `size` cores that has just arrived."""
     return Statistics(size, extra_cores=float(size - 1))

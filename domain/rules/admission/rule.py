@@ -1,4 +1,4 @@
-"""Which arrivals a cluster admits: the rules of the ladder and the settings of their evaluation, as a text.
+"""The rules of admission and the settings of their evaluation, as a text.
 
 A rule is a text: the kind, a colon, its threshold, and settings by name after commas.
 
@@ -20,12 +20,12 @@ A rule is a text: the kind, a colon, its threshold, and settings by name after c
 | marginal= | all but zeroth | 0 | horizons at which the newcomer is expected to hold fewer cores do not count |
 | moments= | all but zeroth | ab_fast | ab_fast, ab, na or paper |
 | belief= | all but zeroth | exact | exact or conjugate; moments=paper are conjugate always |
-| fresh= | all but zeroth | as moments | ab: full moments for arrivals of which nothing was seen |
+| fresh= | all but zeroth | as moments | ab: full moments for arrivals without prior observations |
 | grid= | all but zeroth | log | log: 32 horizons; paper: some 2,700 as published |
-| tol=, dead_band=, reuse= | all but zeroth | 0.1, 1, 6 | when curves are computed anew: see Rule; simulator 0.3, 6, 6 |
+| tol=, dead_band=, reuse= | all but zeroth | 0.1, 1, 6 | when curves are renewed: see Rule; simulator 0.3, 6, 6 |
 
-sgamma and budget take a third moment, which na and paper do not give. Nothing here needs numpy, so that settings can be
-read without it.
+sgamma and budget take a third moment, which na and paper do not give. This module does not import numpy, so that
+settings can be read without it.
 """
 
 from __future__ import annotations
@@ -34,24 +34,23 @@ import math
 from dataclasses import dataclass
 
 from domain.errors import BadInput
-from domain.rules.admission.tails import kappa_of
 
 METHODS = ("ab_fast", "ab", "na", "paper")
-"""How futures are computed: see `domain.rules.admission.moments`."""
+"""The methods of forecasts: see `domain.rules.admission.moments`."""
 KINDS = ("zeroth", "first", "second", "gamma", "sgamma", "budget")
 BANDS = ("day", "week", "month", "year", "three_years")
 """Names of the bands of horizons, whose ends are `policies.BANDS_H`."""
-_FIRST_NAME = {
-    "zeroth": "limit",
-    "first": "limit",
-    "second": "kappa",
-    "gamma": "p",
-    "sgamma": "p",
-    "budget": "share",
-}
+_FIRST_NAME = {"zeroth": "limit", "first": "limit", "second": "kappa", "gamma": "p", "sgamma": "p", "budget": "share"}
 _WORDS = {"grid": ("log", "paper"), "moments": METHODS, "belief": ("exact", "conjugate"), "fresh": METHODS}
 _NUMBERS = ("limit", "marginal", "tol", "dead_band", "reuse")
 _OWN = {"second": ("kappa", "p", "a", "bands"), "gamma": ("p",), "sgamma": ("p",), "budget": ("share", "feedback")}
+
+
+def kappa_of(p: float) -> float:
+    """Return the standard deviations that Cantelli's bound asks for a risk p; BadInput unless 0 < p <= 1."""
+    if not 0.0 < p <= 1.0:
+        raise BadInput("p", p, "give a risk above 0 and up to 1")
+    return math.sqrt((1.0 - p) / p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,8 @@ class Rule:
     grid: str = "log"
     """log: 32 horizons from 0.04 h to three years; paper: 600 steps to the end of each band."""
     tolerance: float = 0.1
-    """Curves are computed anew when size or age has changed by more than this share; 0 at every arrival. Those that an
-    answer hangs on are in any case."""
+    """Curves are renewed when size or age has changed by more than this share; 0 at every arrival. Curves that a
+    decision depends on are renewed in any case."""
     dead_band_cores: float = 1.0
     """Cores by which a size may change in any case, unless the tolerance is 0."""
     reuse_h: float = 6.0
@@ -84,7 +83,7 @@ class Rule:
     moments: str = "ab_fast"
     belief: str = "exact"
     fresh: str = ""
-    """Moments of arrivals of which nothing was seen; empty for the same."""
+    """Moments of arrivals without prior observations; empty for the same."""
     feedback: bool = False
     """Whether a budget shrinks with the failures so far: times the unused part of sla x requests so far."""
 
@@ -122,7 +121,7 @@ def rule_of(text: str, *, tolerance: float = 0.1, dead_band_cores: float = 1.0) 
     """Return the rule of a text such as zeroth:14000, second:2.5 or sgamma:1e-4,marginal=1 ; raises BadInput.
 
     tolerance, dead_band_cores: those of a text that does not give its own.
-    The texts there are stand at the top of this module and in `trimtab simulate admission --help`.
+    The grammar is at the top of this module and in `trimtab simulate admission --help`.
     """
     kind, _, rest = text.partition(":")
     if kind not in KINDS:
@@ -136,7 +135,7 @@ def rule_of(text: str, *, tolerance: float = 0.1, dead_band_cores: float = 1.0) 
             name, value = _FIRST_NAME[kind], part
         name = "limit" if name == "threshold" else name
         if name not in (*_NUMBERS, *_WORDS, *_OWN.get(kind, ())):
-            raise BadInput("policy", text, f"{name} is no setting of {kind}; see the help for those there are")
+            raise BadInput("policy", text, f"{name} is no setting of {kind}; see `trimtab simulate admission --help`")
         if name in given:
             raise BadInput("policy", text, f"give {name} once")
         given[name] = value

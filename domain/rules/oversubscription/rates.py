@@ -1,10 +1,12 @@
-"""Oversubscription rates: the levels there are, what a valid rate is, and how fast one may move."""
+"""Oversubscription rates: the levels there are, what a valid rate is, how fast one may move, and the moving average."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, Final
 
 from domain.errors import BadInput
 
@@ -69,3 +71,49 @@ def with_little_history(rate: float, history_h: float, vm_days: float) -> float:
 def violation_hours(horizon_h: int) -> int:
     """Return the hot hours that break the promise in so many hours: three of 120 (§10.1)."""
     return max(1, math.ceil(horizon_h / 40))
+
+
+SHIELD, FILTER = "shield", "filter"
+USUAL_BUDGET: Final = 0.003
+"""The default budget: expected hot hours of a machine in a day."""
+LARGEST_BUDGET: Final = 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class RateGuard:
+    """`shield` raises the rate of a risky request, `filter` looks for another machine; BadInput for another kind.
+
+    budget: expected hot hours of a machine in the next day, above 0 and at most 24.
+    """
+
+    kind: str
+    budget: float
+
+    def __post_init__(self) -> None:
+        if self.kind not in (SHIELD, FILTER):
+            raise BadInput("guard", self.kind, f"choose {SHIELD} or {FILTER}")
+        check_budget("guard's budget", self.budget)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the guard as a file holds it."""
+        return {"kind": self.kind, "budget": self.budget}
+
+
+def check_budget(name: str, budget: float) -> float:
+    """Return a budget of expected hot hours a day; BadInput for one out of range."""
+    if not (math.isfinite(budget) and 0.0 < budget <= LARGEST_BUDGET):
+        raise BadInput(name, budget, "give expected hot hours a day, above 0 and at most 24; 0.001 to 0.03 is usual")
+    return float(budget)
+
+
+def guard_of_file(name: str, given: object) -> RateGuard | None:
+    """Return the guard in a file of rates, None for null or no entry; BadInput, prefixed with `name`."""
+    if given is None:
+        return None
+    kind, budget = (given.get("kind"), given.get("budget")) if isinstance(given, Mapping) else (None, None)
+    if not isinstance(kind, str) or isinstance(budget, bool) or not isinstance(budget, int | float):
+        raise BadInput(f"{name}, guard", given, 'give null, or an object such as {"kind": "shield", "budget": 0.003}')
+    try:
+        return RateGuard(kind, float(budget))
+    except BadInput as error:
+        raise BadInput(f"{name}, {error.field}", error.value, error.remedy) from None

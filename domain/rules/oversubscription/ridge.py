@@ -1,4 +1,4 @@
-"""SL: ridge regression of the next hour's peak usage on subscriber, hour of day and the last day (§5)."""
+"""Rates from the last day's peaks (§5): MA, their mean, and SL, ridge regression on subscriber, hour and last day."""
 
 from __future__ import annotations
 
@@ -8,18 +8,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.rules.oversubscription.moving_average import trailing
 from domain.rules.oversubscription.rates import clip_rate
+from domain.units import HOURS_PER_DAY
 
 Floats = NDArray[np.float64]
 
 HARMONICS = 2
 PENALTY = 1.0
+WINDOW_H = HOURS_PER_DAY
+
+
+def trailing(peaks: Floats, hour: int, window_h: int = WINDOW_H) -> Floats:
+    """Return the known values of the `window_h` hours before an index of an hourly series; nan hours are skipped."""
+    window = peaks[max(0, hour - window_h) : max(0, hour)]
+    return window[~np.isnan(window)]
+
+
+def moving_average_rate(peaks: Floats, hour: int) -> float:
+    """Return MA's rate for the hour at this index (§5): the mean of the last day's hourly peaks; 1.0 without any.
+
+    peaks: the largest usage among the subscriber's VMs in each hour, nan for hours without VMs.
+    """
+    known = trailing(peaks, hour)
+    return clip_rate(float(known.mean())) if known.size else 1.0
 
 
 def features(subscriber: int, subscribers: int, hour_of_day: int, last_peak: float, last_mean: float) -> Floats:
     """Return what the regression sees: one-hot subscriber, hour harmonics alone and by subscriber, last day's peaks."""
-    angles = 2.0 * np.pi * hour_of_day * np.arange(1, HARMONICS + 1) / 24.0
+    angles = 2.0 * np.pi * hour_of_day * np.arange(1, HARMONICS + 1) / HOURS_PER_DAY
     waves = np.concatenate((np.sin(angles), np.cos(angles)))
     own = np.zeros(subscribers)
     own[subscriber] = 1.0
@@ -59,7 +75,7 @@ def fit(logs: list[Floats], hours_before: int, penalty: float = PENALTY) -> Ridg
             for hour in range(hours_before, log.shape[1]):
                 seen = last_day(log[n], hour)
                 if seen is not None and not np.isnan(log[n, hour]):
-                    rows.append(features(n, len(log), (hour - hours_before) % 24, *seen))
+                    rows.append(features(n, len(log), (hour - hours_before) % HOURS_PER_DAY, *seen))
                     targets.append(float(log[n, hour]))
     if not rows:
         raise BadInput("logs", len(logs), "give logs with at least one hour after a day with VMs")

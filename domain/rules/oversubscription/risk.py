@@ -1,6 +1,7 @@
-"""How likely a machine runs hot in an hour, a cluster in that hour, and either too often in a week.
+"""The probability that a machine runs hot in an hour, a cluster in that hour, and either too often in a week.
 
-Leaves: scalars and 1-D arrays in, scalars out, nothing called but `math`, so that numba can compile them.
+Leaves but for the verdict of evaluation episodes (§3) at the end: scalars and 1-D arrays in, scalars out, nothing
+called but `math`, so that numba can compile them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+
+from domain.errors import BadInput
 
 Floats = NDArray[np.float64]
 
@@ -66,3 +69,43 @@ def correlated_variance(by_owner: Floats, squared: Floats, variance: Floats, rho
     for n in range(variance.size):
         total += (rho * by_owner[n] * by_owner[n] + (1.0 - rho) * squared[n]) * variance[n]
     return total
+
+
+def clopper_pearson_upper(bad: int, episodes: int, confidence: float = 0.95) -> float:
+    """Return the one-sided upper bound on the chance of a bad episode after `bad` of so many; raises BadInput."""
+    if not 0 <= bad <= episodes or episodes < 1:
+        raise BadInput("episodes", (bad, episodes), "give at least one episode, and no more bad ones than there are")
+    if bad == episodes:
+        return 1.0
+    low, high = bad / episodes, 1.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if _at_most(bad, episodes, middle) > 1.0 - confidence:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _at_most(bad: int, episodes: int, p: float) -> float:
+    """Return the chance of at most so many bad episodes."""
+    if p <= 0.0:
+        return 1.0
+    if p >= 1.0:
+        return 0.0
+    whole = math.lgamma(episodes + 1)
+    return sum(
+        math.exp(
+            whole
+            - math.lgamma(k + 1)
+            - math.lgamma(episodes - k + 1)
+            + k * math.log(p)
+            + (episodes - k) * math.log1p(-p)
+        )
+        for k in range(bad + 1)
+    )
+
+
+def satisfied(c_hot_r: float, alphas: tuple[float, ...] = (0.75, 0.85, 0.95)) -> dict[float, bool]:
+    """Return for each required probability whether the share of bad episodes keeps it."""
+    return {alpha: 1.0 - c_hot_r >= alpha - 1e-12 for alpha in alphas}

@@ -1,14 +1,12 @@
-"""The shield: raise a request's rate until the machine it would go to is expected to stay cool (§12.4). Pure."""
+"""The machine for a demand and its hot hours to come: best fit and what the shield asks (§12.4, §12.6)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.rules.oversubscription.placement import best_fit
 from domain.rules.oversubscription.risk import hot_probability
 
 Floats = NDArray[np.float64]
@@ -42,19 +40,6 @@ class Demand:
     third: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Shielded:
-    """What the shield decided."""
-
-    rate: float
-    machine: int
-    """Index of the machine best fit would take, -1 where none has room."""
-    hot_hours: float
-    """Expected hot hours of that machine with the VM on it."""
-    safe: bool
-    """False where no level kept within the budget: the rate is 1.0 and the machine should be looked at."""
-
-
 def expected_hot_hours(machines: Machines, k: int, demand: Demand) -> float:
     """Return the expected hot hours of machine k over the next hours with the VM added."""
     moments = zip(
@@ -66,37 +51,31 @@ def expected_hot_hours(machines: Machines, k: int, demand: Demand) -> float:
     return sum(hot_probability(mean, variance, third, machines.threshold) for mean, variance, third in moments)
 
 
-def shield(machines: Machines, demand: Demand, rate: float, actions: Sequence[float], budget: float) -> Shielded:
-    """Return the first of the rate and the larger levels that leaves its machine at most `budget` expected hot hours.
+TOLERANCE = 1e-9
 
-    A level for which no machine has room counts as refused, as a larger one needs more room still. Where no level
-    passes, the rate is 1.0 and `safe` is false.
+
+def best_fit(
+    free_cores: Floats,
+    free_memory: Floats,
+    free_network: Floats,
+    machines: int,
+    assigned: float,
+    memory: float,
+    network: float,
+) -> int:
+    """Return the machine, of the first `machines`, with the least free cores that takes the VM; -1 where none does.
+
+    assigned: the cores to be reserved. Ties go to the lowest index (oversubscription
+    specification §2); free cores closer than the tolerance are a tie, or rounding would decide.
     """
-    count = machines.free_cores.size
-    seen: dict[int, float] = {}
-    for level in (rate, *(action for action in actions if action > rate + 1e-9)):
-        k = best_fit(
-            machines.free_cores,
-            machines.free_memory,
-            machines.free_network,
-            count,
-            level * demand.cores,
-            demand.memory,
-            demand.network,
-        )
-        if k < 0:
-            continue
-        if k not in seen:
-            seen[k] = expected_hot_hours(machines, k, demand)
-        if seen[k] <= budget:
-            return Shielded(level, k, seen[k], True)
-    k = best_fit(
-        machines.free_cores,
-        machines.free_memory,
-        machines.free_network,
-        count,
-        demand.cores,
-        demand.memory,
-        demand.network,
-    )
-    return Shielded(1.0, k, seen.get(k, 0.0), False)
+    best, least = -1, np.inf
+    for k in range(machines):
+        free = free_cores[k]
+        if (
+            free < least - TOLERANCE
+            and free >= assigned - TOLERANCE
+            and free_memory[k] >= memory
+            and free_network[k] >= network
+        ):
+            best, least = k, free
+    return best

@@ -1,22 +1,23 @@
-"""A VM's usage as a share of its requested cores: moments after clipping to [0, 1], profiles with gaps, bad samples.
+"""A VM's usage as a share of its requested cores: moments, profiles with gaps, bad samples, its own level, drift.
 
-The moments are leaves: scalars in, scalars out, nothing called but `math`, so that numba can compile them.
+Moments and beliefs are leaves: scalars in, scalars out, nothing called but `math`, so that numba can compile them.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import RejectReason, SampleRejected
+from domain.units import HOURS_PER_DAY
 
 Floats = NDArray[np.float64]
 
 SD_FLOOR = 1e-6
-HOURS = 24
 HIGHEST_SAMPLE = 1.05
 """Samples above 1 up to here are clipped: clocks and counters are not exact (§11)."""
 HELD_H = 3
@@ -70,7 +71,7 @@ def fill_profile(values: Floats) -> Floats:
     """
     filled = values.copy()
     for n, hour in zip(*np.nonzero(np.isnan(values)), strict=True):
-        near = values[n, [(hour + step) % HOURS for step in range(-POOLED_H, POOLED_H + 1)]]
+        near = values[n, [(hour + step) % HOURS_PER_DAY for step in range(-POOLED_H, POOLED_H + 1)]]
         known = near[~np.isnan(near)]
         if not known.size:
             known = values[n, ~np.isnan(values[n])]
@@ -99,3 +100,70 @@ def hold_gaps(hourly: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         elif missing:
             stale[t] = True
     return held, stale
+
+
+def offset_belief(residual_sum: float, hours: int, persistence: float, shared: float) -> tuple[float, float]:
+    """Return mean and variance of a VM's offset, in standard deviations of its owner's profile.
+
+    residual_sum: of (usage - mu) / sd over so many hours. persistence: share of the variance that is the VM's constant
+    offset (psi); shared: share common to the owner (rho). Conjugate update of N(0, psi) under observation variance
+    1 - psi - rho.
+    """
+    noise = 1.0 - persistence - shared
+    scale = persistence * hours + noise
+    if scale <= 0.0:
+        return 0.0, persistence
+    return persistence * residual_sum / scale, persistence * noise / scale
+
+
+def believed_profile(
+    mu: float, sd: float, mean: float, variance: float, persistence: float, shared: float
+) -> tuple[float, float]:
+    """Return mu and sd of a VM's usage before clipping, given the belief on its offset.
+
+    The share common to the owner stays part of the variance.
+    """
+    return mu + sd * mean, sd * np.sqrt(max(variance + 1.0 - persistence, 0.0))
+
+
+SLACK = 0.5
+"""Standard deviations a residual may lie off before it counts; half of the shift to be found."""
+THRESHOLD = 6.6
+"""Alarm level in standard deviations: one false alarm in more than 90 days of hourly independent normal residuals."""
+RARE_PEAKS = 3.54
+"""Normal quantile of 99.98 %."""
+WIDENED = 1.5
+"""Factor on a subscriber's standard deviations after an alarm."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageHinkley:
+    """The test's memory: how far the residuals have risen and fallen beyond the slack."""
+
+    risen: float = 0.0
+    fallen: float = 0.0
+
+    def seen(self, residual: float, slack: float = SLACK) -> PageHinkley:
+        """Return the memory after one more standardised hourly mean residual; one that is not finite is skipped."""
+        if not math.isfinite(residual):
+            return self
+        return PageHinkley(max(0.0, self.risen + residual - slack), max(0.0, self.fallen - residual - slack))
+
+    def alarm(self, threshold: float = THRESHOLD) -> bool:
+        """Whether the residuals have moved for good."""
+        return max(self.risen, self.fallen) > threshold
+
+
+def peak_variance_ratio(recent: float, reference: float, count: int) -> bool:
+    """Whether the variance of recent peaks exceeds the reference's by more than chance, at 99.98 % one-sided.
+
+    Asked each hour about the last day, that is one false alarm in more than 180 days.
+
+    The chi-square quantile by Wilson and Hilferty; count: recent peaks, at least 2.
+    """
+    if count < 2 or reference <= 0.0 or not math.isfinite(recent):
+        return False
+    freedom = count - 1
+    spread = 2.0 / (9.0 * freedom)
+    quantile = freedom * (1.0 - spread + RARE_PEAKS * math.sqrt(spread)) ** 3
+    return recent / reference * freedom > quantile

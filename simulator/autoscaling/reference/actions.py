@@ -1,4 +1,4 @@
-"""What a policy may ask for (an index, a vector, an ordered list) and what of it is accepted (§4)."""
+"""The actions of a policy (an index, a vector, an ordered list) and their acceptance (§4)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Order(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a step's orders: VMs added, removed and refused per type."""
+    """The outcome of a step's orders: VMs added, removed and refused per type."""
 
     added: tuple[int, ...]
     removed: tuple[int, ...]

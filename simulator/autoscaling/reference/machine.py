@@ -1,11 +1,17 @@
-"""One VM of the reference simulator: its state, the jobs on it, and what a monitor would read from it."""
+"""One VM of the reference simulator: its state, its jobs, what a monitor would read from it, and what it costs (§5).
+
+Rent and waiting penalty are whole numbers, so that totals do not depend on the order of summation. The unit is a
+millionth of a dollar per hour, held for a millisecond.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from simulator.autoscaling.reference.configuration import CpuSampling, SimulationConfig
+from domain.units import HOUR_MS
+from simulator.autoscaling.reference.configuration import RENT_FACTOR, Billing, CpuSampling, SimulationConfig
 
 BOOTING, READY, DRAINING = 0, 1, 2
 
@@ -60,7 +66,7 @@ class Machine:
         self.counted_to = now
 
     def begin_step(self, now: float) -> None:
-        """Forget the readings of the last step and note where the integral of busy cores stands."""
+        """Clear the readings of the last step and save the integral of busy cores."""
         if self.state != BOOTING:
             self.count_busy(now)
         self.step_busy_core_s = self.busy_core_s
@@ -90,3 +96,79 @@ class Machine:
 def _shown(busy_share: float, idle_cpu: float) -> float:
     """Return the CPU a VM shows: its busy cores in full and its idle ones at `idle_cpu`."""
     return busy_share + (1.0 - busy_share) * idle_cpu
+
+
+UNITS_PER_DOLLAR = 1_000_000 * HOUR_MS
+_MINIMUM_CHARGE_MS = 60_000
+
+
+def dollars(units: int) -> float:
+    """Return an amount in dollars."""
+    return units / UNITS_PER_DOLLAR
+
+
+def _millis(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+@dataclass(slots=True)
+class Account:
+    """Rent and penalty of an episode so far, and of its last step, in units of this module."""
+
+    rent: int = 0
+    penalty: int = 0
+    step_rent: int = 0
+    step_penalty: int = 0
+
+    def charge_step_start(self, config: SimulationConfig, machines: Iterable[Machine]) -> None:
+        """Charge a whole step for every VM that exists after the step's action (booting, ready or draining)."""
+        self.step_rent = 0
+        if config.billing is Billing.STEP:
+            held_ms = _millis(config.step_s)
+            self.step_rent = sum(_price_micro(config, machine) * held_ms for machine in machines)
+
+    def forgive_step(self) -> None:
+        """Take back what the last step cost (compat row 7)."""
+        self.rent -= self.step_rent
+        self.penalty -= self.step_penalty
+        self.step_rent = self.step_penalty = 0
+
+    def charge_step_end(
+        self,
+        config: SimulationConfig,
+        machines: Iterable[Machine],
+        departed: Iterable[tuple[Machine, float]],
+        now: float,
+        waiting: int,
+        waiting_job_s: float,
+    ) -> None:
+        """Charge what billing by time added in the step, and the penalty for `waiting` jobs or `waiting_job_s`."""
+        if config.billing is not Billing.STEP:
+            for machine in machines:
+                self.step_rent += _charge_time(config, machine, now)
+            for machine, left_at in departed:
+                self.step_rent += _charge_time(config, machine, left_at)
+        waited_ms = _millis(waiting_job_s) if config.integral_penalty else waiting * _millis(config.step_s)
+        self.step_penalty = round(config.waiting_price_per_hour * 1_000_000) * waited_ms
+        self.rent += self.step_rent
+        self.penalty += self.step_penalty
+
+
+def _price_micro(config: SimulationConfig, machine: Machine) -> int:
+    factor = RENT_FACTOR if config.compat.rounded_price else 1.0
+    return round(config.types[machine.kind].price_per_hour * 1_000_000 * factor)
+
+
+def _charge_time(config: SimulationConfig, machine: Machine, until: float) -> int:
+    """Bring a VM's bill up to `until` and return what that adds."""
+    since = machine.ready_at if config.bill_from_ready else machine.requested_at
+    if until < since:
+        return 0
+    owed_ms = _millis(until - since)
+    if config.billing is Billing.EXACT:
+        owed_ms = max(owed_ms, _MINIMUM_CHARGE_MS)
+    else:
+        owed_ms = max(-(-owed_ms // HOUR_MS), 1) * HOUR_MS
+    added_ms = max(owed_ms - machine.billed_ms, 0)
+    machine.billed_ms += added_ms
+    return _price_micro(config, machine) * added_ms

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from domain.errors import TrimtabError
 from domain.observations.autoscaling import next_removal_share, obs7, obs_v2, waiting_recent_fifo
 from domain.workload import Trace
-from simulator.autoscaling.reference.accounting import Account, dollars
 from simulator.autoscaling.reference.actions import (
     Cooldowns,
     Order,
@@ -26,18 +25,14 @@ from simulator.autoscaling.reference.actions import (
     orders_of_index,
     orders_of_vector,
 )
-from simulator.autoscaling.reference.compat import EXACT, published_observation
-from simulator.autoscaling.reference.configuration import SimulationConfig
-from simulator.autoscaling.reference.jobs import JobColumns
-from simulator.autoscaling.reference.machine import Machine
-from simulator.autoscaling.reference.measures import Measures, Tally
-from simulator.autoscaling.reference.streams import Streams
-from simulator.autoscaling.reference.view import FleetView, StepInfo, StepResult, fleet_view, step_info
-from simulator.autoscaling.reference.world import World
+from simulator.autoscaling.reference.configuration import EXACT, SimulationConfig, published_observation
+from simulator.autoscaling.reference.machine import Account, Machine, dollars
+from simulator.autoscaling.reference.view import FleetView, Measures, StepInfo, StepResult, Tally, fleet_view, step_info
+from simulator.autoscaling.reference.world import JobColumns, Streams, World
 
 
 class EpisodeOver(TrimtabError):
-    """A step was asked for after the last job had finished, or after truncation."""
+    """A step after the last job had finished, or after truncation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +50,7 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Somebody who looks at the fleet every `every_s` within each step, at its end too; looking changes nothing."""
+    """An observer that is called every `every_s` within each step, at its end too, and changes nothing."""
 
     every_s: float
     look: Callable[[Simulation], None]
@@ -131,12 +126,7 @@ class Simulation:
         self._steps += 1
         self._run_until(self._steps * self.config.step_s + self.config.clock_offset_s)
         self._account.charge_step_end(
-            self.config,
-            world.machines,
-            world.departed,
-            world.now,
-            world.waiting,
-            world.waiting_job_s - waited_before,
+            self.config, world.machines, world.departed, world.now, world.waiting, world.waiting_job_s - waited_before
         )
         if self.config.compat.free_last_step and world.finished == self._jobs.jobs:
             self._account.forgive_step()
@@ -185,7 +175,7 @@ class Simulation:
             cpu, ram = both[:, 0], both[:, 1]
         waiting, recent = world.waiting, world.submitted - self._submitted_before
         max_cores = self.config.max_cores
-        # Jobs interrupted at the step's start stand before its arrivals, so two counters tell exactly who is recent.
+        # Jobs interrupted at the step's start precede its arrivals, so two counters give the recent jobs exactly.
         still = waiting_recent_fifo(waiting, recent)
         seven = obs7(world.ready_cores, max_cores, cpu, ram, waiting, world.submitted, still, recent)
         if self.config.compat == EXACT:

@@ -1,4 +1,4 @@
-"""Machines, jobs and events of the reference simulator: what happens between two decisions (autoscaler spec §2)."""
+"""Machines, jobs, events and dispatch of the reference simulator: the world between two decisions (§2, §11)."""
 
 from __future__ import annotations
 
@@ -6,31 +6,200 @@ import copy
 import heapq
 import math
 from bisect import insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from domain.workload import WHOLE_VM
-from simulator.autoscaling.reference.bursts import Bursts
-from simulator.autoscaling.reference.compat import CHAIN_LOSS_S
+import numpy as np
+
+from domain.errors import TraceError
+from domain.units import HOUR_S
+from domain.workload import NO_STAGE, WHOLE_VM, Trace
 from simulator.autoscaling.reference.configuration import (
+    CHAIN_LOSS_S,
     CpuSampling,
     Dispatch,
     RemovalChoice,
     RemovalMode,
     SimulationConfig,
+    truncated_service_s,
 )
-from simulator.autoscaling.reference.dispatch import choose_machine
-from simulator.autoscaling.reference.events import (
-    ARRIVAL,
-    JOB_END,
-    JOB_START,
-    NOTICE,
-    TAKEN_BACK,
-    VM_READY,
-    Event,
-    Events,
-)
-from simulator.autoscaling.reference.jobs import JobColumns
 from simulator.autoscaling.reference.machine import DRAINING, READY, Machine
-from simulator.autoscaling.reference.streams import BOOT, RECLAIM, REMOVAL, Streams
+
+
+class JobColumns:
+    """Columns of a trace, the releases, and the size of each stage; TraceError when a job fits no VM type.
+
+    fixed: indices of the jobs with an arrival of their own, in order of arrival. released_by: stage to the jobs that
+    its end releases. stage_sizes: stage to number of jobs. handover: per job the step at whose start it is handed over,
+    None where jobs arrive at their own time (compat row 2).
+    """
+
+    def __init__(self, trace: Trace, config: SimulationConfig) -> None:
+        widest = max((t.cores for t, limit in zip(config.types, config.limits, strict=True) if limit > 0), default=0)
+        too_wide = trace.width > widest
+        if too_wide.any():
+            first = int(too_wide.argmax())
+            raise TraceError(
+                f"trace {trace.name}: width of job {int(trace.job_id[first])}",
+                int(trace.width[first]),
+                f"the largest VM has {widest} cores: split, cap or mold the job",
+            )
+        if trace.jobs > 0 and widest == 0:
+            raise TraceError(f"trace {trace.name}: jobs", trace.jobs, "no VM type may be used: raise a limit above 0")
+        self.jobs = trace.jobs
+        self.job_id: list[int] = trace.job_id.tolist()
+        self.arrival: list[float] = trace.arrival_s.tolist()
+        self.service: list[float] = trace.service_s.tolist()
+        if config.compat.truncated_service:
+            self.service = [truncated_service_s(service_s, config.step_s) for service_s in self.service]
+        self.handover: list[int] | None = None
+        if config.compat.arrivals_by_minute:
+            self.handover = [int(arrival_s // config.step_s) for arrival_s in self.arrival]
+        self.width: list[int] = trace.width.tolist()
+        self.ram: list[float] = trace.ram_gb.tolist()
+        self.pause: list[float] = trace.pause_s.tolist()
+        self.stage: list[int] = trace.stage.tolist()
+        self.serial_fraction = trace.serial_fraction
+        released = [index for index in range(self.jobs) if trace.release_after[index] != NO_STAGE]
+        self.released_by: dict[int, list[int]] = {}
+        for index in released:
+            self.released_by.setdefault(int(trace.release_after[index]), []).append(index)
+        waits = set(released)
+        self.fixed = sorted((i for i in range(self.jobs) if i not in waits), key=lambda i: (self.arrival[i], i))
+        self.stage_sizes: dict[int, int] = {}
+        for number in self.stage:
+            self.stage_sizes[number] = self.stage_sizes.get(number, 0) + 1
+
+
+BOOT = 1
+REMOVAL = 2
+RECLAIM = 3
+
+_BLOCK = 64
+
+
+class Streams:
+    """Uniform numbers in [0, 1) addressed by (stream, kind, index): any draw is a function of the seed.
+
+    Two policies on one seed see the same boot time for the i-th VM of a type (autoscaler specification §2.5).
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._drawn: dict[tuple[int, int], list[float]] = {}
+        self._generators: dict[tuple[int, int], np.random.Generator] = {}
+
+    def draw(self, stream: int, kind: int, index: int) -> float:
+        """Return draw number `index` (from 0) of a stream."""
+        key = (stream, kind)
+        drawn = self._drawn.setdefault(key, [])
+        while index >= len(drawn):
+            if key not in self._generators:
+                words = np.array([self.seed & 0xFFFFFFFFFFFFFFFF, (stream << 32) | kind], dtype=np.uint64)
+                self._generators[key] = np.random.Generator(np.random.Philox(key=words))
+            drawn.extend(self._generators[key].random(_BLOCK).tolist())
+        return drawn[index]
+
+
+JOB_END, VM_READY, ARRIVAL, JOB_START, NOTICE, TAKEN_BACK = range(6)
+"""Kinds of events; at one instant they happen in this order, those of a kind in that of their making."""
+
+
+class Event(NamedTuple):
+    """One event: of a job by its index, or of a VM by its number."""
+
+    time: float
+    kind: int
+    sequence: int
+    item: int
+
+
+@dataclass(slots=True)
+class Events:
+    """The events to come; `sequence` is the number of the one made last."""
+
+    sequence: int = 0
+    _heap: list[Event] = field(default_factory=list)
+
+    def push(self, time: float, kind: int, item: int) -> int:
+        """Add an event and return its number."""
+        self.sequence += 1
+        heapq.heappush(self._heap, Event(time, kind, self.sequence, item))
+        return self.sequence
+
+    def push_release(self, time: float, job: int) -> None:
+        """Add the arrival of a released job; at one instant these come in order of their jobs."""
+        heapq.heappush(self._heap, Event(time, ARRIVAL, job, job))
+
+    def next_time(self, stale: Callable[[Event], bool]) -> float:
+        """Drop what has become stale and return the time of the first event left, inf when there is none."""
+        while self._heap and stale(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0].time if self._heap else math.inf
+
+    def pop(self) -> Event:
+        """Take the first event."""
+        return heapq.heappop(self._heap)
+
+
+def choose_machine(ready: Sequence[Machine], width: int, order: Dispatch, scan_from: int, next_place: int) -> int:
+    """Return the position in `ready` of the VM for a job of `width` cores (WHOLE_VM: an empty VM), -1 for none.
+
+    ready: VMs in request order. scan_from: first fit looks from this position on, the caller knowing that no earlier
+    VM has room. next_place: number of the VM where next fit resumes.
+    """
+    if order is Dispatch.FIRST_FIT:
+        for position in range(scan_from, len(ready)):
+            if _has_room(ready[position], width):
+                return position
+        return -1
+    fits = [position for position, machine in enumerate(ready) if _has_room(machine, width)]
+    if not fits:
+        return -1
+    if order is Dispatch.BEST_FIT:
+        return min(fits, key=lambda position: (0 if width == WHOLE_VM else ready[position].free, position))
+    return next((position for position in fits if ready[position].number >= next_place), fits[0])
+
+
+def _has_room(machine: Machine, width: int) -> bool:
+    return machine.free >= (machine.cores if width == WHOLE_VM else width)
+
+
+@dataclass(slots=True)
+class Bursts:
+    """Bursts of an episode: one begins when jobs are left without a core where none was, and ends when none is left.
+
+    began: instants at which one began. answered: those in which a VM became ready. wait_s: seconds from the beginning
+    to the first such VM, over all answered ones.
+    """
+
+    began: int = 0
+    answered: int = 0
+    wait_s: float = 0.0
+    _since: float = math.inf
+    _open: bool = False
+
+    def placed(self, left: int, now: float) -> None:
+        """Note that a pass over the queue left so many jobs without a core."""
+        if left == 0:
+            self._open = False
+        elif not self._open:
+            self._open = True
+            self._since = now
+            self.began += 1
+
+    def vm_ready(self, now: float) -> None:
+        """Note that a VM became ready."""
+        if self._open and self._since < math.inf:
+            self.answered += 1
+            self.wait_s += now - self._since
+            self._since = math.inf
+
+    @property
+    def first_core_s(self) -> float:
+        """Mean seconds from the beginning of an answered burst to its first new VM; 0 where none was."""
+        return self.wait_s / self.answered if self.answered else 0.0
 
 
 class World:
@@ -47,6 +216,7 @@ class World:
         self.booting: dict[int, Machine] = {}
         self.departed: list[tuple[Machine, float]] = []
         self.spot: dict[int, Machine] = {}
+        self._boot_points_s = config.boot_points_s
         self.requests = [0] * kinds
         self.made = [0] * kinds
         self.removal_draws = 0
@@ -113,8 +283,11 @@ class World:
         self.booting[machine.number] = machine
         share = self.streams.draw(BOOT, kind, self.requests[kind])
         self.requests[kind] += 1
-        low, high = self.config.boot_ranges_s[kind]
-        self.events.push(self.now + low + (high - low) * share, VM_READY, machine.number)
+        points = self._boot_points_s[kind]
+        place = share * (len(points) - 1)
+        below = min(int(place), len(points) - 2)
+        low, high = points[below], points[below + 1]
+        self.events.push(self.now + low + (high - low) * (place - below), VM_READY, machine.number)
 
     def _make_ready(self, machine: Machine) -> None:
         machine.state = READY
@@ -130,7 +303,7 @@ class World:
         if rates and rates[machine.kind] > 0:
             share = self.streams.draw(RECLAIM, machine.kind, self.made[machine.kind])
             self.spot[machine.number] = machine
-            self.events.push(self.now - math.log1p(-share) * 3600.0 / rates[machine.kind], NOTICE, machine.number)
+            self.events.push(self.now - math.log1p(-share) * HOUR_S / rates[machine.kind], NOTICE, machine.number)
         self.made[machine.kind] += 1
 
     def _depart(self, machine: Machine) -> None:
@@ -149,7 +322,7 @@ class World:
     def victim(self, kind: int, *, draw: bool = False) -> Machine | None:
         """Return the ready VM of a type that would be removed next, None when there is none.
 
-        `draw` says that the removal is really made, so that a random choice uses up its number.
+        draw: the removal is carried out, so that a random choice uses up its number.
         """
         candidates = [machine for machine in self.ready if machine.kind == kind]
         if not candidates:
@@ -364,7 +537,7 @@ class World:
         while (time := self._next_time()) <= last:
             self._move_clock(time)
             while self.events.next_time(self._is_stale) == time:
-                self._happen(self.events.pop())
+                self._carry_out(self.events.pop())
             fixed = self.jobs.fixed if self.jobs.handover is None else []
             while self.next_fixed < len(fixed) and self.jobs.arrival[fixed[self.next_fixed]] == time:
                 self._submit(fixed[self.next_fixed])
@@ -374,7 +547,7 @@ class World:
         if self.next_reading <= end:
             self._read_monitors()
 
-    def _happen(self, event: Event) -> None:
+    def _carry_out(self, event: Event) -> None:
         _, kind, _, item = event
         if kind == JOB_END:
             self._finish(item)
@@ -407,7 +580,7 @@ class World:
         self.next_reading += self.config.sample_interval_s
 
     def begin_step(self) -> None:
-        """Start a control step: forget who departed and what the monitors read in the last one."""
+        """Start a control step: clear the departures and the monitors' readings of the last one."""
         self.departed.clear()
         for machine in self.machines:
             machine.begin_step(self.now)

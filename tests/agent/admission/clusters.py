@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.admission.records import AdmissionRequest, DeploymentEvent, EventKind, Prior
-from agent.admission.rules import ClusterRules, Moments, PolicyKind
+from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind
 from domain.rules.admission.population import POPULATIONS
 
 START = 1_790_000_000.0

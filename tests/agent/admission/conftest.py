@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.admission.service import AdmissionService
+from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from tests.agent.admission.clusters import START, rules
@@ -25,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(path: Path) -> Iterator[Ledger]:
-    with Ledger.open(f"sqlite:///{path}", busy_timeout_s=1.0) as opened:
+    with Ledger.open(f"sqlite:///{path}", busy_timeout_s=30.0) as opened:
         yield opened
 
 
@@ -34,6 +35,6 @@ def make(ledger: Ledger, clock: VirtualClock) -> Make:
     """Make a service of the cluster `main`, its rules changed as said."""
 
     def made(**changes: object) -> AdmissionService:
-        return AdmissionService(rules(**changes), ledger.admission, clock)
+        return AdmissionService(rules(**changes), AdmissionStore(ledger), clock)
 
     return made

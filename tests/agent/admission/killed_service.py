@@ -18,6 +18,7 @@ from typing import Any
 
 from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
 from agent.admission.service import AdmissionService
+from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.errors import BadInput
@@ -59,7 +60,7 @@ def feed(url: str, made: list[Step], start: int, after: Callable[[int], object])
     # With a tolerance of 0 no decision depends on when a future was last computed.
     clock = VirtualClock(START)
     with Ledger.open(url) as ledger:
-        service = AdmissionService(rules(tolerance=0.0), ledger.admission, clock)
+        service = AdmissionService(rules(tolerance=0.0), AdmissionStore(ledger), clock)
         for n in range(start, len(made)):
             clock.step(START + 600.0 * n - clock.now())
             take(service, made[n])
@@ -87,13 +88,13 @@ def death(url: str, made: list[Step], start: int, delay_s: float) -> int:
 def belief(url: str) -> dict[str, Any]:
     """Return everything that the ledger holds of the cluster, but for how long decisions took."""
     with Ledger.open(url) as ledger:
-        inside = ledger.admission.inside("main")
+        inside = AdmissionStore(ledger).inside("main")
         made = [
             (d.decision_id, d.deployment_id, d.cores, d.admit, d.reason.value, d.at, d.total_cores, _rounded(d))
-            for d in ledger.admission.newest("main", limit=10_000)
+            for d in AdmissionStore(ledger).newest("main", limit=10_000)
         ]
-        events = sorted(item.event_id for item in ledger.admission.events_since("main", 0.0))
-        service = AdmissionService(rules(tolerance=0.0), ledger.admission, VirtualClock(START))
+        events = sorted(item.event_id for item in AdmissionStore(ledger).events_since("main", 0.0))
+        service = AdmissionService(rules(tolerance=0.0), AdmissionStore(ledger), VirtualClock(START))
         total = service.gauges(START).total_cores
     return {"inside": inside.deployments, "counts": inside.counts, "decisions": made, "events": events, "total": total}
 

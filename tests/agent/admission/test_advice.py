@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from agent.admission.rules import PolicyKind
 from agent.admission.service import AdmissionService
-from agent.commands.admission_text import admission_lines
+from agent.admission.store import AdmissionStore
+from agent.admission.text import admission_lines
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.decisions import Reason
+from domain.rules.admission.cluster import PolicyKind
 from tests.agent.admission.clusters import ask, event, rules
 from tests.agent.admission.conftest import Make
 
@@ -59,7 +60,7 @@ def test_advice_after_an_admission_lapsed_counts_its_cores_as_free(make: Make, c
 
 def test_advice_outlives_the_process_and_is_explained_as_such(make: Make, ledger: Ledger, clock: VirtualClock) -> None:
     advice = make().advise(ask("a", 20))
-    again = AdmissionService(rules(), ledger.admission, clock)
+    again = AdmissionService(rules(), AdmissionStore(ledger), clock)
     assert again.explain(advice.decision_id) == advice
     text = "\n".join(admission_lines(advice))
     assert "a with 20 cores: would be admitted; this is advice, nothing was taken in" in text

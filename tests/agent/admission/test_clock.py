@@ -11,14 +11,15 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from agent.admission.rules import PolicyKind
 from agent.admission.service import AdmissionService
+from agent.admission.store import AdmissionStore
 from agent.ledger import Kind, Ledger
 from agent.service import daemon
 from agent.settings import Settings
 from domain.clock import VirtualClock, WallClock
 from domain.decisions import Reason
 from domain.errors import BadInput
+from domain.rules.admission.cluster import PolicyKind
 from tests.agent.admission.clusters import HOUR_S, START, ask, event
 from tests.agent.admission.conftest import Make
 
@@ -67,7 +68,7 @@ def test_two_agents_whose_clocks_differ_do_not_end_each_other_s_reservations(
 ) -> None:
     theirs = VirtualClock(START + ahead_s)
     with Ledger.open(f"sqlite:///{path}") as shared:
-        other = AdmissionService(service.rules, shared.admission, theirs)
+        other = AdmissionService(service.rules, AdmissionStore(shared), theirs)
         service.admit(ask("a", 50))
         other.admit(ask("b", 40))
         assert other.admit(ask("c", 20)).reason is Reason.REJECTED_FEASIBILITY
@@ -85,7 +86,7 @@ def test_a_restart_begins_the_wait_anew_as_nobody_could_tell_of_a_start_before(
 ) -> None:
     service.admit(ask("a", 90))
     clock.advance(2 * HOUR_S)
-    again = AdmissionService(service.rules, ledger.admission, clock)
+    again = AdmissionService(service.rules, AdmissionStore(ledger), clock)
     again.refresh()
     clock.advance(HOUR_S)
     assert not again.admit(ask("b", 90)).admit
@@ -128,7 +129,7 @@ def test_an_agent_that_runs_keeps_its_promises_when_its_clock_is_set(tmp_path: P
     }
     clock, stop, up = SteppedClock(), threading.Event(), threading.Event()
     settings = Settings.model_validate(given)
-    agent = threading.Thread(target=lambda: daemon.run(settings, clock, stop, started=lambda parts: up.set()))
+    agent = threading.Thread(target=lambda: daemon.run(settings, clock, stop, started=up.set))
     agent.start()
     try:
         assert up.wait(60.0)

@@ -28,7 +28,7 @@ def trimtab(make: Make, path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunne
 def said(trimtab: CliRunner, *arguments: str) -> str:
     done = trimtab.invoke(app, ["cluster", *arguments])
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 def test_show_tells_cores_room_and_the_newest_decisions(trimtab: CliRunner) -> None:
@@ -51,6 +51,11 @@ def test_show_says_whether_asking_takes_anybody_in(trimtab: CliRunner, monkeypat
         monkeypatch.setenv("TRIMTAB_MODE", mode)
         modes += [line.split(maxsplit=1)[1] for line in said(trimtab, "show").splitlines() if "  mode" in line]
     assert modes == ["observe: who asks gets advice, nobody is taken in", "act"]
+
+
+def test_the_older_way_to_show_a_cluster_names_the_new_one(trimtab: CliRunner) -> None:
+    done = trimtab.invoke(app, ["cluster", "show"])
+    assert done.stderr == "cluster show goes away: use trimtab status admission [CLUSTER]\n"
 
 
 def test_show_as_data(trimtab: CliRunner) -> None:

@@ -77,6 +77,7 @@ def agent() -> Iterator[Agent]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.exhaustive
 def test_believes_after_a_sigkill_what_it_believed_before(agent: Agent) -> None:
     first = agent.asked("POST", "/admissions", {"deployment_id": "shop", "cores": 16, "request_id": "r1"})
     began = {"event_id": "e1", "kind": "started", "cores": 16, "time": first["at"]}

@@ -2,21 +2,23 @@
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from agent.admission.horizons import horizons_of
+from agent.admission.book import Book, horizons_of
+from agent.admission.decision import undecided
 from agent.admission.records import AdmissionDecision, Prior, PriorKind
-from agent.admission.rules import Moments, PolicyKind
 from agent.admission.service import AdmissionService
 from domain.clock import VirtualClock
 from domain.decisions import Reason
+from domain.rules.admission.cluster import Moments, PolicyKind
 from domain.rules.admission.moments import Curve, moments_of
-from domain.rules.admission.policies import second_refusal
+from domain.rules.admission.policies import cantelli, gamma_tail, second_refusal, sgamma_tail
 from domain.rules.admission.population import POPULATIONS, Statistics, fresh
-from domain.rules.admission.tails import cantelli, gamma_tail, kappa_of, sgamma_tail
+from domain.rules.admission.rule import kappa_of
 from tests.agent.admission.clusters import HOUR_S, SEEN, START, ask, event, rules
 from tests.agent.admission.conftest import Make
 
@@ -44,6 +46,12 @@ def history(service: AdmissionService, clock: VirtualClock) -> dict[str, Statist
 
 
 class TestTheRecord:
+    def test_names_the_rules_that_the_book_goes_by_now(self) -> None:
+        book = Book(rules())
+        before = undecided(book, ask("a"), "main-a1", START).config_hash
+        book.rules = replace(book.rules, capacity_cores=book.rules.capacity_cores + 1)
+        assert undecided(book, ask("a"), "main-a2", START).config_hash == book.rules.config_hash != before
+
     @pytest.mark.parametrize("moments", [Moments.AB, Moments.AB_FAST, Moments.NA, Moments.PAPER])
     def test_holds_the_sum_of_the_futures_that_the_formulas_give(
         self, make: Make, clock: VirtualClock, moments: Moments

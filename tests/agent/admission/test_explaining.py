@@ -60,4 +60,4 @@ def test_an_id_that_is_none_says_where_there_are_some(asked: Path) -> None:
     done = CliRunner().invoke(app, ["explain", "main-a9", "--ledger", str(asked)])
     assert done.exit_code != 0
     said = done.output + str(done.exception)
-    assert "no admission is recorded under it; `trimtab cluster show` lists the newest" in said
+    assert "no such decision is recorded, or it is older than the ledger keeps; near it are main-a2, main-a3" in said

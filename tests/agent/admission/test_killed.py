@@ -23,6 +23,7 @@ def report(directory: Path, seed: int, steps: int) -> dict[str, object]:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_service_killed_again_and_again_never_loses_a_deployment(tmp_path: Path) -> None:
     found = report(tmp_path, 5, 60)

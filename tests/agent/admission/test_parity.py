@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 
 from agent.admission.book import Book
-from agent.admission.decision import judge
-from agent.admission.deployments import HOUR_S, Deployment, Stage, applied
-from agent.admission.records import DeploymentEvent, EventKind, Prior
-from agent.admission.refresh import settle
-from agent.admission.rules import ClusterRules, PolicyKind, terms_of
+from agent.admission.decision import judge, settle, undecided
+from agent.admission.deployments import Deployment, Stage, applied
+from agent.admission.records import AdmissionRequest, DeploymentEvent, EventKind, Prior
 from domain.decisions import Reason
+from domain.rules.admission.cluster import ClusterRules, PolicyKind, terms_of
 from domain.rules.admission.policies import unused_budget
 from domain.rules.admission.rule import KINDS, rule_of
+from domain.units import HOUR_S
 from simulator.admission import PRESETS, Run, draw_run, play
-from simulator.admission.layout import ADMITTED, CORE_ENDED, REFUSED, SCALE_REFUSED, SCALED, SHUT_DOWN
+from simulator.admission.engine import ADMITTED, CORE_ENDED, REFUSED, SCALE_REFUSED, SCALED, SHUT_DOWN
 
 CLUSTER = replace(PRESETS["K"], capacity=600, sla=0.02)
 ALWAYS = "tol=0,reuse=0"
@@ -43,6 +43,8 @@ TEXTS = (
     f"budget:0.08,{ALWAYS}",
     f"budget:0.1,feedback=yes,marginal=1,{ALWAYS}",
 )
+SHORT = {text for text in TEXTS if text.startswith(("zeroth", "gamma"))}
+"""Those that every run of the tests compares; the others are long."""
 KINDS_OF_EVENT = {
     CORE_ENDED: EventKind.CORE_ENDED,
     SCALED: EventKind.SCALED,
@@ -103,7 +105,8 @@ def asked(text: str, observations: int = 0, agents: str = "") -> list[Asked]:
                 book.unused_budget = unused_budget(CLUSTER.sla, failures, requests)
                 book.refresh(at)
                 settle(book, book.newcomer(cores, priors), at, observed=bool(priors))
-                verdict = judge(book, name, cores, book.newcomer(cores, priors), observed=bool(priors))
+                blank = undecided(book, AdmissionRequest("", name, cores, priors), name, at)
+                verdict = judge(book, blank, book.newcomer(cores, priors), observed=bool(priors))
                 answers.append(Asked(kind == ADMITTED, verdict.reason is Reason.ADMITTED, verdict.slack_cores))
             if kind == ADMITTED:
                 live = Deployment(name, Stage.LIVE, cores, at, at, extra_cores=cores - 1, priors=priors)
@@ -123,7 +126,7 @@ def test_every_kind_of_rule_is_here() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("text", [pytest.param(t, marks=() if t in SHORT else pytest.mark.exhaustive) for t in TEXTS])
 def test_both_decide_alike_on_the_same_history(text: str) -> None:
     # The agent leaves out what is marginal only for those of which something was seen (admission specification §11).
     answers = asked(text, observations=2 if "marginal" in text else 0)
@@ -138,7 +141,16 @@ def test_both_decide_alike_on_the_same_history(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("rule", ["second:1.2", "first:520", "gamma:0.15", "sgamma:0.12", "budget:0.08"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "second:1.2",
+        *(
+            pytest.param(r, marks=pytest.mark.exhaustive)
+            for r in ("first:520", "gamma:0.15", "sgamma:0.12", "budget:0.08")
+        ),
+    ],
+)
 def test_old_futures_in_the_agent_decide_as_new_ones_in_the_simulator(rule: str) -> None:
     answers = asked(f"{rule},{ALWAYS}", agents=f"{rule},tol=0.3,dead_band=6")
     assert 10 < sum(not one.admitted for one in answers) < len(answers) - 10

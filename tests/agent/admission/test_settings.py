@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
-from agent.admission.horizons import bands_of, horizons_of, kappas_of
-from agent.admission.rules import ClusterRules, Moments, PolicyKind
+from agent.admission.book import bands_of, horizons_of, kappas_of
+from agent.admission.service import clusters_of
+from agent.ledger import Ledger
+from agent.models.directory import ModelsDirectory, Subject, read_model_file
 from agent.settings import Settings, load_settings
-from agent.settings.admission import rules_of
+from agent.settings.admission import cluster_model_in, rules_of
+from domain.clock import VirtualClock
 from domain.errors import BadInput, ConfigurationError
+from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind
 from domain.rules.admission.policies import BANDS_H, paper_grid
 from domain.rules.admission.population import POPULATIONS
-from domain.rules.admission.rule import KINDS
-from domain.rules.admission.tails import kappa_of
+from domain.rules.admission.rule import KINDS, kappa_of
 from tests.agent.admission.clusters import rules
 
 T = {"mu_shape": 0.4, "mu_rate": 0.5, "lam_shape": 1.3, "lam_rate": 0.8, "sig_shape": 0.9, "sig_rate": 0.2}
@@ -65,6 +68,22 @@ def test_a_rule_is_taken_in_the_words_of_the_simulator(kind: str) -> None:
     text = f"{kind}:{0.5 if kind in ('gamma', 'sgamma', 'budget') else 2}"
     assert rules_from(RULE=text).text == text
     assert rules_from(RULE=text, SLA=0.01).sla == 0.01
+
+
+def test_a_learned_rule_is_that_of_the_promoted_file_and_without_one_the_other_settings_decide(tmp_path: Path) -> None:
+    directory, file = ModelsDirectory(tmp_path / "models"), tmp_path / "cluster.json"
+    file.write_text(json.dumps({"preset": "K", "rule": "second:2.2"}))
+    here = {"TRIMTAB_LEARNED__MODELS_DIR": str(directory.path)}
+    settings = load_settings({**given(RULE="learned", KAPPA=3, MARGINAL_CORES=2), **here})
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        before = clusters_of(settings, ledger, VirtualClock(0.0))["main"].rules
+        assert (before.text, before.marginal_cores, before.population) == ("second:3", 2.0, POPULATIONS["T"])
+        subject, put = Subject("admission", "main"), read_model_file(file)
+        held = directory.force(put, subject, "a trial", "2026-03-01T12:00:00Z", cluster_model_in)
+        after = clusters_of(settings, ledger, VirtualClock(0.0))["main"].rules
+        assert (after.text, after.marginal_cores, after.population) == ("second:2.2", 0.0, POPULATIONS["K"])
+        (directory.path / held.model).write_text(file.read_text().replace("2.2", "0.1"))
+        assert clusters_of(settings, ledger, VirtualClock(0.0))["main"].rules == before
 
 
 def test_a_rule_brings_all_its_settings_and_the_simulators_defaults() -> None:

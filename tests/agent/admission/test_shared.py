@@ -3,8 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from agent.admission.records import Accepted
 from agent.admission.service import AdmissionService
+from agent.admission.store import AdmissionStore
+from agent.decisions.parts import kept
 from agent.ledger import Kind, Ledger
 from domain.clock import VirtualClock
 from domain.decisions import Reason
@@ -29,11 +30,11 @@ def test_two_services_know_of_each_other_s_deployments(make: Make, clock: Virtua
 def test_many_that_ask_at_once_are_never_admitted_beyond_the_capacity(path: Path, clock: VirtualClock) -> None:
     url = f"sqlite:///{path}"
     with Ledger.open(url) as first, Ledger.open(url) as second:
-        services = [AdmissionService(rules(), ledger.admission, clock) for ledger in (first, second)]
+        services = [AdmissionService(rules(), AdmissionStore(ledger), clock) for ledger in (first, second)]
         with ThreadPoolExecutor(4) as pool:
             asked = pool.map(lambda n: services[n % 2].admit(ask(f"d{n}", 30)), range(24))
             decisions = list(asked)
-        alone = AdmissionService(rules(name="alone"), first.admission, clock)
+        alone = AdmissionService(rules(name="alone"), AdmissionStore(first), clock)
         requests = [type(r)("alone", r.deployment_id, r.cores) for r in (ask(f"d{n}", 30) for n in range(24))]
         expected = sum(decision.admit for decision in alone.admit_all(requests))
     assert sum(decision.admit for decision in decisions) == expected > 0
@@ -71,7 +72,7 @@ def test_old_events_decisions_and_ended_deployments_go_and_live_ones_stay(
     clock.advance(100 * DAY_S)
     service.admit(ask("new", 3))
     before = service.deployments()
-    removed = ledger.compact(clock.now(), 90 * DAY_S)
+    removed = ledger.compact(clock.now(), 90 * DAY_S, kept())
     assert removed.finished
     # Three events, one decision and one deployment, beside the journal's row on the decision.
     assert removed.rows == 6
@@ -79,15 +80,15 @@ def test_old_events_decisions_and_ended_deployments_go_and_live_ones_stay(
     assert again.deployments() == before
     assert again.deployment("ended") is None
     assert [decision.deployment_id for decision in again.newest()] == ["new"]
-    assert ledger.admission.events("main", [old.event_id]) == {}
+    assert AdmissionStore(ledger).events("main", [old.event_id]) == {}
 
 
 def test_the_schema_can_be_taken_back_and_comes_again_empty(path: Path, clock: VirtualClock) -> None:
     url = f"sqlite:///{path}"
     with Ledger.open(url) as ledger:
-        AdmissionService(rules(), ledger.admission, clock).observe(event("a", "started", 4, START))
-        ledger.downgrade("0002", lose=["admission"], export_to=path.with_name("lost.jsonl"))
+        AdmissionService(rules(), AdmissionStore(ledger), clock).observe(event("a", "started", 4, START))
+        ledger.downgrade("0002", kept(), lose=["admission"], export_to=path.with_name("lost.jsonl"))
     with Ledger.open(url) as ledger:
-        service = AdmissionService(rules(), ledger.admission, clock)
+        service = AdmissionService(rules(), AdmissionStore(ledger), clock)
         assert service.deployments() == ()
-        assert isinstance(service.observe(event("a", "started", 4, START)), Accepted)
+        assert not service.observe(event("a", "started", 4, START)).already_seen

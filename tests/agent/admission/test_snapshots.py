@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.admission.records import AlreadySeen
+from agent.admission.records import Taken
 from agent.admission.service import AdmissionService
+from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.errors import BadInput
@@ -39,7 +40,7 @@ def test_another_service_knows_and_decides_the_same_afterwards(
 ) -> None:
     written = lived.snapshot(tmp_path / "kept")
     assert sorted(path.name for path in tmp_path.glob("kept*")) == ["kept.json", "kept.npz"]
-    other = AdmissionService(rules(), elsewhere.admission, clock)
+    other = AdmissionService(rules(), AdmissionStore(elsewhere), clock)
     assert other.restore(written) == 4
     assert other.deployments() == lived.deployments()
     assert other.gauges(clock.now()) == lived.gauges(clock.now())
@@ -60,16 +61,16 @@ def test_it_takes_the_place_of_what_was_there(lived: AdmissionService, clock: Vi
 def test_an_event_that_was_told_before_it_counts_once_after_it(
     lived: AdmissionService, elsewhere: Ledger, clock: VirtualClock, tmp_path: Path
 ) -> None:
-    other = AdmissionService(rules(), elsewhere.admission, clock)
+    other = AdmissionService(rules(), AdmissionStore(elsewhere), clock)
     other.restore(lived.snapshot(tmp_path / "kept"))
     again = event("d1", "scaled", 4, START + 40 * HOUR_S, event_id="grew")
-    assert other.observe(again) == AlreadySeen("grew", "d1", 10)
+    assert other.observe(again) == Taken("grew", "d1", 10, already_seen=True)
 
 
 def test_without_the_futures_of_other_rules(
     lived: AdmissionService, elsewhere: Ledger, clock: VirtualClock, tmp_path: Path
 ) -> None:
-    other = AdmissionService(rules(kappa=3.0), elsewhere.admission, clock)
+    other = AdmissionService(rules(kappa=3.0), AdmissionStore(elsewhere), clock)
     other.restore(lived.snapshot(tmp_path / "kept"))
     assert other.admit(ask("new", 1)).refreshed == 4
 

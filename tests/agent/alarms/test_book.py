@@ -1,9 +1,10 @@
-"""The book of alarms: told once, again while it lasts, and when it is over."""
+"""Alarms: sent when they begin, again while they last, and when they end."""
 
 from __future__ import annotations
 
-from agent.alarms.book import AlarmBook, Severity
-from agent.autoscaling.ports import TickReport
+from agent.alarms.book import AlarmBook
+from agent.decisions.part import Severity
+from agent.decisions.turn import TickReport
 from domain.decisions import Decision, Event, Mode, Outcome, Proposal, RailEffect, Reason, Status, Verdict
 
 START = 1_772_366_400.0
@@ -19,7 +20,7 @@ def turn(minute: int, *decisions: Decision, **report: object) -> TickReport:
     return TickReport(START + 60.0 * minute, decisions=decisions, **report)  # type: ignore[arg-type]
 
 
-def test_a_condition_is_told_once_and_again_when_it_is_over() -> None:
+def test_a_condition_is_sent_once_and_again_when_it_ends() -> None:
     book = AlarmBook()
     first = book.turn(turn(0, decided(START, Reason.STALE_INPUT)))
     assert [alarm.sentence for alarm in first] == ["[warning] web: stale_input: no change (stale_input)"]
@@ -30,15 +31,15 @@ def test_a_condition_is_told_once_and_again_when_it_is_over() -> None:
     assert book.active == ()
 
 
-def test_a_condition_that_lasts_is_told_again_after_the_repeat_time() -> None:
+def test_a_condition_that_lasts_is_sent_again_after_the_repeat_time() -> None:
     book = AlarmBook(repeat_s=120.0)
-    told = [bool(book.turn(turn(minute, decided(START + 60 * minute, Reason.FLEET_SICK)))) for minute in range(5)]
-    assert told == [True, False, True, False, True]
+    sent = [bool(book.turn(turn(minute, decided(START + 60 * minute, Reason.FLEET_SICK)))) for minute in range(5)]
+    assert sent == [True, False, True, False, True]
 
 
 def test_a_rail_speaks_too() -> None:
-    told = AlarmBook().turn(turn(0, decided(START, Reason.LOAD_LOW, Reason.CIRCUIT_OPEN, Reason.COOLING_DOWN)))
-    assert [(alarm.reason, alarm.text) for alarm in told] == [(Reason.CIRCUIT_OPEN, "circuit_open said")]
+    sent = AlarmBook().turn(turn(0, decided(START, Reason.LOAD_LOW, Reason.CIRCUIT_OPEN, Reason.COOLING_DOWN)))
+    assert [(alarm.reason, alarm.text) for alarm in sent] == [(Reason.CIRCUIT_OPEN, "circuit_open said")]
 
 
 def test_ordinary_decisions_and_routine_events_are_no_alarms() -> None:
@@ -50,8 +51,8 @@ def test_ordinary_decisions_and_routine_events_are_no_alarms() -> None:
 def test_an_event_is_over_when_it_has_been_quiet() -> None:
     book = AlarmBook(quiet_s=120.0)
     lost = Event("web", START, Reason.CAPACITY_LOST, "AWS has none", "m5a.large in us-east-1a")
-    (told,) = book.turn(turn(0, events=(lost,)))
-    assert told.sentence == "[warning] web m5a.large in us-east-1a: capacity_lost: AWS has none"
+    (sent,) = book.turn(turn(0, events=(lost,)))
+    assert sent.sentence == "[warning] web m5a.large in us-east-1a: capacity_lost: AWS has none"
     assert book.turn(turn(1)) == ()
     (over,) = book.turn(turn(2))
     assert over.resolved
@@ -64,8 +65,8 @@ def test_two_subjects_are_two_alarms() -> None:
 
 def test_an_ended_intent_names_its_fleet_and_group() -> None:
     outcome = Outcome("web-two-17.workers_s", Status.FAILED, Reason.CREDENTIALS, 2, 0, START, "the key expired")
-    (told,) = AlarmBook().turn(turn(0, outcomes=(outcome,)))
-    assert (told.fleet, told.subject, told.severity) == ("web-two", "workers_s", Severity.CRITICAL)
+    (sent,) = AlarmBook().turn(turn(0, outcomes=(outcome,)))
+    assert (sent.fleet, sent.subject, sent.severity) == ("web-two", "workers_s", Severity.CRITICAL)
 
 
 def test_an_intent_still_open_is_no_alarm() -> None:
@@ -76,8 +77,8 @@ def test_an_intent_still_open_is_no_alarm() -> None:
 def test_a_turn_without_a_ledger_is_critical_and_ends_no_other_alarm() -> None:
     book = AlarmBook()
     book.turn(turn(0, decided(START, Reason.CLOUD_UNREADABLE)))
-    (told,) = book.turn(turn(1, failure="the disk is full"))
-    assert told.sentence == "[critical] agent: ledger_unavailable: the disk is full"
+    (sent,) = book.turn(turn(1, failure="the disk is full"))
+    assert sent.sentence == "[critical] agent: ledger_unavailable: the disk is full"
     assert {alarm.reason for alarm in book.active} == {Reason.CLOUD_UNREADABLE, Reason.LEDGER_UNAVAILABLE}
     over = book.turn(turn(2, decided(START + 120, Reason.QUEUE_COVERED)))
     assert {alarm.reason for alarm in over if alarm.resolved} == {Reason.CLOUD_UNREADABLE, Reason.LEDGER_UNAVAILABLE}

@@ -14,6 +14,7 @@ BY_MEANING = {
     "core_hours",
     "label",
     "time",
+    "at",
     "N",
     "subscriber",
     "vm",

@@ -62,7 +62,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def standing(stage: Stage) -> Running:
+def shared(stage: Stage) -> Running:
     """An agent whose loop has turned three times on a queue that grew; others share it, so leave it as it is."""
     return stage.shared()
 
@@ -86,7 +86,7 @@ def socket_directory() -> Iterator[Path]:
 @pytest.fixture
 def serve(request: pytest.FixtureRequest, socket_directory: Path) -> Iterator[Serve]:
     """Serve the test's own agent where it asked for `running`, else the shared one, with these HTTP settings."""
-    agent: Running = request.getfixturevalue("running" if "running" in request.fixturenames else "standing")
+    agent: Running = request.getfixturevalue("running" if "running" in request.fixturenames else "shared")
     with ExitStack() as stack:
 
         def start(**http: Any) -> HttpServer:

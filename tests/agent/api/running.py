@@ -7,16 +7,19 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
-from agent.admission.clusters import clusters_of
 from agent.api.app import create_app
 from agent.api.limits import Count
 from agent.api.server import HttpServer
-from agent.autoscaling.ports import TickReport
-from agent.oversubscription.pools import pools_of
+from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.status import FleetStatus, fleet_status
+from agent.decisions.part import Check, Host
+from agent.decisions.parts import Parts, parts_of
+from agent.decisions.turn import TickReport
+from agent.oversubscription.part import OversubscriptionPart
+from agent.oversubscription.pools import Pools
 from agent.settings import Settings
-from agent.view.board import StandingBoard
-from agent.view.parts import AgentParts, Check
-from agent.view.view import AgentView
+from agent.view.board import ServiceBoard
+from agent.view.view import AgentParts, AgentView
 from collectors.base import CollectorHealth
 from tests.faults.world import World
 
@@ -40,7 +43,7 @@ class Running:
     def __init__(self, world: World, **settings: Any) -> None:
         self.world = world
         self.settings = Settings(**{"mode": world.mode, "clusters": CLUSTERS, "pools": POOLS, **settings})
-        self.board = StandingBoard(world.agent_clock.now())
+        self.board = ServiceBoard(world.agent_clock.now())
         self.collectors = {"queue web": CollectorHealth(successes=3, last_success_at=world.agent_clock.now())}
         self.is_alive = True
         self.parts = AgentParts(
@@ -49,20 +52,36 @@ class Running:
             ledger=world.ledger,
             now=world.agent_clock.now,
             monotonic=world.agent_clock.monotonic,
-            fleets=lambda: [managed.fleet for managed in world.ports.fleets],
-            vms=world.ports.aggregator.vms,
-            newest_sample=world.store.newest_sample,
-            series=lambda: len(world.store),
+            parts=self._parts(),
             collectors=lambda: self.collectors,
             claims=world.store.refused_claims,
             unknown_vms=world.store.unknown_vms,
             intake=lambda: world.intake,
             aws_calls=lambda: world.session.budget.counts,
             alive=lambda: self.is_alive,
-            clusters=clusters_of(self.settings, world.ledger, world.agent_clock),
-            pools=pools_of(self.settings, world.ledger, world.agent_clock, None),
         )
         self.view = AgentView(self.parts)
+
+    def _parts(self) -> Parts:
+        parts = parts_of(Host(self.world.ledger, self.settings, self.world.agent_clock))
+        for part in parts:
+            if isinstance(part, AutoscalingPart):
+                part.attach(self.world.ports, self.world.store)
+        return parts
+
+    @property
+    def fleets(self) -> AutoscalingPart:
+        """The fleets of its autoscaling."""
+        return next(part for part in self.parts.parts if isinstance(part, AutoscalingPart))
+
+    def fleet(self, name: str) -> FleetStatus:
+        """A fleet's status."""
+        return fleet_status(self.world.ledger, name, self.world.agent_clock.now())
+
+    @property
+    def pools(self) -> Pools:
+        """The pools of its oversubscription."""
+        return next(part for part in self.parts.parts if isinstance(part, OversubscriptionPart)).pools
 
     def app(self, *routers: APIRouter) -> FastAPI:
         """The application, unguarded."""
@@ -75,7 +94,7 @@ class Running:
 
     def lose_ledger(self) -> None:
         """Take the ledger's file away."""
-        path = self.world.ledger._database.path
+        path = self.world.ledger.database.path
         assert path is not None
         path.rename(path.with_suffix(".away"))
 
@@ -89,7 +108,7 @@ class Running:
 
     def turn_pools(self) -> TickReport:
         """Turn the pools once, as after a turn of the loop."""
-        return self.parts.pools.turned(TickReport(self.world.agent_clock.now()), self.world.ports.epoch)
+        return self.pools.turned(TickReport(self.world.agent_clock.now()), self.world.ports.epoch)
 
     def tick(self, minutes: int = 1) -> TickReport | None:
         """Let minutes pass and turn the loop after each, telling the board as the daemon does; return the last."""

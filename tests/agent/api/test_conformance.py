@@ -17,6 +17,7 @@ REPLACED = "positive_data_acceptance"
 """Takes no 422 from a request that fits the description; `conformance_checks` tells which fields may have one."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_agent_does_what_its_description_says(serve: Serve, running: Running, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from agent.autoscaling.state import Pause, PauseScope, Pin
 from agent.commands.main import app as program
+from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Reason
 from tests.agent.api.conftest import Serve
 from tests.agent.api.running import Running
@@ -72,6 +72,7 @@ class TestOverHttp:
         assert post(client, "unpin", owner="bob").json() == {"fleet": "web", "lifted": True}
         assert running.world.ledger.controls("web").pin is None
 
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize(
         ("verb", "order", "field"),
         [
@@ -92,13 +93,13 @@ class TestOverHttp:
         ],
     )
     def test_a_wrong_order_is_422_names_the_field_and_changes_nothing(
-        self, client: httpx.Client, standing: Running, verb: str, order: dict[str, object], field: str
+        self, client: httpx.Client, shared: Running, verb: str, order: dict[str, object], field: str
     ) -> None:
-        before = standing.world.journal
+        before = shared.world.journal
         answer = post(client, verb, **order)
         assert answer.status_code == 422
         assert [wrong["field"] for wrong in answer.json()["wrong"]] == [field]
-        assert standing.world.journal == before
+        assert shared.world.journal == before
 
     @pytest.mark.parametrize(
         ("verb", "order", "field"),
@@ -108,12 +109,12 @@ class TestOverHttp:
         ],
     )
     def test_a_name_that_is_not_there_is_404_and_changes_nothing(
-        self, client: httpx.Client, standing: Running, verb: str, order: dict[str, object], field: str
+        self, client: httpx.Client, shared: Running, verb: str, order: dict[str, object], field: str
     ) -> None:
-        before = standing.world.journal
+        before = shared.world.journal
         answer = post(client, verb, **order)
         assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (404, field)
-        assert standing.world.journal == before
+        assert shared.world.journal == before
 
     @pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"", b"\xff\xfe", b'{"owner": NaN}'])
     def test_what_is_no_order_is_refused(self, client: httpx.Client, body: bytes) -> None:

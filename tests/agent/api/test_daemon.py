@@ -7,10 +7,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.api.unix_path import reachable
-from agent.autoscaling.state import PauseScope
-from agent.commands.switchboard import switchboard
+from agent.api.unix_socket import reachable
+from agent.commands.switches import ordered
 from agent.telemetry.catalogue import all_metrics
+from domain.controls import PauseScope
 from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
 
 pytestmark = pytest.mark.slow
@@ -46,8 +46,7 @@ def test_a_running_daemon_is_seen_and_switched_through_its_socket(
         assert client.get("/healthz").json()["ok"] is True
         assert client.get("/").status_code == 200
         monkeypatch.setenv("TRIMTAB_HTTP__SOCKET", str(path))
-        with switchboard(None) as board:
-            assert board.pause(None, PauseScope.IN, owner="ada", reason="x", lasting_s=None)[0] == "web"
+        assert ordered(None, "pause", scope=PauseScope.IN, owner="ada", reason="x")["fleet"] == "web"
         text = client.get("/metrics").text
         samples = {
             (sample.name, tuple(sample.labels.values())): sample.value

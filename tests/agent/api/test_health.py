@@ -2,7 +2,7 @@
 
 import httpx
 
-from agent.view.parts import Check
+from agent.decisions.part import Check
 from tests.agent.api.conftest import Stage
 from tests.agent.api.running import Running
 
@@ -100,7 +100,7 @@ class TestReadiness:
         assert answer.status_code == 503
         assert checks(answer)["loop"] == (False, "the agent is stopping")
 
-    def test_further_conditions_count(self, standing: Running) -> None:
+    def test_further_conditions_count(self, shared: Running) -> None:
         model = Check("model", False, "the model could not be loaded; the queue rule decides")
-        readiness = standing.with_checks(model).readiness()
+        readiness = shared.with_checks(model).readiness()
         assert (readiness.ready, readiness.checks[-1]) == (False, model)

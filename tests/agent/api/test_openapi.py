@@ -35,9 +35,15 @@ def test_it_tells_every_route(description: dict[str, Any]) -> None:
         ("GET", "/readyz"),
         ("GET", "/metrics"),
         ("GET", "/api/v1/status"),
-        ("GET", "/api/v1/fleets"),
-        ("GET", "/api/v1/fleets/{fleet}"),
-        ("GET", "/api/v1/fleets/{fleet}/vms"),
+        ("GET", "/api/v1/autoscaling/decisions/{decision_id}"),
+        ("GET", "/api/v1/admission/decisions/{decision_id}"),
+        ("GET", "/api/v1/oversubscription/decisions/{decision_id}"),
+        ("GET", "/api/v1/autoscaling/{subject}/decisions"),
+        ("GET", "/api/v1/admission/{subject}/decisions"),
+        ("GET", "/api/v1/oversubscription/{subject}/decisions"),
+        ("GET", "/api/v1/autoscaling"),
+        ("GET", "/api/v1/autoscaling/{fleet}"),
+        ("GET", "/api/v1/autoscaling/{fleet}/vms"),
         ("GET", "/api/v1/decisions"),
         ("GET", "/api/v1/decisions/{decision_id}"),
         ("GET", "/api/v1/collectors"),
@@ -46,18 +52,19 @@ def test_it_tells_every_route(description: dict[str, Any]) -> None:
         ("POST", "/api/v1/resume"),
         ("POST", "/api/v1/pin"),
         ("POST", "/api/v1/unpin"),
-        ("POST", "/api/v1/admissions"),
-        ("POST", "/api/v1/admissions/batch"),
-        ("POST", "/api/v1/deployments/{deployment_id}/events"),
-        ("POST", "/api/v1/deployments/events"),
-        ("GET", "/api/v1/admissions/{decision_id}"),
-        ("GET", "/api/v1/clusters"),
-        ("GET", "/api/v1/clusters/{cluster}"),
-        ("GET", "/api/v1/clusters/{cluster}/admissions"),
+        ("GET", "/api/v1/autoscaling/announcements"),
+        ("POST", "/api/v1/autoscaling/announcements"),
+        ("DELETE", "/api/v1/autoscaling/announcements/{announcement_id}"),
+        ("POST", "/api/v1/admission/requests"),
+        ("POST", "/api/v1/admission/requests/batch"),
+        ("POST", "/api/v1/admission/deployments/{deployment_id}/events"),
+        ("POST", "/api/v1/admission/deployments/events"),
+        ("GET", "/api/v1/admission"),
+        ("GET", "/api/v1/admission/{cluster}"),
+        ("GET", "/api/v1/admission/{cluster}/requests"),
         ("GET", "/api/v1/oversubscription"),
-        ("GET", "/api/v1/oversubscription/pools/{pool}"),
-        ("GET", "/api/v1/oversubscription/pools/{pool}/decisions"),
-        ("GET", "/api/v1/oversubscription/decisions/{decision_id}"),
+        ("GET", "/api/v1/oversubscription/{pool}"),
+        ("GET", "/api/v1/oversubscription/{pool}/rates"),
         ("POST", "/api/v1/oversubscription/requests"),
         ("POST", "/api/v1/oversubscription/rearm"),
     }
@@ -93,15 +100,16 @@ def test_every_error_is_described_as_it_is_answered(description: dict[str, Any])
 ANYWHERE = {"400", "401", "408", "413", "414", "421", "431", "500", "503"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
         ("get", "/healthz", ANYWHERE - {"401"}),
         ("get", "/api/v1/status", ANYWHERE | {"403"}),
-        ("get", "/api/v1/clusters", ANYWHERE),
-        ("head", "/api/v1/clusters/{cluster}", ANYWHERE | {"404", "422"}),
+        ("get", "/api/v1/admission", ANYWHERE),
+        ("head", "/api/v1/admission/{cluster}", ANYWHERE | {"404", "422"}),
         ("post", "/api/v1/pause", ANYWHERE | {"403", "404", "415", "422"}),
-        ("post", "/api/v1/admissions", ANYWHERE | {"403", "404", "409", "415", "422"}),
+        ("post", "/api/v1/admission/requests", ANYWHERE | {"403", "404", "409", "415", "422"}),
         ("post", "/api/v1/oversubscription/rearm", ANYWHERE | {"403", "404", "409", "415", "422"}),
     ],
 )
@@ -115,11 +123,11 @@ def test_an_operation_lists_the_refusals_that_it_can_meet(
 def test_the_limits_of_bodies_are_told(description: dict[str, Any]) -> None:
     told = {
         path: description["paths"][path]["post"]["responses"]["413"]["description"]
-        for path in ("/api/v1/pause", "/api/v1/admissions/batch")
+        for path in ("/api/v1/pause", "/api/v1/admission/requests/batch")
     }
     assert told == {
         "/api/v1/pause": "The body is larger than 32,768 bytes.",
-        "/api/v1/admissions/batch": "The body is larger than 1,048,576 bytes.",
+        "/api/v1/admission/requests/batch": "The body is larger than 1,048,576 bytes.",
     }
 
 
@@ -179,6 +187,7 @@ def fuzzed(stage: Stage, serve: Serve, running: Running) -> httpx.Client:
     client.close()
 
 
+@pytest.mark.exhaustive
 @FUZZ
 @given(data=st.data())
 def test_no_question_is_answered_with_a_failure(fuzzed: httpx.Client, data: st.DataObject) -> None:

@@ -3,9 +3,10 @@
 import httpx
 import pytest
 
-from agent.autoscaling.explain import plain
-from agent.autoscaling.state import Pause, PauseScope
 from agent.autoscaling.status import fleet_status
+from agent.ledger.codec import plain
+from agent.settings.names import effective
+from domain.controls import Pause, PauseScope
 from tests.agent.api.running import Running
 from tests.faults.world import START
 
@@ -112,8 +113,8 @@ def test_a_wrong_value_is_422_and_names_its_field(client: httpx.Client, query: s
     assert [wrong["field"] for wrong in answer.json()["wrong"]] == [field]
 
 
-def test_settings_are_shown_without_secrets(standing: Running) -> None:
-    shown = dict(standing.view.settings())
+def test_settings_are_shown_without_secrets(shared: Running) -> None:
+    shown = effective(shared.settings)
     assert shown["TRIMTAB_MODE"] == "act"
     assert shown["TRIMTAB_HTTP__TOKEN"] == "(not set)"
 

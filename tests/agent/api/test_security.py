@@ -1,6 +1,7 @@
 """Who may do what: the unix socket by its mode, TCP by token and role; nothing tells a token or the inside."""
 
 import base64
+import json
 import logging
 import socket
 import stat
@@ -15,26 +16,29 @@ from pydantic import SecretStr
 
 from agent.api.security import Role, Tokens
 from agent.api.server import HttpServer
-from agent.settings import load_settings
+from agent.settings import Settings, load_settings
+from agent.settings.names import effective
 from domain.errors import BadInput, ConfigurationError
-from tests.agent.api.conftest import Serve, asked
+from tests.agent.api.conftest import PATIENCE_S, Serve, asked
 from tests.agent.api.running import ASKER, OPERATOR, READER, Running
 
 READS = ["/readyz", "/metrics", "/api/v1/status", "/api/v1/fleets", "/api/v1/openapi.json", "/", "/nothing"]
 ASKED = {
-    ("POST", "/api/v1/admissions"),
-    ("POST", "/api/v1/admissions/batch"),
-    ("POST", "/api/v1/deployments/events"),
-    ("POST", "/api/v1/deployments/{deployment_id}/events"),
+    ("POST", "/api/v1/admission/requests"),
+    ("POST", "/api/v1/admission/requests/batch"),
+    ("POST", "/api/v1/admission/deployments/events"),
+    ("POST", "/api/v1/admission/deployments/{deployment_id}/events"),
     ("POST", "/api/v1/oversubscription/requests"),
-    ("GET", "/api/v1/admissions/{decision_id}"),
-    ("GET", "/api/v1/clusters"),
-    ("GET", "/api/v1/clusters/{cluster}"),
-    ("GET", "/api/v1/clusters/{cluster}/admissions"),
+    ("GET", "/api/v1/admission"),
+    ("GET", "/api/v1/admission/decisions/{decision_id}"),
+    ("GET", "/api/v1/admission/{cluster}"),
+    ("GET", "/api/v1/admission/{cluster}/requests"),
+    ("GET", "/api/v1/admission/{subject}/decisions"),
     ("GET", "/api/v1/oversubscription"),
-    ("GET", "/api/v1/oversubscription/pools/{pool}"),
-    ("GET", "/api/v1/oversubscription/pools/{pool}/decisions"),
     ("GET", "/api/v1/oversubscription/decisions/{decision_id}"),
+    ("GET", "/api/v1/oversubscription/{pool}"),
+    ("GET", "/api/v1/oversubscription/{pool}/rates"),
+    ("GET", "/api/v1/oversubscription/{subject}/decisions"),
 }
 """All that an allocator's token opens, besides /healthz and the description."""
 SWITCHES = ["/api/v1/pause", "/api/v1/resume", "/api/v1/pin", "/api/v1/unpin", "/nothing"]
@@ -42,6 +46,7 @@ Connect = Callable[..., httpx.Client]
 
 
 class TestOverTcp:
+    @pytest.mark.exhaustive
     @pytest.mark.parametrize("path", READS)
     @pytest.mark.parametrize("token", [None, "wrong-token-0123456789", READER[:-1], READER + "x", "ümlaut"])
     def test_without_a_valid_token_nothing_is_told_not_even_what_there_is(
@@ -71,12 +76,18 @@ class TestOverTcp:
         opened = {
             (method, path)
             for method, path in operations - {("GET", "/healthz")}
-            # Without a body: a refusal leaves it unread, and the closing connection may then be reset.
             if asker.request(method, path.replace("{", "").replace("}", "")).status_code != 403
         }
         assert opened == ASKED
         assert asker.get("/api/v1/openapi.json").status_code == 200
-        for path in ("/", "/stream?since=0", "/nothing", "/api/v1/clustersx", "/api/v1/admissions/../status"):
+        for path in (
+            "/",
+            "/stream?since=0",
+            "/nothing",
+            "/api/v1/clustersx",
+            "/api/v1/admissions/../status",
+            "/api/v1/decisions/web-1",
+        ):
             assert asker.get(path).status_code == 403, path
         for path in ("/api/v1/admissions/batch/x", "/api/v1/clusters", "/api/v1/oversubscription", "/nothing"):
             assert asker.post(path).status_code == 403, path
@@ -134,6 +145,25 @@ class TestOverTcp:
                 answers = {role: client.request(method, concrete, json={}) for role, client in clients.items()}
                 opened = [role for role, answer in answers.items() if answer.status_code != 403]
                 assert sorted(described[0] if described else clients) == sorted(opened), (method, path)
+
+    def test_a_refused_client_reads_its_answer_though_it_goes_on_sending(self, over_tcp: Connect) -> None:
+        url = over_tcp().base_url
+        with socket.create_connection((url.host, url.port or 0), PATIENCE_S) as opened:
+            opened.sendall(b"POST /api/v1/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n")
+            answer = opened.recv(1)
+            for _ in range(2):
+                opened.sendall(b" " * 100_000)
+            while read := opened.recv(65_536):
+                answer += read
+        assert answer.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"] == "Unauthorized"
+
+    def test_a_refused_client_that_sends_nothing_more_is_let_go(self, over_tcp: Connect) -> None:
+        url = over_tcp().base_url
+        with socket.create_connection((url.host, url.port or 0), PATIENCE_S) as opened:
+            opened.sendall(b"POST /api/v1/pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n")
+            answer = b"".join(iter(lambda: opened.recv(65_536), b""))
+        assert answer.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
 
     def test_any_method_but_reading_needs_the_operator(self, over_tcp: Connect) -> None:
         for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
@@ -224,22 +254,22 @@ class TestTheSocket:
             killed.bind(str(socket_directory / "http.sock"))
         assert asked(serve(), "/healthz").status_code == 200
 
-    def test_a_second_agent_is_refused_and_the_first_keeps_its_socket(self, serve: Serve, standing: Running) -> None:
+    def test_a_second_agent_is_refused_and_the_first_keeps_its_socket(self, serve: Serve, shared: Running) -> None:
         first = serve()
         with pytest.raises(BadInput, match="another agent listens there"):
-            standing.server(socket=first.path).start()
+            shared.server(socket=first.path).start()
         assert asked(first, "/healthz").status_code == 200
 
-    def test_a_file_that_is_no_socket_is_left_alone(self, standing: Running, tmp_path: Path) -> None:
+    def test_a_file_that_is_no_socket_is_left_alone(self, shared: Running, tmp_path: Path) -> None:
         (tmp_path / "precious").write_text("data")
         with pytest.raises(BadInput, match="a file that is no socket is in its place"):
-            standing.server(socket=tmp_path / "precious").start()
+            shared.server(socket=tmp_path / "precious").start()
         assert (tmp_path / "precious").read_text() == "data"
 
-    def test_a_path_longer_than_the_kernel_takes_works(self, standing: Running, tmp_path: Path) -> None:
+    def test_a_path_longer_than_the_kernel_takes_works(self, shared: Running, tmp_path: Path) -> None:
         directory = tmp_path / ("d" * 100)
         directory.mkdir()
-        server = standing.server(socket=directory / "http.sock")
+        server = shared.server(socket=directory / "http.sock")
         server.start()
         assert stat.S_IMODE((directory / "http.sock").stat().st_mode) == 0o660
         server.stop()
@@ -258,9 +288,9 @@ class TestStarting:
         ]
 
     def test_and_does_not_start_when_the_settings_were_made_otherwise(
-        self, standing: Running, socket_directory: Path
+        self, shared: Running, socket_directory: Path
     ) -> None:
-        server = standing.server(socket=socket_directory / "http.sock", port=0)
+        server = shared.server(socket=socket_directory / "http.sock", port=0)
         with pytest.raises(ConfigurationError, match="a TCP port needs a token"):
             server.start()
         assert server.port is None
@@ -269,7 +299,7 @@ class TestStarting:
         ("name", "other", "limit"),
         [
             ("OPERATOR_TOKEN", "TOKEN", "which only reads"),
-            ("OPERATOR_TOKEN", "ASK_TOKEN", "which only asks"),
+            ("OPERATOR_TOKEN", "ASK_TOKEN", "which only requests decisions"),
             ("ASK_TOKEN", "TOKEN", "which only reads"),
         ],
     )
@@ -288,14 +318,14 @@ class TestStarting:
             load_settings({"TRIMTAB_HTTP__TOKEN": "hunter2"})
         assert "hunter2" not in str(caught.value)
 
-    def test_a_port_in_use_is_told(self, standing: Running, serve: Serve, tmp_path: Path) -> None:
+    def test_a_port_in_use_is_told(self, shared: Running, serve: Serve, tmp_path: Path) -> None:
         first = serve(port=0, token=READER)
         with pytest.raises(BadInput, match=r"TRIMTAB_HTTP__PORT is \d+: 127.0.0.1 port \d+ cannot be listened on"):
-            standing.server(socket=tmp_path / "other.sock", port=first.port, token=READER).start()
+            shared.server(socket=tmp_path / "other.sock", port=first.port, token=READER).start()
 
-    def test_a_certificate_that_cannot_be_used_is_told(self, standing: Running, tmp_path: Path) -> None:
+    def test_a_certificate_that_cannot_be_used_is_told(self, shared: Running, tmp_path: Path) -> None:
         (tmp_path / "bad.pem").write_text("no certificate")
-        server = standing.server(
+        server = shared.server(
             socket=tmp_path / "s",
             port=0,
             token=READER,
@@ -340,7 +370,7 @@ class TestNothingLeaks:
         structlog.configure(**before)
 
     def test_no_token_in_answers_logs_or_settings_shown(
-        self, over_tcp: Connect, standing: Running, logged: list[str], caplog: pytest.LogCaptureFixture
+        self, over_tcp: Connect, shared: Running, logged: list[str], caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
         said = []
@@ -353,14 +383,15 @@ class TestNothingLeaks:
             answer = client.post("/api/v1/pause", json={"owner": "ada", "reason": "x", "token": token})
             said.append(answer.text)
         ours = [record.getMessage() for record in caplog.records if not record.name.startswith("http")]
-        shown = standing.with_settings(http={"token": READER, "operator_token": OPERATOR, "port": 1}).settings()
+        settings = Settings(http={"token": READER, "operator_token": OPERATOR, "port": 1})
+        shown = effective(settings).items()
         assert dict(shown)["TRIMTAB_HTTP__TOKEN"] == "***"
         everything = "\n".join([*said, *logged, *ours, repr(shown)])
         assert READER not in everything
         assert ASKER not in everything
         assert OPERATOR not in everything
 
-    def test_a_failure_inside_is_a_bare_500(self, standing: Running, socket_directory: Path, logged: list[str]) -> None:
+    def test_a_failure_inside_is_a_bare_500(self, shared: Running, socket_directory: Path, logged: list[str]) -> None:
         from fastapi import APIRouter
 
         router = APIRouter()
@@ -369,7 +400,7 @@ class TestNothingLeaks:
         def boom() -> None:
             raise RuntimeError("the secret is hunter2")
 
-        server = standing.server(router, socket=socket_directory / "http.sock")
+        server = shared.server(router, socket=socket_directory / "http.sock")
         server.start()
         try:
             answer = asked(server, "/boom")
@@ -393,8 +424,8 @@ class TestNothingLeaks:
             assert "server" not in headers
 
 
-def test_a_server_that_was_stopped_leaves_nothing(standing: Running, socket_directory: Path) -> None:
-    server = standing.server(socket=socket_directory / "http.sock", port=0, token=READER)
+def test_a_server_that_was_stopped_leaves_nothing(shared: Running, socket_directory: Path) -> None:
+    server = shared.server(socket=socket_directory / "http.sock", port=0, token=READER)
     server.start()
     port = server.port
     server.stop()

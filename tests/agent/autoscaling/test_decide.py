@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
-from agent.autoscaling.state import Memory, PauseScope
 from agent.ledger import codec
 from agent.rails.base import RailContext
+from agent.rails.state import Memory
+from domain.controls import PauseScope
 from domain.decisions import Direction, Mode, Proposal, Reason
 from domain.errors import FailureClass
 from domain.fleet import Fleet

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from agent.autoscaling.intents import plan_intents, state_after_intents, state_after_nothing_done, with_open_targets
-from agent.autoscaling.state import CapacityMark, Change, Cooldown, LoopState
 from agent.rails.base import RailLimits
+from agent.rails.state import CapacityMark, Change, Cooldown, LoopState
+from domain.capacity_units import CapacityUnits
 from domain.decisions import Direction, Intent, Outcome, Reason, Status
 from domain.observed import GroupObserved, Observed
 from tests.agent.rails.scenes import NOON, fleet, scene
@@ -126,6 +127,13 @@ def seen(desired: int, maximum: int = 10) -> Observed:
 def test_a_scale_out_under_way_counts_as_requested_up_to_the_maximum(desired: int, maximum: int, coming: int) -> None:
     observed = with_open_targets(fleet(), seen(desired, maximum), {M: begun(Direction.OUT)})
     assert observed.groups["web-workers_m"].desired == coming
+
+
+def test_a_scale_out_under_way_counts_in_units_as_well() -> None:
+    units = CapacityUnits(8, 0, 20, 8, 4, weight=2, heaviest=2)
+    group = GroupObserved("web-workers_m", 4, 0, 10, units=units)
+    coming = with_open_targets(fleet(), Observed(NOON, {group.name: group}), {M: begun(Direction.OUT)})
+    assert coming.groups[group.name] == replace(group, desired=6, units=replace(units, desired=12))
 
 
 def test_other_intents_and_groups_that_were_not_read_are_left_as_they_are() -> None:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent.autoscaling.intents import state_after_intents
-from agent.autoscaling.outcomes import state_after_outcome, with_cause
-from agent.autoscaling.state import Breaker, CapacityMark, LoopState
+from agent.autoscaling.intents import state_after_intents, state_after_outcome, with_cause
 from agent.rails.base import RailLimits
+from agent.rails.state import Breaker, CapacityMark, LoopState
 from domain.decisions import CapacityShortage, Direction, Intent, Outcome, Reason, Status
 from domain.errors import FailureClass
 from tests.agent.rails.scenes import NOON

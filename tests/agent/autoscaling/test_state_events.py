@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.autoscaling.state import CapacityMark, LoopState
-from agent.autoscaling.state_events import happenings
+from agent.autoscaling.tick import state_events
+from agent.rails.state import CapacityMark, LoopState
 from domain.decisions import Event, Reason
 from tests.agent.rails.scenes import NOON, scene
 
@@ -15,7 +15,7 @@ ANYWHERE = CapacityMark("m5a.xlarge", "", NOON + 300.0, 300.0)
 
 
 def told(before: LoopState, after: LoopState, **snapshot: object) -> tuple[Event, ...]:
-    return happenings("web", before, after, replace(SNAPSHOT, **snapshot), NOON)  # type: ignore[arg-type]
+    return state_events("web", before, after, replace(SNAPSHOT, **snapshot), NOON)  # type: ignore[arg-type]
 
 
 def test_a_calm_minute_tells_nothing() -> None:
@@ -40,7 +40,7 @@ def test_input_that_is_back_is_told_with_how_long_it_was_away() -> None:
 
 
 def test_a_minute_that_could_not_be_read_says_nothing_about_input() -> None:
-    assert happenings("web", LoopState(stale_bins=2), LoopState(stale_bins=2), None, NOON) == ()
+    assert state_events("web", LoopState(stale_bins=2), LoopState(stale_bins=2), None, NOON) == ()
 
 
 def test_each_shortage_is_told_when_it_begins_and_when_it_is_over() -> None:

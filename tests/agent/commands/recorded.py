@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
-from agent.autoscaling.outcomes import state_after_outcome
+from agent.autoscaling.intents import state_after_outcome
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
 from agent.autoscaling.policies.registry import policy_from_name
-from agent.autoscaling.state import LoopState
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
+from agent.rails.state import LoopState
 from domain.decisions import CapacityShortage, Intent, Mode, Outcome, Reason, Status
 from domain.errors import FailureClass
 from domain.fleet import Fleet, Group, VmType
@@ -87,7 +88,7 @@ class Recorder:
 
     def minute(self, at: float, seen: Snapshot | None, **changes: object) -> Decided:
         """Decide one minute on what was seen and record it."""
-        state = changes.pop("state", None) or self.ledger.loop_state(self.fleet.name)
+        state = changes.pop("state", None) or FleetStore(self.ledger).loop_state(self.fleet.name)
         assert isinstance(state, LoopState)
         inputs = DecisionInputs(
             decision_id=f"{self.fleet.name}-{state.decisions + 1}",
@@ -106,14 +107,14 @@ class Recorder:
         )
         inputs = replace(inputs, **changes)
         decided = decide(inputs, Proposer(evaluate_directly))
-        self.ledger.record([(inputs, decided)])
+        FleetStore(self.ledger).record([(inputs, decided)])
         return decided
 
     def outcome(self, intent: Intent, outcome: Outcome) -> None:
         """Record what came of an intent, with what it changes in the loop's state."""
-        state = self.ledger.loop_state(self.fleet.name)
+        state = FleetStore(self.ledger).loop_state(self.fleet.name)
         after = state_after_outcome(state, intent, outcome, self.limits, outcome.at)
-        self.ledger.record_outcomes([(intent, outcome)], states={self.fleet.name: after})
+        FleetStore(self.ledger).record_outcomes([(intent, outcome)], states={self.fleet.name: after})
 
 
 def story(path: Path, name: str = "web") -> str:

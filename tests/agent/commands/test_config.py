@@ -1,11 +1,12 @@
 """`trimtab config`: effective values and their sources, all mistakes at once, and the reference page."""
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
-from agent.settings.reference import page
+from agent.settings.names import page
 from tests.agent.commands.conftest import Trimtab
 
 
@@ -72,15 +73,15 @@ def test_check_refuses_a_learned_policy_for_a_fleet_that_no_model_fits_and_says_
     trimtab: Trimtab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, role: str
 ) -> None:
     group = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MIN": "1", "MAX": "4"}
-    for name, value in group.items():
-        monkeypatch.setenv(f"TRIMTAB_FLEETS__web__GROUPS__small__{name}", value)
+    for number, (name, value) in itertools.product(range(13), group.items()):
+        monkeypatch.setenv(f"TRIMTAB_FLEETS__web__GROUPS__small{number}__{name}", value)
     monkeypatch.setenv("TRIMTAB_LEARNED__MODELS_DIR", str(tmp_path))
     assert trimtab("config", "check").exit_code == 0
     monkeypatch.setenv(f"TRIMTAB_FLEETS__web__{role}", "learned")
     result = trimtab("config", "check")
     assert result.exit_code == 1
     assert f"TRIMTAB_FLEETS__web__{role}=learned: promote a model trained for the fleet" in result.stderr
-    assert "the fleet web has 4 of 2 cores" in result.stderr
+    assert "it decides among at most 12 types; web has 13" in result.stderr
 
 
 def test_check_lets_a_damaged_champion_be_for_the_agent_to_tell(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.options import duration_s, duration_text, moment
+from agent.commands.options import duration_s, moment
+from agent.decisions.text import duration_text
 from domain.errors import BadInput
 from tests.agent.commands.conftest import Trimtab
 

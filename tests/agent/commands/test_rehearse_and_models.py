@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.models.directory import ModelsDirectory, Subject, read_model_file
 from tests.agent.commands.conftest import Trimtab
 from tests.agent.models.making import ADD_M, NOTHING, preferring, promote
 
@@ -63,7 +64,7 @@ def test_another_ledger_is_not_written_over(trimtab: Trimtab, jobs: str, tmp_pat
     [
         (("--rails", "none"), "--rails is 'none': choose one of paper, default"),
         (("--prices", "spot"), "--prices is 'spot': choose one of train, m5a"),
-        (("--policy", "magic"), "policy is 'magic': choose one of: queue-rule"),
+        (("--policy", "magic"), "policy is 'magic': choose one of: hold, queue-rule, target-tracking"),
         (("--workload", "nowhere.csv"), "nowhere.csv"),
     ],
 )
@@ -94,6 +95,46 @@ def test_models_are_listed_with_the_champion_and_with_what_is_refused(trimtab: T
     assert "it is damaged or was renamed" in mine["spoilt"]["refused"]
     lines = trimtab("models", "--models", str(tmp_path)).stdout
     assert f"champion: {path.stem[:12]}" in lines
+
+
+def test_models_lists_every_subject_of_every_decision_with_what_speaks_for_it_and_its_history(
+    trimtab: Trimtab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, own = tmp_path / "models", tmp_path / "pool"
+    shared.mkdir()
+    promote(shared, preferring(shared, NOTHING), "web")
+    cluster, pool = tmp_path / "cluster.json", tmp_path / "rates.json"
+    cluster.write_text(json.dumps({"preset": "K", "rule": "second:3"}))
+    pool.write_text(json.dumps({"kind": "oversubscription-rates", "rates": {"web": 0.5}}))
+    put = read_model_file(cluster), Subject("admission", "main"), "a trial", "2026-03-01T12:00:00Z", lambda path: path
+    ModelsDirectory(shared).force(*put)
+    put = read_model_file(pool), Subject("oversubscription", "main"), "in use before", "2026-03-02T12:00:00Z", put[4]
+    held = ModelsDirectory(own).force(*put)
+    for name, value in {
+        "MACHINES": "2",
+        "MACHINE_CORES": "48",
+        "MACHINE_MEMORY_GB": "99",
+        "POLICY": f"model:{own}",
+    }.items():
+        monkeypatch.setenv(f"TRIMTAB_POOLS__main__{name}", value)
+    found = json.loads(trimtab("models", "--models", str(shared), "--json").stdout)
+    assert [(row["decision"], row["subject"], row["by"]) for row in found["subjects"]] == [
+        ("admission", "main", "forced: a trial"),
+        ("autoscaling", "web", "promoted"),
+        ("oversubscription", "main", "forced: in use before"),
+    ]
+    by_role = {row["role"]: row for row in found["models"]}
+    assert by_role["champion of admission main"]["rule"] == "second:3"
+    assert by_role["champion of oversubscription main"]["rates"] == {"web": 0.5}
+    assert [line["event"] for line in found["history"]] == ["forced", "forced"]
+    of_one = json.loads(trimtab("models", "admission", "--models", str(shared), "--json").stdout)
+    assert [row["decision"] for listed in (of_one["models"], of_one["subjects"]) for row in listed] == ["admission"] * 2
+    assert [line["decision"] for line in of_one["history"]] == ["admission"]
+    text = trimtab("models", "--models", str(shared)).stdout
+    assert all(words in text for words in ("champion of web", "forced: in use before", "history:"))
+    (own / held.model).write_text("{}")
+    refused = trimtab("models", "--models", str(shared))
+    assert "it is damaged: promote it anew" in refused.stderr
 
 
 def test_a_file_is_verified_before_it_is_put_to_use(trimtab: Trimtab, tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from agent.autoscaling.decide import decide
 from agent.autoscaling.policies.base import Policy
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
 from agent.autoscaling.replay import replay, summaries, what_if
-from agent.autoscaling.state import Memory, Pause, PauseScope
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
+from agent.rails.state import Memory
+from domain.controls import Pause, PauseScope
 from domain.decisions import Proposal
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet
@@ -35,7 +37,7 @@ def test_operators_switches_are_inputs_too(tmp_path: Path) -> None:
         held = recorder.minute(START, snapshot(recorder.fleet, (1, 0), 32, START)).decision
         assert held.desired == (1, 0)
         book.resume("web", PauseScope.ALL, at=START + 30, owner="ada")
-        assert [item.same for item in replay(book.inputs("web"))] == [True]
+        assert [item.same for item in replay(FleetStore(book).inputs("web"))] == [True]
 
 
 def test_the_first_decision_that_differs_is_shown_and_the_exit_status_is_1(trimtab: Trimtab, tmp_path: Path) -> None:
@@ -43,10 +45,10 @@ def test_the_first_decision_that_differs_is_shown_and_the_exit_status_is_1(trimt
     with Ledger.open(url) as book:
         recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START), shadow=None)
         recorder.minute(START, snapshot(recorder.fleet, (1, 0), 0, START))
-        inputs, _ = next(book.inputs("web"))
+        inputs, _ = next(FleetStore(book).inputs("web"))
         made = decide(replace(inputs, decision_id="web-2", now=START + 60), Proposer(evaluate_directly))
         forged = replace(made, decision=replace(made.decision, desired=(3, 0)))
-        book.record([(replace(inputs, decision_id="web-2", now=START + 60), forged)])
+        FleetStore(book).record([(replace(inputs, decision_id="web-2", now=START + 60), forged)])
     result = trimtab("replay", "--ledger", url)
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
@@ -65,12 +67,12 @@ def test_a_policy_that_overran_its_deadline_then_does_so_again(tmp_path: Path) -
     with Ledger.open(f"sqlite:///{tmp_path}/l.db") as book:
         recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START), shadow=None)
         recorder.minute(START, snapshot(recorder.fleet, (1, 0), 0, START))
-        inputs, _ = next(book.inputs("web"))
+        inputs, _ = next(FleetStore(book).inputs("web"))
         late = replace(inputs, decision_id="web-2", now=START + 60)
         decided = decide(late, Proposer(slow))
         assert decided.decision.policy_failures == (overrun,)
-        book.record([(late, decided)])
-        assert [item.same for item in replay(book.inputs("web"))] == [True, True]
+        FleetStore(book).record([(late, decided)])
+        assert [item.same for item in replay(FleetStore(book).inputs("web"))] == [True, True]
 
 
 def test_another_policy_on_the_same_minutes(trimtab: Trimtab, ledger: str) -> None:
@@ -92,7 +94,7 @@ def test_the_other_policys_memory_goes_on_from_its_own_last_minute(tmp_path: Pat
         for minute in range(4):
             at = START + 60 * minute
             recorder.minute(at, snapshot(recorder.fleet, (1, 0), 0, at))
-        others = list(what_if(book.inputs("web"), "threshold:periods=3"))
+        others = list(what_if(FleetStore(book).inputs("web"), "threshold:periods=3"))
         assert [item.other.desired for item in others] == [(1, 0), (1, 0), (2, 1), (2, 1)]
         recorded, other = summaries(others)
         assert (recorded.outs, other.outs) == (0, 2)
@@ -108,4 +110,4 @@ def test_a_span_of_time(trimtab: Trimtab, ledger: str) -> None:
 def test_a_policy_that_is_none_is_refused_with_those_there_are(trimtab: Trimtab, ledger: str) -> None:
     result = trimtab("replay", "--policy", "magic")
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: policy is 'magic': choose one of: queue-rule, threshold")
+    assert result.stderr.startswith("error: policy is 'magic': choose one of: hold, queue-rule, target-tracking")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from agent.autoscaling.state import Pause, PauseScope, Pin
 from agent.ledger import Ledger
+from domain.controls import Pause, PauseScope, Pin
 from tests.agent.commands.conftest import Trimtab
 from tests.agent.commands.recorded import POLICY, SHADOW, START, story
 
@@ -53,6 +53,8 @@ def test_as_data_it_holds_the_same(trimtab: Trimtab, ledger: str) -> None:
         "minimum": 1,
         "maximum": 4,
         "requested": 1,
+        "requested_units": None,
+        "weight": 1,
         "observed": 1,
         "warm": 1,
         "booting": 0,

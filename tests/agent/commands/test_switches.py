@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.autoscaling.controls import spread
-from agent.autoscaling.state import Controls, Pause, PauseScope, Pin
+from agent.autoscaling.pins import spread
 from agent.ledger import Ledger
+from domain.controls import Controls, Pause, PauseScope, Pin
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.commands.conftest import Trimtab

@@ -20,5 +20,5 @@ def url(path: Path) -> str:
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
-    with Ledger.open(url, busy_timeout_s=1.0) as opened:
+    with Ledger.open(url, busy_timeout_s=30.0) as opened:
         yield opened

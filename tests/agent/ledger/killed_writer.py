@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Kind, Ledger
 from domain.decisions import Event, Reason, Status
 from tests.agent.ledger.records import START, made, outcome_of
@@ -20,13 +21,15 @@ GROUPS = ("workers_2", "workers_4")
 def record_for_ever(url: str, told: int) -> None:
     """Record minute after minute; each number is told once its minute is durable."""
     with Ledger.open(url) as ledger:
-        number = ledger.loop_state("web").decisions
+        number = FleetStore(ledger).loop_state("web").decisions
         while True:
             for intent in ledger.open_intents():
-                state = replace(ledger.loop_state("web"), policy=f"settled {intent.decision_id}")
-                ledger.record_outcomes([(intent, outcome_of(intent, Status.DONE, Reason.DONE))], states={"web": state})
+                state = replace(FleetStore(ledger).loop_state("web"), policy=f"settled {intent.decision_id}")
+                FleetStore(ledger).record_outcomes(
+                    [(intent, outcome_of(intent, Status.DONE, Reason.DONE))], states={"web": state}
+                )
             event = Event("web", START, Reason.STARTED, f"minute {number}")
-            ledger.record([made(number, groups=GROUPS), made(number, "api")], events=[event])
+            FleetStore(ledger).record([made(number, groups=GROUPS), made(number, "api")], events=[event])
             os.write(told, f"{number}\n".encode())
             number += 1
 
@@ -58,7 +61,7 @@ def wrongs(url: str, path: Path, told: int) -> list[str]:
         found.append(f"integrity: {check}")
     direct.close()
     with Ledger.open(url, read_only=True) as ledger:
-        web, api = ledger.loop_state("web").decisions, ledger.loop_state("api").decisions
+        web, api = FleetStore(ledger).loop_state("web").decisions, FleetStore(ledger).loop_state("api").decisions
         if not web == api >= told + 1:
             found.append(f"told {told}, but the states stand at {web} and {api}")
         entries = ledger.journal(limit=10**6)
@@ -66,12 +69,12 @@ def wrongs(url: str, path: Path, told: int) -> list[str]:
         counts = [len(of_kind[kind]) for kind in (Kind.DECISION, Kind.INTENT, Kind.EVENT)]
         if counts != [2 * web, 2 * web, web]:
             found.append(f"after {web} minutes the journal holds {counts}")
-        if [inputs for inputs, _ in ledger.inputs("web")] != [made(n)[0] for n in range(web)]:
+        if [inputs for inputs, _ in FleetStore(ledger).inputs("web")] != [made(n)[0] for n in range(web)]:
             found.append("inputs are missing")
         if len(ledger.open_intents()) + len(of_kind[Kind.OUTCOME]) != 2 * web:
             found.append("an intent is neither open nor settled")
         last = [e.ref for e in of_kind[Kind.OUTCOME]][-1:]
-        settled = ledger.loop_state("web").policy
+        settled = FleetStore(ledger).loop_state("web").policy
         if last and len(ledger.open_intents()) == 1 and settled != f"settled {last[0].rsplit('-', 1)[0]}":
             found.append(f"outcome of {last[0]} without the state written with it: {settled!r}")
     return found

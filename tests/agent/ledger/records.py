@@ -3,8 +3,9 @@
 import numpy as np
 
 from agent.autoscaling.decide import Decided, DecisionInputs
-from agent.autoscaling.state import Change, Controls, Cooldown, LoopState
 from agent.rails.base import RailLimits
+from agent.rails.state import Change, Cooldown, LoopState
+from domain.controls import Controls
 from domain.decisions import (
     Decision,
     Direction,

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from benchmarks import ledger as benchmark
 from benchmarks.report import Target, repeat, report
 
 
+@pytest.mark.exhaustive
 def test_it_prints_the_promised_figures_as_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = benchmark.main(
         ["--json", "--rows", "3000", "--decisions", "40", "--runs", "1", "--directory", str(tmp_path)]
@@ -24,13 +26,14 @@ def test_it_prints_the_promised_figures_as_one_json_object(tmp_path: Path, capsy
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_the_large_ledger_it_builds_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "large.db"
     benchmark.build(path, 5000)
     with Ledger.open(f"sqlite:///{path}") as ledger:
         assert len(ledger.journal(limit=10**6)) >= 5000
-        acted = ledger.decisions(changed_only=True, limit=1)[0].decision
-        record = ledger.decision(acted.decision_id)
+        acted = FleetStore(ledger).decisions(changed_only=True, limit=1)[0].decision
+        record = FleetStore(ledger).decision(acted.decision_id)
         assert record.decision == acted
         assert [outcome.status for outcome in record.intents[0].outcomes] == ["in_progress", "done"]
         assert record.intents[0].intent.intent_id.startswith(acted.decision_id)

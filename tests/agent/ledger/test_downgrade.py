@@ -10,13 +10,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.admission.deployments import Deployment
-from agent.admission.rules import PolicyKind
 from agent.admission.service import AdmissionService
+from agent.admission.store import AdmissionStore
 from agent.commands.main import app
 from agent.ledger import Ledger
 from agent.ledger.schema import REVISIONS
+from agent.oversubscription.store import OversubscriptionStore
 from domain.clock import VirtualClock
 from domain.decisions import Reason
+from domain.rules.admission.cluster import PolicyKind
 from tests.agent.admission.clusters import START, ask, event
 from tests.agent.admission.clusters import rules as cluster_rules
 from tests.agent.oversubscription.pools import House, rules, vm
@@ -39,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def cluster(ledger: Ledger) -> AdmissionService:
-    return AdmissionService(CLUSTER, ledger.admission, VirtualClock(START))
+    return AdmissionService(CLUSTER, AdmissionStore(ledger), VirtualClock(START))
 
 
 def trimtab(*arguments: object) -> Result:
@@ -49,7 +51,7 @@ def trimtab(*arguments: object) -> Result:
 def held(path: Path) -> tuple[tuple[Deployment, ...], object, object, int]:
     """Everything that the ledger knows of the cluster and the pool."""
     with Ledger.open(f"sqlite:///{path}") as ledger:
-        pool = ledger.oversubscription
+        pool = OversubscriptionStore(ledger)
         return cluster(ledger).deployments(), cluster(ledger).newest(), pool.newest("main"), pool.newest_number("main")
 
 

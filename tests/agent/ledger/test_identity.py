@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.state import Pause, PauseScope
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from agent.ledger.schema import REVISIONS
+from domain.controls import Pause, PauseScope
 from domain.errors import LedgerReplaced, LedgerUnavailable
 from tests.agent.ledger.records import START, made
 
@@ -36,7 +37,7 @@ def another(path: Path) -> Path:
     target = path.with_name("another.db")
     with Ledger.open(f"sqlite:///{target}") as ledger:
         ledger.take_epoch("host-b:2", START)
-        ledger.record([made(n) for n in range(9)])
+        FleetStore(ledger).record([made(n) for n in range(9)])
     return target
 
 
@@ -44,7 +45,7 @@ def another(path: Path) -> Path:
 def led(ledger: Ledger) -> Ledger:
     """A ledger led under epoch 1, with two decisions."""
     assert ledger.take_epoch("host-a:1", START) == 1
-    ledger.record([made(0), made(1)])
+    FleetStore(ledger).record([made(0), made(1)])
     return ledger
 
 
@@ -64,10 +65,10 @@ def test_a_ledger_replaced_under_a_running_agent_is_refused_before_anything_is_w
     led: Ledger, path: Path, put: Callable[[Path, Path], None], kind: str
 ) -> None:
     older = copy_of(path)
-    led.record([made(2)])
+    FleetStore(led).record([made(2)])
     # Folded, so that the file itself is newer than the copy.
-    led._database.pragma("wal_checkpoint(TRUNCATE)")
-    led.record([made(3)])
+    led.database.pragma("wal_checkpoint(TRUNCATE)")
+    FleetStore(led).record([made(3)])
     led.check_epoch(1)
     empty = path.with_name("empty.db")
     empty.touch()
@@ -76,13 +77,13 @@ def test_a_ledger_replaced_under_a_running_agent_is_refused_before_anything_is_w
         with pytest.raises(LedgerUnavailable, match=r"trimtab ledger restore FILE"):
             led.check_epoch(1)
         with pytest.raises(LedgerUnavailable, match=r"trimtab ledger restore FILE"):
-            led.record([made(4)])
+            FleetStore(led).record([made(4)])
 
 
 def test_an_older_copy_of_the_same_epoch_is_refused_by_its_generation(led: Ledger, path: Path) -> None:
     older = copy_of(path)
-    led.record([made(2)])
-    led._database._engine.dispose()
+    FleetStore(led).record([made(2)])
+    led.database._engine.dispose()
     moved(older, path)
     with pytest.raises(LedgerReplaced, match=r"older copy: its generation is 3, this agent has already seen 4\. Noth"):
         led.check_epoch(1)
@@ -103,7 +104,7 @@ def test_a_copy_that_another_agent_led_on_is_refused_by_the_owner_of_the_epoch(l
             assert other.take_epoch("host-c:1:again", START + 2) == 3
             for _ in range(5):
                 other.pause("web", PAUSE)
-        ours._database._engine.dispose()
+        ours.database._engine.dispose()
         moved(older, path)
         with pytest.raises(LedgerReplaced, match="epoch 3 was led by host-c:1:again there, not by host-a:1:third"):
             ours.check_epoch(3)
@@ -111,20 +112,20 @@ def test_a_copy_that_another_agent_led_on_is_refused_by_the_owner_of_the_epoch(l
 
 def test_a_whole_copy_in_the_place_of_the_ledger_is_taken_up(led: Ledger, path: Path) -> None:
     whole = copy_of(path)
-    led._database._engine.dispose()
+    led.database._engine.dispose()
     moved(whole, path)
     led.check_epoch(1)
-    led.record([made(2)])
-    assert led.loop_state("web").decisions == 3
+    FleetStore(led).record([made(2)])
+    assert FleetStore(led).loop_state("web").decisions == 3
 
 
 def test_an_operator_in_another_process_and_a_fold_of_the_log_are_no_replacement(led: Ledger, path: Path) -> None:
     for n in range(2, 8):
         with Ledger.open(f"sqlite:///{path}") as other:
             other.pause("web", PAUSE)
-            other._database.pragma("wal_checkpoint(TRUNCATE)")
+            other.database.pragma("wal_checkpoint(TRUNCATE)")
         led.check_epoch(1)
-        led.record([made(n)])
+        FleetStore(led).record([made(n)])
     led.compact(START + 1e6, 1.0)
     led.check_epoch(1)
 
@@ -133,13 +134,14 @@ def test_an_operator_in_another_process_and_a_fold_of_the_log_are_no_replacement
 
 KILLED = """
 import os, sys
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from tests.agent.ledger.records import made
 ledger = Ledger.open(sys.argv[1])
 ledger.take_epoch("host-a:1", 0.0)
-ledger.record([made(n) for n in range(5)])
-ledger._database.pragma("wal_checkpoint(TRUNCATE)")
-ledger.record([made(5)])
+FleetStore(ledger).record([made(n) for n in range(5)])
+ledger.database.pragma("wal_checkpoint(TRUNCATE)")
+FleetStore(ledger).record([made(5)])
 os._exit(0)
 """
 
@@ -156,10 +158,11 @@ def killed(url: str, path: Path) -> Path:
 
 def test_the_log_that_a_killed_agent_left_is_taken_up(killed: Path, url: str) -> None:
     with Ledger.open(url) as ledger:
-        assert ledger.loop_state("web").decisions == 6
+        assert FleetStore(ledger).loop_state("web").decisions == 6
         assert ledger.damage() == ""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("read_only", [True, False])
 def test_an_older_copy_beside_the_log_of_the_newer_one_is_refused_and_nothing_is_mixed(
     killed: Path, url: str, read_only: bool
@@ -181,9 +184,9 @@ def test_another_agents_ledger_beside_the_log_is_refused(killed: Path, url: str)
 
 def test_a_log_is_its_own_while_a_writer_folds_it_all_the_time(led: Ledger, url: str) -> None:
     for n in range(2, 30):
-        led.record([made(n)])
+        FleetStore(led).record([made(n)])
         if n % 3 == 0:
-            led._database.pragma("wal_checkpoint(PASSIVE)")
+            led.database.pragma("wal_checkpoint(PASSIVE)")
         Ledger.open(url, read_only=True).close()
 
 
@@ -200,9 +203,9 @@ def ended(url: str, path: Path) -> Path:
     path.parent.mkdir(exist_ok=True)
     with opened(url, path) as ledger:
         ledger.take_epoch("host-a:1", START)
-        ledger.record([made(0)])
+        FleetStore(ledger).record([made(0)])
         copy_of(path)
-        ledger.record([made(1)])
+        FleetStore(ledger).record([made(1)])
     return path
 
 
@@ -255,7 +258,7 @@ def test_a_file_seen_overwritten_stays_refused_although_the_log_hides_it(ended: 
     older = ended.with_name("copy.db")
     with opened(url, ended) as ledger:
         ledger.take_epoch("host-a:2", START)
-        ledger._database.pragma("wal_checkpoint(TRUNCATE)")
+        ledger.database.pragma("wal_checkpoint(TRUNCATE)")
         ledger.pause("web", PAUSE)
         overwritten(older, ended)
         with pytest.raises(LedgerReplaced, match="the file was overwritten in its place and is of generation 3"):

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.state import Controls, LoopState, Pause, PauseScope, Pin
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
+from agent.rails.state import LoopState
+from domain.controls import Controls, Pause, PauseScope, Pin
 from domain.errors import Fenced
 from tests.agent.ledger.records import START, made
 
@@ -29,22 +31,22 @@ def test_the_daemon_never_overwrites_what_operators_switched(ledger: Ledger) -> 
     ledger.pause("web", PAUSE)
     ledger.pin("web", PIN)
     for n in range(5):
-        ledger.record([made(n)], states={"web": LoopState(decisions=n)})
-        ledger.record_outcomes([], states={"web": LoopState(decisions=n)})
+        FleetStore(ledger).record([made(n)], states={"web": LoopState(decisions=n)})
+        FleetStore(ledger).record_outcomes([], states={"web": LoopState(decisions=n)})
     assert ledger.controls("web") == Controls((PAUSE,), PIN)
     assert ledger.controls("api") == Controls()
-    assert ledger.loop_state("web").decisions == 4
+    assert FleetStore(ledger).loop_state("web").decisions == 4
 
 
 def test_memory_and_switches_of_many_fleets_are_read_at_once_and_alike(ledger: Ledger) -> None:
-    ledger.record([made(4)])
+    FleetStore(ledger).record([made(4)])
     ledger.pause("web", PAUSE)
     ledger.pin("api", PIN)
     names = ["api", "web", "new"]
-    assert ledger.loop_states(names) == {name: ledger.loop_state(name) for name in names}
-    assert ledger.loop_states(["web"])["web"].decisions == 5
+    assert FleetStore(ledger).loop_states(names) == {name: FleetStore(ledger).loop_state(name) for name in names}
+    assert FleetStore(ledger).loop_states(["web"])["web"].decisions == 5
     assert ledger.all_controls(names) == {"api": Controls((), PIN), "web": Controls((PAUSE,)), "new": Controls()}
-    assert (ledger.loop_states([]), ledger.all_controls([])) == ({}, {})
+    assert (FleetStore(ledger).loop_states([]), ledger.all_controls([])) == ({}, {})
 
 
 def test_every_switch_says_who_threw_it_and_until_when(ledger: Ledger) -> None:
@@ -90,7 +92,7 @@ def test_resuming_all_lifts_every_pause_of_that_fleet(ledger: Ledger) -> None:
 VERBS = """
 import sys
 from agent.ledger import Ledger
-from agent.autoscaling.state import Pause, PauseScope
+from domain.controls import Pause, PauseScope
 ledger = Ledger.open(sys.argv[1])
 for n in range(40):
     ledger.pause("web", Pause(PauseScope.IN, "ana", f"turn {n}", float(n)))
@@ -100,14 +102,15 @@ ledger.pause("web", Pause(PauseScope.OUT, "ana", "the end", 99.0))
 """
 
 
+@pytest.mark.exhaustive
 def test_another_process_switches_while_the_daemon_records(url: str, ledger: Ledger) -> None:
     with subprocess.Popen([sys.executable, "-c", VERBS, url], cwd=ROOT) as verbs:
         n = 0
         while verbs.poll() is None:
-            ledger.record([made(n)])
+            FleetStore(ledger).record([made(n)])
             n += 1
     assert verbs.returncode == 0
-    assert ledger.loop_state("web").decisions == n
+    assert FleetStore(ledger).loop_state("web").decisions == n
     assert [pause.reason for pause in ledger.controls("web").pauses] == ["the end"]
     assert len(said(ledger)) == 81
 
@@ -118,8 +121,8 @@ def test_threads_share_one_ledger(ledger: Ledger) -> None:
     def work(fleet: str) -> None:
         try:
             for n in range(30):
-                ledger.record([made(n, fleet)])
-                assert ledger.loop_state(fleet).decisions == n + 1
+                FleetStore(ledger).record([made(n, fleet)])
+                assert FleetStore(ledger).loop_state(fleet).decisions == n + 1
         except BaseException as error:
             failures.append(error)
 

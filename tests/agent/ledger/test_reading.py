@@ -4,19 +4,20 @@ from typing import Any
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from domain.errors import BadInput
 from tests.agent.ledger.records import START, made
 
 
 def numbers(ledger: Ledger, **asked: Any) -> list[str]:
-    return [row.decision.decision_id for row in ledger.decisions(**asked)]
+    return [row.decision.decision_id for row in FleetStore(ledger).decisions(**asked)]
 
 
 def test_an_unknown_decision_names_the_ids_around_it(ledger: Ledger) -> None:
-    ledger.record([made(n) for n in (1, 2, 3, 7, 8, 9)])
+    FleetStore(ledger).record([made(n) for n in (1, 2, 3, 7, 8, 9)])
     with pytest.raises(BadInput) as refused:
-        ledger.decision("web-00000005")
+        FleetStore(ledger).decision("web-00000005")
     assert str(refused.value) == (
         "decision is 'web-00000005': no such decision is recorded, or it is older than the ledger keeps; "
         "near it are web-00000002, web-00000003, web-00000007, web-00000008"
@@ -25,24 +26,24 @@ def test_an_unknown_decision_names_the_ids_around_it(ledger: Ledger) -> None:
 
 def test_an_empty_ledger_says_that_it_is_empty(ledger: Ledger) -> None:
     with pytest.raises(BadInput, match="decision is 'web-1': no decision is recorded yet"):
-        ledger.decision("web-1")
+        FleetStore(ledger).decision("web-1")
 
 
 def test_decisions_are_listed_by_time_fleet_and_change(ledger: Ledger) -> None:
     for n in range(6):
-        ledger.record([made(n, groups=("workers_2",) if n == 2 else ()), made(n, "api")])
+        FleetStore(ledger).record([made(n, groups=("workers_2",) if n == 2 else ()), made(n, "api")])
     assert numbers(ledger, limit=3) == ["api-00000005", "web-00000005", "api-00000004"]
     assert numbers(ledger, fleet="web", newest_first=False, limit=2) == ["web-00000000", "web-00000001"]
     assert numbers(ledger, fleet="api", since=START + 60, until=START + 180) == ["api-00000002", "api-00000001"]
     assert numbers(ledger, changed_only=True) == numbers(ledger, fleet="web", changed_only=True) == ["web-00000002"]
-    (row,) = ledger.decisions(changed_only=True)
+    (row,) = FleetStore(ledger).decisions(changed_only=True)
     assert row.changed
     assert row.decision == made(2, groups=("workers_2",))[1].decision
-    assert row.seq == ledger.decision("web-00000002").seq
+    assert row.seq == FleetStore(ledger).decision("web-00000002").seq
 
 
 def test_a_reader_resumes_the_journal_where_it_stopped(ledger: Ledger) -> None:
-    ledger.record([made(n, fleet) for n in range(3) for fleet in ("web", "api")])
+    FleetStore(ledger).record([made(n, fleet) for n in range(3) for fleet in ("web", "api")])
     first = ledger.journal(limit=4)
     assert [entry.seq for entry in first] == [1, 2, 3, 4]
     assert [entry.seq for entry in ledger.journal(first[-1].seq)] == [5, 6]
@@ -55,18 +56,18 @@ def test_replay_gets_inputs_in_the_order_in_which_they_were_decided_even_over_a_
     times = [START, START + 60, START + 30, START + 90]
     records = [made(n, at=at) for n, at in enumerate(times)]
     for record in records:
-        ledger.record([record, made(record[0].state.decisions, "api", at=record[0].now)])
+        FleetStore(ledger).record([record, made(record[0].state.decisions, "api", at=record[0].now)])
     wanted = [(inputs, decided.decision) for inputs, decided in records]
-    assert list(ledger.inputs("web")) == wanted
-    assert list(ledger.inputs("web", START + 30, START + 90)) == wanted[1:3]
-    assert list(ledger.inputs("nobody")) == []
+    assert list(FleetStore(ledger).inputs("web")) == wanted
+    assert list(FleetStore(ledger).inputs("web", START + 30, START + 90)) == wanted[1:3]
+    assert list(FleetStore(ledger).inputs("nobody")) == []
 
 
 def test_replay_of_more_than_one_chunk_misses_nothing_and_decisions_may_be_added_meanwhile(ledger: Ledger) -> None:
-    ledger.record([made(n) for n in range(450)])
+    FleetStore(ledger).record([made(n) for n in range(450)])
     seen = []
-    for inputs, _ in ledger.inputs("web"):
+    for inputs, _ in FleetStore(ledger).inputs("web"):
         if len(seen) == 100:
-            ledger.record([made(450)])
+            FleetStore(ledger).record([made(450)])
         seen.append(inputs.decision_id)
     assert seen == [f"web-{n:08d}" for n in range(450)]

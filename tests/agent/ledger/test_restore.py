@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from agent.autoscaling.state import Pause, PauseScope
+from agent.autoscaling.store import FleetStore
 from agent.commands.main import app
 from agent.ledger import Kind, Ledger, lock_directory, lock_ledger
+from domain.controls import Pause, PauseScope
 from domain.errors import Fenced, LedgerReplaced
 from tests.agent.ledger.records import START, made
 from tests.agent.ledger.test_identity import KILLED, ROOT, copy_of, moved, opened, overwritten
@@ -39,9 +40,9 @@ def ended(url: str, path: Path) -> Path:
     path.parent.mkdir()
     with opened(url, path) as ledger:
         ledger.take_epoch("host-a:1", START)
-        ledger.record([made(0, groups=("workers_2",))])
+        FleetStore(ledger).record([made(0, groups=("workers_2",))])
         copy_of(path)
-        ledger.record([made(1), made(2)])
+        FleetStore(ledger).record([made(1), made(2)])
         ledger.take_epoch("host-a:2", START)
         ledger.pause("web", PAUSE)
     return path
@@ -53,7 +54,7 @@ def test_a_restored_copy_is_taken_by_the_next_start_and_by_every_agent_that_knew
     restored(ended, ended.with_name("copy.db"))
     with opened(url, ended) as ledger:
         assert ledger.take_epoch("host-a:3", START) == 4
-        ledger.record([made(3, epoch=4)])
+        FleetStore(ledger).record([made(3, epoch=4)])
 
 
 def test_ids_go_on_where_nobody_was_open_intents_stay_and_the_leader_of_before_is_fenced(ended: Path, url: str) -> None:
@@ -61,7 +62,7 @@ def test_ids_go_on_where_nobody_was_open_intents_stay_and_the_leader_of_before_i
     assert "decisions go on from number 1000001" in output
     assert "epoch 3" in output
     with opened(url, ended) as ledger:
-        assert ledger.loop_state("web").decisions == 1_000_000
+        assert FleetStore(ledger).loop_state("web").decisions == 1_000_000
         assert [intent.epoch for intent in ledger.open_intents()] == [1]
         with pytest.raises(Fenced, match="ledger restore leads since epoch 3"):
             ledger.check_epoch(2)
@@ -70,7 +71,9 @@ def test_ids_go_on_where_nobody_was_open_intents_stay_and_the_leader_of_before_i
         assert "copy.db; epoch 3, decisions go on from 1000001, 1 open intents" in note.body["detail"]
     restored(ended, ended.with_name("copy.db"))
     with opened(url, ended) as ledger:
-        assert ledger.loop_state("web").decisions == 2_000_000, "what the first restore numbered never comes again"
+        assert FleetStore(ledger).loop_state("web").decisions == 2_000_000, (
+            "what the first restore numbered never comes again"
+        )
 
 
 def test_what_was_in_place_is_kept_and_switches_that_the_copy_lacks_are_named(ended: Path) -> None:
@@ -106,7 +109,7 @@ def test_the_log_of_a_killed_agent_never_reaches_the_copy(url: str, path: Path) 
     (kept,) = path.parent.glob("ledger.db.replaced-*-wal")
     assert kept.read_bytes() == log
     with Ledger.open(url) as ledger:
-        assert (ledger.damage(), ledger.loop_state("web").decisions) == ("", 0)
+        assert (ledger.damage(), FleetStore(ledger).loop_state("web").decisions) == ("", 0)
 
 
 def test_an_overwritten_file_is_taken_without_the_log_beside_it_when_it_is_restored_as_it_is(
@@ -118,7 +121,7 @@ def test_an_overwritten_file_is_taken_without_the_log_beside_it_when_it_is_resto
     overwritten(older, path)
     restored(path)
     with Ledger.open(url) as ledger:
-        assert (ledger.damage(), ledger.decisions()) == ("", [])
+        assert (ledger.damage(), FleetStore(ledger).decisions()) == ("", [])
 
 
 @pytest.mark.parametrize("held", ["state directory", "ledger"])
@@ -138,15 +141,36 @@ def test_a_copy_of_another_ledger_is_refused_unless_it_is_meant(ended: Path) -> 
     restored(ended, other, "--another")
 
 
-@pytest.mark.parametrize("content", [b"", b"a shopping list\n" * 400], ids=["empty", "text"])
-def test_what_is_no_ledger_is_refused_and_nothing_is_changed(ended: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "it is no ledger that can be read: name another copy"), (b"a shopping list\n" * 400, "is damaged")],
+    ids=["empty", "text"],
+)
+def test_what_is_no_ledger_is_refused_and_nothing_is_changed(ended: Path, content: bytes, words: str) -> None:
     before = ended.read_bytes()
     other = ended.with_name("other.db")
     other.write_bytes(content)
-    status, _ = trimtab("ledger", "restore", other, "--ledger", ended)
+    status, output = trimtab("ledger", "restore", other, "--ledger", ended)
     assert status in (1, 2)
+    assert words in " ".join(output.split())
     assert ended.read_bytes() == before
     assert not list(ended.parent.glob("*.rest*"))
+
+
+def test_what_agents_remember_of_the_ledger_before_is_forgotten(ended: Path) -> None:
+    assert (ended.parent / "ledger.witness").read_bytes().strip()
+    restored(ended, ended.with_name("copy.db"))
+    assert (ended.parent / "ledger.witness").read_bytes() == b""
+
+
+def test_the_restored_file_has_the_owner_and_the_mode_of_the_one_before(ended: Path) -> None:
+    # Only root may give a file away; anybody else's stays their own.
+    owner = 65534 if os.geteuid() == 0 else os.geteuid()
+    if os.geteuid() == 0:
+        os.chown(ended, owner, owner)
+    ended.chmod(0o640)
+    restored(ended, ended.with_name("copy.db"))
+    assert (ended.stat().st_uid, ended.stat().st_mode & 0o777) == (owner, 0o640)
 
 
 def damaged(path: Path) -> None:

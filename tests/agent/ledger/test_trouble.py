@@ -19,9 +19,10 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.pool import Pool
 
 from agent.autoscaling.decide import Decided, DecisionInputs
-from agent.autoscaling.state import Pause, PauseScope
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger, lock_directory, migrations
 from agent.ledger.schema import REVISIONS, metadata
+from domain.controls import Pause, PauseScope
 from domain.errors import BadInput, LedgerError, LedgerUnavailable
 from tests.agent.ledger.records import START, made
 
@@ -46,7 +47,7 @@ def disk() -> Iterator[Disk]:
 
 def refusal(ledger: Ledger, records: list[tuple[DecisionInputs, Decided]]) -> str | None:
     try:
-        ledger.record(records)
+        FleetStore(ledger).record(records)
     except LedgerUnavailable as error:
         return str(error)
     return None
@@ -66,27 +67,31 @@ def test_a_full_disk_is_said_and_recording_goes_on_once_there_is_room(disk: Disk
             "the disk (or the file's size limit) is full: free some space, or keep less history"
         )
         assert number > 3
-        assert not ledger.writable()
+        with pytest.raises(LedgerUnavailable):
+            ledger.check_writable()
         assert len(ledger.journal()) == 2 * number + 1
-        assert ledger.loop_state("web").decisions == ledger.loop_state("api").decisions == number
+        assert (
+            FleetStore(ledger).loop_state("web").decisions == FleetStore(ledger).loop_state("api").decisions == number
+        )
         disk.pages = disk.ROOM
-        assert ledger.writable()
-        ledger.record([made(number)])
-        assert ledger.loop_state("web").decisions == number + 1
+        ledger.check_writable()
+        FleetStore(ledger).record([made(number)])
+        assert FleetStore(ledger).loop_state("web").decisions == number + 1
 
 
 def test_a_lock_held_by_another_is_waited_for_then_said_and_recording_goes_on_afterwards(url: str, path: Path) -> None:
     with Ledger.open(url, busy_timeout_s=0.05) as ledger:
-        ledger.record([made(0)])
+        FleetStore(ledger).record([made(0)])
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerUnavailable, match="database is locked — another process holds it for too long"):
-            ledger.record([made(1)])
-        assert not ledger.writable()
-        assert ledger.loop_state("web").decisions == 1
+            FleetStore(ledger).record([made(1)])
+        with pytest.raises(LedgerUnavailable):
+            ledger.check_writable()
+        assert FleetStore(ledger).loop_state("web").decisions == 1
         other.execute("ROLLBACK")
         other.close()
-        ledger.record([made(1)])
+        FleetStore(ledger).record([made(1)])
 
 
 def test_a_short_lock_is_waited_out(ledger: Ledger, path: Path) -> None:
@@ -94,7 +99,7 @@ def test_a_short_lock_is_waited_out(ledger: Ledger, path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     release = threading.Timer(0.1, other.execute, ("ROLLBACK",))
     release.start()
-    ledger.record([made(1)])
+    FleetStore(ledger).record([made(1)])
     release.join()
     other.close()
 
@@ -123,7 +128,7 @@ def unprivileged() -> Iterator[None]:
 def test_a_read_only_directory_is_said_and_can_still_be_read(plain_user: Path) -> None:
     path = plain_user / "ledger.db"
     with Ledger.open(f"sqlite:///{path}") as ledger:
-        ledger.record([made(1)])
+        FleetStore(ledger).record([made(1)])
     path.chmod(0o444)
     plain_user.chmod(0o555)
     with unprivileged():
@@ -139,18 +144,19 @@ def test_a_read_only_directory_is_said_and_can_still_be_read(plain_user: Path) -
         ):
             pass
         with Ledger.open(f"sqlite:///{path}", read_only=True) as reader:
-            assert reader.loop_state("web").decisions == 2
-            assert reader.decision("web-00000001").inputs == made(1)[0]
+            assert FleetStore(reader).loop_state("web").decisions == 2
+            assert FleetStore(reader).decision("web-00000001").inputs == made(1)[0]
 
 
 def test_a_reader_follows_a_working_daemon_and_may_not_write(url: str, ledger: Ledger) -> None:
     with Ledger.open(url, read_only=True) as reader:
         for n in range(3):
-            ledger.record([made(n)])
-            assert reader.loop_state("web").decisions == n + 1
+            FleetStore(ledger).record([made(n)])
+            assert FleetStore(reader).loop_state("web").decisions == n + 1
         with pytest.raises(LedgerUnavailable, match="was opened for reading only"):
             reader.pause("web", Pause(PauseScope.ALL, "ana", "no", START))
-        assert not reader.writable()
+        with pytest.raises(LedgerUnavailable):
+            reader.check_writable()
 
 
 def test_reading_what_was_never_written_creates_nothing(url: str, path: Path) -> None:
@@ -170,7 +176,7 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_alone(url: str, path: Path
 def test_a_damaged_file_is_said_and_a_copy_put_back_is_used_without_a_restart(
     url: str, path: Path, ledger: Ledger
 ) -> None:
-    ledger.record([made(n) for n in range(50)])
+    FleetStore(ledger).record([made(n) for n in range(50)])
     ledger.close()
     copy = path.read_bytes()
     path.write_bytes(copy[:4096] + os.urandom(len(copy) - 4096))
@@ -178,16 +184,17 @@ def test_a_damaged_file_is_said_and_a_copy_put_back_is_used_without_a_restart(
         LedgerUnavailable,
         match=r"malformed.* — the file is damaged: stop the agent and run `trimtab ledger restore FILE`",
     ):
-        ledger.record([made(50)])
-    assert not ledger.writable()
+        FleetStore(ledger).record([made(50)])
+    with pytest.raises(LedgerUnavailable):
+        ledger.check_writable()
     path.unlink()
     path.write_bytes(copy)
-    ledger.record([made(50)])
+    FleetStore(ledger).record([made(50)])
     assert len(ledger.journal()) == 51
 
 
 def test_a_file_that_vanished_is_noticed_and_never_silently_begun_anew(path: Path, ledger: Ledger) -> None:
-    ledger.record([made(0)])
+    FleetStore(ledger).record([made(0)])
     away = path.with_suffix(".away")
     path.rename(away)
     for _ in range(2):
@@ -195,11 +202,11 @@ def test_a_file_that_vanished_is_noticed_and_never_silently_begun_anew(path: Pat
             LedgerUnavailable,
             match=r"is gone, and nothing is executed without it. Move that very file back, or stop the",
         ):
-            ledger.record([made(1)])
+            FleetStore(ledger).record([made(1)])
     assert not path.exists()
     away.rename(path)
-    ledger.record([made(1)])
-    assert ledger.loop_state("web").decisions == 2
+    FleetStore(ledger).record([made(1)])
+    assert FleetStore(ledger).loop_state("web").decisions == 2
 
 
 def test_a_newer_schema_is_refused_with_what_to_do(url: str, path: Path) -> None:
@@ -231,7 +238,7 @@ def test_many_may_open_a_new_ledger_at_once(url: str) -> None:
     def begin(number: int) -> None:
         try:
             with Ledger.open(url) as ledger:
-                ledger.record([made(number, f"fleet-{number}")])
+                FleetStore(ledger).record([made(number, f"fleet-{number}")])
         except BaseException as error:
             failures.append(error)
 
@@ -246,7 +253,7 @@ def test_many_may_open_a_new_ledger_at_once(url: str) -> None:
 
 
 def test_journal_rows_cannot_be_changed(path: Path, ledger: Ledger) -> None:
-    ledger.record([made(1)])
+    FleetStore(ledger).record([made(1)])
     direct = sqlite3.connect(path)
     with pytest.raises(sqlite3.IntegrityError, match="the journal is append-only"):
         direct.execute("UPDATE journal SET reason = 'done'")

@@ -12,11 +12,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from agent.models.champions import EVERY_FLEET, NO_CHAMPIONS, Champion, read_champions
-from agent.models.file import METADATA_KEY
-from agent.models.promotion_seal import sealed
+from agent.models.card import scorer_schema
+from agent.models.directory import AUTOSCALING, EVERY_FLEET, Champion, ModelsDirectory, Subject, pointer_text, sealed
+from agent.models.file import METADATA_KEY, session_of
 from benchmarks.lstm_model import write_model
 from domain.errors import BadInput
+from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, GAIN_MIN, STATE_FEATURES
+from trainer.kit.export import Dense, build_ensembles, store
 
 NOTHING, ADD_S, REMOVE_S, ADD_M, REMOVE_M, ADD_L, REMOVE_L = range(7)
 
@@ -27,6 +29,58 @@ def preferring(directory: Path, *ranking: int, **more: Any) -> Path:
     for place, action in enumerate(ranking):
         bias[action] = 8.0 - 2.0 * place
     return write_model(directory, hidden=4, scale=0.0, bias=bias, **more)
+
+
+def scorer(
+    directory: Path,
+    prefers: dict[str, float],
+    *,
+    sees: dict[str, float] | None = None,
+    gains: dict[str, float] | None = None,
+    high: dict[str, float] | None = None,
+    **changes: Any,
+) -> Path:
+    """A scorer whose score of a candidate is a sum over features of candidate or state, each times its weight.
+
+    sees: weights of state features. gains: weights of the expected gain; those of the score where left out. high: other
+    upper ends of a feature's range in training than 1e9. changes: fields of the card.
+    """
+    names = [*STATE_FEATURES, *CANDIDATE_FEATURES]
+
+    def sums(weights: dict[str, float]) -> list[Dense]:
+        first = np.zeros((2 * len(weights), len(names)), dtype=np.float32)
+        last = np.zeros((1, 2 * len(weights)), dtype=np.float32)
+        for row, (name, weight) in enumerate(weights.items()):
+            first[2 * row, names.index(name)], first[2 * row + 1, names.index(name)] = 1.0, -1.0
+            last[0, 2 * row], last[0, 2 * row + 1] = weight, -weight
+        return [Dense(first, np.zeros(len(first), np.float32), "Relu"), Dense(last, np.zeros(1, np.float32))]
+
+    scores = prefers | (sees or {})
+    networks = {"score": [sums(scores)], "gain": [sums(scores if gains is None else gains)]}
+    sizes = {"state": len(STATE_FEATURES), "candidates": len(CANDIDATE_FEATURES)}
+    model = build_ensembles(sizes, networks, "scorer")
+    inputs = {name: np.full((2, size), 0.25, dtype=np.float32) for name, size in sizes.items()}
+    session = session_of(model.SerializeToString())
+    outputs = dict(zip(networks, session.run(list(networks), inputs), strict=True))
+    card = {
+        "form": "scorer",
+        "voters": 1,
+        "schema_hash": scorer_schema(),
+        "features": STATE_FEATURES,
+        "candidate_features": CANDIDATE_FEATURES,
+        "feature_low": [-1e9] * len(STATE_FEATURES),
+        "feature_high": [(high or {}).get(name, 1e9) for name in STATE_FEATURES],
+        "margin": 0.0,
+        "idle_limit_min": 8.0,
+        "far": 0.5,
+        "branch_min": GAIN_MIN,
+        "golden": {
+            "inputs": {name: rows.tolist() for name, rows in inputs.items()},
+            "outputs": {name: rows.tolist() for name, rows in outputs.items()},
+            "tolerance": 1e-4,
+        },
+    }
+    return store(model, card | changes, directory)
 
 
 def saved(directory: Path, content: bytes) -> Path:
@@ -119,24 +173,25 @@ def endless(directory: Path, path: Path, *, when_idle: bool = False) -> Path:
     return saved(directory, bytes(model.SerializeToString()))
 
 
-def reported(directory: Path, model: str, key: bytes | None = None, **more: Any) -> str:
+def reported(directory: Path, model: str, key: bytes | None = None, of: Subject = EVERY_FLEET, **more: Any) -> str:
     """The name of a sealed report in the directory that says that the model passed, or what `more` says otherwise."""
-    body = {"format": 1, "passed": True, "challenger": {"sha256": model.removesuffix(".onnx")}} | more
-    name = f"report-{model[:16]}.json"
-    text = json.dumps(sealed(body, key))
+    body = {"format": 2, "decision": of.decision, "subject": of.name, "passed": True}
+    text = json.dumps(sealed({**body, "challenger": {"sha256": Path(model).stem}, **more}, key))
+    name = f"report-{of.name}{model[:16]}.json"
     if not (directory / name).exists() or (directory / name).read_text() != text:
         (directory / name).write_text(text)
     return name
 
 
-def promote(directory: Path, path: Path | str, fleet: str = EVERY_FLEET, key: bytes | None = None) -> None:
+def promote(directory: Path, path: Path | str, fleet: str = "", key: bytes | None = None) -> None:
     """Name the file as the champion, as `trimtab promote` does; the champions of other fleets stay."""
     name = path if isinstance(path, str) else path.name
-    report = reported(directory, name.rpartition("/")[2], key)
+    subject = Subject(AUTOSCALING, fleet)
+    report = reported(directory, name.rpartition("/")[2], key, subject)
     pointer = directory / "champion.json"
-    before = NO_CHAMPIONS
+    before: dict[Subject, Champion] = {}
     with contextlib.suppress(BadInput):
-        before = read_champions(pointer)
+        before = dict(ModelsDirectory(directory).champions())
     part = directory / "champion.json.part"
-    part.write_bytes(before.replaced(fleet, Champion(name, None, report, "2026-11-20T12:00:00Z")).text())
+    part.write_bytes(pointer_text({**before, subject: Champion(name, None, report, "2026-11-20T12:00:00Z")}))
     part.replace(pointer)

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from agent.autoscaling.policies.fallback import evaluate_within
+from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.models.background import Background, left_behind
-from agent.models.champions import LARGEST_POINTER_BYTES
-from agent.models.file import LARGEST_MODEL_BYTES, Model, ModelRefused, load_model
+from agent.models.directory import LARGEST_MODEL_BYTES, LARGEST_POINTER_BYTES
+from agent.models.file import Model, ModelRefused, load_model
 from agent.models.regular_files import read_file
-from agent.models.shelf import ModelPending, ModelShelf
+from agent.models.shelf import ModelPending
 from domain.errors import PolicyFailure
 from tests.agent.autoscaling.policies.test_learned import FLEET, snapshot
 from tests.agent.models.making import ADD_M, ADD_S, NOTHING, endless, preferring, promote

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from agent.models.file import ModelRefused, load_model
 from benchmarks.lstm_model import write_model
-from domain.observations.autoscaling import OBS7_NAMES, OBS7_VERSION, schema_hash
 from tests.agent.models.making import card_of, preferring, saved, with_card_text
 
 
@@ -46,12 +45,6 @@ def test_a_whole_model_of_our_observation_is_used_under_its_hash(good: Path) -> 
 def test_features_outside_the_trained_ranges_are_named(good: Path) -> None:
     observation = np.array([[0.5, 1.0, 1.25, 0.0, 0.0, 0.0, -0.5]], dtype=np.float32)
     assert load_model(good).out_of_range(observation) == {2: "cpu_p90 1.25", 6: "wait_recent -0.5"}
-
-
-def test_a_caller_may_insist_on_one_observation(good: Path) -> None:
-    assert load_model(good, schema_hash(OBS7_NAMES, OBS7_VERSION)).name == good.stem
-    with pytest.raises(ModelRefused, match="cdcdcdcdcdcd is asked for: name another model"):
-        load_model(good, "cd" * 32)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +135,7 @@ def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_file_and_one_that_is_too_large_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "name a file that can be read" in refusal(tmp_path / "nothing.onnx")
-    monkeypatch.setattr("agent.models.file.LARGEST_MODEL_BYTES", 100)
+    monkeypatch.setattr("agent.models.directory.LARGEST_MODEL_BYTES", 100)
     assert "more than 100: name a model of this program" in refusal(saved(tmp_path, bytes(101)))
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.policies.learned_models import ModelShelf, ModelUnfit
 from agent.models.card import other_prices
 from agent.models.file import ModelRefused, load_model
-from agent.models.shelf import ModelMissing, ModelShelf, ModelUnfit
-from agent.models.shipped.index import shipped_models
+from agent.models.shelf import ModelMissing
+from agent.models.shipped import shipped_models
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.models.making import ADD_M, ADD_S, NOTHING, preferring, promote, reported
@@ -241,7 +242,7 @@ def test_readers_see_the_old_or_the_new_champion_and_nothing_between(models: Pat
     assert seen <= {named(path) for path in paths}
 
 
-def test_other_prices_are_told(models: Path) -> None:
+def test_other_prices_are_named(models: Path) -> None:
     card = load_model(preferring(models, ADD_S)).card
     assert other_prices(card, fleet()) == ""
     cheap = (VmType("m5a.large", 2, 8.0, 0.086), *TYPES[1:])
@@ -300,12 +301,27 @@ def report_missing(models: Path, path: Path) -> None:
 def report_changed(models: Path, path: Path) -> None:
     promote(models, path, key=KEY)
     report = next(models.glob("report-*"))
-    report.write_text(report.read_text().replace('"format": 1', '"format": 2'))
+    report.write_text(report.read_text().replace('"format": 2', '"format": 3'))
 
 
 def report_of_another(models: Path, path: Path) -> None:
     promote(models, path, key=KEY)
     reported(models, path.name, KEY, challenger={"sha256": "b" * 64})
+
+
+def report_of_another_fleet(models: Path, path: Path) -> None:
+    promote(models, path, key=KEY)
+    reported(models, path.name, KEY, subject="web")
+
+
+def report_of_another_decision(models: Path, path: Path) -> None:
+    promote(models, path, key=KEY)
+    reported(models, path.name, KEY, decision="oversubscription")
+
+
+def forced_without_a_reason(models: Path, path: Path) -> None:
+    promote(models, path, key=KEY)
+    reported(models, path.name, KEY, passed=False, forced="")
 
 
 def report_of_a_failure(models: Path, path: Path) -> None:
@@ -328,6 +344,9 @@ def signed_by_another(models: Path, path: Path) -> None:
         (report_missing, "it is missing or damaged"),
         (report_changed, "its seal does not hold"),
         (report_of_another, f"it is of the model {'b' * 64}, not of"),
+        (report_of_another_fleet, "it is of autoscaling web, not of autoscaling all"),
+        (report_of_another_decision, "it is of oversubscription all, not of autoscaling all"),
+        (forced_without_a_reason, "did not pass"),
         (report_of_a_failure, "did not pass"),
         (unsigned, "it is not signed with TRIMTAB_LEARNED__PROMOTION_KEY"),
         (signed_by_another, "its seal does not hold"),

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.model_watch import ModelWatch
+from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.ports import ManagedFleet
-from agent.models.shelf import ModelShelf
+from agent.models.directory import EVERY_FLEET, ModelsDirectory, read_model_file
 from agent.rails.base import RailLimits
-from agent.view.board import StandingBoard
-from agent.view.model_watch import ModelWatch
+from agent.view.board import ServiceBoard
 from domain.decisions import Reason
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.models.making import ADD_S, NOTHING, preferring, promote
@@ -20,14 +21,16 @@ FLEET = Fleet("web", tuple(Group(key, f"web-{key}", kind, 0, 10) for key, kind i
 
 
 class Watched:
-    """A watch over one fleet, with what it told."""
+    """A watch over one fleet, with what it noted."""
 
     def __init__(self, models: Path, policy: str = "learned", shadow: str | None = None, ready: str | None = None):
-        self.board = StandingBoard(0.0)
+        self.board = ServiceBoard(0.0)
         self.notes: list[tuple[Reason, str, str]] = []
         managed = ManagedFleet(FLEET, RailLimits(), policy, shadow)
         shelf = ModelShelf(models, models / "nothing-shipped")
-        self.watch = ModelWatch(shelf, self.board, lambda *note: self.notes.append(note), lambda: (managed,), ready)
+        self.watch = ModelWatch(
+            shelf, self.board.problem, lambda *note: self.notes.append(note), lambda: (managed,), ready
+        )
 
     @property
     def problem(self) -> str:
@@ -41,15 +44,25 @@ def models(tmp_path: Path) -> Path:
     return directory
 
 
-def test_who_decides_is_told_once_with_prices_that_are_not_those_of_the_training(models: Path) -> None:
+def test_what_decides_is_noted_once_with_prices_that_are_not_those_of_the_training(models: Path) -> None:
     path = preferring(models, NOTHING)
     promote(models, path)
     watched = Watched(models)
     for _ in range(3):
         watched.watch.look()
     prices = "prices are not those of its training: l costs $0.9 an hour, $0.8 in training"
-    assert watched.notes == [(Reason.MODEL_READY, f"learned:{path.stem} decides; {prices}", "web")]
-    assert (watched.board.read().model, watched.problem) == (path.stem, "")
+    assert watched.notes == [(Reason.MODEL_READY, f"learned:{path.stem} decides, promoted; {prices}", "web")]
+    assert (watched.watch.model, watched.problem) == (path.stem, "")
+
+
+def test_why_a_model_decides_that_passed_no_evaluation_is_noted(models: Path) -> None:
+    path = preferring(models, NOTHING)
+    ModelsDirectory(models).force(read_model_file(path), EVERY_FLEET, "a trial", "now", lambda at: at)
+    watched = Watched(models)
+    watched.watch.look()
+    assert watched.notes[0][1].startswith(f"learned:{path.stem} decides, forced: a trial")
+    fleet = watched.watch.fleets()[0].fleet
+    assert watched.watch.shelf.origin(f"model:{path}", fleet) == "forced: its file is named in the settings"
 
 
 def test_a_refused_champion_is_a_problem_until_a_good_one_comes_and_the_old_one_is_still_named(models: Path) -> None:
@@ -63,11 +76,11 @@ def test_a_refused_champion_is_a_problem_until_a_good_one_comes_and_the_old_one_
     for _ in range(3):
         watched.watch.look()
     assert "it is damaged or was renamed" in watched.problem
-    assert watched.board.read().model == first.stem
+    assert watched.watch.model == first.stem
     assert [reason for reason, _, _ in watched.notes] == [Reason.MODEL_READY, Reason.MODEL_REFUSED]
     second.write_bytes(whole)
     watched.watch.look()
-    assert (watched.board.read().model, watched.problem) == (second.stem, "")
+    assert (watched.watch.model, watched.problem) == (second.stem, "")
 
 
 def test_a_reload_reads_a_refused_file_again_though_nothing_shows_that_it_changed(
@@ -84,7 +97,7 @@ def test_a_reload_reads_a_refused_file_again_though_nothing_shows_that_it_change
     watched.watch.look()
     assert "damaged" in watched.problem
     watched.watch.reload()
-    assert (watched.board.read().model, watched.problem) == (path.stem, "")
+    assert (watched.watch.model, watched.problem) == (path.stem, "")
 
 
 def test_without_any_model_the_problem_says_what_to_do(models: Path) -> None:
@@ -93,7 +106,7 @@ def test_without_any_model_the_problem_says_what_to_do(models: Path) -> None:
     assert "promote a model trained for the fleet, or name a file by model:FILE" in watched.problem
 
 
-def test_a_shadow_is_told_as_one(models: Path) -> None:
+def test_a_shadow_is_noted_as_one(models: Path) -> None:
     path = preferring(models, NOTHING)
     promote(models, path)
     watched = Watched(models, policy="queue-rule", shadow="learned")
@@ -105,14 +118,14 @@ def test_a_fleet_of_rules_has_no_model_and_no_problem(models: Path) -> None:
     (models / "champion.json").write_text("{")
     watched = Watched(models, policy="queue-rule")
     watched.watch.look()
-    assert (watched.board.read().model, watched.problem, watched.notes) == ("", "", [])
+    assert (watched.watch.model, watched.problem, watched.notes) == ("", "", [])
 
 
 def test_a_file_of_the_settings_is_held_ready_for_nobody(models: Path) -> None:
     path = preferring(models, NOTHING)
     watched = Watched(models, policy="queue-rule", ready=f"model:{path}")
     watched.watch.look()
-    assert watched.board.read().model == path.stem
+    assert watched.watch.model == path.stem
 
 
 def test_a_model_for_other_vm_types_is_a_problem_and_is_not_said_to_decide(models: Path) -> None:

@@ -14,12 +14,13 @@ import numpy as np
 from agent.ledger import Ledger
 from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.pool import Pool
+from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.records import RateRequest, Vm
-from agent.oversubscription.rules import PoolRules, SubscriberRules
-from agent.oversubscription.turn import PoolTurns
+from agent.oversubscription.store import OversubscriptionStore
 from domain.clock import VirtualClock
 from domain.decisions import Event
+from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from domain.rules.oversubscription.usage import moments_of
 from simulator.oversubscription.scenario import Scenario
 
@@ -98,7 +99,7 @@ class House:
 
     def open(self) -> None:
         """Start the service, as after a restart."""
-        self.pool = Pool(self.rules, self.ledger.oversubscription, self.clock, self.file)
+        self.pool = Pool(self.rules, OversubscriptionStore(self.ledger), self.clock, self.file)
         self.turns = PoolTurns(self.pool)
 
     def place(self, vms: Sequence[Vm]) -> None:

@@ -11,7 +11,6 @@ from agent.oversubscription.hours import Folded, fold
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.profiles import profiles_of
 from agent.oversubscription.records import Vm
-from agent.oversubscription.usage_book import Hour
 from tests.agent.oversubscription.pools import OURS, rules
 
 FIRST_HOUR = 24 * 20_000
@@ -70,7 +69,7 @@ class Stream:
                     + self.louder * np.sqrt(1.0 - self.persistence - self.rho) * new
                 )
                 usage = float(np.clip(mu + self.spread * (strays + self.shift), 0.0, 1.0))
-                readings[vm.subscriber, key] = Hour(usage, usage, 12)
+                readings[vm.subscriber, key] = usage
             if self.wander_h:
                 kept = np.exp(-1.0 / self.wander_h)
                 for key in self.alive:

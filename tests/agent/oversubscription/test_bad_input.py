@@ -16,11 +16,11 @@ from agent.oversubscription.inventory import parse_inventory
 from agent.oversubscription.memory import HourSums, SubscriberMemory
 from agent.oversubscription.profiles import profiles_of
 from agent.oversubscription.rate_policies import policy_of
-from agent.oversubscription.rules import PoolRules, SubscriberRules
 from agent.oversubscription.usage_book import PoolSink, UsageBook
 from collectors.base import Refusal
 from domain.decisions import Reason
 from domain.errors import BadInput, RejectReason
+from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from tests.agent.oversubscription.pools import START, House, rules, vm
 
 HEADER = "vm,subscriber,machine,cores,memory_gb,network_gbit,rate\n"
@@ -78,6 +78,7 @@ def test_an_inventory_that_cannot_be_used_leaves_the_one_before_in_force(house: 
     assert house.turn() == ()
 
 
+@pytest.mark.exhaustive
 def test_an_inventory_that_nobody_writes_any_more_reserves_everything(house: House) -> None:
     house.live(180)
     assert house.rate() == 0.3
@@ -109,7 +110,7 @@ def test_usage_a_little_above_one_is_clipped_and_counted() -> None:
     book = UsageBook()
     assert book.add("web", "v1", 104.9, START, START) is None
     assert (book.clipped, book.rejected) == (1, 0)
-    assert book.close(int(START // 3600))["web", "v1"].mean == 1.0
+    assert book.close(int(START // 3600))["web", "v1"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_line_sent_twice_counts_once() -> None:
     book = UsageBook()
     for percent in (12.5, 12.5, 37.5):
         book.add("web", "v1", percent, START + (0.0 if percent == 12.5 else 60.0), START + 60.0)
-    assert book.close(int(START // 3600))["web", "v1"].mean == 0.25
+    assert book.close(int(START // 3600))["web", "v1"] == 0.25
 
 
 def test_more_vms_than_there_can_be_are_refused() -> None:
@@ -155,7 +156,7 @@ def test_lines_of_a_pool_go_to_it_and_all_others_to_the_store_at_their_own_posit
     assert refused == [Refusal(2, RejectReason.OUT_OF_RANGE), Refusal(3, RejectReason.FOREIGN_PATH)]
     assert len(store) == 1
     held = book.close(int(START // 3600))
-    assert {key: hour.mean for key, hour in held.items()} == {("web", "v1"): 0.2, ("batch", "v3"): 0.5}
+    assert held == {("web", "v1"): 0.2, ("batch", "v3"): 0.5}
 
 
 def test_gaps_of_three_hours_are_held_and_longer_ones_are_stale(house: House) -> None:

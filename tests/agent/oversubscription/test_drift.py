@@ -19,13 +19,14 @@ def alarms(stream: Stream, hours: int) -> list[tuple[int, str]]:
     return [(hour, name) for hour, folded in enumerate(stream.hours(hours)) for name in folded.drifted]
 
 
-@pytest.mark.parametrize("vms_each", [48, 5])
+@pytest.mark.parametrize("vms_each", [pytest.param(48, marks=pytest.mark.exhaustive), 5])
 def test_usage_that_stays_as_it_is_raises_less_than_one_alarm_in_90_days(vms_each: int) -> None:
     # VMs keep levels of their own and live for 40 h, so that the subscriber's mean strays for days.
     found = alarms(Stream(vms_each=vms_each, subscribers=6), 60 * 24)
     assert len(found) <= 6 * 60 // 90
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("wander_h", [24.0, 240.0])
 def test_levels_that_wander_but_stay_about_the_same_raise_few_alarms(wander_h: float) -> None:
     # Days as a whole stray then, which the hours alone do not tell: judged by hours there are a dozen and more.
@@ -33,6 +34,7 @@ def test_levels_that_wander_but_stay_about_the_same_raise_few_alarms(wander_h: f
     assert len(found) <= 4 * 45 * 3 // 90
 
 
+@pytest.mark.exhaustive
 def test_a_large_shift_is_mostly_found_within_a_day_where_levels_wander() -> None:
     stream = Stream(vms_each=24, life_h=0.0, wander_h=72.0, seed=6)
     alarms(stream, 2 * WARM_UP_H)
@@ -51,6 +53,7 @@ def settled() -> Stream:
     return stream
 
 
+@pytest.mark.exhaustive
 def test_a_shift_of_every_vm_by_a_standard_deviation_is_found_within_hours(settled: Stream) -> None:
     settled.shift = 1.0
     found = {name: hour for hour, name in reversed(alarms(settled, 6))}
@@ -58,11 +61,13 @@ def test_a_shift_of_every_vm_by_a_standard_deviation_is_found_within_hours(settl
     assert sorted(found.values())[4] <= 2
 
 
+@pytest.mark.exhaustive
 def test_half_of_that_is_found_within_a_day_and_a_fall_as_a_rise_is(settled: Stream) -> None:
     settled.shift = -0.5
     assert {name for _, name in alarms(settled, 24)} == EVERYONE
 
 
+@pytest.mark.exhaustive
 def test_new_vms_alone_that_use_more_are_found_within_a_day(settled: Stream) -> None:
     draws, first = np.random.default_rng(1), settled.memory.hour + 1
     for name, hour, k in itertools.product(EVERYONE, range(first, first + 24), range(10)):
@@ -70,12 +75,13 @@ def test_new_vms_alone_that_use_more_are_found_within_a_day(settled: Stream) -> 
     assert {name for _, name in alarms(settled, 24)} == EVERYONE
 
 
+@pytest.mark.exhaustive
 def test_usage_that_becomes_twice_as_unsteady_is_found_within_twelve_hours(settled: Stream) -> None:
     settled.louder = 2.0
     assert {name for _, name in alarms(settled, 12)} == EVERYONE
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("rho", [0.1, *(pytest.param(rho, marks=pytest.mark.exhaustive) for rho in (0.0, 0.3))])
 def test_the_share_that_vms_have_in_common_is_measured(rho: float) -> None:
     stream = Stream(subscribers=3, vms_each=20, life_h=100.0, persistence=0.6, rho=rho)
     alarms(stream, 2 * WARM_UP_H)

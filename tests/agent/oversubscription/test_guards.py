@@ -12,20 +12,19 @@ import numpy as np
 import pytest
 
 from agent.oversubscription.loads import loads_of
+from agent.oversubscription.memory import VmTable
 from agent.oversubscription.observation import Sight
 from agent.oversubscription.rate_policies import policy_of
 from agent.oversubscription.records import RateRequest, Vm
 from agent.oversubscription.shield import ask_shield
-from agent.oversubscription.vm_table import VmTable
 from agent.settings import load_settings
 from domain.decisions import Reason
 from domain.errors import BadInput, ConfigurationError
-from domain.rules.oversubscription.guards import USUAL_BUDGET
+from domain.rules.oversubscription.rates import USUAL_BUDGET
+from simulator.oversubscription.batch import OversubscriptionSimulation
 from simulator.oversubscription.scenario import Week, scenario_of
-from simulator.oversubscription.single import OversubscriptionSimulation
 from tests.agent.oversubscription.pools import OURS, House, pool_of, profiles_as, rules, vm
-from trainer.oversubscription.policies import Task
-from trainer.oversubscription.rates_file import SHIPPED, read_rates
+from trainer.oversubscription.policies import SHIPPED, Task, read_rates
 
 HOURS = 48
 SHIELDED = {"kind": "shield", "budget": 0.02}
@@ -110,6 +109,7 @@ def test_a_pool_answers_by_its_files_guard_also_after_a_restart(house: House) ->
     assert "0.02 allowed" in house.ask().detail
 
 
+@pytest.mark.exhaustive
 def test_a_file_that_comes_to_contradict_the_settings_leads_to_full_reservations(house: House, tmp_path: Path) -> None:
     house.live(200)
     assert house.rate("web") < 1.0
@@ -125,6 +125,7 @@ def vm_of(week: Week, k: int, machine: str, rate: float) -> Vm:
     return Vm(str(week.ids[k]), str(week.subscriber[k]), machine, *sizes, rate)
 
 
+@pytest.mark.exhaustive
 def test_a_pool_gives_every_request_the_rate_and_machine_that_the_simulator_gives_it() -> None:
     """The shipped rates behind their shield, two days of a warm cluster: the same file, played and asked."""
     scenario, path = scenario_of("internal_like"), SHIPPED / "internal_like-warm.json"

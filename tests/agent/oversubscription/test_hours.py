@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.oversubscription.rules import SubscriberRules
 from domain.decisions import Reason
+from domain.rules.oversubscription.pool import SubscriberRules
 from tests.agent.oversubscription.pools import OURS, House, rules, vm
 
 Make = Callable[..., House]
@@ -60,6 +60,7 @@ def test_rates_come_down_one_level_at_a_time_and_not_twice_within_two_hours(make
     assert all(later - earlier >= 2 for earlier, later in pairwise(lowered))
 
 
+@pytest.mark.exhaustive
 def test_a_weeks_trust_is_blended_in(make: Make) -> None:
     house = make()
     house.live(40)
@@ -72,6 +73,7 @@ def test_a_weeks_trust_is_blended_in(make: Make) -> None:
     assert house.rate() == 0.3
 
 
+@pytest.mark.exhaustive
 def test_external_customers_are_never_oversold_unless_they_agreed(make: Make) -> None:
     subscribers = {"web": SubscriberRules(), "batch": SubscriberRules(opt_out=False)}
     house = make(subscribers=subscribers)
@@ -80,6 +82,7 @@ def test_external_customers_are_never_oversold_unless_they_agreed(make: Make) ->
     assert house.reasons("web") == (Reason.OPTED_OUT,)
 
 
+@pytest.mark.exhaustive
 def test_a_minimum_and_a_fixed_rate_are_kept(make: Make) -> None:
     subscribers = {
         "web": SubscriberRules(internal=True, minimum_rate=0.45),
@@ -112,6 +115,7 @@ def test_silence_of_more_than_two_hours_brings_the_rate_back_to_one(make: Make) 
     assert house.rate("batch") == 0.3
 
 
+@pytest.mark.exhaustive
 def test_two_hot_hours_freeze_and_three_roll_back_until_somebody_rearms(make: Make) -> None:
     house = make(beta=0.3, subscribers=AT_ONCE)
     house.live(9)
@@ -163,6 +167,7 @@ def test_a_hot_machine_takes_no_oversold_vm_until_it_was_cool_for_an_hour(make: 
     assert [*house.pool.memory.closed] == []
 
 
+@pytest.mark.exhaustive
 def test_pausing_a_pool_holds_its_rates_from_going_down(make: Make) -> None:
     house = make()
     house.live(30)
@@ -173,6 +178,7 @@ def test_pausing_a_pool_holds_its_rates_from_going_down(make: Make) -> None:
     assert Reason.PAUSED in house.reasons()
 
 
+@pytest.mark.exhaustive
 def test_a_rates_file_that_cannot_be_read_reserves_everything_and_says_why(make: Make, tmp_path: Path) -> None:
     file = tmp_path / "rates.json"
     file.write_text('{"kind": "oversubscription-rates", "subscribers": ["web", "batch"], "rates": [0.4, 0.5]}')
@@ -186,6 +192,7 @@ def test_a_rates_file_that_cannot_be_read_reserves_everything_and_says_why(make:
     assert house.hour(0.2) == ()
 
 
+@pytest.mark.exhaustive
 def test_the_moving_average_reserves_the_last_days_peaks(make: Make) -> None:
     house = make(policy="moving-average")
     house.live(200)

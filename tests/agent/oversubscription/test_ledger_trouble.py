@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.ledger import Ledger
+from agent.oversubscription.store import OversubscriptionStore
 from agent.oversubscription.usage_book import MOST_UNWRITTEN_HOURS, UsageBook
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
@@ -67,7 +68,8 @@ def test_hours_in_which_nothing_could_be_written_are_all_folded_in_their_order(h
     assert hot_hours(house) == (1, 3, 6)
     assert [event.reason for event in told].count(Reason.MACHINE_HOT) == 3
     hours = [
-        row.hour - int(START // HOUR_S) for row in reversed(house.ledger.oversubscription.newest("main", 20, "hour"))
+        row.hour - int(START // HOUR_S)
+        for row in reversed(OversubscriptionStore(house.ledger).newest("main", 20, "hour"))
     ]
     assert hours == [0, 1, 2, 3, 4, 5, 6]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,17 +20,20 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from agent.commands.main import app
+from agent.models.directory import HISTORY, POINTER, Champion, ModelFile, ModelsDirectory, Subject, read_model_file
 from agent.models.file import METADATA_KEY
 from agent.oversubscription.loads import loads_of
-from agent.oversubscription.model_directory import model_in_use, put_in_use, state_of
+from agent.oversubscription.memory import VmTable
 from agent.oversubscription.observation import Sight, Sizes, expected_requests, observation_of
 from agent.oversubscription.rate_model import load_rate_model
+from agent.oversubscription.rate_policies import PoolModels, subject_of, verify_rates
+from agent.oversubscription.rate_policies import policy_of as rates_of
 from agent.oversubscription.records import Vm
-from agent.oversubscription.rules import SubscriberRules
-from agent.oversubscription.vm_table import VmTable
 from domain.decisions import Reason
 from domain.errors import BadInput
-from simulator.oversubscription.single import OversubscriptionSimulation
+from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
+from simulator.oversubscription.batch import OversubscriptionSimulation
+from tests.agent.models.making import NOTHING, preferring
 from tests.agent.oversubscription.pools import House, pool_of, profiles_as, rules, vm
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.oversubscription.configuration import VdnConfig
@@ -44,6 +49,18 @@ def exported(directory: Path, seed: int = 5, observation: str = "obs-o") -> Path
     """A model of the trainer for two subscribers."""
     scenario, config = staggered_pair(), VdnConfig(hidden=(8,), seed=seed, observation=observation)
     return export(network_of(config, scenario), config, scenario, directory, training={}, evaluation={})
+
+
+def put_in_use(place: Path, file: Path, given: PoolRules, key: bytes | None = None) -> Champion:
+    """The model forced for the pool, as an operator would."""
+    verify = lambda path: verify_rates(path, given)  # noqa: E731
+    return ModelsDirectory(place, key).force(read_model_file(file), subject_of(given), "a test", "now", verify)
+
+
+def model_in_use(place: Path) -> Path:
+    """The file of the one pool that has a champion there."""
+    ((_, champion),) = ModelsDirectory(place).champions().items()
+    return place / champion.model
 
 
 @pytest.mark.parametrize("observation", ["obs-o", "obs-o-ext"])
@@ -110,11 +127,12 @@ def house(tmp_path: Path) -> Iterator[House]:
     made.ledger.close()
 
 
+@pytest.mark.exhaustive
 def test_a_pools_rates_are_its_models_once_its_subscribers_are_known(house: House, tmp_path: Path) -> None:
-    model = put_in_use(tmp_path / "models", exported(tmp_path), house.rules, "now")
+    model = put_in_use(tmp_path / "models", exported(tmp_path), house.rules)
     house.live(200)
     assert house.pool.hour is not None
-    assert house.pool.hour.model == model.name[:16]
+    assert house.pool.hour.model == model.model[:16]
     rows = house.pool.hour.subscribers
     assert all(row.wanted_rate in house.rules.actions for row in rows)
     assert {row.subscriber: row.rate for row in rows if row.rate < 1.0}
@@ -133,19 +151,26 @@ def nan_inside(path: Path) -> None:
     content = model.SerializeToString()
     name = f"{hashlib.sha256(content).hexdigest()}.onnx"
     path.with_name(name).write_bytes(content)
-    (path.parent / "champion.json").write_text(json.dumps({"model": name}))
+    put_in_use_unverified(path.parent, path.with_name(name))
+
+
+def put_in_use_unverified(place: Path, file: Path) -> None:
+    """A file named as the pool's champion with a sound report, although nobody has tried it."""
+    verify = lambda path: None  # noqa: E731
+    ModelsDirectory(place).force(read_model_file(file), subject_of(rules()), "a test", "now", verify)
 
 
 def gone(path: Path) -> None:
     path.unlink()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("harm", [damaged, nan_inside, gone], ids=lambda one: one.__name__)
 def test_a_model_that_cannot_be_gone_by_reserves_everything_counted_and_explained(
     house: House, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     place = tmp_path / "models"
-    put_in_use(place, exported(tmp_path), house.rules, "now")
+    put_in_use(place, exported(tmp_path), house.rules)
     house.live(170)
     harm(model_in_use(place))
     events = house.hour(0.2)
@@ -154,7 +179,7 @@ def test_a_model_that_cannot_be_gone_by_reserves_everything_counted_and_explaine
     assert house.rate("batch") == 1.0
     assert house.pool.memory.counts.fallbacks == 2
     # The way back: the model before, or a sound one.
-    put_in_use(place, exported(tmp_path / "other", seed=6), house.rules, "later")
+    put_in_use(place, exported(tmp_path / "other", seed=6), house.rules)
     house.hour(0.2)
     assert house.reasons("web") != (Reason.POLICY_FAILED,)
 
@@ -169,7 +194,7 @@ def test_one_golden_number_that_is_not_the_trainers_is_enough(tmp_path: Path) ->
     content = bytes(model.SerializeToString())
     spoilt = path.with_name(f"{hashlib.sha256(content).hexdigest()}.onnx")
     spoilt.write_bytes(content)
-    with pytest.raises(BadInput, match="its answer to the golden inputs is not the trainer's"):
+    with pytest.raises(BadInput, match="its output q for the golden inputs is not the trainer's"):
         load_rate_model(spoilt, pool_of(staggered_pair(), PLACED))
 
 
@@ -195,7 +220,7 @@ def test_what_is_no_regular_file_is_not_opened_and_everything_is_reserved(
     house: House, tmp_path: Path, harm: Callable[[Path], None], what: str
 ) -> None:
     place = tmp_path / "models"
-    put_in_use(place, exported(tmp_path), house.rules, "now")
+    put_in_use(place, exported(tmp_path), house.rules)
     house.live(2)
     harm(model_in_use(place) if what == "model" else place / what)
     (failed,) = [event.detail for event in house.hour(0.2) if event.reason is Reason.POLICY_FAILED]
@@ -206,12 +231,12 @@ def test_what_is_no_regular_file_is_not_opened_and_everything_is_reserved(
 def test_while_a_model_is_read_the_hour_waits_two_turns_and_is_decided_without_it_then(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in_use(tmp_path / "models", exported(tmp_path), house.rules, "now")
+    put_in_use(tmp_path / "models", exported(tmp_path), house.rules)
     house.live(2)
     decided = house.pool.memory.hour
     over = threading.Event()
-    monkeypatch.setattr("agent.oversubscription.turn.POLICY_PATIENCE_S", 0.0)
-    monkeypatch.setattr("agent.oversubscription.turn.policy_of", lambda *_: over.wait() and None)
+    monkeypatch.setattr("agent.oversubscription.pools.POLICY_PATIENCE_S", 0.0)
+    monkeypatch.setattr("agent.oversubscription.pools.policy_of", lambda *_: over.wait() and None)
     house.hour(0.2)
     house.turn()
     assert house.pool.memory.hour == decided
@@ -265,24 +290,148 @@ def test_the_model_before_is_restored_with_one_command(tmp_path: Path, monkeypat
         result = CliRunner().invoke(app, ["pool-model", *given], catch_exceptions=False)
         return result.exit_code, result.stdout + result.stderr
 
+    leaves = "pool-model goes away: use trimtab promote oversubscription main\n"
     assert call()[0] == 2
     assert call(str(first))[0] == 0
-    assert call("--previous") == (
-        2,
-        f"error: --previous is '{first.name}': there was none before it: set another policy\n",
-    )
     assert call(str(second))[0] == 0
-    assert state_of(place).model == second.name
-    assert call("--previous")[0] == 0
-    code, text = call("--json")
-    assert (code, json.loads(text)["model"], json.loads(text)["previous"]) == (0, first.name, second.name)
-    damaged(place / second.name)
+    assert model_in_use(place).name == second.name
+    code, text = call("--previous")
+    assert (code, text.startswith(leaves) or text.endswith(leaves)) == (0, True)
+    held = json.loads(CliRunner().invoke(app, ["pool-model", "--json"]).stdout)
+    assert (held["model"], held["previous"]) == (first.name, None)
+    events = [(line["event"], line["model"]) for line in ModelsDirectory(place).history()]
+    assert events == [("forced", first.name), ("forced", second.name), ("rolled back", first.name)]
+    assert call(str(second))[0] == 0
+    damaged(place / first.name)
     assert call("--previous")[0] == 2
-    assert state_of(place).model == first.name
+    assert model_in_use(place).name == second.name
+
+
+def by_an_earlier_version(place: Path, *files: Path) -> None:
+    """What `trimtab pool-model` left before pools' models were evaluated: a pointer without a report."""
+    for file in files:
+        (place / file.name).write_bytes(file.read_bytes())
+    before, now = (None, *(file.name for file in files))[-2:]
+    (place / POINTER).write_text(json.dumps({"model": now, "previous": before, "report": None, "at": "then"}))
+
+
+@pytest.mark.parametrize("key", [None, b"0123456789abcdef"])
+def test_a_model_in_use_before_the_gate_decides_on_and_is_recorded_once(
+    house: House, tmp_path: Path, key: bytes | None
+) -> None:
+    place, first, second = tmp_path / "models", exported(tmp_path, seed=1), exported(tmp_path, seed=2)
+    by_an_earlier_version(place, first, second)
+    house.pool.models = PoolModels(None, key, lambda digest: digest == second.name[:16], lambda: "now")
+    told = [event.detail for event in house.hour(0.2) if event.reason is Reason.MODEL_READY]
+    assert told == [f"main: {second.name[:16]} sets the rates, forced: in use before the gate"]
+    house.hour(0.2)
+    lines = ModelsDirectory(place, key).history(subject_of(house.rules))
+    assert [(line["event"], line["model"], line["reason"]) for line in lines] == [
+        ("forced", first.name, "in use before the gate"),
+        ("forced", second.name, "in use before the gate"),
+    ]
+    back = ModelsDirectory(place, key).rollback("now", subject_of(house.rules), lambda path: path)
+    assert back is not None
+    assert back.model == first.name
+    assert house.pool.memory.counts.fallbacks == 0
+
+
+def test_the_ledger_shows_which_model_was_in_use_before(house: House, tmp_path: Path) -> None:
+    place, file = tmp_path / "models", exported(tmp_path)
+    put_in_use(place, file, house.rules)
+    house.hour(0.2)
+    for name in (POINTER, HISTORY):
+        (place / name).unlink()
+    by_an_earlier_version(place, file)
+    house.open()
+    house.hour(0.2)
+    assert house.pool.hour is not None
+    assert house.pool.hour.model == file.name[:16]
+
+
+def test_a_model_that_never_decided_is_not_taken_over_from_a_pointer_without_a_report(
+    house: House, tmp_path: Path
+) -> None:
+    by_an_earlier_version(tmp_path / "models", exported(tmp_path))
+    (failed,) = [event.detail for event in house.hour(0.2) if event.reason is Reason.POLICY_FAILED]
+    assert "the ledger records no hour of the pool that it decided: promote one: trimtab promote" in failed
+    assert house.rate("web") == 1.0
+
+
+def test_a_model_taken_over_is_not_taken_over_again_after_its_rollback(house: House, tmp_path: Path) -> None:
+    place, file = tmp_path / "models", exported(tmp_path)
+    by_an_earlier_version(place, file)
+    models = PoolModels(None, None, lambda _: True, lambda: "now")
+    assert rates_of(house.rules.policy, house.rules, models).forced == "in use before the gate"
+    ModelsDirectory(place).rollback("now", subject_of(house.rules), lambda path: path)
+    with pytest.raises(BadInput, match="the pool main has no model: promote one"):
+        rates_of(house.rules.policy, house.rules, models)
+
+
+def test_where_the_directory_cannot_be_written_the_model_decides_on_unrecorded(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_an_earlier_version(tmp_path / "models", exported(tmp_path))
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("agent.models.directory.replace_file", read_only)
+    models = PoolModels(None, None, lambda _: True, lambda: "now")
+    assert rates_of(house.rules.policy, house.rules, models).forced == "in use before the gate"
+
+
+def test_a_disk_that_is_full_half_way_neither_brings_the_model_before_back_nor_ends_the_record(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, first, second = tmp_path / "models", exported(tmp_path, seed=1), exported(tmp_path, seed=2)
+    by_an_earlier_version(place, first, second)
+    models = PoolModels(None, None, lambda _: True, lambda: "now")
+    real = ModelsDirectory.force
+
+    def full_at_the_second(held: ModelsDirectory, model: ModelFile, *given: Any) -> Champion:
+        if model.name == second.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(held, model, *given)
+
+    monkeypatch.setattr(ModelsDirectory, "force", full_at_the_second)
+    for _ in range(2):
+        assert rates_of(house.rules.policy, house.rules, models).model == second.name[:16]
+    monkeypatch.undo()
+    assert rates_of(house.rules.policy, house.rules, models).model == second.name[:16]
+    lines = ModelsDirectory(place).history(subject_of(house.rules))
+    assert [line["model"] for line in lines] == [first.name, second.name]
+
+
+def test_a_fleets_model_and_a_report_of_another_pool_are_refused(house: House, tmp_path: Path) -> None:
+    place, fleets = tmp_path / "models", preferring(tmp_path, NOTHING)
+    put_in_use_unverified(place, fleets)
+    with pytest.raises(BadInput, match="its card is wrong, kind"):
+        rates_of(house.rules.policy, house.rules)
+    directory, file = ModelsDirectory(place), exported(tmp_path)
+    other = directory.force(
+        read_model_file(file), Subject("oversubscription", "other"), "a test", "now", lambda _: None
+    )
+    held = json.loads((place / POINTER).read_text())
+    held["subjects"]["oversubscription"]["main"] = {"model": file.name, "report": other.report}
+    (place / POINTER).write_text(json.dumps(held))
+    with pytest.raises(BadInput, match="it is of oversubscription other, not of oversubscription main"):
+        rates_of(house.rules.policy, house.rules)
+
+
+def test_a_file_of_rates_is_promoted_under_its_content_and_refused_once_that_changes(tmp_path: Path) -> None:
+    given, file = rules(policy="learned", subscribers=HOUSE), tmp_path / "rates.json"
+    file.write_text(json.dumps({"kind": "oversubscription-rates", "rates": {"web": 0.5, "batch": 0.6}}))
+    held = put_in_use(tmp_path / "models", file, given)
+    policy = rates_of("learned", given, PoolModels(tmp_path / "models"))
+    assert (policy.model, policy.forced) == (held.model[:16], "a test")
+    (tmp_path / "models" / held.model).write_text(file.read_text().replace("0.5", "0.2"))
+    with pytest.raises(BadInput, match="it is damaged: promote it anew"):
+        rates_of("learned", given, PoolModels(tmp_path / "models"))
 
 
 def test_requests_are_expected_as_the_days_before_had_them(house: House, tmp_path: Path) -> None:
-    put_in_use(tmp_path / "models", exported(tmp_path), house.rules, "now")
+    put_in_use(tmp_path / "models", exported(tmp_path), house.rules)
     house.live(3)
     house.place([*house.vms, vm("new", "web", "m1", cores=6.0, memory_gb=24.0)])
     house.hour(0.2)
@@ -295,7 +444,7 @@ def test_requests_are_expected_as_the_days_before_had_them(house: House, tmp_pat
 
 def test_reading_settings_without_a_model_loads_no_onnx_runtime() -> None:
     code = (
-        "import sys; from agent.oversubscription.turn import PoolTurns; "
+        "import sys; from agent.oversubscription.pools import PoolTurns; "
         "assert 'onnxruntime' not in sys.modules and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ}, timeout=60)

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from actuators.base import Permit
-from actuators.parameters import Parameters
-from agent.autoscaling.state import Controls, Pause, PauseScope
+from actuators.values import Parameters
 from agent.oversubscription.pool import Pool
-from agent.oversubscription.publication import Step
+from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.publisher import Publisher
-from agent.oversubscription.turn import PoolTurns
+from agent.oversubscription.records import Step
+from agent.oversubscription.store import OversubscriptionStore
 from agent.rails.base import RailLimits
+from domain.controls import Controls, Pause, PauseScope
 from domain.decisions import Mode, Reason
 from domain.errors import CloudError, FailureClass, Fenced
 from tests.agent.oversubscription.pools import rules
@@ -52,14 +53,14 @@ class Desk:
 
     def record(self) -> Any:
         """What the ledger has of it."""
-        return self.world.ledger.oversubscription.publication("main")
+        return OversubscriptionStore(self.world.ledger).publication("main")
 
 
 @pytest.fixture
 def make(make_world: Callable[..., World]) -> Callable[..., Desk]:
     def made(mode: Mode = Mode.ACT) -> Desk:
         world = make_world(mode=mode)
-        pool = Pool(rules(), world.ledger.oversubscription, world.agent_clock)
+        pool = Pool(rules(), OversubscriptionStore(world.ledger), world.agent_clock)
         parameters = Parameters(world.session)
         # The look-alike loads its service with the first call, for which the real one has no time to spare.
         with contextlib.suppress(CloudError):
@@ -120,6 +121,7 @@ def test_a_pause_made_after_the_rails_were_asked_stops_the_put(make: Callable[..
     assert desk.puts() == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("lost", [True, False])
 def test_an_answer_that_was_lost_is_read_back_before_anything_is_put_again(
     make: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, *, lost: bool

@@ -34,7 +34,7 @@ def rearm(turned: Running, socket_directory: Path, monkeypatch: pytest.MonkeyPat
 
 def roll_back(turned: Running) -> None:
     """As three hot hours leave the pool."""
-    pool = turned.parts.pools["east"]
+    pool = turned.pools["east"]
     pool.memory = replace(pool.memory, rolled_back=True)
     pool.store.write_memory("east", pool.memory)
 
@@ -44,9 +44,9 @@ def test_a_rolled_back_pool_is_rearmed_with_who_and_why_and_only_once(rearm: Rea
     result = rearm("east", "--reason", "load test is over", "--owner", "ada")
     assert result.exit_code == 0
     # The agent's own log stands before it, in this one process.
-    said = result.stdout.splitlines()[-1]
-    assert said == "east: re-armed; rates go down again from the next hour, one level in two hours"
-    pool = turned.parts.pools["east"]
+    message = result.stdout.splitlines()[-1]
+    assert message == "east: re-armed; rates go down again from the next hour, one level in two hours"
+    pool = turned.pools["east"]
     assert pool.store.memory("east").rolled_back is False
     assert pool.memory.rolled_back is False
     told = [entry.body["detail"] for entry in turned.world.ledger.journal() if entry.reason == Reason.RATES_REARMED]
@@ -60,14 +60,14 @@ def test_a_pool_that_is_none_is_told_with_those_there_are(rearm: Rearm, turned: 
     roll_back(turned)
     result = rearm("west", "--reason", "x")
     assert (result.exit_code, result.stderr) == (2, "error: POOL is 'west': choose one of: east\n")
-    assert turned.parts.pools["east"].memory.rolled_back is True
+    assert turned.pools["east"].memory.rolled_back is True
 
 
 def test_a_reason_is_required(rearm: Rearm, turned: Running) -> None:
     roll_back(turned)
     assert rearm("east").exit_code == 2
     assert rearm("east", "--reason", "").stderr.startswith("error: --reason is ''")
-    assert turned.parts.pools["east"].memory.rolled_back is True
+    assert turned.pools["east"].memory.rolled_back is True
 
 
 def test_without_an_agent_nothing_is_changed_and_where_to_ask_is_told(
@@ -75,13 +75,13 @@ def test_without_an_agent_nothing_is_changed_and_where_to_ask_is_told(
 ) -> None:
     turned.turn_pools()
     roll_back(turned)
-    path = turned.world.ledger._database.path
+    path = turned.world.ledger.database.path
     monkeypatch.setenv("TRIMTAB_HTTP__SOCKET", str(tmp_path / "nobody.sock"))
     monkeypatch.setenv("TRIMTAB_LEDGER__URL", f"sqlite:///{path}")
     result = CliRunner().invoke(app, ["rearm", "east", "--reason", "x"], catch_exceptions=False)
     assert result.exit_code == 1
     assert "by the agent that leads it, and none listens" in result.stderr
-    assert turned.parts.pools["east"].store.memory("east").rolled_back is True
+    assert turned.pools["east"].store.memory("east").rolled_back is True
 
 
 def test_its_help_tells_what_a_roll_back_is() -> None:

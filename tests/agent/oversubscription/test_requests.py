@@ -14,25 +14,24 @@ from hypothesis import strategies as st
 
 from agent.ledger import codec
 from agent.oversubscription.arrays import clipped, hot_probabilities, unclipped
-from agent.oversubscription.choice import choose
+from agent.oversubscription.decision import choose
 from agent.oversubscription.hours import fold
 from agent.oversubscription.loads import loads_of
-from agent.oversubscription.memory import PoolMemory, SubscriberMemory
+from agent.oversubscription.memory import PoolMemory, SubscriberMemory, VmTable, columns_of, levels
 from agent.oversubscription.profiles import persistence_of, profiles_of
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
-from agent.oversubscription.risk_filter import ask_filter
-from agent.oversubscription.rules import SubscriberRules
-from agent.oversubscription.shield import ask_shield, replayed
-from agent.oversubscription.usage_book import Hour
-from agent.oversubscription.vm_table import VmTable, columns_of, levels
+from agent.oversubscription.shield import ask_filter, ask_shield, replayed
+from agent.oversubscription.store import OversubscriptionStore
 from domain.decisions import Reason
 from domain.errors import BadInput
-from domain.rules.oversubscription.guards import USUAL_BUDGET
-from domain.rules.oversubscription.posterior import estimate_persistence, offset_belief
+from domain.rules.oversubscription.pool import SubscriberRules
+from domain.rules.oversubscription.rates import USUAL_BUDGET
 from domain.rules.oversubscription.risk import hot_probability
-from domain.rules.oversubscription.shield import Demand, Machines, shield
-from domain.rules.oversubscription.usage import clipped_moments
+from domain.rules.oversubscription.shield import Demand, Machines
+from domain.rules.oversubscription.usage import clipped_moments, offset_belief
 from tests.agent.oversubscription.pools import OURS, House, rules, vm
+from tests.oracles.persistence import estimate_persistence
+from tests.oracles.shield import shield
 
 SHARES = st.floats(0.0, 1.0)
 
@@ -84,7 +83,7 @@ def test_the_share_that_is_a_vms_own_is_estimated_from_sums_as_from_the_whole() 
     first = 24 * 20_000
     for hour in range(73):
         column = shares[:, hour] if hour < 72 else np.full(40, 0.4)
-        readings = {("web", f"v{k}"): Hour(float(u), float(u), 12) for k, u in enumerate(column)}
+        readings = {("web", f"v{k}"): float(u) for k, u in enumerate(column)}
         memory = fold(memory, alive, readings, first + hour, pool, profiles).memory
     days = ((shares - profiles.mu[0, 0]) / profiles.sd[0, 0]).reshape(120, 24)
     assert memory.subscribers["web"].days.days == 120
@@ -129,6 +128,22 @@ def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: fl
     moments = (cores * profiles.mean[n], cores**2 * profiles.variance[n], cores**3 * profiles.third[n])
     expected = shield(whole, Demand(cores, 4.0, 0.0, *moments), rate, pool.actions, budget)
     assert (found.rate, found.machine, found.safe) == (expected.rate, expected.machine, expected.safe)
+
+
+def test_a_machine_that_uses_its_budget_up_is_taken_and_none_beyond() -> None:
+    pool, profiles = rules(machines=1, subscribers={"web": OURS}), profiles_of({}, 0, 0.0, None)
+    vms = [Vm(f"v{k}", "web", "m1", 10.0, 4.0, 0.0, 0.3) for k in range(8)]
+    request = RateRequest("main", "web", 8.0, 4.0)
+
+    def rate(budget: float) -> tuple[float, bool]:
+        found = ask_shield(loads_of(vms, VmTable(), profiles, pool), profiles, request, 0.3, pool, budget, ())
+        return found.rate, found.safe
+
+    (first, *_) = ask_shield(loads_of(vms, VmTable(), profiles, pool), profiles, request, 0.3, pool, 24.0, ()).tried
+    assert first.hot_hours is not None
+    assert first.hot_hours > 0.0
+    assert rate(first.hot_hours) == (0.3, True)
+    assert rate(np.nextafter(first.hot_hours, 0.0)) == (1.0, False)
 
 
 @given(data=st.data(), rate=st.sampled_from([0.2, 0.6, 1.0]), cores=st.floats(1.0, 16.0))
@@ -178,6 +193,7 @@ def test_a_pool_with_the_filter_answers_with_a_cooler_machine_and_replays(tmp_pa
     house.ledger.close()
 
 
+@pytest.mark.exhaustive
 def test_an_answer_takes_room_until_the_vm_is_listed_or_its_time_is_over(house: House) -> None:
     assert house.pool.loads is not None
     before = house.pool.loads.free_cores.sum()
@@ -195,6 +211,7 @@ def test_an_answer_takes_room_until_the_vm_is_listed_or_its_time_is_over(house: 
     assert house.pool.promised == {}
 
 
+@pytest.mark.exhaustive
 def test_the_same_request_again_gets_the_same_answer_also_after_a_restart(house: House) -> None:
     first = house.ask(request_id="r1")
     assert house.ask(request_id="r1") == first
@@ -206,6 +223,22 @@ def test_the_same_request_again_gets_the_same_answer_also_after_a_restart(house:
         house.ask(cores=9.0, request_id="r1")
 
 
+def test_a_larger_rate_that_leads_to_a_cooler_machine_is_the_answer() -> None:
+    pool, profiles = rules(machines=2, subscribers={"web": OURS}), profiles_of({}, 0, 0.0, None)
+    room = float(loads_of([], VmTable(), profiles, pool).free_cores[0])
+    # Three cores are left on the busy machine: enough for 0.3 of eight, not for 0.4 of them.
+    vms = [Vm(f"v{k}", "web", "m0", 10.0, 4.0, 0.0, (room - 3.0) / 80.0) for k in range(8)]
+    loads = loads_of(vms, VmTable(), profiles, pool)
+    assert sorted(loads.free_cores.tolist()) == pytest.approx([3.0, room])
+    found = ask_shield(loads, profiles, RateRequest("main", "web", 8.0, 4.0), 0.3, pool, 1e-3, ())
+    assert (found.rate, found.safe) == (0.4, True)
+    assert [(tried.rate, bool(tried.hot_hours is not None and tried.hot_hours > 1e-3)) for tried in found.tried] == [
+        (0.3, True),
+        (0.4, False),
+    ]
+
+
+@pytest.mark.exhaustive
 def test_the_shield_raises_a_rate_whose_machine_would_run_hot(house: House) -> None:
     answers = [house.ask(cores=8.0) for _ in range(40)]
     raised = [one for one in answers if Reason.SHIELDED in one.reasons]
@@ -216,22 +249,24 @@ def test_the_shield_raises_a_rate_whose_machine_would_run_hot(house: House) -> N
     assert house.pool.memory.counts.interventions == len(raised)
 
 
+@pytest.mark.exhaustive
 def test_every_answer_and_every_hour_can_be_had_again_from_the_ledger(house: House) -> None:
     for k in range(30):
         house.ask("batch" if k % 3 else "web", cores=float(k % 7 + 1))
-    decisions = house.ledger.oversubscription.newest("main", 500)
+    decisions = OversubscriptionStore(house.ledger).newest("main", 500)
     assert len(decisions) == 210
     for decision in decisions:
         if isinstance(decision, RateDecision):
             assert replayed(decision) == (decision.rate, decision.safe)
             continue
-        inputs = house.ledger.oversubscription.inputs(decision.decision_id)
+        inputs = OversubscriptionStore(house.ledger).inputs(decision.decision_id)
         assert inputs is not None
         again = {choice.subscriber: (choice.rate, choice.reasons) for choice in choose(inputs)}
         assert again == {row.subscriber: (row.rate, row.reasons) for row in decision.subscribers}
         assert codec.decode(HourDecision, codec.encode(decision)) == decision
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_oversold_by_an_agent_that_does_not_lead_or_has_not_decided_for_long(house: House) -> None:
     assert house.ask().rate == 0.3
     house.clock.advance(1000.0)
@@ -243,6 +278,7 @@ def test_nothing_is_oversold_by_an_agent_that_does_not_lead_or_has_not_decided_f
     assert (found.rate, found.reasons[0]) == (1.0, Reason.STALE_INPUT)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step_s", [7200.0, -7200.0])
 def test_a_clock_that_is_set_takes_no_room_from_a_vm_that_was_answered(house: House, step_s: float) -> None:
     house.ask(cores=10.0, vm="new")
@@ -254,6 +290,7 @@ def test_a_clock_that_is_set_takes_no_room_from_a_vm_that_was_answered(house: Ho
     assert house.pool.promised == {}
 
 
+@pytest.mark.exhaustive
 def test_an_agent_whose_clock_is_ahead_takes_over_what_the_other_answered(house: House) -> None:
     house.ask(cores=10.0, vm="new")
     house.clock.step(7200.0)
@@ -262,6 +299,7 @@ def test_an_agent_whose_clock_is_ahead_takes_over_what_the_other_answered(house:
     assert set(house.pool.promised) == {"new"}
 
 
+@pytest.mark.exhaustive
 def test_a_decision_replays_with_its_budget_used_up_and_not_beyond(house: House) -> None:
     found = house.ask(cores=8.0)
     assert found.tried[-1].rate == found.rate

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.ledger.oversubscription import OversubscriptionStore
+from agent.oversubscription.store import OversubscriptionStore
 from tests.agent.oversubscription.pools import House, rules, vm
 
 REQUESTS = 150
@@ -60,7 +60,7 @@ def test_a_rearm_while_the_loop_records_an_event_is_not_undone(house: House) -> 
                 rearming.join(1.0)
             super().write_memory(*given, **more)
 
-    pool.store = Interrupted(house.ledger.oversubscription._database)
+    pool.store = Interrupted(house.ledger)
     house.file.write_text("no inventory\n")
     house.clock.advance(60.0)
     house.turn()

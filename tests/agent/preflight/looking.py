@@ -1,9 +1,9 @@
-"""Preflight over a world of the loop's tests: settings that describe its fleet, findings by subject."""
+"""Preflight over a world of the loop's tests: settings that describe its fleet, results by subject."""
 
 from __future__ import annotations
 
+from agent.decisions.checks import CheckResult, State
 from agent.preflight.check import check_everything
-from agent.preflight.results import Finding, State
 from agent.service.assembly import AwsKeys
 from agent.settings import Settings, load_settings
 from domain.clock import WallClock
@@ -50,12 +50,12 @@ def tag(world: World, fleet: str = "web") -> None:
     world.owner.create_or_update_tags(Tags=tags)
 
 
-def look(world: World, mode: Mode, wait_s: float = 0.0, **more: str) -> list[Finding]:
-    """Return what preflight finds, listening for no measurements unless told to."""
+def look(world: World, mode: Mode, wait_s: float = 0.0, **more: str) -> list[CheckResult]:
+    """Return what preflight finds, listening for no measurements by default."""
     keys = AwsKeys(AGENT_KEY, "simulated")
     return list(check_everything(settings_of(world, mode, **more), WallClock(), wait_s=wait_s, keys=keys))
 
 
-def wrong(findings: list[Finding]) -> list[tuple[str, State]]:
+def wrong(results: list[CheckResult]) -> list[tuple[str, State]]:
     """Return subject and state of what is not as it should be."""
-    return [(finding.subject, finding.state) for finding in findings if finding.state is not State.OK]
+    return [(result.subject, result.state) for result in results if result.state is not State.OK]

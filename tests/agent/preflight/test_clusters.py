@@ -1,12 +1,14 @@
-"""Preflight of clusters: what their capacity is and who asks, found by reading alone."""
+"""Preflight of clusters: capacity and requests, by reading alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from agent.preflight.clusters import check_clusters
-from agent.preflight.results import Finding, State
+import pytest
+
+from agent.admission.gate.requests import check_clusters
+from agent.decisions.checks import CheckResult, State
 from agent.service.assembly import AwsKeys, aws_session
 from domain.clock import WallClock
 from domain.decisions import Mode
@@ -21,7 +23,7 @@ STAGING = {
 }
 
 
-def of_clusters(world: World, **more: str) -> dict[str, Finding]:
+def of_clusters(world: World, **more: str) -> dict[str, CheckResult]:
     found = look(world, Mode.OBSERVE, 0.0, **{**STAGING, **more})
     about = ("capacity", "groups of", "clusters", "group batch")
     return {one.subject: one for one in found if one.subject.startswith(about)}
@@ -39,7 +41,8 @@ def group(world: World, name: str, **tags: str) -> None:
     )
 
 
-def test_a_cluster_that_is_ready_says_how_large_it_is_and_who_asks(make_world: Callable[..., World]) -> None:
+@pytest.mark.exhaustive
+def test_a_cluster_that_is_ready_shows_its_size_and_its_requests(make_world: Callable[..., World]) -> None:
     world = make_world()
     world.control.set_quota("L-1216C47A", 256.0)
     group(world, "batch-a", cluster="staging", admission="pending", requested="3")
@@ -49,11 +52,11 @@ def test_a_cluster_that_is_ready_says_how_large_it_is_and_who_asks(make_world: C
         "groups of staging": State.OK,
     }
     assert found["capacity of staging"].detail == "224 cores: quota L-1216C47A has 256, 32 are set aside"
-    assert found["groups of staging"].detail == "1 groups with 0 cores in service; 1 ask to come in"
+    assert found["groups of staging"].detail == "1 groups with 0 cores in service; 1 request admission"
     assert [call for call in world.calls if call["mutating"]] == []
 
 
-def test_what_would_keep_people_out_is_told_with_a_remedy(make_world: Callable[..., World]) -> None:
+def test_obstacles_to_admission_are_reported_with_a_remedy(make_world: Callable[..., World]) -> None:
     world = make_world()
     group(world, "batch-a", cluster="staging", admission="pending", requested="many")
     group(world, "batch-b", cluster="stagging")
@@ -75,7 +78,7 @@ def test_a_cluster_whose_members_ask_over_http_is_not_looked_for(make_world: Cal
     assert of_clusters(make_world(), **off) == {}
 
 
-def test_a_group_that_aws_describes_without_a_field_is_told_and_the_others_are_looked_at(
+def test_a_group_that_aws_describes_without_a_field_is_reported_and_the_others_are_checked(
     make_world: Callable[..., World],
 ) -> None:
     world = make_world()
@@ -95,4 +98,4 @@ def test_a_group_that_aws_describes_without_a_field_is_told_and_the_others_are_l
     session.close()
     assert found["group batch-a"].state is State.ADVICE
     assert "KeyError: 'MaxSize'" in found["group batch-a"].detail
-    assert found["groups of staging"].detail == "1 groups with 0 cores in service; 1 ask to come in"
+    assert found["groups of staging"].detail == "1 groups with 0 cores in service; 1 request admission"

@@ -53,15 +53,18 @@ def test_it_holds_versions_settings_decisions_and_the_journal(environ: dict[str,
     assert json.loads(found["settings.json"])["TRIMTAB_HTTP__TOKEN"] == "***"
     assert len(found["decisions.jsonl"].splitlines()) == 2
     assert {json.loads(row)["kind"] for row in found["journal.jsonl"].splitlines()} >= {"decision", "intent"}
-    assert [fleet["fleet"] for fleet in json.loads(found["fleets.json"])] == ["web"]
+    assert {row["decision"] for row in map(json.loads, found["decisions.jsonl"].splitlines())} == {"autoscaling"}
+    subjects = json.loads(found["subjects.json"])
+    assert set(subjects) >= {"autoscaling", "admission", "oversubscription"}
+    assert subjects["autoscaling"]["web"]["fleet"] == "web"
 
 
 def test_what_cannot_be_read_is_named_with_the_reason(environ: dict[str, str], tmp_path: Path) -> None:
-    told = write_bundle(tmp_path / "trouble.tar.gz", environ, log=tmp_path / "no.log")
+    texts = write_bundle(tmp_path / "trouble.tar.gz", environ, log=tmp_path / "no.log")
     found = content(tmp_path / "trouble.tar.gz")
     assert "trimtab.sock" in found["metrics.txt.absent"]
     assert "No such file" in found["log.txt.absent"]
-    assert "decisions.jsonl" in told
+    assert "decisions.jsonl" in texts
 
 
 def test_no_secret_is_in_it(environ: dict[str, str], tmp_path: Path) -> None:
@@ -98,7 +101,8 @@ def test_it_is_for_its_owner_alone_and_never_overwrites(environ: dict[str, str],
         write_bundle(bundle, environ)
 
 
-def test_the_command_writes_one_and_says_what_is_in_it(environ: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.exhaustive
+def test_the_command_writes_one_and_lists_its_content(environ: dict[str, str], tmp_path: Path) -> None:
     bundle = tmp_path / "trouble.tar.gz"
     code = "from agent.commands.main import app; app()"
     command = [sys.executable, "-c", code, "support-bundle", "--output", str(bundle)]

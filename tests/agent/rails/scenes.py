@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.autoscaling.state import Controls, LoopState, Pause, PauseScope, Pin
 from agent.rails.base import Rail, RailContext, RailLimits
+from agent.rails.state import LoopState
+from domain.controls import Controls, Pause, PauseScope, Pin
 from domain.decisions import Mode, Proposal, RailEffect, Reason, Verdict
 from domain.fleet import Fleet, Group, VmType
 from domain.snapshot import GroupSnapshot, Snapshot

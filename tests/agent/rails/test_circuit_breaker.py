@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.autoscaling.state import Breaker
 from agent.rails.base import RailLimits
-from agent.rails.circuit_breaker import RAIL, after_outcome, record_outcome
+from agent.rails.circuit_breaker import after_outcome, circuit_breaker, is_open, record_outcome
+from agent.rails.state import Breaker
 from domain.decisions import Outcome, Reason, Status, Verdict
 from domain.errors import FailureClass
 from tests.agent.rails.scenes import NOON, ask, passes, proposal, scene
@@ -29,33 +29,33 @@ def failing(times: int) -> Breaker:
 
 def test_an_open_breaker_holds_both_directions_and_names_the_next_probe():
     for desired in ((5, 5, 4), (3, 5, 4)):
-        effect = ask(RAIL, proposal(*desired), scene(state=OPEN))
+        effect = ask(circuit_breaker, proposal(*desired), scene(state=OPEN))
         assert (effect.verdict, effect.reason, effect.after) == (Verdict.VETOED, Reason.CIRCUIT_OPEN, (4, 5, 4))
         assert "circuit open after 3 failures in a row; next probe 12:05:00 UTC" in effect.detail
 
 
 def test_it_stays_open_to_the_last_moment_and_no_longer():
-    assert not passes(RAIL, proposal(5, 4, 4), scene(state=OPEN, now=NOON + 299.9))
-    assert passes(RAIL, proposal(5, 4, 4), scene(state=OPEN, now=NOON + 300.0))
+    assert not passes(circuit_breaker, proposal(5, 4, 4), scene(state=OPEN, now=NOON + 299.9))
+    assert passes(circuit_breaker, proposal(5, 4, 4), scene(state=OPEN, now=NOON + 300.0))
 
 
 @pytest.mark.parametrize(("desired", "after"), [((9, 4, 4), (5, 4, 4)), ((0, 4, 4), (3, 4, 4))])
 def test_half_open_tries_one_vm(desired, after):
-    effect = ask(RAIL, proposal(*desired), scene(state=OPEN, now=NOON + 300.0))
+    effect = ask(circuit_breaker, proposal(*desired), scene(state=OPEN, now=NOON + 300.0))
     assert (effect.verdict, effect.reason, effect.after) == (Verdict.SHRUNK, Reason.CIRCUIT_OPEN, after)
 
 
 def test_a_probe_that_aws_would_refuse_is_not_made():
     context = scene((12, 4, 4), {"workers_m": {"maximum": 8}}, state=OPEN, now=NOON + 300.0)
-    assert ask(RAIL, proposal(8, 4, 4), context).after == (12, 4, 4)
+    assert ask(circuit_breaker, proposal(8, 4, 4), context).after == (12, 4, 4)
 
 
 def test_a_clock_set_back_does_not_keep_it_open():
-    assert passes(RAIL, proposal(5, 4, 4), scene(state=OPEN, now=NOON - 3600.0))
+    assert passes(circuit_breaker, proposal(5, 4, 4), scene(state=OPEN, now=NOON - 3600.0))
 
 
 def test_fewer_failures_than_the_limit_hold_nothing():
-    assert passes(RAIL, proposal(9, 4, 4), scene(state={"breakers": (Breaker("workers_m", 2),)}))
+    assert passes(circuit_breaker, proposal(9, 4, 4), scene(state={"breakers": (Breaker("workers_m", 2),)}))
 
 
 def test_it_opens_at_the_limit_and_doubles_to_its_maximum():
@@ -104,3 +104,21 @@ def test_breakers_are_recorded_per_group_and_closed_ones_forgotten():
     after = record_outcome((Breaker("workers_l", 1),), "workers_m", REFUSED, LIMITS, NOON)
     assert after == (Breaker("workers_l", 1), Breaker("workers_m", 1))
     assert record_outcome(after, "workers_l", outcome(Status.DONE, Reason.DONE), LIMITS, NOON) == (after[1],)
+
+
+def test_a_change_by_one_vm_is_a_trial_already():
+    state = {"breakers": (Breaker("workers_m", 3),)}
+    # Whether AWS takes the size is another rail's question: this one adds nothing to a change of one.
+    assert passes(circuit_breaker, proposal(11, 4, 4), scene((12, 4, 4), {"workers_m": {"maximum": 8}}, state=state))
+    assert passes(circuit_breaker, proposal(5, 4, 4), scene(state=state))
+
+
+def test_a_breaker_that_never_failed_is_closed():
+    fresh = Breaker("workers_m")
+    assert (fresh.failures, fresh.open_until, fresh.length_s) == (0, 0.0, 0.0)
+    assert not any(is_open(fresh, now) for now in (-1.0, -0.5, 0.0, 0.5, NOON))
+
+
+def test_a_breaker_is_open_for_its_length_at_most_and_not_at_its_end():
+    breaker = Breaker("workers_m", 3, 100.0, 30.0)
+    assert [is_open(breaker, now) for now in (69.9, 70.0, 99.9, 100.0)] == [False, True, True, False]

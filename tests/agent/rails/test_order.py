@@ -1,7 +1,10 @@
 """A proposal passes all rails in one order; a move to another type passes the sizing rails once more."""
 
-from agent.autoscaling.state import CapacityMark, Cooldown, PauseScope
-from agent.rails.order import RAILS, apply_rails
+import pytest
+
+from agent.rails.order import RAILS, apply_rails, replaceable
+from agent.rails.state import Breaker, CapacityMark, Cooldown
+from domain.controls import PauseScope
 from domain.decisions import Direction, Mode, Origin, Reason, Verdict
 from tests.agent.rails.scenes import NOON, fleet, group, paused, pinned, proposal, scene
 
@@ -163,3 +166,35 @@ def test_what_the_policy_itself_asks_of_a_cooling_group_is_held_during_a_shortag
     before = Cooldown("workers_l", Direction.OUT, NOON + 240.0, 300.0)
     final, _ = apply_rails(proposal(6, 9, 4), scene(state={"capacity": (shortage,), "cooldowns": (before,)}))
     assert final.desired == (4, 5, 4)
+
+
+SPOT = (("workers_m", "i-1"), ("workers_m", "i-2"), ("workers_l", "i-3"))
+
+
+def test_interrupted_vms_are_replaced_when_nothing_holds_their_group():
+    assert replaceable(SPOT, scene()) == (SPOT, ())
+    assert replaceable((), scene(controls=paused(PauseScope.ALL))) == ((), ())
+
+
+@pytest.mark.parametrize("scope", list(PauseScope))
+def test_a_pause_of_either_direction_holds_replacements(scope):
+    allowed, waiting = replaceable(SPOT, scene(controls=paused(scope)))
+    assert allowed == ()
+    assert [sentence.split(" paused by")[0] for sentence in waiting] == [
+        f"{key}: replacement waits: {'scaling' if scope is PauseScope.ALL else f'scale-{scope}'}"
+        for key in ("workers_m", "workers_l")
+    ]
+
+
+def test_a_group_whose_breaker_is_open_waits_and_a_half_open_one_has_a_single_vm_replaced():
+    breakers = {"breakers": (Breaker("workers_m", 3, NOON + 300.0, 300.0),)}
+    assert replaceable(SPOT, scene(state=breakers)) == (
+        (("workers_l", "i-3"),),
+        ("workers_m: replacement waits: circuit open after 3 failures in a row; next probe 12:05:00 UTC",),
+    )
+    assert replaceable(SPOT, scene(state=breakers, now=NOON + 300.0)) == (
+        (("workers_m", "i-1"), ("workers_l", "i-3")),
+        ("workers_m: replacement waits: after 3 failures in a row one VM is tried first",),
+    )
+    assert replaceable(SPOT, scene(state={"breakers": (Breaker("workers_m", 2),)})) == (SPOT, ())
+    assert replaceable(SPOT, scene(state={"breakers": (Breaker("workers_xl", 3, NOON + 300.0, 300.0),)})) == (SPOT, ())

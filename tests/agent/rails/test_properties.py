@@ -6,11 +6,11 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.autoscaling.spending import dollars_per_hour
 from agent.rails.base import Power, RailContext
+from agent.rails.budget import dollars_per_hour
+from agent.rails.inputs import input_fault
 from agent.rails.order import RAILS, apply_rails
-from agent.rails.pause_and_pin import active_pin
-from agent.rails.staleness_and_coverage import input_fault
+from agent.rails.permissions import active_pin
 from domain.decisions import Mode, Origin, Proposal, Verdict
 from tests.agent.rails.scenes import ask, pinned
 from tests.agent.rails.worlds import worlds

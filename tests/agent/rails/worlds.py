@@ -2,19 +2,9 @@
 
 from hypothesis import strategies as st
 
-from agent.autoscaling.state import (
-    Breaker,
-    CapacityMark,
-    Change,
-    Controls,
-    Cooldown,
-    LoopState,
-    Pause,
-    PauseScope,
-    Pin,
-    Spend,
-)
 from agent.rails.base import RailContext, RailLimits
+from agent.rails.state import Breaker, CapacityMark, Change, Cooldown, LoopState, Spend
+from domain.controls import Controls, Pause, PauseScope, Pin
 from domain.decisions import Direction, Mode, Origin, Proposal, Reason
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot

@@ -1,10 +1,10 @@
-"""A bench for one worker: a clock that ends it at a given time, a queue in memory, and books of what became of jobs."""
+"""A bench for one worker: a clock that ends it at a given time, a queue in memory, and a record of its jobs."""
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.rehearsal.worker import Fate, JobDone, Machine, Worker
+from agent.rehearsal.site import Machine, VmStatus, Worker
 from domain.clock import VirtualClock
 from domain.samples import Sample, VmMetric, VmSeries
 
@@ -26,7 +26,7 @@ class EndingClock(VirtualClock):
 
 
 class MemoryQueue:
-    """Jobs that become available at a time; counts the calls and what was asked for."""
+    """Jobs that become available at a time; counts the calls and the messages requested."""
 
     def __init__(self, clock: VirtualClock, jobs: list[tuple[float, float]]) -> None:
         self.clock = clock
@@ -56,12 +56,12 @@ class MemoryQueue:
 
 
 @dataclass
-class MemoryBooks:
-    """What the worker told of its jobs, in seconds from the start."""
+class JobRecord:
+    """The jobs that the worker began, gave back and finished, in seconds from the start."""
 
     started: list[tuple[int, float]] = field(default_factory=list)
     returned: list[tuple[int, float]] = field(default_factory=list)
-    done: list[JobDone] = field(default_factory=list)
+    done: list[tuple[int, float, float]] = field(default_factory=list)
 
     def job_started(self, job_id: int, at: float) -> None:
         self.started.append((job_id, at - START))
@@ -69,22 +69,22 @@ class MemoryBooks:
     def job_returned(self, job_id: int, at: float) -> None:
         self.returned.append((job_id, at - START))
 
-    def job_done(self, job: JobDone) -> None:
-        self.done.append(job)
+    def job_done(self, job_id: int, at: float, service_s: float) -> None:
+        self.done.append((job_id, at - START, service_s))
 
 
 class Bench:
     """One worker on a VM of two cores and 8 GB, run until `end` seconds from the start."""
 
-    def __init__(self, jobs: list[tuple[float, float]], end: float, look: Callable[[float], Fate] | None = None):
+    def __init__(self, jobs: list[tuple[float, float]], end: float, status: Callable[[float], VmStatus] | None = None):
         self.clock = EndingClock(end)
         self.queue = MemoryQueue(self.clock, jobs)
-        self.books = MemoryBooks()
+        self.jobs = JobRecord()
         self.samples: list[Sample] = []
-        fate = look or (lambda _: Fate())
+        status_at = status or (lambda _: VmStatus())
         machine = Machine("i-1", "web", "workers_s", 2, 8.0)
         self.worker = Worker(
-            machine, self.queue, self.clock, lambda: fate(self.clock.now() - START), self.samples.append, self.books
+            machine, self.queue, self.clock, lambda: status_at(self.clock.now() - START), self.samples.append, self.jobs
         )
         self.clock.at_end = self.worker.kill
         self.worker.run()

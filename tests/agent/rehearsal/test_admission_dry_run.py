@@ -1,4 +1,4 @@
-"""The dry run's section on admission: the real agent, groups that ask, answers that can be read, the same each time."""
+"""The dry run's section on admission: the real agent, requests, explained decisions, the same each time."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from agent.admission.gate.records import group_records
 from agent.commands.main import app
 from agent.ledger import Ledger
-from agent.rehearsal.admission import Admissions, play_admissions
-from agent.rehearsal.admission_demand import Demand
+from agent.rehearsal.sections import AdmissionResult, Demand, play_admissions
 from domain.decisions import Event, Reason
 from domain.rules.admission.population import POPULATIONS
 
 
-def played(directory: Path, mode: str = "act", **more: Any) -> tuple[Admissions, list[Event]]:
-    told: list[Event] = []
+def played(directory: Path, mode: str = "act", **more: Any) -> tuple[AdmissionResult, list[Event]]:
+    events: list[Event] = []
     directory.mkdir()
-    return play_admissions(directory, 1993, mode, {}, told.append, **more), told
+    return play_admissions(directory, 1993, mode, {}, events.append, **more), events
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A dry run of the section, as its command said and kept it."""
+    """A dry run of the section: its directory, its events and its summary."""
 
     directory: Path
     events: list[dict[str, Any]]
@@ -35,15 +35,16 @@ class Kept:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    """One run for all who only read it; it takes some seconds."""
+    """One run for all tests that only read it; it takes some seconds."""
     directory = tmp_path_factory.mktemp("dry-run") / "kept"
     ran = CliRunner().invoke(app, ["dry-run", "--section", "admission", "--json", "--keep", str(directory)])
     assert (ran.exit_code, ran.exception) == (0, None)
-    said: list[dict[str, Any]] = [json.loads(line) for line in ran.stdout.splitlines()]
-    return Kept(directory, [one for one in said if one["kind"] == "event"], said[-1])
+    entries: list[dict[str, Any]] = [json.loads(line) for line in ran.stdout.splitlines()]
+    return Kept(directory, [one for one in entries if one["kind"] == "event"], entries[-1])
 
 
-def test_the_same_seed_asks_for_the_same_and_another_for_something_else() -> None:
+@pytest.mark.exhaustive
+def test_the_same_seed_draws_the_same_deployments_and_another_draws_others() -> None:
     def first_day(seed: int) -> list[tuple[str, int]]:
         demand = Demand(POPULATIONS["T"], 4, 1.5, seed)
         return [(one.name, one.vms) for _ in range(24) for one in demand.arrivals()]
@@ -52,8 +53,9 @@ def test_the_same_seed_asks_for_the_same_and_another_for_something_else() -> Non
     assert first_day(1993) != first_day(7)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
-def test_some_come_in_and_some_are_refused(kept: Kept) -> None:
+def test_some_deployments_are_admitted_and_some_refused(kept: Kept) -> None:
     summary, refused = kept.summary, sum(kept.summary["refused"].values())
     assert summary["kind"] == "admission"
     assert summary["admitted"] > 0
@@ -65,37 +67,40 @@ def test_some_come_in_and_some_are_refused(kept: Kept) -> None:
     assert len(answers) == summary["asked"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
-def test_the_same_comes_of_it_each_time(kept: Kept, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_result(kept: Kept, tmp_path: Path) -> None:
     again, _ = played(tmp_path / "again")
     alike = again.as_json().keys() - {"ledger", "program", "next"}
     assert {key: again.as_json()[key] for key in alike} == {key: kept.summary[key] for key in alike}
     with Ledger.open(f"sqlite:///{tmp_path / 'again' / 'ledger.db'}", read_only=True) as ledger:
-        told = [(entry.at, entry.reason, entry.body["detail"]) for entry in ledger.journal(limit=10_000)]
-    assert told == [(one["at"], one["reason"], one["detail"]) for one in kept.events] != []
+        recorded = [(entry.at, entry.reason, entry.body["detail"]) for entry in ledger.journal(limit=10_000)]
+    assert recorded == [(one["at"], one["reason"], one["detail"]) for one in kept.events] != []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
-def test_why_one_was_refused_can_be_read_with_explain(kept: Kept) -> None:
+def test_a_refusal_can_be_explained(kept: Kept) -> None:
     summary = kept.summary
     refused = {one["reason"] for one in kept.events if one["reason"].startswith("rejected_")}
     assert refused == set(summary["refused"]) != set()
     reason = sorted(summary["refused"])[0]
     command = summary["next"][0].split()
-    told = CliRunner().invoke(app, command[command.index("explain") :])
-    assert told.exit_code == 0
-    assert summary["details"][reason] in told.stdout
-    assert f"refused ({reason})" in told.stdout
+    explained = CliRunner().invoke(app, command[command.index("explain") :])
+    assert explained.exit_code == 0
+    assert summary["details"][reason] in explained.stdout
+    assert f"refused ({reason})" in explained.stdout
     with Ledger.open(f"sqlite:///{kept.directory / 'ledger.db'}", read_only=True) as ledger:
-        assert {record.open for record in ledger.gate.records().values()} == {False}
+        assert {record.open for record in group_records(ledger).read()[0].values()} == {False}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
-def test_in_observe_mode_everybody_waits_and_advice_is_given(tmp_path: Path) -> None:
-    found, told = played(tmp_path / "kept", mode="observe", hours=3)
+def test_in_observe_mode_every_deployment_waits_and_advice_is_given(tmp_path: Path) -> None:
+    found, events = played(tmp_path / "kept", mode="observe", hours=3)
     assert (found.admitted, found.refused, found.peak_cores) == (0, {}, 0)
-    assert {event.reason for event in told} == {Reason.OBSERVE_MODE}
-    assert found.asked == found.waiting == sum(found.advised.values()) == len({event.subject for event in told}) > 0
+    assert {event.reason for event in events} == {Reason.OBSERVE_MODE}
+    assert found.asked == found.waiting == sum(found.advised.values()) == len({event.subject for event in events}) > 0
     assert f"{found.waiting} still wait, as the agent only observes; its advice: " in found.sentence()
 
 

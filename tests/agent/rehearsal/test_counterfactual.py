@@ -10,10 +10,10 @@ from agent.autoscaling.decide import DecisionInputs, decide
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.state import Controls, LoopState
 from agent.rails.base import RailLimits
-from agent.rehearsal.counterfactual import (
-    Settled,
+from agent.rails.state import LoopState
+from agent.rehearsal.summary import (
+    FleetParameters,
     best_constant,
     never_ending,
     run_agent,
@@ -21,6 +21,7 @@ from agent.rehearsal.counterfactual import (
     snapshot_of,
     world_of,
 )
+from domain.controls import Controls
 from domain.decisions import Mode, Reason
 from domain.fleet import Fleet, Group, VmType
 from domain.observed import GroupObserved, Instance, Lifecycle, Observed
@@ -32,7 +33,7 @@ S = VmType("m5a.large", 2, 8.0, 0.086)
 M = VmType("m5a.xlarge", 4, 16.0, 0.172)
 SMALL = Fleet("web", (Group("s", "web-s", S, 1, 2), Group("m", "web-m", M, 0, 2)))
 LIMITS = RailLimits()
-SETTLED = Settled(SMALL, LIMITS, 300.0)
+PARAMETERS = FleetParameters(SMALL, LIMITS, 300.0)
 QUEUE_RULE = "queue-rule:horizon_s=150,job_core_s=120"
 HOUR_S = 3600.0
 
@@ -84,20 +85,20 @@ def test_the_best_constant_fleet_is_the_cheapest_of_all_sizes():
 
 def test_the_agent_in_the_simulator_keeps_its_rails():
     # 40 jobs ask for everything at once; the step limit lets one VM per group and minute through.
-    careful = replace(SETTLED, limits=replace(LIMITS, max_step_out=1, cooldown_out_s=0.0))
-    hasty = replace(SETTLED, limits=replace(LIMITS, cooldown_out_s=0.0))
+    careful = replace(PARAMETERS, limits=replace(LIMITS, max_step_out=1, cooldown_out_s=0.0))
+    hasty = replace(PARAMETERS, limits=replace(LIMITS, cooldown_out_s=0.0))
     slow = run_agent(QUEUE_RULE, careful, burst(40), (1, 0), HOUR_S, 0)
     fast = run_agent(QUEUE_RULE, hasty, burst(40), (1, 0), HOUR_S, 0)
     assert slow.waiting_cost > fast.waiting_cost
 
 
 def test_a_quiet_hour_leaves_the_agent_with_its_minimum():
-    assert run_agent(QUEUE_RULE, SETTLED, burst(1, service_s=5.0), (1, 0), HOUR_S, 0).rent == pytest.approx(0.086)
+    assert run_agent(QUEUE_RULE, PARAMETERS, burst(1, service_s=5.0), (1, 0), HOUR_S, 0).rent == pytest.approx(0.086)
 
 
 def test_the_same_run_twice_is_the_same_run():
-    assert run_agent(QUEUE_RULE, SETTLED, burst(30), (1, 0), HOUR_S, 5) == run_agent(
-        QUEUE_RULE, SETTLED, burst(30), (1, 0), HOUR_S, 5
+    assert run_agent(QUEUE_RULE, PARAMETERS, burst(30), (1, 0), HOUR_S, 5) == run_agent(
+        QUEUE_RULE, PARAMETERS, burst(30), (1, 0), HOUR_S, 5
     )
 
 
@@ -143,7 +144,7 @@ def test_the_simulated_fleet_looks_to_the_agent_as_the_same_live_fleet_does():
     simulation = Simulation(world_of(SMALL, (1, 1)), never_ending(trace, HOUR_S), 0)
     for _ in range(16):
         simulation.step(np.zeros(2, dtype=np.int64))
-    simulated = snapshot_of(SETTLED, simulation.fleet_view())
+    simulated = snapshot_of(PARAMETERS, simulation.fleet_view())
     assert simulated.queue is not None
     now = 1_795_208_400.0
     live = live_snapshot(

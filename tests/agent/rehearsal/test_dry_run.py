@@ -20,11 +20,11 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from agent.rehearsal.cloud import AGENT_KEY
+from agent.rehearsal.faults import plan_named
 from agent.rehearsal.run import CLOCKS, TURN_AFTER_S, DryRun, DryRunOptions, PartFailed, fresh_directory
-from agent.rehearsal.screen import Moment
-from agent.rehearsal.site_process import SiteFailed
-from agent.rehearsal.story import Struck, story_named
+from agent.rehearsal.scenario import AGENT_KEY
+from agent.rehearsal.screens import Screen, Turn
+from agent.rehearsal.site import SiteFailed
 from agent.rehearsal.summary import Summary
 from domain.clock import Clock
 from simulator.aws.client import CloudControl
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 
 class Started:
-    """A dry run in a process, marked so that its children can be found whatever becomes of their parent."""
+    """A dry run in a process, marked so that its children can be found after their parent has ended."""
 
     def __init__(self, directory: Path, *arguments: str, section: str = "fleet", **environment: str) -> None:
         self._mark = uuid.uuid4().hex
@@ -71,48 +71,67 @@ def answers(address: str | None, port: int | None) -> bool:
         return probe.connect_ex((address or "127.0.0.1", port or 0)) == 0
 
 
-def test_headless_json_tells_the_story_in_order_and_leaves_nothing_behind(tmp_path: Path):
+@pytest.mark.exhaustive
+def test_headless_json_has_the_events_in_order_and_leaves_nothing_behind(tmp_path: Path):
     run = Started(
         tmp_path, "--headless", "--json", "--minutes", "15", "--speed", "120", "--fault", "capacity", section="all"
     )
     out, err = run.popen.communicate(timeout=400.0)
     assert (run.popen.returncode, err) == (0, "")
-    said: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
-    kinds = [entry["kind"] for entry in said]
+    entries: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    kinds = [entry["kind"] for entry in entries]
     assert kinds[:5] == ["workload", "up", "up", "up", "up"]
     assert kinds[-3:] == ["admission", "oversubscription", "summary"]
-    assert said[-3]["asked"] == said[-3]["admitted"] + sum(said[-3]["refused"].values()) > 0
-    assert said[-2]["hot_hours"] >= 3
-    assert set(said[-2]["final"].values()) == {1.0}
+    assert entries[-3]["asked"] == entries[-3]["admitted"] + sum(entries[-3]["refused"].values()) > 0
+    assert entries[-2]["hot_hours"] >= 3
+    assert set(entries[-2]["final"].values()) == {1.0}
     assert {"begin", "fault", "decision", "intent", "outcome", "event"} <= set(kinds)
-    numbers = [entry["seq"] for entry in said if "seq" in entry]
+    numbers = [entry["seq"] for entry in entries if "seq" in entry]
     assert numbers == sorted(set(numbers))
     assert kinds.count("decision") == 15
-    assert [entry["at"] % 60.0 for entry in said if entry["kind"] == "decision"] == [TURN_AFTER_S] * 15
-    summary = said[-1]
+    assert [entry["at"] % 60.0 for entry in entries if entry["kind"] == "decision"] == [TURN_AFTER_S] * 15
+    summary = entries[-1]
     assert summary["missing"] == []
     assert summary["lived"]["finished"] > 0
     assert summary["lived"]["cost"] == pytest.approx(summary["lived"]["rent"] + summary["lived"]["waiting_cost"])
     # The run's own policy, the queue rule, the 75 % threshold, and the best constant fleet.
     assert len(summary["others"]) == 4
     assert run.left() == []
-    endpoint = urlsplit(next(entry["detail"] for entry in said if entry.get("what") == "fake AWS"))
+    endpoint = urlsplit(next(entry["detail"] for entry in entries if entry.get("what") == "fake AWS"))
     assert not answers(endpoint.hostname, endpoint.port)
-    listener = next(entry["detail"] for entry in said if entry.get("what") == "agent")
+    listener = next(entry["detail"] for entry in entries if entry.get("what") == "agent")
     assert not answers("127.0.0.1", int(listener.rpartition(" ")[2]))
-    told = CliRunner().invoke(app, ["explain", summary["next"][0].split()[2], "--ledger", str(tmp_path / "ledger.db")])
-    assert told.exit_code == 0
-    assert "capacity_memory" in told.output
+    explained = CliRunner().invoke(
+        app, ["explain", summary["next"][0].split()[2], "--ledger", str(tmp_path / "ledger.db")]
+    )
+    assert explained.exit_code == 0
+    assert "capacity_memory" in explained.output
 
 
-def test_a_story_whose_events_do_not_come_ends_with_status_1(tmp_path: Path):
+@pytest.mark.exhaustive
+def test_the_fleet_of_a_world_file_and_jobs_of_ones_own_are_run(tmp_path: Path):
+    world, jobs = tmp_path / "mine.toml", tmp_path / "jobs.csv"
+    kind = "[[vm_types]]\nname = '{}'\ncores = {}\nmemory_gb = 4\nprice_per_hour = 0.1\nlimit = 4\nminimum = {}\n"
+    world.write_text("version = 1\n" + kind.format("c5.large", 2, 1) + kind.format("c5.xlarge", 4, 0), "utf-8")
+    jobs.write_text("arrival_s,service_s\n" + "30,120\n" * 20, "utf-8")
+    own = ["--world", str(world), "--workload", str(jobs), "--fault", "none", "--speed", "120", "--minutes", "6"]
+    started = Started(tmp_path / "kept", *own, "--headless", "--json")
+    out, errors = started.popen.communicate(timeout=180)
+    assert started.popen.returncode == 0, errors
+    assert "workers_2" in out
+    assert started.left() == []
+
+
+@pytest.mark.exhaustive
+def test_a_fault_plan_whose_events_are_missing_ends_with_status_1(tmp_path: Path):
     run = Started(tmp_path, "--headless", "--minutes", "5", "--speed", "120", "--fault", "spot")
     out, err = run.popen.communicate(timeout=90.0)
     assert run.popen.returncode == 1
     assert "missing from the ledger: spot_interruption, draining, drained" in out
-    assert err == "error: the ledger lacks an event that the story requires (see what is missing above)\n"
+    assert err == "error: the ledger lacks an event that the fault plan requires: see what is missing above\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("number", "speed"), [(signal.SIGINT, "60"), (signal.SIGTERM, "1")])
 def test_a_signal_ends_it_within_seconds_with_nothing_left_behind(tmp_path: Path, number: int, speed: str):
     run = Started(tmp_path, "--headless", "--speed", speed)
@@ -127,6 +146,7 @@ def test_a_signal_ends_it_within_seconds_with_nothing_left_behind(tmp_path: Path
     assert run.left() == []
 
 
+@pytest.mark.exhaustive
 def test_a_killed_dry_run_takes_its_processes_with_it(tmp_path: Path):
     run = Started(tmp_path, "--headless")
     run.wait_for("min begin")
@@ -139,7 +159,8 @@ def test_a_killed_dry_run_takes_its_processes_with_it(tmp_path: Path):
     assert list(tmp_path.glob(CLOCKS)) == []
 
 
-def test_two_runs_in_one_directory_are_told_apart_and_the_first_goes_on(tmp_path: Path):
+@pytest.mark.exhaustive
+def test_a_second_run_in_the_same_directory_is_refused_and_the_first_goes_on(tmp_path: Path):
     first = Started(tmp_path, "--headless")
     first.wait_for("min begin")
     second = Started(tmp_path, "--headless")
@@ -152,8 +173,8 @@ def test_two_runs_in_one_directory_are_told_apart_and_the_first_goes_on(tmp_path
     first.popen.communicate(timeout=30.0)
 
 
-class Watching:
-    """A screen that asks the fake AWS, before it ends, what the agent changed; calls `at_start` as the hour begins."""
+class CallScreen(Screen):
+    """Reads the agent's calls from the fake AWS before it ends; calls `at_start` as the hour begins."""
 
     def __init__(self, at_start: Any = lambda: None) -> None:
         self._at_start = at_start
@@ -162,41 +183,32 @@ class Watching:
         self.changes: list[str] = []
         self.decisions = 0
 
-    def workload(self, description: str) -> None:
-        pass
-
     def check(self, what: str, detail: str) -> None:
         if what == "fake AWS":
             self._endpoint = detail
 
     @contextlib.contextmanager
-    def living(self, clock: Clock, start: float, minutes: int, policy: str, shadow: str | None) -> Iterator[None]:
+    def running(self, clock: Clock, start: float, minutes: int, policy: str, shadow: str | None) -> Iterator[None]:
         self._at_start()
         yield
         control = CloudControl(self._endpoint)
         self.calls = [call["operation"] for call in control.calls(access_key=AGENT_KEY)]
         self.changes = [call["operation"] for call in control.mutations(access_key=AGENT_KEY)]
 
-    def beat(self, struck: Struck) -> None:
-        pass
-
-    def show(self, moment: Moment) -> None:
-        self.decisions += len(moment.report.decisions)
-
-    @contextlib.contextmanager
-    def comparing(self) -> Iterator[None]:
-        yield
+    def turn(self, turn: Turn) -> None:
+        self.decisions += len(turn.report.decisions)
 
 
-def lived(directory: Path, screen: Watching, **options: Any) -> Summary:
+def played(directory: Path, screen: CallScreen, **options: Any) -> Summary:
     fresh_directory(directory)
     chosen = {"speed": 120.0, "minutes": 8, "directory": directory, **options}
-    return DryRun(DryRunOptions(story_named("capacity"), **chosen), screen).run()
+    return DryRun(DryRunOptions(plan_named("capacity"), **chosen), screen).run()
 
 
+@pytest.mark.exhaustive
 def test_in_observe_mode_the_agent_decides_and_changes_nothing(tmp_path: Path):
-    screen = Watching()
-    summary = lived(tmp_path, screen, mode="observe")
+    screen = CallScreen()
+    summary = played(tmp_path, screen, mode="observe")
     assert screen.decisions == 8
     assert "DescribeAutoScalingGroups" in screen.calls
     assert screen.changes == []
@@ -205,11 +217,12 @@ def test_in_observe_mode_the_agent_decides_and_changes_nothing(tmp_path: Path):
 
 
 def test_in_act_mode_the_same_minutes_change_something(tmp_path: Path):
-    screen = Watching()
-    assert lived(tmp_path, screen).changes > 0
+    screen = CallScreen()
+    assert played(tmp_path, screen).changes > 0
     assert "SetDesiredCapacity" in screen.changes
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", ["simulator.aws", "agent.rehearsal.site"])
 def test_a_part_that_dies_ends_the_run_with_its_name_and_nothing_is_left(tmp_path: Path, part: str):
     before = set(psutil.Process().children())
@@ -220,11 +233,12 @@ def test_a_part_that_dies_ends_the_run_with_its_name_and_nothing_is_left(tmp_pat
                 child.kill()
 
     with pytest.raises((PartFailed, SiteFailed), match=r"fake AWS|job source"):
-        lived(tmp_path, Watching(kill_it))
+        played(tmp_path, CallScreen(kill_it))
     left = set(psutil.Process().children()) - before
     assert not [child for child in left if child.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.exhaustive
 def test_the_page_shows_the_run_behind_its_token(tmp_path: Path):
     run = Started(tmp_path, "--headless", "--page", "--minutes", "5", "--speed", "60", "--fault", "none")
     assert run.popen.stdout is not None

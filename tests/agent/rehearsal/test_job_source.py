@@ -1,19 +1,18 @@
-"""The job source submits in real order and keeps honest books on waits, returns and repeats."""
+"""The job source submits jobs in real order and counts waits, returns and repeats."""
 
 import json
 from collections.abc import Sequence
 
 import pytest
 
-from agent.rehearsal.job_source import JobSource
-from agent.rehearsal.worker import JobDone
+from agent.rehearsal.site import JobSource
 from domain.samples import QueueMetric, Sample
 from domain.workload import make_trace
 from tests.agent.rehearsal.bench import START, EndingClock
 
 
 class Desk:
-    """A job source over jobs at given seconds, what it put on the queue, and what it reported."""
+    """A job source over jobs at given seconds, the messages it put on the queue, and the samples it reported."""
 
     def __init__(self, arrivals: Sequence[float], end: float = 100.0, until: float = 1000.0) -> None:
         self.clock = EndingClock(until)
@@ -27,7 +26,7 @@ class Desk:
         self.put.append((self.clock.now() - START, [json.loads(body) for body in bodies]))
 
     def done(self, job_id: int, started: float, finished: float) -> None:
-        self.source.job_done(JobDone(job_id, START, START + started, START + finished, finished - started))
+        self.source.job_done(job_id, START + finished, finished - started)
 
 
 def test_jobs_are_put_on_the_queue_when_their_time_comes():
@@ -43,7 +42,7 @@ def test_more_than_ten_jobs_at_once_take_more_than_one_call():
     assert [len(jobs) for _, jobs in desk.put] == [10, 10, 3]
 
 
-def test_jobs_after_the_end_of_the_books_are_not_submitted():
+def test_jobs_after_the_end_are_not_submitted():
     desk = Desk([5.0, 99.0, 101.0], end=100.0, until=200.0)
     desk.source.run()
     assert desk.source.submitted == 2
@@ -75,7 +74,7 @@ def test_a_job_worked_off_twice_counts_once():
     assert (summary["finished"], summary["repeated"], summary["mean_wait_s"]) == (1, 1, 5.0)
 
 
-def test_all_stays_of_a_job_in_the_queue_count_and_so_do_those_who_still_wait():
+def test_all_stays_of_a_job_in_the_queue_count_and_so_do_jobs_that_still_wait():
     desk = Desk([0.0, 20.0, 30.0], end=100.0)
     desk.source.job_started(1, START + 10.0)
     desk.source.job_returned(1, START + 40.0)
@@ -88,7 +87,7 @@ def test_all_stays_of_a_job_in_the_queue_count_and_so_do_those_who_still_wait():
     assert summary["waiting_job_s"] == pytest.approx(15.0 + 1.0 + 70.0)
 
 
-def test_what_happens_after_the_end_is_not_in_the_books():
+def test_what_happens_after_the_end_is_not_counted():
     desk = Desk([0.0, 0.0], end=100.0)
     desk.source.job_started(1, START + 110.0)
     desk.done(1, 110.0, 120.0)

@@ -1,4 +1,4 @@
-"""The dry run takes a learned policy where a model fits its fleet, and reckons what the rules would have cost."""
+"""The dry run uses a learned policy where a model fits its fleet, and computes what the rules would have cost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.models.shelf import ModelShelf
+from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.rails.base import RailLimits
-from agent.rehearsal.counterfactual import Settled, run_agent
 from agent.rehearsal.scenario import FLEET, default_policy, environment
-from agent.rehearsal.summary import compare
+from agent.rehearsal.summary import FleetParameters, compare, run_agent
 from agent.settings import Settings, load_settings
 from benchmarks.lstm_model import write_model
 from domain.workload import make_trace
@@ -35,7 +34,7 @@ def settings(tmp_path: Path) -> Callable[[], Settings]:
 def test_a_model_that_fits_the_fleet_decides_and_another_does_not(
     settings: Callable[[], Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.models.shelf.shipped_models", lambda at: ())
+    monkeypatch.setattr("agent.autoscaling.policies.learned_models.shipped_models", lambda at: ())
     assert default_policy(settings()) == {}
     promote(tmp_path, preferring(tmp_path, NOTHING))
     assert default_policy(settings()) == {}
@@ -46,16 +45,14 @@ def test_a_model_that_fits_the_fleet_decides_and_another_does_not(
     assert default_policy(settings(), {policy: "queue-rule"}) == {}
 
 
-def test_the_reckoning_sets_learned_policy_and_queue_rule_beside_each_other(
-    settings: Callable[[], Settings], tmp_path: Path
-) -> None:
+def test_the_summary_compares_learned_policy_and_queue_rule(settings: Callable[[], Settings], tmp_path: Path) -> None:
     promote(tmp_path, preferring(tmp_path, ADD_M, NOTHING, limits=LIMITS))
-    settled = Settled(settings().fleet(FLEET), RailLimits(), 120.0)
+    parameters = FleetParameters(settings().fleet(FLEET), RailLimits(), 120.0)
     trace = make_trace("burst", [0.0] * 30, [60.0] * 30)
     shelf = ModelShelf(tmp_path)
 
     def names(policy: str) -> list[str]:
-        return [o.name for o in compare(settled, policy, trace, (1, 0, 0), 900.0, 0, shelf)][:3]
+        return [o.name for o in compare(parameters, policy, trace, (1, 0, 0), 900.0, 0, shelf)][:3]
 
     rules = ["queue-rule without faults", "learned without faults", "75 % threshold without faults"]
     assert names("queue-rule") == rules
@@ -65,13 +62,13 @@ def test_the_reckoning_sets_learned_policy_and_queue_rule_beside_each_other(
 def test_a_learned_policy_is_simulated_knowing_of_jobs_what_the_agent_knows(
     settings: Callable[[], Settings], tmp_path: Path
 ) -> None:
-    """Until a job has finished it goes by the expected size, and whatever jobs there are it sees the same."""
+    """Until a job has finished it uses the expected size: its observation does not depend on the jobs."""
     path = write_model(tmp_path, 2, hidden=8, scale=1.0, limits=LIMITS, observation="obs-v2", action_set="act-multi")
 
     def cost(job_core_s: float, service_s: float) -> float:
-        settled = Settled(settings().fleet(FLEET), RailLimits(), 120.0, job_core_s)
+        parameters = FleetParameters(settings().fleet(FLEET), RailLimits(), 120.0, job_core_s)
         trace = make_trace("burst", [0.0] * 60, [service_s] * 60)
-        return run_agent(f"model:{path}", settled, trace, (1, 0, 0), 900.0, 0, ModelShelf(tmp_path)).cost
+        return run_agent(f"model:{path}", parameters, trace, (1, 0, 0), 900.0, 0, ModelShelf(tmp_path)).cost
 
     assert cost(120.0, 5000.0) == cost(120.0, 9000.0)
     assert cost(120.0, 5000.0) != cost(12_000.0, 5000.0)
@@ -80,13 +77,13 @@ def test_a_learned_policy_is_simulated_knowing_of_jobs_what_the_agent_knows(
 def test_a_learned_policy_is_simulated_with_its_observations_and_masks(
     settings: Callable[[], Settings], tmp_path: Path
 ) -> None:
-    settled = Settled(settings().fleet(FLEET), RailLimits(), 120.0)
+    parameters = FleetParameters(settings().fleet(FLEET), RailLimits(), 120.0)
     trace = make_trace("burst", [0.0] * 60, [120.0] * 60)
     shelf = ModelShelf(tmp_path)
     kinds: tuple[dict[str, Any], ...] = ({}, {"observation": "obs-v2", "action_set": "act-multi"})
     for options in kinds:
         path = write_model(tmp_path, 2, hidden=8, scale=1.0, limits=LIMITS, **options)
-        found = run_agent(f"model:{path}", settled, trace, (1, 0, 0), 1800.0, 0, shelf)
-        queue_rule = run_agent("queue-rule", settled, trace, (1, 0, 0), 1800.0, 0)
+        found = run_agent(f"model:{path}", parameters, trace, (1, 0, 0), 1800.0, 0, shelf)
+        queue_rule = run_agent("queue-rule", parameters, trace, (1, 0, 0), 1800.0, 0)
         assert found.policy == f"model:{path}"
         assert (found.rent, found.waiting_cost) != (queue_rule.rent, queue_rule.waiting_cost)

@@ -3,7 +3,7 @@
 import time
 
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.rehearsal.reporting import Reporter
+from agent.rehearsal.site import Reporter
 from collectors.listener import GraphiteListener
 from domain.clock import VirtualClock
 from domain.samples import QueueMetric, QueueSeries, Sample
@@ -13,7 +13,7 @@ SERIES = QueueSeries("web", QueueMetric.WAITING)
 
 
 def received(listener: GraphiteListener, count: int) -> int:
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while listener.counters.accepted < count and time.monotonic() < deadline:
         time.sleep(0.02)
     return int(listener.counters.accepted)

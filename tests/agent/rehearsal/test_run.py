@@ -1,14 +1,14 @@
-"""Around the hour: directories in use are left alone, a slow start moves the hour, the best example is shown."""
+"""Around the hour: directories in use are left alone, and the command to try next is shown as it is typed."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.store import DecisionRow
 from agent.ledger import Ledger, lock_directory
-from agent.ledger.records import DecisionRow
-from agent.rehearsal.run import LEDGER, LOG, fresh_directory, most_telling, shown_path, shown_program
-from agent.rehearsal.scenario import ORIGIN
+from agent.rehearsal.run import LOG, fresh_directory, most_informative
+from agent.rehearsal.scenario import LEDGER, ORIGIN, shown_path, shown_program
 from domain.decisions import Decision, Reason
 from domain.errors import BadInput, LedgerUnavailable
 from tests.agent.rehearsal.turns import decision, held, moved
@@ -69,8 +69,8 @@ FALLBACK = decision(5, (1, 0, 0), (1, 2, 0), moved((1, 0, 1), (1, 2, 0)))
         ([], "last"),
     ],
 )
-def test_the_decision_to_look_at_is_the_one_with_the_most_to_tell(made: list[Decision], best: str):
-    assert most_telling([row(one) for one in made]) == best
+def test_the_decision_to_explain_first_is_a_fallback_or_one_that_rails_changed(made: list[Decision], best: str):
+    assert most_informative([row(one) for one in made]) == best
 
 
 def test_a_path_below_the_working_directory_is_shown_relative_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

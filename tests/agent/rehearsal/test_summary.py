@@ -1,4 +1,4 @@
-"""The reckoning says how each figure was obtained, and is honest when another fleet would have been cheaper."""
+"""The summary shows how each figure was obtained, also when another fleet would have been cheaper."""
 
 import io
 import json
@@ -8,19 +8,19 @@ import pytest
 from rich.console import Console
 
 from agent.rails.base import RailLimits
-from agent.rehearsal.counterfactual import Counterfactual, Settled
-from agent.rehearsal.summary import Lived, Other, Summary, compare
+from agent.rehearsal.summary import FleetParameters, LiveRun, Other, RunCost, Summary, compare
 from domain.decisions import Reason
 from domain.workload import make_trace
 from tests.agent.rehearsal.turns import FLEET
 
-LIVED = Lived("queue-rule:horizon_s=150", 1.40, 10.0 * 3600.0, 446, 414, 73.0, 434.0, 0, 8)
+RUN = RunCost("queue-rule:horizon_s=150", 1.40, 0.36, 73.0, 434.0, 414)
+LIVE = LiveRun(RUN, 446, 10.0 * 3600.0, 0, 8)
 SUMMARY = Summary(
     "story",
-    LIVED,
+    LIVE,
     (
-        Other("75 % threshold without faults", "simulated", Counterfactual("threshold", 1.20, 0.56, 130.0, 446.0, 417)),
-        Other("best constant fleet", "simulated", Counterfactual("constant:2,1,2", 1.03, 0.21, 42.0, 408.0, 414)),
+        Other("75 % threshold without faults", "simulated", RunCost("threshold", 1.20, 0.56, 130.0, 446.0, 417)),
+        Other("best constant fleet", "simulated", RunCost("constant:2,1,2", 1.03, 0.21, 42.0, 408.0, 414)),
     ),
     60,
     9,
@@ -38,19 +38,18 @@ def rendered(summary: Summary, width: int = 80) -> str:
     return console.export_text()
 
 
-def test_waiting_is_priced_and_added_to_the_rent():
-    assert LIVED.waiting_cost == pytest.approx(0.36)
-    assert LIVED.cost == pytest.approx(1.76)
+def test_the_cost_of_waiting_is_added_to_the_rent():
+    assert RUN.cost == pytest.approx(1.76)
 
 
-def test_every_row_says_how_it_was_obtained():
+def test_every_row_shows_how_it_was_obtained():
     lines = rendered(SUMMARY).splitlines()
     assert [line.strip() for line in lines[2:] if line.startswith("  ")] == [
-        "lived, with the story's faults",
+        "measured, with faults",
         "simulated",
         "simulated",
     ]
-    assert "lived, without faults" in rendered(replace(SUMMARY, story="none"))
+    assert "measured, without faults" in rendered(replace(SUMMARY, plan="none"))
 
 
 def test_the_table_holds_rent_waiting_total_waits_and_jobs():
@@ -60,21 +59,21 @@ def test_the_table_holds_rent_waiting_total_waits_and_jobs():
     assert max(map(len, lines)) <= 80
 
 
-def test_it_says_so_when_a_constant_fleet_would_have_been_cheaper_and_that_this_is_hindsight():
+def test_the_verdict_names_a_cheaper_constant_fleet_and_its_hindsight():
     assert SUMMARY.verdict() == (
         "In all, this run cost as much as 75 % threshold without faults; 42% more than the best constant fleet, "
         "whose size only hindsight knows."
     )
-    cheaper = replace(SUMMARY, lived=replace(LIVED, rent=0.5))
+    cheaper = replace(SUMMARY, live=replace(LIVE, cost=replace(RUN, rent=0.5)))
     assert "51% less than 75 % threshold without faults; 31% less than" in cheaper.verdict()
 
 
-def test_the_sentence_tells_jobs_given_back_from_jobs_lost():
+def test_the_sentence_distinguishes_jobs_handed_back_from_jobs_lost():
     assert SUMMARY.sentence() == (
         "60 decisions: 9 changed the fleet, rails changed 23; 414 of 446 jobs done, 8 handed back in time; "
         "$1.40 of rent"
     )
-    assert "3 lost with their VM" in replace(SUMMARY, lived=replace(LIVED, lost=3)).sentence()
+    assert "3 lost with their VM" in replace(SUMMARY, live=replace(LIVE, lost=3)).sentence()
 
 
 def test_the_commands_to_try_are_quoted_for_the_shell():
@@ -89,7 +88,7 @@ def test_as_data_it_survives_json_with_costs_and_what_is_missing():
     data = json.loads(json.dumps(replace(SUMMARY, missing=(Reason.DRAINED,)).as_json()))
     assert data["kind"] == "summary"
     assert data["lived"]["cost"] == pytest.approx(1.76)
-    assert data["lived"]["how"] == "lived, with the story's faults"
+    assert data["lived"]["how"] == "measured, with faults"
     assert [other["cost"] for other in data["others"]] == pytest.approx([1.76, 1.24])
     assert data["missing"] == ["drained"]
     assert data["waiting_price_per_hour"] == 0.036
@@ -97,9 +96,9 @@ def test_as_data_it_survives_json_with_costs_and_what_is_missing():
 
 def test_compared_are_the_runs_own_policy_the_threshold_and_the_best_constant_fleet():
     trace = make_trace("burst", [60.0] * 6, [300.0] * 6)
-    settled = Settled(FLEET, RailLimits(), 300.0)
-    names = [other.name for other in compare(settled, "queue-rule", trace, (1, 0, 0), 900.0, 0)]
+    parameters = FleetParameters(FLEET, RailLimits(), 300.0)
+    names = [other.name for other in compare(parameters, "queue-rule", trace, (1, 0, 0), 900.0, 0)]
     assert names[:2] == ["queue-rule without faults", "75 % threshold without faults"]
     assert names[2].startswith("best constant fleet: ")
     # A run of the threshold itself is not compared with itself twice.
-    assert len(compare(settled, "threshold", trace, (1, 0, 0), 900.0, 0)) == 2
+    assert len(compare(parameters, "threshold", trace, (1, 0, 0), 900.0, 0)) == 2

@@ -1,8 +1,9 @@
-"""The rehearsal: the loop in virtual time costs what the simulator says, sees what it shows, and can be replayed."""
+"""The rehearsal: the loop in virtual time has the simulator's costs and observations, and can be replayed."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner, Result
 
+from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.replay import replay, what_if
+from agent.autoscaling.store import FleetStore
 from agent.autoscaling.tick import run_tick
+from agent.commands.main import app
 from agent.ledger import Ledger
-from agent.models.shelf import ModelMissing, ModelShelf
-from agent.models.shipped.index import ShippedModel, shipped_models
-from agent.rehearsal.virtual_program import quiet_logs
-from agent.rehearsal.virtual_rails import PAPER, RailSet, rail_set
-from agent.rehearsal.virtual_run import FLEET, Rehearsal, fleet_of
+from agent.models.shelf import ModelMissing
+from agent.models.shipped import ShippedModel, shipped_models
+from agent.rehearsal import virtual_time
+from agent.rehearsal.virtual_time import FLEET, PAPER, RailSet, Rehearsal, fleet_of, quiet_logs, rail_set
 from benchmarks.lstm_model import write_model
 from domain.decisions import Mode
 from domain.errors import BadInput, LedgerUnavailable
@@ -26,7 +30,7 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import SimulationConfig, preset
 from simulator.autoscaling.reference.configuration import CpuSampling
 from simulator.workloads.named import workload_of
-from tests.agent.models.making import ADD_M, NOTHING, preferring
+from tests.agent.models.making import ADD_M, NOTHING, preferring, scorer
 from trainer.autoscaling.policies.registry import policy_of
 from trainer.autoscaling.simulate import play
 
@@ -59,21 +63,29 @@ def fits(path: Path) -> bool:
     return ModelShelf(None).fits(f"model:{path}", fleet_of(WORLD))
 
 
+NETWORKS = [m for m in shipped_models() if "lstm" in m.name and fits(m.path)]
+
+
 def short() -> Trace:
     """Ninety minutes of bursts."""
     arrivals = np.repeat([0.0, 900.0, 1810.0, 2400.0, 4000.0], [40, 75, 20, 110, 30])
     return make_trace("short", arrivals, np.tile([45.0, 120.0, 360.0, 200.0, 75.0], 55))
 
 
-@pytest.mark.parametrize("workload", ["train-text", "train-fit"])
+@pytest.mark.parametrize("workload", ["train-text", pytest.param("train-fit", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     ("simulated", "live"),
     [
         ("queue-rule", "queue-rule"),
-        ("queue-rule:single=true", "queue-rule:single=true"),
-        ("threshold:cooldown_s=0,exclude_warming=false", "threshold:exclude_warming=false"),
         ("threshold:cooldown_s=0", "threshold"),
-        ("threshold:cooldown_s=0,high=0.75,low=0.5,periods=3", "threshold:high=0.75,low=0.5,periods=3"),
+        *(
+            pytest.param(*each, marks=pytest.mark.exhaustive)
+            for each in (
+                ("queue-rule:single=true", "queue-rule:single=true"),
+                ("threshold:cooldown_s=0,exclude_warming=false", "threshold:exclude_warming=false"),
+                ("threshold:cooldown_s=0,high=0.75,low=0.5,periods=3", "threshold:high=0.75,low=0.5,periods=3"),
+            )
+        ),
     ],
 )
 def test_under_the_papers_rails_a_rule_costs_what_the_simulator_says(
@@ -87,7 +99,12 @@ def test_under_the_papers_rails_a_rule_costs_what_the_simulator_says(
 
 @pytest.mark.parametrize(
     ("seed", "observation", "action_set"),
-    [(1, "obs-7", "act-7"), (4, "obs-7", "act-7"), (6, "obs-v2", "act-multi"), (8, "obs-v2", "act-7")],
+    [
+        (1, "obs-7", "act-7"),
+        (6, "obs-v2", "act-multi"),
+        pytest.param(4, "obs-7", "act-7", marks=pytest.mark.exhaustive),
+        pytest.param(8, "obs-v2", "act-7", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_under_the_papers_rails_a_model_costs_what_the_simulator_says(
     rehearse: Callable[..., Rehearsal], tmp_path: Path, seed: int, observation: str, action_set: str
@@ -100,8 +117,9 @@ def test_under_the_papers_rails_a_model_costs_what_the_simulator_says(
     assert (found.stood_in, found.held, found.policy) == (0, 0, f"learned:{path.stem}")
 
 
-@pytest.mark.parametrize("model", [m for m in shipped_models() if fits(m.path)], ids=lambda model: model.name)
-def test_under_the_papers_rails_a_shipped_model_costs_what_the_simulator_says(
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("model", NETWORKS, ids=lambda model: model.name)
+def test_under_the_papers_rails_a_shipped_network_costs_what_the_simulator_says(
     rehearse: Callable[..., Rehearsal], model: ShippedModel
 ) -> None:
     trace, path = workload_of("train-text"), str(model.path)
@@ -113,6 +131,7 @@ def test_under_the_papers_rails_a_shipped_model_costs_what_the_simulator_says(
 SAMPLED = replace(WORLD, cpu_sampling=CpuSampling.SAMPLED, idle_cpu=0.07, base_ram_gb=0.9)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("config", "rails"),
     [(WORLD, PAPER), (SAMPLED, replace(PAPER, sample_interval_s=10.0, drains=True))],
@@ -137,6 +156,7 @@ def test_the_loop_sees_minute_by_minute_what_the_simulator_shows(
     assert changes > 20
 
 
+@pytest.mark.exhaustive
 def test_the_default_rails_hold_back_and_let_jobs_finish(rehearse: Callable[..., Rehearsal]) -> None:
     trace = short()
     paper, default = (rehearse("threshold", trace, rails).run(rails) for rails in ("paper", "default"))
@@ -146,13 +166,15 @@ def test_the_default_rails_hold_back_and_let_jobs_finish(rehearse: Callable[...,
     assert default.measures.jobs_finished == trace.jobs
 
 
+@pytest.mark.exhaustive
 def test_the_same_rehearsal_gives_the_same_figures(rehearse: Callable[..., Rehearsal]) -> None:
     first, second = (rehearse("queue-rule", short(), "default", seed=3).run("default") for _ in range(2))
     assert first == second
     assert rehearse("queue-rule", short(), "default", seed=4).run("default") != first
 
 
-def test_hours_are_lived_to_their_end_jobs_or_not(rehearse: Callable[..., Rehearsal]) -> None:
+@pytest.mark.exhaustive
+def test_a_rehearsal_of_given_hours_lasts_so_long_jobs_or_not(rehearse: Callable[..., Rehearsal]) -> None:
     found = rehearse("queue-rule", short(), hours=3.0).run("paper")
     assert (found.measures.steps, found.decisions, found.measures.jobs_finished) == (180, 180, 275)
     assert rehearse("queue-rule", short(), hours=0.5).run("paper").measures.steps == 30
@@ -165,45 +187,48 @@ def test_a_cool_down_holds_each_direction(rehearse: Callable[..., Rehearsal], tm
     ledger = tmp_path / "cooling.db"
     cooled = Rehearsal(f"model:{path}", short(), WORLD, rail_set("paper", 300.0), ModelShelf(None), ledger, hours=0.5)
     assert cooled.run("paper").measures.added == (0, 6, 0)
-    reasons = [row.decision.proposal.detail for row in cooled.ledger.decisions(FLEET, newest_first=False)]
+    reasons = [row.decision.proposal.detail for row in FleetStore(cooled.ledger).decisions(FLEET, newest_first=False)]
     cooled.close()
     assert "impossible now: s -1 (1 ready of at least 1), m +1 (cooling down for another 240 s)" in reasons[1]
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", ["network", "scorer"])
 def test_every_minute_is_recorded_and_comes_out_the_same_again(
-    rehearse: Callable[..., Rehearsal], tmp_path: Path
+    rehearse: Callable[..., Rehearsal], tmp_path: Path, form: str
 ) -> None:
-    path = write_model(tmp_path, 4, hidden=16, scale=0.5)
+    if form == "network":
+        path = write_model(tmp_path, 4, hidden=16, scale=0.5)
+    else:
+        path = scorer(tmp_path, {"added_log": 1.0, "idle_removed": 1.0}, sees={"jobs_3": 0.1}, margin=0.2)
     rehearsal = rehearse(f"model:{path}", short(), "default")
     found = rehearsal.run("default")
-    records = list(rehearsal.ledger.inputs(FLEET))
+    records = list(FleetStore(rehearsal.ledger).inputs(FLEET))
     assert len(records) == found.decisions
     assert {inputs.policy for inputs, _ in records} == {f"learned:{path.stem}"}
     assert all(item.same for item in replay(records, ModelShelf(tmp_path)))
     assert {inputs.mode for inputs, _ in records} == {Mode.ACT}
 
 
-def test_a_replay_without_the_model_says_which_file_is_missing(
-    rehearse: Callable[..., Rehearsal], tmp_path: Path
-) -> None:
+def test_a_replay_without_the_model_names_the_missing_file(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> None:
     path = preferring(tmp_path, NOTHING)
     rehearsal = rehearse(f"model:{path}", short(), hours=0.1)
     rehearsal.run("paper")
-    records = list(rehearsal.ledger.inputs(FLEET))
+    records = list(FleetStore(rehearsal.ledger).inputs(FLEET))
     with pytest.raises(ModelMissing, match=f"put {path.name} into the models directory"):
         list(replay(records, ModelShelf(tmp_path / "elsewhere")))
 
 
-def test_a_model_can_be_tried_on_what_a_rule_lived_through(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> None:
+def test_a_model_can_be_replayed_on_the_inputs_of_a_rule(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> None:
     path = preferring(tmp_path, ADD_M)
     rehearsal = rehearse("queue-rule", short(), hours=0.2)
     rehearsal.run("paper")
-    others = list(what_if(rehearsal.ledger.inputs(FLEET), f"model:{path}", ModelShelf(None)))
+    others = list(what_if(FleetStore(rehearsal.ledger).inputs(FLEET), f"model:{path}", ModelShelf(None)))
     assert {item.other.proposal.policy for item in others} == {f"learned:{path.stem}"}
     assert others[0].other.desired == (1, 2, 1)
 
 
-def test_what_cannot_decide_is_not_rehearsed(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> None:
+def test_a_policy_that_cannot_decide_is_refused(rehearse: Callable[..., Rehearsal], tmp_path: Path) -> None:
     for policy in ("clairvoyance", "constant:1,1", "learned:latest", f"model:{tmp_path / 'none.onnx'}"):
         with pytest.raises(BadInput):
             rehearse(policy, short())
@@ -222,3 +247,81 @@ def test_a_world_of_other_types_has_a_fleet_of_its_own() -> None:
     config = replace(WORLD, types=WORLD.types[:2], limits=(4, 5), minimum=(1, 0), initial=(1, 0))
     groups = fleet_of(config).groups
     assert [(g.key, g.minimum, g.maximum) for g in groups] == [("type0", 1, 4), ("type1", 0, 5)]
+
+
+UNKNOWN = """
+version = 1
+[jobs]
+sizes = "unknown"
+typical_core_s = 77
+[cooldown]
+seconds = 240
+[[vm_types]]
+name = "only"
+cores = 6
+memory_gb = 8
+price_per_hour = 0.3
+limit = 9
+minimum = 1
+"""
+
+
+def rehearsed(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["rehearse", *arguments])
+
+
+def test_any_world_and_several_workloads_are_rehearsed(tmp_path: Path) -> None:
+    world, jobs = tmp_path / "one.toml", tmp_path / "jobs.csv"
+    world.write_text(UNKNOWN, "utf-8")
+    jobs.write_text("arrival_s,service_s\n" + "0,90\n" * 40, "utf-8")
+    workloads = ("--workload", str(jobs), "--workload", "nasa", "--hours", "0.2")
+    answer = rehearsed("--world", str(world), *workloads, "--json")
+    assert answer.exit_code == 0, answer.output
+    data = json.loads(answer.stdout)
+    assert data["world"] == "one"
+    assert [one["workload"] for one in data["workloads"]] == ["jobs", "nasa-ipsc-1993-11-26"]
+    assert all("job_core_s=77" in one["policy"] for one in data["workloads"])
+    assert all(len(one["added"]) == 1 for one in data["workloads"])
+    refused = rehearsed("--world", str(world), *workloads, "--keep", str(tmp_path / "kept.db"))
+    assert (refused.exit_code, "give one where --keep" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--world", "compat"), "the loop decides once a minute"),
+        (("--world", "moon"), "choose one of exact"),
+        (("--world", "one.toml", "--prices", "m5a"), "other VM types"),
+        (("--prices", "gold"), "choose one of train, m5a"),
+    ],
+)
+def test_a_world_that_the_loop_cannot_run_in_is_refused(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one.toml").write_text(UNKNOWN, "utf-8")
+    answer = rehearsed(*arguments)
+    assert answer.exit_code == 2
+    assert said in answer.stderr
+
+
+@pytest.mark.exhaustive
+def test_the_rails_of_the_paper_take_the_cool_down_of_the_world(tmp_path: Path) -> None:
+    found = play_rehearsal(tmp_path, "live-like", None)
+    assert found == play_rehearsal(tmp_path, "live-like", 300.0) != play_rehearsal(tmp_path, "live-like", 0.0)
+
+
+def play_rehearsal(tmp_path: Path, world: str, cooldown_s: float | None) -> float:
+    result = virtual_time.play(
+        workload="train-text",
+        policy="queue-rule",
+        rails="paper",
+        cooldown_s=cooldown_s,
+        hours=1.0,
+        world=virtual_time.world_to_rehearse(world),
+        seed=0,
+        models=tmp_path,
+        ledger_path=tmp_path / f"{cooldown_s}.db",
+        on_minute=lambda minutes, finished, jobs: None,
+    )
+    return result.measures.cost

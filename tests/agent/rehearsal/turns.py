@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from agent.autoscaling.ports import TickReport
-from agent.rehearsal.screen import Moment
+from agent.decisions.turn import TickReport
+from agent.rehearsal.screens import Turn
 from domain.decisions import (
     Decision,
     Direction,
@@ -31,7 +31,7 @@ FLEET = Fleet("web", tuple(Group(k, k, t, 0, 3) for k, t in zip(KEYS, TYPES, str
 
 
 def snapshot(sizes: tuple[int, ...] = (1, 2, 0), minute: int = 4, **other: Any) -> Snapshot:
-    """A fleet whose VMs are all warm, with a queue, unless said otherwise; `booting` and `draining` per group."""
+    """A fleet whose VMs are all warm, with a queue, by default; `booting` and `draining` per group."""
     booting, draining = other.pop("booting", (0, 0, 0)), other.pop("draining", (0, 0, 0))
     groups = tuple(
         GroupSnapshot(
@@ -106,11 +106,11 @@ def event(reason: Reason, detail: str, subject: str = "", minute: int = 4) -> Ev
 
 
 def outcome(status: Status, reason: Reason, asked: int, achieved: int, detail: str, minute: int = 4) -> Outcome:
-    """What came of the intent web-3.workers_l."""
+    """An outcome of the intent web-3.workers_l."""
     return Outcome("web-3.workers_l", status, reason, asked, achieved, NINE + 60.0 * minute, detail)
 
 
-def moment(*parts: Any, rent: float = 0.25, failure: str | None = None) -> Moment:
+def turn(*parts: Any, rent: float = 0.25, failure: str | None = None) -> Turn:
     """A turn made of snapshots, decisions, outcomes and events."""
 
     def those(kind: type) -> tuple[Any, ...]:
@@ -118,4 +118,4 @@ def moment(*parts: Any, rent: float = 0.25, failure: str | None = None) -> Momen
 
     at = max([NINE, *(part.at for part in those(Decision))])
     report = TickReport(at, those(Snapshot), those(Decision), those(Outcome), those(Event), failure)
-    return Moment(FLEET, report, rent)
+    return Turn(FLEET, report, rent)

@@ -132,10 +132,10 @@ def running_site(speed: float) -> Iterator[Site]:
 
 
 class Daemon:
-    """`trimtab run` in a process of its own, on the site's clock, with a supervisor."""
+    """`trimtab run` in a process of its own, on the site's clock, with a supervisor; python: what runs it."""
 
-    def __init__(self, site: Site, directory: Path, **settings: str) -> None:
-        self.site, self.directory = site, directory
+    def __init__(self, site: Site, directory: Path, *, python: str = sys.executable, **settings: str) -> None:
+        self.site, self.directory, self.python = site, directory, python
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self._settings = settings
@@ -173,7 +173,7 @@ class Daemon:
         numbers = [repr(clock.origin), repr(clock.wall_origin), repr(clock.speed)]
         with self.log.open("ab") as log:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "tests.agent.service.scaled_daemon", *numbers],
+                [self.python, "-m", "tests.agent.service.scaled_daemon", *numbers],
                 cwd=ROOT,
                 env=self.environ(),
                 stdin=subprocess.DEVNULL,
@@ -188,7 +188,7 @@ class Daemon:
         assert self.popen is not None
         self.popen.send_signal(signal.SIGTERM)
 
-    def wait(self, timeout_s: float = 30.0) -> int:
+    def wait(self, timeout_s: float = 120.0) -> int:
         """Its exit status once it has ended."""
         assert self.popen is not None
         return self.popen.wait(timeout_s)
@@ -220,7 +220,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(condition: Any, timeout_s: float = 30.0, every_s: float = 0.05) -> None:
+def wait_until(condition: Any, timeout_s: float = 120.0, every_s: float = 0.05) -> None:
     """Wait for a condition; AssertionError when it does not come."""
     end = time.monotonic() + timeout_s
     while not condition():

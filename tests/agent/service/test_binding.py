@@ -107,6 +107,7 @@ def test_while_sts_does_not_answer_the_agent_is_up_and_leads_nowhere(start: Star
         assert lead_check(agent).detail == "this agent leads"
 
 
+@pytest.mark.exhaustive
 def test_an_account_found_out_later_to_be_another_never_leads(start: Start, cloud: World, ledger: str) -> None:
     with Ledger.open(ledger) as opened:
         opened.bind(LedgerOwner("999999999999", "us-east-1", "default"))

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.service.fleet_finder import FleetFinder
+from agent.autoscaling.fleet_finder import FleetFinder
 from agent.settings import Settings
-from agent.settings.discovery import Found, described, discover
+from agent.settings.discovery import Discovered, described, discover, price_per_hour
 from agent.settings.fleet import PolicyName
-from agent.settings.prices import price_per_hour
-from agent.view.board import StandingBoard
+from agent.view.board import ServiceBoard
 from collectors.aws import AwsOptions, AwsSession
 from collectors.tagged_groups import TaggedGroup, TaggedGroups, VmSize
 from domain.clock import VirtualClock
@@ -34,11 +33,11 @@ def tags(**values: str) -> list[dict[str, object]]:
     return [{"Key": name, "Value": value, "PropagateAtLaunch": False} for name, value in named.items()]
 
 
-def find(cloud: World) -> Found:
+def find(cloud: World) -> Discovered:
     return discover(TaggedGroups(session(cloud)), SETTINGS, "us-east-1")
 
 
-def describe(*groups: TaggedGroup, region: str = "us-east-1") -> Found:
+def describe(*groups: TaggedGroup, region: str = "us-east-1") -> Discovered:
     return described(groups, SIZES, SETTINGS, region)
 
 
@@ -55,7 +54,7 @@ def test_a_fleet_is_described_by_its_groups_tags_types_bounds_and_the_price_tabl
         about = {"LaunchTemplate": {"LaunchTemplateName": name, "Version": "$Latest"}}
         cloud.group(f"Web {name}", size=size, Tags=tags(fleet="web", queue_url=queue), **about)
     others = [{"Key": "team", "Value": "web", "PropagateAtLaunch": False}]
-    cloud.group("somebody-else", size=(0, 0, 1), Tags=others, **about)
+    cloud.group("another-owner", size=(0, 0, 1), Tags=others, **about)
     found = find(cloud)
     assert found.refused == {}
     assert found.settings.fleet("web") == Fleet(
@@ -70,17 +69,23 @@ def test_a_fleet_is_described_by_its_groups_tags_types_bounds_and_the_price_tabl
 
 
 @pytest.mark.parametrize(
-    ("override", "why"),
+    ("overrides", "why"),
     [
-        ({"InstanceType": "m5a.large", "WeightedCapacity": "2"}, "the sizes of workers count weights and not VMs"),
-        ({"InstanceRequirements": {"VCpuCount": {"Min": 2}, "MemoryMiB": {"Min": 1}}}, "let a group launch one type"),
+        (
+            [
+                {"InstanceType": "m5a.large", "WeightedCapacity": "2"},
+                {"InstanceType": "m5a.xlarge", "WeightedCapacity": "4"},
+            ],
+            "the overrides of workers have several weights (one m5a.large counts as 2, one m5a.xlarge counts as 4)",
+        ),
+        ([{"InstanceRequirements": {"VCpuCount": {"Min": 2}, "MemoryMiB": {"Min": 1}}}], "let a group launch one type"),
     ],
 )
 def test_a_fleet_with_a_group_that_cannot_be_counted_in_vms_of_one_type_is_refused(
-    cloud: World, override: dict[str, object], why: str
+    cloud: World, overrides: list[dict[str, object]], why: str
 ) -> None:
     cloud.template()
-    template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}, "Overrides": [override]}
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}, "Overrides": overrides}
     mixed = {"LaunchTemplate": template}
     cloud.group("workers", size=(0, 0, 5), MixedInstancesPolicy=mixed, Tags=tags(fleet="web"))
     found = find(cloud)
@@ -88,6 +93,17 @@ def test_a_fleet_with_a_group_that_cannot_be_counted_in_vms_of_one_type_is_refus
     assert why in found.refused["web"]
 
 
+def test_bounds_of_a_weighted_group_become_vms(cloud: World) -> None:
+    cloud.template()
+    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": "3"}]
+    template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}, "Overrides": overrides}
+    mixed = {"LaunchTemplate": template}
+    cloud.group("workers", size=(4, 6, 20), MixedInstancesPolicy=mixed, Tags=tags(fleet="web"))
+    (group,) = find(cloud).settings.fleet("web").groups
+    assert (group.minimum, group.maximum) == (2, 6)
+
+
+@pytest.mark.exhaustive
 def test_more_groups_than_a_page_holds_are_all_found(cloud: World) -> None:
     for number in range(103):
         cloud.group(f"g{number:03}", size=(0, 0, 1), Tags=tags(fleet=f"fleet-{number % 3}"))
@@ -123,7 +139,7 @@ def test_a_group_s_name_becomes_a_key_for_metric_paths(name: str, key: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("groups", "says"),
+    ("groups", "sentence"),
     [
         (
             [group(vm_types=("x9.mega",))],
@@ -161,8 +177,8 @@ def test_a_group_s_name_becomes_a_key_for_metric_paths(name: str, key: str) -> N
         ),
         (
             [group(policy="best")],
-            "fleet web, as its groups are tagged: policy is 'best': Input should be 'queue-rule', 'learned', "
-            "'threshold', 'target-tracking' or 'hold'",
+            "fleet web, as its groups are tagged: policy is 'best': give one of queue-rule, learned, threshold, "
+            "target-tracking, hold, or an installed policy (docs/operate/plug-ins.md)",
         ),
         (
             [group(group="queue")],
@@ -171,10 +187,10 @@ def test_a_group_s_name_becomes_a_key_for_metric_paths(name: str, key: str) -> N
     ],
 )  # fmt: skip
 def test_a_fleet_tagged_wrongly_is_refused_with_what_to_do_and_the_others_are_found(
-    groups: list[TaggedGroup], says: str
+    groups: list[TaggedGroup], sentence: str
 ) -> None:
     found = describe(*groups, group("other", fleet="api"))
-    assert found.refused == {"web": says}
+    assert found.refused == {"web": sentence}
     assert list(found.settings.fleets) == ["api"]
 
 
@@ -197,11 +213,11 @@ def test_the_price_table_is_the_simulated_cloud_s() -> None:
 
 
 @pytest.fixture
-def make_finder(cloud: World) -> Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]:
-    def make(**discovery: float) -> tuple[FleetFinder, StandingBoard, VirtualClock]:
-        clock, board = VirtualClock(START), StandingBoard(START)
+def make_finder(cloud: World) -> Callable[..., tuple[FleetFinder, ServiceBoard, VirtualClock]]:
+    def make(**discovery: float) -> tuple[FleetFinder, ServiceBoard, VirtualClock]:
+        clock, board = VirtualClock(START), ServiceBoard(START)
         settings = Settings(discovery={"enabled": True, **discovery})
-        return FleetFinder(settings, session(cloud), board, clock.monotonic), board, clock
+        return FleetFinder(settings, session(cloud), board.problem, clock.monotonic), board, clock
 
     return make
 
@@ -214,8 +230,8 @@ def names(finder: FleetFinder) -> list[str] | None:
     return list(changed.fleets)
 
 
-def test_the_loop_is_told_when_the_set_changes_and_only_then(
-    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+def test_the_loop_gets_a_new_set_only_when_it_changes(
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, ServiceBoard, VirtualClock]]
 ) -> None:
     finder, _, clock = make_finder(interval_s=60.0)
     cloud.group("a", Tags=tags(fleet="web"))
@@ -233,7 +249,7 @@ def test_the_loop_is_told_when_the_set_changes_and_only_then(
 
 
 def test_a_fleet_is_given_up_when_it_is_missing_for_the_second_time(
-    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, ServiceBoard, VirtualClock]]
 ) -> None:
     finder, _, clock = make_finder(interval_s=60.0)
     cloud.group("a", Tags=tags(fleet="web"))
@@ -249,27 +265,30 @@ def test_a_fleet_is_given_up_when_it_is_missing_for_the_second_time(
     assert names(finder) == []
 
 
-def test_a_fleet_whose_group_becomes_weighted_stays_known_so_that_the_loop_holds_it(
-    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+def test_a_fleet_whose_group_gets_several_weights_stays_known_so_that_the_loop_holds_it(
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, ServiceBoard, VirtualClock]]
 ) -> None:
     finder, board, clock = make_finder(interval_s=60.0)
     cloud.group("a", Tags=tags(fleet="web"))
     finder.look()
     assert names(finder) == ["web"]
     template = {"LaunchTemplateSpecification": {"LaunchTemplateName": "workers"}}
-    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": "2"}]
+    overrides = [
+        {"InstanceType": "m5a.large", "WeightedCapacity": "1"},
+        {"InstanceType": "m5a.xlarge", "WeightedCapacity": "2"},
+    ]
     mixed = {"LaunchTemplate": {**template, "Overrides": overrides}}
     cloud.groups.update_auto_scaling_group(AutoScalingGroupName="a", MixedInstancesPolicy=mixed)
     for _ in range(3):
         clock.advance(60.0)
         finder.look()
         assert names(finder) is None
-    assert "the sizes of a count weights and not VMs" in board.read().problems["discovery"]
-    assert "the sizes of a count weights" in finder.refused["web"]
+    assert "the overrides of a have several weights" in board.read().problems["discovery"]
+    assert "the overrides of a have several weights" in finder.refused["web"]
 
 
 def test_a_look_that_fails_changes_nothing_is_a_problem_and_is_repeated_soon(
-    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, ServiceBoard, VirtualClock]]
 ) -> None:
     finder, board, _ = make_finder()
     cloud.group("a", Tags=tags(fleet="web"))
@@ -287,7 +306,7 @@ def test_a_look_that_fails_changes_nothing_is_a_problem_and_is_repeated_soon(
 
 
 def test_a_fleet_that_is_refused_is_a_problem_with_its_remedy(
-    cloud: World, make_finder: Callable[..., tuple[FleetFinder, StandingBoard, VirtualClock]]
+    cloud: World, make_finder: Callable[..., tuple[FleetFinder, ServiceBoard, VirtualClock]]
 ) -> None:
     finder, board, _ = make_finder()
     cloud.group("a", Tags=tags(fleet="web", price_per_hour="cheap"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.service.garbage_collection import collect_between_turns, set_aside_what_stays
+from agent.service.chores import collect_between_turns, freeze_live_objects
 
 
 class Thing:
@@ -21,8 +21,9 @@ def thawed() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.exhaustive
 def test_what_is_alive_at_the_start_is_set_aside_and_what_comes_later_is_collected() -> None:
-    set_aside_what_stays()
+    freeze_live_objects()
     set_aside = gc.get_freeze_count()
     assert set_aside > 1000
     thing = Thing()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.api.running_agent import RunningAgent
+from agent.api.unix_socket import read
 from domain.errors import CollectionFailed
 from tests.agent.service.site import FLEET, ROOT, Daemon, Site, running_site, wait_until
 
@@ -47,7 +48,7 @@ def make_daemon(site: Site, tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
 def ready(daemon: Daemon) -> dict[str, Any]:
     """Return what `/readyz` answers, {} while nothing answers."""
     try:
-        answer: dict[str, Any] = RunningAgent(daemon.directory / "trimtab.sock").document("/readyz")
+        answer: dict[str, Any] = json.loads(read(daemon.directory / "trimtab.sock", "/readyz"))
     except CollectionFailed:
         return {}
     return answer
@@ -68,6 +69,7 @@ def copied(path: Path, target: Path) -> Path:
     return target
 
 
+@pytest.mark.exhaustive
 def test_an_older_copy_over_a_running_ledger_stops_every_call_until_it_is_restored(
     site: Site, make_daemon: Callable[..., Daemon], tmp_path: Path
 ) -> None:
@@ -109,6 +111,7 @@ def _number(ledger: Path) -> int:
         return found
 
 
+@pytest.mark.exhaustive
 def test_two_agents_with_two_state_directories_do_not_share_one_file(
     site: Site, make_daemon: Callable[..., Daemon], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,10 +45,12 @@ def test_a_supervisor_that_went_away_or_does_not_read_holds_up_nobody(tmp_path: 
 
 
 @pytest.mark.parametrize("value", ["", "relative/path"])
-def test_without_a_supervisor_nothing_is_sent(value: str) -> None:
+def test_without_a_supervisor_nothing_is_sent(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": value})
+    made: list[object] = []
+    monkeypatch.setattr(socket, "socket", lambda *about: made.append(about))
     notifier.ready("up")
-    assert not notifier.supervised
+    assert made == []
 
 
 @pytest.mark.parametrize(

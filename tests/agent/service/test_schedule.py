@@ -12,7 +12,7 @@ import time_machine
 
 from agent.service.schedule import TICK, Job, Schedule
 
-INTERVAL_S = 0.4
+INTERVAL_S = 0.8
 
 
 @contextmanager
@@ -46,12 +46,12 @@ def wait_for(count: int, turns: list[float], seconds: float) -> bool:
 def test_turns_resume_within_two_intervals_after_the_clock_was_set(jump_s: float) -> None:
     turns: list[float] = []
     with running(turns):
-        assert wait_for(2, turns, 5.0)
+        assert wait_for(2, turns, 60.0)
         with time_machine.travel(time.time() + jump_s, tick=True):
             before = len(turns)
             jumped_at = time.monotonic()
             # Two turns, so that the schedule keeps its beat and is not merely rescued once.
-            assert wait_for(before + 2, turns, 10.0)
+            assert wait_for(before + 2, turns, 60.0)
             assert turns[before] - jumped_at <= 2 * INTERVAL_S
             assert turns[before + 1] - turns[before] <= 2 * INTERVAL_S
 
@@ -59,7 +59,7 @@ def test_turns_resume_within_two_intervals_after_the_clock_was_set(jump_s: float
 def test_a_failing_turn_does_not_end_the_schedule() -> None:
     turns: list[float] = []
     with running(turns, fail=True) as tick:
-        assert wait_for(3, turns, 5.0)
+        assert wait_for(3, turns, 60.0)
     assert tick.failures >= 3
     assert tick.turns == 0
 
@@ -67,7 +67,7 @@ def test_a_failing_turn_does_not_end_the_schedule() -> None:
 def test_a_slow_turn_is_never_doubled() -> None:
     turns: list[float] = []
     with running(turns, last=1.5 * INTERVAL_S):
-        assert wait_for(3, turns, 10.0)
+        assert wait_for(3, turns, 60.0)
     gaps = [b - a for a, b in itertools.pairwise(turns)]
     assert min(gaps) >= 1.5 * INTERVAL_S - 0.01
 
@@ -75,5 +75,5 @@ def test_a_slow_turn_is_never_doubled() -> None:
 def test_no_watchdog_rescue_happens_on_a_steady_clock() -> None:
     turns: list[float] = []
     with running(turns) as tick:
-        assert wait_for(4, turns, 5.0)
+        assert wait_for(4, turns, 60.0)
         assert tick.rescued == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from agent.autoscaling.store import FleetStore
 from agent.commands.main import app
 from agent.ledger import Ledger, lock_directory
 from agent.ledger.schema import REVISIONS
@@ -64,7 +65,7 @@ def test_an_intent_that_is_open_across_a_downgrade_and_an_upgrade_is_followed_to
     sent = world.count("SetDesiredCapacity")
     world.tick()
     for intent in intents:
-        outcome = world.ledger.last_outcome(intent.intent_id)
+        outcome = FleetStore(world.ledger).last_outcome(intent.intent_id)
         assert outcome is not None
         assert (outcome.status, outcome.reason) == (Status.DONE, Reason.DONE)
     assert world.desired() == {"small": 2, "medium": 1, "large": 4}
@@ -79,6 +80,7 @@ def test_while_an_agent_runs_the_schema_stays(world: World, tmp_path: Path) -> N
     assert schema(tmp_path / "ledger.db")[0] == REVISIONS[-1]
 
 
+@pytest.mark.exhaustive
 def test_a_schema_that_never_was_is_refused_with_those_there_are(world: World, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["ledger", "downgrade", "--to", "7", "--ledger", str(tmp_path / "ledger.db")])
     assert done.exit_code == 2

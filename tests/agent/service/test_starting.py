@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
-from agent.ledger.records import Kind
+from agent.ledger.journal import Kind
 from domain.decisions import Reason
 from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
 
@@ -46,6 +47,7 @@ def stop(daemon: Daemon) -> None:
     assert daemon.wait() == 0
 
 
+@pytest.mark.exhaustive
 def test_all_mistakes_in_the_settings_are_said_at_once_and_nothing_is_started(
     make_daemon: Callable[..., Daemon],
 ) -> None:
@@ -57,6 +59,7 @@ def test_all_mistakes_in_the_settings_are_said_at_once_and_nothing_is_started(
     assert not (daemon.directory / "ledger.db").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_port_that_is_taken_is_named_with_what_to_do(make_daemon: Callable[..., Daemon]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -65,12 +68,14 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(make_daemon: Callable[...
     assert f"error: TRIMTAB_LISTENER__PORT is {port}: 127.0.0.1:{port} cannot be listened on" in daemon.log.read_text()
 
 
+@pytest.mark.exhaustive
 def test_a_ledger_that_cannot_be_opened_is_named_with_what_to_do(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LEDGER__URL="sqlite:////proc/no-such-directory/ledger.db")
     assert daemon.wait() == 1
     assert "its directory cannot be made" in daemon.log.read_text()
 
 
+@pytest.mark.exhaustive
 def test_a_database_that_is_down_is_waited_for_and_a_stop_ends_the_waiting(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LEDGER__URL="postgresql+psycopg://trimtab@127.0.0.1:1/trimtab")
     wait_until(lambda: "ledger_not_there_yet" in daemon.log.read_text())
@@ -79,6 +84,7 @@ def test_a_database_that_is_down_is_waited_for_and_a_stop_ends_the_waiting(make_
     assert "error: ledger postgresql+psycopg://trimtab@127.0.0.1:1/trimtab cannot be used now" in daemon.log.read_text()
 
 
+@pytest.mark.exhaustive
 def test_without_a_fleet_it_observes_and_says_that_there_is_nothing_to_decide(
     make_daemon: Callable[..., Daemon],
 ) -> None:
@@ -88,6 +94,7 @@ def test_without_a_fleet_it_observes_and_says_that_there_is_nothing_to_decide(
     stop(daemon)
 
 
+@pytest.mark.exhaustive
 def test_while_aws_cannot_be_reached_it_is_up_decides_nothing_and_says_why(make_daemon: Callable[..., Daemon]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -101,10 +108,11 @@ def test_while_aws_cannot_be_reached_it_is_up_decides_nothing_and_says_why(make_
         wait_until(lambda: "web" in daemon.supervisor.until("STATUS", 20.0)["STATUS"])
         stop(daemon)
     with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
-        reasons = {row.decision.reason for row in ledger.decisions("web")}
+        reasons = {row.decision.reason for row in FleetStore(ledger).decisions("web")}
     assert reasons == {Reason.CLOUD_UNREADABLE}
 
 
+@pytest.mark.exhaustive
 def test_tagged_fleets_are_found_managed_and_told(site: Site, make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_DISCOVERY__ENABLED="true")
     daemon.supervisor.until("READY", 20.0)
@@ -119,6 +127,7 @@ def test_tagged_fleets_are_found_managed_and_told(site: Site, make_daemon: Calla
     assert settings[-1]["TRIMTAB_FLEETS__web__GROUPS__workers__PRICE_PER_HOUR"] == "0.086"
 
 
+@pytest.mark.exhaustive
 def test_a_restart_that_cannot_find_the_fleets_yet_leaves_what_is_open_alone(
     site: Site, make_daemon: Callable[..., Daemon]
 ) -> None:
@@ -145,6 +154,7 @@ def test_a_restart_that_cannot_find_the_fleets_yet_leaves_what_is_open_alone(
     stop(again)
 
 
+@pytest.mark.exhaustive
 def test_no_secret_of_the_environment_stands_in_the_log(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LOG_LEVEL="debug", **FLEET)
     daemon.supervisor.until("READY", 20.0)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
-from agent.ledger.records import Kind
+from agent.ledger.journal import Kind
 from domain.decisions import Reason
 from tests.agent.service.site import FLEET, Daemon, Site, running_site, wait_until
 
@@ -41,6 +42,7 @@ def make_daemon(site: Site, tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
         daemon.close()
 
 
+@pytest.mark.exhaustive
 def test_a_stop_during_a_call_that_hangs_leaves_a_whole_intent_that_the_next_start_follows(
     site: Site, make_daemon: Callable[..., Daemon]
 ) -> None:
@@ -70,13 +72,14 @@ def test_a_stop_during_a_call_that_hangs_leaves_a_whole_intent_that_the_next_sta
 
     wait_until(settled)
     with Ledger.open(again.ledger_url, read_only=True) as ledger:
-        outcome = ledger.last_outcome(intent.intent_id)
+        outcome = FleetStore(ledger).last_outcome(intent.intent_id)
         assert outcome is not None
         assert (outcome.reason, outcome.achieved) == (Reason.DONE, intent.target - intent.before)
     # The call that met the fault may be logged by now, and there is no other.
     assert len(site.mutations("SetDesiredCapacity")) <= 1
 
 
+@pytest.mark.exhaustive
 def test_a_stop_between_turns_takes_a_moment_and_is_recorded(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon()
     daemon.supervisor.until("READY", 20.0)
@@ -97,6 +100,7 @@ def test_a_stop_between_turns_takes_a_moment_and_is_recorded(make_daemon: Callab
     assert [json.loads(line)["event"] for line in daemon.log.read_text().splitlines()][-2:] == ["event", "stopped"]
 
 
+@pytest.mark.exhaustive
 def test_a_second_signal_ends_it_at_once(site: Site, make_daemon: Callable[..., Daemon]) -> None:
     site.control.add_fault(
         "timeout_before", operations=["DescribeAutoScalingGroups"], hold_s=30.0, access_keys=["agent"]

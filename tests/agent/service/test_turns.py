@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.autoscaling.ports import TickReport
+from agent.autoscaling.store import FleetStore
+from agent.decisions.turn import TickReport
 from agent.service.assembly import Agent, AwsKeys, assembled
-from agent.service.daemon import AGENT, Loop, summary
+from agent.service.daemon import Loop, summary
 from agent.service.schedule import Schedule
 from agent.settings import Settings
-from agent.view.board import Standing, StandingBoard
+from agent.view.board import ServiceBoard, ServiceState
 from domain.clock import VirtualClock
-from domain.decisions import Mode, Reason
+from domain.decisions import AGENT, Mode, Reason
 from domain.errors import CloudError, FailureClass
 from tests.simulator.aws.world import START, World
 
@@ -28,7 +29,7 @@ class Turning:
     """An agent on the simulated cloud, its loop and its board."""
 
     agent: Agent
-    board: StandingBoard
+    board: ServiceBoard
     loop: Loop
 
 
@@ -44,33 +45,36 @@ def turning(cloud: World, tmp_path: Path) -> Iterator[Turning]:
         fleets={"web": {"policy": "hold", "groups": {"workers": GROUP}}},
     )
     with assembled(settings, VirtualClock(START + 5.0), AwsKeys("agent", "simulated")) as agent:
-        board = StandingBoard(START)
+        board = ServiceBoard(START)
         yield Turning(agent, board, Loop(agent, board))
 
 
+@pytest.mark.exhaustive
 def test_the_board_knows_each_turn(turning: Turning) -> None:
     turning.loop.turn()
-    standing = turning.board.read()
-    assert (standing.turns, standing.failed_turns, standing.leader, standing.epoch) == (1, 0, True, 1)
-    assert standing.turned_at == START + 5.0
-    assert list(standing.snapshots) == list(standing.last_decisions) == ["web"]
-    assert summary(standing, turning.agent).startswith("act; 1 fleet; ")
-    assert " web: " in summary(standing, turning.agent)
+    state = turning.board.read()
+    assert (state.turns, state.failed_turns, state.leader, state.epoch) == (1, 0, True, 1)
+    assert state.last_turn_at == START + 5.0
+    assert list(state.last_decisions) == ["web"]
+    assert summary(state, turning.agent).startswith("act; 1 fleet; ")
+    assert " web: " in summary(state, turning.agent)
 
 
+@pytest.mark.exhaustive
 def test_a_listener_that_fails_stops_neither_the_loop_nor_the_listeners_after_it(turning: Turning) -> None:
     told: list[int] = []
 
-    def broken(standing: Standing, report: TickReport) -> None:
+    def broken(state: ServiceState, report: TickReport) -> None:
         raise RuntimeError("out of order")
 
     turning.board.listen(broken)
-    turning.board.listen(lambda standing, report: told.append(standing.turns))
+    turning.board.listen(lambda state, report: told.append(state.turns))
     turning.loop.turn()
     turning.loop.turn()
     assert told == [1, 2]
 
 
+@pytest.mark.exhaustive
 def test_a_turn_that_raises_is_a_failed_turn(turning: Turning, monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(self: Agent) -> TickReport:
         raise RuntimeError("something nobody thought of")
@@ -80,10 +84,11 @@ def test_a_turn_that_raises_is_a_failed_turn(turning: Turning, monkeypatch: pyte
     monkeypatch.undo()
     assert turning.board.read().ledger_failure == "RuntimeError: something nobody thought of"
     turning.loop.turn()
-    standing = turning.board.read()
-    assert (standing.turns, standing.failed_turns, standing.ledger_failure) == (2, 1, "")
+    state = turning.board.read()
+    assert (state.turns, state.failed_turns, state.ledger_failure) == (2, 1, "")
 
 
+@pytest.mark.exhaustive
 def test_another_agent_that_takes_the_lead_on_the_same_file_is_told_and_this_one_only_measures(
     turning: Turning,
 ) -> None:
@@ -91,11 +96,13 @@ def test_another_agent_that_takes_the_lead_on_the_same_file_is_told_and_this_one
     turning.agent.ledger.take_epoch("another", START)
     turning.loop.turn()
     assert "another leads since epoch 2" in turning.board.read().ledger_failure
-    decided = len(turning.agent.ledger.decisions("web"))
+    decided = len(FleetStore(turning.agent.ledger).decisions("web"))
+    measured: list[TickReport] = []
+    turning.board.listen(lambda state, report: measured.append(report))
     turning.loop.turn()
-    standing = turning.board.read()
-    assert (standing.leader, standing.ledger_failure, len(standing.snapshots)) == (False, "", 1)
-    assert len(turning.agent.ledger.decisions("web")) == decided == 1
+    state = turning.board.read()
+    assert (state.leader, state.ledger_failure, len(measured[-1].snapshots)) == (False, "", 1)
+    assert len(FleetStore(turning.agent.ledger).decisions("web")) == decided == 1
     lost = [entry for entry in turning.agent.ledger.journal(fleet=AGENT) if entry.reason == Reason.LEAD_LOST]
     assert [entry.body["detail"] for entry in lost] == ["epoch 1 is over: this agent only measures"]
 

@@ -14,10 +14,11 @@ import pytest
 
 from actuators.autoscaling_group import AutoScalingActuator
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
-from agent.autoscaling.ports import ManagedFleet, Ports, TickReport
+from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.tick import run_tick
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.service.schedule import TICK, Schedule
@@ -53,6 +54,7 @@ def pouring(listener: GraphiteListener, block: bytes) -> Iterator[None]:
     assert not thread.is_alive()
 
 
+@pytest.mark.exhaustive
 def test_no_turn_is_missed_while_lines_pour_in(tmp_path: Path) -> None:
     fleets = make_fleets(FLEETS, VMS)
     cloud = LoadedCloud(fleets, VMS // FLEETS, [0.6] * FLEETS, seed=3)

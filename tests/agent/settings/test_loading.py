@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from agent.autoscaling.policies.registry import policy_from_name
 from agent.rails.base import RailLimits
 from agent.settings import DriftHandling, Settings, Source, load_settings, read_settings
-from agent.settings.effective import plain, values
 from agent.settings.fleet import RailsSettings
 from agent.settings.location import ledger_location
+from agent.settings.names import plain, values
 from domain.decisions import Mode
 from domain.errors import BadInput, ConfigurationError, Mistake
 from domain.fleet import Fleet, Group, VmType
@@ -59,7 +59,7 @@ def test_the_order_of_groups_is_by_cores_then_price_then_key_whatever_the_enviro
     for environ in ({**large, **small, **cheap}, {**cheap, **large, **small}):
         settings = load_settings(environ)
         assert [g.key for g in settings.fleet("web").groups] == ["b", "c", "a"]
-        assert settings.limits("web").safe_floor == (2, 1, 3), "without a safe floor the minimum stands"
+        assert settings.limits("web").safe_floor == (2, 1, 3), "without a safe floor the minimum applies"
 
 
 def test_the_rails_of_the_settings_are_those_of_the_rails_with_the_same_defaults() -> None:
@@ -159,7 +159,7 @@ class TestCredentials:
         assert "geheim" not in "".join(shown)
         assert "postgresql+psycopg://trimtab:***@db/ledger" in shown
 
-    def test_the_environment_stands_before_a_credential(self, tmp_path: Path) -> None:
+    def test_the_environment_takes_precedence_over_a_credential(self, tmp_path: Path) -> None:
         (tmp_path / "trimtab_mode").write_text("act")
         environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "TRIMTAB_MODE": "observe"}
         assert load_settings(environ).mode is Mode.OBSERVE

@@ -1,13 +1,12 @@
-"""Every mistake in the settings is told at once, by the name that was used, with its value and what to do."""
+"""Every mistake in the settings is reported at once, by the name given, with its value and what to do."""
 
 import json
 
 import pytest
 
 from agent.settings import load_settings
-from agent.settings.effective import plain, values
 from agent.settings.kinds import expected
-from agent.settings.names import leaf, name_of, paths
+from agent.settings.names import leaf, name_of, paths, plain, values
 from domain.errors import ConfigurationError
 
 WRONG = "no:sense!"
@@ -22,14 +21,16 @@ def mistakes(environ: dict[str, str]) -> dict[str, tuple[str, str]]:
     with pytest.raises(ConfigurationError) as caught:
         load_settings(environ)
     found = {mistake.name: (mistake.value, mistake.remedy) for mistake in caught.value.mistakes}
-    assert len(found) == len(caught.value.mistakes), "no name is told twice"
+    assert len(found) == len(caught.value.mistakes), "no name is reported twice"
     for name, (value, remedy) in found.items():
         assert f"  {name}={value}: {remedy}" in str(caught.value).splitlines()
     return found
 
 
 def test_every_setting_wrong_at_once_gives_one_message_that_lists_all() -> None:
-    wrong = list(paths("web", "workers_s", "main", "east", "ours"))
+    keys = {"fleets": "web", "groups": "workers_s", "clusters": "main", "pools": "east", "subscribers": "ours"}
+    keys["announcements"] = "nightly"
+    wrong = list(paths(keys))
     assert len(wrong) > 60
     found = mistakes({name_of(path): WRONG for path in wrong})
     assert set(found) == {name_of(path) for path in wrong}
@@ -62,7 +63,11 @@ def test_remedies_speak_of_the_setting_and_not_of_its_parser() -> None:
         "TRIMTAB_AWS__READ_TIMEOUT_S": ("nan", "give a number of seconds above 0 and at most 60"),
         "TRIMTAB_PROTECT_BUSY": ("maybe", "give true or false"),
         "TRIMTAB_LEDGER": ("***", "give its parts one by one, as TRIMTAB_LEDGER__<name>..., or one JSON object"),
-        "TRIMTAB_FLEETS__web__POLICY": ("magic", "give one of queue-rule, learned, threshold, target-tracking, hold"),
+        "TRIMTAB_FLEETS__web__POLICY": (
+            "magic",
+            "give one of queue-rule, learned, threshold, target-tracking, hold, or an installed policy "
+            "(docs/operate/plug-ins.md)",
+        ),
         "TRIMTAB_FLEETS__web__RAILS__BUDGET_PER_HOUR": (
             "0",
             "give a number of dollars per hour above 0 and at most 1000000",
@@ -98,7 +103,7 @@ def test_a_name_like_no_other_points_to_the_reference_page() -> None:
     }
 
 
-def test_two_spellings_of_one_key_are_told_apart_by_nothing_and_so_refused() -> None:
+def test_two_spellings_of_one_key_are_ambiguous_and_refused() -> None:
     environ = {**group(key="s"), "TRIMTAB_FLEETS__web__GROUPS__S__MAX": "12"}
     value, remedy = mistakes(environ)["TRIMTAB_FLEETS__web__GROUPS__S__MAX"]
     assert value == "12"
@@ -148,7 +153,7 @@ def test_a_password_is_not_shown_in_a_mistake() -> None:
         assert "***" in shown
 
 
-class TestWhatMustHoldBetweenSettings:
+class TestChecksBetweenSettings:
     def test_minimum_above_maximum(self) -> None:
         found = mistakes(group(MIN="11"))
         assert found == {"TRIMTAB_FLEETS__web__GROUPS__s__MIN": ("11", "give at most MAX=10")}
@@ -205,14 +210,14 @@ class TestWhatMustHoldBetweenSettings:
 
     def test_acting_on_nothing(self) -> None:
         remedy = (
-            "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or let tagged ones be found by "
+            "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or discover tagged fleets by "
             "TRIMTAB_DISCOVERY__ENABLED=true, or set observe"
         )
         assert mistakes({"TRIMTAB_MODE": "act"}) == {"TRIMTAB_MODE": ("act", remedy)}
         assert load_settings({"TRIMTAB_MODE": "act", "TRIMTAB_DISCOVERY__ENABLED": "true"}).fleets == {}
 
     def test_a_lease_that_one_missed_renewal_ends(self) -> None:
-        remedy = "give at most half of TRIMTAB_LEADER__LEASE_S=30: one that fails is repeated"
+        remedy = "give at most half of TRIMTAB_LEADER__LEASE_S=30: a failed renewal is repeated"
         assert mistakes({"TRIMTAB_LEADER__RENEW_S": "16"}) == {"TRIMTAB_LEADER__RENEW_S": ("16", remedy)}
 
     def test_a_group_called_queue(self) -> None:
@@ -220,7 +225,7 @@ class TestWhatMustHoldBetweenSettings:
         remedy = "choose another key: queue is the queue's segment in metric paths"
         assert found["TRIMTAB_FLEETS__web__GROUPS__queue"][1] == remedy
 
-    def test_they_are_told_together_with_the_wrong_values_beside_them(self) -> None:
+    def test_they_are_reported_together_with_wrong_values(self) -> None:
         found = mistakes({**group(MIN="11"), "TRIMTAB_MODE": "on", "TRIMTAB_GRACE_S": "-1"})
         assert set(found) == {"TRIMTAB_FLEETS__web__GROUPS__s__MIN", "TRIMTAB_MODE", "TRIMTAB_GRACE_S"}
 
@@ -345,7 +350,7 @@ def test_numbers_within_json_are_held_to_the_same() -> None:
 
 
 def test_settings_of_files_and_sockets_are_not_called_directories() -> None:
-    for path in paths("web", "s"):
+    for path in paths():
         node = leaf(path)
         assert node is not None
         assert node.field is not None
@@ -357,3 +362,18 @@ def test_settings_of_files_and_sockets_are_not_called_directories() -> None:
         elif words.startswith("the absolute path of"):
             assert words == "the absolute path of a directory"
             assert path[-1].endswith(("directory", "dir")), path
+
+
+@pytest.mark.parametrize(
+    ("policy", "remedy"),
+    [
+        ("static:2", "give static:RATE with a rate above 0 and up to 1"),
+        ("static:.", "give static:RATE with a rate above 0 and up to 1"),
+        ("model:/nowhere/values.onnx", "give the subscribers the places 0, 1, ..."),
+    ],
+)
+def test_a_policy_that_its_pool_cannot_have_is_named(policy: str, remedy: str) -> None:
+    pool = {f"TRIMTAB_POOLS__main__{key}": "9" for key in ("MACHINES", "MACHINE_CORES", "MACHINE_MEMORY_GB")}
+    ((name, (value, advice)),) = mistakes({**pool, "TRIMTAB_POOLS__main__POLICY": policy}).items()
+    assert (name, value) == ("TRIMTAB_POOLS__main__POLICY", policy)
+    assert advice.startswith(remedy)

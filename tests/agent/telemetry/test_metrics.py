@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.autoscaling.state import Pause, PauseScope, Pin
+from agent.decisions.metrics import PREFIX, Kind
 from agent.service.http import show
-from agent.telemetry.catalogue import PREFIX, Kind, all_metrics, own_metrics
-from agent.telemetry.page import page
+from agent.telemetry.catalogue import PROCESS, all_metrics, page
 from agent.telemetry.telemetry import Telemetry
+from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Reason
-from domain.samples import QueueMetric, QueueSeries, Sample, format_line
+from domain.samples import QueueMetric, QueueSeries, Sample
 from tests.agent.api.conftest import over_socket
 from tests.agent.api.running import Running
+from tests.graphite_lines import format_line
 
 PAGE = Path(__file__).parents[3] / "docs" / "operate" / "metrics.md"
 
@@ -41,7 +42,7 @@ def names_in(text: str) -> set[str]:
 
 class TestTheCatalogue:
     def test_names_follow_prometheus(self) -> None:
-        for metric in own_metrics():
+        for metric in all_metrics()[: -len(PROCESS.metrics)]:
             assert metric.name.startswith(PREFIX)
             assert re.fullmatch(r"[a-z][a-z0-9_]*", metric.name)
             assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total"), metric.name
@@ -51,7 +52,7 @@ class TestTheCatalogue:
                 assert metric.name.endswith("_bytes"), metric.name
             assert metric.meaning.endswith("."), metric.name
 
-    def test_no_name_stands_twice(self) -> None:
+    def test_no_name_occurs_twice(self) -> None:
         names = [metric.name for metric in all_metrics()]
         assert sorted(names) == sorted(set(names))
         bare = [name.removesuffix("_total") for name in names]
@@ -89,22 +90,22 @@ class TestARunningAgent:
         running.world.submit(40)
         running.tick(2)
         samples = parsed(telemetry.exposition().decode())
-        decisions = running.view.decisions("web", limit=2).decisions
-        by_reason = {row.decision.reason for row in decisions}
+        decisions = [row.decision for row in running.fleets.store.decisions("web", limit=2)]
+        by_reason = {row.reason for row in decisions}
         assert sum(samples["trimtab_decisions_total"].values()) == 2
         assert all(of(samples, "trimtab_decisions_total", fleet="web", reason=r) >= 1 for r in by_reason)
         assert of(samples, "trimtab_ticks_total") == 2
         assert of(samples, "trimtab_tick_duration_seconds_count") == 2
         assert of(samples, "trimtab_tick_duration_seconds_sum") == 0.5
         assert of(samples, "trimtab_tick_duration_seconds_bucket", le="0.25") == 2
-        intents = [intent for row in decisions for intent in row.decision.intents]
+        intents = [intent for row in decisions for intent in row.intents]
         assert sum(samples["trimtab_intents_total"].values()) == len(intents) > 0
         assert of(samples, "trimtab_open_intents", fleet="web") == len(running.world.ledger.open_intents())
 
-    def test_shows_sizes_queue_and_cost_as_the_snapshot_has_them(self, standing: Running) -> None:
-        samples = parsed(Telemetry(standing.view).exposition().decode())
-        snapshot = standing.world.snapshot
-        for group, seen in zip(standing.world.fleet.groups, snapshot.groups, strict=True):
+    def test_shows_sizes_queue_and_cost_as_the_snapshot_has_them(self, shared: Running) -> None:
+        samples = parsed(Telemetry(shared.view).exposition().decode())
+        snapshot = shared.world.snapshot
+        for group, seen in zip(shared.world.fleet.groups, snapshot.groups, strict=True):
             labels = {"fleet": "web", "group": group.key, "vm_type": group.vm_type.name}
             assert of(samples, "trimtab_group_requested", **labels) == seen.requested
             assert of(samples, "trimtab_group_warm", **labels) == seen.warm
@@ -113,9 +114,9 @@ class TestARunningAgent:
         assert of(samples, "trimtab_cost_dollars_per_hour", fleet="web") == pytest.approx(2 * 0.086 + 2 * 0.344)
         assert of(samples, "trimtab_coverage_ratio", fleet="web") == 1.0
 
-    def test_counts_calls_to_aws_as_the_session_does(self, standing: Running) -> None:
-        samples = parsed(Telemetry(standing.view).exposition().decode())
-        for (family, outcome), count in standing.world.session.budget.counts.items():
+    def test_counts_calls_to_aws_as_the_session_does(self, shared: Running) -> None:
+        samples = parsed(Telemetry(shared.view).exposition().decode())
+        for (family, outcome), count in shared.world.session.budget.counts.items():
             service, kind = family.split()
             assert of(samples, "trimtab_aws_calls_total", service=service, kind=kind, outcome=outcome) == count
 
@@ -146,14 +147,14 @@ class TestARunningAgent:
         running.tick()
         assert of(parsed(telemetry.exposition().decode()), "trimtab_ticks_missed_total") == 3
 
-    def test_no_vm_is_named(self, standing: Running) -> None:
-        text = Telemetry(standing.view).exposition().decode()
-        vms = [vm for _, vm, _ in standing.world.vms()]
+    def test_no_vm_is_named(self, shared: Running) -> None:
+        text = Telemetry(shared.view).exposition().decode()
+        vms = [vm for _, vm, _ in shared.world.vms()]
         assert len(vms) == 4
         assert not [vm for vm in vms if vm in text]
 
-    def test_labels_cannot_be_made_without_bound(self, standing: Running) -> None:
-        telemetry = Telemetry(standing.view)
+    def test_labels_cannot_be_made_without_bound(self, shared: Running) -> None:
+        telemetry = Telemetry(shared.view)
         for number in range(2100):
             telemetry.count_request("GET", f"/{number}", 200, 0.0)
         routes = parsed(telemetry.exposition().decode())["trimtab_http_requests_total"]
@@ -170,7 +171,7 @@ def test_it_is_served_where_prometheus_looks(running: Running, socket_directory:
         answer = client.get("/metrics")
         assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         samples = parsed(answer.text)
-        route = {"method": "GET", "route": "/api/v1/fleets/{fleet}", "status": "200"}
+        route = {"method": "GET", "route": "/api/v1/autoscaling/{fleet}", "status": "200"}
         assert of(samples, "trimtab_http_requests_total", **route) == 1
         assert of(samples, "trimtab_build_info", version="0.1.0", python=_python()) == 1
 

@@ -11,8 +11,7 @@ import uvicorn
 
 from agent.api.app import create_app
 from agent.api.limits import Bounds, Envelope, RequestLimits
-from agent.view.parts import AgentParts
-from agent.view.view import AgentView
+from agent.view.view import AgentParts, AgentView
 from agent.web.feed import FeedLimits
 from agent.web.router import create_page_router
 
@@ -47,7 +46,7 @@ class Served:
 
     def __enter__(self) -> Served:
         self._thread.start()
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60.0
         while not self._server.started:
             assert time.monotonic() < deadline, "the server did not start"
             time.sleep(0.01)

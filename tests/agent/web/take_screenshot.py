@@ -14,13 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agent.autoscaling.ports import TickReport
+from agent.decisions.turn import TickReport
 from agent.rehearsal import run
-from agent.rehearsal.program import play
+from agent.rehearsal.faults import plan_named
 from agent.service.assembly import Agent, assembled
 from agent.service.http import parts_of
 from agent.settings import Settings
-from agent.view.board import StandingBoard
+from agent.view.board import ServiceBoard
 from tests.agent.web.browsing import DESKTOP, PHONE, launched
 from tests.agent.web.serving import Served
 
@@ -30,12 +30,12 @@ AFTER_TURNS = 15
 class WatchedAgent(Agent):
     """An agent that tells a board of each turn, as the daemon's does."""
 
-    board: StandingBoard
+    board: ServiceBoard
     enough: threading.Event
 
     def turn(self) -> TickReport:
         report = super().turn()
-        self.board.change(leader=True, epoch=self.ports.epoch)
+        self.board.change(leader=True, epoch=self.leadership.epoch())
         for listener in self.board.turned(report, duration_s=0.0):
             listener(self.board.read(), report)
         if self.board.read().turns == AFTER_TURNS:
@@ -68,8 +68,8 @@ def main(directory: Path) -> None:
     @contextmanager
     def watched(settings: Settings, *others: Any) -> Iterator[WatchedAgent]:
         with assembled(settings, *others) as agent:
-            shown = WatchedAgent(**{field.name: getattr(agent, field.name) for field in fields(agent)})
-            shown.board, shown.enough = StandingBoard(agent.clock.now()), threading.Event()
+            shown = WatchedAgent(**{field.name: getattr(agent, field.name) for field in fields(agent) if field.init})
+            shown.board, shown.enough = ServiceBoard(agent.clock.now()), threading.Event()
             lookers.append(threading.Thread(target=look, args=(shown, settings, directory)))
             lookers[0].start()
             yield shown
@@ -77,18 +77,8 @@ def main(directory: Path) -> None:
 
     run.assembled = watched  # type: ignore[assignment]
     with TemporaryDirectory() as kept:
-        play(
-            fault="story",
-            speed=30.0,
-            minutes=19,
-            seed=1993,
-            workload="nasa",
-            mode="act",
-            overrides={},
-            directory=Path(kept),
-            headless=True,
-            as_json=False,
-        )
+        options = run.DryRunOptions(plan_named("story"), speed=30.0, minutes=19, directory=Path(kept))
+        run.play(options, run.Section.FLEET, headless=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import httpx
 
 from tests.agent.api.running import Running
 from tests.agent.web.serving import Served
+from tests.faults.test_weighted_groups import weigh
 from tests.faults.world import QUICK, SMALL, World
 
 
@@ -41,3 +42,14 @@ def test_the_age_beside_coverage_is_that_of_vm_reports_and_not_the_queue_s(make_
     with Served(agent.parts) as served:
         seen = words(httpx.get(served.url).text)
     assert "Coverage 0% 0 of 1 VM due reported, newest VM report 2 min old" in seen, seen
+
+
+def test_a_size_that_aws_counts_in_other_units_is_shown_with_both(make_world: Callable[..., World]) -> None:
+    world = make_world(groups=(SMALL,), sizes=(2,), policy="hold")
+    agent = Running(world)
+    weigh(world, 3, DesiredCapacity=6, MaxSize=30)
+    agent.tick(2)
+    with Served(agent.parts) as served:
+        page = httpx.get(served.url).text
+    assert "small m5a.large 2 = 6 units 2 2 0 0 0" in words(page)
+    assert 'title="capacity units of the group; a new VM counts as 3"' in page

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from agent.autoscaling.state import Pause, PauseScope, Pin
+from agent.autoscaling.api import VmReport
+from agent.autoscaling.store import FleetStore
 from agent.web.router import create_page_router
+from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Event, Mode, Reason
 from tests.agent.api.running import READER, Running
 from tests.agent.web.browsing import PHONE, sideways
@@ -40,7 +42,7 @@ def test_it_shows_the_numbers_of_the_running_agent(running: Running, served: Ser
     running.world.submit(60)
     running.tick(2)
     page = look(served.url).page
-    fleet = running.view.fleet("web")
+    fleet = running.fleet("web")
     queue = fleet.queue
     assert queue is not None
     assert queue.waiting == 60
@@ -56,7 +58,7 @@ def test_it_shows_the_numbers_of_the_running_agent(running: Running, served: Ser
         assert [int(cell.split()[0]) for cell in cells] == counts
         assert row.locator("th").inner_text().split() == [group.key, group.vm_type]
     assert shown_decisions(page) == ["web-5", "web-4", "web-3", "web-2", "web-1"]
-    assert page.locator(".badge").all_inner_texts() == ["ACT"]
+    assert page.locator(".fleet .badge").all_inner_texts() == ["ACT"]
 
 
 def test_a_turn_appears_without_loading_the_page_again(running: Running, served: Served, look: Look) -> None:
@@ -75,6 +77,7 @@ def test_a_turn_appears_without_loading_the_page_again(running: Running, served:
     assert page.evaluate("window.sameDocument") is True
 
 
+@pytest.mark.exhaustive
 def test_the_list_keeps_its_length(running: Running, served: Served, look: Look) -> None:
     page = look(served.url).page
     for turn in range(4, 21):
@@ -103,6 +106,7 @@ def test_no_decision_is_lost_or_shown_twice_when_the_agent_restarts(running: Run
         assert numbers == sorted(set(numbers), reverse=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_scrolls_in_one_direction_only_and_everything_can_be_read(
     running: Running, served: Served, look: Look, scheme: str
@@ -121,17 +125,20 @@ def test_a_phone_scrolls_in_one_direction_only_and_everything_can_be_read(
         assert (path, sideways(page), page.evaluate(FAINT_TEXT)) == (path, 0, [])
 
 
-def test_what_others_wrote_is_shown_and_never_obeyed(running: Running, served: Served, look: Look) -> None:
+def test_what_others_wrote_is_shown_and_never_obeyed(
+    running: Running, served: Served, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = running.world
     now = world.agent_clock.now()
     world.ledger.pause("web", Pause(PauseScope.IN, HOSTILE, HOSTILE, now))
     world.ledger.pin("web", Pin({"small": 2}, HOSTILE, HOSTILE, now, now + 3600.0))
-    world.ledger.record((), events=[Event("web", now, Reason.OPERATOR, HOSTILE, HOSTILE)])
+    FleetStore(world.ledger).record((), events=[Event("web", now, Reason.OPERATOR, HOSTILE, HOSTILE)])
     running.board.problem(HOSTILE, HOSTILE)
     running.collectors[HOSTILE] = replace(running.collectors["queue web"], last_error=HOSTILE)
     world.store.append([b"trimtab.web.small.<script>.cpu_percent"], [1.0], [now], now)
-    parts = replace(running.parts, vms=lambda fleet: {"small": [HOSTILE, f"i-{HOSTILE}"]})
-    with Served(parts) as hostile:
+    reports = tuple(VmReport("small", vm, False, None) for vm in (HOSTILE, f"i-{HOSTILE}"))
+    monkeypatch.setattr(running.fleets, "vms", lambda fleet: reports)
+    with Served(running.parts) as hostile:
         page = look(hostile.url).page
         running.tick()
         await_decision(page, "web-4")
@@ -150,9 +157,9 @@ def test_a_pause_and_a_pin_appear_as_badges_while_one_looks(running: Running, se
     page = look(served.url).page
     now = running.world.agent_clock.now()
     running.world.ledger.pause("web", Pause(PauseScope.IN, "ada", "load test", now, now + 600.0))
-    page.locator(".badge:text-is('scale-in paused')").wait_for()
+    page.locator(".fleet .badge:text-is('scale-in paused')").wait_for()
     running.world.ledger.pin("web", Pin({"small": 3}, "grace", "release", now, now + 900.0))
-    page.locator(".badge:text-is('pinned')").wait_for()
+    page.locator(".fleet .badge:text-is('pinned')").wait_for()
     held = page.locator("ul.held").inner_text()
     assert "paused scale-in, by ada, for 10 min more: load test" in held
     assert "pinned at small 3 by grace, for 15 min more: release" in held
@@ -164,8 +171,8 @@ def test_a_metric_gap_shows_as_holding_and_names_what_is_absent(running: Running
     running.world.metric_gap(2)
     for report in running.world.reports[-2:]:
         running.board.turned(report, 0.0)
-    page.locator(".badge:text-is('holding 2 min')").wait_for()
-    assert "cpu" in (page.locator(".badge.held").get_attribute("title") or "")
+    page.locator(".fleet .badge:text-is('holding 2 min')").wait_for()
+    assert "cpu" in (page.locator(".fleet .badge.held").get_attribute("title") or "")
     assert page.locator("dd.held").count() == 1
 
 
@@ -174,7 +181,7 @@ def test_an_agent_that_only_observes_or_does_not_lead_says_so(make_world: Callab
     running.tick()
     with Served(running.parts) as served:
         page = look(served.url).page
-        assert page.locator(".badge").all_inner_texts() == ["OBSERVE"]
+        assert page.locator(".fleet .badge").all_inner_texts() == ["OBSERVE"]
         running.board.change(leader=False)
         page.locator(".agent:has-text('standing by')").wait_for()
 
@@ -196,7 +203,7 @@ def test_silent_vms_come_first_with_the_time_since_when(running: Running, served
     running.tick(3)
     page = look(f"{served.url}/fleets/web/vms", live=False).page
     rows = page.locator(".vms tbody tr").all_inner_texts()
-    vms = running.view.vms("web")
+    vms = running.fleets.vms("web")
     assert len(rows) == len(vms)
     assert rows[0].split("\t")[0] == quiet
     assert "silent since" in rows[0]
@@ -219,6 +226,7 @@ def test_the_link_of_a_decision_leads_to_everything_explain_tells(running: Runni
     assert [h.inner_text() for h in page.locator("h2").all()] == ["Seen", "Proposed", "Rails", "Done"]
 
 
+@pytest.mark.exhaustive
 def test_without_javascript_everything_is_there_and_the_page_loads_itself_anew(
     running: Running, served: Served, look: Look
 ) -> None:
@@ -228,6 +236,7 @@ def test_without_javascript_everything_is_there_and_the_page_loads_itself_anew(
     assert page.locator("noscript meta, meta[http-equiv=refresh]").count() == 1
 
 
+@pytest.mark.exhaustive
 def test_behind_the_agents_own_server_a_token_opens_the_page_and_its_stream(
     running: Running, look: Look, tmp_path: Path
 ) -> None:
@@ -264,7 +273,7 @@ def test_a_fleet_that_is_new_gets_its_card(make_world: Callable[..., World], loo
 def test_many_fleets_have_a_row_each_and_their_groups_on_their_own_pages(
     make_world: Callable[..., World], look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.web.page.MOST_CARDS", 1)
+    monkeypatch.setattr("agent.autoscaling.page.MOST_CARDS", 1)
     running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
     running.tick()
     with Served(running.parts) as served:
@@ -278,6 +287,7 @@ def test_many_fleets_have_a_row_each_and_their_groups_on_their_own_pages(
         assert page.locator("table.groups").count() == 1
 
 
+@pytest.mark.exhaustive
 def test_a_fleets_own_page_follows_that_fleet_alone(make_world: Callable[..., World], look: Look) -> None:
     running = Running(make_world(batch=(replace(SMALL, key="nightly", name="nightly"),)))
     running.tick()

@@ -11,7 +11,7 @@ from tests.collectors.graphite.real_graphite import Graphite, running_carbon, ru
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
-    """Where Graphite's programs are; the first to ask installs them."""
+    """The directory of Graphite's programs; the first test that needs them installs them."""
     try:
         return installed()
     except NotInstallable as reason:

@@ -18,7 +18,7 @@ LONGEST_S = 600.0
 
 
 class NotInstallable(Exception):
-    """Graphite cannot be installed here; says why and what to do."""
+    """Graphite cannot be installed here; names the reason and the remedy."""
 
 
 def installed() -> Path:
@@ -56,8 +56,8 @@ def _python() -> str:
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
     if done.returncode:
-        told = done.stderr.strip().splitlines()[-3:]
-        raise NotInstallable(f"`{' '.join(command)}` failed: {' / '.join(told)}")
+        lines = done.stderr.strip().splitlines()[-3:]
+        raise NotInstallable(f"`{' '.join(command)}` failed: {' / '.join(lines)}")
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ def collected(collector: RenderCollector, now: float, count: int) -> list[Sample
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.needs_libcairo
 @pytest.mark.parametrize("tagged", [False, True], ids=["dotted", "tagged"])
 def test_what_our_sender_sends_comes_back_from_the_render_api_unchanged(graphite: Graphite, tagged: bool) -> None:
@@ -81,6 +82,7 @@ def test_what_our_sender_sends_comes_back_from_the_render_api_unchanged(graphite
     assert in_order(collected(collector, now, len(sent))) == in_order(sent)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.needs_libcairo
 def test_a_fleet_gets_its_own_series_only_and_nothing_younger_than_the_lag(graphite: Graphite) -> None:
     now = float(int(time.time()))
@@ -96,6 +98,7 @@ def test_a_fleet_gets_its_own_series_only_and_nothing_younger_than_the_lag(graph
     assert in_order(collected(lagging, now, len(older))) == in_order(older)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.needs_libcairo
 def test_a_vm_that_runs_trimtab_collect_is_seen_through_graphite(graphite: Graphite, tmp_path: Path) -> None:
     environ = {name: text for name, text in os.environ.items() if not name.startswith("TRIMTAB_")}
@@ -114,15 +117,16 @@ def test_a_vm_that_runs_trimtab_collect_is_seen_through_graphite(graphite: Graph
         with closing(collector):
             until(lambda: found.extend(collector.collect(time.time())) or len({s.at for s in found}) >= 3)
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=10.0)
+        _, output = process.communicate(timeout=10.0)
     finally:
         process.kill()
-    assert process.returncode == 0, told
+    assert process.returncode == 0, output
     expected = {VmSeries("seen", "s", "i-77", metric) for metric in (VmMetric.CPU_PERCENT, VmMetric.RAM_PERCENT)}
     assert {sample.series for sample in found} == expected
     assert all(0.0 <= sample.value <= 100.0 and sample.at == int(sample.at) for sample in found)
 
 
+@pytest.mark.exhaustive
 def test_what_a_vm_measured_while_carbon_was_down_arrives_when_it_is_back(programs: Path, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     sender = GraphiteSender(SenderOptions("127.0.0.1", port, first_pause_s=0.1, longest_pause_s=0.3))
@@ -138,6 +142,7 @@ def test_what_a_vm_measured_while_carbon_was_down_arrives_when_it_is_back(progra
     assert (sender.counters.dropped, sender.counters.refused, sender.counters.last_error) == (0, 0, "")
 
 
+@pytest.mark.exhaustive
 def test_lines_that_a_real_relay_passes_on_reach_the_store(programs: Path, tmp_path: Path) -> None:
     store = SeriesStore()
     listener = GraphiteListener(store, time.time, port=0)

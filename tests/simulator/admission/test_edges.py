@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from domain.rules.admission.population import POPULATIONS, Population
 from simulator.admission import PRESETS, Cluster, Run, draw_run, play, rule_of
-from simulator.admission.layout import ADMITTED, ARRIVAL, CORE_ENDED, REFUSED, SCALE_REFUSED, SCALED, SHUT_DOWN
-from simulator.admission.moments import AB, AB_FAST, METHODS, NA, PAPER, Prior, Seen, forecast, prior_of, room_for
+from simulator.admission.engine import ADMITTED, ARRIVAL, CORE_ENDED, REFUSED, SCALE_REFUSED, SCALED, SHUT_DOWN
+from simulator.admission.moments import AB, AB_FAST, METHODS, NA, PAPER, Prior, Seen, Sums, forecast, prior_of, room_for
 from simulator.admission.play import MODEL_VERSION, config_hash
 
 CHANGES = {ADMITTED: 1, SCALED: 1, CORE_ENDED: -1, SHUT_DOWN: -1, REFUSED: 0, SCALE_REFUSED: 0}
@@ -27,7 +27,7 @@ TIMES = np.geomspace(0.04, 26_280.0, 32)
 def moments(method: int, prior: Prior, seen: Seen) -> tuple[np.ndarray, np.ndarray]:
     mean, variance = np.zeros(len(TIMES)), np.zeros(len(TIMES))
     nothing = np.zeros(0), np.zeros(0)
-    forecast(method, method == PAPER, prior, seen, TIMES, room_for(len(TIMES), 0, 0), mean, variance, *nothing)
+    forecast(method, method == PAPER, prior, seen, TIMES, room_for(len(TIMES), 0, 0), Sums(mean, variance, *nothing))
     return mean, variance
 
 

@@ -19,6 +19,7 @@ from simulator.admission.moments import (
     RULES,
     Prior,
     Seen,
+    Sums,
     believed,
     forecast,
     prior_of,
@@ -43,7 +44,7 @@ def fast(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     count = len(horizons)
     curves = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
-    forecast(method, method == PAPER, prior, seen, horizons, room_for(count, count, count), *curves)
+    forecast(method, method == PAPER, prior, seen, horizons, room_for(count, count, count), Sums(*curves))
     return curves
 
 
@@ -141,7 +142,7 @@ def test_every_method_is_what_the_command_line_and_the_agent_compute(method: str
     if expected.third is None:
         assert not third.any()
     else:
-        # Where the skew changes its sign, or next to nothing can happen yet, a share of the third moment says nothing.
+        # Where the skew changes sign, or events are hardly possible yet, shares of the third moment have no meaning.
         counts &= expected.variance > 0.05
         off = np.abs(third - expected.third) - 0.1 * np.abs(expected.third)
         assert np.all(off[counts] < 0.02 * expected.variance[counts] ** 1.5 + 1e-2)

@@ -11,7 +11,7 @@ import pytest
 from domain.rules.admission.population import Population
 from domain.rules.admission.volterra import exact_path, path_moments
 from simulator.admission import Cluster, Run, draw_run, play, rule_of
-from simulator.admission.layout import ADMITTED, ARRIVAL, CORE_ENDED, SCALE_REFUSED, SCALED, SHUT_DOWN
+from simulator.admission.engine import ADMITTED, ARRIVAL, CORE_ENDED, SCALE_REFUSED, SCALED, SHUT_DOWN
 
 LIFETIMES = 5.0
 LAW = Population(4.0, 40.0, 4.0, 4.0, 2.0, 1.0, 0.8, LIFETIMES)
@@ -78,7 +78,7 @@ def test_deaths_requests_and_shutdowns_are_as_many_as_their_rates_ask_for() -> N
         core_hours[i] += size[i] * (now - since[i])
         hours[i] += (size[i] > 0) * (now - since[i])
         size[i], since[i] = size[i] + change[int(event["kind"])] * event["cores"], now
-        # All cores that are taken belong to somebody.
+        # All cores that are taken belong to a deployment.
         assert event["kind"] != SHUT_DOWN or size[i] == 0
     core_hours += size * (200.0 - since)
     hours += (size > 0) * (200.0 - since)

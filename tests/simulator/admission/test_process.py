@@ -18,8 +18,20 @@ from hypothesis import strategies as st
 
 from domain.rules.admission.population import Population
 from simulator.admission import PRESETS, Cluster, Rule, Run, draw_run, play
-from simulator.admission.engine import admit, lose_core, scale_out, shut_down, size_class
-from simulator.admission.layout import ADMITTED, ARRIVAL, CORE_ENDED, REFUSED, SCALE_REFUSED, SCALED, SHUT_DOWN
+from simulator.admission.engine import (
+    ADMITTED,
+    ARRIVAL,
+    CORE_ENDED,
+    REFUSED,
+    SCALE_REFUSED,
+    SCALED,
+    SHUT_DOWN,
+    admit,
+    lose_core,
+    scale_out,
+    shut_down,
+    size_class,
+)
 from simulator.admission.play import empty_state
 from simulator.admission.streams import extra_cores, key_of, uniform
 

@@ -77,6 +77,7 @@ def test_prior_observations_let_more_in_at_the_same_kappa() -> None:
     assert informed.admitted > blind.admitted
 
 
+@pytest.mark.exhaustive
 def test_the_log_grid_decides_as_the_published_one_and_the_tolerance_changes_little() -> None:
     run = draw_run(SMALL, 9, hours=72.0)
     exact = decisions(play(run, rule_of("second:2,grid=paper,tol=0"), log=50_000))
@@ -182,13 +183,13 @@ def test_the_command_prints_the_figures_of_the_run() -> None:
     args = ["simulate", "admission", "--preset", "H", "--policy", "zeroth:14000", "--observations", "0", "--seed", "0"]
     done = CliRunner().invoke(app, [*args, "--years", "0.1", "--json"])
     assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
+    printed = json.loads(done.stdout)
     outcome = play(draw_run(PRESETS["H"], 0, hours=876.0), rule_of("zeroth:14000"))
-    assert said["utilisation"] == outcome.utilisation
-    assert said["requests"] == outcome.requests.sum()
-    assert said["failures"] == outcome.failures.sum()
-    assert said["by_month"]["requests"] == outcome.requests.tolist()
-    assert said["arrivals"] == said["admitted"] + said["rejected_no_room"] + said["rejected_by_rule"]
-    assert (said["preset"], said["policy"], said["seed"], said["hours"]) == ("H", "zeroth:14000", 0, 876.0)
+    assert printed["utilisation"] == outcome.utilisation
+    assert printed["requests"] == outcome.requests.sum()
+    assert printed["failures"] == outcome.failures.sum()
+    assert printed["by_month"]["requests"] == outcome.requests.tolist()
+    assert printed["arrivals"] == printed["admitted"] + printed["rejected_no_room"] + printed["rejected_by_rule"]
+    assert (printed["preset"], printed["policy"], printed["seed"], printed["hours"]) == ("H", "zeroth:14000", 0, 876.0)
     text = CliRunner().invoke(app, [*args, "--years", "0.1"])
     assert f"{outcome.utilisation:.1%} of 20,000" in text.stdout

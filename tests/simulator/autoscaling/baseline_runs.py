@@ -2,7 +2,7 @@
 
 from domain.workload import Trace
 from simulator.autoscaling.reference import Measures, Simulation, SimulationConfig
-from trainer.autoscaling.policies import SimulatedPolicy
+from trainer.autoscaling.policies.base import SimulatedPolicy
 from trainer.autoscaling.policies.fixed import NothingPolicy
 from trainer.autoscaling.policies.rules import QueueRulePolicy, TargetTrackingPolicy, ThresholdPolicy
 

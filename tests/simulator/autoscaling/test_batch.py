@@ -4,7 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,10 @@ import pytest
 
 from domain.errors import BadInput, TraceError, TrimtabError
 from domain.workload import Trace, make_trace
-from simulator.autoscaling.batch import AutoscalingBatch
-from simulator.autoscaling.packing import unsupported
-from simulator.autoscaling.reference import MULTI_CHANGES, PRESETS, Simulation, SimulationConfig, preset
-from simulator.autoscaling.reference.accounting import UNITS_PER_DOLLAR
-from simulator.autoscaling.single import FastSimulation
+from simulator.autoscaling.batch import AutoscalingBatch, FastSimulation
+from simulator.autoscaling.packing import ENUMERATIONS, SAME_NAME
+from simulator.autoscaling.reference import MULTI_CHANGES, Simulation, SimulationConfig, preset
+from simulator.autoscaling.reference.machine import UNITS_PER_DOLLAR
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand
 from tests.simulator.autoscaling.test_edge_cases import SCRIPT
 
@@ -30,6 +29,7 @@ def random_actions(batch: AutoscalingBatch, steps: int, seed: int = 0) -> np.nda
     return rng.integers(0, 7, size=(steps, batch.copies, kinds) if batch.multi else (steps, batch.copies))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("observation", ["obs-7", "obs-v2"])
 @pytest.mark.parametrize("action_set", ["act-7", "act-multi"])
 def test_each_copy_is_a_simulation_of_its_own_seed_and_trace(observation: str, action_set: str) -> None:
@@ -144,10 +144,11 @@ def test_seeds_of_any_64_bits_give_the_boot_times_of_the_reference() -> None:
             assert fast.step([1, 1, 1]).obs.tobytes() == twin.step([1, 1, 1]).obs.tobytes()
 
 
+@pytest.mark.exhaustive
 def test_a_process_of_its_own_sees_the_bits_of_the_reference() -> None:
     script = SCRIPT.replace(
         "simulator.autoscaling.reference import Simulation, preset", "simulator.autoscaling.reference import preset"
-    ).replace("import hashlib", "from simulator.autoscaling.single import FastSimulation as Simulation; import hashlib")
+    ).replace("import hashlib", "from simulator.autoscaling.batch import FastSimulation as Simulation; import hashlib")
     runs = [
         subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
         for text in (script, SCRIPT)
@@ -185,8 +186,13 @@ def test_totals_beyond_64_bits_of_the_smallest_unit_stay_exact() -> None:
     assert fast.measures().penalty > 2**63 / UNITS_PER_DOLLAR
 
 
-def test_every_preset_is_compiled() -> None:
-    assert [unsupported(preset(name)) for name in PRESETS] == [None] * len(PRESETS)
+def test_every_setting_is_packed() -> None:
+    with_code_of_their_own = {
+        *("types", "limits", "minimum", "initial", "speed", "waiting_price_per_hour", "dispatch_latency_s", "compat"),
+        *("boot_low_s", "boot_high_s", "boot_lows_s", "boot_highs_s", "boot_quantiles_s", "reclaims_per_hour"),
+    }
+    settings = {field.name for field in fields(SimulationConfig)}
+    assert settings <= {*SAME_NAME, *ENUMERATIONS} | with_code_of_their_own, "pack a new setting, then name it here"
 
 
 def test_copies_in_the_published_mode_begin_again_as_the_reference_does() -> None:

@@ -17,8 +17,7 @@ from simulator.autoscaling.reference import (
     compat_rows,
     preset,
 )
-from simulator.autoscaling.reference.compat import ROWS, truncated_service_s
-from simulator.autoscaling.reference.configuration import Dispatch, RemovalChoice
+from simulator.autoscaling.reference.configuration import ROWS, Dispatch, RemovalChoice, truncated_service_s
 from simulator.workloads.synthetic import train_fit, train_text
 from tests.simulator.autoscaling.baseline_runs import nothing, run_policy
 
@@ -51,7 +50,7 @@ def steps(config: SimulationConfig, trace: Trace, *actions: int) -> list[StepRes
         (train_fit(), (1, 1, 1), 231, 5.4096, 5.2998, 10.7094),
     ],
 )
-def test_constant_fleets_cost_what_the_published_simulator_says(
+def test_constant_fleets_cost_the_same_as_in_the_published_simulator(
     trace: Trace, fleet: tuple[int, ...], count: int, rent: float, penalty: float, cost: float
 ) -> None:
     run = run_policy(published(initial=fleet), trace, nothing)

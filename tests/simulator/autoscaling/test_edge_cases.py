@@ -138,7 +138,7 @@ def test_an_interrupted_job_that_had_waited_keeps_its_place_at_the_head() -> Non
     arrivals, services = [0.0, 0.0, 50.0, 55.0, 61.0, 62.0], [200.0, 400.0, 300.0, 300.0, 5.0, 5.0]
     simulation = Simulation(config(), make_trace("head", arrivals, services))
     simulation.step(3)
-    simulation.step([0, -1, 0])  # jobs 3 and 4 are interrupted at 60; nobody else may overtake them
+    simulation.step([0, -1, 0])  # jobs 3 and 4 are interrupted at 60; no other job may overtake them
     assert simulation.info().waiting == 4
     view = simulation.fleet_view()
     assert view.queue.oldest_wait_s == 70.0
@@ -219,6 +219,7 @@ def test_a_job_too_short_to_move_the_clock_still_ends() -> None:
     assert simulation.step(0).done
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_million_jobs_are_worked_off() -> None:
     jobs = 1_000_000

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.autoscaling.batch import FastSimulation
 from simulator.autoscaling.reference import COMPAT, Compat, Simulation, compat_rows
-from simulator.autoscaling.single import FastSimulation
 from tests.simulator.autoscaling.worlds import (
     actions,
     assert_same,
@@ -43,6 +43,7 @@ def test_so_it_is_with_any_of_the_published_simulators_oddities(data: st.DataObj
     assert_twins(data, seed, compats())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("compat", [*(compat_rows(row) for row in range(1, 17)), COMPAT])
 @settings(max_examples=8, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**20))

@@ -1,4 +1,4 @@
-"""What the tests of the reference simulator say of edge cases, closed forms and closed loops holds compiled too."""
+"""The tests of the reference simulator on edge cases, closed forms and closed loops hold for the compiled one too."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulator.autoscaling.single import FastSimulation
+from simulator.autoscaling.batch import FastSimulation
 from tests.simulator.autoscaling import (
     baseline_runs,
     test_closed_forms,
@@ -39,6 +39,7 @@ def cases(*modules: ModuleType) -> Iterator[Any]:
                     yield pytest.param(test, (), marks=marks, id=name)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("test", "row"), list(cases(*MODULES)))
 def test_the_compiled_simulator_passes_the_reference_simulators_test(
     test: Callable[..., None], row: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch

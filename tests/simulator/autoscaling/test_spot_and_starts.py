@@ -129,6 +129,7 @@ def test_wrong_rates_and_notices_are_refused() -> None:
         config(dispatch_latency_s=-1.0)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=60, deadline=None)
 @given(
     traces(),

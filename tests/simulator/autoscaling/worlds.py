@@ -7,7 +7,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from domain.fleet import VmType
+from domain.units import MINUTE_S
 from domain.workload import NO_STAGE, WHOLE_VM, Trace, make_trace
+from simulator.autoscaling.batch import FastSimulation
 from simulator.autoscaling.reference import (
     COMPAT,
     EXACT,
@@ -19,7 +21,6 @@ from simulator.autoscaling.reference import (
     StepResult,
     compat_rows,
 )
-from simulator.autoscaling.reference.compat import MINUTE_S
 from simulator.autoscaling.reference.configuration import (
     Billing,
     CooldownScope,
@@ -28,7 +29,6 @@ from simulator.autoscaling.reference.configuration import (
     RemovalChoice,
     RemovalMode,
 )
-from simulator.autoscaling.single import FastSimulation
 
 Action = int | tuple[int, ...] | list[Order]
 
@@ -62,6 +62,9 @@ def configs(draw: st.DrawFn, switches: st.SearchStrategy[Compat] | None = None) 
     if draw(st.booleans()):
         lows = tuple(draw(st.sampled_from([0.0, 40.0, 90.0])) for _ in range(kinds))
         boots |= {"boot_lows_s": lows, "boot_highs_s": tuple(x + draw(st.sampled_from([0.0, 30.0])) for x in lows)}
+    elif draw(st.booleans()):
+        points = st.lists(st.sampled_from([0.0, 20.0, 55.5, 90.0, 300.0]), min_size=2, max_size=5)
+        boots |= {"boot_quantiles_s": tuple(tuple(sorted(draw(points))) for _ in range(kinds))}
     spot = draw(st.booleans())
     return SimulationConfig(
         types=types,
@@ -173,7 +176,7 @@ def assert_same_view(one: FleetView, other: FleetView) -> None:
 
 
 def assert_same(fast: FastSimulation, twin: Simulation) -> None:
-    """Assert that everything that can be asked of the two is equal to the last bit."""
+    """Assert that all outputs of the two are equal to the last bit."""
     assert (fast.steps, fast.finished, fast.truncated) == (twin.steps, twin.finished, twin.truncated)
     assert fast.info() == twin.info()
     assert fast.observe().tobytes() == twin.observe().tobytes(), (fast.observe(), twin.observe())

@@ -1,4 +1,4 @@
-"""The call log: every request with who, what, whether it could change anything, and how it ended."""
+"""The call log: every request with its key, its operation, whether it may change anything, and its result."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_reading_is_not_mutating_and_queue_traffic_is_the_data_plane(world: Worl
     agent.describe_auto_scaling_groups()
     world.client("ssm").put_parameter(Name="/trimtab/x", Value="secret", Type="String")
     world.client("cloudwatch").put_metric_data(Namespace="trimtab", MetricData=[{"MetricName": "m", "Value": 1.0}])
-    told = [(call["operation"], call["mutating"], call["plane"]) for call in world.control.calls()]
-    assert told == [
+    logged = [(call["operation"], call["mutating"], call["plane"]) for call in world.control.calls()]
+    assert logged == [
         ("CreateQueue", True, "control"),
         ("SendMessage", True, "data"),
         ("ReceiveMessage", True, "data"),
@@ -72,5 +72,5 @@ def test_refused_and_unanswered_calls_name_their_fault(world: World) -> None:
         world.groups.describe_tags()
     with pytest.raises(ConnectionClosedError):
         world.groups.describe_auto_scaling_groups()
-    told = [(call["status"], call["fault"]) for call in world.control.calls()]
-    assert told == [(400, "throttle"), (0, "timeout_before")]
+    logged = [(call["status"], call["fault"]) for call in world.control.calls()]
+    assert logged == [(400, "throttle"), (0, "timeout_before")]

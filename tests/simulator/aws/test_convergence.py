@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, hooked=st.booleans())
 def test_a_group_left_alone_comes_to_what_it_desires(steps: list[tuple[str, object]], hooked: bool) -> None:

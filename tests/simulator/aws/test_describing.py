@@ -200,7 +200,7 @@ def test_the_spot_market_has_prices_below_on_demand(world: World) -> None:
     assert len(set(prices.values())) > 1
 
 
-def test_an_operation_this_cloud_does_not_have_says_so(world: World) -> None:
+def test_an_unsupported_operation_is_refused(world: World) -> None:
     world.group()
     with pytest.raises(ClientError, match=r"UnsupportedOperation.*has no PutWarmPool"):
         world.groups.put_warm_pool(AutoScalingGroupName="web")

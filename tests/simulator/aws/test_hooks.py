@@ -1,4 +1,4 @@
-"""Lifecycle hooks: machines wait where the hook stands, as long as it says, and go on as it was answered."""
+"""Lifecycle hooks: machines wait at the hook, for its timeout at most, and proceed by the given result."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ def test_heartbeats_cannot_pass_forty_eight_hours(world: World) -> None:
     assert world.states() == ["Terminating"]
 
 
-def test_completing_twice_or_for_nobody_is_refused(world: World) -> None:
+def test_completing_twice_or_for_an_unknown_instance_is_refused(world: World) -> None:
     instance_id = leaving(world)
     complete(world, instance_id)
-    for nobody in (instance_id, "i-0123"):
-        with pytest.raises(ClientError, match=f"No active Lifecycle Action found with instance ID {nobody}"):
-            complete(world, nobody)
-        with pytest.raises(ClientError, match=f"No active Lifecycle Action found with instance ID {nobody}"):
-            heartbeat(world, nobody)
+    for unknown in (instance_id, "i-0123"):
+        with pytest.raises(ClientError, match=f"No active Lifecycle Action found with instance ID {unknown}"):
+            complete(world, unknown)
+        with pytest.raises(ClientError, match=f"No active Lifecycle Action found with instance ID {unknown}"):
+            heartbeat(world, unknown)
 
 
 def test_a_launching_machine_enters_service_only_when_its_hook_is_completed(world: World) -> None:
@@ -173,13 +173,13 @@ def test_the_hook_tells_its_queue_and_its_token_completes_the_action(world: Worl
     )
     world.desire(0)
     (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
-    told = json.loads(message["Body"])
-    assert told["EC2InstanceId"] == instance_id
-    assert told["LifecycleTransition"] == TERMINATING
+    notification = json.loads(message["Body"])
+    assert notification["EC2InstanceId"] == instance_id
+    assert notification["LifecycleTransition"] == TERMINATING
     world.groups.complete_lifecycle_action(
         AutoScalingGroupName="web",
         LifecycleHookName="drain",
-        LifecycleActionToken=told["LifecycleActionToken"],
+        LifecycleActionToken=notification["LifecycleActionToken"],
         LifecycleActionResult="CONTINUE",
     )
     assert world.states() == ["Terminating"]

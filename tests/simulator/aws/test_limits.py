@@ -25,7 +25,7 @@ def test_a_quota_is_what_was_set_last(world: World) -> None:
         assert (quota["QuotaCode"], quota["Value"]) == (STANDARD_VCPUS, value)
 
 
-def test_a_quota_that_nobody_set_is_not_there(world: World) -> None:
+def test_a_quota_that_was_not_set_does_not_exist(world: World) -> None:
     with pytest.raises(ClientError, match="NoSuchResourceException"):
         world.client("service-quotas").get_service_quota(ServiceCode="ec2", QuotaCode="L-0")
 

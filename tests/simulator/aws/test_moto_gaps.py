@@ -1,6 +1,6 @@
 """Where plain moto is not AWS: each gap measured on moto itself and, with the same calls, closed by our cloud.
 
-The left side of each pair says what moto does today; when a release closes a gap, its test fails here.
+The left side of each pair is what moto does today; when a release closes a gap, its test fails here.
 """
 
 from __future__ import annotations

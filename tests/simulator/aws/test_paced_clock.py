@@ -24,7 +24,7 @@ FIRST_MINUTE = START + 60.0
 
 
 class Wall:
-    """Wall time that passes only while somebody waits; each wait takes `late_s` longer than asked. Never stopped."""
+    """Wall time that passes only during waits; each wait takes `late_s` longer than requested. Never stopped."""
 
     def __init__(self) -> None:
         self.at, self.late_s, self.steps = 1000.0, 0.0, 0
@@ -87,7 +87,7 @@ def test_a_stop_ends_the_pace_where_it_is(clock: PacedClock) -> None:
     assert clock.now() == START
 
 
-def test_whoever_follows_it_reads_the_same_time(clock: PacedClock, wall: Wall) -> None:
+def test_every_follower_reads_the_same_time(clock: PacedClock, wall: Wall) -> None:
     followed = FollowedClock(clock.path)
     clock.pace(FIRST_MINUTE, wall)
     assert followed.now() == followed.monotonic() == FIRST_MINUTE

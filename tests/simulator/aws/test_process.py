@@ -1,4 +1,4 @@
-"""The cloud as a process: it says when it is ready, keeps the clock it was given, and leaves nothing behind."""
+"""The cloud as a process: it announces its readiness, keeps the given clock, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from simulator.paced_clock import paced_clock
 from tests.simulator.aws.world import START
 
 
+@pytest.mark.exhaustive
 def test_a_process_keeps_the_scaled_time_it_was_given_and_is_gone_afterwards(tmp_path: Path) -> None:
     wall = time.time()
     ready = tmp_path / "ready.json"
@@ -33,6 +34,7 @@ def test_a_process_keeps_the_scaled_time_it_was_given_and_is_gone_afterwards(tmp
     assert cloud.popen.returncode == 0
 
 
+@pytest.mark.exhaustive
 def test_a_process_follows_the_clock_of_another(tmp_path: Path) -> None:
     with (
         paced_clock(tmp_path, START, 60.0) as clock,
@@ -44,6 +46,7 @@ def test_a_process_follows_the_clock_of_another(tmp_path: Path) -> None:
         assert control.now() == START + 20.0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -59,6 +62,7 @@ def test_a_clock_that_cannot_be_followed_is_refused_with_the_reason(arguments: l
     assert why in " ".join(done.stderr.split())
 
 
+@pytest.mark.exhaustive
 def test_the_process_dies_with_its_parent() -> None:
     script = (
         "import sys; sys.path.insert(0, '.')\n"
@@ -110,6 +114,7 @@ def test_the_same_seed_launches_the_same_machines_in_the_same_time() -> None:
     assert all(45.0 <= delay_s <= 97.0 for delay_s in story(1))
 
 
+@pytest.mark.exhaustive
 def test_a_wrong_delay_is_refused_with_its_form() -> None:
     command = [sys.executable, "-m", "simulator.aws", "--launch-delay", "97:45"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

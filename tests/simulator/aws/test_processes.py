@@ -1,4 +1,4 @@
-"""Suspended processes hold, health checks replace late, refreshes show that they run, zones even out when asked to."""
+"""Suspended processes hold, health checks replace late, refreshes show that they run, zones even out on request."""
 
 from __future__ import annotations
 

@@ -48,16 +48,16 @@ def test_a_notice_comes_two_minutes_before_the_machine_is_taken(world: World) ->
 def test_a_storm_is_chosen_by_the_seed_and_may_come_twice_and_out_of_order(world: World) -> None:
     ids = world.ready_group(size=(0, 10, 10))
     url = queue(world)
-    told = world.control.spot_notice(count=3, queue="interruptions", duplicates=1, shuffled=True)
-    assert told["messages"] == 6
-    assert len(set(told["instance_ids"])) == 3
-    assert set(told["instance_ids"]) < set(ids)
+    notice = world.control.spot_notice(count=3, queue="interruptions", duplicates=1, shuffled=True)
+    assert notice["messages"] == 6
+    assert len(set(notice["instance_ids"])) == 3
+    assert set(notice["instance_ids"]) < set(ids)
     events = notices(world, url)
     assert len({event["id"] for event in events}) == 3
     named = [event["detail"]["instance-id"] for event in events]
-    assert sorted(named) == sorted(2 * told["instance_ids"])
+    assert sorted(named) == sorted(2 * notice["instance_ids"])
     world.control.advance(120.0)
-    assert [world.machine_state(one) for one in told["instance_ids"]] == ["terminated"] * 3
+    assert [world.machine_state(one) for one in notice["instance_ids"]] == ["terminated"] * 3
 
 
 def test_a_second_notice_neither_prolongs_nor_shortens_the_two_minutes(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Instances leave: by id or by a lower desired capacity, the protected only by id, nobody below the minimum."""
+"""Instances leave: by id or by a lower desired capacity, the protected only by id, none below the minimum."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_unknown_instance_and_one_already_leaving_are_refused(world: World) -
     assert world.show()["DesiredCapacity"] == 1
 
 
-def test_scale_in_spares_the_protected_and_says_when_nobody_else_is_left(world: World) -> None:
+def test_scale_in_spares_the_protected_and_reports_when_no_other_is_left(world: World) -> None:
     ids = world.ready_group(size=(0, 3, 5))
     world.groups.set_instance_protection(AutoScalingGroupName="web", InstanceIds=ids[:2], ProtectedFromScaleIn=True)
     world.desire(0)

@@ -47,7 +47,7 @@ class World:
         )
 
     def group(self, name: str = "web", *, size: tuple[int, int, int] = (0, 2, 10), **about: Any) -> str:
-        """Create a group (min, desired, max) in us-east-1a unless told otherwise."""
+        """Create a group (min, desired, max) in us-east-1a by default."""
         if not self.client("ec2").describe_launch_templates()["LaunchTemplates"]:
             self.template()
         about.setdefault("AvailabilityZones", ["us-east-1a"])

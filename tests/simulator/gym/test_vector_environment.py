@@ -8,8 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from domain.errors import BadInput
 from domain.workload import make_trace
 from simulator.autoscaling.reference import Simulation, SimulationConfig, preset
-from simulator.gym import ENV_ID, AutoscalingEnv
-from simulator.gym_vector import AutoscalingVectorEnv
+from simulator.gym import ENV_ID, AutoscalingEnv, AutoscalingVectorEnv
 from simulator.workloads.synthetic import train_fit
 
 FIXED_BOOT = SimulationConfig(boot_low_s=71.0, boot_high_s=71.0)

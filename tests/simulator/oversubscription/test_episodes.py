@@ -15,21 +15,19 @@ from domain.errors import BadInput
 from domain.observations.oversubscription import cluster_names, local_names
 from domain.rules.oversubscription.risk import count_at_least
 from simulator.gym_oversubscription import OversubscriptionEnv
-from simulator.oversubscription.batch import OversubscriptionBatch
-from simulator.oversubscription.draws import normal
-from simulator.oversubscription.guard import guard_of
-from simulator.oversubscription.plain import play_plainly
-from simulator.oversubscription.sampling import sample
+from simulator.oversubscription.batch import OversubscriptionBatch, OversubscriptionSimulation
+from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import scenario_of
-from simulator.oversubscription.single import OversubscriptionSimulation
-from simulator.oversubscription.usage import usage_of
-from simulator.oversubscription.weekly import assess
+from simulator.oversubscription.usage import normal, usage_of
+from simulator.oversubscription.weekly import assess, sample
+from tests.oracles.plain_oversubscription import play_plainly
 from tests.simulator.oversubscription.cases import invented, small
 
 INTERNAL = scenario_of("internal_like")
 MODELS = ("gauss", "gauss_corr:rho=0.3", "persistent:psi=0.6,rho=0.2", "replay:seed=4")
 
 
+@pytest.mark.exhaustive
 @given(st.integers(0, 10_000), st.sampled_from(MODELS), st.sampled_from(["cold", "warm"]))
 @settings(max_examples=40, deadline=None)
 def test_the_compiled_simulator_and_the_plain_twin_agree(seed: int, usage: str, start: str) -> None:
@@ -51,6 +49,7 @@ def test_the_compiled_simulator_and_the_plain_twin_agree(seed: int, usage: str, 
     assert books["saved"] == pytest.approx(plain.saved, abs=1e-9)
 
 
+@pytest.mark.exhaustive
 @given(st.integers(0, 10_000), st.sampled_from(MODELS))
 @settings(max_examples=20, deadline=None)
 def test_a_sampled_episode_is_the_one_the_environment_plays(seed: int, usage: str) -> None:
@@ -117,21 +116,21 @@ def test_subscribers_without_requests_are_masked_and_their_action_changes_nothin
     for idle in (0, 5):
         simulation = OversubscriptionSimulation(scenario, week, cost="analytic")
         _, info = simulation.reset(0)
-        masks, told = [info["mask"].tolist()], []
+        masks, steps = [info["mask"].tolist()], []
         for t in range(6):
             action = [2 if masks[-1][0] else idle, 1 if masks[-1][1] else idle]
             seen, reward, cost, over, _, info = simulation.step(action)
             masks.append(info["mask"].tolist())
-            told.append((seen.tobytes(), reward, cost))
+            steps.append((seen.tobytes(), reward, cost))
             assert over == (t == 5)
         assert masks == [[True, False], [False, False], [False, True], *[[False, False]] * 4]
-        answers.append(told)
+        answers.append(steps)
     assert answers[0] == answers[1]
     unit = 8.0 / 6.0
     assert [reward for _, reward, _ in answers[0]] == pytest.approx([4 * 0.6 / unit, 0, 4 * 0.7 / unit, 0, 0, 0])
 
 
-def test_the_observation_says_who_holds_and_who_asks(tmp_path: Path) -> None:
+def test_the_observation_has_the_held_and_the_requested_cores(tmp_path: Path) -> None:
     scenario, week = small(tmp_path, ["1,0,4,8,1,0,3,0", "2,1,5,10,2,1,5,0"])
     simulation = OversubscriptionSimulation(scenario, week, observation="obs-o-ext", cost="analytic")
     seen, _ = simulation.reset(0)
@@ -165,6 +164,7 @@ def test_observations_of_a_week_are_finite_and_of_order_one() -> None:
     assert batch.step(np.full((1, 12), 3))[1:3] == (0.0, 0.0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "rate", "points"), [("internal_like", 0.5, 0.03), ("azure_like", 1.0, 0.01)])
 def test_sampled_and_analytic_risk_agree_on_two_thousand_weeks(name: str, rate: float, points: float) -> None:

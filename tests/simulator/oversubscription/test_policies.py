@@ -13,14 +13,13 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from domain.errors import BadInput
-from simulator.oversubscription.log import DAY_BEFORE_H, peak_log
 from simulator.oversubscription.scenario import scenario_of
+from simulator.oversubscription.usage import DAY_BEFORE_H, peak_log
 from simulator.oversubscription.weekly import Assessor
 from tests.simulator.oversubscription.cases import invented, small, write_folder
 from trainer.oversubscription.episodes import Judged, judge
-from trainer.oversubscription.policies import Task, policy_of
-from trainer.oversubscription.policies.scheduled import as_rates
-from trainer.oversubscription.policies.static import Rule, optimise
+from trainer.oversubscription.policies import Task, as_rates, policy_of
+from trainer.oversubscription.search import Rule, optimise
 
 INTERNAL, AZURE = scenario_of("internal_like"), scenario_of("azure_like")
 
@@ -32,6 +31,7 @@ def judged(
     return judge(policy_of(text), Task(cluster, cluster.week("s0"), start), usage=usage, episodes=episodes)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("text", "internal", "azure"),
     [("ma", (0.469, 64, 0.0), (0.097, 56, 0.008)), ("sl", (0.460, 64, 0.0), (0.097, 56, 0.009))],
@@ -46,6 +46,7 @@ def test_peak_baselines_save_what_was_measured_independently(
         assert answer.as_data()["c_hot_r_analytic"] == pytest.approx(risk, abs=0.005)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("text", "scenario", "start", "safe_at"),
     [
@@ -112,6 +113,7 @@ def test_of_several_weeks_the_worst_has_to_be_safe() -> None:
     assert found.s_cores > 0.08
 
 
+@pytest.mark.exhaustive
 def test_markovs_bound_is_too_strict_inside_and_cannot_be_kept_by_the_other_cluster() -> None:
     """Reference: 48.4 % against 53.5 % internally, infeasible in the azure-like week (specification §8)."""
     inside, outside = (Assessor(scenario, scenario.week("s0")) for scenario in (INTERNAL, AZURE))
@@ -125,6 +127,7 @@ def test_markovs_bound_is_too_strict_inside_and_cannot_be_kept_by_the_other_clus
     assert optimise([outside], 0.95, evaluations=50, rule=Rule(bound="markov")).feasible is False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rule", [Rule(step=0.05), Rule(block_h=6)])
 def test_finer_rates_save_no_less_than_those_they_begin_from(rule: Rule) -> None:
     assessor = Assessor(AZURE, AZURE.week("s0"))
@@ -152,7 +155,7 @@ def test_without_safe_rates_nothing_is_oversold(tmp_path: Path) -> None:
     assert (found.feasible, found.rates.tolist()) == (False, [1.0, 1.0])
 
 
-def test_a_shield_makes_a_loose_base_safer_and_says_how_often_it_acted() -> None:
+def test_a_shield_makes_a_loose_base_safer_and_counts_its_interventions() -> None:
     bare, shielded = judged("grid:0.4"), judged("shield:base=grid:0.4,b=0.001")
     assert shielded.placement.raised > 0
     assert bare.s_cores is not None
@@ -168,6 +171,7 @@ def test_a_filter_saves_by_construction_and_uses_fewer_machines_than_reservation
     assert answer.as_data()["c_hot_r_analytic"] <= 0.1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_knowing_each_vms_own_level_saves_machines_at_low_risk() -> None:
     prior = judged("filter:rate=0.2,b=0.003", usage="persistent", episodes=12)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from domain.errors import TraceError
 from domain.workload import Job, Trace, make_trace, trace_of
-from simulator.workloads.saved import load_trace, save_trace
+from simulator.workloads.named import load_trace, save_trace
 from simulator.workloads.synthetic import coevolution, train_rand
 
 
@@ -18,7 +18,7 @@ def save(trace: Trace, path: Path) -> str:
     return save_trace(trace, path, generator="test", version="1", seed=3, parameters={"load": 0.5})
 
 
-def test_the_csv_is_plain_and_the_side_file_says_where_it_came_from(tmp_path: Path) -> None:
+def test_the_csv_is_plain_and_the_side_file_has_its_origin(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     digest = save(trace_of("two", [Job(2, 0.1, 5.0, width=4), Job(1, 0.0, 2.5, ram_gb=0.5)]), path)
     assert path.read_bytes() == b"job_id,arrival_s,service_s,width,ram_gb\n1,0.0,2.5,1,0.5\n2,0.1,5.0,4,0.13\n"

@@ -155,7 +155,7 @@ def test_wrong_options_name_field_and_remedy(wrong: dict[str, float]) -> None:
         SwfOptions(**wrong)
 
 
-def test_the_recorded_hour_is_fixed_and_says_how_it_was_scaled() -> None:
+def test_the_recorded_hour_is_fixed_and_documents_its_scaling() -> None:
     trace, description = nasa_hour()
     assert trace.digest == "be86faf35e6d313b5b140c34495d2ff20ae081b3248c0bc54597ffa36f490035"
     assert trace.jobs == 446

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from simulator.workloads.saved import load_trace
+from simulator.workloads.named import load_trace
 from simulator.workloads.synthetic import coevolution, train_rand
 from tests.simulator.workloads.test_swf import line, log
 from trainer.commands.trace import origin
@@ -26,19 +26,19 @@ def trace() -> Trace:
     return call
 
 
-def test_a_made_trace_is_the_generators_own_and_says_how_it_was_made(trace: Trace, tmp_path: Path) -> None:
+def test_a_generated_trace_is_the_generators_own_and_documents_its_making(trace: Trace, tmp_path: Path) -> None:
     path = tmp_path / "loop.csv"
     result = trace("make", "coevolution:seed=3,generations=2", "-o", path, "--json")
     assert result.exit_code == 0
-    told = json.loads(result.stdout)
+    printed = json.loads(result.stdout)
     made = coevolution(3, generations=2)
-    assert load_trace(path).digest == made.digest == told["digest"]
-    assert (told["jobs"], told["released_jobs"], told["stages"]) == (256, 192, 4)
-    assert told["jobs_by_width"] == {"whole VM": 256}
-    assert told["work_core_h"] == pytest.approx(made.work_core_s / 3600)
+    assert load_trace(path).digest == made.digest == printed["digest"]
+    assert (printed["jobs"], printed["released_jobs"], printed["stages"]) == (256, 192, 4)
+    assert printed["jobs_by_width"] == {"whole VM": 256}
+    assert printed["work_core_h"] == pytest.approx(made.work_core_s / 3600)
     side = json.loads(path.with_name("loop.csv.json").read_text())
     assert (side["generator"], side["seed"], side["parameters"]) == ("coevolution", 3, {"generations": "2"})
-    assert side["sha256"] == told["sha256"]
+    assert side["sha256"] == printed["sha256"]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_the_origin_of_a_trace_is_read_from_its_text(text: str, expected: tuple[
 def test_check_tells_what_is_in_a_file_and_refuses_a_changed_one(trace: Trace, tmp_path: Path) -> None:
     path = tmp_path / "load.csv"
     trace("make", "train-rand:7", "-o", path)
-    told = json.loads(trace("check", path, "--json").stdout)
-    assert (told["generator"], told["seed"], told["jobs"]) == ("train-rand", 7, train_rand(7).jobs)
+    printed = json.loads(trace("check", path, "--json").stdout)
+    assert (printed["generator"], printed["seed"], printed["jobs"]) == ("train-rand", 7, train_rand(7).jobs)
     shown = trace("check", path).stdout
     assert f"jobs           {train_rand(7).jobs:,}\n" in shown
     assert "last arrival   14,515 s (4 h 2 min)\n" in shown
@@ -93,10 +93,10 @@ def test_an_import_tells_what_was_kept_and_dropped_for_which_reason(trace: Trace
         "--json",
     )
     assert result.exit_code == 0
-    told = json.loads(result.stdout)
+    printed = json.loads(result.stdout)
     # The count of kept jobs is that of the window; one of them is then too wide.
-    assert (told["lines"], told["kept"], told["jobs"]) == (6, 2, 1)
-    assert told["dropped"] == {"header": 1, "no_run_time": 1, "outside_window": 1, "status": 1, "too_wide": 1}
+    assert (printed["lines"], printed["kept"], printed["jobs"]) == (6, 2, 1)
+    assert printed["dropped"] == {"header": 1, "no_run_time": 1, "outside_window": 1, "status": 1, "too_wide": 1}
     saved = load_trace(path)
     assert (saved.service_s.tolist(), saved.width.tolist()) == ([30.0], [4])
     side = json.loads(path.with_name("log.csv.json").read_text())
@@ -129,6 +129,6 @@ def test_nothing_is_written_over_unless_asked_and_only_a_csv(trace: Trace, tmp_p
 
 @pytest.mark.parametrize("verb", ["make", "check", "import-swf"])
 def test_every_verb_gives_two_examples(trace: Trace, verb: str) -> None:
-    told, _, examples = trace(verb, "--help").stdout.partition("Examples:")
-    assert f"trimtab trace {verb}" in told
+    printed, _, examples = trace(verb, "--help").stdout.partition("Examples:")
+    assert f"trimtab trace {verb}" in printed
     assert len([text for text in examples.splitlines() if f"trimtab trace {verb}" in text]) == 2

@@ -16,8 +16,6 @@ def made(utilisation: Sequence[float], failures: Sequence[Sequence[int]], reques
         "utilisation_by_month": np.tile(np.asarray(utilisation, dtype=float)[:, None], (1, months)),
         "requests": np.full((count, months), requests),
         "failures": np.asarray(failures),
-        "bucket": np.full(count, -1),
-        "weight": np.ones(count),
         "arrivals_by_class": np.zeros((count, 12), dtype=int),
         "admitted_by_class": np.zeros((count, 12), dtype=int),
         "horizons": np.zeros((count, 0)),

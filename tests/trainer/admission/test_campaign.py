@@ -1,4 +1,4 @@
-"""Runs are kept as they come, so that work that was ended goes on; who plays makes no difference."""
+"""Runs are kept as they come, so that interrupted work goes on; where runs are played makes no difference."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,8 @@ import pytest
 
 from domain.errors import BadInput
 from simulator.admission import cluster_of, draw_run, play, rule_of
-from trainer.admission.campaign import Crew, jobs_of, run_cells
-from trainer.admission.cells import Cell, configuration_of
 from trainer.admission.experiments import EXPERIMENTS, experiments_of
-from trainer.admission.table import Runs, Store
+from trainer.admission.table import Cell, Crew, Runs, Store, configuration_of, jobs_of, run_cells
 
 HOURS = 1460.0
 SEEDS = range(12)
@@ -36,7 +34,6 @@ def test_the_table_holds_what_the_simulator_said(small: str) -> None:
     assert runs.requests[7].tolist() == alone.requests.tolist()
     assert runs.binding[7].tolist() == alone.binding.tolist()
     assert runs.admitted_by_class[7].tolist() == alone.admitted_by_class.tolist()
-    assert (runs.weight == 1.0).all()
 
 
 def test_work_that_was_ended_goes_on_and_comes_to_the_same(small: str, tmp_path: Path) -> None:
@@ -44,7 +41,7 @@ def test_work_that_was_ended_goes_on_and_comes_to_the_same(small: str, tmp_path:
     whole = run_cells(Store(None, configuration), cells(small), SEEDS)
 
     class Ended(Exception):
-        """Somebody ended the command."""
+        """The command was interrupted."""
 
     played: list[int] = []
 
@@ -54,10 +51,10 @@ def test_work_that_was_ended_goes_on_and_comes_to_the_same(small: str, tmp_path:
             raise Ended
 
     with pytest.raises(Ended):
-        run_cells(Store(tmp_path / "kept", configuration), cells(small), SEEDS, told=ended)
+        run_cells(Store(tmp_path / "kept", configuration), cells(small), SEEDS, on_runs=ended)
     again: list[int] = []
     store = Store(tmp_path / "kept", configuration)
-    resumed = run_cells(store, cells(small), SEEDS, told=lambda cell, runs: again.append(runs))
+    resumed = run_cells(store, cells(small), SEEDS, on_runs=lambda cell, runs: again.append(runs))
     assert sum(played) + sum(again) == 2 * len(SEEDS)
     assert all(same(resumed[cell], whole[cell]) for cell in cells(small))
     assert jobs_of(Store(tmp_path / "kept", configuration), cells(small), SEEDS) == []
@@ -68,6 +65,7 @@ def test_cells_keep_step_with_each_other(small: str) -> None:
     assert [job.data["seeds"][0] for job in jobs] == [0, 0, 5, 5, 10, 10]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_two_processes_come_to_the_same_as_one(small: str) -> None:
     configuration = configuration_of([small], HOURS)
@@ -76,6 +74,7 @@ def test_two_processes_come_to_the_same_as_one(small: str) -> None:
     assert all(same(alone[cell], shared[cell]) for cell in cells(small))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.filterwarnings("ignore")

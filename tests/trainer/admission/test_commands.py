@@ -17,6 +17,7 @@ def call(*arguments: str) -> Result:
     return RUNNER.invoke(app, [*arguments])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_short_form_writes_a_report_with_the_numbers_of_its_json(tmp_path: Path) -> None:
     out = tmp_path / "found"
@@ -60,6 +61,7 @@ def test_the_plan_is_told_without_playing(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+@pytest.mark.exhaustive
 def test_tuning_tells_both_ways_of_keeping_the_promise(small: str, tmp_path: Path) -> None:
     arguments = ("--preset", small, "--policy", "zeroth", "--years", "0.2", "--runs", "10", "--final-runs", "20")
     answer = call("tune", "admission", *arguments, "--workers", "1", "--out", str(tmp_path / "kept"), "--json")
@@ -81,7 +83,6 @@ def test_tuning_tells_both_ways_of_keeping_the_promise(small: str, tmp_path: Pat
     [
         ("evaluate", "admission", "--experiment", "weather", "--plan"),
         ("evaluate", "admission", "--years", "0"),
-        ("evaluate", "admission", "--importance", "zeroth:1000"),
         ("tune", "admission", "--policy", "third"),
         ("tune", "admission", "--bracket", "one"),
         ("tune", "admission", "--metric", "mean"),
@@ -94,15 +95,3 @@ def test_mistakes_are_named_before_anything_is_played(
     answer = call(*arguments)
     assert answer.exit_code == 2
     assert list(tmp_path.iterdir()) == []
-
-
-def test_importance_sampling_is_tried_and_judged(small: str, tmp_path: Path) -> None:
-    answer = call(
-        *("evaluate", "admission", "--preset", small, "--importance", "zeroth:330", "--runs", "30", "--years", "0.3"),
-        *("--draws", "200", "--pilot", "20", "--workers", "1", "--out", str(tmp_path / "kept"), "--json"),
-    )
-    assert answer.exit_code == 0, answer.output
-    data = json.loads(answer.stdout)
-    assert sum(data["drawn"]) == pytest.approx(1.0)
-    assert data["pays"] == (data["worth"] >= 3.0)
-    assert {pair["name"] for pair in data["pairs"]} == {"utilisation", "failures", "requests", "failed_share"}

@@ -5,8 +5,6 @@ import pytest
 
 from domain.errors import BadInput
 from tests.trainer.admission.made_runs import made
-from trainer.admission.bootstrap import Kind
-from trainer.admission.cells import Cell
 from trainer.admission.figures import gain_text
 from trainer.admission.fronts import (
     Front,
@@ -18,13 +16,14 @@ from trainer.admission.fronts import (
     gain,
     nearest_place,
     reach,
+    result_of,
     rows_of,
     share_of_bound,
-    standing,
     utilisation,
     utilisation_at,
 )
-from trainer.admission.table import Runs
+from trainer.admission.table import Cell, Runs
+from trainer.kit.intervals import Kind
 
 STRICT, MIDDLE, LOOSE = (Cell("K", f"zeroth:{cores}") for cores in (10_000, 12_000, 14_000))
 
@@ -49,21 +48,13 @@ def test_the_primary_metric_weighs_months_alike_the_pooled_one_requests() -> Non
 
 
 def test_runs_without_requests_fail_in_nothing() -> None:
-    found = standing(STRICT, made([0.0, 0.1], [[0], [0]], requests=0))
+    found = result_of(STRICT, made([0.0, 0.1], [[0], [0]], requests=0))
     assert (found.primary.value, found.pooled.value, found.failing_runs) == (0.0, 0.0, 0)
     assert np.isnan(found.largest_share)
 
 
-def test_weights_make_up_for_runs_that_are_drawn_too_often() -> None:
-    runs = made([0.4, 0.8], [[0], [100]])
-    weighted = runs.weighted({0: 0, 1: 2}, {0: 1.5, 1: 0.5})
-    means = rows_of(weighted).mean(axis=0)
-    assert utilisation(means) == pytest.approx((1.5 * 0.4 + 0.5 * 0.8) / 2)
-    assert failures(means, Metric.PRIMARY) == pytest.approx(0.5 * 0.1 / 2)
-
-
 def test_a_standing_tells_how_few_runs_carry_the_failures() -> None:
-    found = standing(STRICT, made([0.5] * 4, [[0], [0], [10], [30]], first=7))
+    found = result_of(STRICT, made([0.5] * 4, [[0], [0], [10], [30]], first=7))
     assert (found.failing_runs, found.largest_share, found.runs) == (2, 0.75, 4)
     assert (found.first_seed, found.last_seed) == (7, 10)
     assert found.primary.value == pytest.approx(0.01)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from simulator.admission import cluster_of, draw_run, play, rule_of
-from trainer.commands import admission_log
+from trainer.commands import simulate_admission
 
 YEARS = 0.04
 HOURS = YEARS * 8760.0
@@ -30,18 +30,19 @@ def call(small: str, *arguments: str) -> Any:
     return CliRunner().invoke(app, ["simulate", "admission", "--preset", small, "--years", str(YEARS), *arguments])
 
 
-def said(small: str, *arguments: str) -> dict[str, Any]:
+def simulated(small: str, *arguments: str) -> dict[str, Any]:
     answer = call(small, *arguments, "--json")
     assert answer.exit_code == 0, answer.output
     found: dict[str, Any] = json.loads(answer.stdout)
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("word", "drawn"), [("posterior", "evidence"), ("static", "static")])
 @pytest.mark.parametrize("scale_outs", ["gaps", "counts"])
 def test_what_was_seen_before_is_drawn_as_asked(small: str, word: str, drawn: str, scale_outs: str) -> None:
     options = ("--observations", "5", "--labels", "unlabelled", "--weights", word, "--scale-outs", scale_outs)
-    data = said(small, "--policy", "second:2,marginal=1", *options)
+    data = simulated(small, "--policy", "second:2,marginal=1", *options)
     run = draw_run(
         cluster_of(small), 0, observations=5, hours=HOURS, labels="unlabelled", weights=drawn, scale_outs=scale_outs
     )
@@ -50,11 +51,11 @@ def test_what_was_seen_before_is_drawn_as_asked(small: str, word: str, drawn: st
     assert (data["utilisation"], data["admitted"]) == (outcome.utilisation, outcome.admitted)
 
 
-def test_a_rule_beside_itself_is_always_of_its_opinion_and_one_that_lets_in_all_refuses_nobody(small: str) -> None:
-    same = said(small, "--policy", "second:2", "--beside", "second:2")["beside"]
+def test_a_rule_beside_itself_is_always_of_its_opinion_and_one_that_admits_all_refuses_none(small: str) -> None:
+    same = simulated(small, "--policy", "second:2", "--beside", "second:2")["beside"]
     assert (same["alike"], same["alike_share"]) == (same["asked"], 1.0)
     assert same["both_refuse"] > 0
-    easy = said(small, "--policy", "second:2", "--beside", "zeroth:401")["beside"]
+    easy = simulated(small, "--policy", "second:2", "--beside", "zeroth:401")["beside"]
     assert easy["both_admit"] == same["both_admit"]
     assert (easy["only_rule_refuses"], easy["both_refuse"], easy["only_beside_refuses"]) == (same["both_refuse"], 0, 0)
     assert easy["alike_share"] == same["both_admit"] / same["asked"]
@@ -63,7 +64,10 @@ def test_a_rule_beside_itself_is_always_of_its_opinion_and_one_that_lets_in_all_
 
 
 def test_a_rule_beside_has_no_say(small: str) -> None:
-    alone, beside = said(small, "--policy", "second:2"), said(small, "--policy", "second:2", "--beside", "second:4")
+    alone, beside = (
+        simulated(small, "--policy", "second:2"),
+        simulated(small, "--policy", "second:2", "--beside", "second:4"),
+    )
     apart = {"wall_s", "beside"}
     assert {k: v for k, v in alone.items() if k not in apart} == {k: v for k, v in beside.items() if k not in apart}
 
@@ -72,8 +76,8 @@ def test_a_rule_beside_has_no_say(small: str) -> None:
 def test_the_log_holds_every_event_and_adds_up(
     small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_room: int
 ) -> None:
-    monkeypatch.setattr(admission_log, "FIRST_ROOM", first_room)
-    data = said(small, "--policy", "second:1", "--log", str(tmp_path / "events.csv"))
+    monkeypatch.setattr(simulate_admission, "FIRST_ROOM", first_room)
+    data = simulated(small, "--policy", "second:1", "--log", str(tmp_path / "events.csv"))
     with (tmp_path / "events.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     counts = Counter(row["event"] for row in rows)
@@ -94,7 +98,7 @@ def test_the_log_holds_every_event_and_adds_up(
 
 def test_lines_of_json_hold_the_same(small: str, tmp_path: Path) -> None:
     for name in ("events.csv", "events.jsonl"):
-        said(small, "--policy", "zeroth:200", "--log", str(tmp_path / name))
+        simulated(small, "--policy", "zeroth:200", "--log", str(tmp_path / name))
     with (tmp_path / "events.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     lines = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]

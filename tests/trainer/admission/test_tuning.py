@@ -5,10 +5,17 @@ import pytest
 from domain.errors import BadInput
 from simulator.admission import rule_of
 from tests.trainer.admission.made_runs import made
-from trainer.admission.campaign import run_cells
-from trainer.admission.cells import TUNING_SEED, Cell, comparison_seeds, configuration_of, tuning_seeds
 from trainer.admission.fronts import Metric, rows_of
-from trainer.admission.table import Runs, Store
+from trainer.admission.table import (
+    TUNING_SEED,
+    Cell,
+    Runs,
+    Store,
+    comparison_seeds,
+    configuration_of,
+    run_cells,
+    tuning_seeds,
+)
 from trainer.admission.tuning import bisect, scale_of, tune
 
 
@@ -65,6 +72,7 @@ def test_what_cannot_be_tuned_is_refused(policy: str, bracket: tuple[float, floa
         scale_of(policy, "K", bracket)
 
 
+@pytest.mark.exhaustive
 def test_the_answer_keeps_the_promise_on_real_runs_and_the_next_threshold_does_not(small: str) -> None:
     store = Store(None, configuration_of([small], 2190.0))
     scale = scale_of("zeroth", small)
@@ -80,8 +88,8 @@ def test_the_answer_keeps_the_promise_on_real_runs_and_the_next_threshold_does_n
     start = Cell(small, scale.text(0), hours=2190.0)
     average = tune(start, scale, 0.02, play, wanted="average", runs=20, final_runs=30)
     assert average.policy is not None
-    assert average.standing is not None
-    assert average.standing.runs == 40
+    assert average.result is not None
+    assert average.result.runs == 40
     assert rate(average.policy, 40) <= 0.02
     place = next(p for p in range(scale.last + 1) if scale.text(p) == average.policy)
     assert rate(scale.text(place + 1), 40) > 0.02

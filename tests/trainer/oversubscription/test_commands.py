@@ -1,4 +1,4 @@
-"""`trimtab train oversubscription` and `trimtab evaluate oversubscription` as a user calls them."""
+"""`trimtab tune|train|evaluate oversubscription` as a user calls them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from trainer.oversubscription.criteria import checks_of
-from trainer.oversubscription.evaluation import Evaluation
+from trainer.oversubscription.evaluation import Evaluation, checks_of
 from trainer.oversubscription.trials import LEFT_OUT, OWN, SHIFTED, UNSEEN, Extent, Row
 
 RUN = CliRunner()
@@ -28,8 +27,8 @@ def call(*words: str) -> dict[str, Any]:
 
 def test_a_static_search_writes_rates_that_the_simulator_plays(tmp_path: Path) -> None:
     out = str(tmp_path / "static")
-    told = call(
-        "train",
+    found = call(
+        "tune",
         "oversubscription",
         "--scenario",
         "azure_like",
@@ -40,13 +39,14 @@ def test_a_static_search_writes_rates_that_the_simulator_plays(tmp_path: Path) -
         "--out",
         out,
     )
-    assert told["feasible"] is True
-    assert told["calibration"]["c_hot_r_assessed"]["s0"] <= 0.05
+    assert found["feasible"] is True
+    assert found["calibration"]["c_hot_r_assessed"]["s0"] <= 0.05
     file = str(Path(out) / "rates.json")
     played = call("simulate", "oversubscription", "--scenario", "azure_like", "--policy", file, "--episodes", "100")
-    assert played["s_cores"] == pytest.approx(told["calibration"]["s_cores"]["s0"])
+    assert played["s_cores"] == pytest.approx(found["calibration"]["s_cores"]["s0"])
 
 
+@pytest.mark.exhaustive
 def test_a_learned_policy_is_written_played_and_not_trained_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,18 +55,18 @@ def test_a_learned_policy_is_written_played_and_not_trained_over(
     out = tmp_path / "learned"
     words = ("train", "oversubscription", "--method", "vdn", "--preset", "paper", "--episodes", "2", "--out", str(out))
     settings = ("--set", "updates=2", "--set", "hidden=8", "--set", "evaluate_every=1")
-    told = call(*words, *settings)
-    assert told["seeds"] == [0]
-    (model,) = told["models"]
+    found = call(*words, *settings)
+    assert found["seeds"] == [0]
+    (model,) = found["models"]
     played = call("simulate", "oversubscription", "--policy", str(out / model), "--episodes", "20")
     run = json.loads((out / "seed-0" / "run.json").read_text())
     same = ("s_cores", "c_hot_r_analytic", "peak_machines", "mean_rates")
     assert {name: played[name] for name in same} == {name: run["reports"][0][name] for name in same}
     assert [week["week"] for week in run["unseen"]] == [f"unseen{i}" for i in range(8)]
-    assert told["unseen"]["c_hot_r_worst"] == [max(week["c_hot_r"] for week in run["unseen"])]
+    assert found["unseen"]["c_hot_r_worst"] == [max(week["c_hot_r"] for week in run["unseen"])]
     behind = run["shield"]
     assert behind["worst"] <= 0.03
-    assert told["shield_budgets"] == [behind["budget"]]
+    assert found["shield_budgets"] == [behind["budget"]]
     policy = f"shield:base={out / model},b={behind['budget']}"
     shielded = call("simulate", "oversubscription", "--policy", policy, "--episodes", "20")
     assert {name: shielded[name] for name in same} == {name: behind["reports"][0][name] for name in same}
@@ -81,9 +81,9 @@ def test_a_learned_policy_is_written_played_and_not_trained_over(
 @pytest.mark.parametrize(
     "words",
     [
-        ("train", "oversubscription", "--method", "guess"),
-        ("train", "oversubscription", "--alpha", "1"),
-        ("train", "oversubscription", "--shield", "strong"),
+        ("tune", "oversubscription", "--method", "guess"),
+        ("tune", "oversubscription", "--alpha", "1"),
+        ("tune", "oversubscription", "--shield", "strong"),
         ("evaluate", "oversubscription", "--resume"),
         ("evaluate", "oversubscription", "--measured", "nowhere.parquet"),
         ("train", "oversubscription", "--method", "vdn", "--set", "gama=1"),

@@ -7,11 +7,11 @@ import pytest
 from scipy.special import ndtr
 
 from domain.rules.oversubscription.usage import Moments
+from simulator.oversubscription.batch import OversubscriptionSimulation
 from simulator.oversubscription.scenario import scenario_of
-from simulator.oversubscription.single import OversubscriptionSimulation
 from simulator.oversubscription.weekly import Placement
 from tests.trainer.oversubscription.small import staggered_pair
-from trainer.oversubscription.credit import answered_for, held, saved_by, slopes
+from trainer.oversubscription.vdn_values import answered_for, held, saved_by, slopes
 
 Floats = np.ndarray
 
@@ -84,5 +84,5 @@ def test_a_machine_that_is_surely_hot_still_tells_whose_load_to_take_away() -> N
     assert slopes(placed, moments)[hot].min() > 1.0
 
 
-def test_without_hot_hours_nobody_answers() -> None:
+def test_without_hot_hours_no_subscriber_answers() -> None:
     assert np.abs(answered_for(*played("internal_like", 1.0))).max() < 1e-6

@@ -12,17 +12,23 @@ import pytest
 import torch
 
 from domain.errors import BadInput
-from simulator.oversubscription.guard import guard_of
+from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
-from trainer.oversubscription.calibration import calibrate
+from trainer.oversubscription.calibration import BUDGETS, calibrate
 from trainer.oversubscription.configuration import VdnConfig
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.model_file import export, read_model
-from trainer.oversubscription.policies import Task, policy_of
-from trainer.oversubscription.rates_file import SHIPPED, RatesFile, read_rates, shipped_rates, write_rates
-from trainer.oversubscription.shield_fit import BUDGETS
+from trainer.oversubscription.policies import (
+    SHIPPED,
+    RatesFile,
+    Task,
+    policy_of,
+    read_rates,
+    shipped_rates,
+    write_rates,
+)
 from trainer.oversubscription.unseen import CALIBRATION, EVALUATION, arrivals_of, shifted, unseen_week, week_named
 from trainer.oversubscription.vdn import Learner
 from trainer.oversubscription.vdn_values import network_of
@@ -153,6 +159,7 @@ def test_a_shifted_profile_is_another_one_of_the_same_cluster() -> None:
     assert np.allclose(moved.sd / moved.mu, [np.roll(row, 0) for row in moved.sd / moved.mu])
 
 
+@pytest.mark.exhaustive
 def test_calibrated_rates_keep_every_known_week_with_room_to_spare() -> None:
     scenario = scenario_of("azure_like")
     found = calibrate(scenario, start="cold", alpha=0.95, weeks=("s0", "s21"), evaluations=60)
@@ -161,6 +168,7 @@ def test_calibrated_rates_keep_every_known_week_with_room_to_spare() -> None:
     assert found.feasible
 
 
+@pytest.mark.exhaustive
 def test_rates_that_redrawn_weeks_refuse_are_raised() -> None:
     scenario = scenario_of("azure_like")
     loose = calibrate(scenario, start="cold", alpha=0.95, weeks=("s0",), evaluations=150, cap=0.9)
@@ -168,6 +176,7 @@ def test_rates_that_redrawn_weeks_refuse_are_raised() -> None:
     assert loose.facts["held_out"]["c_hot_r_upper_95"] <= 0.05
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_shield_is_fitted_with_its_base_and_holds_what_the_base_alone_would_break() -> None:
     scenario = scenario_of("internal_like")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.oversubscription.guard import guard_of
+from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
-from trainer.oversubscription.learned_shield import REDRAWN, fit_learned_shield, fitting_weeks
+from trainer.oversubscription.calibration import BUDGETS, REDRAWN, fit_learned_shield, fitting_weeks
 from trainer.oversubscription.policies import policy_of
-from trainer.oversubscription.shield_fit import BUDGETS
 from trainer.oversubscription.unseen import EVALUATION, TRAINING, VALIDATION, arrivals_of, unseen_week
 
 INTERNAL = scenario_of("internal_like")
 
 
+@pytest.mark.exhaustive
 def test_it_is_the_loosest_that_leaves_the_worst_week_three_in_a_hundred() -> None:
     weeks, rates = fitting_weeks(INTERNAL)[:3], np.full(INTERNAL.subscribers, 0.4)
     found = fit_learned_shield(policy_of("grid:0.4"), INTERNAL, weeks, start="cold", alpha=0.95)

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simulator.oversubscription import sampling
-from simulator.oversubscription.sampling import Sampled
+from simulator.oversubscription import weekly
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.usage import UsageModel
-from simulator.oversubscription.weekly import Assessor, Placement
+from simulator.oversubscription.weekly import Assessor, Placement, Sampled
 from trainer.oversubscription.configuration import VdnConfig
-from trainer.oversubscription.policies.scheduled import hourly
-from trainer.oversubscription.selection import Candidate, Rates, judged_candidate
+from trainer.oversubscription.search import hourly
+from trainer.oversubscription.vdn import Candidate, Rates, judged_candidate
 
 AZURE = scenario_of("azure_like")
 WEEKS = [AZURE.week(name) for name in AZURE.weeks]
@@ -55,10 +54,10 @@ def test_of_many_weeks_the_riskiest_are_played_until_one_is_unsafe(monkeypatch: 
 
     def sample(placed: Placement, model: UsageModel, seeds: NDArray[np.int64]) -> Sampled:
         played.append(placed.week.name)
-        return sampling.sample(placed, model, seeds)
+        return weekly.sample(placed, model, seeds)
 
-    monkeypatch.setattr("trainer.oversubscription.selection.sample", sample)
-    monkeypatch.setattr("trainer.oversubscription.selection.SAMPLED_WEEKS", 2)
+    monkeypatch.setattr("trainer.oversubscription.vdn.sample", sample)
+    monkeypatch.setattr("trainer.oversubscription.vdn.SAMPLED_WEEKS", 2)
     each = {week.name: Assessor(AZURE, week).c_hot_r(np.ones(AZURE.subscribers)) for week in WEEKS}
     found = judged_candidate(always(1.0), AZURE, CONFIG, WEEKS, None, 1)
     assert played == sorted(each, key=lambda name: -each[name])[:2]

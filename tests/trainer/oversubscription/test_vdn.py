@@ -18,11 +18,20 @@ from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Assessor
 from tests.trainer.oversubscription.small import staggered_pair
 from trainer.kit.checkpoint import Checkpoints, OtherConfiguration, weights_hash
-from trainer.oversubscription.configuration import VdnConfig, changes_of, preset
-from trainer.oversubscription.replay import Transitions
+from trainer.kit.fields import changes_of
+from trainer.oversubscription.configuration import VdnConfig, preset
 from trainer.oversubscription.vdn import Learner, epsilon_of, redrawn, train
-from trainer.oversubscription.vdn_dual import dual_factor, dual_ratio, dual_step, published_bound
-from trainer.oversubscription.vdn_values import Targets, ValueDecomposition, loss_of, targets
+from trainer.oversubscription.vdn_values import (
+    Targets,
+    Transitions,
+    ValueDecomposition,
+    dual_factor,
+    dual_ratio,
+    dual_step,
+    loss_of,
+    published_bound,
+    targets,
+)
 
 N, A = 3, 6
 TINY = VdnConfig(episodes=8, copies=2, updates=5, batch=8, capacity=480, evaluate_every=4, hidden=(8,))
@@ -267,12 +276,13 @@ def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_settings_as_text_are_read_as_what_they_are() -> None:
-    changes = changes_of("--set", {"gamma": "0.95", "hidden": "32+32", "shared": "true", "batch": "64"})
+    changes = changes_of("--set", VdnConfig, {"gamma": "0.95", "hidden": "32+32", "shared": "true", "batch": "64"})
     assert changes == {"gamma": 0.95, "hidden": (32, 32), "shared": True, "batch": 64}
     with pytest.raises(BadInput, match="choose a field"):
-        changes_of("--set", {"gama": "0.9"})
+        changes_of("--set", VdnConfig, {"gama": "0.9"})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_staggered_pair_is_learnt_jointly_and_safely() -> None:

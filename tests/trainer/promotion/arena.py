@@ -1,4 +1,4 @@
-"""Small cases on which it is known who is cheaper: idle waiting for jobs that the smallest change makes dearer."""
+"""Small cases on which the cheaper policy is known: idle waiting for jobs that the smallest change makes dearer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def saver(directory: Path) -> Path:
 
 
 def cases_without_a_price_of_waiting(count: int = 6) -> list[Case]:
-    """Many short jobs that nobody minds waiting for: the queue rule adds VMs for them, which only cost."""
+    """Many short jobs whose waiting costs next to nothing: the queue rule adds VMs for them, which only cost."""
     config = preset("train-text", waiting_price_per_hour=0.0, minimum=(1, 1, 1))
     return [
         Case(f"T1 boot {n}", "T1", "training", config, make_trace(f"{n}", [0.0] * (270 + n), [60.0] * (270 + n)), n)

@@ -1,41 +1,50 @@
-"""Champion against challenger, from the file to the pointer: who passes takes its place, else the champion stays."""
+"""Champion against challenger, from the file to the pointer: the champion stays unless the challenger passes."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from agent.models.file import ModelRefused
-from agent.models.promotion_seal import Seal, check
+from agent.models.directory import EVERY_FLEET, ModelRefused, ModelsDirectory, Seal, read_model_file, seal_of
+from agent.models.file import load_model
 from domain.errors import BadInput
 from tests.agent.models.making import card_of, reported, saved, with_card_text
 from tests.trainer.promotion.arena import AT, cases, cases_without_a_price_of_waiting, idler, saver, spender
-from trainer.promotion.contest import Contest, hold
-from trainer.promotion.gate import Limits
-from trainer.promotion.models_directory import ModelsDirectory
+from trainer.autoscaling.evaluation.suite import Case
+from trainer.promotion.autoscaling import OnProgress, fleet_gate
+from trainer.promotion.gate import Contest, Limits, hold
 
 KEY = b"0123456789abcdef"
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> ModelsDirectory:
-    return ModelsDirectory(tmp_path / "models")
+    return ModelsDirectory(tmp_path / "models", KEY)
 
 
-def contest(challenger: Path, directory: ModelsDirectory, *, try_only: bool = False) -> Contest:
-    return hold(challenger, directory, cases(), Limits(), at=AT, key=KEY, facts={"groups": "T1"}, try_only=try_only)
+def contest(
+    challenger: Path,
+    directory: ModelsDirectory,
+    on: Sequence[Case] | None = None,
+    *,
+    try_only: bool = False,
+    on_progress: OnProgress = lambda _: None,
+) -> Contest:
+    gate = fleet_gate(on or cases(), Limits(), facts={"groups": "T1"}, on_progress=on_progress)
+    return hold(challenger, directory, EVERY_FLEET, load_model, gate, at=AT, try_only=try_only)
 
 
 def crown(directory: ModelsDirectory, model: Path) -> None:
     directory.path.mkdir(exist_ok=True)
-    directory.promote(model, reported(directory.path, model.name), AT)
+    report = reported(directory.path, model.name, KEY)
+    directory.promote(read_model_file(model), EVERY_FLEET, report, AT, load_model)
 
 
 def test_a_cheaper_challenger_becomes_the_champion(tmp_path: Path, directory: ModelsDirectory) -> None:
     crown(directory, spender(tmp_path))
     result = contest(idler(tmp_path), directory)
-    champion = directory.champion()
+    champion = directory.champion(EVERY_FLEET)
     assert result.promoted
     assert champion is not None
     assert (champion.model, champion.previous) == (idler(tmp_path).name, spender(tmp_path).name)
@@ -45,7 +54,7 @@ def test_a_cheaper_challenger_becomes_the_champion(tmp_path: Path, directory: Mo
 def test_a_dearer_challenger_leaves_the_champion_and_a_report(tmp_path: Path, directory: ModelsDirectory) -> None:
     crown(directory, idler(tmp_path))
     result = contest(spender(tmp_path), directory)
-    champion = directory.champion()
+    champion = directory.champion(EVERY_FLEET)
     assert not result.promoted
     assert any("on T1" in reason for reason in result.judgement.reasons)
     assert champion is not None
@@ -63,13 +72,13 @@ def test_the_first_champion_has_to_beat_the_queue_rule(tmp_path: Path, directory
     assert worse.report["champion"]["label"].startswith("queue rule")
     assert worse.report["champion"]["sha256"] is None
     assert not worse.promoted
-    assert directory.champion() is None
+    assert directory.champion(EVERY_FLEET) is None
 
 
 def test_who_beats_the_queue_rule_becomes_the_first_champion(tmp_path: Path, directory: ModelsDirectory) -> None:
     cheap = cases_without_a_price_of_waiting()
-    assert hold(idler(tmp_path), directory, cheap, Limits(), at=AT, key=None, facts={}).judgement.reasons == ()
-    champion = directory.champion()
+    assert contest(idler(tmp_path), directory, cheap).judgement.reasons == ()
+    champion = directory.champion(EVERY_FLEET)
     assert champion is not None
     assert (champion.model, champion.previous) == (idler(tmp_path).name, None)
 
@@ -77,7 +86,7 @@ def test_who_beats_the_queue_rule_becomes_the_first_champion(tmp_path: Path, dir
 def test_a_trial_changes_nothing(tmp_path: Path, directory: ModelsDirectory) -> None:
     crown(directory, spender(tmp_path))
     result = contest(saver(tmp_path), directory, try_only=True)
-    champion = directory.champion()
+    champion = directory.champion(EVERY_FLEET)
     assert result.judgement.passed
     assert not result.promoted
     assert champion is not None
@@ -90,7 +99,7 @@ def test_the_report_is_signed_and_holds_the_digests_of_models_traces_and_results
     crown(directory, spender(tmp_path))
     result = contest(idler(tmp_path), directory)
     report = directory.report(result.report_name)
-    assert check(report, KEY) is Seal.SIGNED
+    assert seal_of(report, KEY) is Seal.SIGNED
     assert (report["challenger"]["sha256"], report["champion"]["sha256"]) == (
         idler(tmp_path).stem,
         spender(tmp_path).stem,
@@ -107,14 +116,13 @@ def test_a_rollback_during_the_runs_is_not_held_up_and_is_not_overwritten(
     crown(directory, saver(tmp_path))
 
     def go_back(_: int) -> None:
-        champion = directory.champion()
+        champion = directory.champion(EVERY_FLEET)
         if champion is not None and champion.model == saver(tmp_path).name:
-            with directory.locked():
-                directory.rollback(AT)
+            directory.rollback(AT, EVERY_FLEET, load_model)
 
     with pytest.raises(BadInput, match="changed during the runs"):
-        hold(idler(tmp_path), directory, cases(), Limits(), at=AT, key=None, facts={}, told=go_back)
-    champion = directory.champion()
+        contest(idler(tmp_path), directory, on_progress=go_back)
+    champion = directory.champion(EVERY_FLEET)
     assert champion is not None
     assert champion.model == spender(tmp_path).name
 
@@ -169,7 +177,7 @@ def test_a_missing_challenger_is_refused(tmp_path: Path, directory: ModelsDirect
         contest(tmp_path / "none.onnx", directory)
 
 
-def test_a_damaged_champion_is_told_instead_of_being_beaten_by_default(
+def test_a_damaged_champion_is_refused_instead_of_being_beaten_by_default(
     tmp_path: Path, directory: ModelsDirectory
 ) -> None:
     crown(directory, spender(tmp_path))

@@ -9,7 +9,7 @@ from tests.trainer.promotion.arena import cases, idler, spender
 from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender
 from trainer.autoscaling.policies.registry import policy_of
-from trainer.promotion.entry_states import trials
+from trainer.promotion.autoscaling import trials
 
 
 def contender(text: str | Path) -> Contender:

@@ -7,19 +7,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
+from agent.models.directory import EVERY_FLEET, ModelsDirectory, read_model_file
+from agent.models.file import load_model
 from tests.agent.models.making import ADD_S, preferring, reported
 from tests.trainer.promotion.arena import idler, spender
-from trainer.promotion.models_directory import ModelsDirectory
 
 RUNNER = CliRunner()
 FEW = ("--traces", "T2", "--short", "--seeds", "2")
 KEY = "0123456789abcdef"
 
 
-def promote(models: Path, *arguments: str, **environment: str) -> Result:
-    return RUNNER.invoke(
-        app, ["promote", *arguments, "--models-dir", str(models)], env={"PROMOTION_KEY": None, **environment}
-    )
+def promote(models: Path, *arguments: str, fleet: str = "all", **environment: str) -> Result:
+    given = ["promote", "autoscaling", fleet, *arguments, "--models-dir", str(models)]
+    return RUNNER.invoke(app, given, env={"PROMOTION_KEY": None, **environment})
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def models(tmp_path: Path) -> Path:
     models = tmp_path / "models"
     models.mkdir()
     report = reported(models, spender(tmp_path).name)
-    ModelsDirectory(models).promote(spender(tmp_path), report, "2026-01-01T00:00:00Z")
+    at, champion = "2026-01-01T00:00:00Z", read_model_file(spender(tmp_path))
+    ModelsDirectory(models).promote(champion, EVERY_FLEET, report, at, load_model)
     return models
 
 
@@ -40,7 +41,7 @@ def test_a_better_model_is_promoted_and_rolled_back(tmp_path: Path, models: Path
     better = preferring(tmp_path, ADD_S)
     answer = promote(models, str(better), *FEW)
     assert answer.exit_code == 0, answer.output
-    assert "passed: it is the champion now" in answer.stdout
+    assert "passed: it is the champion of autoscaling all now" in answer.stdout
     assert "not signed" in answer.stdout
     assert champion(models) == better.name
     back = promote(models, "--rollback")
@@ -106,8 +107,10 @@ def test_status_tells_a_damaged_champion(tmp_path: Path, models: Path) -> None:
 
 
 def test_the_directory_is_that_of_the_settings(tmp_path: Path, models: Path) -> None:
-    answer = RUNNER.invoke(app, ["promote", "--status"], env={"TRIMTAB_LEARNED__MODELS_DIR": str(models)})
-    assert spender(tmp_path).stem in answer.stdout
+    answer = RUNNER.invoke(
+        app, ["promote", "autoscaling", "all", "--status"], env={"TRIMTAB_LEARNED__MODELS_DIR": str(models)}
+    )
+    assert spender(tmp_path).stem[:12] in answer.stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("--rollback", "--status"), ("a.onnx", "--rollback")])
@@ -133,17 +136,17 @@ THREES = {name: "3" if name.endswith("MAX") else value for name, value in FLEET.
 
 def test_a_champion_of_one_fleet_leaves_that_of_the_others(tmp_path: Path, models: Path) -> None:
     better = preferring(tmp_path, ADD_S)
-    answer = promote(models, str(better), *FEW, "--fleet", "web", **FLEET)
+    answer = promote(models, str(better), *FEW, fleet="web", **FLEET)
     assert answer.exit_code == 0, answer.output
-    assert "passed: it is the champion of web now" in answer.stdout
+    assert "passed: it is the champion of autoscaling web now" in answer.stdout
     assert champion(models) == spender(tmp_path).name
     status = json.loads(promote(models, "--status", "--json").stdout)
     assert {fleet: one["model"] for fleet, one in status["champions"].items()} == {
         "": spender(tmp_path).name,
         "web": better.name,
     }
-    back = promote(models, "--rollback", "--fleet", "web")
-    assert "is no longer the champion of web; the champion of every fleet decides" in back.stdout
+    back = promote(models, "--rollback", fleet="web")
+    assert "is no longer the champion of autoscaling web; that of all decides" in back.stdout
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,7 @@ def test_a_champion_of_one_fleet_leaves_that_of_the_others(tmp_path: Path, model
 def test_a_champion_must_fit_its_fleet_and_the_fleet_must_be_one_of_the_settings(
     tmp_path: Path, models: Path, fleet: str, environment: dict[str, str], words: str
 ) -> None:
-    answer = promote(models, str(preferring(tmp_path, ADD_S)), *FEW, "--fleet", fleet, **environment)
+    answer = promote(models, str(preferring(tmp_path, ADD_S)), *FEW, fleet=fleet, **environment)
     assert answer.exit_code == 2
     assert words in answer.stderr
     assert "fleets" not in json.loads((models / "champion.json").read_text())
@@ -171,3 +174,92 @@ def test_a_rollback_the_agent_would_refuse_for_want_of_a_signature_changes_nothi
     assert answer.exit_code == 2
     assert "it is not signed with TRIMTAB_LEARNED__PROMOTION_KEY" in answer.stderr
     assert champion(models) == preferring(tmp_path, ADD_S).name
+
+
+def test_what_earlier_versions_called_works_and_names_the_new_call(tmp_path: Path, models: Path) -> None:
+    better = preferring(tmp_path, ADD_S)
+    old = ["promote", str(better), *FEW, "--fleet", "web", "--models-dir", str(models)]
+    answer = RUNNER.invoke(app, old, env={"PROMOTION_KEY": None, **FLEET})
+    assert answer.exit_code == 0, answer.output
+    assert "takes decision and subject first: trimtab promote autoscaling web " in answer.stderr
+    assert "passed: it is the champion of autoscaling web now" in answer.stdout
+    back = RUNNER.invoke(app, ["promote", "--rollback", "--fleet=web", "--models-dir", str(models)])
+    assert "is no longer the champion of autoscaling web" in back.stdout
+    status = RUNNER.invoke(app, ["promote", "--status", "--models-dir", str(models)])
+    assert spender(tmp_path).name[:12] in status.stdout
+
+
+def test_a_model_is_forced_with_its_reason_recorded(tmp_path: Path, models: Path) -> None:
+    model = preferring(tmp_path, ADD_S)
+    assert promote(models, str(model), "--force", " ").exit_code == 2
+    answer = promote(models, str(model), "--force", "the suite has no such trace")
+    assert answer.exit_code == 0, answer.output
+    assert "decides for autoscaling all now, without an evaluation: the suite has no such trace" in answer.stdout
+    status = json.loads(promote(models, "--status", "--json").stdout)
+    assert (champion(models), status["champion"]["by"]) == (model.name, "forced: the suite has no such trace")
+
+
+POOL = {
+    f"TRIMTAB_POOLS__main__{name}": value
+    for name, value in {
+        "MACHINES": "24",
+        "MACHINE_CORES": "96",
+        "MACHINE_MEMORY_GB": "1536",
+        "POLICY": "learned",
+        "SUBSCRIBERS__web__INTERNAL": "true",
+    }.items()
+}
+CLUSTER = {"TRIMTAB_CLUSTERS__main__CAPACITY_CORES": "400", "TRIMTAB_CLUSTERS__main__RULE": "learned"}
+
+
+@pytest.mark.parametrize(
+    ("decision", "content", "settings"),
+    [
+        ("oversubscription", {"kind": "oversubscription-rates", "rates": {"web": 0.5}}, POOL),
+        ("admission", {"preset": "T", "rule": "second:3"}, CLUSTER),
+    ],
+)
+def test_files_of_pools_and_clusters_take_the_same_road(
+    tmp_path: Path, decision: str, content: dict[str, object], settings: dict[str, str]
+) -> None:
+    models, file = tmp_path / "models", tmp_path / "file.json"
+    file.write_text(json.dumps(content))
+
+    def call(*given: str, subject: str = "main") -> Result:
+        named = ["promote", decision, subject, *given, "--models-dir", str(models)]
+        return RUNNER.invoke(app, named, env={"PROMOTION_KEY": None, **settings})
+
+    unknown = call(str(file), "--force", "a trial", subject="other")
+    assert (unknown.exit_code, "of the settings: main" in unknown.stderr) == (2, True)
+    assert call(str(file), "--force", "a trial").exit_code == 0
+    held = json.loads((models / "champion.json").read_text())["subjects"][decision]["main"]
+    assert held["model"].endswith(".json")
+    status = json.loads(call("--status", "--json").stdout)["champions"]["main"]
+    assert (status["file"], status["seal"], status["by"]) == ("sound", "unsigned", "forced: a trial")
+    assert call("--rollback").exit_code == 0
+    assert not (models / "champion.json").exists()
+
+
+def test_a_rule_meets_that_of_the_settings_in_a_world_of_the_clusters_size(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"preset": "K", "arrival_rate": 5.0, "rule": "zeroth:150"}))
+    settings = {"RULE": "learned", "POLICY": "zeroth", "THRESHOLD_CORES": "100", "SLA": "0.1"}
+    settings = {f"TRIMTAB_CLUSTERS__main__{name}": value for name, value in settings.items()}
+    few = (
+        "--runs",
+        "12",
+        "--years",
+        "0.5",
+        "--tuned",
+        "zeroth:150",
+        "--json",
+        "--models-dir",
+        str(tmp_path / "models"),
+    )
+    answer = RUNNER.invoke(
+        app, ["promote", "admission", "main", str(file), *few], env={"PROMOTION_KEY": None, **CLUSTER, **settings}
+    )
+    assert answer.exit_code == 0, answer.output
+    report = json.loads(answer.stdout)
+    assert (report["champion"]["rule"], report["promoted"]) == ("zeroth:100", True)
+    assert report["limits"]["sla"] == 0.1

@@ -9,7 +9,7 @@ from domain.decisions import Mode
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group, VmType
 from simulator.autoscaling.reference import preset
-from simulator.workloads.saved import save_trace
+from simulator.workloads.named import save_trace
 from simulator.workloads.synthetic import train_rand
 from tests.faults.world import Plan, World
 from trainer.promotion.recent import FAMILY, Minute, fitted_world, recent_cases, traces_of_minutes
@@ -45,7 +45,7 @@ def test_each_day_is_a_trace_and_a_day_without_jobs_is_none() -> None:
     assert np.all((traces[1].arrival_s >= 300.0) & (traces[1].arrival_s < 360.0))
 
 
-def test_where_no_length_is_told_the_work_done_over_the_jobs_finished_stands_for_it() -> None:
+def test_where_no_length_is_reported_the_work_done_over_the_jobs_finished_stands_for_it() -> None:
     minutes = [
         Minute(START_S + 60.0, 6, None, 0.0, 0),
         Minute(START_S + 120.0, 0, None, 4.0, 2),

@@ -1,28 +1,102 @@
-"""Fits a table by both methods, sets each beside the table, and writes a preset that the simulator reads."""
+"""Fits a table by both methods, sets each beside the table, draws them, and writes a preset of the simulator."""
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.rules.admission.population import Population
-from simulator.admission.presets import Cluster
-from trainer.admission.fitting.comparison import CLASS_STARTS, Comparison, Facts, compare, facts_of
-from trainer.admission.fitting.histories import Histories, histories_of
-from trainer.admission.fitting.marginal import MarginalFit, fit_marginal
-from trainer.admission.fitting.two_step import EVALUATIONS, TwoStepFit, fit_two_step
-from trainer.admission.fitting.vm_table import VmTable, read_vm_table
+from simulator.admission.arrivals import Cluster
+from trainer.admission.fitting.fits import (
+    EVALUATIONS,
+    MarginalFit,
+    TwoStepFit,
+    cramer_von_mises,
+    fit_marginal,
+    fit_two_step,
+    window_hours,
+)
+from trainer.admission.fitting.histories import SHUTDOWN_VMS, Histories, VmTable, histories_of, read_vm_table
+from trainer.admission.fitting.lives import Lives, drawn_from, lives_of, uniforms
+from trainer.kit.drawing import BUSY, QUEUE, check_plot_file, picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CLASS_STARTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Least cores of each class of deployments by their largest size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What deployments of the window have in common (admission specification §11)."""
+
+    cores_activated: float
+    """Per deployment."""
+    ended_share: float
+    """Of the cores activated, those that ended inside the window."""
+    dead_share: float
+    shutdown_share: float
+    """Of the dead, those that lost three machines or more at the last instant."""
+    cores_at_end: float
+    """Per deployment, still running when the window ends."""
+    scale_outs: float
+    """Per deployment."""
+    core_hours_by_class: tuple[float, ...]
+    """Share of the core-hours, by largest size: see CLASS_STARTS."""
+    deployments_by_class: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A population's facts and how far its largest sizes are from those of the table."""
+
+    facts: Facts
+    distance: float
+    peak: NDArray[np.int64]
+
+
+def facts_of(histories: Histories | Lives) -> Facts:
+    """Return the facts of a table's deployments, or of simulated ones."""
+    count, activated = len(histories.peak), float(histories.activated.sum())
+    last = histories.last_vms if isinstance(histories, Histories) else histories.last_cores
+    place = np.searchsorted(CLASS_STARTS, histories.peak, side="right") - 1
+    by_class = np.bincount(place, weights=histories.core_hours, minlength=len(CLASS_STARTS))
+    numbers = np.bincount(place, minlength=len(CLASS_STARTS))
+    return Facts(
+        cores_activated=activated / count,
+        ended_share=float(histories.ended.sum()) / activated,
+        dead_share=float(histories.dead.mean()),
+        shutdown_share=float((last >= SHUTDOWN_VMS).sum() / max(histories.dead.sum(), 1)),
+        cores_at_end=float((histories.activated - histories.ended).sum()) / count,
+        scale_outs=float(histories.scale_outs.mean()),
+        core_hours_by_class=tuple((by_class / by_class.sum()).tolist()),
+        deployments_by_class=tuple((numbers / count).tolist()),
+    )
+
+
+def compare(histories: Histories, population: Population, *, simulated: int = 50_000, seed: int = 2**40) -> Comparison:
+    """Simulate a population in the table's window and return its facts; take a seed that the fit has not used."""
+    drawn = drawn_from(population, uniforms(simulated, seed), window_hours(histories, simulated, seed), seed)
+    lives = lives_of(drawn, population.lifetimes)
+    return Comparison(facts_of(lives), cramer_von_mises(histories.peak, lives.peak), lives.peak)
+
 
 METHODS = ("empirical-bayes", "two-step")
 START = Population(0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 0.7, 20.0)
 COMPARISON_SEEDS = 2**40
 """Comparisons take random numbers that neither a fit nor a made table with a usual seed has used."""
-Told = Callable[[str, int, int], None]
-"""Is told the step, what of it is done and what there is of it; 0 where that is not known."""
+OnProgress = Callable[[str, int, int], None]
+"""Called with the step, what of it is done and what there is of it, 0 where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +160,18 @@ class FitReport:
 
 
 def fit_table(
-    path: Path, *, methods: tuple[str, ...] = METHODS, simulated: int = 50_000, seed: int = 0, told: Told | None = None
+    path: Path,
+    *,
+    methods: tuple[str, ...] = METHODS,
+    simulated: int = 50_000,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
 ) -> FitReport:
     """Read a table and fit it by each method; the same table and seed give the same figures. Raises TraceError."""
 
     def tell(step: str, done: int, of: int) -> None:
-        if told is not None:
-            told(step, done, of)
+        if on_progress is not None:
+            on_progress(step, done, of)
 
     table = read_vm_table(path, lambda done, of: tell("reading", done, of))
     tell("sorting by deployment", 0, 0)
@@ -103,7 +182,10 @@ def fit_table(
         fits.append(_fitted("empirical-bayes", marginal, histories, simulated, seed))
     if "two-step" in methods:
         stepped = fit_two_step(
-            histories, simulated=simulated, seed=seed, told=lambda call, value: tell("two-step", call, EVALUATIONS)
+            histories,
+            simulated=simulated,
+            seed=seed,
+            on_progress=lambda call, value: tell("two-step", call, EVALUATIONS),
         )
         fits.append(_fitted("two-step", stepped, histories, simulated, seed))
     return FitReport(table, histories, facts_of(histories), tuple(fits))
@@ -138,3 +220,55 @@ def write_preset(path: Path, cluster: Cluster) -> None:
     else:
         text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items())
     path.write_text(text, encoding="utf-8")
+
+
+_TABLE, _FITS = "#0f3d57", (QUEUE, BUSY)
+
+
+def draw_fit(report: FitReport, path: Path) -> None:
+    """Write the picture: share of deployments above each size, and of the core-hours by size class."""
+    check_plot_file(path)
+    kind = path.suffix.lower().removeprefix(".")
+    if kind == "html":
+        image = base64.b64encode(picture(lambda: _figure(report), "png")).decode("ascii")
+        title = html.escape("Sizes of deployments: table and fits")
+        path.write_text(
+            f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
+            f'<body><img alt="{title}" style="max-width:100%" src="data:image/png;base64,{image}"></body></html>\n',
+            encoding="utf-8",
+        )
+        return
+    path.write_bytes(picture(lambda: _figure(report), kind))
+
+
+def _figure(report: FitReport) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 3.8), layout="constrained")
+    sizes, shares = figure.subplots(1, 2)
+    sizes.step(*_above(report.histories.peak), where="post", color=_TABLE, lw=2.0, label="table")
+    for fit, color in zip(report.fits, _FITS, strict=False):
+        label = f"{fit.method}, distance {fit.comparison.distance:.1e}"
+        sizes.step(*_above(fit.comparison.peak), where="post", color=color, lw=1.2, label=label)
+    sizes.set(xscale="log", yscale="log", xlabel="most cores at a time", ylabel="share of deployments above")
+    sizes.legend(frameon=False)
+    bars = [("table", report.facts.core_hours_by_class, _TABLE)]
+    bars += [
+        (fit.method, fit.comparison.facts.core_hours_by_class, color)
+        for fit, color in zip(report.fits, _FITS, strict=False)
+    ]
+    width = 0.8 / len(bars)
+    places = np.arange(len(CLASS_STARTS))
+    for i, (label, values, color) in enumerate(bars):
+        shares.bar(places + (i - 0.5 * (len(bars) - 1)) * width, values, width, color=color, label=label)
+    shares.set_xticks(places, [f"{start}" for start in CLASS_STARTS], rotation=45)
+    shares.set(xlabel="most cores at a time, from", ylabel="share of core-hours")
+    shares.legend(frameon=False)
+    return figure
+
+
+def _above(peak: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    sizes, counts = np.unique(peak, return_counts=True)
+    above = 1.0 - np.cumsum(counts) / len(peak)
+    # The last share is 0, which a log axis does not have.
+    return sizes[:-1], above[:-1]

@@ -1,9 +1,14 @@
-"""What nobody beats: a mixed-integer model of the fleet, minute by minute, with all arrivals known (§9.5).
+"""A bound that no policy beats: a mixed-integer model of the fleet, minute by minute, with all arrivals known (§9.5).
 
 The model is a relaxation of the simulator: every run of every policy is a solution of it and costs no less there, so
 its dual bound is a lower bound for all of them. It keeps boot times, one action a minute (or any), rent by the step,
 the queue at each step's end, and jobs that run whole; a job that is interrupted may hold a core for nothing before. It
 leaves out which VM a core belongs to.
+
+Jobs start at the instants of a grid within a control step, which makes the model exact or merely valid. Rounding every
+instant of a schedule down to a grid, and every duration down to one that takes grid points to grid points, keeps the
+order of what happens on each core: floor(start + length) >= floor(start) + shortened length. So a model on such a grid
+has every schedule of the simulator among its solutions.
 """
 
 from __future__ import annotations
@@ -13,23 +18,182 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, OptimizeResult, milp
+from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
+from scipy.sparse import csr_array
 
-from domain.workload import Trace
+from domain.errors import BadInput
+from domain.units import HOUR_S, MINUTE_S
+from domain.workload import WHOLE_VM, Trace
 from simulator.autoscaling.reference import SimulationConfig
-from trainer.autoscaling.baselines.availability import check_available, first_end_s
-from trainer.autoscaling.baselines.grid import Grid, grid_of
-from trainer.autoscaling.baselines.rows import Rows
+from simulator.autoscaling.reference.configuration import Billing, RemovalMode
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Term = tuple[NDArray[np.int64] | int, float]
+"""Variables, and the factor that each of them has."""
 
 EXTRA_STEPS = 30
 """Steps after the earliest possible end in which the model may still work jobs off."""
 SOLVER_SLACK = 1e-6
 """What the solver's own tolerances may add to a bound: this share of it is taken off."""
-HOUR_S = 3600.0
+LONGEST_S = 300 * MINUTE_S
+"""A trace whose last job cannot end sooner than this is not tried."""
+MOST_OFFSETS = 12
+"""A grid with more instants a step than this is not tried."""
+EVEN_POINTS = (4, 2, 1)
+"""Instants a step of the grids that serve where lengths vary; the first that keeps the model small is taken."""
+MOST_STARTS = 8_000
+"""Most start variables of a model: lengths of jobs times instants."""
+COMMON_SHARE = 0.95
+"""Share of the jobs whose lengths the grid of job starts has to keep as they are."""
 _CLOSE_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Start instants as offsets from a step's start, sorted, the first one 0; lengths_s are kept, others shortened.
+
+    unit_s: durations that are not kept are rounded down to a multiple of it.
+    """
+
+    step_s: float
+    offsets: tuple[float, ...]
+    lengths_s: tuple[float, ...]
+    unit_s: float
+
+    def floored(self, time_s: Floats | float) -> Floats:
+        """Return the last instants at or before the times given, seconds."""
+        times = np.asarray(time_s, dtype=np.float64)
+        steps = np.floor((times + _CLOSE_S) / self.step_s) * self.step_s
+        offsets = np.array(self.offsets)
+        return np.asarray(steps + offsets[np.searchsorted(offsets, times - steps + _CLOSE_S, side="right") - 1])
+
+    def duration(self, time_s: float) -> float:
+        """Return the duration itself where the grid keeps it, else a shorter one that takes instants to instants."""
+        if time_s in self.lengths_s:
+            return time_s
+        return math.floor(time_s / self.unit_s + _CLOSE_S) * self.unit_s
+
+    def instants(self, steps: int) -> Floats:
+        """Return all instants of so many steps, seconds."""
+        return np.asarray((np.arange(steps)[:, None] * self.step_s + np.array(self.offsets)).ravel())
+
+
+def grid_of(config: SimulationConfig, trace: Trace) -> Grid:
+    """Return the grid of the instants at which jobs really start where they are few, else an even one.
+
+    Jobs start at an action, an arrival, a VM's readiness or another job's end: the offsets of all these, closed under
+    adding the length of a common job. Boot times that vary, or many arrivals and lengths, give too many of them.
+    """
+    step_s = config.step_s
+    even = _even_grid(config, trace)
+    arrivals = {_offset(time, step_s) for time in np.unique(trace.arrival_s)}
+    shortest_s, longest_s = config.boot_extremes_s
+    if shortest_s != longest_s or len(arrivals) > MOST_OFFSETS:
+        return even
+    seeds = arrivals | {0.0, _offset(shortest_s, step_s)}
+    lengths, counts = np.unique(trace.service_s / config.speeds[0], return_counts=True)
+    kept: list[float] = []
+    offsets = seeds
+    for place in np.argsort(-counts, kind="stable")[:MOST_OFFSETS]:
+        wider = _closed(seeds, [*kept, float(lengths[place])], step_s)
+        if wider is not None:
+            kept.append(float(lengths[place]))
+            offsets = wider
+    covered = counts[np.isin(lengths, kept)].sum()
+    if len(offsets) > MOST_OFFSETS or covered < COMMON_SHARE * trace.jobs:
+        return even
+    return Grid(step_s, tuple(sorted(offsets)), tuple(kept), step_s)
+
+
+def starts_of(config: SimulationConfig, trace: Trace, grid: Grid) -> int:
+    """Return how many start variables a model on this grid has: one for each length of jobs and instant."""
+    lengths_s = np.unique(trace.service_s) / config.speeds[0]
+    steps = math.ceil(float((trace.arrival_s + trace.service_s / config.speeds[0]).max(initial=0.0)) / grid.step_s)
+    return len({grid.duration(s) for s in lengths_s.tolist()}) * len(grid.offsets) * steps
+
+
+def _even_grid(config: SimulationConfig, trace: Trace) -> Grid:
+    step_s = config.step_s
+    for points in EVEN_POINTS:
+        grid = Grid(step_s, tuple(step_s * k / points for k in range(points)), (), step_s / points)
+        if starts_of(config, trace, grid) <= MOST_STARTS:
+            break
+    return grid
+
+
+def _closed(seeds: set[float], lengths_s: list[float], step_s: float) -> set[float] | None:
+    """Return the seeds closed under adding the lengths, None when that is more than MOST_OFFSETS."""
+    found, fresh = set(seeds), set(seeds)
+    while fresh:
+        fresh = {_offset(start + length, step_s) for start in fresh for length in lengths_s} - found
+        found |= fresh
+        if len(found) > MOST_OFFSETS:
+            return None
+    return found
+
+
+def _offset(time_s: float, step_s: float) -> float:
+    rest = round(float(time_s) % step_s, 6)
+    return 0.0 if rest >= step_s - _CLOSE_S else rest
+
+
+class Unavailable(BadInput):
+    """There is no clairvoyant model of this world or trace."""
+
+
+def first_end_s(config: SimulationConfig, trace: Trace) -> float:
+    """Return when the last job ends if none ever waits, seconds."""
+    return float((trace.arrival_s + trace.service_s / config.speeds[0]).max(initial=0.0))
+
+
+def check_available(config: SimulationConfig, trace: Trace) -> None:
+    """Raise Unavailable, which names all of the world and the trace that the model has not."""
+    faults = {
+        "jobs released by others": trace.staged,
+        "jobs that take whole VMs": bool((trace.width == WHOLE_VM).any()),
+        "a trace without jobs": trace.jobs == 0,
+        f"more than {LONGEST_S / 60:.0f} minutes": first_end_s(config, trace) > LONGEST_S,
+        "a cool-down": config.cooldown_s > 0.0,
+        "drain or checkpoint": config.removal_mode is not RemovalMode.IMMEDIATE,
+        "removal of booting VMs": config.cancel_booting,
+        "billing other than by the step": config.billing is not Billing.STEP,
+        "the integral penalty": config.integral_penalty,
+        "core speeds that differ": len(set(config.speeds)) > 1,
+    }
+    found = [name for name, there in faults.items() if there]
+    if not found:
+        starts = starts_of(config, trace, grid_of(config, trace))
+        found = [f"so many lengths of jobs and minutes ({starts:,} starts)"] if starts > MOST_STARTS else []
+    if found:
+        raise Unavailable("clairvoyant plan", trace.name, f"the model does not cover {', '.join(found)}")
+
+
+class Rows:
+    """low <= sum of factor * variable <= high, row after row."""
+
+    def __init__(self) -> None:
+        self._rows: list[NDArray[np.int64]] = []
+        self._columns: list[NDArray[np.int64]] = []
+        self._factors: list[NDArray[np.float64]] = []
+        self._low: list[float] = []
+        self._high: list[float] = []
+
+    def add(self, low: float, high: float, *terms: Term) -> None:
+        """Add one row."""
+        for variables, factor in terms:
+            columns = np.atleast_1d(np.asarray(variables, dtype=np.int64))
+            self._rows.append(np.full(columns.size, len(self._low)))
+            self._columns.append(columns)
+            self._factors.append(np.full(columns.size, factor))
+        self._low.append(low)
+        self._high.append(high)
+
+    def constraint(self, variables: int) -> LinearConstraint:
+        """Return the rows as a constraint over so many variables."""
+        places = (np.concatenate(self._rows), np.concatenate(self._columns))
+        matrix = csr_array((np.concatenate(self._factors), places), shape=(len(self._low), variables))
+        return LinearConstraint(matrix, self._low, self._high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +234,7 @@ def solve(
 
     single: one VM a step (act-7); else any number per type, or at most largest_change, which is a promise that the
     bound then depends on. relaxed: let VMs be fractions, for a quick and looser bound; there is no fleet then. Raises
-    `availability.Unavailable` for a world or trace that the model does not cover.
+    `Unavailable` for a world or trace that the model does not cover.
     """
     check_available(config, trace)
     model = _Model(config, trace, single, largest_change)
@@ -152,8 +316,7 @@ class _Model:
         if largest_change:
             for name in (self.added, self.removed):
                 self.upper[name[:alive]] = np.minimum(self.upper[name[:alive]], largest_change)
-        boot_s = float(self.grid.floored(config.boot_low_s))
-        self.boot_s = boot_s
+        self.boot_s = float(self.grid.floored(config.boot_extremes_s[0]))
         for n in range(self.steps):
             for k, initial in enumerate(config.initial):
                 change = ((self.vms[n, k], 1.0), (self.added[n, k], -1.0), (self.removed[n, k], 1.0))
@@ -177,17 +340,17 @@ class _Model:
         last = n if n * self.config.step_s + self.boot_s > time_s + _CLOSE_S else n - 1
         return range(first, last + 1)
 
-    def _capacity(self, n: int, time_s: float) -> list[tuple[NDArray[np.int64] | int, float]]:
+    def _capacity(self, n: int, time_s: float) -> list[Term]:
         """Return minus the ready cores at a time within step n (from 0), or at its end, as terms of a row."""
-        terms: list[tuple[NDArray[np.int64] | int, float]] = []
+        terms: list[Term] = []
         for k, cores in enumerate(self.config.cores):
             terms.append((self.vms[n, k], -float(cores)))
             terms.extend((self.added[m, k], float(cores)) for m in self._unready(n, time_s))
         return terms
 
-    def _running(self, time_s: float) -> list[tuple[NDArray[np.int64] | int, float]]:
+    def _running(self, time_s: float) -> list[Term]:
         """Return the cores of jobs that run to their end and are running at a time, as terms of a row."""
-        terms: list[tuple[NDArray[np.int64] | int, float]] = []
+        terms: list[Term] = []
         for jobs, starts in zip(self.jobs, self.starts, strict=True):
             running = (self.instants <= time_s + _CLOSE_S) & (self.instants > time_s - jobs.length_s + _CLOSE_S)
             if running.any():

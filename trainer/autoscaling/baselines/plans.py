@@ -1,35 +1,183 @@
-"""Clairvoyant plans: lists of actions made for one trace, good in the simulator and a teacher for learners (§9.5)."""
+"""Clairvoyant plans: lists of actions made for one trace, good in the simulator and a teacher for learners (§9.5).
+
+A list is bettered by trying changes of it in the simulator: annealing of many lists at once.
+"""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.autoscaling.reference import MULTI_CHANGES, SimulationConfig
-from trainer.autoscaling.baselines.availability import first_end_s
-from trainer.autoscaling.baselines.clairvoyant import EXTRA_STEPS, solve
-from trainer.autoscaling.baselines.search import SearchSettings, better
+from simulator.autoscaling.batch import AutoscalingBatch
+from simulator.autoscaling.reference import MULTI_CHANGES, Order, SimulationConfig
+from trainer.autoscaling.baselines.clairvoyant import EXTRA_STEPS, first_end_s, solve
 from trainer.autoscaling.episodes import begin
-from trainer.autoscaling.policies.base import SimulatedPolicy
-from trainer.autoscaling.policies.fixed import Action
+from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
+from trainer.autoscaling.policies.fixed import Action, ScriptPolicy
 from trainer.autoscaling.policies.rules import QueueRulePolicy
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 ACTION_SETS = ("act-7", "act-multi")
 PLAN_SEEDS = tuple(range(500_000, 500_006))
 """Boot times that a plan is made for where they vary; reports use others."""
 SOLVER_SHARE = 0.4
+REACH = 10
+"""How many steps away an action may be moved."""
+RENEW_EVERY = 40
+"""After so many rounds the worse half of the lists is replaced by copies of the better half."""
 _IDLE = MULTI_CHANGES.index(0)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """Effort of a search.
+
+    chains: lists bettered side by side. rounds: changes tried of each, at most. time_limit_s: seconds, at most. warm,
+    cold: dollars by which a change may be worse and still have a fair chance, at the first and the last round. seed: of
+    the changes. The result is a function of these only when the rounds end before the time does.
+    """
+
+    chains: int = 32
+    rounds: int = 100_000
+    time_limit_s: float = 60.0
+    warm: float = 0.01
+    cold: float = 0.0002
+    seed: int = 0
+
+
+class Replay:
+    """Costs of action lists, each the mean over the same seeds of boot times."""
+
+    def __init__(self, config: SimulationConfig, trace: Trace, chains: int, seeds: Sequence[int], multi: bool) -> None:
+        self.chains, self.copies = chains, len(seeds)
+        self.idle = _IDLE if multi else 0
+        self._batch = AutoscalingBatch(config, [trace], chains * len(seeds), actions="act-multi" if multi else "act-7")
+        self._seeds = np.tile(np.array(seeds, dtype=np.int64), chains)
+
+    def costs(self, lists: Ints) -> Floats:
+        """Return dollars per list, shape (chains,), for lists of shape (chains, steps) or (chains, steps, N)."""
+        batch = self._batch
+        batch.reset(self._seeds)
+        in_order = np.ascontiguousarray(np.repeat(lists, self.copies, axis=0).swapaxes(0, 1))
+        nothing = np.full_like(in_order[0], self.idle)
+        for step in range(batch.config.max_steps):
+            _, _, over, cut = batch.step(in_order[step] if step < len(in_order) else nothing)
+            if (over | cut).all():
+                break
+        total = batch.rent + batch.penalty
+        # A list that leaves jobs undone is no plan.
+        total[cut] = np.inf
+        return np.asarray(total.reshape(self.chains, self.copies).mean(axis=1))
+
+
+def better(
+    config: SimulationConfig,
+    trace: Trace,
+    first: Sequence[Ints],
+    seeds: Sequence[int],
+    settings: SearchSettings | None = None,
+    on_round: Callable[[int, float], None] | None = None,
+) -> tuple[Ints, float]:
+    """Return the best list found and its mean cost in dollars over `seeds`, starting from the lists `first`.
+
+    first: act-7 indices of shape (steps,), or indices into MULTI_CHANGES of shape (steps, N), all of one shape.
+    on_round: called with the rounds done and the least cost so far.
+    """
+    settings = settings or SearchSettings()
+    multi = first[0].ndim == 2
+    rng = np.random.default_rng(settings.seed)
+    replay = Replay(config, trace, settings.chains, seeds, multi)
+    current = np.stack([first[i % len(first)] for i in range(settings.chains)])
+    costs = replay.costs(current)
+    best, least = current[costs.argmin()].copy(), float(costs.min())
+    begun = time.monotonic()
+    for done in range(settings.rounds):
+        elapsed = max(done / settings.rounds, (time.monotonic() - begun) / settings.time_limit_s)
+        if elapsed >= 1.0:
+            break
+        heat = settings.warm * (settings.cold / settings.warm) ** elapsed
+        tried = current.copy()
+        for row in tried:
+            for _ in range(int(rng.integers(1, 4))):
+                (_change_multi if multi else _change_single)(row, rng, len(config.types))
+        found = replay.costs(tried)
+        with np.errstate(over="ignore", invalid="ignore"):
+            taken = rng.random(settings.chains) < np.exp(np.minimum((costs - found) / heat, 0.0))
+        current[taken], costs[taken] = tried[taken], found[taken]
+        if found.min() < least:
+            best, least = tried[found.argmin()].copy(), float(found.min())
+        if done % RENEW_EVERY == RENEW_EVERY - 1:
+            order = costs.argsort()
+            half = settings.chains // 2
+            current[order[half:]] = current[order[: settings.chains - half]]
+            costs[order[half:]] = costs[order[: settings.chains - half]]
+        if on_round is not None:
+            on_round(done + 1, least)
+    return best, least
+
+
+def _near(rng: np.random.Generator, step: int, steps: int) -> int:
+    return int(np.clip(step + rng.integers(-REACH, REACH + 1), 0, steps - 1))
+
+
+def _change_single(row: Ints, rng: np.random.Generator, kinds: int) -> None:
+    """Change one thing in a list of act-7 indices, in place."""
+    kind_of_change = rng.integers(5)
+    steps = row.size
+    at = int(rng.integers(steps))
+    if kind_of_change > 0 and row[at] == 0:
+        # Most steps do nothing: look at one that does something.
+        acting = np.flatnonzero(row)
+        at = int(rng.choice(acting)) if acting.size else at
+    other = _near(rng, at, steps)
+    if kind_of_change == 0:
+        row[at] = rng.integers(1 + 2 * kinds)
+    elif kind_of_change == 1:
+        row[at], row[other] = row[other], row[at]
+    elif kind_of_change == 2:
+        moved = row[at]
+        row[:] = np.insert(np.delete(row, at), other, moved)
+    elif kind_of_change == 3:
+        row[at] = 0
+    else:
+        kind = int(rng.integers(kinds))
+        row[other] = 2 * kind + 1
+        row[min(other + int(rng.integers(1, 3 * REACH)), steps - 1)] = 2 * kind + 2
+
+
+def _change_multi(row: Ints, rng: np.random.Generator, kinds: int) -> None:
+    """Change one thing in a list of indices into MULTI_CHANGES, in place."""
+    kind_of_change = rng.integers(5)
+    steps, levels = len(row), len(MULTI_CHANGES)
+    kind, other_kind = int(rng.integers(kinds)), int(rng.integers(kinds))
+    at = int(rng.integers(steps))
+    if kind_of_change > 0 and row[at, kind] == _IDLE:
+        acting = np.flatnonzero(row[:, kind] != _IDLE)
+        at = int(rng.choice(acting)) if acting.size else at
+    other = _near(rng, at, steps)
+    if kind_of_change == 0:
+        row[at, kind] = rng.integers(levels)
+    elif kind_of_change == 1:
+        row[at, kind], row[other, kind] = row[other, kind], row[at, kind]
+    elif kind_of_change == 2:
+        row[at, kind], row[at, other_kind] = row[at, other_kind], row[at, kind]
+    else:
+        up = 1 if rng.random() < 0.5 else -1
+        later = min(at + int(rng.integers(1, 3 * REACH)), steps - 1)
+        row[at, kind] = np.clip(row[at, kind] + up, 0, levels - 1)
+        if kind_of_change == 3:
+            row[later, kind] = np.clip(row[later, kind] - up, 0, levels - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +190,6 @@ class Plan:
     actions: tuple[Action, ...]
     cost: float
     bound: float
-
-
-def plan_actions(config: SimulationConfig, trace: Trace, action_set: str, time_limit_s: float = 60.0) -> list[Action]:
-    """Return the plan's actions per step, for `act-7` indices, for `act-multi` a change of VMs per type.
-
-    A plan kept with the program is taken where there is one for this world and trace; see `make_plan` otherwise.
-    """
-    if action_set not in ACTION_SETS:
-        raise BadInput("action_set", action_set, f"choose one of {', '.join(ACTION_SETS)}")
-    return list(plan_of(config, trace, action_set == "act-7", time_limit_s).actions)
 
 
 @lru_cache(maxsize=64)
@@ -92,7 +230,8 @@ def make_plan(
     if changes.fleet.size:
         first.append(_as_list(np.diff(np.vstack([config.initial, changes.fleet]), axis=0), single, steps))
     first += [_as_indices(plan.actions, steps) for plan in known]
-    seeds = PLAN_SEEDS if config.boot_low_s != config.boot_high_s else PLAN_SEEDS[:1]
+    shortest_s, longest_s = config.boot_extremes_s
+    seeds = PLAN_SEEDS if shortest_s != longest_s else PLAN_SEEDS[:1]
     settings = SearchSettings(time_limit_s=time_limit_s * (1.0 - SOLVER_SHARE), seed=seed)
     best, cost = better(config, trace, first, seeds, settings, on_round)
     return Plan(_as_actions(best), cost, world.bound)
@@ -169,7 +308,7 @@ def key_of(config: SimulationConfig, trace: Trace, single: bool) -> dict[str, An
         "limits": list(config.limits),
         "minimum": list(config.minimum),
         "initial": list(config.initial),
-        "boot_s": [config.boot_low_s, config.boot_high_s],
+        "boot_s": list(config.boot_extremes_s),
         "step_s": config.step_s,
         "waiting_price_per_hour": config.waiting_price_per_hour,
         "cooldown_s": config.cooldown_s,
@@ -178,7 +317,8 @@ def key_of(config: SimulationConfig, trace: Trace, single: bool) -> dict[str, An
 
 def file_name(trace: Trace, config: SimulationConfig, single: bool) -> str:
     """Return the name under which a plan is kept."""
-    boot = f"{config.boot_low_s:g}" if config.boot_low_s == config.boot_high_s else "drawn"
+    shortest_s, longest_s = config.boot_extremes_s
+    boot = f"{shortest_s:g}" if shortest_s == longest_s else "drawn"
     return f"{trace.name}-{ACTION_SETS[0] if single else ACTION_SETS[1]}-boot-{boot}.json"
 
 
@@ -198,3 +338,27 @@ def as_data(plan: Plan, config: SimulationConfig, trace: Trace, single: bool) ->
     """Return a plan as the JSON data of a file that `kept_plan` and `script:` policies read."""
     made_for = key_of(config, trace, single)
     return {"made_for": made_for, "cost": plan.cost, "bound": plan.bound, "actions": [*plan.actions]}
+
+
+@dataclass(slots=True)
+class PlanPolicy(SimulatedPolicy):
+    """Plays the plan made for this trace (autoscaler specification §9.5).
+
+    time_limit_s: seconds for making one where none is kept with the program. single: one VM a minute (act-7).
+    """
+
+    kind: ClassVar[str] = "plan"
+
+    time_limit_s: float = 60.0
+    single: bool = False
+    _script: ScriptPolicy = field(init=False, repr=False, compare=False, default_factory=lambda: ScriptPolicy("", ()))
+
+    def start(self, config: SimulationConfig, trace: Trace) -> None:
+        """Take or make the plan; `Unavailable` where the clairvoyant model does not cover the world or the trace."""
+        plan = plan_of(config, trace, self.single, self.time_limit_s)
+        self._script = ScriptPolicy(self.name, plan.actions)
+        self._script.start(config, trace)
+
+    def choose(self, simulation: AnySimulation) -> Sequence[Order]:
+        """Order the plan's next action."""
+        return self._script.choose(simulation)

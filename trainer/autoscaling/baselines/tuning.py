@@ -1,21 +1,93 @@
-"""Tunes a rule on seeds of its own and reports it on others, so that no baseline is weaker than it need be (§9)."""
+"""Baselines no weaker than they need be: rules tuned on seeds of their own, and the best constant fleet (§9)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from domain.errors import BadInput
+from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace
 from simulator.autoscaling.reference import Measures, SimulationConfig
-from trainer.autoscaling.baselines.grids import GRIDS
-from trainer.autoscaling.episodes import Pool, run_task
+from trainer.autoscaling.baselines.clairvoyant import first_end_s
+from trainer.autoscaling.episodes import Task, run_policy, run_task
+from trainer.autoscaling.policies.fixed import ConstantPolicy
+from trainer.kit.jobs import Pool
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+HIGH = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+TARGETS = (0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9)
+HORIZONS_S = (60, 90, 120, 150, 180, 210, 240, 270, 300, 360, 420, 480, 540, 600, 700, 800, 900, 1200, 1800, 3600)
+IDLE_S = (0, 60, 120, 180, 300, 600)
+SHORTER_S, LONGER_S = (10, 20, 40), (5400, 7200, 14_400, 28_800)
+MOST_FLEETS = 200_000
+"""Fixed fleets beyond this number are not tried one by one."""
+
+
+def threshold_grid(config: SimulationConfig) -> list[str]:
+    """High threshold 50-95 %, hysteresis none or down to 30 or 50 %, periods 1-3, warm-up on or off, cool-downs."""
+    texts = []
+    for high, low, periods, excluding, cooldown_s in itertools.product(
+        HIGH, (None, 0.5, 0.3), (1, 2, 3), ("true", "false"), (0, 120, 300, 600)
+    ):
+        if low is not None and low >= high:
+            continue
+        lowest = high if low is None else low
+        texts.append(
+            f"threshold:high={high},low={lowest},periods={periods},exclude_warming={excluding},cooldown_s={cooldown_s}"
+        )
+    return texts
+
+
+def target_tracking_grid(config: SimulationConfig) -> list[str]:
+    """Target 30-90 %, minutes until a change out and in, warm-up on or off, groups that may go to none or not."""
+    return [
+        f"target-tracking:target={target},out_periods={out},in_periods={back},warmup_s={warmup_s},keep_one={keep}"
+        for target, out, back, warmup_s, keep in itertools.product(
+            TARGETS, (1, 3), (1, 3, 5, 15), (0, 300), ("true", "false")
+        )
+    ]
+
+
+def queue_rule_grid(config: SimulationConfig, *, single: bool) -> list[str]:
+    """Horizon, idle minutes, busy cores as cover or not; with a cool-down also which types are chosen among."""
+    skips = ("false", "true") if config.cooldown_s > 0 else ("false",)
+    return [
+        f"queue-rule:horizon_s={horizon_s},idle_s={idle_s},single={str(single).lower()},busy_counts={busy},"
+        f"skip_cooling={skip}"
+        for horizon_s, idle_s, busy, skip in itertools.product(HORIZONS_S, IDLE_S, ("true", "false"), skips)
+    ]
+
+
+def fixed_ramp_grid(config: SimulationConfig, *, single: bool) -> list[str]:
+    """Fixed fleets of every size, a few numbers of VMs per type."""
+    counts = []
+    for low, limit in zip(config.minimum, config.limits, strict=True):
+        counts.append(sorted({n for n in (0, 1, 2, 3, 4, 6, 8, 10, limit) if low <= n <= limit}))
+    return [
+        f"fixed-ramp:{','.join(map(str, sizes))},single={str(single).lower()}"
+        for sizes in itertools.product(*counts)
+        if any(sizes)
+    ]
+
+
+def count_fleets(config: SimulationConfig) -> int:
+    """Return how many fixed fleets a world has."""
+    return math.prod(limit - low + 1 for low, limit in zip(config.minimum, config.limits, strict=True))
+
+
+GRIDS: Mapping[str, Callable[[SimulationConfig], list[str]]] = {
+    "queue-rule": lambda config: queue_rule_grid(config, single=False),
+    "queue-rule-single": lambda config: queue_rule_grid(config, single=True),
+    "threshold": threshold_grid,
+    "target-tracking": target_tracking_grid,
+    "fixed-ramp": lambda config: fixed_ramp_grid(config, single=False),
+    "fixed-ramp-single": lambda config: fixed_ramp_grid(config, single=True),
+}
+"""Policy to tune, and the texts of its grid for a world; `-single` stands for one VM a minute (act-7)."""
+
 
 TUNING_SEED = 500_000
 """Seeds from here on tune; 0..999 report, and what trains or chooses uses neither."""
@@ -26,23 +98,36 @@ FIRST_SEEDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """What runs are made on: a world, and a trace for each seed."""
+    """What runs are made on: a world, and for each seed a trace of each workload, seed by seed.
+
+    workloads: how many there are.
+    """
 
     config: SimulationConfig
     traces: tuple[Trace, ...]
     seeds: tuple[int, ...]
+    workloads: int = 1
 
     def first(self, count: int) -> Cases:
-        """Return the first of them."""
-        return Cases(self.config, self.traces[:count], self.seeds[:count])
+        """Return those of the first `count` seeds."""
+        kept = count * self.workloads
+        return Cases(self.config, self.traces[:kept], self.seeds[:kept], self.workloads)
 
 
-def cases_of(config: SimulationConfig, trace_of: Callable[[int], Trace], first_seed: int, count: int) -> Cases:
-    """Return `count` cases, the trace and the boot times of each drawn from one seed."""
+TraceOf = Callable[[int], Trace]
+
+
+def cases_of(config: SimulationConfig, trace_of: TraceOf | Sequence[TraceOf], first_seed: int, count: int) -> Cases:
+    """Return the cases of `count` seeds, the traces and the boot times of each drawn from the seed.
+
+    trace_of: the trace of a seed, or of several workloads.
+    """
     if count < 1:
         raise BadInput("seeds", count, "give 1 or more")
-    seeds = tuple(range(first_seed, first_seed + count))
-    return Cases(config, tuple(trace_of(seed) for seed in seeds), seeds)
+    each = tuple(trace_of) if isinstance(trace_of, Sequence) else (trace_of,)
+    seeds = tuple(seed for seed in range(first_seed, first_seed + count) for _ in each)
+    traces = tuple(made(seed) for seed in range(first_seed, first_seed + count) for made in each)
+    return Cases(config, traces, seeds, len(each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +143,7 @@ class Objective:
         """Return dollars."""
         if run.jobs_finished < jobs:
             return float("inf")
-        return run.rent + self.minute_price * run.run_time_s / 60.0 if self.minute_price > 0 else run.cost
+        return run.rent + self.minute_price * run.run_time_s / MINUTE_S if self.minute_price > 0 else run.cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,29 +173,56 @@ def tune(
     objective: Objective | None = None,
     workers: int = 1,
     on_run: Callable[[int, int], None] | None = None,
+    adapt: Callable[[str], str | None] = lambda text: text,
+    widen: bool = False,
 ) -> Tuned:
     """Search the grid of a policy of GRIDS on `tuning`, and run the best setting on `reporting`.
 
-    The whole grid is run on the first FIRST_SEEDS cases, the best FINALISTS on all. on_run: told the runs done and to
-    do. Raises BadInput for a policy without a grid, or when tuning and reporting share a seed.
+    The whole grid is run on the first FIRST_SEEDS seeds, the best FINALISTS on all. on_run: called with the runs done
+    and to do. adapt: changes each text of the grid, or leaves it out with None. widen: where the best horizon of a
+    queue rule is the shortest or longest of the grid, try those beyond. Raises BadInput for a policy without a grid, or
+    when tuning and reporting share a seed.
     """
     if name not in GRIDS:
         raise BadInput("policy", name, f"choose one of {', '.join(GRIDS)}")
     if set(tuning.seeds) & set(reporting.seeds):
         raise BadInput("seeds", tuning.seeds[0], "tune on other seeds than those reported")
     objective = objective or Objective()
-    grid = GRIDS[name](tuning.config)
+    grid = [text for text in map(adapt, GRIDS[name](tuning.config)) if text is not None]
     few = tuning.first(FIRST_SEEDS)
     total = len(grid) * len(few.seeds) + FINALISTS * len(tuning.seeds) + len(reporting.seeds)
-    with _counting(workers, total, on_run) as pool:
-        first = _ranked(pool, grid, few, objective)
-        finalists = _ranked(pool, [tried.policy for tried in first[:FINALISTS]], tuning, objective)
+    done = itertools.count(1)
+
+    def measure(policies: Sequence[str], cases: Cases) -> list[Measures]:
+        found = []
+        tasks = _tasks(policies, cases)
+        for run in pool.run(tasks, max(1, len(tasks) // (8 * workers))):
+            found.append(run)
+            if on_run is not None:
+                on_run(next(done), total)
+        return found
+
+    with Pool(run_task, workers) as pool:
+        first = _ranked(measure, grid, few, objective)
+        finalists = _ranked(measure, [tried.policy for tried in first[:FINALISTS]], tuning, objective)
+        beyond = _beyond(finalists[0].policy) if widen else []
+        total += len(beyond) * len(tuning.seeds)
+        if beyond:
+            finalists = sorted([*finalists, *_ranked(measure, beyond, tuning, objective)], key=lambda t: t.objective)
         best = finalists[0]
-        runs = tuple(pool.run(_tasks([best.policy], reporting)))
-    return Tuned(best.policy, best.objective, runs, tuple(finalists), len(grid))
+        runs = tuple(measure([best.policy], reporting))
+    return Tuned(best.policy, best.objective, runs, tuple(finalists), len(grid) + len(beyond))
 
 
-Task = tuple[str, SimulationConfig, Trace, int]
+def _beyond(policy: str) -> list[str]:
+    """Return a queue rule at the end of the grid with horizons beyond it, else nothing."""
+    ends = {f"horizon_s={HORIZONS_S[0]}": SHORTER_S, f"horizon_s={HORIZONS_S[-1]}": LONGER_S}
+    pair = next((part for part in policy.partition(":")[2].split(",") if part in ends), None)
+    return [] if pair is None else [policy.replace(pair, f"horizon_s={horizon_s}") for horizon_s in ends[pair]]
+
+
+Measure = Callable[[Sequence[str], Cases], list[Measures]]
+"""Runs policies on cases: the cases of the first policy, then those of the next."""
 
 
 def _tasks(policies: Sequence[str], cases: Cases) -> list[Task]:
@@ -118,38 +230,86 @@ def _tasks(policies: Sequence[str], cases: Cases) -> list[Task]:
     return [(policy, cases.config, trace, seed) for policy in policies for trace, seed in pairs]
 
 
-def explore(
-    name: str, cases: Cases, *, workers: int = 1, on_run: Callable[[int, int], None] | None = None
-) -> list[tuple[str, list[Measures]]]:
+def explore(name: str, cases: Cases) -> list[tuple[str, list[Measures]]]:
     """Run the whole grid of a policy on all cases and return every setting with its runs, for choices of one's own."""
-    grid = GRIDS[name](cases.config)
-    with _counting(workers, len(grid) * len(cases.seeds), on_run) as pool:
-        return _runs(pool, grid, cases)
+    grid, each = GRIDS[name](cases.config), len(cases.seeds)
+    runs = [run_task(task) for task in _tasks(grid, cases)]
+    return [(policy, runs[place * each : (place + 1) * each]) for place, policy in enumerate(grid)]
 
 
-def _runs(pool: Pool, policies: Sequence[str], cases: Cases) -> list[tuple[str, list[Measures]]]:
-    runs, each = list(pool.run(_tasks(policies, cases))), len(cases.seeds)
-    return [(policy, runs[place * each : (place + 1) * each]) for place, policy in enumerate(policies)]
-
-
-def _ranked(pool: Pool, policies: Sequence[str], cases: Cases, objective: Objective) -> list[Tried]:
+def _ranked(measure: Measure, policies: Sequence[str], cases: Cases, objective: Objective) -> list[Tried]:
     """Return the settings by mean objective; equals stay in the order of the grid."""
-    found = []
-    for policy, runs in _runs(pool, policies, cases):
-        values = [objective.of(run, trace.jobs) for run, trace in zip(runs, cases.traces, strict=True)]
-        found.append(Tried(policy, fmean(values)))
+    values = [
+        objective.of(run, trace.jobs)
+        for run, trace in zip(measure(policies, cases), cases.traces * len(policies), strict=True)
+    ]
+    each = len(cases.seeds)
+    found = [Tried(policy, fmean(values[at * each : (at + 1) * each])) for at, policy in enumerate(policies)]
     return sorted(found, key=lambda tried: tried.objective)
 
 
-@contextmanager
-def _counting(workers: int, total: int, on_run: Callable[[int, int], None] | None) -> Iterator[Pool]:
-    done = 0
+Fleet = tuple[int, ...]
 
-    def count() -> None:
-        nonlocal done
-        done += 1
-        if on_run is not None:
-            on_run(done, total)
 
-    with Pool(run_task, workers, count) as pool:
-        yield pool
+@dataclass(frozen=True, slots=True)
+class BestConstant:
+    """The fleet, its mean cost in dollars over the traces, and how many fleets there were and were run."""
+
+    sizes: Fleet
+    cost: float
+    fleets: int
+    tried: int
+
+
+def best_constant(
+    config: SimulationConfig, traces: Sequence[Trace], on_fleet: Callable[[int, int], None] | None = None
+) -> BestConstant:
+    """Return the constant fleet with the least mean cost; nothing is random, for a constant fleet boots nothing.
+
+    Fleets are tried from the cheapest on, until the rent alone of the rest is above the best cost. Where every type
+    costs the same per core and all jobs take one core, one fleet stands for all of as many cores. on_fleet:
+    called with the number of fleets done and of all.
+    """
+    fleets = sorted(_fleets(config, traces), key=lambda sizes: price_per_hour(config, sizes))
+    best: tuple[float, Fleet] | None = None
+    tried = 0
+    for done, sizes in enumerate(fleets, start=1):
+        if best is None or least_rent(config, sizes, traces) < best[0]:
+            runs = [run_policy(ConstantPolicy(sizes), config, trace) for trace in traces]
+            tried += 1
+            cost = fmean(run.cost for run in runs)
+            if best is None or cost < best[0]:
+                best = (cost, sizes)
+        if on_fleet is not None:
+            on_fleet(done, len(fleets))
+    if best is None:
+        raise ValueError("a configuration allows at least one fleet")
+    return BestConstant(best[1], best[0], len(fleets), tried)
+
+
+def price_per_hour(config: SimulationConfig, sizes: Fleet) -> float:
+    """Return the dollars per hour of a fleet."""
+    return sum(n * kind.price_per_hour for n, kind in zip(sizes, config.types, strict=True))
+
+
+def least_rent(config: SimulationConfig, sizes: Fleet, traces: Sequence[Trace]) -> float:
+    """Return dollars that a constant fleet costs at least on average: its rent until the work can be done."""
+    cores = sum(n * c * v for n, c, v in zip(sizes, config.cores, config.speeds, strict=True))
+    shortest_s = [
+        max(0.0 if trace.staged else first_end_s(config, trace), trace.work_core_s / cores) for trace in traces
+    ]
+    return price_per_hour(config, sizes) * fmean(shortest_s) / HOUR_S
+
+
+def _fleets(config: SimulationConfig, traces: Sequence[Trace]) -> list[Fleet]:
+    """Return the fleets that may be best, each with a core at least."""
+    ranges = [range(low, high + 1) for low, high in zip(config.minimum, config.limits, strict=True)]
+    every = [sizes for sizes in itertools.product(*ranges) if any(sizes)]
+    per_core = {round(kind.price_per_hour / kind.cores, 9) for kind in config.types}
+    alike = len(per_core) == 1 and len(set(config.speeds)) == 1
+    if not (alike and all((trace.width == 1).all() for trace in traces)):
+        return every
+    by_cores: dict[int, Fleet] = {}
+    for sizes in sorted(every, key=sum):
+        by_cores.setdefault(sum(n * c for n, c in zip(sizes, config.cores, strict=True)), sizes)
+    return list(by_cores.values())

@@ -7,11 +7,11 @@ Beyond `simulator.autoscaling.reference.Measures` these are the idle shutdown (Â
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.units import MINUTE_S
 from simulator.autoscaling.reference import Measures, StepInfo, StepResult
 from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.evaluation.suite import Case
@@ -19,7 +19,6 @@ from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 
 Ints = NDArray[np.int64]
 
-MINUTE_S = 60.0
 IDLE_STRETCH_S = 1800.0
 """A stretch without jobs counts for the idle shutdown when it lasts at least so long."""
 
@@ -45,13 +44,6 @@ class Run:
     measures: Measures
     idle: Idle
     truncated: bool
-
-
-class Watcher(Protocol):
-    """Sees every step of an episode."""
-
-    def see(self, info: StepInfo) -> None:
-        """Take note of a step's end."""
 
 
 @dataclass(slots=True)
@@ -99,10 +91,6 @@ class History:
 
     infos: list[StepInfo] = field(default_factory=list)
 
-    def see(self, info: StepInfo) -> None:
-        """Take note of a step's end."""
-        self.infos.append(info)
-
     @property
     def minutes(self) -> NDArray[np.float64]:
         """Minutes since the start."""
@@ -129,13 +117,14 @@ class History:
         return np.array([info.cores_busy for info in self.infos], dtype=np.int64)
 
 
-def run_episode(policy: SimulatedPolicy, case: Case, *watchers: Watcher) -> Run:
-    """Run one policy on one case from its start; BadInput when it does not fit the case."""
+def run_episode(policy: SimulatedPolicy, case: Case, history: History | None = None) -> Run:
+    """Run one policy on one case from its start, and add its steps to a history; BadInput when it does not fit."""
     idle = IdleWatch(case.config.minimum, case.config.step_s)
 
     def seen(_: AnySimulation, result: StepResult) -> None:
-        for watcher in (idle, *watchers):
-            watcher.see(result.info)
+        idle.see(result.info)
+        if history is not None:
+            history.infos.append(result.info)
 
     measures = run_policy(policy, case.config, case.trace, case.seed, seen)
     return Run(measures, idle.result(), truncated=measures.jobs_finished < case.trace.jobs)

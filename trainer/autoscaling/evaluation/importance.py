@@ -27,8 +27,8 @@ Floats = NDArray[np.float32]
 NEAR_ZERO_SHARE = 0.01
 """An input whose shuffling adds less than this share of the episode's cost, or nothing for sure, is near zero."""
 
-Told = Callable[[int, int], None]
-"""Is told how many episodes are done, and of how many."""
+OnProgress = Callable[[int, int], None]
+"""Called with the episodes done and of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,12 @@ class Importance:
 
 
 def importance_of(
-    path: Path, cases: Sequence[Case], *, repeats: int = 20, seed: int = 0, told: Told = lambda done, of: None
+    path: Path,
+    cases: Sequence[Case],
+    *,
+    repeats: int = 20,
+    seed: int = 0,
+    on_progress: OnProgress = lambda done, of: None,
 ) -> Importance:
     """Measure a model file on these cases.
 
@@ -123,14 +128,14 @@ def importance_of(
             alter = _shuffled(seen, positions, np.random.default_rng((seed, repeat, place)))
             added[repeat, place] = _cost(policy, cases[place], alter) - cost
             done += 1
-            told(done, total)
+            on_progress(done, total)
         return Effect(tuple(names[k] for k in positions), mean_interval(added.mean(axis=1), seed=seed))
 
     effects = tuple(effect([k]) for k in range(len(names)))
     cost = float(np.mean([cost for cost, _ in records]))
     low = [k for k, e in enumerate(effects) if _near_zero(e.added, cost)]
     together = effect(low) if low else None
-    told(total, total)
+    on_progress(total, total)
     return Importance(
         model=network.model.name,
         cost=cost,

@@ -1,37 +1,45 @@
-"""Makes the plots of a report: runs one case per group again for its history, sweeps the front, reads curves."""
+"""The plots of the report: fleets and queues, cores, cost against delay, comparisons, curves, importances (§11).
+
+One case per group is run again for its history, and the settings of the front are run on cases of their own.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from trainer.autoscaling.evaluation import figures
 from trainer.autoscaling.evaluation.contenders import Contender
 from trainer.autoscaling.evaluation.episode import History, run_episode
 from trainer.autoscaling.evaluation.importance import Importance
-from trainer.autoscaling.evaluation.pareto import fronts, settings
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.evaluation.summary import Summary
+from trainer.autoscaling.evaluation.summary import WORSE_LIMIT, Summary
+from trainer.autoscaling.policies.fixed import sizes_of_cores
 from trainer.autoscaling.policies.registry import policy_of
-from trainer.kit.drawing import colours
+from trainer.kit.drawing import FLEET, INK, POLICIES, QUEUE, SOFT, colours, svg
+from trainer.kit.progress import CURVE_FILE, column, read_curve
 from trainer.kit.report import Plot
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Column = NDArray[np.float64]
+OnProgress = Callable[[int], None]
+
+PRICES_PER_HOUR: tuple[float, ...] = (0.004, 0.012, 0.036, 0.108, 0.36)
+"""C_Q, dollars per waiting job and hour."""
 PARETO_GROUPS = ("T1", "T3", "T2")
 """The front is drawn on the first of these that is part of the evaluation."""
 PARETO_CASES = 2
 MOST_FLEETS = 8
 HELD_OUT = ("held_out/greedy", "held_out/sampled")
-
-Told = Callable[[int], None]
-
-
-def comparison(summary: Summary) -> Plot | None:
-    """Return the plot of all policies against the reference, None when there is nobody to compare."""
-    if len(summary.policies) < 2:
-        return None
-    drawing = figures.against_reference(summary, colours(summary.policies))
-    return Plot("Each policy against the reference, family by family; the dashed line is the limit of +5 %.", drawing)
 
 
 def shown_cases(cases: Sequence[Case]) -> dict[str, Case]:
@@ -44,30 +52,183 @@ def shown_cases(cases: Sequence[Case]) -> dict[str, Case]:
 
 
 def by_group(
-    contenders: Sequence[Contender], summary: Summary, cases: Sequence[Case], told: Told = lambda _: None
+    contenders: Sequence[Contender], summary: Summary, cases: Sequence[Case], on_progress: OnProgress = lambda _: None
 ) -> dict[str, list[Plot]]:
-    """Return fleets with queue, and cores, per group; `told` hears of every episode run for that."""
+    """Return fleets with queue, and cores, per group; `on_progress` is called with 1 after every episode."""
     colour = colours(summary.policies)
     plots: dict[str, list[Plot]] = {}
     for group, case in shown_cases(cases).items():
         histories: dict[str, History] = {}
-        for contender in contenders:
-            text = contender.text(group)
-            if text is None or summary.standing(contender.label, case.family) is None:
-                continue
-            history = History()
-            run_episode(policy_of(text), case, history)
-            histories[contender.label] = history
-            told(1)
-        if not histories:
-            continue
-        names = [kind.name for kind in case.config.types]
-        some = dict(list(histories.items())[:MOST_FLEETS])
-        plots[group] = [
-            Plot(f"{case.name}: VMs by type, and the jobs that wait.", figures.fleets(some, names, case.config.cores)),
-            Plot(f"{case.name}: the same policies in cores.", figures.cores_over_time(histories, colour)),
-        ]
+        for label, text in _taking_part(contenders, summary, case).items():
+            histories[label] = History()
+            run_episode(policy_of(text), case, histories[label])
+            on_progress(1)
+        if histories:
+            some = dict(list(histories.items())[:MOST_FLEETS])
+            plots[group] = [
+                Plot(f"{case.name}: VMs by type, and the jobs that wait.", _fleets(some, case)),
+                Plot(f"{case.name}: the same policies in cores.", _cores_over_time(histories, colour)),
+            ]
     return plots
+
+
+def _taking_part(contenders: Sequence[Contender], summary: Summary, case: Case) -> dict[str, str]:
+    """Return label and text of the contenders that have a result on the case's family."""
+    texts = {c.label: c.text(case.group) for c in contenders if summary.result(c.label, case.family) is not None}
+    return {label: text for label, text in texts.items() if text is not None}
+
+
+def _fleets(histories: Mapping[str, History], case: Case) -> str:
+    """Draw, per policy, VMs by type stacked, the queue over them."""
+    order = sorted(range(len(case.config.cores)), key=lambda k: case.config.cores[k])
+
+    def draw(figure: Figure) -> None:
+        rows = -(-len(histories) // 2)
+        panels = figure.subplots(rows, 2, sharex=True, sharey=True, squeeze=False).ravel()
+        most_vms = max(float(h.ready.sum(axis=1).max()) for h in histories.values())
+        most_jobs = max(float(h.waiting.max()) for h in histories.values())
+        for panel, (label, history) in zip(panels, histories.items(), strict=False):
+            below = np.zeros(len(history.infos))
+            for place, kind in enumerate(order):
+                above, name = below + history.ready[:, kind], case.config.types[kind].name
+                shade = FLEET[min(place, len(FLEET) - 1)]
+                panel.fill_between(history.minutes, below, above, step="pre", color=shade, lw=0, label=name)
+                below = above
+            queue = panel.twinx()
+            queue.plot(history.minutes, history.waiting, color=QUEUE, lw=1.0, label="jobs waiting")
+            queue.set_ylim(0, most_jobs * 1.05 or 1.0)
+            queue.grid(visible=False)
+            queue.tick_params(length=0, colors=QUEUE)
+            panel.set_title(_shortened(label, 58), loc="left", fontsize=9.5)
+            panel.tick_params(length=0)
+            panel.set_ylim(0, most_vms * 1.08 or 1.0)
+        for panel in panels[len(histories) :]:
+            panel.set_axis_off()
+        for panel in panels[max(0, len(histories) - 2) : len(histories)]:
+            panel.set_xlabel("minutes")
+            panel.tick_params(labelbottom=True)
+        handles, labels = panels[0].get_legend_handles_labels()
+        lines, names = panels[0].figure.axes[len(panels)].get_legend_handles_labels()
+        figure.legend(handles + lines, labels + names, loc="outside upper right", ncols=len(order) + 1)
+
+    return svg((11.0, 0.6 + 1.75 * (-(-len(histories) // 2))), draw)
+
+
+def _cores_over_time(histories: Mapping[str, History], colour: Mapping[str, str]) -> str:
+    """Draw allocated cores, and CPU per allocated core, of every policy over one episode."""
+
+    def draw(figure: Figure) -> None:
+        allocated, busy = figure.subplots(2, 1, sharex=True)
+        for label, history in histories.items():
+            line: Any = {"color": colour[label], "lw": 1.2}
+            allocated.step(history.minutes, history.cores, where="pre", label=_shortened(label, 40), **line)
+            share = history.busy / np.maximum(history.cores, 1)
+            busy.plot(history.minutes, _smoothed(share, 5), **line)
+        for axes, title in ((allocated, "Allocated cores"), (busy, "CPU per allocated core (mean of five minutes)")):
+            axes.set_title(title, loc="left", fontsize=9.5)
+            axes.tick_params(length=0)
+        busy.set_ylim(0, 1.02)
+        allocated.set_ylim(bottom=0)
+        busy.set_xlabel("minutes")
+        figure.legend(loc="outside right upper")
+
+    return svg((11.0, 4.6), draw)
+
+
+def comparison(summary: Summary) -> Plot | None:
+    """Return each policy's relative cost per family with its interval, None when there is nothing to compare with."""
+    families, colour = summary.families, colours(summary.policies)
+    others = [policy for policy in summary.policies if policy != summary.reference]
+    if not others:
+        return None
+
+    def draw(axes: Axes) -> None:
+        axes.axvline(0.0, color=INK, lw=1.0)
+        axes.axvline(100 * WORSE_LIMIT, color="#c23b4e", lw=1.0, ls=(0, (4, 3)))
+        height = 0.8 / len(others)
+        for (row, family), (place, policy) in itertools.product(enumerate(families), enumerate(others)):
+            result = summary.result(policy, family)
+            if result is not None and result.against is not None:
+                relative = result.against.relative
+                at = row + (place - (len(others) - 1) / 2) * height
+                axes.plot([100 * relative.low, 100 * relative.high], [at, at], color=colour[policy], lw=2.2, alpha=0.5)
+                axes.plot([100 * relative.mean], [at], "o", ms=4.0, color=colour[policy])
+        for policy in others:
+            axes.plot([], [], "o-", color=colour[policy], label=_shortened(policy, 40))
+        axes.set_yticks(range(len(families)), families)
+        axes.set_ylim(len(families) - 0.5, -0.5)
+        axes.set_xscale("symlog", linthresh=20.0)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.0f} %" if value else "0")
+        axes.set_xlabel(f"mean cost against {summary.reference} (95 % interval; left is cheaper)")
+        axes.grid(visible=False, axis="y")
+
+    drawing = _one_plot(0.8 + max(1.6, len(families) * (0.15 + 0.09 * len(others))), draw)
+    return Plot("Each policy against the reference, family by family; the dashed line is the limit of +5 %.", drawing)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One setting of a kind of policy: dollars of rent, seconds waited per job, job-hours waited, all means."""
+
+    rent: float
+    mean_wait_s: float
+    waiting_job_h: float
+
+    def cost(self, price_per_hour: float) -> float:
+        """Return J at a price of waiting."""
+        return self.rent + price_per_hour * self.waiting_job_h
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The settings of one kind that are best for some price: `chosen[i]` for PRICES_PER_HOUR[i]; `tried` are all."""
+
+    kind: str
+    tried: tuple[Tried, ...]
+    chosen: tuple[Tried, ...]
+
+
+def settings(case: Case) -> dict[str, list[str]]:
+    """Return the texts tried per kind of policy."""
+    minimum = sum(n * cores for n, cores in zip(case.config.minimum, case.config.cores, strict=True))
+    step = max(2, (case.config.max_cores - minimum) // 16 // 2 * 2)
+    fleets = [sizes_of_cores(case.config, cores) for cores in range(minimum, case.config.max_cores + 1, step)]
+    horizons = (60, 120, 210, 300, 420, 700, 1000, 1500, 2400)
+    thresholds = itertools.product((0.6, 0.75, 0.9), (None, 0.4), (1, 3), (0, 120, 300))
+    return {
+        "constant fleet": [f"constant:{','.join(map(str, sizes))}" for sizes in fleets],
+        "queue rule, multi": [
+            f"queue-rule:horizon_s={h},idle_s={i},single=false" for h, i in itertools.product(horizons, (0, 120, 300))
+        ],
+        "threshold": [
+            f"threshold:high={high},low={high if low is None else low},periods={periods},exclude_warming=false,"
+            f"cooldown_s={cooldown_s}"
+            for high, low, periods, cooldown_s in thresholds
+        ],
+    }
+
+
+def fronts(cases: Sequence[Case], on_progress: OnProgress = lambda _: None) -> tuple[Front, ...]:
+    """Return the front of each kind over the same cases; `on_progress` is called with 1 after every setting."""
+    found = []
+    for kind, texts in settings(cases[0]).items():
+        tried = []
+        for text in texts:
+            tried.append(_try(text, cases))
+            on_progress(1)
+        chosen = [min(tried, key=lambda t: t.cost(price)) for price in PRICES_PER_HOUR]
+        found.append(Front(kind, tuple(tried), tuple(chosen)))
+    return tuple(found)
+
+
+def _try(text: str, cases: Sequence[Case]) -> Tried:
+    policy = policy_of(text)
+    runs = [(run_episode(policy, case).measures, case.config.waiting_price_per_hour) for case in cases]
+    return Tried(
+        float(np.mean([run.rent for run, _ in runs])),
+        float(np.mean([run.mean_wait_s for run, _ in runs])),
+        float(np.mean([run.penalty / price if price else 0.0 for run, price in runs])),
+    )
 
 
 def pareto_cases(cases: Sequence[Case]) -> list[Case]:
@@ -81,31 +242,50 @@ def pareto_runs(cases: Sequence[Case]) -> int:
     return sum(map(len, settings(cases[0]).values())) if cases else 0
 
 
-def pareto(contenders: Sequence[Contender], cases: Sequence[Case], summary: Summary, told: Told) -> Plot:
-    """Return the plot of cost against delay on these cases."""
-    found = fronts(cases, told)
-    colour = colours(summary.policies)
+def pareto(contenders: Sequence[Contender], cases: Sequence[Case], summary: Summary, on_progress: OnProgress) -> Plot:
+    """Return rent over mean wait: all settings tried, the front of each kind over C_Q, and the policies as stars."""
+    found, colour = fronts(cases, on_progress), colours(summary.policies)
     points = {}
-    for contender in contenders:
-        text = contender.text(cases[0].group)
-        if text is None or summary.standing(contender.label, cases[0].family) is None:
-            continue
+    for label, text in _taking_part(contenders, summary, cases[0]).items():
         runs = [run_episode(policy_of(text), case).measures for case in cases]
-        points[contender.label] = (
-            sum(run.mean_wait_s for run in runs) / len(runs),
-            sum(run.rent for run in runs) / len(runs),
-        )
+        points[label] = (sum(run.mean_wait_s for run in runs) / len(runs), sum(run.rent for run in runs) / len(runs))
+
+    def draw(axes: Axes) -> None:
+        for front, shade in zip(found, (SOFT, "#2f8f6b", "#8a4fa3"), strict=False):
+            waits, rents = [t.mean_wait_s for t in front.tried], [t.rent for t in front.tried]
+            axes.plot(waits, rents, ".", ms=3, color=shade, alpha=0.35)
+            best = sorted({(t.mean_wait_s, t.rent) for t in front.chosen})
+            axes.plot(*zip(*best, strict=True), "-", lw=1.4, color=shade, label=f"{front.kind}, tuned for each C_Q")
+            named: dict[tuple[float, float], list[str]] = {}
+            for price, tried in zip(PRICES_PER_HOUR, front.chosen, strict=True):
+                named.setdefault((tried.mean_wait_s, tried.rent), []).append(f"{price:g}")
+            for at, prices in named.items():
+                axes.plot(at[:1], at[1:], "o", ms=5, mfc="white", color=shade)
+                axes.annotate(", ".join(prices), at, (5, 4), textcoords="offset points", fontsize=7, color=shade)
+        for label, (wait, rent) in points.items():
+            star: Any = {"ms": 11, "mec": "white", "mew": 0.6, "color": colour[label]}
+            axes.plot([wait], [rent], "*", label=_shortened(label, 40), **star)
+        shown = [(t.mean_wait_s, t.rent) for front in found for t in front.chosen] + list(points.values())
+        axes.set_xscale("symlog", linthresh=30.0)
+        # Hopeless settings would push what matters into a corner.
+        axes.set_xlim(0.0, 1.6 * max(wait for wait, _ in shown))
+        axes.set_ylim(0.85 * min(rent for _, rent in shown), 1.12 * max(rent for _, rent in shown))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel("mean wait per job, seconds")
+        axes.set_ylabel("rent per episode, dollars")
+
     caption = (
         f"Rent against waiting on {', '.join(case.name for case in cases)}. Small dots: every setting tried. Rings: "
         "the setting that is best at that price of waiting, in dollars per job and hour. Stars: the policies compared."
     )
-    return Plot(caption, figures.cost_and_delay(found, points, colour))
+    return Plot(caption, _one_plot(4.8, draw))
 
 
 def learning_curves(paths: Sequence[Path], goals: Mapping[str, float]) -> Plot | None:
-    """Return the plot of `curve.csv` files of training runs (or their folders), None when no file is given."""
-    from trainer.kit.progress import CURVE_FILE, column, read_curve
+    """Return held-out cost over environment steps of `curve.csv` files of runs (or their folders), None without any.
 
+    goals: costs of others, drawn as level lines. Raises BadInput for a file that holds no such figure.
+    """
     curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for path in paths:
         file = path / CURVE_FILE if path.is_dir() else path
@@ -113,28 +293,69 @@ def learning_curves(paths: Sequence[Path], goals: Mapping[str, float]) -> Plot |
             rows = read_curve(file)
         except (OSError, UnicodeDecodeError) as fault:
             raise BadInput("--curves", str(path), f"{fault}: give the folder of a training run") from None
-        found = {name.partition("/")[2]: column(rows, name) for name in HELD_OUT}
-        kept = {name: points for name, points in found.items() if points}
+        kept = {name.partition("/")[2]: points for name in HELD_OUT if (points := column(rows, name))}
         if not kept:
             raise BadInput("--curves", str(file), f"it has no figure {' or '.join(HELD_OUT)} yet")
         curves[file.parent.name] = kept
     if not curves:
         return None
+
+    def draw(axes: Axes) -> None:
+        for place, (run, figures) in enumerate(curves.items()):
+            for style, (name, points) in zip(("-", "--"), figures.items(), strict=False):
+                line: Any = {"color": POLICIES[place % len(POLICIES)], "ls": style, "lw": 1.3}
+                axes.plot([x / 1e6 for x, _ in points], [y for _, y in points], label=f"{run}: {name}", **line)
+        for name, cost in goals.items():
+            axes.axhline(cost, color=SOFT, lw=0.9, ls=(0, (2, 2)))
+            axes.annotate(name, (1.0, cost), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7.5)
+        axes.set_xlabel("environment steps, millions")
+        axes.set_ylabel("mean held-out cost per episode, dollars")
+
     caption = "Mean cost on held-out seeds while learning; level lines: what others cost on the same task."
-    return Plot(caption, figures.learning_curves(curves, goals))
+    return Plot(caption, _one_plot(4.2, draw))
 
 
 def importance(found: Importance) -> Plot:
-    """Return the plot of a model's importances."""
-    effects = found.effects
-    drawing = figures.importances(
-        [e.name for e in effects],
-        [e.added.mean for e in effects],
-        [e.added.low for e in effects],
-        [e.added.high for e in effects],
-    )
-    return Plot(
+    """Return what shuffling each input of a model adds to the episode's cost, the most important first."""
+    ordered = sorted(found.effects, key=lambda effect: effect.added.mean)
+
+    def draw(axes: Axes) -> None:
+        for place, added in enumerate(effect.added for effect in ordered):
+            shade = SOFT if added.low <= 0.0 else FLEET[2]
+            axes.barh(place, added.mean, color=shade, alpha=0.55, height=0.62, lw=0)
+            axes.plot([added.low, added.high], [place, place], color=INK, lw=1.4)
+        axes.axvline(0.0, color=INK, lw=1.0)
+        axes.set_yticks(range(len(ordered)), [effect.name for effect in ordered])
+        axes.set_xlabel("dollars that shuffling the input over time adds to an episode (95 % interval)")
+        axes.grid(visible=False, axis="y")
+
+    caption = (
         f"{found.cases} cases, {found.repeats} shuffles each; an undisturbed episode costs {found.cost:.2f} $. Grey: "
-        "the interval holds 0.",
-        drawing,
+        "the interval holds 0."
     )
+    return Plot(caption, _one_plot(0.9 + 0.27 * len(ordered), draw, legend=False))
+
+
+def _one_plot(height: float, draw: Callable[[Axes], None], *, legend: bool = True) -> str:
+    """Return a plot as wide as the page, `height` inches high, with the legend beside it."""
+
+    def whole(figure: Figure) -> None:
+        axes = figure.subplots()
+        draw(axes)
+        axes.tick_params(length=0)
+        if legend:
+            figure.legend(loc="outside right upper")
+
+    return svg((11.0, height), whole)
+
+
+def _smoothed(values: Column, steps: int) -> Column:
+    """Return the mean of the last `steps` entries at each, of fewer at the start."""
+    total = np.cumsum(np.insert(values, 0, 0.0))
+    ends = np.arange(1, values.size + 1)
+    starts = np.maximum(ends - steps, 0)
+    return np.asarray((total[ends] - total[starts]) / (ends - starts), dtype=np.float64)
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -9,18 +9,87 @@ without them is not worth shipping. Seeds here are 0..999; tuning and training u
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import numpy as np
+
 from domain.errors import BadInput
-from domain.workload import Trace
+from domain.units import DAY_S, HOUR_S
+from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import SimulationConfig, preset
 from simulator.workloads.recorded import windows
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand, train_text
-from trainer.autoscaling.evaluation import shifts
+
+BUSY_MORNING_S = 3600.0
+CALL_EVERY_S = 3.0 * HOUR_S
+"""On an idle day one short job comes so often after the busy hour; in between a fleet has nothing to do."""
+CALL_S = 60.0
+BURST = 10
+
+
+def boot_twice_as_long(config: SimulationConfig) -> SimulationConfig:
+    """Return the world in which every VM takes twice as long to boot."""
+    return config.boots_scaled(2.0)
+
+
+def dearer_type(config: SimulationConfig, kind: int, factor: float = 1.5) -> SimulationConfig:
+    """Return the world in which one VM type costs `factor` times as much."""
+    dearer = replace(config.types[kind], price_per_hour=config.types[kind].price_per_hour * factor)
+    return replace(config, types=(*config.types[:kind], dearer, *config.types[kind + 1 :]))
+
+
+def longer_jobs(trace: Trace, factor: float = 2.0) -> Trace:
+    """Return the trace whose jobs take `factor` times as long."""
+    return replace(trace, name=f"{trace.name} jobs x{factor:g}", service_s=trace.service_s * factor)
+
+
+def idle_day(trace: Trace) -> Trace:
+    """Return a day that begins with the first hour of the trace and then brings one short job every three hours.
+
+    The last of them comes at the end of the day, so that a fleet which stays up costs money all day.
+    """
+    _refuse_stages(trace)
+    early = trace.arrival_s < BUSY_MORNING_S
+    calls = np.arange(CALL_EVERY_S, DAY_S + 1.0, CALL_EVERY_S)
+    return make_trace(
+        f"{trace.name} idle day",
+        np.append(trace.arrival_s[early], calls),
+        np.append(trace.service_s[early], np.full(calls.size, CALL_S)),
+        width=np.append(trace.width[early], np.ones(calls.size, dtype=np.int64)),
+        ram_gb=np.append(trace.ram_gb[early], np.full(calls.size, float(trace.ram_gb.mean()))),
+        serial_fraction=trace.serial_fraction,
+    )
+
+
+def burst(trace: Trace, factor: int = BURST) -> Trace:
+    """Return the trace with the jobs of one batch, the one in the middle by arrival, `factor` times over."""
+    _refuse_stages(trace)
+    batches = np.unique(trace.arrival_s)
+    struck = trace.arrival_s == batches[batches.size // 2]
+
+    def more(column: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.append(column, np.tile(column[struck], factor - 1))
+
+    return make_trace(
+        f"{trace.name} burst x{factor}",
+        more(trace.arrival_s),
+        more(trace.service_s),
+        width=np.append(trace.width, np.tile(trace.width[struck], factor - 1)),
+        ram_gb=more(trace.ram_gb),
+        serial_fraction=trace.serial_fraction,
+    )
+
+
+def _refuse_stages(trace: Trace) -> None:
+    if trace.staged:
+        raise BadInput("trace", trace.name, "give one whose jobs arrive at fixed times")
+
 
 GROUPS: tuple[str, ...] = ("T1", "T2", "T3", "T4", "T5", "T6")
+OWN = "own"
+"""The group of cases of one's own, which are no part of the suite."""
 TITLES: dict[str, str] = {
     "T1": "train-text: the training trace as the text reads",
     "T2": "train-fit: the training trace that fits the published figures",
@@ -28,6 +97,7 @@ TITLES: dict[str, str] = {
     "T4": "co-evolution: the closed loop of the published experiment",
     "T5": "recorded job logs",
     "T6": "shifts: worlds and loads no policy was trained for",
+    OWN: "loads of one's own",
 }
 
 
@@ -36,6 +106,10 @@ class World(StrEnum):
 
     LIVE_LIKE = "live-like"
     TRAINING = "training"
+
+    @classmethod
+    def _missing_(cls, value: object) -> World:
+        raise BadInput("--world", value, f"choose one of {', '.join(cls)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +129,7 @@ class Case:
 
     @property
     def group(self) -> str:
-        """T1 to T6."""
+        """T1 to T6, or `own`."""
         return self.family.split()[0]
 
     @property
@@ -99,7 +173,8 @@ def suite(
     if seeds is not None and seeds < 1:
         raise BadInput("--seeds", seeds, "give 1 or more")
     extent = SHORT if short else FULL
-    cases = [case for group in GROUPS if group in wanted for case in _MAKERS[group](extent, _world(world), world.value)]
+    config = preset("live-like" if world is World.LIVE_LIKE else "train-rand")
+    cases = [case for group in GROUPS if group in wanted for case in _cases(group, extent, config, world.value)]
     return tuple(cases if seeds is None else _first_of_each_family(cases, seeds))
 
 
@@ -113,66 +188,41 @@ def _first_of_each_family(cases: Sequence[Case], most: int) -> list[Case]:
     return kept
 
 
-def _world(world: World) -> SimulationConfig:
-    return preset("live-like" if world is World.LIVE_LIKE else "train-rand")
+def _cases(group: str, extent: Extent, config: SimulationConfig, world: str) -> list[Case]:
+    """Return the cases of a group; config, world: of T3, T5 and T6."""
+    if group in ("T1", "T2"):
+        name, trace = ("train-text", train_text()) if group == "T1" else ("train-fit", train_fit())
+        boots = range(extent.boots)
+        return [Case(f"{group} boot {seed}", group, "training", preset(name), trace, seed) for seed in boots]
+    if group == "T3":
+        return [Case(f"T3 {seed}", "T3", world, config, train_rand(seed), seed) for seed in range(extent.random_traces)]
+    if group == "T4":
+        config, seeds = preset("paper-live"), range(extent.coevolution)
+        return [Case(f"T4 {seed}", "T4", "paper-live", config, coevolution(seed), seed) for seed in seeds]
+    if group == "T5":
+        return [
+            Case(f"T5 {trace.name} boot {seed}", f"T5 {log}", world, config, trace, seed)
+            for log, traces in windows().items()
+            for trace in traces[: extent.windows]
+            for seed in range(extent.window_boots)
+        ]
+    return _shifts(extent, config, world)
 
 
-def _t1(extent: Extent, _: SimulationConfig, __: str) -> list[Case]:
-    trace = train_text()
-    return [
-        Case(f"T1 boot {seed}", "T1", "training", preset("train-text"), trace, seed) for seed in range(extent.boots)
-    ]
-
-
-def _t2(extent: Extent, _: SimulationConfig, __: str) -> list[Case]:
-    trace = train_fit()
-    return [Case(f"T2 boot {seed}", "T2", "training", preset("train-fit"), trace, seed) for seed in range(extent.boots)]
-
-
-def _t3(extent: Extent, config: SimulationConfig, world: str) -> list[Case]:
-    return [Case(f"T3 {seed}", "T3", world, config, train_rand(seed), seed) for seed in range(extent.random_traces)]
-
-
-def _t4(extent: Extent, _: SimulationConfig, __: str) -> list[Case]:
-    config = preset("paper-live")
-    return [
-        Case(f"T4 {seed}", "T4", "paper-live", config, coevolution(seed), seed) for seed in range(extent.coevolution)
-    ]
-
-
-def _t5(extent: Extent, config: SimulationConfig, world: str) -> list[Case]:
-    return [
-        Case(f"T5 {trace.name} boot {seed}", f"T5 {log}", world, config, trace, seed)
-        for log, traces in windows().items()
-        for trace in traces[: extent.windows]
-        for seed in range(extent.window_boots)
-    ]
-
-
-def _t6(extent: Extent, config: SimulationConfig, world: str) -> list[Case]:
+def _shifts(extent: Extent, config: SimulationConfig, world: str) -> list[Case]:
     cases = []
     for seed in range(extent.shifted):
         trace = train_text() if seed == 0 else train_rand(seed)
         kind = seed % len(config.types)
         shifted: list[tuple[str, str, SimulationConfig, Trace]] = [
-            ("boot x2", "", shifts.boot_twice_as_long(config), trace),
-            ("price x1.5", f" {config.types[kind].name}", shifts.dearer_type(config, kind), trace),
-            ("jobs x2", "", config, shifts.longer_jobs(trace)),
-            ("idle day", "", config, shifts.idle_day(trace)),
-            ("burst x10", "", config, shifts.burst(trace)),
+            ("boot x2", "", boot_twice_as_long(config), trace),
+            ("price x1.5", f" {config.types[kind].name}", dearer_type(config, kind), trace),
+            ("jobs x2", "", config, longer_jobs(trace)),
+            ("idle day", "", config, idle_day(trace)),
+            ("burst x10", "", config, burst(trace)),
         ]
         cases += [
             Case(f"T6 {name}{detail} {trace.name}", f"T6 {name}", world, changed, load, seed)
             for name, detail, changed, load in shifted
         ]
     return sorted(cases, key=lambda case: case.family)
-
-
-_MAKERS: dict[str, Callable[[Extent, SimulationConfig, str], list[Case]]] = {
-    "T1": _t1,
-    "T2": _t2,
-    "T3": _t3,
-    "T4": _t4,
-    "T5": _t5,
-    "T6": _t6,
-}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from domain.errors import BadInput
-from trainer.autoscaling.evaluation.runs import Absence, Evaluated
-from trainer.autoscaling.evaluation.suite import GROUPS, TITLES
-from trainer.autoscaling.evaluation.table import Row
+from domain.units import MINUTE_S
+from trainer.autoscaling.evaluation.suite import GROUPS, OWN, TITLES
+from trainer.autoscaling.evaluation.table import Absence, Evaluated, Row
 from trainer.kit.intervals import Comparison, Interval, compare, mean_interval
 
 WORSE_LIMIT = 0.05
@@ -27,32 +27,27 @@ PUBLISHED: Mapping[str, Mapping[str, float]] = {
 PUBLISHED_RENT_CHANGE, PUBLISHED_TIME_CHANGE = -0.129, 0.161
 
 
+MEANS = (
+    *("rent", "penalty", "run_time_s", "mean_wait_s", "p95_wait_s", "allocated_ratio", "utilisation", "idle_core_h"),
+    *("interruptions", "lost_core_s", "refused", "changes", "peak_cores"),
+)
+"""Measures whose means are shown; changes: VMs added and removed."""
+
+
 @dataclass(frozen=True, slots=True)
-class Standing:
+class FamilyResult:
     """One policy on one family (or one group): means over its cases, and the comparison with the reference.
 
-    cost: interval of the mean episode cost in dollars. Times as their names say; idle_worst_min: the longest idle
-    shutdown of all cases, None without an idle stretch. against: None for the reference itself, and where the
-    reference has no figure of the same cases.
+    cost: interval of the mean episode cost in dollars. means: of MEANS, by name; the run time is in minutes there
+    (`run_time_min`). idle_worst_min: the longest idle shutdown of all cases, None without an idle stretch. against:
+    None for the reference itself, and where the reference has no figure of the same cases.
     """
 
     policy: str
     family: str
     cases: int
     cost: Interval
-    rent: float
-    penalty: float
-    run_time_min: float
-    mean_wait_s: float
-    p95_wait_s: float
-    allocated_ratio: float
-    utilisation: float
-    idle_core_h: float
-    interruptions: float
-    lost_core_s: float
-    refused: float
-    changes: float
-    peak_cores: float
+    means: Mapping[str, float]
     truncated: int
     first_core_s: float | None
     idle_worst_min: float | None
@@ -63,6 +58,19 @@ class Standing:
     def group(self) -> str:
         """T1 to T6."""
         return self.family.split()[0]
+
+    @property
+    def idle_text(self) -> str:
+        """The longest idle shutdown in minutes, with a `>` where the minimum was not reached."""
+        if self.idle_worst_min is None:
+            return "—"
+        return f"{'' if self.idle_released else '> '}{self.idle_worst_min:.0f}"
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as JSON data, the means among the other figures."""
+        data = asdict(self)
+        means: dict[str, float] = data.pop("means")
+        return data | means
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +122,15 @@ class Summary:
     reference: str
     policies: tuple[str, ...]
     families: tuple[str, ...]
-    standings: tuple[Standing, ...]
+    results: tuple[FamilyResult, ...]
     verdicts: tuple[Verdict, ...]
     trades: tuple[Trade, ...]
     absences: tuple[Absence, ...]
     code: str
 
-    def standing(self, policy: str, family: str) -> Standing | None:
-        """Return one policy's standing on a family, None where it has none."""
-        return next((s for s in self.standings if (s.policy, s.family) == (policy, family)), None)
+    def result(self, policy: str, family: str) -> FamilyResult | None:
+        """Return one policy's result on a family, None where it has none."""
+        return next((s for s in self.results if (s.policy, s.family) == (policy, family)), None)
 
     def as_data(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -130,7 +138,7 @@ class Summary:
             "reference": self.reference,
             "code": self.code,
             "families": {family: TITLES[family.split()[0]] for family in self.families},
-            "standings": [asdict(standing) for standing in self.standings],
+            "standings": [result.as_data() for result in self.results],
             "verdicts": [
                 asdict(verdict) | {"never_worse": verdict.never_worse, "shuts_down": verdict.shuts_down}
                 for verdict in self.verdicts
@@ -147,12 +155,14 @@ def summarise(evaluated: Evaluated, reference: str) -> Summary:
     policies = tuple(dict.fromkeys(row.policy for row in rows))
     if reference not in policies:
         raise BadInput("--against", reference, f"choose one of {', '.join(policies) or 'the policies that ran'}")
-    families = tuple(sorted(dict.fromkeys(row.family for row in rows), key=lambda f: (GROUPS.index(f.split()[0]), f)))
+    families = tuple(
+        sorted(dict.fromkeys(row.family for row in rows), key=lambda f: ((*GROUPS, OWN).index(f.split()[0]), f))
+    )
     by: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
         by.setdefault((row.policy, row.family), {})[row.case_key] = row
-    standings = tuple(
-        _standing(policy, family, by[policy, family], {} if policy == reference else by.get((reference, family), {}))
+    results = tuple(
+        _result(policy, family, by[policy, family], {} if policy == reference else by.get((reference, family), {}))
         for family in families
         for policy in policies
         if (policy, family) in by
@@ -161,11 +171,9 @@ def summarise(evaluated: Evaluated, reference: str) -> Summary:
         reference=reference,
         policies=policies,
         families=families,
-        standings=standings,
+        results=results,
         verdicts=tuple(
-            _verdict(
-                policy, [s for s in standings if s.policy == policy], len(families), _overall(policy, reference, rows)
-            )
+            _verdict(policy, [s for s in results if s.policy == policy], families, _overall(policy, reference, rows))
             for policy in policies
         ),
         trades=_trades(policies, {policy: by.get((policy, "T4"), {}) for policy in policies}),
@@ -174,39 +182,30 @@ def summarise(evaluated: Evaluated, reference: str) -> Summary:
     )
 
 
-def _standing(policy: str, family: str, ours: Mapping[str, Row], theirs: Mapping[str, Row]) -> Standing:
+def _result(policy: str, family: str, ours: Mapping[str, Row], theirs: Mapping[str, Row]) -> FamilyResult:
     rows = list(ours.values())
-
-    def mean(name: str) -> float:
-        return float(np.mean([getattr(row, name) for row in rows]))
-
-    idle = [row.idle_worst_min for row in rows if row.idle_worst_min is not None]
+    means = {name: float(np.mean([_figure(row, name) for row in rows])) for name in MEANS}
+    means["run_time_min"] = means.pop("run_time_s") / MINUTE_S
     # 0 stands for no burst in which a VM became ready.
     first = [row.first_core_s for row in rows if row.first_core_s > 0.0]
-    return Standing(
-        policy=policy,
-        family=family,
-        cases=len(rows),
+    return FamilyResult(
+        policy,
+        family,
+        len(rows),
         cost=mean_interval([row.cost for row in rows]),
-        rent=mean("rent"),
-        penalty=mean("penalty"),
-        run_time_min=mean("run_time_s") / 60.0,
-        mean_wait_s=mean("mean_wait_s"),
-        p95_wait_s=mean("p95_wait_s"),
-        allocated_ratio=mean("allocated_ratio"),
-        utilisation=mean("utilisation"),
-        idle_core_h=mean("idle_core_h"),
-        interruptions=mean("interruptions"),
-        lost_core_s=mean("lost_core_s"),
-        refused=float(np.mean([sum(row.refused) for row in rows])),
-        changes=float(np.mean([sum(row.added) + sum(row.removed) for row in rows])),
-        peak_cores=mean("peak_cores"),
+        means=means,
         truncated=sum(row.truncated for row in rows),
         first_core_s=float(np.mean(first)) if first else None,
-        idle_worst_min=max(idle, default=None),
+        idle_worst_min=max((row.idle_worst_min for row in rows if row.idle_worst_min is not None), default=None),
         idle_released=all(row.idle_released for row in rows),
         against=_compared(ours, theirs, "cost"),
     )
+
+
+def _figure(row: Row, name: str) -> float:
+    if name == "changes":
+        return sum(row.added) + sum(row.removed)
+    return sum(row.refused) if name == "refused" else float(getattr(row, name))
 
 
 def _compared(ours: Mapping[str, Row], theirs: Mapping[str, Row], measure: str) -> Comparison | None:
@@ -225,14 +224,16 @@ def _overall(policy: str, reference: str, rows: Sequence[Row]) -> Comparison | N
     return compare([r.cost for r in ours], [theirs[r.case_key] for r in ours], [r.family for r in ours])
 
 
-def _verdict(policy: str, standings: Sequence[Standing], families: int, overall: Comparison | None) -> Verdict:
-    compared = [(s.against.relative.mean, s.family) for s in standings if s.against is not None]
+def _verdict(
+    policy: str, results: Sequence[FamilyResult], families: Sequence[str], overall: Comparison | None
+) -> Verdict:
+    compared = [(s.against.relative.mean, s.family) for s in results if s.against is not None]
     worst = max(compared, default=None)
-    idle = [s for s in standings if s.group == "T6" and s.idle_worst_min is not None]
+    idle = [s for s in results if s.group == "T6" and s.idle_worst_min is not None]
     return Verdict(
         policy=policy,
-        families=len(standings),
-        partial=len(standings) < families,
+        families=len(results),
+        partial=len(results) < len(families),
         overall=overall,
         worst_family=worst[1] if worst else None,
         worst_relative=worst[0] if worst else None,

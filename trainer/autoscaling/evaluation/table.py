@@ -1,22 +1,23 @@
-"""The results table: one row per policy and case, in a CSV that grows row by row and can be taken up again (§11)."""
+"""Runs every contender on every case; one row each, in a CSV that grows row by row and can be taken up again (§11)."""
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from domain.errors import BadInput
-from trainer.autoscaling.evaluation.episode import Run
+from simulator.autoscaling.reference import Measures
+from trainer.autoscaling.evaluation.contenders import Contender
+from trainer.autoscaling.evaluation.episode import Run, run_episode
 from trainer.autoscaling.evaluation.suite import Case
+from trainer.autoscaling.policies.registry import policy_of
+from trainer.kit import files
+from trainer.kit.jobs import Pool
 
-ROOT = Path(__file__).parents[3]
 SOURCES = (
     "domain",
     "simulator/autoscaling",
@@ -28,9 +29,9 @@ SOURCES = (
 """Folders and files whose code decides what a run comes to; a change in any of them makes stored rows stale."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One policy on one case; what the measures mean stands in `simulator.autoscaling.reference.Measures`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Measures):
+    """One policy on one case, with the measures of the run.
 
     policy: as given. policy_key: tells policies apart by content (a model file by its SHA-256). case_key:
     `suite.Case.key`. code: `code_version`. Tuples are per VM type. idle_*: see `episode.Idle`; worst is None without an
@@ -46,36 +47,9 @@ class Row:
     case_key: str
     code: str
     truncated: bool
-    steps: int
-    run_time_s: float
-    cost: float
-    rent: float
-    penalty: float
-    jobs_finished: int
-    jobs_submitted: int
-    mean_wait_s: float
-    p95_wait_s: float
-    allocated_ratio: float
-    utilisation: float
-    idle_core_h: float
-    executed_core_s: float
-    added: tuple[int, ...]
-    removed: tuple[int, ...]
-    refused: tuple[int, ...]
-    interruptions: int
-    lost_core_s: float
-    peak_cores: int
-    bursts: int
-    first_core_s: float
-    reclaimed: int
     idle_stretches: int
     idle_worst_min: float | None
     idle_released: bool
-
-    @property
-    def group(self) -> str:
-        """T1 to T6."""
-        return self.family.split()[0]
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -85,7 +59,6 @@ class Row:
     @classmethod
     def of(cls, policy: str, policy_key: str, case: Case, run: Run) -> Self:
         """Build the row of a run."""
-        measures = {field.name: getattr(run.measures, field.name) for field in fields(run.measures)}
         return cls(
             policy=policy,
             policy_key=policy_key,
@@ -99,23 +72,19 @@ class Row:
             idle_stretches=run.idle.stretches,
             idle_worst_min=run.idle.worst_min,
             idle_released=run.idle.released,
-            **measures,
+            **asdict(run.measures),
         )
 
 
-_COLUMNS: Mapping[str, str] = {field.name: str(field.type) for field in fields(Row)}
+_MEASURED = len(fields(Measures))
+_FIELDS = fields(Row)[_MEASURED:-3] + fields(Row)[:_MEASURED] + fields(Row)[-3:]
+_COLUMNS: Mapping[str, str] = {field.name: str(field.type) for field in _FIELDS}
+"""What was run, the measures, and the idle stretches: name and type."""
 
 
-@cache
 def code_version() -> str:
-    """Return a digest (12 hex digits) over the source text that decides results."""
-    digest = hashlib.sha256()
-    for source in SOURCES:
-        for path in sorted((ROOT / source).rglob("*.py")) or [ROOT / source]:
-            if path.is_file():
-                digest.update(path.relative_to(ROOT).as_posix().encode("utf-8"))
-                digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
+    """Return the version of the code that decides results."""
+    return files.code_version(SOURCES)
 
 
 class Results:
@@ -126,19 +95,16 @@ class Results:
 
     def __init__(self, path: Path | None, *, resume: bool = True) -> None:
         """Open the file (None: keep rows in memory only); without `resume` a file with rows is refused."""
-        self._path = path
+        self._file = None if path is None else files.GrowingFile(path)
         self._rows: dict[tuple[str, str, str], Row] = {}
-        if path is None:
+        if path is None or self._file is None:
             return
         if path.exists():
-            for row in read_rows(path):
-                self._rows[row.identity] = row
-            if self._rows and not resume:
-                raise BadInput("--results", str(path), "it holds rows already: give --resume, or another file")
-            _cut_after_last_line(path)
-        if not path.exists() or path.stat().st_size == 0:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_line(_COLUMNS), encoding="utf-8", newline="\n")
+            self._rows = {row.identity: row for row in read_rows(path)}
+        if self._rows and not resume:
+            raise BadInput("--results", str(path), "it holds rows already: give --resume, or another file")
+        if not self._file.read():
+            self._file.append(_line(_COLUMNS))
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows.values())
@@ -150,17 +116,8 @@ class Results:
     def add(self, row: Row) -> None:
         """Store a row; it is on the disk when this returns."""
         self._rows[row.identity] = row
-        if self._path is None:
-            return
-        with self._path.open("a", encoding="utf-8", newline="\n") as stream:
-            stream.write(_row_text(row))
-            stream.flush()
-            os.fsync(stream.fileno())
-
-
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Write a table as CSV; numbers read back bit for bit."""
-    path.write_text(_line(_COLUMNS) + "".join(map(_row_text, rows)), encoding="utf-8", newline="\n")
+        if self._file is not None:
+            self._file.append(_row_text(row))
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -217,10 +174,102 @@ def _line(cells: Iterable[str]) -> str:
     return text.getvalue()
 
 
-def _cut_after_last_line(path: Path) -> None:
-    """Drop what stands after the last line feed, so that the next row begins on a line of its own."""
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        with path.open("r+b") as stream:
-            stream.truncate(whole)
+CHUNK = 8
+"""Cases that one task of a worker runs: policies are loaded once for all of them."""
+
+OnCases = Callable[[str, int], None]
+"""Called with a contender's label and how many more of its cases have results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """Why a contender has no result on a case: a clairvoyant plan that cannot be had, a model for another fleet."""
+
+    label: str
+    case: str
+    family: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The rows, contender by contender in the order of the suite, and which contenders are missing where."""
+
+    rows: tuple[Row, ...]
+    absences: tuple[Absence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    label: str
+    text: str
+    key: str
+    cases: tuple[Case, ...]
+
+
+def evaluate(
+    contenders: Sequence[Contender],
+    cases: Sequence[Case],
+    results: Results,
+    *,
+    workers: int = 1,
+    on_cases: OnCases = lambda label, cases: None,
+) -> Evaluated:
+    """Run what the results do not hold yet, and return all rows.
+
+    A policy that cannot run on a case is reported as absent there. workers: processes. Raises BadInput for a text that
+    is no policy.
+    """
+    tasks, kept = _tasks(contenders, cases, results, on_cases)
+    absences: list[Absence] = []
+    new: dict[tuple[str, str], Row] = {}
+    with Pool(_run, min(workers, len(tasks))) as pool:
+        for task, answers in zip(tasks, pool.run(tasks), strict=True):
+            for case, answer in zip(task.cases, answers, strict=True):
+                if isinstance(answer, Row):
+                    results.add(answer)
+                    new[task.label, case.key] = answer
+                else:
+                    absences.append(Absence(task.label, case.name, case.family, answer))
+            on_cases(task.label, len(task.cases))
+    both = kept | new
+    ordered = [both[c.label, case.key] for c in contenders for case in cases if (c.label, case.key) in both]
+    return Evaluated(tuple(ordered), tuple(sorted(absences, key=lambda a: (a.label, a.family, a.case))))
+
+
+def _tasks(
+    contenders: Sequence[Contender], cases: Sequence[Case], results: Results, on_cases: OnCases
+) -> tuple[list[_Task], dict[tuple[str, str], Row]]:
+    tasks: list[_Task] = []
+    kept: dict[tuple[str, str], Row] = {}
+    keys: dict[str, str] = {}
+    for contender in contenders:
+        waiting: dict[str, list[Case]] = {}
+        for case in cases:
+            text = contender.text(case.group)
+            if text is None:
+                continue
+            if text not in keys:
+                keys[text] = policy_of(text).name
+            row = results.get(keys[text], case)
+            if row is None:
+                waiting.setdefault(text, []).append(case)
+            else:
+                # The same policy may have been run under another label.
+                kept[contender.label, case.key] = replace(row, policy=contender.label, case=case.name)
+                on_cases(contender.label, 1)
+        for text, left in waiting.items():
+            chunks = (tuple(left[start : start + CHUNK]) for start in range(0, len(left), CHUNK))
+            tasks += [_Task(contender.label, text, keys[text], chunk) for chunk in chunks]
+    return tasks, kept
+
+
+def _run(task: _Task) -> list[Row | str]:
+    policy = policy_of(task.text)
+    answers: list[Row | str] = []
+    for case in task.cases:
+        try:
+            answers.append(Row.of(task.label, task.key, case, run_episode(policy, case)))
+        except BadInput as refusal:
+            answers.append(str(refusal))
+    return answers

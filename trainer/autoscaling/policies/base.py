@@ -1,96 +1,83 @@
-"""What a policy is in the simulator, and what it may ask of it."""
+"""What a policy is in the simulator, what it may ask of it, and how its parameters are written as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
+from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.autoscaling.reference import FleetView, Measures, Order, SimulationConfig, StepResult
+from simulator.autoscaling.reference import Order, SimulationConfig
+from trainer.kit.fields import value_of
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from simulator.autoscaling.batch import FastSimulation
+    from simulator.autoscaling.reference import Simulation
 
 
-class AnySimulation(Protocol):
-    """One episode: the plain twin `simulator.autoscaling.reference.Simulation` or the kernel's `FastSimulation`."""
-
-    config: SimulationConfig
-    trace: Trace
-
-    @property
-    def steps(self) -> int:
-        """Steps done."""
-        ...
-
-    @property
-    def finished(self) -> bool:
-        """Whether every job has finished."""
-        ...
-
-    @property
-    def truncated(self) -> bool:
-        """Whether max_steps was reached before that."""
-        ...
-
-    def fleet_view(self) -> FleetView:
-        """Return what an outside policy may decide on."""
-        ...
-
-    def observe(self) -> NDArray[np.float32]:
-        """Return obs-7."""
-        ...
-
-    def observe_v2(self) -> NDArray[np.float32]:
-        """Return obs-v2."""
-        ...
-
-    def mask(self) -> NDArray[np.bool_]:
-        """Return which act-7 indices would have an effect now, shape (1 + 2 N,)."""
-        ...
-
-    def mask_multi(self) -> NDArray[np.bool_]:
-        """Return which changes of MULTI_CHANGES would have an effect now, shape (N, 7)."""
-        ...
-
-    def step_orders(self, orders: Sequence[Order]) -> StepResult:
-        """Apply orders and run one control step."""
-        ...
-
-    def measures(self) -> Measures:
-        """Return the figures of the episode so far."""
-        ...
+AnySimulation: TypeAlias = "Simulation | FastSimulation"
+"""One episode, in the plain twin or in the kernel; both answer alike."""
 
 
-class SimulatedPolicy(Protocol):
-    """Chooses the orders of each minute; keeps what it remembers of an episode until the next `start`."""
+class SimulatedPolicy:
+    """Chooses the orders of each minute; keeps what it remembers of an episode until the next `start`.
+
+    Most take the world as it is, remember nothing of an episode, and are named by their fields.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    """The name without parameters."""
 
     @property
     def name(self) -> str:
         """Name and parameters, a text that `policy_of` reads back (a model file: its SHA-256)."""
-        ...
+        policy = cast("DataclassInstance", self)
+        shown = ((f.name, getattr(policy, f.name)) for f in fields(policy) if f.init)
+        text = ",".join(f"{key}={_written(value)}" for key, value in shown)
+        return f"{self.kind}:{text}" if text else self.kind
 
     def world(self, config: SimulationConfig) -> SimulationConfig:
         """Return the configuration to run under: `config`, save that a constant fleet is there from the start."""
-        ...
-
-    def start(self, config: SimulationConfig, trace: Trace) -> None:
-        """Begin an episode; BadInput when the policy does not fit this fleet."""
-        ...
-
-    def choose(self, simulation: AnySimulation) -> Sequence[Order]:
-        """Return the orders of the coming step."""
-        ...
-
-
-class PlainPolicy:
-    """What most policies have in common: they take the world as it is and remember nothing of an episode."""
-
-    __slots__ = ()
-
-    def world(self, config: SimulationConfig) -> SimulationConfig:
-        """Return the configuration as it is."""
         return config
 
     def start(self, config: SimulationConfig, trace: Trace) -> None:
-        """Begin an episode."""
+        """Begin an episode; BadInput when the policy does not fit this fleet."""
+
+    def choose(self, simulation: AnySimulation) -> Sequence[Order]:
+        """Return the orders of the coming step."""
+        raise NotImplementedError
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def parameters_of(name: str, text: str) -> dict[str, str]:
+    """Return the pairs of `parameter=value,...`; BadInput for what is no pair."""
+    pairs: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        parameter, equals, value = pair.partition("=")
+        if not equals or not value:
+            raise BadInput(f"policy {name}", pair, "give parameter=value")
+        pairs[parameter.strip()] = value.strip()
+    return pairs
+
+
+def read_parameters(name: str, defaults: DataclassInstance, pairs: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values for a policy dataclass, each read as its default's kind; BadInput names what there is."""
+    known = {f.name: getattr(defaults, f.name) for f in fields(defaults) if f.init}
+    values: dict[str, Any] = {}
+    for parameter, text in pairs.items():
+        if parameter not in known:
+            raise BadInput(f"policy {name}: parameter", parameter, f"choose from: {', '.join(known) or 'none'}")
+        where = f"policy {name}: {parameter}"
+        value = values[parameter] = value_of(where, type(known[parameter]), text)
+        if not isinstance(value, str) and not 0 <= value < 1e12:
+            raise BadInput(where, text, "give a number of 0 or more")
+    return values

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,20 +14,17 @@ from domain.errors import BadInput
 from domain.workload import Trace
 from simulator.autoscaling.reference import MULTI_CHANGES, Order, SimulationConfig
 from simulator.autoscaling.reference.actions import orders_of_index, orders_of_vector
-from trainer.autoscaling.policies.base import AnySimulation, PlainPolicy
+from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 
 Action = int | tuple[int, ...]
 """One step of a script: an act-7 index, or a change per VM type."""
 
 
 @dataclass(slots=True)
-class NothingPolicy(PlainPolicy):
+class NothingPolicy(SimulatedPolicy):
     """Changes nothing: the initial fleet until the end."""
 
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return "nothing"
+    kind: ClassVar[str] = "nothing"
 
     def choose(self, simulation: AnySimulation) -> Sequence[Order]:
         """Order nothing."""
@@ -34,7 +32,7 @@ class NothingPolicy(PlainPolicy):
 
 
 @dataclass(slots=True)
-class ConstantPolicy(PlainPolicy):
+class ConstantPolicy(SimulatedPolicy):
     """A fleet of constant size, there from the start (autoscaler specification §9.1)."""
 
     sizes: tuple[int, ...]
@@ -59,7 +57,7 @@ class ConstantPolicy(PlainPolicy):
 
 
 @dataclass(slots=True)
-class FixedRampPolicy(PlainPolicy):
+class FixedRampPolicy(SimulatedPolicy):
     """Goes from the initial fleet to a fixed one as fast as it may, and stays there (autoscaler specification §18).
 
     sizes: VMs per type; or cores: so many in all, largest VMs first. single: one VM a minute (act-7).
@@ -92,21 +90,18 @@ class FixedRampPolicy(PlainPolicy):
 
 
 @dataclass(slots=True)
-class RandomPolicy(PlainPolicy):
+class RandomPolicy(SimulatedPolicy):
     """Draws every action with the same chance: of all act-7 indices, or (masked) of those with an effect.
 
     multi: a change of MULTI_CHANGES per type instead of one index.
     """
 
+    kind: ClassVar[str] = "random"
+
     seed: int = 0
     masked: bool = False
     multi: bool = False
     _rng: np.random.Generator = field(init=False, repr=False, compare=False, default_factory=np.random.default_rng)
-
-    @property
-    def name(self) -> str:
-        """Name and parameters."""
-        return f"random:seed={self.seed},masked={str(self.masked).lower()},multi={str(self.multi).lower()}"
 
     def start(self, config: SimulationConfig, trace: Trace) -> None:
         """Begin the same sequence again."""
@@ -124,7 +119,7 @@ class RandomPolicy(PlainPolicy):
 
 
 @dataclass(slots=True)
-class ScriptPolicy(PlainPolicy):
+class ScriptPolicy(SimulatedPolicy):
     """Plays a list of actions, then does nothing. places: where each was written, for messages."""
 
     label: str

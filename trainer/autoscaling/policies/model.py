@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.models.card import heads_of
+from agent.models.card import ModelCard, ScorerCard, heads_of
 from agent.models.file import Model, ModelRefused, load_model
 from domain.errors import BadInput
 from domain.workload import Trace
-from simulator.autoscaling.reference import MULTI_CHANGES, Order, SimulationConfig
+from simulator.autoscaling.batch import AutoscalingBatch
+from simulator.autoscaling.reference import MULTI_CHANGES, Measures, Order, SimulationConfig
 from simulator.autoscaling.reference.actions import orders_of_index, orders_of_vector
-from trainer.autoscaling.policies.base import AnySimulation, PlainPolicy
+from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -28,7 +29,7 @@ MASKED_LOGIT = np.float32(-1e9)
 class Network:
     """A verified model file: a step of it for many episodes at once, and the choice from its logits."""
 
-    model: Model
+    model: Model[ModelCard]
 
     @property
     def multi(self) -> bool:
@@ -69,6 +70,8 @@ class Network:
 def read_network(path: Path) -> Network:
     """Verify a model file as the agent does; raises ModelRefused, also for changes that the simulator has not."""
     model = load_model(path)
+    if isinstance(model.card, ScorerCard):
+        raise ModelRefused("model file", str(path), "it is a scorer and no network: give a network's file")
     heads = heads_of(model.card)
     if model.card.action_set == "act-multi" and any(tuple(c.change for c in head) != MULTI_CHANGES for head in heads):
         remedy = f"its changes per VM type are not {MULTI_CHANGES}: name a model for this simulator"
@@ -77,7 +80,7 @@ def read_network(path: Path) -> Network:
 
 
 @dataclass(slots=True)
-class ModelPolicy(PlainPolicy):
+class ModelPolicy(SimulatedPolicy):
     """One learned policy in one episode: greedy, or (sample_seed) drawn from its probabilities."""
 
     network: Network
@@ -115,3 +118,50 @@ def check_types(network: Network, config: SimulationConfig) -> None:
     if trained != here:
         remedy = f"it was trained for VM types of (cores, limit) {trained}, the fleet has {here}"
         raise BadInput("policy model", network.model.name, remedy)
+
+
+MOST_COPIES = 256
+"""Episodes at once; more only cost memory."""
+
+
+def run_batched(
+    policy: ModelPolicy, config: SimulationConfig, pairs: Sequence[tuple[Trace, int]], most: int = MOST_COPIES
+) -> list[Measures]:
+    """Return the figures of one episode per (trace, seed), in order, each as `episodes.run_policy` would play it.
+
+    The network's sums may differ in the last bit with the number of episodes at once; where two actions are that close,
+    so may the episode. Raises BadInput when the model is for other VM types.
+    """
+    check_types(policy.network, config)
+    return [run for at in range(0, len(pairs), most) for run in _run(policy, config, pairs[at : at + most])]
+
+
+def _run(policy: ModelPolicy, config: SimulationConfig, pairs: Sequence[tuple[Trace, int]]) -> list[Measures]:
+    network = policy.network
+    traces = list({trace.digest: trace for trace, _ in pairs}.values())
+    places = {trace.digest: place for place, trace in enumerate(traces)}
+    batch = AutoscalingBatch(
+        config,
+        traces,
+        len(pairs),
+        observation=network.model.card.observation,
+        actions="act-multi" if network.multi else "act-7",
+    )
+    observation = batch.reset(
+        np.array([seed for _, seed in pairs], dtype=np.int64),
+        np.array([places[trace.digest] for trace, _ in pairs], dtype=np.int64),
+    )
+    memory = network.zero_memory(len(pairs))
+    draws = None if policy.sample_seed is None else [np.random.default_rng(policy.sample_seed) for _ in pairs]
+    over = np.array([trace.jobs == 0 for trace, _ in pairs])
+    while not over.all():
+        logits, memory = network.logits(observation, memory)
+        mask = batch.masks()
+        if draws is None:
+            actions = network.choose(logits, mask, None)
+        else:
+            rows = [network.choose(logits[i : i + 1], mask[i : i + 1], rng) for i, rng in enumerate(draws)]
+            actions = np.concatenate(rows)
+        observation, _, terminated, truncated = batch.step(actions)
+        over = terminated | truncated
+    return [batch.measures(copy) for copy in range(len(pairs))]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from domain.errors import BadInput
-from trainer.autoscaling.policies.base import SimulatedPolicy
+from trainer.autoscaling.policies.base import SimulatedPolicy, parameters_of, read_parameters
 from trainer.autoscaling.policies.fixed import (
     ConstantPolicy,
     FixedRampPolicy,
@@ -15,7 +18,7 @@ from trainer.autoscaling.policies.fixed import (
     read_script,
 )
 from trainer.autoscaling.policies.rules import QueueRulePolicy, TargetTrackingPolicy, ThresholdPolicy
-from trainer.autoscaling.policies.text import WORDS, parameters_of, read_parameters
+from trainer.kit.fields import value_of
 
 FORMS = (
     "nothing",
@@ -28,6 +31,7 @@ FORMS = (
     "plan:time_limit_s=,single=",
     "script:FILE",
     "FILE.onnx | FILE.onnx:sample=SEED",
+    "FILE.onnx:horizon_s=,idle_s=,job_core_s= (a scorer, beside this queue rule)",
 )
 """The texts there are, for help and messages."""
 
@@ -51,11 +55,6 @@ def policy_of(text: str) -> SimulatedPolicy:
     return _MAKERS[name](rest)
 
 
-def _nothing(rest: str) -> SimulatedPolicy:
-    read_parameters("nothing", NothingPolicy(), parameters_of("nothing", rest))
-    return NothingPolicy()
-
-
 def _sizes(name: str, text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 10 for part in parts):
@@ -73,60 +72,30 @@ def _fixed_ramp(rest: str) -> SimulatedPolicy:
     if plain and "cores" in pairs:
         raise BadInput("policy fixed-ramp", rest, "give cores=N or sizes, not both")
     sizes = _sizes("fixed-ramp", ",".join(plain)) if plain else ()
-    policy = FixedRampPolicy(**read_parameters("fixed-ramp", _RampParameters, pairs))
-    policy.sizes = sizes
+    policy = FixedRampPolicy(sizes, **read_parameters("fixed-ramp", FixedRampPolicy(), pairs))
     if not sizes and not policy.cores:
         raise BadInput("policy fixed-ramp", rest, "give cores=N, or one size per VM type")
     return policy
 
 
-_RampParameters = FixedRampPolicy()
-
-
-def _random(rest: str) -> SimulatedPolicy:
-    return RandomPolicy(**read_parameters("random", RandomPolicy(), parameters_of("random", rest)))
-
-
-def _threshold(rest: str) -> SimulatedPolicy:
-    values = read_parameters("threshold", ThresholdPolicy(), parameters_of("threshold", rest))
-    policy = ThresholdPolicy(**values)
-    if policy.low > policy.high:
-        raise BadInput("policy threshold: low", policy.low, f"give at most high, which is {policy.high:g}")
-    return policy
-
-
-def _target_tracking(rest: str) -> SimulatedPolicy:
-    pairs = parameters_of("target-tracking", rest)
-    policy = TargetTrackingPolicy(**read_parameters("target-tracking", TargetTrackingPolicy(), pairs))
-    if not 0 < policy.target <= 1:
-        raise BadInput("policy target-tracking: target", policy.target, "give a share above 0 and up to 1")
-    return policy
-
-
-def _single(pairs: dict[str, str], name: str) -> dict[str, str]:
-    """Read `multi` as the opposite of `single`."""
-    if "multi" in pairs:
-        multi = pairs.pop("multi").lower()
-        if multi not in WORDS or "single" in pairs:
-            raise BadInput(f"policy {name}: multi", multi, "give multi=true or false, or single=, its opposite")
-        pairs["single"] = str(not WORDS[multi]).lower()
-    return pairs
-
-
-def _queue_rule(rest: str) -> SimulatedPolicy:
-    pairs = _single(parameters_of("queue-rule", rest), "queue-rule")
-    policy = QueueRulePolicy(**read_parameters("queue-rule", QueueRulePolicy(), pairs))
-    if policy.horizon_s <= 0:
-        raise BadInput("policy queue-rule: horizon_s", policy.horizon_s, "give seconds above 0")
+def _of_parameters(name: str, kind: Callable[..., Any], rest: str) -> SimulatedPolicy:
+    """Return a policy whose parameters are its fields; `multi` is read as the opposite of `single`."""
+    pairs = parameters_of(name, rest)
+    known = kind()
+    if "multi" in pairs and hasattr(known, "single"):
+        field, multi = f"policy {name}: multi", pairs.pop("multi")
+        if "single" in pairs:
+            raise BadInput(field, multi, "give multi=true or false, or single=, its opposite")
+        pairs["single"] = str(not value_of(field, bool, multi))
+    policy: SimulatedPolicy = kind(**read_parameters(name, known, pairs))
     return policy
 
 
 def _plan(rest: str) -> SimulatedPolicy:
     # It brings the solver and the compiled simulator along.
-    from trainer.autoscaling.policies.plan import PlanPolicy
+    from trainer.autoscaling.baselines.plans import PlanPolicy
 
-    pairs = _single(parameters_of("plan", rest), "plan")
-    return PlanPolicy(**read_parameters("plan", PlanPolicy(), pairs))
+    return _of_parameters("plan", PlanPolicy, rest)
 
 
 def _script(rest: str) -> SimulatedPolicy:
@@ -135,26 +104,41 @@ def _script(rest: str) -> SimulatedPolicy:
 
 def _model(text: str) -> SimulatedPolicy:
     # ONNX Runtime takes a while to load, and most policies do without it.
+    from agent.autoscaling.policies.scorer import ScorerPolicy
+    from agent.models.card import ScorerCard
+    from agent.models.file import load_model
+    from simulator.autoscaling.branching import RuleSetting
     from trainer.autoscaling.policies.model import ModelPolicy, read_network
+    from trainer.autoscaling.policies.scorer import SimulatedScorer
 
     path, _, rest = text.rpartition(".onnx")
     pairs = parameters_of("model", rest.removeprefix(":"))
+    known = ("sample", *(field.name for field in fields(RuleSetting)))
+    if set(pairs) - set(known):
+        there = f"sample (of a network), or {', '.join(known[1:])} (beside a scorer)"
+        raise BadInput(
+            "policy model: parameter", next(name for name in pairs if name not in known), f"choose from: {there}"
+        )
+    file = Path(f"{path}.onnx")
+    model = load_model(file)
+    if isinstance(model.card, ScorerCard):
+        rule = read_parameters("model", RuleSetting(), pairs)
+        return SimulatedScorer(ScorerPolicy(model), RuleSetting(**rule))
     seed = pairs.pop("sample", None)
     if pairs:
         raise BadInput("policy model: parameter", next(iter(pairs)), "choose from: sample")
     if seed is not None and not seed.isdecimal():
         raise BadInput("policy model: sample", seed, "give a whole number, the seed of the draws")
-    return ModelPolicy(read_network(Path(f"{path}.onnx")), None if seed is None else int(seed))
+    return ModelPolicy(read_network(file), None if seed is None else int(seed))
 
 
 _MAKERS: Mapping[str, Callable[[str], SimulatedPolicy]] = {
-    "nothing": _nothing,
+    **{
+        policy.kind: partial(_of_parameters, policy.kind, policy)
+        for policy in (NothingPolicy, RandomPolicy, ThresholdPolicy, TargetTrackingPolicy, QueueRulePolicy)
+    },
     "constant": _constant,
     "fixed-ramp": _fixed_ramp,
-    "random": _random,
-    "threshold": _threshold,
-    "target-tracking": _target_tracking,
-    "queue-rule": _queue_rule,
     "plan": _plan,
     "script": _script,
 }

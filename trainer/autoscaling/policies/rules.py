@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from domain.rules.autoscaling.queue_rule import queue_rule_multi, queue_rule_single
-from domain.rules.autoscaling.target_tracking import target_tracking_step
-from domain.rules.autoscaling.threshold import threshold_step
+from domain.errors import BadInput
+from domain.rules.autoscaling import queue_rule_multi, queue_rule_single, target_tracking_step, threshold_step
 from domain.workload import Trace
 from simulator.autoscaling.reference import FleetView, Order, SimulationConfig
 from simulator.autoscaling.reference.actions import orders_of_index, orders_of_vector
-from trainer.autoscaling.policies.base import AnySimulation, PlainPolicy
-from trainer.autoscaling.policies.text import spelled
+from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 
 TYPICAL_JOB_CORE_S, SHORTEST_HORIZON_S = 150.0, 1e-3
 
 
 @dataclass(slots=True)
-class ThresholdPolicy(PlainPolicy):
+class ThresholdPolicy(SimulatedPolicy):
     """One VM more or fewer in every group on the mean CPU of all VMs (autoscaler specification §9.2).
 
     high, low: thresholds, 0..1; equal = the published form, low < high = hysteresis. periods: minutes in a row beyond a
     threshold. exclude_warming: leave VMs ready for less than warmup_s out of the mean. cooldown_s: a group changes no
     sooner than this after its last accepted change; a longer cool-down of the world binds beside it.
     """
+
+    kind: ClassVar[str] = "threshold"
 
     high: float = 0.75
     low: float = 0.75
@@ -37,10 +38,9 @@ class ThresholdPolicy(PlainPolicy):
     _streaks: tuple[int, int] = field(init=False, repr=False, compare=False, default=(0, 0))
     _changed_s: list[float] = field(init=False, repr=False, compare=False, default_factory=list)
 
-    @property
-    def name(self) -> str:
-        """Name and parameters."""
-        return spelled("threshold", self)
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise BadInput("policy threshold: low", self.low, f"give at most high, which is {self.high:g}")
 
     def start(self, config: SimulationConfig, trace: Trace) -> None:
         """Forget streaks and cool-downs."""
@@ -68,7 +68,7 @@ class ThresholdPolicy(PlainPolicy):
 
 
 @dataclass(slots=True)
-class TargetTrackingPolicy(PlainPolicy):
+class TargetTrackingPolicy(SimulatedPolicy):
     """One tracker per group on that group's CPU, as a cloud group does it (autoscaler specification §9.3).
 
     target: mean CPU aimed at, 0..1. scale_in_factor: the low alarm stands at this share of it. out_periods, in_periods:
@@ -76,6 +76,8 @@ class TargetTrackingPolicy(PlainPolicy):
     ready. keep_one: a group keeps at least one VM where its limit allows; without any it shows no CPU and never grows
     again, as live.
     """
+
+    kind: ClassVar[str] = "target-tracking"
 
     target: float = 0.65
     scale_in_factor: float = 0.9
@@ -85,10 +87,9 @@ class TargetTrackingPolicy(PlainPolicy):
     keep_one: bool = False
     _streaks: list[tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=list)
 
-    @property
-    def name(self) -> str:
-        """Name and parameters."""
-        return spelled("target-tracking", self)
+    def __post_init__(self) -> None:
+        if not 0 < self.target <= 1:
+            raise BadInput("policy target-tracking: target", self.target, "give a share above 0 and up to 1")
 
     def start(self, config: SimulationConfig, trace: Trace) -> None:
         """Forget the streaks."""
@@ -124,7 +125,7 @@ class TargetTrackingPolicy(PlainPolicy):
 
 
 @dataclass(slots=True)
-class QueueRulePolicy(PlainPolicy):
+class QueueRulePolicy(SimulatedPolicy):
     """Enough cores to take up what waits within a horizon, idle VMs given back (autoscaler specification §9.4).
 
     horizon_s: time in which waiting work should be taken up. job_core_s: core-seconds of a waiting job until one has
@@ -135,6 +136,8 @@ class QueueRulePolicy(PlainPolicy):
     long jobs is paid for longer, so 0.5 weighs its rent against the waiting whatever the length.
     """
 
+    kind: ClassVar[str] = "queue-rule"
+
     horizon_s: float = 150.0
     job_core_s: float = 0.0
     single: bool = False
@@ -143,10 +146,9 @@ class QueueRulePolicy(PlainPolicy):
     skip_cooling: bool = False
     length_power: float = 0.0
 
-    @property
-    def name(self) -> str:
-        """Name and parameters."""
-        return spelled("queue-rule", self)
+    def __post_init__(self) -> None:
+        if self.horizon_s <= 0:
+            raise BadInput("policy queue-rule: horizon_s", self.horizon_s, "give seconds above 0")
 
     def choose(self, simulation: AnySimulation) -> Sequence[Order]:
         """Order what the rule asks for."""

@@ -1,4 +1,4 @@
-"""Clusters that deployments ask to come into: what is inside, what was told, and what was decided."""
+"""Clusters that deployments ask to come into: what is inside, the events reported, and the decisions."""
 
 import sqlalchemy as sa
 from alembic import op

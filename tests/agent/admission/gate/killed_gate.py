@@ -24,8 +24,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import collectors.aws
-from agent.admission.deployments import HOUR_S
+from agent.admission.gate.records import group_records
 from domain.clock import VirtualClock
+from domain.units import HOUR_S
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_process
 from tests.agent.admission.gate.yard import TYPES, Plan, Yard
@@ -81,7 +82,7 @@ class Steps:
         for operation in (RAISE, "CreateOrUpdateTags"):
             events.register(f"before-send.auto-scaling.{operation}", self._saying(f"send {operation}"))
             events.register(f"after-call.auto-scaling.{operation}", self._saying(f"answer {operation}"))
-        database: Any = yard.ledger._database
+        database: Any = yard.ledger.database
         write = database.write
 
         @contextmanager
@@ -221,7 +222,7 @@ def ending(yard: Yard, names: list[str]) -> dict[str, Any]:
             **{f"{each.deployment_id} since": each.since for each in inside},
             **{f"{each.deployment_id} hours": each.core_hours / each.cores * HOUR_S for each in inside},
         },
-        "open": sum(record.open for record in yard.ledger.gate.records().values()),
+        "open": sum(record.open for record in group_records(yard.ledger).read()[0].values()),
         "total": yard.total,
         "raises": sorted(Counter(name for operation, name in yard.mutations if operation == RAISE).items()),
     }

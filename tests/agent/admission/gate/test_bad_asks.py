@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent.admission.gate.requests import vms_wanted
-from agent.autoscaling.state import Pause, PauseScope
-from collectors.clusters import ClusterGroup
+from collectors.tagged_groups import ClusterGroup
+from domain.controls import Pause, PauseScope
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.admission.gate.yard import MakeYard, Yard
@@ -53,15 +53,16 @@ def test_a_group_of_mixed_types_is_refused_for_its_size_cannot_be_told(yard: Yar
     assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("refused:rejected_input", 0)
 
 
-def test_a_group_whose_sizes_count_weights_is_refused(yard: Yard) -> None:
+def test_a_group_with_several_weights_is_refused(yard: Yard) -> None:
     template = {"LaunchTemplateName": "m5a.large", "Version": "$Latest"}
-    overrides = [{"InstanceType": "m5a.large", "WeightedCapacity": "2"}]
+    weights = {"m5a.large": "2", "m5a.xlarge": "4"}
+    overrides = [{"InstanceType": name, "WeightedCapacity": weight} for name, weight in weights.items()]
     mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
     wanted = {"trimtab:cluster": "gpu", "trimtab:admission": "pending", "trimtab:requested": "2"}
     tags = [{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in wanted.items()]
     yard.world.group("batch-a", size=(0, 0, 10), MixedInstancesPolicy=mixed, Tags=tags)
     (event,) = yard.turn()
-    assert "the sizes of batch-a count weights and not VMs (one m5a.large counts as 2)" in event.detail
+    assert "the overrides of batch-a have several weights (one m5a.large counts as 2, " in event.detail
     assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("refused:rejected_input", 0)
 
 
@@ -121,6 +122,7 @@ def test_a_pause_of_the_cluster_holds_admissions(yard: Yard) -> None:
     assert yard.desired("batch-a") == 3
 
 
+@pytest.mark.exhaustive
 def test_no_more_than_twenty_are_decided_on_in_a_turn(make_yard: MakeYard) -> None:
     yard = make_yard(cores=1000)
     for number in range(23):

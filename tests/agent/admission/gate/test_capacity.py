@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from agent.admission.gate.terms import GateTerms
+from agent.settings.admission import ClusterSettings
 from tests.agent.admission.gate.yard import MakeYard, Yard
 
 QUOTA = "L-1216C47A"
 
 
 def quota_yard(make_yard: MakeYard, set_aside_cores: int = 0) -> Yard:
-    return make_yard(cores=1000, terms=GateTerms(quota_code=QUOTA, set_aside_cores=set_aside_cores))
+    return make_yard(
+        cores=1000, terms=ClusterSettings(capacity_cores=1, quota_code=QUOTA, set_aside_cores=set_aside_cores)
+    )
 
 
 def test_a_quota_less_what_is_set_aside_is_the_capacity(make_yard: MakeYard) -> None:
@@ -67,7 +69,7 @@ def test_a_quota_that_was_read_once_stands_while_it_cannot_be_read(make_yard: Ma
 
 
 def test_a_reservation_is_worth_the_cores_of_its_vms_until_it_is_over(make_yard: MakeYard) -> None:
-    yard = make_yard(cores=1000, terms=GateTerms(reservation_id="cr-00000000000000001"))
+    yard = make_yard(cores=1000, terms=ClusterSettings(capacity_cores=1, reservation_id="cr-00000000000000001"))
     machines = yard.world.client("ec2")
     machines.create_capacity_reservation(
         InstanceType="m5a.2xlarge", InstancePlatform="Linux/UNIX", AvailabilityZone="us-east-1a", InstanceCount=3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent.admission.gate.records import group_records
 from tests.agent.admission.gate.yard import Yard
 
 HOUR_S = 3600.0
@@ -50,6 +51,6 @@ def test_a_clock_set_back_before_a_restart_does_not_keep_a_group_out_for_longer(
     yard.ask("batch-b", 1)
     yard.turn()
     assert yard.answer("batch-b") == "pending"
-    memory = yard.ledger.gate.memory("gpu")
+    memory = group_records(yard.ledger).memory("gpu")
     assert all(one.until <= yard.clock.now() + one.length_s for one in memory.capacity)
     assert memory.capacity

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from agent.admission.gate.records import group_records
 from tests.agent.admission.gate.yard import Plan, Yard
 
 
@@ -48,7 +49,7 @@ class Steps:
             events = yard.session.client("autoscaling").meta.events
             events.register(f"before-send.auto-scaling.{operation}", self._said(f"send {operation}"))
             events.register(f"after-call.auto-scaling.{operation}", self._said(f"answer {operation}"))
-        database: Any = yard.ledger._database
+        database: Any = yard.ledger.database
         write = database.write
 
         @contextmanager
@@ -118,7 +119,7 @@ def play(*kill_at: int) -> Ending:
             tuple(tuple(sorted(yard.tags(name).items())) for name in NAMES),
             tuple((d.deployment_id, d.admit, d.reason.value) for d in yard.decisions()),
             tuple(yard.kinds()),
-            sum(record.open for record in yard.ledger.gate.records().values()),
+            sum(record.open for record in group_records(yard.ledger).read()[0].values()),
             yard.total,
             Counter(yard.mutations),
             tuple(steps.seen),
@@ -160,6 +161,7 @@ def evenly(most: int) -> list[int]:
     return sorted({1 + round(k * (count - 1) / (most - 1)) for k in range(most)})
 
 
+@pytest.mark.exhaustive
 def test_a_crash_at_some_steps_leaves_the_same_cluster() -> None:
     steps = baseline().steps
     assert {f"{n}: {steps[n - 1]}": found for n in evenly(8) if (found := wrongs(n))} == {}

@@ -67,6 +67,7 @@ def test_a_group_that_aws_has_no_vm_for_gives_its_cores_back_and_is_told_so(yard
     assert (yard.answer("batch-b"), yard.reasons("batch-b")) == ("pending", ["no_capacity"])
 
 
+@pytest.mark.exhaustive
 def test_a_group_that_aws_has_some_vms_for_counts_with_those(yard: Yard) -> None:
     yard.ask("batch-a", 4)
     yard.world.control.add_fault("timeout_before", operations=["SetDesiredCapacity"], count=1)

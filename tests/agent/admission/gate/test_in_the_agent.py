@@ -10,19 +10,20 @@ from typing import Any
 import pytest
 
 from agent.admission.gate.gate import Gate
-from agent.admission.gate.start import gated
-from agent.admission.gate.terms import GateTerms
-from agent.autoscaling.ports import TickReport
+from agent.admission.part import AdmissionPart
+from agent.decisions.part import Host, Part, Turn
+from agent.decisions.turn import TickReport
 from agent.service import chores
-from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.service.assembly import Agent, AwsKeys, assembled, turned
 from agent.settings import load_settings
-from agent.view.board import StandingBoard
-from domain.decisions import Mode, Reason
+from agent.settings.admission import ClusterSettings
+from agent.view.board import ServiceBoard
+from domain.clock import read_both
+from domain.decisions import Event, Mode, Reason
 from domain.errors import ConfigurationError, Fenced
 from tests.agent.admission.gate.yard import CLUSTER, Yard
 
 QUOTA = "L-1216C47A"
-NO_GROUPS = "AttributeError: 'object' object has no attribute 'groups'"
 
 
 def environ(yard: Yard, directory: Path, **values: str) -> dict[str, str]:
@@ -55,7 +56,7 @@ def agent_of(yard: Yard, directory: Path, **values: str) -> Iterator[Agent]:
         yield agent
 
 
-def turned(yard: Yard, agent: Agent, minutes: int = 1) -> TickReport:
+def take_turns(yard: Yard, agent: Agent, minutes: int = 1) -> TickReport:
     for _ in range(minutes):
         yard.world.control.advance(60.0)
         report = agent.turn()
@@ -73,15 +74,15 @@ def test_fleets_and_clusters_are_served_by_one_turn(fleet_yard: Yard, tmp_path: 
     fleet_yard.ask("batch-a", 4, cluster="staging")
     fleet_yard.ask("batch-b", 1, cluster="staging")
     with agent_of(fleet_yard, tmp_path / "state") as agent:
-        report = turned(fleet_yard, agent)
+        report = take_turns(fleet_yard, agent)
         assert [decision.fleet for decision in report.decisions] == ["web"]
         assert [(event.subject, event.reason.value) for event in report.events if "batch" in event.subject] == [
             ("batch-a", "admitted"),
             ("batch-a", "accepted"),
             ("batch-b", "rejected_feasibility"),
         ]
-        assert agent.clusters["staging"].rules.capacity_cores == 16
-        turned(fleet_yard, agent, 2)
+        assert agent.part(AdmissionPart).clusters["staging"].rules.capacity_cores == 16
+        take_turns(fleet_yard, agent, 2)
     assert (fleet_yard.desired("batch-a"), fleet_yard.desired("batch-b")) == (4, 0)
     assert fleet_yard.answer("batch-b") == "refused:rejected_feasibility"
 
@@ -92,8 +93,8 @@ def test_a_cluster_alone_is_enough_to_act_on(fleet_yard: Yard, tmp_path: Path) -
     alone = {k: v for k, v in environ(fleet_yard, tmp_path / "state").items() if "FLEETS" not in k}
     settings = load_settings(alone)
     with assembled(settings, fleet_yard.clock, AwsKeys("agent", "simulated")) as agent:
-        turned(fleet_yard, agent)
-        board = StandingBoard(fleet_yard.clock.now())
+        take_turns(fleet_yard, agent)
+        board = ServiceBoard(fleet_yard.clock.now())
         chores.check_itself(settings, agent, board)
         assert "fleets" not in board.read().problems
     assert fleet_yard.desired("batch-a") == 4
@@ -103,8 +104,8 @@ def test_without_tagged_groups_there_is_no_gate_and_no_call_for_it(fleet_yard: Y
     fleet_yard.ask("batch-a", 4, cluster="staging")
     off: dict[str, Any] = {"CLUSTERS__staging__TAGGED_GROUPS": "false", "CLUSTERS__staging__QUOTA_CODE": ""}
     with agent_of(fleet_yard, tmp_path / "state", **off) as agent:
-        assert agent.gate is None
-        turned(fleet_yard, agent)
+        assert agent.part(AdmissionPart).gate is None
+        take_turns(fleet_yard, agent)
     assert fleet_yard.desired("batch-a") == 0
     assert fleet_yard.world.control.calls(access_key="agent", operation="GetServiceQuota") == []
 
@@ -113,18 +114,35 @@ def test_an_agent_that_lost_its_lead_lets_nobody_in(fleet_yard: Yard, tmp_path: 
     fleet_yard.ask("batch-a", 4, cluster="staging")
     with agent_of(fleet_yard, tmp_path / "state") as agent:
         agent.ledger.take_epoch("another", fleet_yard.clock.now())
-        turned(fleet_yard, agent, 2)
-        assert agent.clusters["staging"].newest() == ()
+        take_turns(fleet_yard, agent, 2)
+        assert agent.part(AdmissionPart).clusters["staging"].newest() == ()
     assert (fleet_yard.desired("batch-a"), fleet_yard.mutations) == (0, [])
 
 
-def test_a_gate_that_fails_is_told_and_the_fleets_decisions_stand(yard: Yard) -> None:
-    # A fleet that is none: a mistake of ours, such as no setting can make.
-    nonsense: Any = object()
-    report = gated(yard.gate, TickReport(yard.clock.now()), yard.epoch, [nonsense])
+def turned_part(yard: Yard, report: TickReport) -> TickReport:
+    """Let the gate take its turn as the part of an agent does."""
+
+    class Fleets(Part):
+        name = "fleets"
+
+        def turn(self, turn: Turn) -> TickReport:
+            return report
+
+    host = Host(yard.ledger, None, yard.clock)
+    part = AdmissionPart(host)
+    part.gate = yard.gate
+    return turned([Fleets(host), part], read_both(yard.clock), yard.epoch)
+
+
+def test_a_gate_that_fails_is_told_and_the_fleets_decisions_stand(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> tuple[Event, ...]:
+        raise AttributeError("a mistake of ours")
+
+    monkeypatch.setattr(yard.gate, "turn", fail)
+    report = turned_part(yard, TickReport(yard.clock.now()))
     assert report.failure is None
     assert [(event.reason, event.detail) for event in report.events] == [
-        (Reason.INTERNAL_ERROR, f"the gate's turn was cut short: {NO_GROUPS}")
+        (Reason.INTERNAL_ERROR, "admission: its turn was cut short: AttributeError: a mistake of ours")
     ]
 
 
@@ -132,7 +150,7 @@ def test_a_cluster_whose_capacity_cannot_be_worked_with_is_told_and_the_others_g
     yard.world.control.set_quota(QUOTA, 16.0)
     yard.ask("batch-a", 4)
     # Terms of a cluster that nobody serves: a mistake of ours, such as no setting can make.
-    terms = {"nobody": GateTerms(quota_code=QUOTA), CLUSTER: GateTerms()}
+    terms = {"nobody": ClusterSettings(capacity_cores=1, quota_code=QUOTA), CLUSTER: ClusterSettings(capacity_cores=1)}
     gate = Gate(yard.session, yard.ledger, {CLUSTER: yard.service}, terms, Mode.ACT, yard.clock)
     events = gate.turn(yard.clock.now(), yard.epoch)
     assert events[0].detail == "nobody: capacity: its part of the turn was cut short: KeyError: 'nobody'"
@@ -142,14 +160,14 @@ def test_a_cluster_whose_capacity_cannot_be_worked_with_is_told_and_the_others_g
 def test_a_turn_that_could_execute_nothing_does_not_reach_the_gate(yard: Yard) -> None:
     yard.ask("batch-a", 4)
     failed = TickReport(yard.clock.now(), failure="the ledger cannot be used now")
-    assert gated(yard.gate, failed, yard.epoch, []) is failed
+    assert turned_part(yard, failed) is failed
     assert (yard.mutations, yard.decisions()) == ([], [])
 
 
 def test_a_newer_leader_ends_the_gates_turn_with_the_reason(yard: Yard) -> None:
     yard.ask("batch-a", 4)
     yard.ledger.take_epoch("another", yard.clock.now())
-    report = gated(yard.gate, TickReport(yard.clock.now()), yard.epoch, [])
+    report = turned_part(yard, TickReport(yard.clock.now()))
     assert report.failure is not None
     assert "another leads" in report.failure
     with pytest.raises(Fenced):

@@ -40,6 +40,7 @@ def running(yard: Yard, name: str, vms: int, vm_type: str = "m5a.xlarge") -> Non
     assert yard.answer(name) == "admitted"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("field", ["DesiredCapacity", "Instances", "MinSize", "Tags"])
 def test_a_group_described_without_a_field_keeps_its_cores_and_stops_nobody(
     yard: Yard, broken: dict[str, str], field: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.autoscaling.state import Pause, PauseScope
+from domain.controls import Pause, PauseScope
 from tests.agent.admission.gate.yard import CLUSTER, Yard
 
 SET, TAG = "SetDesiredCapacity", "CreateOrUpdateTags"

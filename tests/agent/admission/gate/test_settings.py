@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.admission.gate.terms import GateTerms
 from agent.settings import load_settings
-from agent.settings.admission import gate_terms
 from domain.errors import ConfigurationError
 
 PREFIX = "TRIMTAB_CLUSTERS__gpu__"
@@ -25,13 +23,13 @@ def remedies(**values: str) -> dict[str, str]:
 def test_a_cluster_whose_capacity_is_a_quota() -> None:
     values = {"TAGGED_GROUPS": "true", "QUOTA_CODE": "L-1216C47A", "SET_ASIDE_CORES": "32"}
     cluster = load_settings(given(**values)).clusters["gpu"]
-    assert gate_terms(cluster) == GateTerms(quota_code="L-1216C47A", set_aside_cores=32, boot_deadline_s=600.0)
-    assert not gate_terms(cluster).fixed
+    assert (cluster.quota_code, cluster.set_aside_cores, cluster.boot_deadline_s) == ("L-1216C47A", 32, 600.0)
+    assert not cluster.fixed
 
 
 def test_by_default_the_capacity_is_fixed_and_no_group_is_looked_for() -> None:
     cluster = load_settings(given()).clusters["gpu"]
-    assert (cluster.tagged_groups, gate_terms(cluster).fixed) == (False, True)
+    assert (cluster.tagged_groups, cluster.fixed) == (False, True)
 
 
 def test_one_capacity_is_enough() -> None:

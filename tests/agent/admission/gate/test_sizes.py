@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from actuators.activities import Activity, Kind
 from agent.admission.deployments import Deployment, Stage
-from agent.admission.gate.sizes import settled_cores, shortage, size_event
-from collectors.clusters import ClusterGroup
+from agent.admission.gate.watch import settled_cores, shortage, size_event
+from collectors.tagged_groups import ClusterGroup
 from domain.decisions import Outcome, Reason, Status
 from domain.fleet import Fleet, Group, VmType
 from tests.agent.admission.gate.yard import MakeYard, Yard
@@ -95,6 +97,7 @@ def test_what_changed_while_the_agent_was_away_is_told_when_it_is_back(yard: Yar
     assert yard.kinds()[-1] == ("old.1", "scaled", 8)
 
 
+@pytest.mark.exhaustive
 def test_a_scale_out_for_which_aws_has_no_vm_is_told_as_refused_once(yard: Yard) -> None:
     yard.ask("batch-a", 2)
     yard.turn(3)
@@ -158,6 +161,35 @@ def group_of(desired: int, in_service: int, there: int | None = None) -> Cluster
 def test_settled_cores_keep_what_is_still_desired_and_add_only_what_is_in_service() -> None:
     table = {(3, 3): 12, (3, 1): 12, (1, 1): 4, (0, 2): 8, (5, 3): 12, (5, 5): 20, (2, 0): 8}
     assert {key: settled_cores(12, group_of(*key)) for key in table} == table
+
+
+def weighted(yard: Yard, vms: int, weight: int) -> None:
+    """Let a group ask for VMs that count as several capacity units each."""
+    template = {"LaunchTemplateName": "m5a.xlarge", "Version": "$Latest"}
+    overrides = [{"InstanceType": "m5a.xlarge", "WeightedCapacity": str(weight)}]
+    mixed = {"LaunchTemplate": {"LaunchTemplateSpecification": template, "Overrides": overrides}}
+    wanted = {"trimtab:cluster": "gpu", "trimtab:admission": "pending", "trimtab:requested": str(vms)}
+    tags = [{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in wanted.items()]
+    yard.world.group("batch-a", size=(0, 0, 10 * weight), MixedInstancesPolicy=mixed, Tags=tags)
+
+
+def test_a_weighted_group_comes_in_with_the_vms_that_it_asked_for(yard: Yard) -> None:
+    weighted(yard, 3, 5)
+    yard.turn(3)
+    assert (yard.answer("batch-a"), yard.desired("batch-a")) == ("admitted", 15)
+    assert yard.kinds() == [("batch-a.1", "started", 12)]
+    yard.world.desire(10, "batch-a")
+    yard.turn()
+    assert yard.kinds()[1:] == [("batch-a.1", "core_ended", 4)]
+
+
+def test_vms_that_aws_has_not_for_a_weighted_group_are_told_as_vms(yard: Yard) -> None:
+    weighted(yard, 2, 5)
+    yard.turn(3)
+    yard.world.control.add_fault("capacity", instance_type="m5a.xlarge")
+    yard.world.desire(25, "batch-a")
+    yard.turn(2)
+    assert yard.kinds()[1:] == [("batch-a.1", "refused", 12)]
 
 
 def test_the_same_change_has_the_same_id_and_another_change_another() -> None:

@@ -12,16 +12,17 @@ from typing import Any
 
 from agent.admission.deployments import Deployment
 from agent.admission.gate.gate import Gate
-from agent.admission.gate.records import GroupRecord
-from agent.admission.gate.terms import GateTerms
+from agent.admission.gate.records import GroupRecord, group_records
 from agent.admission.records import AdmissionDecision, DeploymentEvent
-from agent.admission.rules import ClusterRules, PolicyKind
 from agent.admission.service import AdmissionService
+from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
+from agent.settings.admission import ClusterSettings
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Event, Mode, Outcome
 from domain.fleet import Fleet
+from domain.rules.admission.cluster import ClusterRules, PolicyKind
 from domain.rules.admission.population import POPULATIONS
 from simulator.aws.client import CloudControl
 from simulator.aws.lifecycle import Delays
@@ -39,7 +40,7 @@ class Plan:
 
     cores: int = 32
     threshold: float | None = None
-    terms: GateTerms = field(default_factory=GateTerms)
+    terms: ClusterSettings = field(default_factory=lambda: ClusterSettings(capacity_cores=1))
     mode: Mode = Mode.ACT
     start_within_s: float = 3600.0
     read_timeout_s: float = 30.0
@@ -99,7 +100,7 @@ class Yard:
             threshold_cores=self.plan.threshold or self.plan.cores + 1.0,
             start_within_s=self.plan.start_within_s,
         )
-        self.service = AdmissionService(rules, self.ledger.admission, self.clock)
+        self.service = AdmissionService(rules, AdmissionStore(self.ledger), self.clock)
         terms = {CLUSTER: self.plan.terms}
         self.gate = Gate(self.session, self.ledger, {CLUSTER: self.service}, terms, self.mode, self.clock)
 
@@ -113,10 +114,11 @@ class Yard:
         self, minutes: int = 1, fleets: Sequence[Fleet] = (), outcomes: Sequence[Outcome] = ()
     ) -> tuple[Event, ...]:
         """Let minutes pass, the gate turning after each; return what it told in them."""
+        sized = {(fleet.name, group.key): group.name for fleet in fleets for group in fleet.groups}
         told: tuple[Event, ...] = ()
         for _ in range(minutes):
             self.world.control.advance(60.0)
-            told += self.gate.turn(self.clock.now(), self.epoch, fleets, outcomes)
+            told += self.gate.turn(self.clock.now(), self.epoch, sized, outcomes)
         self.events += told
         return told
 
@@ -205,7 +207,7 @@ class Yard:
         return sum(deployment.cores for deployment in self.service.deployments())
 
     def record(self, name: str) -> GroupRecord:
-        return self.ledger.gate.records()[name]
+        return group_records(self.ledger).read()[0][name]
 
     def decisions(self) -> list[AdmissionDecision]:
         """Every decision, the oldest first."""
@@ -213,7 +215,7 @@ class Yard:
 
     def told(self) -> list[DeploymentEvent]:
         """Every event that the cluster took in, in order."""
-        return list(self.ledger.admission.events_since(CLUSTER, 0.0))
+        return list(AdmissionStore(self.ledger).events_since(CLUSTER, 0.0))
 
     def kinds(self) -> list[tuple[str, str, int]]:
         return [(event.deployment_id, event.kind.value, event.cores) for event in self.told()]

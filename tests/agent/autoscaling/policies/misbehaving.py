@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.autoscaling.state import Memory
+from agent.rails.state import Memory
 from domain.decisions import Origin, Proposal, Reason
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot

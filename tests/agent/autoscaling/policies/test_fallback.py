@@ -11,14 +11,12 @@ import pytest
 
 from agent.autoscaling.policies.base import hold
 from agent.autoscaling.policies.fallback import FALLBACKS, Proposer, evaluate_directly, evaluate_within
-from agent.autoscaling.policies.fixed import HoldPolicy
-from agent.autoscaling.policies.queue_rule import QueueRulePolicy
-from agent.autoscaling.policies.threshold import ThresholdPolicy
-from agent.autoscaling.state import Memory
+from agent.autoscaling.policies.rules import HoldPolicy, QueueRulePolicy, ThresholdPolicy
+from agent.rails.state import Memory
 from domain.decisions import Proposal, Reason
 from domain.errors import PolicyFailure
 from domain.fleet import Fleet
-from domain.snapshot import QueueSnapshot, Snapshot
+from domain.snapshot import QueueSnapshot, Snapshot, Terms
 from tests.agent.autoscaling.policies.misbehaving import NONSENSE, Answer, Misbehaving, proposing, raising
 from tests.agent.rails.scenes import scene
 
@@ -56,6 +54,11 @@ def test_the_queue_rule_stands_in_and_the_live_policys_memory_is_kept() -> None:
     assert proposed.failures == ("learned raised ZeroDivisionError: division by zero",)
 
 
+def test_the_queue_rule_that_stands_in_has_the_settings_of_the_fleet() -> None:
+    tuned = replace(SNAPSHOT, terms=Terms(0.036, 480.0, 30.0, 300.0, (45.0,) * 3, (97.0,) * 3))
+    assert propose(Misbehaving(raising), tuned).proposal.policy == QueueRulePolicy(480.0, 30.0).name
+
+
 def test_absent_input_is_no_failure_the_fleet_is_held_and_nobody_else_is_asked() -> None:
     proposed = Proposer(evaluate_directly).propose("queue-rule", FLEET, WITHOUT_QUEUE, {"h": (1.0,)})
     assert (proposed.proposal.desired, proposed.proposal.reason) == ((4, 4, 4), Reason.STALE_INPUT)
@@ -71,7 +74,7 @@ def test_a_stand_in_without_its_input_holds_too() -> None:
 def test_a_name_that_means_nothing_falls_back_and_names_what_there_is() -> None:
     proposed = Proposer(evaluate_directly).propose("clairvoyance", FLEET, SNAPSHOT, {})
     assert proposed.proposal.policy == QueueRulePolicy().name
-    assert proposed.failures[0].startswith("policy is 'clairvoyance': choose one of: queue-rule, threshold")
+    assert proposed.failures[0].startswith("policy is 'clairvoyance': choose one of: hold, queue-rule, target-tracking")
 
 
 def test_the_order_ends_with_the_policy_that_cannot_fail() -> None:
@@ -102,7 +105,7 @@ def test_a_policy_that_hangs_costs_its_deadline_once_and_one_thread() -> None:
     let_go = threading.Event()
     answer: Answer = lambda fleet, snapshot: let_go.wait(30.0)  # noqa: E731
     policy = Misbehaving(answer)
-    evaluate = evaluate_within(0.05)
+    evaluate = evaluate_within(0.5)
     began = time.monotonic()
     try:
         complaints = []
@@ -112,9 +115,9 @@ def test_a_policy_that_hangs_costs_its_deadline_once_and_one_thread() -> None:
             complaints.append(str(failed.value))
         assert (
             complaints
-            == ["learned did not answer within 0.05 s"] + ["learned is still at work on an earlier minute"] * 49
+            == ["learned did not answer within 0.5 s"] + ["learned is still at work on an earlier minute"] * 49
         )
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 15.0, "each of the fifty waited its half second"
         # Another fleet's minute is another thread's: one fleet's hanging holds nobody else up.
         with pytest.raises(PolicyFailure, match="did not answer"):
             evaluate(policy, replace(FLEET, name="batch"), SNAPSHOT, {})

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from agent.autoscaling.action_mask import with_bars
+from agent.autoscaling.decide import with_bars
 from agent.autoscaling.policies.base import InputAbsent
 from agent.autoscaling.policies.ppo_lstm import LearnedPolicy, compact, names_model, outside_training, sha_of
-from agent.autoscaling.state import CapacityMark, Cooldown
 from agent.models.file import load_model
+from agent.rails.state import CapacityMark, Cooldown
 from benchmarks.lstm_model import write_model
 from domain.decisions import Direction, Reason
 from domain.errors import PolicyFailure

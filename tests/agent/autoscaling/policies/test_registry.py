@@ -6,11 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.autoscaling.policies.fixed import ConstantPolicy, HoldPolicy
-from agent.autoscaling.policies.queue_rule import QueueRulePolicy
 from agent.autoscaling.policies.registry import policy_from_name
-from agent.autoscaling.policies.target_tracking import TargetTrackingPolicy
-from agent.autoscaling.policies.threshold import ThresholdPolicy
+from agent.autoscaling.policies.rules import (
+    ConstantPolicy,
+    HoldPolicy,
+    QueueRulePolicy,
+    TargetTrackingPolicy,
+    ThresholdPolicy,
+)
 from domain.errors import BadInput
 
 NUMBERS = st.integers(1, 99_999).map(lambda n: n / 100.0)  # as many digits as a name shows
@@ -46,7 +49,7 @@ def test_parameters_that_are_not_given_have_their_defaults(text: str, policy: ob
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "policy is '': choose one of: queue-rule, threshold, target-tracking, hold, constant:N,N,..."),
+        ("", "policy is '': choose one of: hold, queue-rule, target-tracking, threshold, constant:N,N,..."),
         ("Threshold", "policy is 'Threshold': choose one of: "),
         (
             "threshold:hihg=0.5",

@@ -10,11 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.autoscaling.policies.base import InputAbsent, Policy
-from agent.autoscaling.policies.fixed import ConstantPolicy, HoldPolicy
-from agent.autoscaling.policies.queue_rule import QueueRulePolicy
-from agent.autoscaling.policies.target_tracking import TargetTrackingPolicy
-from agent.autoscaling.policies.threshold import ThresholdPolicy
-from agent.autoscaling.state import Memory
+from agent.autoscaling.policies.rules import (
+    ConstantPolicy,
+    HoldPolicy,
+    QueueRulePolicy,
+    TargetTrackingPolicy,
+    ThresholdPolicy,
+)
+from agent.rails.state import Memory
 from domain.decisions import Origin, Proposal, Reason
 from domain.fleet import Fleet
 from domain.snapshot import QueueSnapshot, Snapshot

@@ -8,9 +8,8 @@ from typing import Any
 
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.state import LoopState
-from collectors.intake import IntakeCounters
-from collectors.lines import LineReader
+from agent.rails.state import LoopState
+from collectors.intake import IntakeCounters, LineReader
 from domain.fleet import Fleet, Group, VmType
 from domain.observed import GroupObserved, Instance, Lifecycle, Observed
 from domain.snapshot import GroupSnapshot, Snapshot

@@ -8,12 +8,11 @@ import pytest
 
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
 from agent.autoscaling.snapshot.series import SeriesStore
-from agent.autoscaling.state import LoopState
+from agent.rails.state import LoopState
 from agent.settings import load_settings
-from collectors.cloudwatch import CloudWatchOptions, CloudWatchSubmitted
+from collectors.cloudwatch import CloudWatchOptions, CloudWatchSubmitted, QueueDepthCollector
 from collectors.intake import Claims, RefusedClaim
 from collectors.polling import Poller
-from collectors.queue import QueueDepthCollector
 from domain.clock import VirtualClock
 from domain.errors import RejectReason
 from domain.fleet import Fleet
@@ -121,7 +120,7 @@ def test_a_counter_that_leaps_is_not_believed_and_goes_on_where_it_was() -> None
     assert (after.queue.submitted, after.queue.submitted_recent) == (2050, 1950), "two minutes may bring twice as many"
 
 
-def test_a_counter_may_begin_anew_and_a_late_reading_is_no_leap() -> None:
+def test_a_counter_may_restart_and_a_late_reading_is_no_leap() -> None:
     world = scene(max_submitted_per_minute=1000.0)
     fair = {"waiting": 5, "running": 1}
     world.minute(queue={**fair, "submitted_total": 900})
@@ -155,7 +154,7 @@ def test_what_was_submitted_while_the_agent_was_down_counts() -> None:
 
 
 class Lying:
-    """A client of SQS, and a session for CloudWatch, whose answers nobody should believe."""
+    """A client of SQS, and a session for CloudWatch, with responses beyond the claim limits."""
 
     def get_queue_attributes(self, **_: Any) -> dict[str, Any]:
         return {
@@ -197,8 +196,8 @@ def test_settings_say_what_is_believed_by_fleet() -> None:
     environ = {group_of.format(fleet) + name: value for fleet in ("web", "api") for name, value in given.items()}
     environ |= {group_of.format(fleet) + "NAME": fleet for fleet in ("web", "api")}
     settings = load_settings({**environ, "TRIMTAB_FLEETS__web__CLAIMS__MAX_WAITING": "50"})
-    assert settings.fleets["web"].believed() == Claims(max_waiting=50)
-    assert settings.fleets["api"].believed() == Claims()
+    assert settings.fleets["web"].claim_limits() == Claims(max_waiting=50)
+    assert settings.fleets["api"].claim_limits() == Claims()
 
 
 def test_bounds_that_change_hold_for_the_series_that_are_known() -> None:

@@ -118,7 +118,7 @@ def test_vms_that_should_have_reported_long_ago_and_never_did_give_absent() -> N
     assert (group(snapshot, "s").warm, group(snapshot, "s").overdue) == (0, 1)
 
 
-def test_coverage_says_of_how_many_vms_it_is_the_share() -> None:
+def test_coverage_comes_with_the_number_of_vms_due() -> None:
     scene = Scene()
     scene.place("s", running("i-1"), running("i-2"))
     scene.minute({"i-1": 50.0}, QUEUE)
@@ -147,7 +147,7 @@ def test_missing_queue_data_is_absent_and_counts_stale_minutes_until_it_returns(
     assert scene.minute({"i-1": 50.0}, QUEUE).stale_bins == 0
 
 
-def test_asked_twice_for_one_minute_stale_minutes_count_once() -> None:
+def test_two_snapshots_of_one_minute_count_one_stale_minute() -> None:
     scene = Scene()
     scene.minute()
     scene.now += 20.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.autoscaling.snapshot.queue_fold import growth
+from agent.autoscaling.snapshot.aggregate import growth
 from domain.observations.autoscaling import obs_v2_names
 from domain.snapshot import Snapshot
 from tests.agent.autoscaling.snapshot.scene import FLEET, Scene, running
@@ -103,7 +103,7 @@ def test_submitted_survives_restarts_of_the_counter_and_of_the_agent_and_lost_mi
     for jobs, counter_restarts, agent_restarts, lost in minutes:
         if agent_restarts:
             scene = Scene(now=scene.now, state=scene.state)
-        # What a counter counted after its last reading and before it restarted, nobody can know.
+        # The growth after the last reading and before the restart is unknown.
         if counter_restarts and not lost and not lost_before:
             counter = 0
             scene.report_queue(scene.now + 1.0, submitted_total=0)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.autoscaling.snapshot.fold import NEVER
-from agent.autoscaling.snapshot.series import ABSENT_ROW, DEPTH, SeriesStore
+from agent.autoscaling.snapshot.series import ABSENT_ROW, DEPTH, NEVER, SeriesStore
 from collectors.base import Refusal
 from collectors.intake import IntakeLimits
 from domain.errors import RejectReason

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.autoscaling.state import Cooldown
+from agent.rails.state import Cooldown
 from domain.decisions import Direction
 from domain.observed import DrainHook, Instance, Lifecycle
 from tests.agent.autoscaling.snapshot.scene import T0, Scene, group, running
@@ -215,7 +215,7 @@ def test_busy_cores_per_vm_are_the_last_report_or_absent_when_old_or_never_given
     assert scene.aggregator.busy_cores(scene.fleet, scene.now + 58)["i-1"] is None
 
 
-def test_vms_that_are_gone_are_forgotten_and_a_returning_name_starts_anew() -> None:
+def test_vms_that_are_gone_are_removed_and_a_returning_name_starts_again() -> None:
     scene = Scene()
     scene.place("s", running("i-1"))
     scene.minute({"i-1": 50.0}, QUEUE)

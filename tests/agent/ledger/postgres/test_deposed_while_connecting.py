@@ -52,6 +52,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.exhaustive
 def test_a_leader_stopped_while_it_connects_sends_nothing_when_it_is_resumed_after_another_took_over(
     url: str, full_door: socket.socket
 ) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 
 from agent.ledger import Ledger
 from agent.ledger.postgresql import lacks_sslmode
-from agent.preflight.host import check_encryption
+from agent.preflight.check import check_encryption
 from agent.settings import load_settings
 from domain.errors import LedgerError
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason, Status
 from tests.faults.evidence import SET, TERMINATE, intents, told
 from tests.faults.hands import set_by_hand
@@ -47,6 +48,7 @@ def stopped_in_a_scale_out(world: World) -> None:
     assert world.desired() == {"small": 1}
 
 
+@pytest.mark.exhaustive
 def test_a_late_scale_out_is_put_back_at_once_and_told_as_what_it_is(make_world: Callable[..., World]) -> None:
     world = make_world(sizes=(1,), limits=SLOW)
     stopped_in_a_scale_out(world)
@@ -61,7 +63,7 @@ def test_a_late_scale_out_is_put_back_at_once_and_told_as_what_it_is(make_world:
     assert world.desired() == {"small": 1}
     assert told(world, Reason.DRIFT_ADOPTED) == []
     assert len(told(world, Reason.LATE_CALL)) == 1
-    assert world.ledger.loop_state("web").put_back == {}
+    assert FleetStore(world.ledger).loop_state("web").put_back == {}
     decision = next(d for report in world.reports for d in report.decisions if d.reason is Reason.LATE_CALL)
     assert "a former leader's late call is put right" in decision.sentence
 
@@ -100,6 +102,7 @@ def test_a_late_termination_is_replaced_at_once(make_world: Callable[..., World]
     assert told(world, Reason.DRIFT_ADOPTED) == []
 
 
+@pytest.mark.exhaustive
 def test_another_size_than_the_call_would_set_is_somebody_s_and_is_adopted(make_world: Callable[..., World]) -> None:
     world = make_world(sizes=(1,), limits=SLOW)
     stopped_in_a_scale_out(world)
@@ -109,6 +112,7 @@ def test_another_size_than_the_call_would_set_is_somebody_s_and_is_adopted(make_
     assert len(told(world, Reason.DRIFT_ADOPTED)) == 1
 
 
+@pytest.mark.exhaustive
 def test_after_an_hour_the_size_is_somebody_s(make_world: Callable[..., World]) -> None:
     world = make_world(sizes=(1,), limits=SLOW)
     stopped_in_a_scale_out(world)
@@ -128,7 +132,7 @@ def test_a_call_that_arrived_before_the_lead_changed_is_not_late(make_world: Cal
     world.restart()
     world.tick(3)
     assert world.outcomes[-1].status is Status.DONE
-    assert world.ledger.loop_state("web").former_calls == ()
+    assert FleetStore(world.ledger).loop_state("web").former_calls == ()
     set_by_hand(world, "small", 3)
     set_by_hand(world, "small", 4)
     world.tick()

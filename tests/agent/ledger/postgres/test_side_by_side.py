@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from agent.admission.rules import PolicyKind
 from agent.admission.service import AdmissionService
+from agent.admission.store import AdmissionStore
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.decisions import Event, Reason
 from domain.errors import LedgerUnavailable
+from domain.rules.admission.cluster import PolicyKind
 from tests.agent.admission.clusters import ask, rules
 from tests.agent.ledger.postgres.server import Proxy, Server
 from tests.agent.ledger.records import START, made
@@ -38,7 +40,7 @@ def test_a_reader_that_resumes_after_the_last_row_misses_none_of_writers_side_by
 
     def write(number: int) -> None:
         for row in range(rows):
-            ledgers[number].record((), events=[event(f"{number}-{row}"), event(f"{number}-{row}-again")])
+            ledgers[number].record_events([event(f"{number}-{row}"), event(f"{number}-{row}-again")])
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
     for thread in threads:
@@ -63,7 +65,7 @@ def test_a_writer_waits_for_the_one_before_so_that_numbers_appear_in_order(
         done: list[float] = []
 
         def write() -> None:
-            ledger.record((), events=[event("later")])
+            FleetStore(ledger).record((), events=[event("later")])
             done.append(time.monotonic())
 
         thread = threading.Thread(target=write)
@@ -81,18 +83,19 @@ def test_a_writer_that_waits_too_long_says_so_and_works_again_afterwards(
     ledger = open_ledger(busy_timeout_s=0.5)
     with psycopg.connect(plain(url)) as slow:
         slow.execute("SELECT pg_advisory_xact_lock(7214511)")
-        with pytest.raises(LedgerUnavailable, match="lock timeout"):
-            ledger.record([made(1)])
-    ledger.record([made(1)])
-    assert len(ledger.decisions("web")) == 1
+        # The server's own limit; on a busy machine the client's, of the same length, may end the wait first.
+        with pytest.raises(LedgerUnavailable, match=r"lock timeout|did not answer within 0\.5 s"):
+            FleetStore(ledger).record([made(1)])
+    FleetStore(ledger).record([made(1)])
+    assert len(FleetStore(ledger).decisions("web")) == 1
 
 
 def test_what_one_transaction_reads_is_one_state(url: str, open_ledger: Callable[..., Ledger]) -> None:
     ledger, other = open_ledger(), open_ledger()
-    ledger.record((), events=[event("first")])
-    with ledger._database.read() as connection:
+    FleetStore(ledger).record((), events=[event("first")])
+    with ledger.database.read() as connection:
         first = connection.exec_driver_sql("SELECT count(*) FROM journal").scalar()
-        other.record((), events=[event("second")])
+        other.record_events([event("second")])
         assert connection.exec_driver_sql("SELECT count(*) FROM journal").scalar() == first == 1
 
 
@@ -106,16 +109,16 @@ def test_a_server_that_stopped_answering_costs_a_timeout_and_no_more(
     server: Server, frozen: Callable[[], None], open_ledger: Callable[..., Ledger]
 ) -> None:
     ledger = open_ledger(busy_timeout_s=0.6)
-    ledger.record([made(1)])
+    FleetStore(ledger).record([made(1)])
     frozen()
     for _ in range(2):
         began = time.monotonic()
         with pytest.raises(LedgerUnavailable, match=r"did not answer within 0\.6 s|timeout expired"):
-            ledger.record([made(2)])
+            FleetStore(ledger).record([made(2)])
         assert time.monotonic() - began <= 5.0
     server.thaw()
-    ledger.record([made(2)])
-    assert len(ledger.decisions("web")) == 2
+    FleetStore(ledger).record([made(2)])
+    assert len(FleetStore(ledger).decisions("web")) == 2
 
 
 def test_a_connection_that_swallows_everything_costs_a_timeout_and_no_more(
@@ -123,22 +126,22 @@ def test_a_connection_that_swallows_everything_costs_a_timeout_and_no_more(
 ) -> None:
     proxy = make_proxy()
     ledger = open_ledger(url.replace(str(server.port), str(proxy.port)), busy_timeout_s=0.6)
-    ledger.record([made(1)])
+    FleetStore(ledger).record([made(1)])
     proxy.cut()
     began = time.monotonic()
     with pytest.raises(LedgerUnavailable, match=r"did not answer within 0\.6 s|timeout expired"):
         ledger.open_intents()
     assert time.monotonic() - began <= 5.0
     proxy.mend()
-    ledger.record([made(2)])
-    assert len(ledger.decisions("web")) == 2
+    FleetStore(ledger).record([made(2)])
+    assert len(FleetStore(ledger).decisions("web")) == 2
 
 
 def test_a_writer_cut_off_in_the_middle_of_a_transaction_does_not_keep_the_others_waiting_for_ever(
     url: str, open_ledger: Callable[..., Ledger]
 ) -> None:
     ledger = open_ledger()
-    with ledger._database.read() as connection:
+    with ledger.database.read() as connection:
         set_to = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout").scalar()
     assert set_to == "10s"
 
@@ -157,7 +160,7 @@ def test_two_agents_whose_clocks_differ_do_not_end_each_other_s_admissions(
 ) -> None:
     clocks = VirtualClock(START), VirtualClock(START + ahead_s)
     given = rules(capacity_cores=100, policy=PolicyKind.ZEROTH, kappa=None, threshold_cores=101.0)
-    one, other = (AdmissionService(given, open_ledger().admission, clock) for clock in clocks)
+    one, other = (AdmissionService(given, AdmissionStore(open_ledger()), clock) for clock in clocks)
     assert one.admit(ask("a", 50)).admit
     assert other.admit(ask("b", 40)).admit
     answers = [service.admit(ask(f"c{n}", 90)).reason for n, service in enumerate((one, other))]

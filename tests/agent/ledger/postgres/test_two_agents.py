@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from domain.decisions import Reason
 from tests.agent.ledger.postgres.server import Proxy, Server
@@ -63,6 +64,7 @@ def status_of(agent: Daemon, word: str) -> None:
     wait_until(lambda: word in agent.supervisor.until("STATUS", 30.0)["STATUS"])
 
 
+@pytest.mark.exhaustive
 def test_the_one_that_is_cut_off_from_the_database_makes_no_call_after_its_lease_and_the_other_goes_on(
     site: Site, url: str, server: Server, make_proxy: Callable[[], Proxy], make_agent: Callable[..., Daemon]
 ) -> None:
@@ -95,12 +97,13 @@ def test_the_one_that_is_cut_off_from_the_database_makes_no_call_after_its_lease
     assert late == []
     with Ledger.open(url, read_only=True) as ledger:
         assert ledger.epoch() == 2
-        decided = ledger.decisions("web", limit=1000)
-        assert {ledger.decision(row.decision.decision_id).inputs.epoch for row in decided} == {1, 2}
+        decided = FleetStore(ledger).decisions("web", limit=1000)
+        assert {FleetStore(ledger).decision(row.decision.decision_id).inputs.epoch for row in decided} == {1, 2}
         taken = [entry for entry in ledger.journal(limit=10_000) if entry.reason == Reason.LEAD_TAKEN]
         assert [entry.body["detail"] for entry in taken] == ["this agent leads under epoch 2"]
 
 
+@pytest.mark.exhaustive
 def test_a_leader_that_is_stopped_hands_over_without_waiting_for_its_lease(
     site: Site, url: str, make_agent: Callable[..., Daemon]
 ) -> None:
@@ -116,6 +119,7 @@ def test_a_leader_that_is_stopped_hands_over_without_waiting_for_its_lease(
     status_of(second, "web:")
 
 
+@pytest.mark.exhaustive
 def test_a_second_agent_in_one_state_directory_is_refused_with_the_name_of_the_first(
     site: Site, tmp_path: Path, make_agent: Callable[..., Daemon], url: str
 ) -> None:

@@ -20,7 +20,7 @@ from domain.rules.admission.belief import (
     mu_nodes,
 )
 from domain.rules.admission.moments import belief_of, moments_of
-from domain.rules.admission.population import POPULATIONS, Statistics, fresh, population_of
+from domain.rules.admission.population import POPULATIONS, Statistics, fresh
 from tests.domain.rules.admission.cases import SEEN
 
 SHAPES = st.floats(math.log(0.05), math.log(1e6)).map(math.exp)
@@ -181,11 +181,6 @@ def test_wrong_statistics_name_their_field(field: str, value: float) -> None:
     wrong: dict[str, Any] = {field: value}
     with pytest.raises(BadInput, match=field):
         replace(Statistics(3), **wrong)
-
-
-def test_an_unknown_preset_names_those_there_are() -> None:
-    with pytest.raises(BadInput, match="T, H, K"):
-        population_of("X")
 
 
 @pytest.mark.parametrize("horizons", [[], [2.0, 1.0], [0.0, 1.0], [1.0, math.inf], [1.0, 1.0]])

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from domain.rules.admission.ab import ab_moments
-from domain.rules.admission.batch import Beliefs, ab_batch, na_batch
 from domain.rules.admission.belief import exact_belief, lam_count, size_count
 from domain.rules.admission.compiled import compile_all
-from domain.rules.admission.moments import belief_of, moments_of
+from domain.rules.admission.moments import Beliefs, ab_batch, belief_of, moments_of, na_batch
 from domain.rules.admission.population import POPULATIONS
 from tests.domain.rules.admission.cases import SEEN
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 # Not cached: the cache would keep the old code of a rule that another one calls.
 RULES = compile_all(numba.njit(nogil=True, error_model="numpy"))

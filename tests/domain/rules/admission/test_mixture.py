@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.rules.admission.belief import REFERENCE_DROP, REFERENCE_FLOOR, REFERENCE_NODES, log_evidence
-from domain.rules.admission.mixture import mix, odds_share
+from domain.rules.admission.belief import (
+    REFERENCE_DROP,
+    REFERENCE_FLOOR,
+    REFERENCE_NODES,
+    log_evidence,
+    mix,
+    odds_share,
+)
 from domain.rules.admission.moments import belief_of
 from domain.rules.admission.policies import horizon_hours, log_grid, unused_budget
 from domain.rules.admission.population import POPULATIONS, Population, Statistics

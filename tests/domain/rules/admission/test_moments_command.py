@@ -44,7 +44,7 @@ def test_a_population_of_ones_own_is_read_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("--at soon", "--at is 'soon': give hours with commas"),
         ("--at 0", "--at is '0': give hours above 0 with commas"),
@@ -62,7 +62,7 @@ def test_a_population_of_ones_own_is_read_from_a_file(tmp_path: Path) -> None:
         ("--size 0", "Invalid value for '--size'"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_remedy(words: str, said: str) -> None:
+def test_what_is_wrong_is_named_with_its_remedy(words: str, message: str) -> None:
     result = CliRunner().invoke(app, ["admission", "moments", "--size", "4", *words.split()])
     assert result.exit_code != 0
-    assert said in " ".join((result.output + str(result.exception or "")).split())
+    assert message in " ".join((result.output + str(result.exception or "")).split())

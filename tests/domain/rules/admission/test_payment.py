@@ -165,7 +165,7 @@ def test_wrong_mixtures_and_hours_are_refused_by_field() -> None:
 
 def test_the_users_page_shows_what_its_lines_print() -> None:
     page = (Path(__file__).parents[4] / "docs" / "decide" / "admission-payment.md").read_text("utf-8")
-    (code,), (printed,) = (re.findall(rf"^```{kind}\n(.*?)^```", page, re.M | re.S) for kind in ("python", "text"))
+    ((code, printed),) = re.findall(r"^```python\n(.*?)^```.*?^```text\n(.*?)^```", page, re.M | re.S)
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         exec(compile(code, "admission-payment.md", "exec"), {})

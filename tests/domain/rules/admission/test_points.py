@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domain.rules.admission import batch
+from domain.rules.admission import moments
 from domain.rules.admission.ab import ab_moments, conditional_ab, survival
-from domain.rules.admission.ab_points import Path, Points, starts_h
-from domain.rules.admission.batch import Beliefs, ab_batch
+from domain.rules.admission.ab_points import Path, Points, lefts, moment_weights, starts_h
 from domain.rules.admission.belief import exact_belief, lam_count, size_count
-from domain.rules.admission.coefficients import lefts, moment_weights
-from domain.rules.admission.moments import belief_of
+from domain.rules.admission.moments import Beliefs, ab_batch, belief_of
 from domain.rules.admission.population import POPULATIONS
 from tests.domain.rules.admission.cases import SEEN
 
@@ -98,13 +96,39 @@ def test_how_many_are_worked_on_together_is_of_no_matter(monkeypatch: pytest.Mon
     belief = cast("Beliefs", tuple(np.broadcast_to(part, len(seen)) for part in parts))
     arguments = (columns[0], belief, population.power, population.lifetimes, HORIZONS)
     together = ab_batch(*arguments)
-    monkeypatch.setattr(batch, "POINTS_AT_ONCE", 64)
+    monkeypatch.setattr(moments, "POINTS_AT_ONCE", 64)
     for many, few in zip(together, ab_batch(*arguments), strict=True):
         # Points of time before the first horizon are those of the fastest in each part.
         assert few == pytest.approx(many, rel=2e-3, abs=1e-4)
 
 
 def test_none_at_all_are_no_curves() -> None:
-    nobody = np.zeros(0)
-    belief: Beliefs = (nobody, nobody, nobody, nobody, nobody, nobody, nobody)
-    assert [part.shape for part in ab_batch(nobody, belief, 0.6, 25.6, HORIZONS)] == [(0, 12)] * 4
+    empty = np.zeros(0)
+    belief: Beliefs = (empty, empty, empty, empty, empty, empty, empty)
+    assert [part.shape for part in ab_batch(empty, belief, 0.6, 25.6, HORIZONS)] == [(0, 12)] * 4
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("preset", ["T", "H", "K"])
+def test_all_moments_are_those_of_one_alone(preset: str, fast: bool) -> None:
+    population, seen = POPULATIONS[preset], list(SEEN.values())
+    columns = np.array([astuple(s) for s in seen], dtype=np.float64).T
+    parts = exact_belief(*astuple(population), *columns[1:])
+    belief = cast("Beliefs", tuple(np.broadcast_to(part, len(seen)) for part in parts))
+    found = ab_batch(columns[0], belief, population.power, population.lifetimes, HORIZONS, fast=fast)
+    for i, one in enumerate(seen):
+        alone = belief_of(population, one)
+        counts = (1, 1) if fast else (lam_count(alone[2]), size_count(alone[5]))
+        law = (population.power, population.lifetimes)
+        mean, variance, third, requests = np.empty((4, HORIZONS.size))
+        points = (np.empty(16), np.empty(16))
+        ab_moments(
+            float(one.size), *alone, *law, HORIZONS, 9.0, -18.5, *counts, *points, mean, variance, third, requests
+        )
+        for order, expected in enumerate((mean, variance, third)):
+            assert found[order][i] == pytest.approx(expected, rel=5e-3, abs=1e-6), (order, one)
+        # Who asks for neither third moments nor requests gives no room for them.
+        less, none = np.empty((2, HORIZONS.size)), np.empty(0)
+        ab_moments(float(one.size), *alone, *law, HORIZONS, 9.0, -18.5, *counts, *points, *less, none, none)
+        assert np.array_equal(less, np.array([mean, variance]))

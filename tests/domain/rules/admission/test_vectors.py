@@ -60,6 +60,7 @@ def test_with_absorption(preset: str, case: str, hours: float, mean: float, sd: 
     assert found.variance[0] ** 0.5 == pytest.approx(sd, rel=0.05)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("preset", ["T", "H"])
 @pytest.mark.parametrize("case", ["F1", "F4", "F20", "A"])
 def test_more_points_of_lam_and_size_bring_the_closure_to_its_converged_value(preset: str, case: str) -> None:

@@ -11,9 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
-from domain.rules.oversubscription.risk import any_hot, correlated_variance, count_at_least, hot_probability
+from domain.rules.oversubscription.risk import (
+    any_hot,
+    clopper_pearson_upper,
+    correlated_variance,
+    count_at_least,
+    hot_probability,
+    satisfied,
+)
 from domain.rules.oversubscription.usage import clipped_moments
-from domain.rules.oversubscription.verdict import clopper_pearson_upper, satisfied
 
 SHARES = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=9)
 

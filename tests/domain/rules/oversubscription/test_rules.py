@@ -9,15 +9,6 @@ import pytest
 
 from domain.errors import BadInput
 from domain.rules.oversubscription import ridge
-from domain.rules.oversubscription.drift import PageHinkley, peak_variance_ratio
-from domain.rules.oversubscription.moving_average import moving_average_rate
-from domain.rules.oversubscription.placement import best_fit
-from domain.rules.oversubscription.posterior import (
-    believed_profile,
-    estimate_correlation,
-    estimate_persistence,
-    offset_belief,
-)
 from domain.rules.oversubscription.rates import (
     ACTIONS,
     check_actions,
@@ -28,7 +19,16 @@ from domain.rules.oversubscription.rates import (
     violation_hours,
     with_little_history,
 )
-from domain.rules.oversubscription.shield import Demand, Machines, Shielded, expected_hot_hours, shield
+from domain.rules.oversubscription.ridge import moving_average_rate
+from domain.rules.oversubscription.shield import Demand, Machines, best_fit, expected_hot_hours
+from domain.rules.oversubscription.usage import (
+    PageHinkley,
+    believed_profile,
+    offset_belief,
+    peak_variance_ratio,
+)
+from tests.oracles.persistence import estimate_persistence
+from tests.oracles.shield import Shielded, shield
 
 NAN = math.nan
 
@@ -170,18 +170,15 @@ def test_before_the_first_hour_a_vm_is_like_its_owners_others() -> None:
     assert sd == pytest.approx(0.2 * math.sqrt(0.15), abs=0.001)
 
 
-def test_persistence_and_correlation_are_found_again() -> None:
+def test_persistence_is_estimated() -> None:
     draws = np.random.default_rng(3)
     own, hourly = draws.standard_normal((400, 1)), draws.standard_normal((400, 24))
     assert estimate_persistence(math.sqrt(0.8) * own + math.sqrt(0.2) * hourly) == pytest.approx(0.8, abs=0.03)
     assert estimate_persistence(hourly) == pytest.approx(0.0, abs=0.02)
     assert estimate_persistence(hourly[:1]) == 0.0
-    shared, noise = draws.standard_normal((1, 3000)), draws.standard_normal((30, 3000))
-    assert estimate_correlation(math.sqrt(0.3) * shared + math.sqrt(0.7) * noise) == pytest.approx(0.3, abs=0.03)
-    assert estimate_correlation(noise) == pytest.approx(0.0, abs=0.01)
 
 
-def test_drift_is_told_from_noise() -> None:
+def test_drift_is_distinguished_from_noise() -> None:
     memory, hours = PageHinkley(), 0
     while not memory.alarm():
         memory, hours = memory.seen(-1.5), hours + 1
@@ -205,7 +202,7 @@ def test_false_alarms_come_less_often_than_every_90_days() -> None:
     assert 90 * 24 < series * 5_000 / alarms < 130 * 24
 
 
-def test_wider_peaks_are_told_from_chance() -> None:
+def test_wider_peaks_are_distinguished_from_chance() -> None:
     assert not peak_variance_ratio(1.5, 1.0, 24)
     assert peak_variance_ratio(2.5, 1.0, 24)
     assert not peak_variance_ratio(9.0, 1.0, 1)

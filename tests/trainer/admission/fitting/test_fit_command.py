@@ -12,11 +12,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from simulator.admission.presets import cluster_of
-from trainer.admission.fitting.histories import histories_of
-from trainer.admission.fitting.marginal import fit_marginal
+from simulator.admission.arrivals import cluster_of
+from trainer.admission.fitting.fits import fit_marginal
+from trainer.admission.fitting.histories import histories_of, read_vm_table
 from trainer.admission.fitting.report import START
-from trainer.admission.fitting.vm_table import read_vm_table
 
 QUICK = ("--simulated", "1000")
 
@@ -35,13 +34,14 @@ def data(result: Result) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("table") / "vmtable.csv.gz"
-    told = data(invoke("make-table", "-o", path, "--deployments", 400, "--seed", 3, "--json"))
-    assert (told["deployments"], told["seed"]) == (400, 3)
-    assert told["machines"] == len(read_vm_table(path).cores)
+    seen = data(invoke("make-table", "-o", path, "--deployments", 400, "--seed", 3, "--json"))
+    assert (seen["deployments"], seen["seed"]) == (400, 3)
+    assert seen["machines"] == len(read_vm_table(path).cores)
     return path
 
 
 # The simulator compiles at its first run.
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 def test_a_fit_writes_a_preset_that_can_be_played(table: Path, tmp_path: Path) -> None:
     preset = tmp_path / "mine.toml"
@@ -61,6 +61,7 @@ def test_a_fit_writes_a_preset_that_can_be_played(table: Path, tmp_path: Path) -
     assert played["preset"] == "mine"
 
 
+@pytest.mark.exhaustive
 def test_the_published_fit_alone_goes_into_a_json_preset(table: Path, tmp_path: Path) -> None:
     preset = tmp_path / "mine.json"
     arguments = ("admission", table, "-o", preset, "--method", "two-step", "--arrival-rate", 2, "--json", *QUICK)
@@ -72,6 +73,7 @@ def test_the_published_fit_alone_goes_into_a_json_preset(table: Path, tmp_path: 
     assert data(invoke(*arguments, "--force")) == found
 
 
+@pytest.mark.exhaustive
 def test_what_was_left_out_and_how_well_it_fits_can_be_read(table: Path, tmp_path: Path) -> None:
     spoilt = tmp_path / "spoilt.csv.gz"
     spoilt.write_bytes(gzip.compress(b"v,u,d0000001,900,600,1,1,1,x,1,2\n" + gzip.decompress(table.read_bytes())))
@@ -82,6 +84,7 @@ def test_what_was_left_out_and_how_well_it_fits_can_be_read(table: Path, tmp_pat
         assert words in shown.stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["png", "svg", "html"])
 def test_sizes_are_drawn_the_same_every_time(table: Path, tmp_path: Path, kind: str) -> None:
     drawn = []
@@ -95,7 +98,7 @@ def test_sizes_are_drawn_the_same_every_time(table: Path, tmp_path: Path, kind: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "words"),
     [
         (("--method", "three-step"), "--method is 'three-step': give both, empirical-bayes or two-step"),
         (("--sla", "2"), "--sla is 2.0: give a share between 0 and 1"),
@@ -105,10 +108,10 @@ def test_sizes_are_drawn_the_same_every_time(table: Path, tmp_path: Path, kind: 
         (("--plot", "sizes.gif"), "--plot is 'sizes.gif': end the file's name with one of .png"),
     ],
 )
-def test_a_wrong_option_is_named_before_anything_is_read(arguments: tuple[str, ...], told: str) -> None:
+def test_a_wrong_option_is_named_before_anything_is_read(arguments: tuple[str, ...], words: str) -> None:
     answered = invoke("admission", "nowhere.csv", *arguments)
     assert answered.exit_code == 2
-    assert told in answered.output
+    assert words in answered.output
 
 
 def test_a_missing_or_later_table_is_told(tmp_path: Path) -> None:

@@ -14,21 +14,23 @@ from hypothesis import strategies as st
 from domain.errors import TraceError
 from domain.rules.admission.belief import exact_belief, mu_nodes
 from domain.rules.admission.population import POPULATIONS, Population
-from trainer.admission.fitting.comparison import compare
-from trainer.admission.fitting.histories import Histories, histories_of
-from trainer.admission.fitting.made_table import write_table
-from trainer.admission.fitting.marginal import Seen, fit_marginal, rates_likelihood, seen_of, sizes_likelihood
-from trainer.admission.fitting.report import START
-from trainer.admission.fitting.two_step import (
+from trainer.admission.fitting.fits import (
+    Seen,
     cramer_von_mises,
+    fit_marginal,
     fit_two_step,
     gamma_of,
     population_at,
     power_of,
+    rates_likelihood,
     rates_of,
+    seen_of,
+    sizes_likelihood,
     window_hours,
 )
-from trainer.admission.fitting.vm_table import VmTable, read_vm_table
+from trainer.admission.fitting.histories import Histories, VmTable, histories_of, read_vm_table
+from trainer.admission.fitting.lives import write_table
+from trainer.admission.fitting.report import START, compare
 
 AT = np.array([0.5, 0.7, 1.1, 0.9, 0.8, 20.0])
 
@@ -133,6 +135,7 @@ def test_empirical_bayes_comes_to_the_same_top_from_another_start(few: Histories
     assert other == pytest.approx(first, rel=3e-3)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("preset", "grid_s"), [("T", 1), ("T", 300), ("H", 300), ("K", 300)])
@@ -149,13 +152,14 @@ def test_twenty_thousand_deployments_give_shapes_and_power_to_ten_percent(
     assert compare(histories, fit.population).distance < 1e-3
 
 
+@pytest.mark.exhaustive
 def test_the_published_fit_makes_sizes_come_out_as_seen(few: Histories) -> None:
     start = population_at(few, 0.1, 0.1)
-    told: list[float] = []
-    fit = fit_two_step(few, simulated=5000, told=lambda call, distance: told.append(distance))
-    assert fit.distance == min(told)
-    assert fit.distance < 0.5 * told[0]
-    assert len(told) == fit.evaluations <= 60
+    distances: list[float] = []
+    fit = fit_two_step(few, simulated=5000, on_progress=lambda call, distance: distances.append(distance))
+    assert fit.distance == min(distances)
+    assert fit.distance < 0.5 * distances[0]
+    assert len(distances) == fit.evaluations <= 60
     assert 1e-3 < fit.eps1 < 0.9
     assert 1e-3 < fit.eps2 < 0.9
     assert fit.population.power == pytest.approx(start.power, abs=0.5)

@@ -10,13 +10,11 @@ import pytest
 
 from domain.rules.admission.population import POPULATIONS
 from simulator.admission import PRESETS, Rule, draw_run, play
-from simulator.admission.layout import ADMITTED, CORE_ENDED, SCALED, SHUT_DOWN
+from simulator.admission.engine import ADMITTED, CORE_ENDED, SCALED, SHUT_DOWN
 from simulator.admission.streams import key_of
-from trainer.admission.fitting.comparison import facts_of
-from trainer.admission.fitting.histories import histories_of
-from trainer.admission.fitting.lives import Drawn, cores_of, drawn_from, lives_of, uniforms
-from trainer.admission.fitting.made_table import write_table
-from trainer.admission.fitting.vm_table import read_vm_table
+from trainer.admission.fitting.histories import histories_of, read_vm_table
+from trainer.admission.fitting.lives import Drawn, cores_of, drawn_from, lives_of, uniforms, write_table
+from trainer.admission.fitting.report import facts_of
 
 
 @pytest.mark.parametrize("preset", ["T", "H", "K"])
@@ -81,7 +79,7 @@ def test_a_table_made_to_the_second_is_read_back_as_it_happened(tmp_path: Path) 
     assert len(histories) == 400
     assert histories.activated.tolist() == lives.activated.tolist()
     assert histories.hours[~lives.dead] == pytest.approx(hours[~lives.dead], abs=1e-3)
-    # To the second, ties are rare: hardly any request or peak is told wrongly.
+    # To the second, ties are rare: hardly any request or peak is found wrongly.
     assert np.mean(histories.scale_outs == lives.scale_outs) > 0.98
     assert np.mean(histories.peak == lives.peak) > 0.9
     assert np.mean(histories.last_cores == lives.last_cores) > 0.99

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput, TraceError
-from trainer.admission.fitting.histories import histories_of
-from trainer.admission.fitting.vm_table import Rejected, read_vm_table
+from trainer.admission.fitting.histories import Rejected, histories_of, read_vm_table
 
 
 def line(deployment: str = "d", created: object = 300, deleted: object = 600, cores: object = 2) -> str:
@@ -101,7 +100,7 @@ def test_a_heading_is_left_out_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "words"),
     [
         (b"", "Empty CSV file"),
         (b"a,b,c\n", "usable rows; left out: wrong number of columns 1"),
@@ -109,10 +108,10 @@ def test_a_heading_is_left_out_and_told(tmp_path: Path) -> None:
         (b"v,u,d,3,9,1,1,1,x,\xff\xfe,1\n", "give a CSV of eleven columns"),
     ],
 )
-def test_a_table_without_a_usable_row_is_refused(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_table_without_a_usable_row_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "vmtable.csv"
     path.write_bytes(content)
-    with pytest.raises(TraceError, match=told):
+    with pytest.raises(TraceError, match=words):
         read_vm_table(path)
 
 

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import SimulationConfig, preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_rand, train_text
-from trainer.autoscaling.baselines.availability import Unavailable
-from trainer.autoscaling.baselines.clairvoyant import solve
-from trainer.autoscaling.baselines.grid import grid_of
+from trainer.autoscaling.baselines.clairvoyant import Unavailable, grid_of, solve
 from trainer.autoscaling.episodes import run_policy
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policies.registry import policy_of
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 DRAWN_BOOT = preset("train-text")
@@ -32,6 +30,7 @@ RIVALS_SINGLE = (
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("trace", "single", "published", "bound"),
     [
@@ -47,6 +46,7 @@ def test_the_bounds_are_the_published_ones(trace: Trace, single: bool, published
     assert relaxed.bound == pytest.approx(published, abs=0.011)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("single", [False, True])
 def test_without_knowing_the_boot_times_the_bound_is_lower(single: bool) -> None:
     for trace in (train_text(), train_fit()):
@@ -56,6 +56,7 @@ def test_without_knowing_the_boot_times_the_bound_is_lower(single: bool) -> None
         assert drawn < min(run_policy(policy_of(text), DRAWN_BOOT, trace, 1).cost for text in rivals)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=25, deadline=None)
 @given(
     trace=st.lists(
@@ -81,6 +82,7 @@ def test_no_policy_costs_less_than_the_bound(
         assert bound <= min(costs.values()) + 1e-7, costs
 
 
+@pytest.mark.exhaustive
 def test_a_coarser_grid_serves_where_lengths_vary_and_its_bound_holds_too() -> None:
     trace = train_rand(3)
     assert grid_of(FIXED_BOOT, trace).offsets == (0.0,)
@@ -96,6 +98,7 @@ def test_whole_vms_bound_more_tightly_than_fractions() -> None:
     assert whole.fleet.shape == (12, 3)
 
 
+@pytest.mark.exhaustive
 def test_the_fleet_found_obeys_one_action_a_minute_and_the_limits() -> None:
     trace = make_trace("small", [0.0] * 60 + [600.0] * 10, [240.0] * 70)
     fleet = solve(FIXED_BOOT, trace, single=True, time_limit_s=10.0).fleet

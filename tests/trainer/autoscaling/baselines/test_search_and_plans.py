@@ -3,16 +3,14 @@
 import numpy as np
 import pytest
 
-from domain.errors import BadInput
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import MULTI_CHANGES, preset
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
-from trainer.autoscaling.baselines.availability import Unavailable
-from trainer.autoscaling.baselines.plans import as_data, kept_plan, key_of, make_plan, plan_actions
-from trainer.autoscaling.baselines.search import Replay, SearchSettings, better
+from trainer.autoscaling.baselines.clairvoyant import Unavailable
+from trainer.autoscaling.baselines.plans import Replay, SearchSettings, as_data, better, kept_plan, key_of, make_plan
 from trainer.autoscaling.episodes import run_policy
-from trainer.autoscaling.policies import policy_of
 from trainer.autoscaling.policies.fixed import ScriptPolicy
+from trainer.autoscaling.policies.registry import policy_of
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 SMALL = make_trace("small", [0.0] * 60 + [900.0] * 20, [120.0] * 80)
@@ -42,6 +40,7 @@ def test_a_search_betters_what_it_starts_from_and_repeats_itself(multi: bool) ->
     assert float(Replay(FIXED_BOOT, SMALL, 1, [0, 1], multi).costs(found[None])[0]) == cost
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("single", [True, False])
 def test_a_plan_lies_between_the_bound_and_the_queue_rule(single: bool) -> None:
     plan = make_plan(FIXED_BOOT, SMALL, single=single, time_limit_s=6.0)
@@ -63,7 +62,7 @@ def test_a_plan_lies_between_the_bound_and_the_queue_rule(single: bool) -> None:
 def test_the_kept_plans_cost_what_they_say(trace: Trace, action_set: str, bound: float, at_most: float) -> None:
     kept = kept_plan(FIXED_BOOT, trace, action_set == "act-7")
     assert kept is not None
-    played = run_policy(ScriptPolicy("kept", tuple(plan_actions(FIXED_BOOT, trace, action_set))), FIXED_BOOT, trace)
+    played = run_policy(ScriptPolicy("kept", kept.actions), FIXED_BOOT, trace)
     assert played.cost == pytest.approx(kept.cost, abs=1e-9)
     assert kept.bound == pytest.approx(bound, abs=0.003)
     assert kept.bound < played.cost < at_most
@@ -90,8 +89,6 @@ def test_plan_data_says_what_it_was_made_for() -> None:
 def test_what_has_no_plan_says_so() -> None:
     with pytest.raises(Unavailable, match="whole VMs"):
         run_policy(policy_of("plan"), preset("paper-live"), coevolution(0))
-    with pytest.raises(BadInput, match="act-multi"):
-        plan_actions(FIXED_BOOT, SMALL, "act-8")
 
 
 @pytest.mark.parametrize(

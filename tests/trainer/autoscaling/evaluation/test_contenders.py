@@ -1,4 +1,4 @@
-"""Who takes part: policies by text, by label, or from a file with one policy per group."""
+"""Contenders: policies by text, by label, or from a file with one policy per group."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,8 @@ from domain.errors import BadInput
 from simulator.autoscaling.reference import preset
 from simulator.workloads.synthetic import train_text
 from trainer.autoscaling.evaluation.contenders import contenders_of
-from trainer.autoscaling.evaluation.runs import evaluate
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.evaluation.table import Results
+from trainer.autoscaling.evaluation.table import Results, evaluate
 
 
 def test_a_text_is_its_own_label_unless_one_is_given() -> None:

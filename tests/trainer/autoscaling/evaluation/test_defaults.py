@@ -1,8 +1,8 @@
-"""Who takes part by default: every baseline of the specification, tuned on seeds that are not reported."""
+"""Contenders by default: every baseline of the specification, tuned on seeds that are not reported."""
 
 import pytest
 
-from trainer.autoscaling.evaluation.defaults import baselines, default_contenders, queue_rule
+from trainer.autoscaling.evaluation.contenders import baselines, default_contenders, queue_rule
 from trainer.autoscaling.evaluation.episode import run_episode
 from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
 from trainer.autoscaling.policies.registry import policy_of

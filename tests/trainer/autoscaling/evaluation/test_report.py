@@ -9,11 +9,10 @@ from domain.errors import BadInput
 from trainer.autoscaling.evaluation import pictures
 from trainer.autoscaling.evaluation.contenders import contenders_of
 from trainer.autoscaling.evaluation.page import Extras, page
-from trainer.autoscaling.evaluation.pareto import PRICES_PER_HOUR, fronts
-from trainer.autoscaling.evaluation.runs import Evaluated, evaluate
+from trainer.autoscaling.evaluation.pictures import PRICES_PER_HOUR, fronts
 from trainer.autoscaling.evaluation.suite import suite
 from trainer.autoscaling.evaluation.summary import Summary, summarise
-from trainer.autoscaling.evaluation.table import Results
+from trainer.autoscaling.evaluation.table import Evaluated, Results, evaluate
 
 CONTENDERS = contenders_of(["rule=queue-rule", "75 % <b>=threshold"])
 CASES = suite(["T2", "T4"], short=True, seeds=1)
@@ -66,7 +65,7 @@ def test_the_same_results_give_the_same_page(summary: Summary, written: str) -> 
 
 def test_the_front_trades_rent_for_waiting_as_waiting_gets_dearer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "trainer.autoscaling.evaluation.pareto.settings",
+        "trainer.autoscaling.evaluation.pictures.settings",
         lambda case: {"queue rule": [f"queue-rule:horizon_s={h},idle_s=0" for h in (60, 300, 900, 2400)]},
     )
     (front,) = fronts(CASES[:1])

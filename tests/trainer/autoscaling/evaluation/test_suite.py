@@ -7,8 +7,16 @@ from domain.errors import BadInput
 from domain.workload import make_trace
 from simulator.autoscaling.reference import preset
 from simulator.workloads.synthetic import coevolution, train_text
-from trainer.autoscaling.evaluation import shifts
-from trainer.autoscaling.evaluation.suite import GROUPS, World, suite
+from trainer.autoscaling.evaluation.suite import (
+    GROUPS,
+    World,
+    boot_twice_as_long,
+    burst,
+    dearer_type,
+    idle_day,
+    longer_jobs,
+    suite,
+)
 
 
 def test_the_full_suite_has_the_numbers_of_the_specification() -> None:
@@ -52,14 +60,14 @@ def test_what_is_not_there_is_refused(groups: list[str], seeds: int | None, fiel
 
 
 def test_a_burst_brings_ten_times_the_jobs_of_one_batch() -> None:
-    calm, struck = train_text(), shifts.burst(train_text())
+    calm, struck = train_text(), burst(train_text())
     before = np.unique(calm.arrival_s, return_counts=True)[1]
     after = np.unique(struck.arrival_s, return_counts=True)[1]
     assert sorted((after / before).tolist()) == [1.0] * (before.size - 1) + [10.0]
 
 
 def test_an_idle_day_ends_after_24_hours_and_has_long_empty_stretches() -> None:
-    day = shifts.idle_day(train_text())
+    day = idle_day(train_text())
     assert day.arrival_s.max() == 86_400.0
     later = day.arrival_s[day.arrival_s >= 3600.0]
     assert later.size == 8
@@ -68,16 +76,16 @@ def test_an_idle_day_ends_after_24_hours_and_has_long_empty_stretches() -> None:
 
 def test_longer_jobs_dearer_types_and_slower_boots_change_nothing_else() -> None:
     trace, config = train_text(), preset("train-text")
-    longer = shifts.longer_jobs(trace)
+    longer = longer_jobs(trace)
     assert longer.work_core_s == 2 * trace.work_core_s
     assert np.array_equal(longer.arrival_s, trace.arrival_s)
-    dearer = shifts.dearer_type(config, 1)
+    dearer = dearer_type(config, 1)
     assert [kind.price_per_hour for kind in dearer.types] == pytest.approx([0.2, 0.6, 0.8])
-    slower = shifts.boot_twice_as_long(config)
+    slower = boot_twice_as_long(config)
     assert (slower.boot_low_s, slower.boot_high_s) == (90.0, 194.0)
 
 
-@pytest.mark.parametrize("shift", [shifts.idle_day, shifts.burst])
+@pytest.mark.parametrize("shift", [idle_day, burst])
 def test_shifts_of_arrivals_refuse_a_closed_loop(shift: object) -> None:
     with pytest.raises(BadInput, match="fixed times"):
         shift(coevolution(0, generations=1))  # type: ignore[operator]

@@ -9,10 +9,9 @@ from domain.errors import BadInput
 from domain.workload import make_trace
 from simulator.autoscaling.reference import preset
 from trainer.autoscaling.evaluation.episode import run_episode
-from trainer.autoscaling.evaluation.runs import Absence, Evaluated
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.evaluation.summary import Summary, summarise
-from trainer.autoscaling.evaluation.table import Row
+from trainer.autoscaling.evaluation.table import Absence, Evaluated, Row
 from trainer.autoscaling.policies.registry import policy_of
 
 CASE = Case("T1 boot 0", "T1", "training", preset("train-text"), make_trace("jobs", [0.0] * 20, [300.0] * 20), 0)
@@ -33,11 +32,11 @@ def summary(*groups: list[Row], reference: str = "rule") -> Summary:
 
 def test_a_policy_is_compared_on_the_cases_that_both_have_run() -> None:
     found = summary(rows("rule", "T1", [10.0, 20.0, 30.0]), rows("new", "T1", [9.0, 18.0]))
-    standing = found.standing("new", "T1")
-    assert standing is not None
-    assert standing.against is not None
-    assert standing.against.relative.mean == pytest.approx(-0.1)
-    assert (standing.cases, standing.cost.mean) == (2, 13.5)
+    result = found.result("new", "T1")
+    assert result is not None
+    assert result.against is not None
+    assert result.against.relative.mean == pytest.approx(-0.1)
+    assert (result.cases, result.cost.mean) == (2, 13.5)
 
 
 def test_the_verdict_names_the_family_where_it_stands_worst() -> None:

@@ -1,5 +1,6 @@
 """The results table: bit for bit, row by row, taken up where it was left."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,8 @@ from simulator.autoscaling.reference import preset
 from trainer.autoscaling.evaluation import table
 from trainer.autoscaling.evaluation.contenders import contenders_of
 from trainer.autoscaling.evaluation.episode import run_episode
-from trainer.autoscaling.evaluation.runs import evaluate
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.autoscaling.evaluation.table import Results, Row, read_rows, write_rows
+from trainer.autoscaling.evaluation.table import Results, Row, evaluate, read_rows
 from trainer.autoscaling.policies.registry import policy_of
 
 TRACE = make_trace("ten jobs", [0.0] * 10, [200.0 / 3.0] * 10)
@@ -21,6 +21,12 @@ TRACE = make_trace("ten jobs", [0.0] * 10, [200.0 / 3.0] * 10)
 
 def cases(count: int) -> list[Case]:
     return [Case(f"T1 boot {n}", "T1", "training", preset("train-text"), TRACE, n) for n in range(count)]
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    results = Results(path)
+    for row in rows:
+        results.add(row)
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def test_finished_rows_are_not_run_again(tmp_path: Path) -> None:
     first = evaluate(contenders, cases(3), Results(path))
     before = path.read_bytes()
     counted: list[tuple[str, int]] = []
-    again = evaluate(contenders, cases(3), Results(path), told=lambda label, n: counted.append((label, n)))
+    again = evaluate(contenders, cases(3), Results(path), on_cases=lambda label, n: counted.append((label, n)))
     assert [(r.policy, r.case, r.cost) for r in again.rows] == [(r.policy, r.case, r.cost) for r in first.rows]
     assert path.read_bytes() == before
     assert sum(n for _, n in counted) == 6
@@ -92,6 +98,7 @@ def test_a_wrong_value_is_named_with_line_and_column(tmp_path: Path, row: Row) -
     assert refused.value.field == "rows.csv line 2: cost"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_two_processes_find_the_same_as_one(tmp_path: Path) -> None:
     contenders = contenders_of(["queue-rule", "threshold"])

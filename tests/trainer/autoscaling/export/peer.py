@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainer.kit.onnx_graph import Dense, Layers, Recurrent
+from trainer.kit.export import Dense, Layers, Recurrent
 
 FEATURES, HIDDEN = 7, 24
 

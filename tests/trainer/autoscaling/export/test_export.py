@@ -11,7 +11,6 @@ import torch
 
 from agent.models.file import METADATA_KEY, ModelRefused, load_model
 from domain.errors import BadInput
-from domain.observations.autoscaling import OBS7_NAMES, OBS7_VERSION, schema_hash
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import preset
 from tests.trainer.autoscaling.export.peer import Peer, Rows
@@ -19,7 +18,7 @@ from trainer.autoscaling.episodes import run_policy
 from trainer.autoscaling.export import PARITY, ExportFailed, Learned, difference, export, play
 from trainer.autoscaling.policies.model import read_network
 from trainer.autoscaling.policies.registry import policy_of
-from trainer.kit.onnx_graph import Dense
+from trainer.kit.export import Dense
 
 WORLD = preset("train-text", max_steps=400)
 
@@ -47,6 +46,7 @@ def card_of(path: Path) -> dict[str, object]:
     return card
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("action_set", ["act-7", "act-multi"])
 @pytest.mark.parametrize("kind", ["lstm", "gru", "mlp"])
 @pytest.mark.parametrize("observation", ["obs-7", "obs-v2"])
@@ -59,22 +59,24 @@ def test_the_file_plays_the_episode_of_the_trained_network(
     episode = play(peer.answer, policy, peer.layers(), trace, seed=5)
     assert difference(read_network(path).model.session, episode) <= PARITY
 
-    told: list[Rows] = []
+    answer: list[Rows] = []
     run_policy(
         policy_of(str(path)),
         WORLD,
         trace,
         5,
-        lambda simulation, _: told.append(simulation.observe() if observation == "obs-7" else simulation.observe_v2()),
+        lambda simulation, _: answer.append(
+            simulation.observe() if observation == "obs-7" else simulation.observe_v2()
+        ),
     )
-    assert np.array_equal(np.stack(told[:-1]), episode.inputs["observation"][1:])
+    assert np.array_equal(np.stack(answer[:-1]), episode.inputs["observation"][1:])
 
 
 def test_the_agent_accepts_the_file_and_its_card_says_what_it_is(tmp_path: Path, trace: Trace) -> None:
     policy = learned("lstm", "obs-7", "act-7")
     peer = peer_of(policy)
     path = export(peer.layers(), peer.answer, policy, [trace], tmp_path)
-    model = load_model(path, schema_hash(OBS7_NAMES, OBS7_VERSION))
+    model = load_model(path)
     assert model.name == path.stem
     card = card_of(path)
     facts = ("observation", "action_set", "actions", "masked", "network", "hidden_size", "memory", "training")
@@ -169,7 +171,7 @@ def test_a_changed_file_is_refused_by_the_agent(tmp_path: Path, trace: Trace) ->
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(ModelRefused, match="damaged or was renamed"):
-        load_model(path, schema_hash(OBS7_NAMES, OBS7_VERSION))
+        load_model(path)
 
 
 def test_without_a_mask_the_most_probable_action_is_taken_even_without_effect(trace: Trace) -> None:

@@ -34,6 +34,7 @@ def network_of(learned: Learned, hidden: int = 32, spread: float = 0.3) -> Polic
     return network
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("action_set", ["act-7", "act-multi"])
 @pytest.mark.parametrize("observation", ["obs-7", "obs-v2"])
 @pytest.mark.parametrize("kind", list(NetworkKind))

@@ -11,9 +11,8 @@ from domain.errors import BadInput
 from simulator.autoscaling.reference import preset
 from simulator.workloads.synthetic import train_fit, train_text
 from trainer.autoscaling.episodes import run_many, run_policy
-from trainer.autoscaling.policies import policy_of
-from trainer.autoscaling.policies.batched import run_batched
-from trainer.autoscaling.policies.model import ModelPolicy, read_network
+from trainer.autoscaling.policies.model import ModelPolicy, read_network, run_batched
+from trainer.autoscaling.policies.registry import policy_of
 
 CONFIG = preset("train-fit", max_steps=60)
 

@@ -4,11 +4,11 @@ import pytest
 
 from domain.errors import BadInput
 from domain.workload import Trace, make_trace
+from simulator.autoscaling.batch import FastSimulation
 from simulator.autoscaling.reference import Measures, SimulationConfig, preset
-from simulator.autoscaling.single import FastSimulation
 from simulator.workloads.synthetic import coevolution, train_fit, train_text
 from trainer.autoscaling.episodes import begin, run_many, run_policy
-from trainer.autoscaling.policies import policy_of
+from trainer.autoscaling.policies.registry import policy_of
 
 FIXED_BOOT = preset("train-text", boot_low_s=71.0, boot_high_s=71.0)
 
@@ -121,6 +121,7 @@ def test_one_trace_serves_every_seed_and_several_go_with_their_own() -> None:
         run_many(text, config, traces, [1, 2, 3])
 
 
+@pytest.mark.exhaustive
 def test_processes_change_nothing() -> None:
     text, config = "threshold:warmup_s=0", preset("train-fit")
     assert run_many(text, config, [train_fit()], [1, 2, 3], workers=2) == run_many(

@@ -1,4 +1,4 @@
-"""The critic that knows the jobs to come: what it is told, that it learns, and that the policy never sees it."""
+"""The critic that knows the jobs to come: what it knows, that it learns, and that the policy never sees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulator.autoscaling.reference import preset
 from simulator.workloads.synthetic import coevolution
 from tests.trainer.autoscaling.ppo.test_ppo import TINY
 from tests.trainer.autoscaling.ppo.twin_worlds import SMALL, TRACE
-from trainer.autoscaling.foresight import AHEAD_MIN, TOLD, Foresight, outlook
+from trainer.autoscaling.foresight import AHEAD_MIN, WIDTH, Foresight, outlook
 from trainer.autoscaling.ppo import Training, train
 from trainer.autoscaling.tasks import Stage, Task
 from trainer.kit.checkpoint import Checkpoints
@@ -23,17 +23,17 @@ from trainer.kit.checkpoint import Checkpoints
 SEEING = replace(TINY, foresight=True, value_clip=0.0, anneal_rate=False)
 
 
-def test_it_is_told_the_jobs_and_the_work_of_each_stretch_of_time_to_come() -> None:
+def test_it_knows_the_jobs_and_the_work_of_each_stretch_of_time_to_come() -> None:
     trace = make_trace("two batches", np.repeat([0.0, 150.0], [3, 2]), np.repeat([60.0, 720.0], [3, 2]))
-    told = outlook(trace, 2.0, 4, 60.0, fleet_cores=4) / 0.25
-    assert told.shape == (5, TOLD)
+    found = outlook(trace, 2.0, 4, 60.0, fleet_cores=4) / 0.25
+    assert found.shape == (5, WIDTH)
     stretch = AHEAD_MIN.index(3)
     # The second batch is 2.5 minutes away: 1,440 core-seconds, a tenth of an hour of the fleet's four cores.
-    assert told[0, 2 * stretch : 2 * stretch + 2] == pytest.approx([np.log(3), np.log1p(100 * 0.1)])
-    assert told[0, -5:] == pytest.approx([np.log(3), np.log1p(10), np.log1p(2.5), np.log1p(2.5), np.log(2)])
-    assert told[2, :2] == pytest.approx([np.log(3), np.log1p(10)])
-    # What has come is not told again.
-    assert told[3, :-1] == pytest.approx(0.0)
+    assert found[0, 2 * stretch : 2 * stretch + 2] == pytest.approx([np.log(3), np.log1p(100 * 0.1)])
+    assert found[0, -5:] == pytest.approx([np.log(3), np.log1p(10), np.log1p(2.5), np.log1p(2.5), np.log(2)])
+    assert found[2, :2] == pytest.approx([np.log(3), np.log1p(10)])
+    # Jobs that have come are not counted again.
+    assert found[3, :-1] == pytest.approx(0.0)
 
 
 def test_it_refuses_a_closed_loop_whose_jobs_to_come_depend_on_the_policy() -> None:
@@ -41,19 +41,20 @@ def test_it_refuses_a_closed_loop_whose_jobs_to_come_depend_on_the_policy() -> N
         outlook(coevolution(0), 1.0, 4, 60.0, 4)
 
 
+@pytest.mark.exhaustive
 def test_it_learns_what_only_the_jobs_to_come_can_explain() -> None:
     rng = np.random.default_rng(0)
-    critic = Foresight(features=3, seed=0)
-    critic.enter(SMALL.world, SMALL.stages[0].traces, (), 50)
+    critic = Foresight(replace(SEEING, critic_epochs=1, most_episode_steps=50), features=3)
+    critic.enter(SMALL.world, SMALL.stages[0].traces, ())
     traces, elapsed = rng.integers(0, 2, (20, 64)), rng.integers(0, 16, (20, 64))
-    told, seen = critic.told(traces, elapsed), np.zeros((20, 64, 3), np.float32)
-    returns = (told[..., 2 * AHEAD_MIN.index(5)] > 0).astype(np.float32)
-    first = critic.learn(seen, told, returns, 1, 1e-3, rng)
-    last = critic.learn(seen, told, returns, 60, 1e-3, rng)
-    assert last < 0.25 * first
-    assert np.round(critic.values(seen[0], told[0])).tolist() == returns[0].tolist()
+    future, seen = critic.future(traces, elapsed), np.zeros((20, 64, 3), np.float32)
+    returns = (future[..., 2 * AHEAD_MIN.index(5)] > 0).astype(np.float32)
+    losses = [critic.learn(seen, future, returns, 1.0, rng) for _ in range(61)]
+    assert np.mean(losses[1:]) < 0.25 * losses[0]
+    assert np.round(critic.values(seen[0], future[0])).tolist() == returns[0].tolist()
 
 
+@pytest.mark.exhaustive
 def test_advantages_against_it_are_quieter_than_against_a_value_that_sees_only_the_observation() -> None:
     rng = np.random.default_rng(1)
     traces = tuple(
@@ -70,6 +71,7 @@ def test_advantages_against_it_are_quieter_than_against_a_value_that_sees_only_t
     assert explained[1] > explained[0] + 0.1
 
 
+@pytest.mark.exhaustive
 def test_the_same_configuration_gives_the_same_weights_and_so_does_a_run_that_was_resumed(tmp_path: Path) -> None:
     whole = train(SEEING, task=SMALL)
     assert whole.weights_hash == train(SEEING, task=SMALL).weights_hash != train(TINY, task=SMALL).weights_hash
@@ -103,7 +105,7 @@ def test_a_value_clip_is_refused_since_the_value_head_is_not_what_is_compared_wi
         replace(TINY, foresight=True)
 
 
-def test_an_episode_longer_than_the_outlook_is_told_its_last_moment() -> None:
-    critic = Foresight(features=3, seed=0)
-    critic.enter(preset("live-like"), (TRACE,), (3.0,), 20)
-    assert np.array_equal(critic.told(np.array([0]), np.array([99])), critic.told(np.array([0]), np.array([20])))
+def test_an_episode_longer_than_the_outlook_has_that_of_its_last_moment() -> None:
+    critic = Foresight(replace(SEEING, most_episode_steps=20), features=3)
+    critic.enter(preset("live-like"), (TRACE,), (3.0,))
+    assert np.array_equal(critic.future(np.array([0]), np.array([99])), critic.future(np.array([0]), np.array([20])))

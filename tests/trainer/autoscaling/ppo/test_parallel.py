@@ -27,6 +27,7 @@ def collective(crew: Crew) -> list[Any]:
     return [parameter.grad.tolist(), mean, crew.as_leader([7.0 + crew.rank])]
 
 
+@pytest.mark.exhaustive
 def test_gradients_and_figures_are_averaged_and_the_leader_is_heard() -> None:
     assert collective(ALONE) == [[1.0, 2.0, 3.0], [0.0, 1.0], [7.0]]
     assert run_together(2, collective) == [[1.5, 3.0, 4.5], [0.5, 1.0], [7.0]]
@@ -42,17 +43,19 @@ def weights_after_two_updates(crew: Crew) -> bool:
     return bool(crew.mean(np.array([different]))[0] == 0.0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_every_worker_has_the_same_weights_from_experience_of_its_own() -> None:
     assert run_together(2, weights_after_two_updates)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_run_with_two_workers_can_be_repeated() -> None:
-    one, told = run(PAIR, make_worlds=TwinWorlds)
+    one, found = run(PAIR, make_worlds=TwinWorlds)
     again, _ = run(PAIR, make_worlds=TwinWorlds)
     alone, _ = run(replace(PAIR, workers=1), make_worlds=TwinWorlds)
-    assert [progress.steps for progress in told] == [96, 192]
+    assert [progress.steps for progress in found] == [96, 192]
     assert one.weights_hash == again.weights_hash != alone.weights_hash
 
 
@@ -62,6 +65,7 @@ def fail(rank: int, crew: Crew) -> None:
     crew.mean(np.zeros(1))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_worker_that_fails_ends_the_run(rank: int) -> None:

@@ -10,8 +10,8 @@ import torch
 
 from domain.errors import BadInput
 from tests.trainer.autoscaling.ppo.twin_worlds import SMALL, TwinWorlds
-from trainer.autoscaling.configuration import PRESETS
-from trainer.autoscaling.ppo import PPOConfig, Training, advantages, configuration, loss, train
+from trainer.autoscaling.configuration import PRESETS, PPOConfig, configuration
+from trainer.autoscaling.ppo import Training, advantages, loss, train
 from trainer.autoscaling.rollout import Experience
 from trainer.kit.checkpoint import Checkpoints, OtherConfiguration
 from trainer.kit.progress import Progress
@@ -132,19 +132,19 @@ def test_a_masked_action_has_no_probability_no_entropy_and_no_gradient() -> None
 
 
 def run(config=TINY, make_worlds=None, **more):
-    told: list[Progress] = []
+    seen: list[Progress] = []
     make = {} if make_worlds is None else {"make_worlds": make_worlds}
-    return train(config, task=SMALL, on_update=told.append, **make, **more), told
+    return train(config, task=SMALL, on_update=seen.append, **make, **more), seen
 
 
 def test_the_same_configuration_and_seed_give_the_same_weights() -> None:
-    one, told = run()
+    one, seen = run()
     again, _ = run()
     other, _ = run(replace(TINY, seed=1))
     assert one.weights_hash == again.weights_hash != other.weights_hash
-    assert [progress.update for progress in told] == [1, 2, 3, 4, 5, 6]
+    assert [progress.update for progress in seen] == [1, 2, 3, 4, 5, 6]
     assert one.steps == TINY.total_steps
-    assert one.best_cost == min(p.figures["held_out/greedy"] for p in told if "held_out/greedy" in p.figures)
+    assert one.best_cost == min(p.figures["held_out/greedy"] for p in seen if "held_out/greedy" in p.figures)
 
 
 def test_training_in_the_plain_simulator_gives_the_same_weights() -> None:
@@ -168,8 +168,8 @@ def test_a_resumed_run_ends_with_the_same_weights_as_one_that_never_stopped(chan
     saved = kept.last()
     assert saved is not None
     assert saved.update == 2
-    resumed, told = run(config, resume=saved)
-    assert told[0].update == 3
+    resumed, seen = run(config, resume=saved)
+    assert seen[0].update == 3
     assert resumed.weights_hash == whole.weights_hash
     assert resumed.best_cost == whole.best_cost
 
@@ -218,11 +218,11 @@ def test_a_collapsed_policy_starts_over_from_the_best_weights_at_a_lower_rate() 
     training = Training(TINY, task=SMALL)
     figures = training.update()
     training.judge(figures)
-    best = {name: tensor.clone() for name, tensor in training.best_weights.items()}
+    best = {name: tensor.clone() for name, tensor in training.selection.best_weights.items()}
     with torch.no_grad():
         training.network.policy.weight.zero_()
         training.network.policy.bias[0] = 50.0
-    training.best_cost = 0.01
+    training.selection.best_cost = 0.01
     rate = figures["rate/learning_rate"]
     collapsed = training.update()
     assert collapsed["policy/most_frequent_action"] == 1.0
@@ -285,6 +285,7 @@ def test_a_run_passes_through_the_stages_of_its_task_and_resumes_in_the_later_on
 
 
 def test_where_run_time_has_a_price_checkpoints_are_judged_with_it() -> None:
-    free, priced = (Training(replace(TINY, time_price_per_minute=price)).held_out() for price in (0.0, 0.5))
+    runs = (Training(replace(TINY, time_price_per_minute=price)) for price in (0.0, 0.5))
+    free, priced = (training.selection.evaluate(training.network) for training in runs)
     assert priced.greedy == pytest.approx(free.greedy + 0.5 * free.greedy_steps)
     assert priced.greedy_steps == free.greedy_steps

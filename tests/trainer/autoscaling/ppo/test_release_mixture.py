@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from simulator.autoscaling.reference import preset
-from trainer.autoscaling.held_out import Judge
-from trainer.autoscaling.release_mixture import FAMILIES, SHARES, load_of, mixture
-from trainer.autoscaling.tasks import kernel_worlds
+from trainer.autoscaling.selection import score
+from trainer.autoscaling.tasks import FAMILIES, SHARES, load_of, mixture
 
 
 def test_families_have_their_shares_whatever_their_number() -> None:
@@ -44,9 +42,7 @@ def test_an_idle_load_goes_on_for_hours_with_four_short_jobs() -> None:
 
 
 def test_checkpoints_are_judged_by_the_mean_ratio_and_the_worst_family() -> None:
-    trace = load_of("random", 5, 42)
-    worlds = kernel_worlds(preset("live-like"), (trace,), 1, observation="obs-7", actions="act-7")
-    judge = Judge(worlds, 4, 4, 1, True, 10, par=(1.0, 2.0, 4.0, 8.0), families=("a", "a", "b", "b"))
+    costs = np.array([1.0, 2.0, 6.0, 8.8])
     # Family a: 1.0 and 1.0; family b: 1.5 and 1.1, on the mean 1.3: 1.15 over both, and half of 0.3.
-    assert judge.score(np.array([1.0, 2.0, 6.0, 8.8])) == pytest.approx(1.15 + 0.15)
-    assert Judge(worlds, 4, 4, 1, True, 10).score(np.array([1.0, 2.0, 6.0, 8.8])) == pytest.approx(4.45)
+    assert score(costs, 4, par=(1.0, 2.0, 4.0, 8.0), families=("a", "a", "b", "b")) == pytest.approx(1.15 + 0.15)
+    assert score(costs, 4) == pytest.approx(4.45)

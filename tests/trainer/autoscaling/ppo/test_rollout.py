@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.autoscaling.batch import AutoscalingBatch
 from simulator.autoscaling.reference import Simulation
 from tests.trainer.autoscaling.ppo.twin_worlds import SHORT, TRACE, WORLD, TwinWorlds
 from trainer.autoscaling.networks import NetworkKind, PolicyValueNetwork
-from trainer.autoscaling.rollout import NEVER, Collector, Plan, Worlds, choose
-from trainer.autoscaling.tasks import kernel_worlds
+from trainer.autoscaling.rollout import NEVER, Collector, Plan, choose
 
 
 def chosen(answer, masks, *, greedy=False, seed=0):
@@ -64,7 +64,7 @@ def test_choices_are_drawn_as_often_as_the_network_says() -> None:
 PLAN = Plan(heads=1, batch=4, masked=True, first_seed=1_000_000, weights=np.array([0.5, 0.5]), jobs=(36, 10))
 
 
-def network_for(worlds: Worlds) -> PolicyValueNetwork:
+def network_for(worlds: TwinWorlds) -> PolicyValueNetwork:
     return PolicyValueNetwork(NetworkKind.LSTM, worlds.n_features, worlds.n_actions, 16, seed=1)
 
 
@@ -92,7 +92,7 @@ def same(one, other) -> None:
 @pytest.mark.parametrize(("observation", "actions", "heads"), [("obs-7", "act-7", 1), ("obs-v2", "act-multi", 3)])
 def test_the_compiled_simulator_gives_the_same_experience_as_the_plain_one(observation, actions, heads) -> None:
     plan = Plan(heads=heads, batch=4, masked=True, first_seed=7, weights=np.array([0.5, 0.5]), jobs=(36, 10))
-    plain, fast = (collector(make, actions, observation, plan) for make in (TwinWorlds, kernel_worlds))
+    plain, fast = (collector(make, actions, observation, plan) for make in (TwinWorlds, AutoscalingBatch))
     one, ended = plain.collect(40)
     other, ended_too = fast.collect(40)
     same(one, other)
@@ -162,7 +162,7 @@ def test_copies_are_out_of_phase_after_the_advance() -> None:
     assert len(set(gatherer.state()["elapsed"].tolist())) >= 6
 
 
-@pytest.mark.parametrize("make", [TwinWorlds, kernel_worlds])
+@pytest.mark.parametrize("make", [TwinWorlds, AutoscalingBatch])
 @pytest.mark.parametrize(("actions", "heads"), [("act-7", 1), ("act-multi", 3)])
 def test_a_collector_goes_on_from_its_state_as_if_it_had_never_stopped(make, actions, heads) -> None:
     plan = Plan(heads, 4, True, 0, PLAN.weights, PLAN.jobs, progress_reward=1.0)

@@ -9,10 +9,11 @@ from domain.errors import BadInput
 from simulator.autoscaling.reference import preset
 from simulator.autoscaling.reference.configuration import CooldownScope
 from simulator.workloads.synthetic import coevolution, train_rand
-from trainer.autoscaling.goals import marks_of, reported
+from trainer.autoscaling.runs import marks_of, reported
 from trainer.autoscaling.tasks import TASKS, task_of, with_burst, with_idle_tail
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_every_task_has_worlds_traces_and_held_out_traces(name: str) -> None:
     task = task_of(name)

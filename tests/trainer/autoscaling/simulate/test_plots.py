@@ -8,9 +8,8 @@ import pytest
 from simulator.autoscaling.reference import SimulationConfig
 from simulator.workloads.named import workload_of
 from tests.trainer.autoscaling.simulate.conftest import Simulate
-from trainer.autoscaling.plots import draw
 from trainer.autoscaling.policies.registry import policy_of
-from trainer.autoscaling.simulate import Run, play
+from trainer.autoscaling.simulate import Run, draw, play
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput, TraceError
-from simulator.workloads.named import workload_names, workload_of
-from simulator.workloads.saved import save_trace
+from simulator.workloads.named import save_trace, workload_names, workload_of
 from simulator.workloads.swf import SwfOptions, read_swf
 from simulator.workloads.synthetic import (
     BatchOrder,

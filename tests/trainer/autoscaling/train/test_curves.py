@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from domain.errors import BadInput
-from trainer.kit.curves import best_so_far, curve_of, draw_curves, mean_curve, spread, summary_of
+from trainer.autoscaling.campaign import best_so_far, curve_of, draw_curves, mean_curve, spread, summary_of
 from trainer.kit.intervals import Interval
 from trainer.kit.progress import CURVE_FILE, Curve, Progress
 
@@ -20,16 +20,16 @@ def test_the_mean_holds_each_curve_until_its_next_point_and_begins_where_all_hav
 
 def test_a_summary_tells_which_goals_the_mean_and_its_interval_pass() -> None:
     costs = {"seed-0": 20.0, "seed-1": 21.0, "seed-2": 22.0}
-    told = summary_of(costs, {"threshold": 27.0, "queue rule": 21.5, "plan": 19.5})
-    assert told["costs"] == costs
-    assert told["mean"] == 21.0
-    assert 20.0 <= told["low"] < 21.0 < told["high"] <= 22.0
-    assert [(name, goal["passed"], goal["surely"]) for name, goal in told["goals"].items()] == [
+    found = summary_of(costs, {"threshold": 27.0, "queue rule": 21.5, "plan": 19.5})
+    assert found["costs"] == costs
+    assert found["mean"] == 21.0
+    assert 20.0 <= found["low"] < 21.0 < found["high"] <= 22.0
+    assert [(name, goal["passed"], goal["surely"]) for name, goal in found["goals"].items()] == [
         ("threshold", True, True),
         ("queue rule", True, False),
         ("plan", False, False),
     ]
-    assert told["goals"]["threshold"]["relative"] == pytest.approx(21.0 / 27.0 - 1.0)
+    assert found["goals"]["threshold"]["relative"] == pytest.approx(21.0 / 27.0 - 1.0)
 
 
 def test_the_picture_of_the_same_curves_is_the_same_file_and_names_the_baselines(tmp_path: Path) -> None:
@@ -59,6 +59,6 @@ def test_a_curve_without_the_figure_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_single_run_is_summed_up_over_its_episodes() -> None:
-    told = summary_of({"seed 0": 20.0}, {"queue rule": 20.5}, Interval(20.0, 19.0, 21.0, 30))
-    assert (told["mean"], told["low"], told["high"], told["interval_over"]) == (20.0, 19.0, 21.0, "episodes")
-    assert (told["goals"]["queue rule"]["passed"], told["goals"]["queue rule"]["surely"]) == (True, False)
+    found = summary_of({"seed 0": 20.0}, {"queue rule": 20.5}, Interval(20.0, 19.0, 21.0, 30))
+    assert (found["mean"], found["low"], found["high"], found["interval_over"]) == (20.0, 19.0, 21.0, "episodes")
+    assert (found["goals"]["queue rule"]["passed"], found["goals"]["queue rule"]["surely"]) == (True, False)

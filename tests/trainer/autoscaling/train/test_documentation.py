@@ -42,7 +42,7 @@ def test_the_table_lists_every_setting_with_what_the_presets_give_it() -> None:
 
 
 def test_the_table_lists_every_task() -> None:
-    tasks = PAGE[PAGE.index("## Tasks") : PAGE.index("## What is written")]
+    tasks = PAGE[PAGE.index("## Tasks") : PAGE.index("## Output")]
     assert re.findall(r"^\| `([\w-]+)` \|", tasks, re.MULTILINE) == list(TASKS)
     shown = CliRunner().invoke(app, ["train", "autoscaling", "--help"]).output
     assert [task for task in TASKS if task not in shown] == []

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
+from trainer.autoscaling.campaign import curve_of
 from trainer.autoscaling.ppo import Trained, Training, train
 from trainer.autoscaling.runs import HELD_OUT, checkpoint_of, run
 from trainer.kit.checkpoint import Checkpoint, Checkpoints, OtherConfiguration, read_checkpoint, weights_hash
-from trainer.kit.curves import curve_of
 from trainer.kit.progress import CURVE_FILE, Progress, read_curve
 
 
@@ -31,6 +31,7 @@ def interrupted(directory: Path, update: int, **changes: object) -> Checkpoints:
     return checkpoints
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("network", ["lstm", "gru", "mlp"])
 def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, network: str) -> None:
     whole = train(tiny(network=network))
@@ -80,6 +81,7 @@ def test_a_checkpoint_holds_the_whole_state_bit_for_bit(tmp_path: Path) -> None:
     assert weights_hash(first.network.state_dict()) == weights_hash(second.network.state_dict())
 
 
+@pytest.mark.exhaustive
 def test_the_curve_of_a_resumed_run_is_the_curve_of_the_whole_run(tmp_path: Path) -> None:
     whole = run(data_of(tiny(), tmp_path / "whole"))
     place = tmp_path / "parts"
@@ -95,6 +97,7 @@ def test_the_curve_of_a_resumed_run_is_the_curve_of_the_whole_run(tmp_path: Path
     assert [int(row["update"]) for row in read_curve(place / CURVE_FILE)] == [5, 6, 7, 8]
 
 
+@pytest.mark.exhaustive
 def test_a_finished_run_asked_again_changes_nothing(tmp_path: Path) -> None:
     first = run(data_of(tiny(), tmp_path))
     curve = (tmp_path / CURVE_FILE).read_bytes()
@@ -112,6 +115,7 @@ def test_a_run_is_found_by_its_directory_or_that_of_its_checkpoints(tmp_path: Pa
     assert len(hashes) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_workers_that_were_stopped_end_with_the_weights_of_two_that_were_not(tmp_path: Path) -> None:

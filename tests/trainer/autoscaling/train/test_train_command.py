@@ -13,8 +13,8 @@ from agent.commands.main import app
 from agent.models.file import load_model
 from tests.trainer.autoscaling.train.tiny_run import options
 from trainer.autoscaling.episodes import run_policy
-from trainer.autoscaling.goals import baseline_costs, baselines_of, reported
 from trainer.autoscaling.policies.registry import policy_of
+from trainer.autoscaling.runs import baseline_costs, baselines_of, reported
 from trainer.autoscaling.tasks import TASKS
 
 
@@ -81,9 +81,9 @@ def test_resuming_with_other_settings_lists_the_differences(trained: Path) -> No
 
 def test_export_writes_the_same_file_as_the_run_did(trained: Path, tmp_path: Path) -> None:
     run = json.loads((trained / "seed-0" / "run.json").read_text())
-    told = data(invoke("train", "export", str(trained / "seed-0"), "--out", str(tmp_path), "--episodes", "3", "--json"))
-    assert told["model"] == run["model"]
-    assert told["report"] == run["report"]
+    seen = data(invoke("train", "export", str(trained / "seed-0"), "--out", str(tmp_path), "--episodes", "3", "--json"))
+    assert seen["model"] == run["model"]
+    assert seen["report"] == run["report"]
     written = (tmp_path / run["model"]).read_bytes()
     assert written == (trained / "seed-0" / run["model"]).read_bytes()
 
@@ -99,27 +99,28 @@ def test_a_changed_checkpoint_is_refused_by_the_name_of_the_file(trained: Path, 
     assert "cut or changed" in " ".join(refused.stderr.split())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_seeds_and_sweeps_make_a_run_each_with_a_summary_per_variant(tmp_path: Path) -> None:
     place = str(tmp_path / "grid")
     arguments = options("--out", place, "--seeds", "0-1", "--sweep", "network=mlp,gru", "--at-once", "2", "--json")
-    told = data(invoke(*arguments))
-    assert [variant["variant"] for variant in told["variants"]] == ["network=mlp", "network=gru"]
-    assert [(run["config"]["network"], run["config"]["seed"]) for run in told["runs"]] == [
+    seen = data(invoke(*arguments))
+    assert [variant["variant"] for variant in seen["variants"]] == ["network=mlp", "network=gru"]
+    assert [(run["config"]["network"], run["config"]["seed"]) for run in seen["runs"]] == [
         ("mlp", 0),
         ("mlp", 1),
         ("gru", 0),
         ("gru", 1),
     ]
-    for variant in told["variants"]:
+    for variant in seen["variants"]:
         assert (tmp_path / "grid" / variant["curves"]).exists()
         assert (tmp_path / "grid" / variant["best"]["model"]).exists()
         assert list(variant["costs"]) == ["seed 0", "seed 1"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "words"),
     [
         (["--task", "train-fat"], "task is 'train-fat': choose one of train-text, train-fit"),
         (["--preset", "best"], "preset is 'best': choose one of default, published"),
@@ -136,10 +137,10 @@ def test_seeds_and_sweeps_make_a_run_each_with_a_summary_per_variant(tmp_path: P
         (["--workers", "3"], "environments is 512: give a multiple of workers x minibatches"),
     ],
 )
-def test_a_wrong_option_is_named_with_what_to_give(arguments: list[str], told: str, tmp_path: Path) -> None:
+def test_a_wrong_option_is_named_with_what_to_give(arguments: list[str], words: str, tmp_path: Path) -> None:
     refused = invoke("train", "autoscaling", "--out", str(tmp_path / "out"), *arguments)
     assert refused.exit_code == 2
-    assert told in " ".join(refused.stderr.split())
+    assert words in " ".join(refused.stderr.split())
     assert not (tmp_path / "out").exists()
 
 
@@ -156,6 +157,7 @@ def test_the_goals_of_the_fixed_traces_are_what_tuning_found(task: str, costs: d
     assert {name: found[name] for name in costs} == pytest.approx(costs, rel=0.03)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("task", list(TASKS)[2:])
 def test_every_task_has_goals(task: str) -> None:

@@ -1,0 +1,261 @@
+"""What admission brings to the agent: clusters that deployments ask to come into, and the gate before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from agent.admission.store import ADMISSION, KEPT, AdmissionStore
+from agent.decisions.metrics import Section, counter, gauge
+from agent.decisions.part import (
+    Capacity,
+    Card,
+    Chore,
+    Explanation,
+    Host,
+    ModelSummary,
+    Part,
+    Severity,
+    Status,
+    Summary,
+    Turn,
+)
+from agent.decisions.store import Record
+from agent.decisions.turn import TickReport
+from agent.ledger import codec
+from domain.decisions import Event, Mode, Reason
+from domain.errors import TrimtabError
+from domain.units import DAY_S
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fastapi import APIRouter
+
+    from agent.admission.gate.gate import Gate
+    from agent.admission.service import Clusters
+    from agent.decisions.checks import Account, CheckResult
+    from agent.decisions.metrics import Reading
+    from agent.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+FUTURES_EVERY_S: Final = 30.0
+NEWEST: Final = 10
+
+
+class AdmissionPart(Part):
+    """The clusters of one agent."""
+
+    name = ADMISSION
+    subject_word = "cluster"
+    order = 20
+    kept = KEPT
+    configured_in = "clusters"
+    model_suffixes = (".json", ".toml")
+    sections = (
+        Section(
+            "Admission",
+            (
+                gauge("cluster_capacity_cores", "Capacity of a cluster.", "cluster"),
+                gauge(
+                    "cluster_taken_cores", "Cores of deployments that are live, or admitted and not started.", "cluster"
+                ),
+                gauge(
+                    "cluster_deployments", "Deployments that are live, or admitted and not started.", "cluster", "stage"
+                ),
+                gauge(
+                    "cluster_safe",
+                    "1 while the rule holds for the present deployments; 0: nothing is admitted.",
+                    "cluster",
+                ),
+                gauge(
+                    "cluster_slack_cores",
+                    "Least slack of the rule in a band of future time; below 0 the rule is violated.",
+                    "cluster",
+                    "band",
+                ),
+                gauge("cluster_scale_outs_month_to_date", "Scale-out requests in the calendar month (UTC).", "cluster"),
+                gauge(
+                    "cluster_failures_month_to_date",
+                    "Scale-out requests refused in the calendar month (UTC).",
+                    "cluster",
+                ),
+                gauge(
+                    "cluster_sla_budget_used_ratio",
+                    "Refused scale-outs over those that the SLA allows; above 1 it is violated.",
+                    "cluster",
+                    unit="ratio",
+                ),
+                counter("admissions", "Decisions on admission since the start of the ledger.", "cluster"),
+            ),
+        ),
+    )
+    alarms = MappingProxyType(
+        {
+            Reason.REJECTED_UNSAFE: Severity.WARNING,
+            Reason.SIZES_REPAIRED: Severity.WARNING,
+        }
+    )
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.store = AdmissionStore(host.ledger)
+        self._clusters: Clusters | None = None
+        self.gate: Gate | None = None
+
+    @property
+    def clusters(self) -> Clusters:
+        """The services of the clusters that the settings describe, made when first asked for."""
+        if self._clusters is None:
+            from agent.admission.service import Clusters, clusters_of
+
+            host = self.host
+            settings = host.settings
+            self._clusters = Clusters({}) if settings is None else clusters_of(settings, host.ledger, host.clock)
+        return self._clusters
+
+    def capacity(self, subject: str) -> Capacity | None:
+        """Return the cores that are free in a cluster, and those of deployments that were admitted and run not yet."""
+        if subject not in self.configured:
+            return None
+        service = self.clusters[subject]
+        inside = service.deployments()
+        reserved = sum(one.cores for one in inside if one.reserved_s is not None)
+        return Capacity(
+            float(service.rules.capacity_cores - sum(one.cores for one in inside)), reserved=float(reserved)
+        )
+
+    # In the daemon
+
+    def start(self, stack: ExitStack) -> None:
+        """Make the clusters, and the gate where groups are tagged into one."""
+        from agent.admission.gate.gate import gate_of
+
+        host = self.host
+        if self.configured and host.settings is not None and host.session is not None:
+            self.gate = gate_of(host.settings, host.session, host.ledger, self.clusters, host.clock)
+
+    def turn(self, turn: Turn) -> TickReport:
+        """Turn the gate after the fleets, which it asks for what AWS had no VM for."""
+        report = turn.report
+        if self.gate is not None:
+            events = self.gate.turn(turn.now, turn.epoch, self.host.groups(), report.outcomes)
+            report = replace(report, events=(*report.events, *events))
+        return report
+
+    def events(self, now: float) -> tuple[Event, ...]:
+        """Return what a person should look into since the last call."""
+        return self.clusters.alarms() if self.configured else ()
+
+    def chores(self) -> Iterable[Chore]:
+        """Return the computing of futures that requests will need."""
+        if self.configured:
+            yield Chore("futures", FUTURES_EVERY_S, self._renew_futures)
+
+    def _renew_futures(self) -> None:
+        """Compute what admissions will ask for before they ask; without a ledger it is left for the next time."""
+        settings = self.host.settings
+        assert settings is not None, "there are clusters"
+        try:
+            self.clusters.forget(self.host.clock.now() - settings.ledger.retention_days * DAY_S)
+            self.clusters.refresh()
+        except TrimtabError as error:
+            log.warning("futures_not_renewed", detail=str(error))
+
+    # For people and programs
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield every cluster's gauges."""
+        now = self.host.clock.now()
+        for name, service in (self.clusters if self.configured else {}).items():
+            gauges = service.gauges(now)
+            yield "cluster_capacity_cores", (name,), gauges.capacity_cores
+            yield "cluster_taken_cores", (name,), gauges.total_cores
+            yield "cluster_deployments", (name, "live"), gauges.live
+            yield "cluster_deployments", (name, "reserved"), gauges.reserved
+            yield "cluster_safe", (name,), gauges.safe
+            for band, slack in gauges.worst_slack_cores.items():
+                yield "cluster_slack_cores", (name, band), slack
+            yield "cluster_scale_outs_month_to_date", (name,), gauges.requests_month_to_date
+            yield "cluster_failures_month_to_date", (name,), gauges.failures_month_to_date
+            yield "cluster_sla_budget_used_ratio", (name,), gauges.sla_budget_used
+            yield "admissions_total", (name,), gauges.decisions
+
+    def status(self, subject: str, now: float) -> Status:
+        """Return a cluster's cores, room by band, the month's promise and its newest decisions."""
+        if subject not in self.configured:
+            return super().status(subject, now)
+        from agent.admission.text import cluster_lines
+
+        service = self.clusters[subject]
+        service.refresh()
+        gauges, newest = service.gauges(now), service.newest(NEWEST)
+        data = {**codec.plain(gauges), "newest": [codec.plain(decision) for decision in newest]}
+        return Status(
+            subject,
+            (*cluster_lines(gauges, newest), *(f"  {line}" for line in self.held(subject, now))),
+            data,
+        )
+
+    def card(self, subject: str, now: float) -> Card | None:
+        """Return a cluster's card: cores taken, room, and whether its rule holds."""
+        if subject not in self.configured:
+            return None
+        gauges = self.clusters[subject].gauges(now)
+        badges = [("observe: advice only", "held")] if gauges.mode is Mode.OBSERVE else []
+        badges += [("safe", "good") if gauges.safe else ("breaks its rule", "bad")]
+        badges += [("paused", "held") for pause in self.host.ledger.controls(subject).pauses if pause.active(now)][:1]
+        rows = [
+            ("cores taken", f"{gauges.total_cores:,} of {gauges.capacity_cores:,}"),
+            ("deployments", f"{gauges.live:,} live, {gauges.reserved:,} admitted and not started"),
+            ("rule", gauges.policy),
+            *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
+            ("promise used this month", f"{gauges.sla_budget_used:.0%}"),
+        ]
+        newest = self.clusters[subject].newest(1)
+        sentence = f"{newest[0].decision_id}: {newest[0].detail}" if newest else "nobody has asked yet"
+        return Card(subject, f"Cluster {subject}", tuple(badges), tuple(rows), sentence)
+
+    def router(self) -> APIRouter:
+        """Return the routes of admission."""
+        from agent.admission.api import create_router
+
+        return create_router(self)
+
+    def summary(self, record: Record) -> Summary:
+        """Return an admission in one line."""
+        from agent.admission.answers import sentence
+        from agent.admission.records import AdmissionDecision
+
+        made = codec.decode(AdmissionDecision, record.body)
+        return Summary(sentence(made), made.reason.value)
+
+    def explain(self, record: Record) -> Explanation:
+        """Return the rule, the time with the least room, and the deployments that fill it."""
+        from agent.admission.records import AdmissionDecision
+        from agent.admission.text import admission_lines
+
+        made = codec.decode(AdmissionDecision, record.body)
+        return Explanation(tuple(admission_lines(made)), codec.plain(made))
+
+    @classmethod
+    def model(cls, path: Path) -> ModelSummary:
+        """Return the rule and the population of a file; ModelRefused."""
+        from agent.settings.admission import cluster_model_in
+
+        model = cluster_model_in(path)
+        return ModelSummary({"rule": model.rule, "population": dict(model.held)}, does=model.rule, limits=cls.name)
+
+    @classmethod
+    def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
+        """Yield what was found about every cluster with a learned rule or of tagged groups."""
+        from agent.admission.gate.requests import check_clusters, check_rules
+
+        yield from check_rules(settings)
+        yield from check_clusters(settings, account.session)

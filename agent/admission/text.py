@@ -1,0 +1,115 @@
+"""A decision on admission as lines for people: the verdict, where room is least, who fills the cluster, the rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.decisions.text import columns, time_text
+from domain.decisions import Mode
+from domain.units import HOURS_PER_DAY, HOURS_PER_YEAR
+
+if TYPE_CHECKING:
+    from agent.admission.records import AdmissionDecision, Contributor, PriorSource
+    from agent.admission.service import Gauges
+
+
+def admission_lines(decision: AdmissionDecision) -> list[str]:
+    """Return the decision as lines."""
+    verdict = "admitted" if decision.admit else f"refused ({decision.reason})"
+    if decision.advice:
+        verdict = f"would be {verdict}; this is advice, nothing was taken in"
+    lines = [
+        f"{decision.decision_id}  {time_text(decision.at)}  cluster {decision.cluster}",
+        f"  {decision.deployment_id} with {decision.cores:,} cores: {verdict}",
+        f"  {decision.detail}",
+        "",
+        "Seen",
+        f"  {decision.total_cores:,} of {decision.capacity_cores:,} cores were taken by {decision.live:,} deployments",
+        f"  the newcomer was judged by {_prior(decision.prior)}",
+    ]
+    if decision.requested_by:
+        lines.append(f"  asked for by {decision.requested_by}")
+    lines += ["", "Rule", *columns(_rule(decision))]
+    if decision.binding_hours is not None:
+        lines += ["", f"Least room: {span(decision.binding_hours)} ahead", *columns(_binding(decision))]
+        lines += ["", "Largest there", *columns(_largest(decision.top_expected, decision.top_variance))]
+    lines += ["", f"Took {decision.evaluation_us / 1000.0:.2f} ms; {decision.refreshed} futures were computed anew"]
+    return lines
+
+
+def span(hours: float) -> str:
+    """Return a horizon as people say it: 0.5 h, 3 days, 1.2 years."""
+    if hours < 2 * HOURS_PER_DAY:
+        return f"{hours:.3g} h"
+    if hours < HOURS_PER_YEAR:
+        return f"{hours / HOURS_PER_DAY:.3g} days"
+    return f"{hours / HOURS_PER_YEAR:.2g} years"
+
+
+def _prior(prior: PriorSource) -> str:
+    if prior.labels:
+        kinds = ", ".join(f"{label.label} {label.weight:.0%}" for label in prior.labels)
+        return f"the kinds that it may be of: {kinds}"
+    if prior.observations:
+        return f"the population and {prior.observations:g} observations of each kind of event"
+    return "the population alone"
+
+
+def _rule(decision: AdmissionDecision) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = [("policy", decision.policy)]
+    if decision.threshold_cores is not None:
+        rows.append(("threshold", f"{decision.threshold_cores:,.0f} cores"))
+    if decision.marginal_bands:
+        rows.append(("too small to count in", ", ".join(decision.marginal_bands).replace("_", " ")))
+    return [*rows, ("configuration", decision.config_hash)]
+
+
+def _binding(decision: AdmissionDecision) -> list[tuple[object, ...]]:
+    sgamma = "not known" if decision.sgamma is None else f"{decision.sgamma:.2g}"
+    peak = f"{decision.peak_utilisation or 0.0:.1%} of the capacity, {span(decision.peak_hours or 0.0)} ahead"
+    return [
+        ("band", decision.binding_band.replace("_", " ")),
+        ("expected", f"{decision.expected_cores or 0.0:,.1f} cores"),
+        ("standard deviation", f"{decision.sd_cores or 0.0:,.1f} cores"),
+        ("room left by the rule", f"{decision.slack_cores or 0.0:,.1f} cores"),
+        ("chance to exceed, at most", f"{decision.cantelli or 0.0:.2g}"),
+        ("chance to exceed, estimated", sgamma),
+        ("largest expected share", peak),
+    ]
+
+
+def _largest(means: tuple[Contributor, ...], variances: tuple[Contributor, ...]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = [("by expected cores", "", "by variance", "")]
+    rows += [
+        (mean.deployment_id, f"{mean.amount:,.1f}", spread.deployment_id, f"{spread.amount:,.0f}")
+        for mean, spread in zip(means, variances, strict=True)
+    ]
+    return rows
+
+
+def cluster_lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list[str]:
+    """Return a cluster as lines: cores taken, room left in each band of time, the promise, the newest decisions."""
+    share = gauges.total_cores / gauges.capacity_cores
+    rows: list[tuple[object, ...]] = [
+        ("cores taken", f"{gauges.total_cores:,} of {gauges.capacity_cores:,} ({share:.1%})"),
+        ("deployments", f"{gauges.live:,} live, {gauges.reserved:,} admitted and not started"),
+        ("mode", "act" if gauges.mode is Mode.ACT else "observe: who asks gets advice, nobody is taken in"),
+        ("rule", gauges.policy if gauges.safe else f"{gauges.policy}, broken by those inside"),
+        *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
+        (
+            "this month",
+            f"{gauges.failures_month_to_date:,} of {gauges.requests_month_to_date:,} requests for more cores refused, "
+            f"{gauges.sla_budget_used:.0%} of what is promised",
+        ),
+    ]
+    made = [
+        (
+            d.decision_id,
+            time_text(d.at),
+            d.deployment_id,
+            f"{d.cores:,}",
+            ("would be " if d.advice else "") + ("admitted" if d.admit else str(d.reason)),
+        )
+        for d in newest
+    ]
+    return [f"{gauges.cluster}", *columns(rows), "", "Newest decisions", *(columns(made) or ["  none yet"])]

@@ -1,0 +1,126 @@
+"""The collectors of every fleet, of all installed kinds; ours are queue depth, Graphite and CloudWatch."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from agent.autoscaling.plug_ins import CollectorHost, CollectorKind
+from agent.settings import Settings
+from agent.settings.fleet import MeasuredBy
+from agent.settings.model import SeriesForm
+from agent.settings.plug_ins import COLLECTORS, installed, load, own_settings, refused
+from collectors.aws import AwsSession
+from collectors.base import Collector
+from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted, QueueDepthCollector
+from domain.clock import Clock, WallClock
+from domain.errors import ConfigurationError, Mistake, TrimtabError
+from domain.fleet import Fleet
+
+if TYPE_CHECKING:
+    from collectors.render import RenderOptions
+
+BYTES_PER_MB = 2**20
+
+
+def collectors_of(
+    settings: Settings,
+    fleets: Sequence[Fleet],
+    session: AwsSession,
+    clock: Clock | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> list[Collector]:
+    """Return the collectors that these fleets need beside the listener; none of them has been asked yet.
+
+    environ: where the kinds' own settings are, by default this process's environment. Raises ConfigurationError for
+    wrong own settings, a package that cannot be used, and a name that two collectors have.
+    """
+    kinds = sorted(((name, _kind(name)) for name in installed(COLLECTORS)), key=lambda one: (one[1].order, one[0]))
+    own = {
+        name: own_settings(name, kind.settings_model, os.environ if environ is None else environ)
+        for name, kind in kinds
+        if kind.settings_model is not None
+    }
+    clock = WallClock() if clock is None else clock
+    made: list[Collector] = []
+    for fleet in fleets:
+        for name, kind in kinds:
+            try:
+                made += kind.make(CollectorHost(fleet, settings, own.get(name), session, clock))
+            except TrimtabError:
+                raise
+            except Exception as error:
+                remedy = f"it cannot be made for {fleet.name} ({type(error).__name__}: {error}): mend or uninstall it"
+                raise refused(COLLECTORS, installed(COLLECTORS)[name], remedy) from error
+    twice = [name for name, times in Counter(one.name for one in made).items() if times > 1]
+    if twice:
+        raise ConfigurationError([Mistake(COLLECTORS, name, "two collectors have this name") for name in twice])
+    return made
+
+
+def _kind(name: str) -> CollectorKind:
+    kind: CollectorKind = load(COLLECTORS, name, lambda kind: isinstance(kind, CollectorKind), "a CollectorKind")
+    return kind
+
+
+def _queue_depth(host: CollectorHost) -> Iterator[Collector]:
+    if host.fleet.queue_url is not None:
+        yield QueueDepthCollector(host.fleet, host.session.client("sqs"))
+
+
+def _render(host: CollectorHost) -> Iterator[Collector]:
+    options = render_options(host.settings)
+    if options is not None:
+        from collectors.render import RenderCollector
+
+        yield RenderCollector(host.fleet, options)
+
+
+def _cloudwatch_cpu(host: CollectorHost) -> Iterator[Collector]:
+    asked = host.settings.fleets.get(host.fleet.name)
+    if asked is not None and asked.cpu_from is MeasuredBy.CLOUDWATCH:
+        yield CloudWatchCpu(host.fleet, host.session, _cloudwatch_options(host.settings))
+
+
+def _cloudwatch_submitted(host: CollectorHost) -> Iterator[Collector]:
+    asked = host.settings.fleets.get(host.fleet.name)
+    by_cloudwatch = asked is not None and asked.submitted_from is MeasuredBy.CLOUDWATCH
+    if by_cloudwatch and host.fleet.queue_url is not None:
+        yield CloudWatchSubmitted(host.fleet, host.session, _cloudwatch_options(host.settings))
+
+
+QUEUE_DEPTH = CollectorKind(_queue_depth, order=10)
+RENDER = CollectorKind(_render, order=20)
+CLOUDWATCH_CPU = CollectorKind(_cloudwatch_cpu, order=30)
+CLOUDWATCH_SUBMITTED = CollectorKind(_cloudwatch_submitted, order=40)
+
+
+def _cloudwatch_options(settings: Settings) -> CloudWatchOptions:
+    return CloudWatchOptions(
+        ask_every_s=settings.cloudwatch.interval_s,
+        emit_every_s=settings.sample_interval_s,
+        period_s=settings.cloudwatch.period_s,
+        timeout_s=settings.cloudwatch.timeout_s,
+    )
+
+
+def render_options(settings: Settings) -> RenderOptions | None:
+    """Return how graphite-web is asked; None when none is set."""
+    render = settings.render
+    if render.url is None:
+        return None
+    # An HTTP client weighs 5 MB: only who reads graphite-web pays for it.
+    from collectors.render import RenderOptions
+
+    return RenderOptions(
+        url=render.url,
+        tagged=render.form is SeriesForm.TAGGED,
+        interval_s=render.interval_s,
+        timeout_s=render.timeout_s,
+        lag_s=render.lag_s,
+        window_s=render.window_s,
+        max_response_bytes=round(render.max_response_mb * BYTES_PER_MB),
+        authorization=None if render.authorization is None else render.authorization.get_secret_value(),
+    )

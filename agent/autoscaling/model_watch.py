@@ -1,0 +1,93 @@
+"""Records which model decides for which fleet, and why one is refused: on the board, in the log and in the ledger."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from agent.autoscaling.policies.learned_models import ModelShelf
+from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
+from agent.autoscaling.ports import ManagedFleet
+from agent.models.card import misfit, other_prices
+from domain.decisions import Reason
+from domain.errors import TrimtabError
+
+log = structlog.get_logger(__name__)
+
+PROBLEM = "model"
+
+Note = Callable[[Reason, str, str], None]
+"""Records an event: its reason, a sentence, and the fleet."""
+
+
+@dataclass(slots=True)
+class ModelWatch:
+    """Looks at the models in use; `fleets` returns the fleets managed now, `ready` a model held for none of them."""
+
+    shelf: ModelShelf
+    problem: Callable[[str, str], None]
+    note: Note
+    fleets: Callable[[], tuple[ManagedFleet, ...]]
+    ready: str | None = None
+    model: str = ""
+    """The SHA-256 of the learned model held ready, "" for none."""
+    refusal: str = ""
+    """Why a model is refused, "" when none is."""
+    _noted: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def reload(self) -> None:
+        """Look at the models directory at once, also at files that were refused before: what SIGHUP asks for."""
+        self.shelf.look(again=True)
+        self.look()
+
+    def look(self) -> None:
+        """Record what has changed since the last look; without a learned policy and a model held ready, do nothing."""
+        with self._lock:
+            names: list[str] = []
+            problems: list[str] = []
+            for managed in self.fleets():
+                texts = [text for text in (managed.policy, managed.shadow) if text and names_model(text)]
+                names.extend(self._of_fleet(managed, text, problems) for text in texts)
+            if not names and self.ready is not None and self.fleets():
+                names.append(self._resolved(self.ready, self.fleets()[0], problems))
+            refusals = self.shelf.refusals
+            others = [text for text in problems if not any(refusal in text for refusal in refusals)]
+            sentence = "; ".join(dict.fromkeys([*refusals, *others]))
+            model = next(filter(None, (sha_of(name) for name in names)), "")
+            if self.model != model:
+                self.model = model
+                log.info("model_ready", model=model)
+            if self.refusal != sentence:
+                self.refusal = sentence
+                self.problem(PROBLEM, sentence)
+                if sentence:
+                    self.note(Reason.MODEL_REFUSED, sentence, "")
+
+    def _of_fleet(self, managed: ManagedFleet, text: str, problems: list[str]) -> str:
+        name, fleet = self._resolved(text, managed, problems), managed.fleet
+        role = "decides" if text == managed.policy else "is the shadow"
+        key = f"{fleet.name} {role}"
+        if not sha_of(name):
+            return name
+        card = self.shelf.model(sha_of(name)).card
+        unfit = misfit(card, fleet)
+        if unfit:
+            problems.append(f"{name} cannot decide for {fleet.name}: {unfit}")
+        elif self._noted.get(key) != name:
+            self._noted[key] = name
+            prices = other_prices(card, fleet)
+            detail = f"{name} {role}, {self.shelf.origin(text, fleet)}"
+            detail += f"; prices are not those of its training: {prices}" if prices else ""
+            self.note(Reason.MODEL_READY, detail, fleet.name)
+        return name
+
+    def _resolved(self, text: str, managed: ManagedFleet, problems: list[str]) -> str:
+        try:
+            return self.shelf.resolve(text, managed.fleet)
+        except TrimtabError as error:
+            problems.append(str(error))
+            return ""

@@ -1,0 +1,600 @@
+"""What autoscaling brings to the agent: the fleets, their loop, and what people and programs see of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from actuators.drift import DriftRule
+from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, actuator_of
+from agent.autoscaling.policies.registry import inputs_needed, with_own_settings
+from agent.autoscaling.ports import ManagedFleet, Ports
+from agent.autoscaling.snapshot.aggregate import AggregationSettings
+from agent.autoscaling.store import AUTOSCALING, KEPT, FleetStore
+from agent.decisions.part import (
+    Capacity,
+    Card,
+    Check,
+    Chore,
+    Explanation,
+    Host,
+    ModelSummary,
+    Part,
+    Replayed,
+    Severity,
+    Status,
+    Summary,
+    Turn,
+    one_of,
+    one_subject,
+)
+from agent.decisions.store import Record
+from agent.decisions.turn import TickReport
+from agent.ledger import codec
+from agent.settings.fleet import MeasuredBy
+from agent.settings.location import models_location, promotion_key_location
+from agent.settings.model import learned_policies, named_policy
+from agent.settings.plug_ins import ACTUATORS, installed, refused
+from domain.clock import JumpDetector
+from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
+from domain.errors import ConfigurationError, Mistake, TrimtabError
+from domain.fleet import Fleet
+from domain.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fastapi import APIRouter
+
+    from actuators.base import Actuator
+    from agent.autoscaling.api import VmReport
+    from agent.autoscaling.fleet_finder import FleetFinder
+    from agent.autoscaling.model_watch import ModelWatch
+    from agent.autoscaling.page import FleetPage
+    from agent.autoscaling.policies.learned_models import ModelShelf
+    from agent.autoscaling.snapshot.series import ClaimKey, SeriesStore
+    from agent.decisions.checks import Account, Arrivals, CheckResult
+    from agent.decisions.metrics import Reading
+    from agent.ledger import Ledger
+    from agent.settings import Settings
+    from collectors.aws import AwsSession
+    from collectors.base import Collector, SampleSink
+    from collectors.intake import Claims, RefusedClaim
+    from collectors.interruptions import InterruptionQueue
+    from collectors.vm_names import Place, UnknownVms
+    from domain.announcements import Recurring
+    from domain.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+POLICY_DEADLINE_S: Final = 1.0
+MODELS_PATIENCE_S: Final = 20.0
+"""So long a start waits for the models that decide; what takes longer is taken up in a later minute."""
+REPORTING_WITHIN_INTERVALS: Final = 6
+TURN_PATIENCE_S: Final = 0.5
+"""So long a turn waits for a model that it has not seen before; it goes on with the one before, or the rules."""
+
+
+class AutoscalingPart(Part):
+    """The fleets of one agent. `attach` gives it a loop and its series; in the daemon `start` makes them."""
+
+    name = AUTOSCALING
+    subject_word = "fleet"
+    order = 10
+    kept = KEPT
+    configured_in = "fleets"
+    model_suffixes = (".onnx",)
+    alarms = MappingProxyType(
+        {
+            Reason.POLICY_FAILED: Severity.WARNING,
+            Reason.CAPACITY_LOST: Severity.WARNING,
+            Reason.DRAIN_TIMED_OUT: Severity.WARNING,
+            Reason.DRIFT_REPORTED: Severity.WARNING,
+            Reason.LATE_CALL: Severity.WARNING,
+        }
+    )
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.store = FleetStore(host.ledger)
+        self._ports: Ports | None = None
+        self._series: SeriesStore | None = None
+        self._settings = host.settings
+        self.models: ModelShelf | None = None
+        self.snapshots: dict[str, Snapshot] = {}
+        self._last: dict[str, Decision] = {}
+        self._watch: ModelWatch | None = None
+        self._finder: FleetFinder | None = None
+
+    @property
+    def ports(self) -> Ports:
+        """What the loop talks to; only in the daemon."""
+        assert self._ports is not None, "the part was not started"
+        return self._ports
+
+    @property
+    def series(self) -> SeriesStore:
+        """The readings; only in the daemon."""
+        assert self._series is not None, "the part was not started"
+        return self._series
+
+    def attach(self, ports: Ports, series: SeriesStore) -> None:
+        """Take a loop and its series that were made elsewhere."""
+        self._ports, self._series = ports, series
+
+    # What it is about
+
+    @property
+    def _fleets(self) -> Sequence[Fleet]:
+        return [] if self._ports is None else [managed.fleet for managed in self._ports.fleets]
+
+    def subjects(self) -> tuple[str, ...]:
+        """Return every fleet that is managed, configured or known to the ledger, by name."""
+        configured = () if self._settings is None else self._settings.fleets
+        return tuple(sorted({*self.store.fleets(), *(fleet.name for fleet in self._fleets), *configured}))
+
+    def managed(self) -> tuple[str, ...]:
+        """Return the fleets that are sized now."""
+        return tuple(fleet.name for fleet in self._fleets)
+
+    def capacity(self, subject: str) -> Capacity | None:
+        """Return the cores that a fleet may still grow by, those on their way, and its groups."""
+        record = self.store.newest(subject)
+        if record is None or record.inputs.snapshot is None:
+            return None
+        pairs = list(zip(record.inputs.fleet.groups, record.inputs.snapshot.groups, strict=True))
+        asked = {
+            one.group: one.target for one in self.host.ledger.open_intents(subject) if one.direction is Direction.OUT
+        }
+        wanted = [max(seen.requested, asked.get(group.key, 0)) for group, seen in pairs]
+        return Capacity(
+            free=sum(
+                max(0, group.maximum - n) * group.vm_type.cores for (group, _), n in zip(pairs, wanted, strict=True)
+            ),
+            pending=sum(
+                max(0, n - seen.in_service) * group.vm_type.cores
+                for (group, seen), n in zip(pairs, wanted, strict=True)
+            ),
+        )
+
+    def groups(self) -> Mapping[tuple[str, str], str]:
+        """Return the AWS name of every group of the managed fleets."""
+        return {(fleet.name, group.key): group.name for fleet in self._fleets for group in fleet.groups}
+
+    def one(self, name: str | None) -> str:
+        """Return the fleet meant; BadInput or UnknownName list those there are."""
+        return one_subject(self, name, field="fleet")
+
+    def vms(self, name: str) -> tuple[VmReport, ...]:
+        """Return which VMs of a fleet report, by group and VM; UnknownName lists the fleets managed now."""
+        from agent.autoscaling.api import VmReport
+
+        assert self._settings is not None, "the daemon has settings"
+        managed = {fleet.name: fleet for fleet in self._fleets}
+        fleet = managed[one_of(name, sorted(managed), "fleet", field="fleet")]
+        fresh_after = self.host.clock.now() - REPORTING_WITHIN_INTERVALS * self._settings.sample_interval_s
+        reports = []
+        for group, vms in self.ports.aggregator.vms(fleet).items():
+            for vm in sorted(vms):
+                at = self.series.newest_sample(fleet.name, group, vm)
+                reports.append(VmReport(group, vm, at is not None and at >= fresh_after, at))
+        return tuple(reports)
+
+    def schedule(self, name: str) -> tuple[Recurring, ...]:
+        """Return the work that the settings announce for a fleet."""
+        fleet = None if self._settings is None else self._settings.fleets.get(name)
+        return () if fleet is None else fleet.schedule
+
+    # In the daemon
+
+    def start(self, stack: ExitStack) -> None:
+        """Make the loop that the settings ask for; ConfigurationError when a model that decides cannot be had."""
+        from agent.autoscaling.model_watch import ModelWatch
+        from agent.autoscaling.policies.fallback import Proposer, evaluate_within
+        from agent.autoscaling.policies.ppo_lstm import MODEL
+        from agent.autoscaling.snapshot.aggregate import Aggregator
+        from agent.autoscaling.snapshot.series import SeriesStore
+
+        host, settings, session = self.host, self._settings, self.host.session
+        assert settings is not None, "the daemon has settings"
+        assert session is not None, "the daemon has a session"
+        fleets = managed_fleets(settings, host.environ)
+        series = SeriesStore(
+            watched=[managed.fleet for managed in fleets],
+            claims=claims_of(settings),
+            unknown_per_peer=settings.listener.unknown_vms_per_peer,
+        )
+        models = self.models = ready_models(settings)
+        ports = Ports(
+            fleets=fleets,
+            ledger=host.ledger,
+            actuator=self._actuator(settings, fleets),
+            aggregator=Aggregator(series),
+            proposer=Proposer(evaluate_within(POLICY_DEADLINE_S), models=models),
+            wall=host.clock.now,
+            monotonic=host.clock.monotonic,
+            mode=settings.mode,
+            epoch=host.epoch() or 0,
+            protect_busy=settings.protect_busy,
+            interruptions=interruption_source(settings, session, host.clock),
+            fence=lambda: host.fence(ports.epoch),
+        )
+        self.attach(ports, series)
+        file = settings.learned.model_file
+        ready = None if file is None else f"{MODEL}:{file}"
+        self._watch = ModelWatch(models, host.problem, host.note, lambda: ports.fleets, ready)
+        if settings.discovery.enabled and not settings.fleets:
+            from agent.autoscaling.fleet_finder import FleetFinder
+
+            # Fleets that are described are meant, and no others.
+            self._finder = FleetFinder(settings, session, host.problem)
+
+    def sink(self, below: SampleSink) -> SampleSink:
+        """Return the series of the fleets."""
+        return self.series
+
+    def collectors(self) -> Sequence[Collector]:
+        """Return the collectors of every fleet."""
+        from agent.autoscaling.inputs import collectors_of
+
+        assert self._settings is not None
+        assert self.host.session is not None
+        return collectors_of(self._settings, self._fleets, self.host.session, self.host.clock, self.host.environ)
+
+    def turn(self, turn: Turn) -> TickReport:
+        """Turn the loop of every fleet once."""
+        from agent.autoscaling.tick import run_tick
+
+        finder = self._finder
+        if finder is not None and not finder.known:
+            # Turned without fleets, it would close the open intents as those of no fleet.
+            return turn.report
+        if finder is not None and (changed := finder.changed) is not None:
+            self._manage(changed, finder)
+        if turn.epoch != self.ports.epoch:
+            self._take_over(turn.epoch)
+        report = run_tick(turn.now, self.ports, turn.times)
+        return replace(report, events=(*turn.report.events, *report.events))
+
+    def measure(self, report: TickReport) -> TickReport:
+        """Fold the minute of every fleet; nothing is decided."""
+        from agent.autoscaling.tick import measure
+
+        finder = self._finder
+        if finder is not None and (changed := finder.changed) is not None:
+            self._manage(changed, finder)
+        return measure(report.at, self.ports)
+
+    def _manage(self, settings: Settings, finder: FleetFinder) -> None:
+        """Manage the fleets that were found; LedgerError when that must be tried again."""
+        assert self._settings is not None
+        before, after = self._settings.fleets, settings.fleets
+        fleets = managed_fleets(settings, self.host.environ)
+        self.ports.actuator = self._actuator(settings, fleets)
+        self.series.watch([managed.fleet for managed in fleets], claims_of(settings))
+        self.ports.fleets, self._settings = fleets, settings
+        self.host.adopt(settings)
+        finder.taken(settings)
+        if self.host.epoch() is None:
+            # The leader finds them too, and one event about it is enough.
+            return
+        for name in sorted(after.keys() - before.keys()):
+            groups = ", ".join(f"{group.name} ({group.vm_type})" for _, group in after[name].ordered_groups)
+            self.host.note(Reason.FLEET_FOUND, f"found by its tags: {groups}", name)
+        for name in sorted(before.keys() - after.keys()):
+            why = finder.refused.get(name, "no group carries its tag any more")
+            self.host.note(Reason.FLEET_GONE, f"{why}: it is left as it is", name)
+
+    def _actuator(self, settings: Settings, fleets: tuple[ManagedFleet, ...]) -> Actuator:
+        host = self.host
+        assert host.session is not None, "the daemon has a session"
+        return actuator(settings, host.session, fleets, host.ledger, host.clock, host.environ)
+
+    def _take_over(self, epoch: int) -> None:
+        """Forget what another leader may have changed meanwhile: whose protection is whose, and the clock's steps."""
+        ports = self.ports
+        assert self._settings is not None
+        ports.actuator = self._actuator(self._settings, ports.fleets)
+        ports.jumps = JumpDetector()
+        ports.epoch = epoch
+
+    def events(self, now: float) -> tuple[Event, ...]:
+        """Look at the models in use; what changed is recorded by the host."""
+        if self._watch is not None:
+            self._watch.look()
+        return ()
+
+    def reload(self) -> None:
+        """Look at the models directory at once, also at files that were refused before."""
+        if self._watch is not None:
+            self._watch.reload()
+
+    def chores(self) -> Iterable[Chore]:
+        """Return the search for tagged fleets, where it is asked for."""
+        if self._finder is not None:
+            from agent.autoscaling.fleet_finder import LOOK_EVERY_S
+
+            yield Chore("discovery", LOOK_EVERY_S, self._finder.look)
+
+    def checks(self) -> Sequence[Check]:
+        """Return which model is held ready; a refused one does not make the agent unready: another decides."""
+        watch = self._watch
+        if watch is None or not (watch.model or watch.refusal):
+            return (Check("model", True, "none is set"),)
+        if watch.refusal:
+            instead = f"{watch.model[:12]} stays" if watch.model else "the rules stand in"
+            return (Check("model", True, f"refused, {instead}: {watch.refusal}"),)
+        return (Check("model", True, f"{watch.model[:12]} is ready"),)
+
+    def unknown_vms(self) -> Mapping[Place, UnknownVms]:
+        """Return what was reported under names that no group of a fleet shows."""
+        return {} if self._series is None else self._series.unknown_vms()
+
+    def refused_claims(self) -> Mapping[ClaimKey, RefusedClaim]:
+        """Return the readings that were not believed."""
+        return {} if self._series is None else self._series.refused_claims()
+
+    def observe(self, report: TickReport) -> None:
+        """Keep each fleet's newest snapshot and decision."""
+        managed = set(self.managed())
+        snapshots = {**self.snapshots, **{one.fleet: one for one in report.snapshots}}
+        last = {**self._last, **{one.fleet: one for one in report.decisions}}
+        self.snapshots = {name: one for name, one in snapshots.items() if name in managed}
+        self._last = {name: one for name, one in last.items() if name in managed}
+
+    # For people and programs
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield the last minute of every fleet that is managed, and what the ledger knows of it."""
+        from agent.autoscaling.status import ledger_readings, minute_readings
+
+        if self._series is None:
+            return
+        yield "series", (), len(self.series)
+        yield from minute_readings(self._fleets, self.snapshots, self._last)
+        yield from ledger_readings(self.host.ledger, self._fleets, self.host.clock.now())
+
+    def status(self, subject: str, now: float) -> Status:
+        """Return a fleet's mode and policy, sizes, queue, cost, last decision, and what holds it."""
+        from agent.autoscaling.status import fleet_status, status_lines
+
+        known = fleet_status(self.host.ledger, subject, now)
+        return Status(subject, tuple(status_lines(known, now)), codec.plain(known))
+
+    def card(self, subject: str, now: float) -> Card | None:
+        """Return None: fleets are drawn larger, see `page`."""
+        return None
+
+    def page(self) -> FleetPage:
+        """Return what draws fleets, with bars and the queue's last hour."""
+        from agent.autoscaling.page import FleetPage
+
+        return FleetPage(self)
+
+    def router(self) -> APIRouter:
+        """Return the routes of fleets."""
+        from agent.autoscaling.api import create_router
+
+        return create_router(self)
+
+    def summary(self, record: Record) -> Summary:
+        """Return a minute's decision in short, with the rails that changed it."""
+        made = codec.decode(Decision, record.body)
+        guards = tuple((e.rail, e.detail) for e in made.effects if e.verdict is not Verdict.PASSED)
+        return Summary(made.sentence, made.reason.value, guards)
+
+    def explain(self, record: Record) -> Explanation:
+        """Return what was seen and proposed, what each rail did, and what AWS did of it."""
+        from agent.autoscaling.explain import as_data, explain, explanation_lines
+
+        full = self.store.decision(record.decision_id)
+        in_words = explain(full)
+        data = {**as_data(full), "explanation": codec.plain(in_words)}
+        return Explanation(tuple(explanation_lines(in_words, full)), data)
+
+    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
+        """Decide recorded minutes again by the policy of then; they must come out the same, byte for byte."""
+        from agent.autoscaling.replay import replay
+
+        yield from replay(self.store.inputs(subject, since, until), self._models_then())
+
+    def carry_out(self, verb: str, subject: str | None, given: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+        """Pin a fleet, or lift its pin."""
+        from agent.autoscaling import pins
+
+        name, ledger = one_subject(self, subject, field="--fleet"), self.host.ledger
+        if verb == "unpin":
+            return {"fleet": name, "lifted": pins.unpin(ledger, name, owner=given["owner"], now=now)}
+        if verb != "pin":
+            return super().carry_out(verb, subject, given, now)
+        done = pins.pin(
+            ledger,
+            name,
+            given["size"],
+            group=given.get("group"),
+            owner=given["owner"],
+            reason=given["reason"],
+            now=now,
+            lasting_s=given["for_s"],
+        )
+        return {"fleet": name, **asdict(done)}
+
+    def what_if(self, subject: str, policy: str, since: float | None, until: float | None) -> Explanation:
+        """Decide recorded minutes by another policy, live in mode and rails as recorded; BadInput when it is none."""
+        from agent.autoscaling.policies.ppo_lstm import names_model
+        from agent.autoscaling.policies.registry import policy_from_name
+        from agent.autoscaling.replay import comparison, what_if
+
+        if not names_model(policy):
+            policy = policy_from_name(policy).name
+        records = self.store.inputs(subject, since, until)
+        return comparison(subject, policy, list(what_if(records, policy, self._models_then())))
+
+    def _models_then(self) -> ModelShelf:
+        """Return the models of this process, else those of the environment's directory, which needs no settings."""
+        from agent.autoscaling.policies.learned_models import ModelShelf
+
+        environ = self.host.environ
+        return self.models or ModelShelf(models_location(environ), key=promotion_key_location(environ))
+
+    @classmethod
+    def model(cls, path: Path) -> ModelSummary:
+        """Return what a model was trained for; ModelRefused."""
+        from agent.models.card import ScorerCard
+        from agent.models.file import load_model
+
+        card = load_model(path).card
+        about: dict[str, Any] = {"training": card.training, "evaluation": card.evaluation}
+        if isinstance(card, ScorerCard):
+            data = {"observation": card.form, "actions": "targets", "margin": card.margin, **about}
+            return ModelSummary(data, card.form, "targets", "scores", "any fleet")
+        network = f"{card.network} {card.hidden_size}" if card.hidden_size else card.network
+        data = {
+            "observation": card.observation,
+            "actions": card.action_set,
+            "network": network,
+            "masked": card.masked,
+            "types": [
+                {"name": t.name, "cores": t.cores, "price_per_hour": t.price_per_hour, "limit": t.limit}
+                for t in card.types
+            ],
+            **about,
+        }
+        does = card.action_set + (", masked" if card.masked else "")
+        return ModelSummary(
+            data, card.observation, does, network, " + ".join(f"{t.limit} x {t.cores} cores" for t in card.types)
+        )
+
+    @classmethod
+    def mistakes(cls, settings: Settings) -> Sequence[Mistake]:
+        """Return which learned policies have no model that can decide for their fleet."""
+        learned = tuple(learned_policies(settings))
+        if not learned:
+            return ()
+        # The shelf of models takes time to load.
+        from agent.autoscaling.policies.learned_models import ModelShelf
+
+        return ModelShelf(settings.models_directory, key=settings.promotion_key).unfit(learned)
+
+    @classmethod
+    def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
+        """Yield what was found about the groups of every fleet, models, plug-ins and permission to act."""
+        from agent.autoscaling.preflight.fleets import check_fleets
+
+        return check_fleets(settings, account) if settings.fleets else iter(())
+
+    @classmethod
+    def arrivals(cls, settings: Settings, arrivals: Arrivals) -> Iterator[CheckResult]:
+        """Yield whether measurements of the fleets arrive."""
+        from agent.autoscaling.preflight.fleets import check_arrivals
+
+        return check_arrivals(settings, arrivals)
+
+
+def managed_fleets(settings: Settings, environ: Mapping[str, str] | None = None) -> tuple[ManagedFleet, ...]:
+    """Return every configured fleet with what its decisions depend on.
+
+    environ: where the own settings of other packages' policies are, by default this process's environment. Raises
+    ConfigurationError for such a policy that cannot be used.
+    """
+    environ = os.environ if environ is None else environ
+    fleets = []
+    for name, fleet in settings.fleets.items():
+        limits = settings.limits(name)
+        aggregation = AggregationSettings(
+            limits=limits,
+            sample_interval_s=settings.sample_interval_s,
+            grace_s=settings.grace_s,
+            idle_s=fleet.idle_s,
+            needed=inputs_needed(fleet.policy),
+            submitted_late=fleet.submitted_from is MeasuredBy.CLOUDWATCH,
+            job_core_s=fleet.queue_rule.job_core_s,
+            terms=fleet.terms,
+        )
+        drift = DriftRule(settings.drift.value)
+        policy = with_own_settings(named_policy(settings, fleet.policy_text), environ)
+        shadow = fleet.shadow_text
+        if shadow is not None:
+            shadow = with_own_settings(named_policy(settings, shadow), environ)
+        schedule = fleet.schedule
+        fleets.append(ManagedFleet(settings.fleet(name), limits, policy, shadow, aggregation, drift, schedule))
+    return tuple(fleets)
+
+
+def claims_of(settings: Settings) -> dict[str, Claims]:
+    """Return by fleet what its sources may claim at most."""
+    return {name: fleet.claim_limits() for name, fleet in settings.fleets.items()}
+
+
+def actuator(
+    settings: Settings,
+    session: AwsSession,
+    fleets: tuple[ManagedFleet, ...],
+    ledger: Ledger,
+    clock: Clock,
+    environ: Mapping[str, str],
+) -> Actuator:
+    """Return the actuator of the settings; it learns from the ledger which scale-in protection is the agent's.
+
+    ConfigurationError for wrong own settings and for a package that cannot be used.
+    """
+    kind, own = actuator_of(settings, environ)
+    store = FleetStore(ledger)
+    host = ActuatorHost(
+        tuple(managed.fleet for managed in fleets),
+        settings,
+        own,
+        session,
+        clock,
+        frozenset(vm for managed in fleets for vm in store.loop_state(managed.fleet.name).protected),
+    )
+    try:
+        return kind.make(host)
+    except TrimtabError:
+        raise
+    except Exception as error:
+        remedy = f"it cannot be made ({type(error).__name__}: {error}): mend it, or choose another TRIMTAB_ACTUATOR"
+        raise refused(ACTUATORS, installed(ACTUATORS)[settings.actuator], remedy) from error
+
+
+def _autoscaling_group(host: ActuatorHost) -> Actuator:
+    from actuators.autoscaling_group import AutoScalingActuator
+    from collectors.inventory import Inventory
+
+    return AutoScalingActuator(
+        host.session,
+        Inventory(host.session),
+        host.fleets,
+        protect_busy=host.settings.protect_busy,
+        owned_protection=host.protected,
+    )
+
+
+AUTOSCALING_GROUP = ActuatorKind(_autoscaling_group)
+
+
+def interruption_source(settings: Settings, session: AwsSession, clock: Clock) -> InterruptionQueue | None:
+    """Return the reader of spot notices; None when none is set, or in observe mode, where reading hides notices."""
+    if settings.interruption_queue_url is None or settings.mode is Mode.OBSERVE:
+        return None
+    from collectors.interruptions import InterruptionQueue
+
+    return InterruptionQueue(session, settings.interruption_queue_url, clock)
+
+
+def ready_models(settings: Settings) -> ModelShelf:
+    """Return the models of the settings' directory; ConfigurationError when one that decides cannot be had."""
+    from agent.autoscaling.policies.learned_models import ModelShelf
+
+    models = ModelShelf(settings.models_directory, key=settings.promotion_key, patience_s=MODELS_PATIENCE_S)
+    unfit = models.unfit(learned_policies(settings))
+    if unfit:
+        raise ConfigurationError(unfit)
+    models.patience_s = TURN_PATIENCE_S
+    return models

@@ -1,0 +1,1 @@
+"""The checks of fleets before the first run, of the account and of the host."""

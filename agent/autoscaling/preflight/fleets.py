@@ -1,0 +1,244 @@
+"""Checks of the fleets of the settings: permission to change groups, models, plug-ins, collectors, measurements."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.autoscaling.inputs import collectors_of
+from agent.autoscaling.part import claims_of, managed_fleets
+from agent.autoscaling.plug_ins import actuator_of
+from agent.autoscaling.policies.learned_models import ModelShelf
+from agent.autoscaling.preflight.groups import check_fleet, check_types
+from agent.autoscaling.snapshot.series import ABSENT_ROW, SeriesStore
+from agent.decisions.checks import Account, Arrivals, CheckResult, advice, missing, needed_to_act, ok, unknown
+from agent.settings import Settings
+from agent.settings.discovery import FLEET
+from agent.settings.fleet import MeasuredBy
+from agent.settings.model import learned_policies
+from collectors.aws import AwsSession
+from domain.decisions import Mode
+from domain.errors import BadInput, CloudError, CollectionFailed, ConfigurationError
+from domain.samples import QueueMetric
+
+CHANGES = (
+    "autoscaling:SetDesiredCapacity",
+    "autoscaling:TerminateInstanceInAutoScalingGroup",
+    "autoscaling:SetInstanceProtection",
+    "autoscaling:RecordLifecycleActionHeartbeat",
+    "autoscaling:CompleteLifecycleAction",
+)
+"""Actions needed in act mode; deploy/iam/act.json allows them, and a test compares them with the calls made."""
+
+AGE = "trimtab_newest_sample_age_seconds"
+INSTRUMENT = "see docs/operate/instrument.md"
+PLUG_INS = "see docs/operate/plug-ins.md"
+
+
+_ROLE = re.compile(r"arn:(?P<partition>aws[a-z-]*):sts::(?P<account>\d{12}):assumed-role/(?P<role>[^/]+)/.+")
+_LASTING = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(?:user|role)/.+")
+
+
+def check_fleets(settings: Settings, account: Account) -> Iterator[CheckResult]:
+    """Yield the results for the groups of every fleet, and for what their decisions need of account and host."""
+    session = account.session
+    arns: dict[str, str] = {}
+    for key, fleet in settings.fleets.items():
+        yield from check_fleet(settings, session, key, arns)
+        yield from check_types(session, key, fleet)
+    yield from check_models(settings)
+    yield from check_plug_ins(settings)
+    yield _vms_readable(session)
+    yield from check_changes(settings, session, account.identity, arns)
+    yield from check_collectors(settings, session)
+    yield _interruptions(settings, session)
+
+
+def _vms_readable(session: AwsSession) -> CheckResult:
+    try:
+        session.read("ec2", "DescribeInstances", MaxResults=5)
+    except CloudError as error:
+        return missing("VMs", str(error), "allow ec2:DescribeInstances (deploy/iam/observe.json)")
+    return ok("VMs", "launch times can be read")
+
+
+def _interruptions(settings: Settings, session: AwsSession) -> CheckResult:
+    subject, url = "interruption queue", settings.interruption_queue_url
+    if url is None:
+        return advice(
+            subject,
+            "none is set, spot notifications are not read",
+            "needed for spot VMs: TRIMTAB_INTERRUPTION_QUEUE_URL",
+        )
+    try:
+        session.read("sqs", "GetQueueAttributes", QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])
+    except CloudError as error:
+        return missing(subject, str(error), "correct TRIMTAB_INTERRUPTION_QUEUE_URL, or allow sqs:GetQueueAttributes")
+    return ok(subject, "can be reached")
+
+
+def check_changes(
+    settings: Settings, session: AwsSession, identity: str, arns: Mapping[str, str]
+) -> Iterator[CheckResult]:
+    """Yield whether IAM permits changes of the fleets' groups, by simulation; no change is tried.
+
+    arns: group names and their ARNs.
+    """
+    source = principal(identity)
+    if source is None:
+        yield unknown("permission to act", f"{identity} is neither a role nor a user, which IAM could simulate")
+        return
+    for key, fleet in settings.fleets.items():
+        named = [group.name or group_key for group_key, group in fleet.ordered_groups]
+        wanted = [arns[name] for name in named if name in arns]
+        if wanted:
+            yield _judged(settings.mode, session, source, key, wanted)
+
+
+def _judged(mode: Mode, session: AwsSession, source: str, fleet: str, arns: list[str]) -> CheckResult:
+    subject = f"permission to act on {fleet}"
+    try:
+        answer = session.read(
+            "iam",
+            "SimulatePrincipalPolicy",
+            PolicySourceArn=source,
+            ActionNames=list(CHANGES),
+            ResourceArns=arns,
+            ContextEntries=[
+                {
+                    "ContextKeyName": f"{namespace}:ResourceTag/{FLEET}",
+                    "ContextKeyValues": [fleet],
+                    "ContextKeyType": "string",
+                }
+                for namespace in ("autoscaling", "aws")
+            ],
+        )
+    except CloudError as error:
+        return unknown(subject, str(error), "allow iam:SimulatePrincipalPolicy on the agent's own role for this check")
+    refused = sorted(
+        {one["EvalActionName"] for one in answer["EvaluationResults"] if one["EvalDecision"] != "allowed"}
+        | {
+            one["EvalActionName"]
+            for one in answer["EvaluationResults"]
+            if any(each["EvalResourceDecision"] != "allowed" for each in one.get("ResourceSpecificResults", ()))
+        }
+    )
+    if refused:
+        return needed_to_act(mode, subject, f"IAM refuses {', '.join(refused)}", "attach deploy/iam/act.json")
+    return ok(subject, "IAM allows every change of groups with the fleet's tag")
+
+
+def principal(identity: str) -> str | None:
+    """Return the ARN of the role or user behind the caller's ARN, None for anything else.
+
+    The path of a role cannot be read from its session: IAM then reports it as unknown.
+    """
+    if found := _ROLE.fullmatch(identity):
+        return f"arn:{found['partition']}:iam::{found['account']}:role/{found['role']}"
+    return identity if _LASTING.fullmatch(identity) else None
+
+
+def check_models(settings: Settings) -> Iterator[CheckResult]:
+    """Yield which model decides for each fleet with a learned policy, or why none does."""
+    shelf = ModelShelf(settings.models_directory, key=settings.promotion_key)
+    for setting, text, fleet in learned_policies(settings):
+        subject = f"model of {fleet.name}, {setting.rpartition('__')[2].lower()}"
+        try:
+            shelf.check(text, fleet)
+            name = shelf.resolve(text, fleet)
+        except BadInput as error:
+            yield missing(subject, str(error), "promote a model that was trained for it, or choose another policy")
+        else:
+            yield ok(subject, f"{name} fits")
+
+
+def check_plug_ins(settings: Settings) -> Iterator[CheckResult]:
+    """Yield what is wrong with the policies and the actuator of the settings; nothing where they are in order."""
+    for subject, look in (
+        ("policies", lambda: managed_fleets(settings)),
+        ("actuator", lambda: actuator_of(settings, os.environ)),
+    ):
+        try:
+            look()
+        except ConfigurationError as error:
+            yield missing(subject, str(error), PLUG_INS)
+
+
+def check_collectors(settings: Settings, session: AwsSession) -> Iterator[CheckResult]:
+    """Yield the result of one collection by each configured collector."""
+    fleets = [settings.fleet(key) for key in settings.fleets]
+    try:
+        collectors = collectors_of(settings, fleets, session)
+    except ConfigurationError as error:
+        yield missing("collectors", str(error), PLUG_INS)
+        return
+    for collector in collectors:
+        subject = f"collector {collector.name}"
+        try:
+            samples = collector.collect(time.time())
+        except Exception as error:
+            remedy = "correct the address, or allow the call (deploy/iam/observe.json)"
+            yield missing(subject, f"{type(error).__name__}: {error}", remedy)
+            continue
+        count = len(list(samples))
+        if count:
+            yield ok(subject, f"collected {count} samples")
+        else:
+            yield advice(subject, "responds without samples", f"check again when VMs run; {INSTRUMENT}")
+
+
+def check_arrivals(settings: Settings, arrivals: Arrivals) -> Iterator[CheckResult]:
+    """Yield the age of each fleet's measurements, from the running agent, else by listening for a while."""
+    needing = [key for key, fleet in settings.fleets.items() if fleet.cpu_from is MeasuredBy.REPORTS]
+    if settings.render.url is not None or not needing:
+        return
+    try:
+        families = text_string_to_metric_families(arrivals.metrics())
+        ages = {
+            sample.labels["fleet"]: sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == AGE
+        }
+    except CollectionFailed:
+        yield from _listened(settings, needing, arrivals)
+        return
+    for key in needing:
+        subject, age_s = f"measurements of {key}", ages.get(key)
+        if age_s is None:
+            yield missing(subject, "the running agent has none", f"send some: {INSTRUMENT}")
+        elif age_s > settings.limits(key).max_age_s:
+            yield missing(subject, f"the running agent received the last {age_s:.0f} s ago", f"send some: {INSTRUMENT}")
+        else:
+            yield ok(subject, f"the running agent received the last {age_s:.0f} s ago")
+
+
+def _listened(settings: Settings, needing: list[str], arrivals: Arrivals) -> Iterator[CheckResult]:
+    wait_s = arrivals.wait_s
+    if wait_s <= 0:
+        yield unknown("measurements", "no agent runs on this host, and the wait was 0 s", "give --wait 15")
+        return
+    fleets = [settings.fleet(key) for key in settings.fleets]
+    store = SeriesStore(watched=fleets, claims=claims_of(settings))
+    try:
+        arrivals.listen(store)
+    except BadInput as error:
+        yield missing("listener", str(error), "end the process at that port, or set TRIMTAB_HTTP__SOCKET")
+        return
+    place = f"{settings.listener.host}:{settings.listener.port}"
+    for fleet in fleets:
+        if fleet.name not in needing:
+            continue
+        vms = {vm for group in fleet.groups for vm in store.vm_rows(fleet.name, group.key)}
+        counted = any(store.queue_row(fleet.name, metric) != ABSENT_ROW for metric in QueueMetric)
+        subject = f"measurements of {fleet.name}"
+        if vms or counted:
+            queue = " and its queue" if counted else ""
+            yield ok(subject, f"within {wait_s:.0f} s, {len(vms)} VMs{queue} reported to {place}")
+        else:
+            detail = f"within {wait_s:.0f} s, none arrived at {place}"
+            yield advice(subject, detail, f"expected while no VM runs; otherwise {INSTRUMENT}")

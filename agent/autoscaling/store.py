@@ -1,0 +1,361 @@
+"""What the ledger keeps of fleets: each minute's decision, what it was made on, its intents, and the loop's memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, insert, literal_column, select
+
+from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.decisions.store import nearby
+from agent.ledger import Ledger, codec, journal, state
+from agent.ledger.database import Clash
+from agent.ledger.journal import Kind
+from agent.ledger.kept import Kept
+from agent.ledger.schema import decisions, intents
+from agent.ledger.schema import journal as rows
+from agent.ledger.schema import state as states_table
+from agent.rails.state import LoopState
+from domain.decisions import Decision, Event, Intent, Outcome, Reason
+from domain.errors import BadInput, IntentConflict, UnknownName
+
+AUTOSCALING: Final = "autoscaling"
+LOOP: Final = "loop"
+"""The key of the loop's memory of a fleet."""
+
+T = TypeVar("T")
+_Values = dict[str, Any]
+_CHUNK: Final = 200
+_NO_STATES: Final[Mapping[str, LoopState]] = {}
+_OF_DECISION: Final = (rows.c.ref == decisions.c.decision_id) & (rows.c.kind == Kind.DECISION.value)
+_CHANGED: Final = decisions.c.changed == literal_column("1")
+
+
+@dataclass(frozen=True, slots=True)
+class IntentRecord:
+    """An intent, what it went through in order, and whether it is still open."""
+
+    intent: Intent
+    outcomes: tuple[Outcome, ...]
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """Everything about one decision: its journal number, what it was made on, itself, and what came of its intents."""
+
+    seq: int
+    inputs: DecisionInputs
+    decision: Decision
+    intents: tuple[IntentRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """A decision in a list, without its inputs."""
+
+    seq: int
+    decision: Decision
+
+    @property
+    def changed(self) -> bool:
+        """Whether it led to anything to do."""
+        return bool(self.decision.intents)
+
+
+class FleetStore:
+    """Reads and writes fleets; each method raises LedgerUnavailable when the ledger cannot be used now.
+
+    What a method writes is on disk when it returns, none of it when it raises.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._database = ledger.database
+
+    def loop_state(self, fleet: str) -> LoopState:
+        """Return the loop's memory of a fleet, an empty one when there is none."""
+        return self.loop_states([fleet])[fleet]
+
+    def loop_states(self, fleets: Sequence[str]) -> dict[str, LoopState]:
+        """Return the loop's memory of each of these fleets, an empty one where there is none, all at one moment."""
+        table = states_table.c
+        query = select(table.fleet, table.body).where(table.fleet.in_(fleets), table.key == LOOP)
+        with self._database.read() as connection:
+            found = {row.fleet: _decoded(LoopState, row.body) for row in connection.execute(query)}
+        return {fleet: found.get(fleet) or LoopState() for fleet in fleets}
+
+    def under(self, fleets: Sequence[str], key: str, kind: type[T]) -> dict[str, T]:
+        """Return what is kept of each of these fleets under a key, an empty one where nothing is, all at one moment."""
+        table = states_table.c
+        query = select(table.fleet, table.body).where(table.fleet.in_(fleets), table.key == key)
+        with self._database.read() as connection:
+            found = {row.fleet: _decoded(kind, row.body) for row in connection.execute(query)}
+        return {fleet: found.get(fleet) or kind() for fleet in fleets}
+
+    def change(self, fleet: str, key: str, kind: type[T], change: Callable[[T], tuple[T, str]], at: float) -> T:
+        """Change what operators keep of a fleet under a key, and return it as it then is.
+
+        change: of what is there (an empty one where nothing is), what shall be there and how the journal says so;
+        where it returns what it was given, nothing is written.
+        """
+        with self._database.write() as connection:
+            body = state.get(connection, fleet, key)
+            before = kind() if body is None else codec.decode(kind, body)
+            after, detail = change(before)
+            if after is not before:
+                state.put(connection, [(fleet, key, codec.encode(after))])
+                journal.add(connection, [journal.event_row(Event(fleet, at, Reason.OPERATOR, detail, key))])
+        return after
+
+    def record(
+        self,
+        made: Sequence[tuple[DecisionInputs, Decided]],
+        events: Sequence[Event] = (),
+        states: Mapping[str, LoopState] = _NO_STATES,
+        epoch: int | None = None,
+    ) -> None:
+        """Write decisions with their inputs, open intents and the loop states that follow, and events: all or nothing.
+
+        A state in `states` takes the place of the one that its fleet's decision gave. IntentConflict when a group has
+        an open intent, Fenced when the epoch of a decision, or `epoch`, is over, LedgerError when a decision has the id
+        of another.
+        """
+        batch = _Batch(made, events)
+        after = {decided.decision.fleet: decided.state for _, decided in made} | dict(states)
+        with _intent_conflicts(batch.opened), self._database.write() as connection:
+            if epoch is not None:
+                state.check_epoch(connection, epoch)
+            batch.write(connection)
+            _put_states(connection, after)
+
+    def record_outcomes(
+        self,
+        outcomes: Sequence[tuple[Intent, Outcome]],
+        states: Mapping[str, LoopState] = _NO_STATES,
+        events: Sequence[Event] = (),
+        epoch: int | None = None,
+    ) -> None:
+        """Write what came of intents, loop states and events: all or nothing.
+
+        A final status closes its intent. An outcome that says the same as the last one adds no journal row. Fenced when
+        `epoch` is over: a deposed leader must not write its memory over the new one's.
+        """
+        added = [journal.event_row(event) for event in events]
+        with self._database.write() as connection:
+            if epoch is not None:
+                state.check_epoch(connection, epoch)
+            journal.add_outcomes(connection, outcomes)
+            journal.add(connection, added)
+            _put_states(connection, states)
+
+    def last_outcome(self, intent_id: str) -> Outcome | None:
+        """Return the newest outcome of an intent, None while there is none."""
+        with self._database.read() as connection:
+            return journal.last_outcome(connection, intent_id)
+
+    def fleets(self) -> tuple[str, ...]:
+        """Return the fleets for which anything was ever decided, by name."""
+        query = select(states_table.c.fleet).where(states_table.c.key == LOOP).order_by(states_table.c.fleet)
+        with self._database.read() as connection:
+            return tuple(connection.execute(query).scalars())
+
+    def decision(self, decision_id: str) -> DecisionRecord:
+        """Return everything about one decision; UnknownName lists the ids around one that is not there."""
+        query = select(rows.c.seq, rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION)
+        with self._database.read() as connection:
+            row = connection.execute(query.where(decisions.c.decision_id == decision_id)).first()
+            if row is None:
+                raise UnknownName("decision", decision_id, nearby(connection, decision_id))
+            made = _decoded(Decision, row.body)
+            intents_of = select(intents.c.intent_id, intents.c.state).where(intents.c.decision_id == decision_id)
+            where: dict[str, str] = {one.intent_id: one.state for one in connection.execute(intents_of)}
+            outcomes: dict[str, list[Outcome]] = {intent.intent_id: [] for intent in made.intents}
+            if outcomes:
+                of_intents = select(rows.c.ref, rows.c.body).where(
+                    rows.c.kind == Kind.OUTCOME.value, rows.c.ref.in_(list(outcomes))
+                )
+                for one in connection.execute(of_intents.order_by(rows.c.seq)):
+                    outcomes[one.ref].append(_decoded(Outcome, one.body))
+        known = (
+            IntentRecord(one, tuple(outcomes[one.intent_id]), where.get(one.intent_id) == journal.OPEN)
+            for one in made.intents
+        )
+        return DecisionRecord(row.seq, _decoded(DecisionInputs, row.inputs), made, tuple(known))
+
+    def newest(self, fleet: str) -> DecisionRecord | None:
+        """Return everything about a fleet's newest decision, None before the first."""
+        rows = self.decisions(fleet, limit=1)
+        return self.decision(rows[0].decision.decision_id) if rows else None
+
+    def decisions(
+        self,
+        fleet: str | None = None,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int = 50,
+        newest_first: bool = True,
+        changed_only: bool = False,
+    ) -> list[DecisionRow]:
+        """Return decisions with since <= at < until by time, without inputs; changed_only: those with intents."""
+        query = select(rows.c.seq, rows.c.body).join(decisions, _OF_DECISION).where(*_span(fleet, since, until))
+        if changed_only:
+            query = query.where(_CHANGED)
+        by_time = (decisions.c.at, rows.c.seq)
+        query = query.order_by(*(c.desc() for c in by_time)) if newest_first else query.order_by(*by_time)
+        return self._listed(query.limit(limit))
+
+    def decisions_before(
+        self, before_seq: int | None = None, *, fleet: str | None = None, limit: int = 50, changed_only: bool = False
+    ) -> list[DecisionRow]:
+        """Return decisions numbered below `before_seq` (None: all), the newest first, without inputs: for paging."""
+        query = select(rows.c.seq, rows.c.body).join(decisions, _OF_DECISION)
+        if fleet is not None:
+            query = query.where(rows.c.fleet == fleet)
+        if before_seq is not None:
+            query = query.where(rows.c.seq < before_seq)
+        if changed_only:
+            query = query.where(_CHANGED)
+        return self._listed(query.order_by(rows.c.seq.desc()).limit(limit))
+
+    def _listed(self, query: Any) -> list[DecisionRow]:
+        with self._database.read() as connection:
+            return [DecisionRow(row.seq, _decoded(Decision, row.body)) for row in connection.execute(query)]
+
+    def inputs(
+        self, fleet: str, since: float | None = None, until: float | None = None
+    ) -> Iterator[tuple[DecisionInputs, Decision]]:
+        """Yield inputs and decisions with since <= at < until in the order in which they were made, for replay."""
+        with self._database.read() as connection:
+            numbers = select(rows.c.seq).join(decisions, _OF_DECISION).where(*_span(fleet, since, until))
+            seqs = connection.execute(numbers.order_by(rows.c.seq)).scalars().all()
+        query = select(rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION).order_by(rows.c.seq)
+        for start in range(0, len(seqs), _CHUNK):
+            # Each chunk reads on its own: a slow consumer must not hold back the checkpoint of the write-ahead log.
+            with self._database.read() as connection:
+                found = connection.execute(query.where(rows.c.seq.in_(seqs[start : start + _CHUNK]))).all()
+            for row in found:
+                yield _decoded(DecisionInputs, row.inputs), _decoded(Decision, row.body)
+
+
+class _Batch:
+    """Decisions and events encoded before any lock is taken, ready to be written by one statement per table."""
+
+    def __init__(self, made: Sequence[tuple[DecisionInputs, Decided]], events: Sequence[Event]) -> None:
+        self.opened: tuple[Intent, ...] = tuple(i for _, decided in made for i in decided.decision.intents)
+        self._journal: list[_Values] = []
+        self._decisions: list[_Values] = []
+        self._intents: list[_Values] = []
+        self._epochs: list[int] = []
+        for inputs, decided in made:
+            self._add_decision(inputs, decided.decision)
+        self._journal.extend(journal.event_row(event) for event in events)
+
+    def _add_decision(self, inputs: DecisionInputs, made: Decision) -> None:
+        if inputs.decision_id != made.decision_id:
+            raise BadInput(
+                "decision_id", made.decision_id, f"record it with its own inputs, not those of {inputs.decision_id}"
+            )
+        self._epochs.append(inputs.epoch)
+        body = codec.encode(made)
+        self._journal.append(journal.row(Kind.DECISION, made.at, made.fleet, made.decision_id, made.reason, body))
+        self._decisions.append(
+            {
+                "decision_id": made.decision_id,
+                "decision": AUTOSCALING,
+                "subject": made.fleet,
+                "at": made.at,
+                "changed": int(bool(made.intents)),
+                "inputs": codec.pack(codec.encode(inputs)),
+            }
+        )
+        for intent in made.intents:
+            body = codec.encode(intent)
+            self._journal.append(
+                journal.row(Kind.INTENT, intent.created_at, intent.fleet, intent.intent_id, made.reason, body)
+            )
+            self._intents.append(
+                {
+                    "intent_id": intent.intent_id,
+                    "decision_id": made.decision_id,
+                    "fleet": intent.fleet,
+                    "group_key": intent.group,
+                    "state": journal.OPEN,
+                    "created_at": intent.created_at,
+                    "intent": codec.pack(body),
+                }
+            )
+
+    def write(self, connection: Connection) -> None:
+        """Append everything.
+
+        Fenced when a decision is of an older epoch, IntentConflict when an intent's group has an open one.
+        """
+        if self._epochs:
+            state.check_epoch(connection, min(self._epochs))
+        journal.add(connection, self._journal)
+        if self._decisions:
+            connection.execute(insert(decisions), self._decisions)
+        if self._intents:
+            self._refuse_second_intents(connection)
+            connection.execute(insert(intents), self._intents)
+
+    def _refuse_second_intents(self, connection: Connection) -> None:
+        there = {(one.fleet, one.group): one.intent_id for one in journal.open_intents(connection, None)}
+        for intent in self.opened:
+            other = there.setdefault((intent.fleet, intent.group), intent.intent_id)
+            if other != intent.intent_id:
+                raise IntentConflict(
+                    f"group {intent.group} of fleet {intent.fleet} already has the open intent {other}: "
+                    f"follow it to its end before {intent.intent_id}"
+                )
+
+
+@contextlib.contextmanager
+def _intent_conflicts(opened: Sequence[Intent]) -> Iterator[None]:
+    try:
+        yield
+    except Clash as clash:
+        # Where writers run side by side the index speaks, after the look that found the group free.
+        if "one_open_intent_per_group" in clash.names or "intents.group_key" in clash.names:
+            groups = ", ".join(f"{intent.fleet}/{intent.group}" for intent in opened)
+            raise IntentConflict(
+                f"one of the groups {groups} already has an open intent: follow it to its end first"
+            ) from clash
+        raise
+
+
+def _put_states(connection: Connection, states: Mapping[str, LoopState]) -> None:
+    state.put(connection, [(fleet, LOOP, codec.encode(memory)) for fleet, memory in states.items()])
+
+
+def _span(fleet: str | None, since: float | None, until: float | None) -> list[ColumnElement[bool]]:
+    limits: list[ColumnElement[bool]] = []
+    if fleet is not None:
+        limits += [decisions.c.decision == AUTOSCALING, decisions.c.subject == fleet]
+    if since is not None:
+        limits.append(decisions.c.at >= since)
+    if until is not None:
+        limits.append(decisions.c.at < until)
+    return limits
+
+
+def _decoded(kind: type[T], stored: bytes) -> T:
+    return codec.decode(kind, codec.unpack(stored))
+
+
+def _newest_number(connection: Connection) -> int:
+    bodies = connection.execute(select(states_table.c.body).where(states_table.c.key == LOOP)).scalars()
+    return max((_decoded(LoopState, body).decisions for body in bodies), default=0)
+
+
+def _number_from(connection: Connection, first: int) -> None:
+    query = select(states_table.c.fleet, states_table.c.body).where(states_table.c.key == LOOP)
+    found = {row.fleet: _decoded(LoopState, row.body) for row in connection.execute(query).all()}
+    _put_states(connection, {fleet: replace(memory, decisions=first) for fleet, memory in found.items()})
+
+
+KEPT: Final = Kept(AUTOSCALING, "0001", newest_number=_newest_number, number_from=_number_from)

@@ -1,0 +1,1 @@
+"""What every decision shares: record, store, effect, guards, and the part that it brings to the agent."""

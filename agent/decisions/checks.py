@@ -1,0 +1,85 @@
+"""What a part's checks of preflight look at, and the result of a check, with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from domain.decisions import Mode
+
+if TYPE_CHECKING:
+    from collectors.aws import AwsSession
+    from collectors.base import SampleSink
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account of AWS: a session that refuses every call that changes anything, and the ARN of its caller."""
+
+    session: AwsSession
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """How to find out what arrives at this host.
+
+    wait_s: how long to listen where no agent runs, 0 for not at all. metrics: returns those of the agent that runs here
+    in Prometheus's text format; CollectionFailed when none does. listen: hands a sink what arrives in that time;
+    BadInput when the port cannot be had.
+    """
+
+    wait_s: float
+    metrics: Callable[[], str]
+    listen: Callable[[SampleSink], None]
+
+
+class State(StrEnum):
+    """missing: the agent cannot work. advice: it works, but not as well. unknown: it could not be checked."""
+
+    OK = "ok"
+    ADVICE = "advice"
+    UNKNOWN = "unknown"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of one check. `remedy` says what to do, "" when nothing is to be done."""
+
+    subject: str
+    state: State
+    detail: str
+    remedy: str = ""
+
+
+def ok(subject: str, detail: str) -> CheckResult:
+    """Return that the subject is as it should be."""
+    return CheckResult(subject, State.OK, detail)
+
+
+def missing(subject: str, detail: str, remedy: str) -> CheckResult:
+    """Return that something required is not there."""
+    return CheckResult(subject, State.MISSING, detail, remedy)
+
+
+def advice(subject: str, detail: str, remedy: str) -> CheckResult:
+    """Return that something should be improved."""
+    return CheckResult(subject, State.ADVICE, detail, remedy)
+
+
+def unknown(subject: str, detail: str, remedy: str = "") -> CheckResult:
+    """Return that something could not be checked."""
+    return CheckResult(subject, State.UNKNOWN, detail, remedy)
+
+
+def needed_to_act(mode: Mode, subject: str, detail: str, remedy: str) -> CheckResult:
+    """Return a result for a requirement of act mode: missing in act mode, advice in observe mode."""
+    return CheckResult(subject, State.MISSING if mode is Mode.ACT else State.ADVICE, detail, remedy)
+
+
+def passed(results: Iterable[CheckResult]) -> bool:
+    """Return whether nothing required is missing."""
+    return all(result.state is not State.MISSING for result in results)

@@ -1,0 +1,116 @@
+"""How a part draws its subjects on the page itself, in place of a card each; the page lends it the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from fastapi.responses import Response
+
+    from agent.decisions.store import Record
+    from domain.errors import BadInput, LedgerError
+
+Draw = Callable[..., str]
+"""Returns the HTML of a template, by its name without `.html`, with the values given by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is to be drawn: the journal up to `seq` at time `at`, the agent's mode, one subject or (None) all."""
+
+    seq: int
+    at: float
+    mode: str
+    subject: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RailWord:
+    """A rail that changed a decision: its name, what it did, and its sentence."""
+
+    rail: str
+    verdict: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionItem:
+    """A decision in a list, by its number in the journal.
+
+    change: what is to be done. why: what was seen. rails: what changed it. changed: whether there is anything to do.
+    """
+
+    seq: int
+    id: str
+    subject: str
+    at: float
+    reason: str
+    change: str
+    why: str
+    changed: bool
+    rails: tuple[RailWord, ...]
+
+
+class Drawn(Protocol):
+    """A part's subjects at one moment; its own templates know more of it.
+
+    main, side: the templates of its sections, with `.html`, which see this as `drawn`. decisions: the newest first.
+    """
+
+    @property
+    def main(self) -> str:
+        """The template of the section that shows its subjects."""
+
+    @property
+    def side(self) -> str:
+        """The template of what stands beside its decisions."""
+
+    @property
+    def decisions(self) -> Sequence[DecisionItem]:
+        """Its newest decisions."""
+
+
+class Frame(Protocol):
+    """What the page lends to the routes of a part."""
+
+    def live(self, subject: str | None) -> Response:
+        """Return the live page of a subject, or of all."""
+
+    def shown(self, template: str, **context: Any) -> Response:
+        """Return a whole page from a template."""
+
+    def sorry(self, error: BadInput | LedgerError) -> Response:
+        """Return the page that says why there is nothing to show."""
+
+
+class PartPage(Protocol):
+    """Draws the subjects of one part; safe for any thread. What it reads may raise LedgerUnavailable.
+
+    templates: the directory of its templates, whose names no other part and not the page itself may use.
+    """
+
+    @property
+    def templates(self) -> Path:
+        """The directory of its templates."""
+
+    def one(self, name: str) -> str:
+        """Return the name of a subject that it draws; UnknownName lists those there are."""
+
+    def gather(self, scene: Scene) -> Drawn:
+        """Return what there is to see; UnknownName when there is no such subject."""
+
+    def fragments(self, drawn: Any, draw: Draw) -> Mapping[str, str]:
+        """Return the HTML of what changes in place, by name; `drawn` is what `gather` returned."""
+
+    def listed(self, seq: int, body: Mapping[str, Any]) -> DecisionItem | None:
+        """Return a decision by its number and body in the journal, None where its decisions are not kept there."""
+
+    def explained(self, record: Record) -> tuple[str, Mapping[str, Any]]:
+        """Return the template that explains a decision, and its values."""
+
+    def router(self, frame: Frame) -> APIRouter:
+        """Return its pages: those of its subjects, and the list of its decisions."""

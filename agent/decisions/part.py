@@ -1,0 +1,429 @@
+"""The part that a decision brings to the agent: everything the service, the surfaces and the verbs ask of it.
+
+The service holds a list of parts and names none of them. A part is made from a `Host`, offline (a verb that reads the
+ledger) as in the daemon; `start` and what follows it are called in the daemon alone. Every method has a default that
+does nothing, so that a part says only what it has. How to add one stands in docs/architecture.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from agent.decisions.store import DecisionStore, Record
+from agent.decisions.turn import TickReport
+from agent.ledger import Ledger, codec
+from agent.ledger.kept import Kept
+from agent.settings.plug_ins import own_settings
+from domain.clock import BothTimes, Clock
+from domain.controls import Controls
+from domain.decisions import Event, Reason
+from domain.errors import BadInput, Mistake, UnknownName
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from pydantic import BaseModel
+
+    from agent.decisions.checks import Account, Arrivals, CheckResult
+    from agent.decisions.metrics import Reading, Section
+    from agent.decisions.page import PartPage
+    from agent.settings import Settings
+    from collectors.aws import AwsSession
+    from collectors.base import Collector, SampleSink
+    from collectors.intake import RefusedClaim
+    from collectors.vm_names import Place, UnknownVms
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a part knows of the capacity behind a subject, in cores.
+
+    free: cores that may still be asked for, None where that is not known. pending: asked for and not there yet.
+    reserved: promised to something that has not come.
+    """
+
+    free: float | None = None
+    pending: float = 0.0
+    reserved: float = 0.0
+
+
+CapacityOf = Callable[[str, str], Capacity | None]
+"""Returns what a part, by its name, knows of a subject's capacity; None where there is no such part or subject."""
+
+
+def _unknown_capacity(decision: str, subject: str) -> Capacity | None:
+    return None
+
+
+def _nothing(*values: object) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a part is made from.
+
+    settings: None where they cannot be read, as for a verb that looks at a ledger alone. capacity: what other parts
+    know, by decision and subject. The others are the daemon's. session: the one road to AWS. fence: raises Fenced once
+    this process may no longer act under an epoch. epoch: the one under which it leads, None while it does not. note:
+    records an event (reason, detail, fleet). problem: puts what a person should look into on the board, by a short
+    name, or takes it off with "". adopt: the agent works by these settings from now on.
+    """
+
+    ledger: Ledger
+    settings: Settings | None
+    clock: Clock
+    capacity: CapacityOf = _unknown_capacity
+    groups: Callable[[], Mapping[tuple[str, str], str]] = dict
+    session: AwsSession | None = None
+    fence: Callable[[int], None] = _nothing
+    epoch: Callable[[], int | None] = lambda: None
+    note: Callable[[Reason, str, str], None] = _nothing
+    problem: Callable[[str, str], None] = _nothing
+    adopt: Callable[[Settings], None] = _nothing
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of the loop: now (epoch seconds), both clocks at that moment, the leader's epoch, and what is done.
+
+    report: of the parts that turned before this one.
+    """
+
+    now: float
+    times: BothTimes
+    epoch: int
+    report: TickReport
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Work beside the loop: its name, how often it is done, in seconds, and the call, which handles its own errors."""
+
+    name: str
+    every_s: float
+    call: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition of readiness: its name, whether it holds, and a sentence for people."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class Severity(StrEnum):
+    """critical: nothing is being managed. warning: something is, but not as it should."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A subject's state: lines for people, and the same as plain data."""
+
+    subject: str
+    lines: tuple[str, ...]
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A subject on the page: heading, badges (word, tone: good, held or bad), rows (name, value), and a sentence."""
+
+    subject: str
+    title: str
+    badges: tuple[tuple[str, str], ...] = ()
+    rows: tuple[tuple[str, str], ...] = ()
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a decision came out as it did: lines for people, and everything recorded about it as plain data."""
+
+    lines: tuple[str, ...]
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A decision in a list: its sentence, its reason, and the guards that changed it, as (guard, sentence)."""
+
+    sentence: str
+    reason: str
+    guards: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A recorded decision made again from its inputs: whether it is the same, and the lines that differ.
+
+    exact: whether the same means the same bytes.
+    """
+
+    decision_id: str
+    same: bool
+    difference: str = ""
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """A verified model file: what it says of itself as plain data, and in short: its input, output, network, limits."""
+
+    data: Mapping[str, Any]
+    sees: str = ""
+    does: str = ""
+    network: str = ""
+    limits: str = ""
+
+
+class Part:
+    """A decision's part of the agent; see the module.
+
+    name: of the decision, as in `trimtab status NAME`. subject_word: what its subjects are called. order: parts turn
+    in this order, equal ones by name. kept: what it keeps in the ledger beside its decisions. sections: its metrics.
+    alarms: reasons of its events that are alarms. configured_in: the field of the agent's settings that describes its
+    subjects by name, "" where they describe none. settings_model: of its own settings, TRIMTAB_<NAME>__..., None for a
+    part whose settings are the agent's. model_suffixes: endings of the files that `model` reads.
+    """
+
+    name: ClassVar[str]
+    subject_word: ClassVar[str] = "subject"
+    order: ClassVar[int] = 100
+    kept: ClassVar[Kept | None] = None
+    sections: ClassVar[tuple[Section, ...]] = ()
+    alarms: ClassVar[Mapping[Reason, Severity]] = {}
+    configured_in: ClassVar[str] = ""
+    settings_model: ClassVar[type[BaseModel] | None] = None
+    model_suffixes: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.decisions = DecisionStore(host.ledger.database)
+
+    def own_settings(self) -> BaseModel:
+        """Return its own settings, from TRIMTAB_<NAME>__<FIELD>; ConfigurationError names what is wrong with one."""
+        assert self.settings_model is not None, "it has settings of its own"
+        return own_settings(self.name, self.settings_model, self.host.environ)
+
+    def controls(self, subject: str) -> Controls:
+        """Return what operators have switched for a subject."""
+        return self.host.ledger.controls(subject)
+
+    def held(self, subject: str, now: float) -> list[str]:
+        """Return what operators hold of a subject now, a line each."""
+        return held_lines(self.controls(subject), now)
+
+    # What it is about
+
+    @property
+    def configured(self) -> Mapping[str, object]:
+        """Its subjects in the settings, by name."""
+        settings = self.host.settings
+        found: Mapping[str, object] = getattr(settings, self.configured_in) if settings and self.configured_in else {}
+        return found
+
+    def subjects(self) -> tuple[str, ...]:
+        """Return its subjects by name: those of the settings, and those that the ledger knows."""
+        return tuple(sorted({*self.configured, *self.decisions.subjects(self.name)}))
+
+    def managed(self) -> tuple[str, ...]:
+        """Return the subjects that it decides for now: those of the settings, by default all."""
+        return tuple(sorted(self.configured)) if self.configured_in else self.subjects()
+
+    def capacity(self, subject: str) -> Capacity | None:
+        """Return what it knows of a subject's capacity, None when nothing."""
+        return None
+
+    def groups(self) -> Mapping[tuple[str, str], str]:
+        """Return the AWS name of every Auto Scaling group that it sizes, by subject and group key."""
+        return {}
+
+    # In the daemon
+
+    def start(self, stack: ExitStack) -> None:
+        """Start what it needs; whatever must be stopped is given to the stack."""
+
+    def sink(self, below: SampleSink) -> SampleSink:
+        """Return where readings go: to this part what is its own, the others to `below`."""
+        return below
+
+    def collectors(self) -> Sequence[Collector]:
+        """Return the collectors that it needs beside the listener."""
+        return ()
+
+    def turn(self, turn: Turn) -> TickReport:
+        """Take its turn as the leader and return the report with what it did. Raises LedgerError or Fenced."""
+        return turn.report
+
+    def measure(self, report: TickReport) -> TickReport:
+        """Only measure, while another agent leads, and return the report with what was seen."""
+        return report
+
+    def observe(self, report: TickReport) -> None:
+        """Take in the report of a finished turn, whoever made it."""
+
+    def events(self, now: float) -> tuple[Event, ...]:
+        """Return what came up outside its turn since the last call, for alarms and metrics."""
+        return ()
+
+    def chores(self) -> Iterable[Chore]:
+        """Return the work to do beside the loop."""
+        return ()
+
+    def problems(self) -> Mapping[str, str]:
+        """Return by a short name what a person should look into, "" for what is in order again."""
+        return {}
+
+    def reload(self) -> None:
+        """Look again at the files that it reads, as SIGHUP asks."""
+
+    def checks(self) -> Sequence[Check]:
+        """Return further conditions of the agent's readiness."""
+        return ()
+
+    def unknown_vms(self) -> Mapping[Place, UnknownVms]:
+        """Return by subject and group key what was reported under names that no inventory shows."""
+        return {}
+
+    def refused_claims(self) -> Mapping[tuple[str, str, str], RefusedClaim]:
+        """Return by subject, group key and metric the readings that were beyond what is believed."""
+        return {}
+
+    # For people and programs
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield the present values of its metrics; LedgerError when the ledger cannot be read."""
+        return iter(())
+
+    def status(self, subject: str, now: float) -> Status:
+        """Return a subject's state; by default its newest decision and what operators hold."""
+        held = self.held(subject, now)
+        newest = self.decisions.newest(self.name, subject, limit=1)
+        last = f"{newest[0].decision_id}: {self.summary(newest[0]).sentence}" if newest else "nothing was decided yet"
+        data = {"subject": subject, "last_decision": newest[0].decision_id if newest else None, "held": held}
+        return Status(subject, (f"{subject}  {last}", *(f"  {line}" for line in held)), data)
+
+    def card(self, subject: str, now: float) -> Card | None:
+        """Return a subject's card for the page, None for no card; by default its status."""
+        lines = self.status(subject, now).lines
+        return Card(subject, f"{self.subject_word} {subject}", sentence=" ".join(line.strip() for line in lines))
+
+    def page(self) -> PartPage | None:
+        """Return what draws its subjects on the page in place of their cards, None where cards do."""
+        return None
+
+    def router(self) -> APIRouter | None:
+        """Return its routes below /api/v1/<name>, None for no others than those that every part has."""
+        return None
+
+    def summary(self, record: Record) -> Summary:
+        """Return a decision in short; by default the `sentence` (or `detail`) and `reason` of its body."""
+        body = codec.decode_mapping(record.body)
+        return Summary(str(body.get("sentence") or body.get("detail") or ""), str(body.get("reason", "")))
+
+    def explain(self, record: Record) -> Explanation:
+        """Return why a decision came out as it did; by default its sentence and its recorded body."""
+        body = codec.decode_mapping(record.body)
+        inputs = codec.decode_mapping(record.inputs) if record.inputs else None
+        lines = (f"{record.decision_id}  {self.subject_word} {record.subject}", f"  {self.summary(record).sentence}")
+        return Explanation(lines, {"decision": body, "inputs": inputs})
+
+    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
+        """Decide recorded decisions with since <= at < until again; BadInput where it keeps no inputs to do so."""
+        raise BadInput("DECISION", self.name, "it keeps no inputs from which it could be decided again")
+
+    def carry_out(self, verb: str, subject: str | None, given: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+        """Write an order that only this decision knows into the ledger while no agent runs; return its answer.
+
+        given: the other fields of the route's body. BadInput for what it refuses, LedgerUnavailable for an order that
+        only the running agent can carry out.
+        """
+        raise BadInput("order", verb, f"{self.name} knows no such order")
+
+    def what_if(self, subject: str, policy: str, since: float | None, until: float | None) -> Explanation:
+        """Return what another policy would have decided in place of the recorded decisions; BadInput where none can."""
+        raise BadInput("--policy", policy, f"no other policy can be tried on {self.name}")
+
+    @classmethod
+    def model(cls, path: Path) -> ModelSummary:
+        """Return what a model file holds, verified as before it is used; BadInput says why it would be refused."""
+        raise BadInput("model file", str(path), f"{cls.name} has no models")
+
+    @classmethod
+    def model_directories(cls, settings: Settings) -> Iterable[Path]:
+        """Return the directories of models that its subjects have beside that of the agent."""
+        return ()
+
+    @classmethod
+    def mistakes(cls, settings: Settings) -> Sequence[Mistake]:
+        """Return what is wrong with what the settings name for it, such as a model that a subject cannot use."""
+        return ()
+
+    @classmethod
+    def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
+        """Yield what was found about what it needs; no call that changes anything can leave."""
+        return iter(())
+
+    @classmethod
+    def arrivals(cls, settings: Settings, arrivals: Arrivals) -> Iterator[CheckResult]:
+        """Yield whether what it is measured by arrives at this host."""
+        return iter(())
+
+
+def one_subject(part: Part, wanted: str | None, *, field: str = "SUBJECT") -> str:
+    """Return a part's subject that is meant; BadInput or UnknownName list those there are."""
+    return one_of(wanted, part.subjects(), part.subject_word, field=field)
+
+
+def one_of(wanted: str | None, names: Sequence[str], word: str, *, field: str) -> str:
+    """Return the name meant: `wanted`, or the only one; BadInput or UnknownName list those there are, called `word`."""
+    listed = ", ".join(names)
+    if wanted is None and len(names) == 1:
+        return names[0]
+    if wanted is not None and wanted in names:
+        return wanted
+    if not names:
+        remedy = f"neither the ledger nor the settings know a {word}: set one, start the agent"
+    elif wanted is None:
+        remedy = f"there are several {word}s, name one of: {listed}"
+    else:
+        remedy = f"choose one of: {listed}"
+    raise (BadInput if wanted is None else UnknownName)(field, wanted or "", remedy)
+
+
+def held_lines(controls: Controls, now: float) -> list[str]:
+    """Return what operators hold now, a line each."""
+    from agent.rails.permissions import pause_sentence
+
+    lines = [pause_sentence(pause, now) for pause in controls.pauses if pause.active(now)]
+    if controls.pin is not None and controls.pin.active(now):
+        sizes = ", ".join(f"{key} {size}" for key, size in controls.pin.desired.items())
+        lines.append(f"pinned at {sizes} by {controls.pin.owner}: {controls.pin.reason}")
+    return lines
+
+
+def one_service(there: Mapping[str, T], wanted: str | None, field: str) -> T:
+    """Return the one of that name, or the only one when none is given; BadInput or UnknownName list those there are."""
+    names = ", ".join(sorted(there)) or "(none is set)"
+    if wanted is None and len(there) == 1:
+        return next(iter(there.values()))
+    if wanted is None:
+        raise BadInput(field, wanted, f"name one of: {names}")
+    if wanted not in there:
+        raise UnknownName(field, wanted, f"choose one of: {names}")
+    return there[wanted]

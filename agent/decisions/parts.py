@@ -1,0 +1,107 @@
+"""The parts that are installed: found by the entry points `trimtab.decisions`, ours and those of other packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+
+from agent.decisions.part import Capacity, Host, Part, Summary
+from agent.decisions.store import DecisionStore, Record
+from agent.ledger import Ledger
+from agent.ledger.kept import Kept
+from agent.settings.plug_ins import DECISIONS, installed, load
+from domain.errors import UnknownName
+
+
+@cache
+def kinds() -> tuple[type[Part], ...]:
+    """Return the class of every installed part in the order in which they turn.
+
+    ConfigurationError when two packages bring a part of one name, or when one cannot be loaded.
+    """
+    found: list[type[Part]] = [
+        load(DECISIONS, name, partial(_is_part, name), f"a class that derives from Part and whose name is {name!r}")
+        for name in installed(DECISIONS)
+    ]
+    return tuple(sorted(found, key=lambda kind: (kind.order, kind.name)))
+
+
+def _is_part(name: str, kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Part) and getattr(kind, "name", None) == name
+
+
+def kept() -> tuple[Kept, ...]:
+    """Return what every installed part keeps in the ledger."""
+    return tuple(kind.kept or Kept(kind.name, "0006") for kind in kinds())
+
+
+class Parts(Sequence[Part]):
+    """The parts of one agent or verb, in the order in which they turn."""
+
+    def __init__(self, parts: Sequence[Part], ledger: Ledger) -> None:
+        self._parts = tuple(parts)
+        self.ledger = ledger
+        self._store = DecisionStore(ledger.database)
+
+    def __getitem__(self, index: int) -> Part:  # type: ignore[override]  # a slice of parts is never asked for
+        return self._parts[index]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self._parts)
+
+    def named(self, name: str) -> Part:
+        """Return the part of a name; UnknownName lists those there are."""
+        for part in self._parts:
+            if part.name == name:
+                return part
+        raise UnknownName("DECISION", name, f"choose one of: {', '.join(part.name for part in self._parts)}")
+
+    def of(self, subject: str) -> Part | None:
+        """Return the part that has a subject of this name, the first in order; None when none has."""
+        return next((part for part in self._parts if subject in part.subjects()), None)
+
+    def find(self, decision_id: str) -> tuple[Part, Record]:
+        """Return a decision and its part; UnknownName when there is none of that id, or its package is not there."""
+        record = self._store.get(decision_id)
+        return self.named(record.decision), record
+
+    def summary(self, record: Record) -> Summary:
+        """Return a decision in short; one whose package is not installed by its id alone."""
+        part = next((part for part in self._parts if part.name == record.decision), None)
+        return Summary(f"{record.decision} is not installed", "") if part is None else part.summary(record)
+
+    def capacity(self, decision: str, subject: str) -> Capacity | None:
+        """Return what a part knows of a subject's capacity, None where there is no such part or subject."""
+        part = next((each for each in self._parts if each.name == decision), None)
+        return None if part is None or subject not in part.subjects() else part.capacity(subject)
+
+    def choose(self, decision: str | None, subject: str | None) -> list[tuple[Part, str]]:
+        """Return the subjects meant, each with its part: all, those of one decision, or those of one name.
+
+        BadInput or UnknownName lists what there is.
+        """
+        parts = [self.named(decision)] if decision is not None else list(self._parts)
+        found = [(part, name) for part in parts for name in part.subjects() if subject in (None, name)]
+        if subject is not None and not found:
+            there = ", ".join(f"{part.name} {name}" for part in parts for name in part.subjects()) or "(none)"
+            raise UnknownName("SUBJECT", subject, f"choose one of: {there}")
+        return found
+
+
+def parts_of(host: Host) -> Parts:
+    """Return every installed part, made from this host; each can ask the others for their capacity."""
+    parts: Parts | None = None
+
+    def capacity(decision: str, subject: str) -> Capacity | None:
+        return None if parts is None else parts.capacity(decision, subject)
+
+    def groups() -> Mapping[tuple[str, str], str]:
+        return {} if parts is None else {place: name for part in parts for place, name in part.groups().items()}
+
+    shared = replace(host, capacity=capacity, groups=groups)
+    parts = Parts([kind(shared) for kind in kinds()], host.ledger)
+    return parts

@@ -1,0 +1,1 @@
+"""Decides deferral: which work waits for a cheaper or less busy hour; not built yet."""

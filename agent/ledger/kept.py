@@ -1,0 +1,37 @@
+"""What one decision keeps in the ledger beside its rows in `decisions`: tables of its own, and how it numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Table
+
+
+def _no_rows(connection: Connection, before: float, most: int) -> int:
+    return 0
+
+
+def _no_numbers(connection: Connection) -> int:
+    return 0
+
+
+def _no_counter(connection: Connection, first: int) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a decision keeps; `name` is the decision, `since` the schema that first had a place for it.
+
+    tables: its own, exported before a downgrade drops them. forget: removes up to so many rows older than a time and
+    returns how many there were. newest_number: the largest number that a counter of its own has given, 0 without one.
+    number_from: lets these counters continue above a number, after a restore.
+    """
+
+    name: str
+    since: str
+    tables: tuple[Table, ...] = ()
+    forget: Callable[[Connection, float, int], int] = _no_rows
+    newest_number: Callable[[Connection], int] = _no_numbers
+    number_from: Callable[[Connection, int], None] = _no_counter

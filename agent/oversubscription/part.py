@@ -1,0 +1,275 @@
+"""What oversubscription brings to the agent: pools of machines whose CPU is oversold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from agent.decisions.metrics import Section, counter, gauge
+from agent.decisions.part import (
+    Capacity,
+    Card,
+    Explanation,
+    Host,
+    ModelSummary,
+    Part,
+    Replayed,
+    Severity,
+    Status,
+    Summary,
+    Turn,
+)
+from agent.decisions.store import Record
+from agent.decisions.turn import TickReport
+from agent.ledger import codec
+from agent.oversubscription.store import HOUR, KEPT, OVERSUBSCRIPTION, OversubscriptionStore, read_decision
+from domain.decisions import Reason
+from domain.errors import LedgerUnavailable
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from agent.decisions.metrics import Reading
+    from agent.oversubscription.pools import Pools
+    from agent.settings import Settings
+    from collectors.base import SampleSink
+    from collectors.vm_names import Place, UnknownVms
+
+
+class OversubscriptionPart(Part):
+    """The pools of one agent."""
+
+    name = OVERSUBSCRIPTION
+    subject_word = "pool"
+    order = 30
+    kept = KEPT
+    configured_in = "pools"
+    model_suffixes = (".onnx", ".json")
+    sections = (
+        Section(
+            "Oversubscription",
+            (
+                gauge(
+                    "oversub_rate",
+                    "Reserved share of the cores of a subscriber's new VM.",
+                    "pool",
+                    "subscriber",
+                    unit="ratio (0..1)",
+                ),
+                gauge(
+                    "oversub_saved_cores", "Requested cores of live VMs that are not reserved.", "pool", "subscriber"
+                ),
+                gauge("oversub_violation_ratio", "Chance of too many hot hours within the horizon.", "pool"),
+                gauge("oversub_expected_hot_hours", "Hot hours expected within the horizon.", "pool"),
+                gauge("oversub_hot_hours_seen", "Hot hours within the last horizon.", "pool"),
+                gauge("oversub_machines_used", "Machines with a VM.", "pool"),
+                gauge("oversub_machines_without", "Least number of machines with every core reserved.", "pool"),
+                gauge("oversub_frozen", "1 while no rate falls, as one more hot hour violates the SLA.", "pool"),
+                gauge(
+                    "oversub_rolled_back", "1 while everything is reserved until an operator re-arms the pool.", "pool"
+                ),
+                counter("oversub_decisions", "Hours decided since the start of the ledger.", "pool"),
+                counter("oversub_requests", "Rate requests.", "pool"),
+                counter("oversub_fallback", "Rates of 1.0 because of missing or invalid input.", "pool"),
+                counter("oversub_shield_interventions", "Requests whose rate the shield raised.", "pool"),
+                counter("oversub_rejects", "Rate requests without a machine that had capacity.", "pool"),
+                counter("oversub_drift_alarms", "Subscribers whose usage has drifted.", "pool"),
+                counter("oversub_hot_machine_hours", "Hot hours, summed over machines.", "pool"),
+                counter("oversub_predicted_hot_hours", "Sum of the predicted chances of a hot next hour.", "pool"),
+                counter("oversub_realised_hot_hours", "Hours in which at least one machine was hot.", "pool"),
+                counter("oversub_clipped_samples", "Readings above 100 % that count as 100 %.", "pool"),
+                counter("oversub_rejected_samples", "Readings of usage that were refused.", "pool"),
+                gauge("oversub_decision_seconds", "Duration of the last hour's decision, after the fold.", "pool"),
+            ),
+        ),
+    )
+    alarms = MappingProxyType(
+        {
+            Reason.MACHINE_WARM: Severity.WARNING,
+            Reason.MACHINE_HOT: Severity.CRITICAL,
+            Reason.NO_MACHINE: Severity.WARNING,
+            Reason.USAGE_DRIFTED: Severity.WARNING,
+            Reason.RATES_FROZEN: Severity.WARNING,
+            Reason.RATES_ROLLED_BACK: Severity.CRITICAL,
+        }
+    )
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.store = OversubscriptionStore(host.ledger)
+        self._pools: Pools | None = None
+
+    @property
+    def pools(self) -> Pools:
+        """The pools that the settings describe, made when first asked for."""
+        if self._pools is None:
+            from agent.oversubscription.pools import Pools, pools_of
+
+            host = self.host
+            if host.settings is None:
+                self._pools = Pools({})
+            else:
+                self._pools = pools_of(host.settings, host.ledger, host.clock, host.session)
+        return self._pools
+
+    def capacity(self, subject: str) -> Capacity | None:
+        """Return the cores promised to VMs that do not run yet."""
+        if subject not in self.configured:
+            return None
+        promised = self.pools[subject].promised
+        return Capacity(reserved=sum(vm.cores * vm.rate for vm, _ in promised.values()))
+
+    # In the daemon
+
+    def start(self, stack: ExitStack) -> None:
+        """Make the pools before readings come, so that those of the VMs that they list need not wait."""
+        if self.configured:
+            assert self.pools is not None
+
+    def sink(self, below: SampleSink) -> SampleSink:
+        """Return where readings go: those of pools to the pools."""
+        from agent.oversubscription.usage_book import PoolSink
+
+        if not self.configured:
+            return below
+        return PoolSink(below, {name: pool.book for name, pool in self.pools.items()})
+
+    def turn(self, turn: Turn) -> TickReport:
+        """Turn every pool; one pool's trouble stops no other."""
+        return self.pools.turned(turn.report, turn.epoch) if self.configured else turn.report
+
+    def unknown_vms(self) -> Mapping[Place, UnknownVms]:
+        """Return what was reported under names that no inventory lists."""
+        return {(name, ""): pool.book.unknown_vms() for name, pool in self.pools.items()} if self.configured else {}
+
+    # For people and programs
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield every pool's counts, and the rates and risk of its newest hour."""
+        for name, pool in (self.pools if self.configured else {}).items():
+            view = pool.view()
+            counts, decision = view.counts, view.decision
+            yield "oversub_decisions_total", (name,), counts.decisions
+            yield "oversub_requests_total", (name,), counts.requests
+            yield "oversub_fallback_total", (name,), counts.fallbacks
+            yield "oversub_shield_interventions_total", (name,), counts.interventions
+            yield "oversub_rejects_total", (name,), counts.rejects
+            yield "oversub_drift_alarms_total", (name,), counts.drift_alarms
+            yield "oversub_hot_machine_hours_total", (name,), counts.hot_machine_hours
+            yield "oversub_predicted_hot_hours_total", (name,), counts.expected_hot_hours
+            yield "oversub_realised_hot_hours_total", (name,), counts.realised_hot_hours
+            yield "oversub_clipped_samples_total", (name,), view.clipped
+            yield "oversub_rejected_samples_total", (name,), view.rejected_samples
+            if decision is None:
+                continue
+            risk = decision.risk
+            yield "oversub_violation_ratio", (name,), risk.violation
+            yield "oversub_expected_hot_hours", (name,), risk.expected_hot_hours
+            yield "oversub_hot_hours_seen", (name,), risk.hot_hours_seen
+            yield "oversub_machines_used", (name,), risk.machines_used
+            yield "oversub_machines_without", (name,), risk.machines_without
+            yield "oversub_frozen", (name,), decision.frozen
+            yield "oversub_rolled_back", (name,), decision.rolled_back
+            yield "oversub_decision_seconds", (name,), decision.evaluation_us / 1e6
+            for row in decision.subscribers:
+                yield "oversub_rate", (name, row.subscriber), row.rate
+                yield "oversub_saved_cores", (name, row.subscriber), row.saved_cores
+
+    def status(self, subject: str, now: float) -> Status:
+        """Return a pool's rates, risk and counts as of its newest hour."""
+        from agent.oversubscription.text import pool_lines
+
+        hour, publication = self.store.newest_hour(subject), self.store.publication(subject)
+        memory = self.store.memory(subject)
+        lines = [
+            *pool_lines(subject, hour, memory, publication),
+            *(f"  {line}" for line in self.held(subject, now)),
+        ]
+        data = {
+            "pool": subject,
+            "decision": None if hour is None else codec.plain(hour),
+            "counts": codec.plain(memory.counts),
+            "publication": None if publication is None else codec.plain(publication),
+        }
+        return Status(subject, tuple(lines), data)
+
+    def card(self, subject: str, now: float) -> Card | None:
+        """Return a pool's card, None for one that the settings do not describe."""
+        if subject not in self.configured:
+            return None
+        from agent.oversubscription.text import pool_card
+
+        return pool_card(self.pools[subject].view())
+
+    def router(self) -> APIRouter:
+        """Return the routes of overselling."""
+        from agent.oversubscription.api import create_router
+
+        return create_router(self)
+
+    def summary(self, record: Record) -> Summary:
+        """Return an hour's or a request's decision in one line."""
+        made = read_decision(record)
+        reason = record.kind if record.kind == HOUR else str(getattr(made, "reasons", ("",))[-1])
+        return Summary(made.detail, reason)
+
+    def explain(self, record: Record) -> Explanation:
+        """Return rates or levels, the risk, and whether the same comes out again."""
+        from agent.oversubscription.text import rate_lines
+
+        made = read_decision(record)
+        return Explanation(tuple(rate_lines(made, self.store.inputs(record.decision_id))), codec.plain(made))
+
+    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
+        """Choose recorded hours' rates again from what they rest on; the same rates must come out."""
+        from agent.oversubscription.decision import choose
+        from agent.oversubscription.records import HourDecision
+
+        found = self.decisions.newest(self.name, subject, limit=2**31 - 1, kind=HOUR, since=since, until=until)
+        for record in reversed(found):
+            made, inputs = read_decision(record), self.store.inputs(record.decision_id)
+            if inputs is None or not isinstance(made, HourDecision):
+                continue
+            was = {row.subscriber: row.rate for row in made.subscribers}
+            again = {choice.subscriber: choice.rate for choice in choose(inputs)}
+            differing = [
+                f"{name}: {was.get(name)} -> {again.get(name)}"
+                for name in was | again
+                if was.get(name) != again.get(name)
+            ]
+            yield Replayed(record.decision_id, not differing, "\n".join(differing))
+
+    def carry_out(self, verb: str, subject: str | None, given: Mapping[str, Any], now: float) -> Mapping[str, Any]:
+        """Raise LedgerUnavailable for a re-arming: the agent that leads keeps a pool's memory and writes it whole."""
+        if verb != "rearm":
+            return super().carry_out(verb, subject, given, now)
+        raise LedgerUnavailable(
+            "a pool is re-armed by the agent that leads it, and none listens on the socket here: start it, or ask on "
+            "the machine where it runs"
+        )
+
+    @classmethod
+    def model(cls, path: Path) -> ModelSummary:
+        """Return the levels of a model, or the rates of a file of rates; BadInput."""
+        if path.suffix != ".onnx":
+            from agent.settings.oversubscription import read_rates
+
+            rates = dict(read_rates(path).rates)
+            return ModelSummary({"rates": rates}, does=f"rates of {', '.join(rates)}", limits=cls.name)
+        from agent.oversubscription.rate_model import open_rate_model
+
+        _, card, _ = open_rate_model(path)
+        data = {"observation": card.observation, "levels": card.actions, "subscribers": card.subscribers}
+        does = f"rates {', '.join(f'{level:g}' for level in card.actions)}"
+        return ModelSummary(data, card.observation, does, "values", f"{card.subscribers} subscribers")
+
+    @classmethod
+    def model_directories(cls, settings: Settings) -> Iterator[Path]:
+        """Yield the directories that pools have for their models alone."""
+        for pool in settings.pools.values():
+            kind, _, given = pool.policy.partition(":")
+            if kind == "model" and Path(given).is_dir():
+                yield Path(given)

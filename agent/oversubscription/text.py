@@ -1,0 +1,123 @@
+"""A decision on overselling as lines for people: rates, why, the risk, and whether the same comes out again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.decisions.part import Card
+from agent.decisions.text import columns, time_text
+
+if TYPE_CHECKING:
+    from agent.oversubscription.decision import ChoiceInputs
+    from agent.oversubscription.memory import PoolMemory
+    from agent.oversubscription.pool import PoolView
+    from agent.oversubscription.records import HourDecision, Publication, RateDecision
+
+
+def rate_lines(decision: HourDecision | RateDecision, inputs: ChoiceInputs | None) -> list[str]:
+    """Return the decision as lines; inputs: what an hour's rates rest on."""
+    from agent.oversubscription.records import HourDecision
+
+    return _hour(decision, inputs) if isinstance(decision, HourDecision) else _request(decision)
+
+
+def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
+    from agent.oversubscription.decision import choose
+
+    rows: list[tuple[object, ...]] = [("subscriber", "rate", "before", "policy", "VMs", "24 h risk", "because")]
+    for one in decision.subscribers:
+        wanted = "failed" if one.wanted_rate is None else f"{one.wanted_rate:.2f}"
+        rows.append(
+            (
+                one.subscriber,
+                one.rate,
+                one.previous_rate,
+                wanted,
+                one.vms,
+                f"{one.risk_24h:.2g} h",
+                ", ".join(map(str, one.reasons)),
+            )
+        )
+    machines: list[tuple[object, ...]] = [("machine", "peak hour", "chance then", "hot hours in a day")]
+    machines += [
+        (each.machine, f"{each.peak_hour}:00", f"{each.peak_probability:.2%}", f"{each.hot_hours:.2g}")
+        for each in decision.risk.riskiest
+    ]
+    risk = decision.risk
+    lines = [f"{decision.decision_id}  {time_text(decision.at)}  pool {decision.pool}", f"  {decision.detail}"]
+    lines += ["", "Rates", *columns(rows), "", "Risk"]
+    lines.append(f"  too many hot hours: {risk.violation:.2%} ({risk.violation_low:.2%} to {risk.violation_high:.2%})")
+    lines.append(f"  machines: {risk.machines_used} used, at least {risk.machines_without} with everything reserved")
+    lines += columns(machines)
+    if decision.closed:
+        lines.append(f"  closed to oversold VMs: {', '.join(decision.closed)}")
+    if inputs is not None:
+        again = {choice.subscriber: choice.rate for choice in choose(inputs)}
+        same = again == {one.subscriber: one.rate for one in decision.subscribers}
+        lines += ["", f"Decided again from what is recorded: {'the same rates' if same else f'OTHER RATES: {again}'}"]
+    return lines
+
+
+def _request(decision: RateDecision) -> list[str]:
+    from agent.oversubscription.shield import replayed
+
+    rows: list[tuple[object, ...]] = [("rate", "machine", "hot hours in a day")]
+    for one in decision.tried:
+        risk = "no room" if one.hot_hours is None else f"{one.hot_hours:.2g}"
+        rows.append((one.rate, one.machine or "none", risk))
+    rate, _ = replayed(decision)
+    again = "the same rate" if rate == decision.rate else f"ANOTHER RATE: {rate:g}"
+    return [
+        f"{decision.decision_id}  {time_text(decision.at)}  pool {decision.pool}",
+        f"  {decision.detail}",
+        f"  because: {', '.join(map(str, decision.reasons))}",
+        "",
+        f"Levels ({decision.budget:g} hot hours allowed)",
+        *columns(rows),
+        "",
+        f"Decided again from what is recorded: {again}",
+    ]
+
+
+def pool_lines(pool: str, hour: HourDecision | None, memory: PoolMemory, publication: Publication | None) -> list[str]:
+    """Return a pool as lines: its newest hour, what was counted, and how far its rates were published."""
+    if hour is None:
+        return [f"{pool}  no hour was decided yet"]
+    counts = memory.counts
+    lines = [f"{pool}  {hour.decision_id}  {time_text(hour.at)}", f"  {hour.detail}"]
+    if hour.rolled_back or hour.frozen:
+        lines.append("  rolled back: everything is reserved" if hour.rolled_back else "  frozen: no rate goes down")
+    rows = hour.subscribers
+    lines += columns([(r.subscriber, f"{r.rate:g}", f"{r.vms:,} VMs", ", ".join(map(str, r.reasons))) for r in rows])
+    lines.append(
+        f"  answered {counts.requests:,} requests, {counts.interventions:,} raised by the shield, "
+        f"{counts.rejects:,} without a machine"
+    )
+    if publication is not None:
+        lines.append(f"  published: {publication.decision_id or 'not the newest hour'} to {publication.parameter}")
+    return lines
+
+
+def pool_card(view: PoolView) -> Card:
+    """Return a pool's card: rates and risk of its newest hour."""
+    title, hour = f"Pool {view.pool}", view.decision
+    if hour is None:
+        return Card(view.pool, title, sentence=view.problem or "No hour was decided yet.")
+    badge = ("rolled back", "bad") if hour.rolled_back else ("frozen", "held") if hour.frozen else ("in force", "good")
+    rows = [
+        (
+            row.subscriber,
+            f"rate {row.rate:g}, {row.vms:,} VMs, {row.saved_cores:.1f} cores saved, {row.risk_24h:.2g} hot hours a day"
+            f": {', '.join(reason.replace('_', ' ') for reason in row.reasons)}",
+        )
+        for row in hour.subscribers
+    ]
+    rows += [
+        (
+            f"{each.machine} (closed)" if each.closed else each.machine,
+            f"{each.hot_hours:.2g} hot hours a day, {each.cores_in_use:.1f} cores in use, worst at {each.peak_hour}:00 "
+            f"({100 * each.peak_probability:.2f} %)",
+        )
+        for each in hour.risk.riskiest
+    ]
+    return Card(view.pool, title, (badge,), tuple(rows), f"{view.problem} {hour.detail}".strip())

@@ -1,0 +1,1 @@
+"""Decides placement: on which machine a request runs; not built yet."""

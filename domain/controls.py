@@ -1,0 +1,53 @@
+"""Operators' controls of a subject of any decision: pauses, and for fleets a pinned size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class PauseScope(StrEnum):
+    """The direction that a pause holds."""
+
+    ALL = "all"
+    IN = "in"
+    OUT = "out"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """An operator's hold on one direction or both; `until` None means until resumed."""
+
+    scope: PauseScope
+    owner: str
+    reason: str
+    since: float
+    until: float | None = None
+
+    def active(self, now: float) -> bool:
+        """Return whether it holds at `now`."""
+        return self.until is None or now < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """An operator's fixed size: desired capacity per group key, always with an end."""
+
+    desired: Mapping[str, int]
+    owner: str
+    reason: str
+    since: float
+    until: float
+
+    def active(self, now: float) -> bool:
+        """Return whether it holds at `now`."""
+        return now < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """The controls in force for one fleet."""
+
+    pauses: tuple[Pause, ...] = ()
+    pin: Pin | None = None

@@ -1,1 +1,0 @@
-"""Autoscaling maths: queue rule, target tracking and threshold."""

@@ -1,0 +1,1 @@
+"""Formulas of deferral: which work waits for a cheaper or less busy hour."""

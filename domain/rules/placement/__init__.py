@@ -1,0 +1,1 @@
+"""Formulas of placement: on which machine a request runs."""

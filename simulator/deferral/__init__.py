@@ -1,0 +1,1 @@
+"""Simulates deferral: which work waits for a cheaper or less busy hour."""

@@ -1,0 +1,1 @@
+"""Simulates placement: on which machine a request runs."""

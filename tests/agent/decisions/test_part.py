@@ -1,0 +1,321 @@
+"""What a part does unless it says otherwise, and how subjects and decisions of several parts are found by name."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from agent.decisions import parts as installed
+from agent.decisions.part import Capacity, Card, Host, Part, Status, Summary, Turn, one_of, one_service, one_subject
+from agent.decisions.parts import Parts, parts_of
+from agent.decisions.store import Record, add
+from agent.decisions.turn import TickReport
+from agent.ledger import Ledger
+from agent.ledger.kept import Kept
+from agent.settings import Settings
+from domain.clock import BothTimes, VirtualClock
+from domain.controls import Pause, PauseScope
+from domain.errors import BadInput, ConfigurationError, UnknownName
+from tests.agent.rails.scenes import NOON
+
+
+class Plain(Part):
+    """A part that says nothing but its name."""
+
+    name = "plain"
+    subject_word = "desk"
+
+
+class Busy(Part):
+    """A part with subjects, capacity and groups of its own."""
+
+    name = "busy"
+    order = 5
+    kept = Kept("busy", "0004")
+
+    def subjects(self) -> tuple[str, ...]:
+        return ("north", "south")
+
+    def capacity(self, subject: str) -> Capacity | None:
+        return Capacity(free=1.0) if subject == "north" else None
+
+    def groups(self) -> dict[tuple[str, str], str]:
+        return {("north", "s"): "web-s"}
+
+
+def a_host(ledger: Ledger, **about: object) -> Host:
+    return Host(ledger, None, VirtualClock(NOON), **about)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def plain(ledger: Ledger) -> Plain:
+    return Plain(a_host(ledger))
+
+
+@pytest.fixture
+def parts(ledger: Ledger) -> Parts:
+    host = a_host(ledger)
+    return Parts([Busy(host), Plain(host)], ledger)
+
+
+def decide(
+    ledger: Ledger, name: str, body: bytes = b'{"sentence":"3 tokens","reason":"accepted"}', **other: object
+) -> Record:
+    fields: dict[str, object] = {"decision": "plain", "subject": "desk", "at": NOON}
+    made = Record(decision_id=name, body=body, **(fields | other))  # type: ignore[arg-type]
+    with ledger.database.write() as connection:
+        add(connection, [made])
+    return made
+
+
+def test_a_part_that_says_nothing_does_nothing(plain: Plain) -> None:
+    report = TickReport(NOON)
+    assert plain.turn(Turn(NOON, BothTimes(NOON, 0.0), 1, report)) is report
+    assert plain.measure(report) is report
+    below = object()
+    assert plain.sink(below) is below  # type: ignore[arg-type,comparison-overlap]
+    with ExitStack() as stack:
+        plain.start(stack)
+    plain.observe(report)
+    plain.reload()
+    for nothing in (plain.collectors(), plain.events(NOON), plain.chores(), plain.checks(), tuple(plain.readings())):
+        assert tuple(nothing) == ()
+    for mapping in (plain.groups(), plain.problems(), plain.unknown_vms(), plain.refused_claims()):
+        assert mapping == {}
+    assert plain.router() is None
+    assert plain.capacity("desk") is None
+    assert tuple(plain.preflight(None, None)) == ()  # type: ignore[arg-type]
+    assert (plain.order, plain.kept, plain.sections, dict(plain.alarms)) == (100, None, (), {})
+
+
+def test_a_host_of_a_verb_knows_of_nothing_beyond_the_ledger(ledger: Ledger) -> None:
+    host = a_host(ledger)
+    assert host.capacity("autoscaling", "web") is None
+    assert host.groups() == {}
+    assert host.epoch() is None
+    assert host.session is None
+    for quiet in (host.fence(1), host.problem("a", "b"), host.note(None, "a", "b"), host.adopt(None)):  # type: ignore[arg-type,func-returns-value]
+        assert quiet is None
+
+
+def test_its_subjects_are_those_that_the_ledger_knows(ledger: Ledger, plain: Plain) -> None:
+    assert plain.subjects() == ()
+    decide(ledger, "b", subject="counter")
+    decide(ledger, "a")
+    assert plain.subjects() == plain.managed() == ("counter", "desk")
+
+
+def test_a_status_is_the_newest_decision_and_what_is_held(ledger: Ledger, plain: Plain) -> None:
+    nothing = {"subject": "desk", "last_decision": None, "held": []}
+    assert plain.status("desk", NOON) == Status("desk", ("desk  nothing was decided yet",), nothing)
+    decide(ledger, "desk-1", number=1)
+    decide(ledger, "desk-2", b'{"detail":"none left"}', number=2)
+    ledger.pause("desk", Pause(PauseScope.ALL, "ana", "stocktaking", NOON))
+    held = "scaling paused by ana since 12:00:00 UTC until resumed (stocktaking)"
+    lines = ("desk  desk-2: none left", f"  {held}")
+    assert plain.status("desk", NOON) == Status(
+        "desk", lines, {"subject": "desk", "last_decision": "desk-2", "held": [held]}
+    )
+    sentence = f"desk  desk-2: none left {held}"
+    assert plain.card("desk", NOON) == Card("desk", "desk desk", sentence=sentence)
+
+
+def test_a_summary_is_the_sentence_and_the_reason_of_the_body(plain: Plain) -> None:
+    def of(body: bytes) -> Summary:
+        return plain.summary(Record("a", "plain", "desk", NOON, body))
+
+    assert of(b'{"sentence":"yes","detail":"no","reason":"accepted"}') == Summary("yes", "accepted")
+    assert of(b'{"sentence":"","detail":"no"}') == Summary("no", "")
+    assert of(b"{}") == Summary("", "")
+
+
+def test_an_explanation_has_the_body_and_the_inputs(ledger: Ledger, plain: Plain) -> None:
+    explained = plain.explain(decide(ledger, "desk-1", inputs=b'{"waiting":3}'))
+    assert explained.lines == ("desk-1  desk desk", "  3 tokens")
+    assert explained.data == {"decision": {"sentence": "3 tokens", "reason": "accepted"}, "inputs": {"waiting": 3}}
+    assert plain.explain(decide(ledger, "desk-2")).data["inputs"] is None
+
+
+def test_a_part_that_keeps_no_inputs_cannot_decide_again(plain: Plain) -> None:
+    with pytest.raises(BadInput, match="it keeps no inputs from which it could be decided again"):
+        plain.replay("desk", None, None)
+    with pytest.raises(BadInput, match="--policy is 'eager': no other policy can be tried on plain"):
+        plain.what_if("desk", "eager", None, None)
+
+
+def test_what_a_part_does_not_say_is_nothing(plain: Plain) -> None:
+    settings, path = Settings(), Path("model.onnx")
+    assert plain.page() is None
+    assert (list(Plain.mistakes(settings)), list(Plain.model_directories(settings))) == ([], [])
+    assert list(Plain.preflight(settings, None)) == list(Plain.arrivals(settings, None)) == []  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="plain has no models"):
+        Plain.model(path)
+    with pytest.raises(BadInput, match="order is 'pin': plain knows no such order"):
+        plain.carry_out("pin", "desk", {}, NOON)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names", "meant"), [(None, ("a",), "a"), ("a", ("a",), "a"), ("b", ("a", "b"), "b")]
+)
+def test_the_only_name_is_meant_or_the_one_that_is_said(wanted: str | None, names: tuple[str, ...], meant: str) -> None:
+    assert one_of(wanted, names, "desk", field="SUBJECT") == meant
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names", "kind", "message"),
+    [
+        (None, ("a", "b"), BadInput, "SUBJECT is '': there are several desks, name one of: a, b"),
+        ("c", ("a", "b"), UnknownName, "SUBJECT is 'c': choose one of: a, b"),
+        ("c", ("a",), UnknownName, "SUBJECT is 'c': choose one of: a"),
+        (None, (), BadInput, "SUBJECT is '': neither the ledger nor the settings know a desk"),
+        ("c", (), UnknownName, "SUBJECT is 'c': neither the ledger nor the settings know a desk"),
+    ],
+)
+def test_a_name_that_is_not_clear_lists_those_there_are(
+    wanted: str | None, names: tuple[str, ...], kind: type[BadInput], message: str
+) -> None:
+    with pytest.raises(BadInput, match=f"^{re.escape(message)}") as caught:
+        one_of(wanted, names, "desk", field="SUBJECT")
+    assert type(caught.value) is kind
+
+
+def test_the_subject_of_a_part_is_found_by_its_word(ledger: Ledger, plain: Plain) -> None:
+    with pytest.raises(BadInput, match="SUBJECT is '': neither the ledger nor the settings know a desk"):
+        one_subject(plain, None)
+    decide(ledger, "a")
+    assert one_subject(plain, None) == one_subject(plain, "desk") == "desk"
+    with pytest.raises(UnknownName, match="NAME is 'x': choose one of: desk"):
+        one_subject(plain, "x", field="NAME")
+
+
+def test_parts_are_a_sequence_and_found_by_name(parts: Parts) -> None:
+    busy, plain = parts
+    assert (len(parts), parts[0], parts[1]) == (2, busy, plain)
+    assert parts.named("plain") is plain
+    with pytest.raises(UnknownName, match="DECISION is 'x': choose one of: busy, plain"):
+        parts.named("x")
+
+
+def test_a_subject_belongs_to_the_first_part_that_has_it(ledger: Ledger, parts: Parts) -> None:
+    assert parts.of("north") is parts[0]
+    assert parts.of("desk") is None
+    decide(ledger, "a")
+    decide(ledger, "b", subject="north")
+    assert parts.of("desk") is parts[1]
+    assert parts.of("north") is parts[0]
+
+
+def test_a_decision_is_found_with_its_part_or_said_not_to_be_installed(ledger: Ledger, parts: Parts) -> None:
+    made = decide(ledger, "a")
+    gone = decide(ledger, "b", decision="gone")
+    assert parts.find("a") == (parts[1], made)
+    assert parts.summary(made) == Summary("3 tokens", "accepted")
+    assert parts.summary(gone) == Summary("gone is not installed", "")
+    with pytest.raises(UnknownName, match="DECISION is 'gone'"):
+        parts.find("b")
+
+
+def test_capacity_is_asked_of_a_part_by_its_name_and_subject(parts: Parts) -> None:
+    assert parts.capacity("busy", "north") == Capacity(1.0, 0.0, 0.0)
+    assert parts.capacity("busy", "south") is None
+    assert parts.capacity("busy", "west") is None
+    assert parts.capacity("plain", "north") is None
+    assert parts.capacity("gone", "north") is None
+
+
+def test_subjects_are_chosen_by_decision_by_name_or_all(ledger: Ledger, parts: Parts) -> None:
+    decide(ledger, "a")
+    decide(ledger, "b", subject="north")
+    busy, plain = parts
+    assert parts.choose(None, None) == [(busy, "north"), (busy, "south"), (plain, "desk"), (plain, "north")]
+    assert parts.choose("plain", None) == [(plain, "desk"), (plain, "north")]
+    assert parts.choose(None, "north") == [(busy, "north"), (plain, "north")]
+    assert parts.choose("busy", "south") == [(busy, "south")]
+    with pytest.raises(UnknownName, match=r"SUBJECT is 'x': choose one of: busy north, busy south, plain desk"):
+        parts.choose(None, "x")
+    with pytest.raises(UnknownName, match="DECISION is 'gone'"):
+        parts.choose("gone", None)
+
+
+def test_where_there_is_no_subject_none_can_be_chosen(ledger: Ledger) -> None:
+    none = Parts([Plain(a_host(ledger))], ledger)
+    assert none.choose(None, None) == []
+    with pytest.raises(UnknownName, match=re.escape("choose one of: (none)")):
+        none.choose(None, "x")
+
+
+@pytest.fixture
+def two_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"plain": Plain, "busy": Busy}
+    monkeypatch.setattr(installed, "installed", lambda group: tuple(found))
+
+    def load(group: str, name: str, fits: object, wanted: str) -> type[Part]:
+        assert fits(found[name])  # type: ignore[operator]
+        assert not any(fits(other) for other in (object(), int, *found.values()) if other is not found[name])  # type: ignore[operator]
+        return found[name]
+
+    monkeypatch.setattr(installed, "load", load)
+    installed.kinds.cache_clear()
+
+
+def test_installed_parts_turn_in_their_order_and_ask_one_another(ledger: Ledger, two_kinds: None) -> None:
+    try:
+        assert installed.kinds() == (Busy, Plain)
+        assert installed.kept() == (Kept("busy", "0004"), Kept("plain", "0006"))
+        parts = parts_of(a_host(ledger))
+        assert [part.name for part in parts] == ["busy", "plain"]
+        assert parts[1].host.capacity("busy", "north") == Capacity(1.0)
+        assert parts[1].host.groups() == {("north", "s"): "web-s"}
+    finally:
+        installed.kinds.cache_clear()
+
+
+def test_the_products_own_parts_are_installed() -> None:
+    installed.kinds.cache_clear()
+    names = [kind.name for kind in installed.kinds()]
+    assert {"autoscaling", "admission", "oversubscription"} <= set(names)
+    assert [kind.name for kind in sorted(installed.kinds(), key=lambda kind: (kind.order, kind.name))] == names
+
+
+def test_settings_of_its_own_come_from_the_environment(ledger: Ledger) -> None:
+    from tests.agent.decisions.toy import TokenSettings, TokensPart
+
+    part = TokensPart(a_host(ledger, environ={"TRIMTAB_TOKENS__TOKENS": "7"}))
+    assert part.own_settings() == TokenSettings(tokens=7)
+    with pytest.raises(ConfigurationError, match="TRIMTAB_TOKENS__TOKENS"):
+        TokensPart(a_host(ledger, environ={"TRIMTAB_TOKENS__TOKENS": "many"})).own_settings()
+
+
+def test_a_service_is_the_one_that_is_named_or_the_only_one() -> None:
+    one, two = {"a": 1}, {"b": 2, "a": 1}
+    assert (
+        one_service(one, None, "CLUSTER") == one_service(one, "a", "CLUSTER") == one_service(two, "a", "CLUSTER") == 1
+    )
+    with pytest.raises(BadInput, match="CLUSTER is None: name one of: a, b"):
+        one_service(two, None, "CLUSTER")
+    with pytest.raises(UnknownName, match="CLUSTER is 'c': choose one of: a, b"):
+        one_service(two, "c", "CLUSTER")
+    for wanted, words in ((None, "CLUSTER is None: name one of:"), ("c", "CLUSTER is 'c': choose one of:")):
+        with pytest.raises(BadInput, match=re.escape(f"{words} (none is set)")):
+            one_service({}, wanted, "CLUSTER")
+
+
+def test_subjects_in_the_settings_count_with_those_of_the_ledger_and_alone_are_managed(ledger: Ledger) -> None:
+    class Configured(Plain):
+        configured_in = "pools"
+
+    decide(ledger, "a")
+    host = a_host(ledger)
+    settings = SimpleNamespace(pools={"north": 1, "south": 2})
+    part = Configured(replace(host, settings=settings))  # type: ignore[arg-type]
+    assert part.subjects() == ("desk", "north", "south")
+    assert part.managed() == ("north", "south")
+    offline = Configured(host)
+    assert (offline.subjects(), offline.managed()) == (("desk",), ())
+    plain = Plain(replace(host, settings=settings))  # type: ignore[arg-type]
+    assert plain.subjects() == plain.managed() == ("desk",)

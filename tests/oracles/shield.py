@@ -1,0 +1,41 @@
+"""The shield on every machine of a pool: raise a request's rate until its machine is expected to stay cool (§12.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from domain.rules.oversubscription.shield import Demand, Machines, best_fit, expected_hot_hours
+
+
+@dataclass(frozen=True, slots=True)
+class Shielded:
+    """The shield's decision."""
+
+    rate: float
+    machine: int
+    """Index of the machine best fit would take, -1 where none has room."""
+    hot_hours: float
+    """Expected hot hours of that machine with the VM on it."""
+    safe: bool
+    """False where no level kept within the budget: the rate is 1.0 and the machine needs attention."""
+
+
+def shield(machines: Machines, demand: Demand, rate: float, actions: Sequence[float], budget: float) -> Shielded:
+    """Return the first of the rate and the larger levels that leaves its machine at most `budget` expected hot hours.
+
+    A level for which no machine has room counts as refused, as a larger one needs more room still. Where no level
+    passes, the rate is 1.0 and `safe` is false.
+    """
+    free, count = (machines.free_cores, machines.free_memory, machines.free_network), machines.free_cores.size
+    seen: dict[int, float] = {}
+    for level in (rate, *(action for action in actions if action > rate + 1e-9)):
+        k = best_fit(*free, count, level * demand.cores, demand.memory, demand.network)
+        if k < 0:
+            continue
+        if k not in seen:
+            seen[k] = expected_hot_hours(machines, k, demand)
+        if seen[k] <= budget:
+            return Shielded(level, k, seen[k], True)
+    k = best_fit(*free, count, demand.cores, demand.memory, demand.network)
+    return Shielded(1.0, k, seen.get(k, 0.0), False)

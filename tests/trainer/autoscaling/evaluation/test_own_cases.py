@@ -1,0 +1,147 @@
+"""Jobs of one's own in any world: evaluated and promoted against a queue rule that is tuned for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from agent.commands.main import app
+from agent.models.shipped import ShippedModel
+from domain.errors import BadInput
+from tests.agent.models.making import NOTHING, preferring, scorer
+from trainer.autoscaling.baselines.tuning import GRIDS
+from trainer.autoscaling.evaluation import own
+from trainer.autoscaling.evaluation.contenders import Contender
+from trainer.autoscaling.evaluation.own import own_cases, own_contenders, own_world, told_contenders, tuned_rule
+from trainer.autoscaling.worlds import world_of
+
+WORLD = """
+version = 1
+[jobs]
+sizes = "unknown"
+typical_core_s = 90
+[[vm_types]]
+name = "one"
+cores = 4
+memory_gb = 8
+price_per_hour = 0.2
+limit = 8
+minimum = 1
+[[vm_types]]
+name = "two"
+cores = 8
+memory_gb = 16
+price_per_hour = 0.3
+limit = 4
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> str:
+    path = tmp_path / "two.toml"
+    path.write_text(WORLD, "utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> str:
+    path = tmp_path / "my jobs.csv"
+    path.write_text("arrival_s,service_s\n" + "0,300\n" * 30 + "1200,300\n" * 10, "utf-8")
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def small_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["queue-rule:horizon_s=120,idle_s=60", "queue-rule:horizon_s=600,idle_s=0"]
+    monkeypatch.setitem(GRIDS, "queue-rule", lambda config: texts)  # type: ignore[arg-type]
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, [*arguments], env={"PROMOTION_KEY": None})
+
+
+def test_cases_are_drawn_anew_only_where_the_workload_varies(world: str, jobs: str) -> None:
+    cases = own_cases(world_of(world), [jobs, "train-rand"], 3)
+    assert [case.family for case in cases] == ["own my_jobs.csv"] * 3 + ["own train-rand"] * 3
+    assert [case.seed for case in cases] == [0, 1, 2] * 2
+    assert [
+        len({case.trace.digest for case in cases if case.family == family})
+        for family in (cases[0].family, cases[3].family)
+    ] == [1, 3]
+    assert {case.group for case in cases} == {"own"}
+    assert len({case.key for case in cases}) == 6
+
+
+def test_the_yardstick_is_tuned_and_told_what_the_world_tells(world: str, jobs: str) -> None:
+    chosen = world_of(world)
+    rule = tuned_rule(chosen, [jobs])
+    text = rule.text("own")
+    assert text is not None
+    assert text.endswith(",job_core_s=90")
+    labels = [contender.label for contender in own_contenders(chosen, rule)]
+    assert labels[:3] == [rule.label, "queue rule, not tuned", "threshold 75 %"]
+    assert len(own_contenders(world_of("dry-run"), rule)) > 3
+
+
+def test_a_world_needs_jobs_and_the_worlds_of_the_suite_do_not(world: str, jobs: str) -> None:
+    assert own_world("live-like", ()) is own_world("training", ()) is None
+    assert own_world("training", [jobs]) == world_of("exact")
+    with pytest.raises(BadInput, match="or give its jobs by --workload"):
+        own_world(world, ())
+    with pytest.raises(BadInput, match=r"FILE\.toml"):
+        own_world("moon", [jobs])
+
+
+def test_evaluate_takes_any_world_and_workloads(world: str, jobs: str, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    given = ("evaluate", "autoscaling", "--world", world, "--workload", jobs, "--workload", "train-fit", "--seeds", "1")
+    answer = call(*given, "--out", str(out), "--json")
+    assert answer.exit_code == 0, answer.output
+    data = json.loads(answer.stdout)
+    assert (data["cases"], data["world"]) == (2, "two")
+    assert set(data["families"]) == {"own my_jobs.csv", "own train-fit"}
+    assert "own — loads of one's own" in out.read_text("utf-8").replace("&#x27;", "'")
+    refused = call(*given, "--traces", "T1")
+    assert (refused.exit_code, "leave it out in world two" in refused.stderr) == (2, True)
+
+
+def test_promote_holds_a_model_to_the_rule_tuned_for_the_jobs(jobs: str, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    given = ("promote", "autoscaling", "all", str(preferring(tmp_path, NOTHING)), "--models-dir", str(models))
+    own = ("--world", "exact", "--workload", jobs, "--seeds", "2")
+    answer = call(*given, *own, "--json")
+    assert answer.exit_code in (0, 1), answer.output
+    report = json.loads(answer.stdout)
+    assert report["suite"]["world"] == "exact"
+    assert report["suite"]["workloads"] == jobs
+    assert report["champion"]["policies"]["*"].startswith("queue-rule:horizon_s=")
+    hidden = tmp_path / "hidden.toml"
+    hidden.write_text(WORLD.replace("typical", "typicl"), "utf-8")
+    refused = call(*given, "--world", str(hidden), "--workload", jobs)
+    assert (refused.exit_code, "did you mean typical_core_s?" in refused.stderr) == (2, True)
+    suite = call(*given, *own, "--traces", "T1")
+    assert (suite.exit_code, "its jobs are --workload" in suite.stderr) == (2, True)
+
+
+def test_policies_that_are_named_are_told_what_the_world_tells(world: str) -> None:
+    named = (
+        Contender("rule", {"*": "queue-rule", "own": "queue-rule:job_core_s=5"}),
+        Contender("hold", {"*": "nothing"}),
+    )
+    rule, hold = told_contenders(named, world_of(world))
+    assert rule.texts == {"*": "queue-rule:job_core_s=90", "own": "queue-rule:job_core_s=5"}
+    assert hold.texts == {"*": "nothing"}
+
+
+def test_a_scorer_stands_beside_the_tuned_rule(
+    world: str, jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = scorer(tmp_path, {})
+    monkeypatch.setattr(own, "shipped_models", lambda: [ShippedModel("mine", "any fleet", made.stem, made)])
+    rule = tuned_rule(world_of(world), [jobs])
+    text = own_contenders(world_of(world), rule)[-1].text("own")
+    assert text in (f"{made}:horizon_s=120,idle_s=60,job_core_s=90", f"{made}:horizon_s=600,idle_s=0,job_core_s=90")

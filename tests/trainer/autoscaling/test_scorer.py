@@ -1,0 +1,213 @@
+"""A scorer learns from branches which target costs less than the queue rule's, for whatever fleet it is shown."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from domain.errors import BadInput
+from domain.observations.autoscaling_scorer import CANDIDATES, STATES, judge
+from simulator.autoscaling.branching import NO_WEIGHTS, RuleSetting, Weights, score
+from simulator.autoscaling.reference import preset
+from simulator.workloads.synthetic import train_rand
+from trainer.autoscaling.fleets import CORES, HELD_OUT_TYPES, MOST_CORES, TRAINED_TYPES, fleet_of, tuned
+from trainer.autoscaling.scorer import (
+    ANNOUNCED,
+    FLEETS,
+    GAIN_CLIP,
+    HELD_OUT,
+    MARGINS,
+    WORTH_CLIP,
+    Lesson,
+    Recipe,
+    Samples,
+    Trained,
+    fit,
+    fit_gains,
+    fleet_lessons,
+    gather,
+    ratios,
+    suite_lessons,
+    train,
+    weights_of,
+    with_margin,
+)
+from trainer.autoscaling.tasks import FAMILIES
+
+LIVE = preset("live-like")
+SMALL = Recipe(rounds=(2, 2), explore=(0.15, 0.05), most=20, hidden=8, networks=2, batch=32)
+
+
+def lesson(seed: int) -> Lesson:
+    return Lesson(LIVE, train_rand(seed), RuleSetting(), seed)
+
+
+def test_what_an_episode_teaches_is_the_gain_over_the_rule_s_choice() -> None:
+    samples = Samples()
+    gather([lesson(1_000_003)], replace(SMALL, most=1000), NO_WEIGHTS, 0.0, samples)
+    states, candidates, there, gains, worths = samples.joined()
+    assert states.shape[1:] == (STATES,)
+    assert candidates.shape[1:] == (there.shape[1], CANDIDATES)
+    assert (gains[:, 0] == 0.0).all()
+    assert (there[:, :2]).all()
+    assert np.abs(gains).max() <= GAIN_CLIP
+    assert (worths[:, 0] == 0.0).all()
+    assert np.abs(worths).max() <= WORTH_CLIP
+    assert (np.sign(worths) == np.sign(gains)).all()
+    assert samples.steps > 25 * samples.minutes
+    assert (np.where(there, gains, 0.0).max(axis=1) > 0.0).mean() > 0.1, "where nothing is better, nothing is learned"
+
+
+def made_up(rows: int) -> Samples:
+    """Return samples in which the second candidate gains where the first feature of the state is above 0."""
+    rng = np.random.default_rng(1)
+    states = rng.normal(size=(rows, STATES)).astype(np.float32)
+    candidates = np.zeros((rows, 3, CANDIDATES), dtype=np.float32)
+    candidates[:, :, 0] = [1.0, 0.0, 0.0]
+    candidates[:, 1, 2] = 1.0
+    gains = np.zeros((rows, 3), dtype=np.float32)
+    gains[:, 1] = np.sign(states[:, 0])
+    gains[::2, 2] = np.nan
+    gains[1::2, 2] = -1.0
+    return Samples([states], [candidates], [gains], [gains])
+
+
+def test_a_fit_finds_when_a_candidate_gains() -> None:
+    samples = made_up(1200)
+    table = samples.joined()
+    scorer = fit(table, replace(SMALL, hidden=16, epochs=25, batch=256, rate=1e-2), 0)
+    states, candidates, there, gains, _ = (torch.from_numpy(part) for part in table)
+    chosen = scorer(states, candidates, there).argmax(dim=1)
+    assert float(gains.gather(1, chosen[:, None]).mean()) > 0.8 * float(gains.clamp(min=0.0).max(dim=1).values.mean())
+
+
+def test_a_candidate_that_does_not_exist_is_never_chosen() -> None:
+    states, candidates, there, _, _ = (torch.from_numpy(part) for part in made_up(50).joined())
+    scorer = fit(made_up(50).joined(), SMALL, 0)
+    assert (scorer(states, candidates, there)[~there] < -1e8).all()
+
+
+def test_the_compiled_scores_are_those_of_the_network() -> None:
+    scorers = [fit(made_up(64).joined(), SMALL, seed) for seed in (0, 1)]
+    states, candidates, there, _, _ = made_up(5).joined()
+    there[:] = True
+    logits = torch.stack([s(*(torch.from_numpy(part) for part in (states, candidates, there))) for s in scorers])
+    out = np.zeros(3)
+    for row in range(5):
+        score(states[row].astype(float), candidates[row].astype(float), 3, weights_of(scorers), out)
+        wanted = np.zeros(3)
+        judge(logits[:, row].T.detach().numpy().astype(float), 3, wanted)
+        np.testing.assert_allclose(out, wanted, atol=1e-5)
+
+
+def test_the_network_of_gains_finds_how_much_a_candidate_gains() -> None:
+    table = made_up(1200).joined()
+    network = fit_gains(table, replace(SMALL, hidden=16, epochs=40, batch=256, rate=1e-2), 0)
+    states, candidates, there, _, worths = (torch.from_numpy(part) for part in table)
+    found = network(states, candidates, there).detach()
+    apart = (found - found[:, :1])[there]
+    assert float((apart - worths[there]).abs().mean()) < 0.15
+
+
+def test_a_network_goes_on_from_the_weights_it_is_given() -> None:
+    table = made_up(64).joined()
+    first = fit(table, SMALL, 0)
+    again = fit(table, replace(SMALL, rate=1e-9), 1, first)
+    for a, b in zip(weights_of([first]), weights_of([again]), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_without_a_minute_to_learn_from_it_is_said() -> None:
+    with pytest.raises(BadInput, match="no minute has a choice"):
+        Samples().joined()
+
+
+def test_what_is_trained_has_the_ranges_of_what_it_saw() -> None:
+    found = wholly_trained(0)
+    assert found.weights[0].shape == (SMALL.networks, STATES + CANDIDATES, SMALL.hidden)
+    assert [part.shape[0] for part in found.gains] == [1] * 5
+    assert found.low.shape == found.high.shape == found.least.shape == found.greatest.shape == (STATES,)
+    assert (found.least <= found.low).all()
+    assert (found.low <= found.high).all()
+    assert (found.high <= found.greatest).all()
+    assert {part.dtype for part in (found.low, found.high, found.least, found.greatest)} == {np.dtype(np.float32)}
+    assert found.figures["branched_minutes"] > 0 < found.figures["simulator_steps"]
+
+
+@cache
+def wholly_trained(seed: int) -> Trained:
+    return train(lambda first, count: suite_lessons(first, count, LIVE), SMALL, seed)
+
+
+def test_a_training_that_starts_from_weights_hardly_moves_them_at_a_low_rate() -> None:
+    start = wholly_trained(0)
+    crept = train(lambda first, count: suite_lessons(first, count, LIVE), replace(SMALL, rate=1e-9), 1, start=start)
+    for name in ("weights", "gains"):
+        for a, b in zip(getattr(start, name), getattr(crept, name), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def trained(seed: int) -> tuple[Weights, ...]:
+    return train(lambda first, count: suite_lessons(first, count, LIVE), SMALL, seed).weights
+
+
+def test_the_same_seed_trains_the_same_weights_and_another_does_not() -> None:
+    first, again, other = trained(0), trained(0), trained(1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], other[0])
+    costs = ratios([lesson(700_100)], first, SMALL.margin, SMALL.idle_limit_min)
+    assert costs.shape == (1, 2)
+
+
+def test_the_margin_of_a_scorer_that_knows_nothing_leaves_the_rule() -> None:
+    rng = np.random.default_rng(0)
+    found = replace(wholly_trained(0), recipe=replace(SMALL, selection=3))
+    wild = tuple((30.0 * rng.normal(size=part.shape)).astype(np.float32) for part in found.weights)
+    chosen = with_margin(replace(found, weights=wild), LIVE)
+    assert chosen.margin == MARGINS[-1]
+    assert chosen.figures["selection/worst"] >= chosen.figures[HELD_OUT] > 0.0
+    none = with_margin(replace(found, weights=NO_WEIGHTS), LIVE)
+    assert none.margin == MARGINS[-1]
+    blind = [f"selection/{group}" for group in (*FAMILIES, FLEETS)]
+    assert {none.figures[name] for name in blind} == {1.0}
+    assert none.figures[f"selection/{ANNOUNCED}"] < 1.0, "the rule prepares for what is announced"
+
+
+def test_the_margin_is_the_same_however_its_cases_are_spread() -> None:
+    found = replace(wholly_trained(0), recipe=replace(SMALL, selection=3))
+    backwards = with_margin(found, LIVE, lambda work, items: reversed([work(item) for item in reversed(items)]))
+    assert backwards.figures == with_margin(found, LIVE).figures
+
+
+def test_lessons_of_fleets_at_large_bring_the_rule_tuned_for_each() -> None:
+    (first,) = fleet_lessons(5, 1)
+    (again,) = fleet_lessons(5, 1)
+    assert (first.config, first.rule, first.seed) == (again.config, again.rule, again.seed)
+    assert first.config == fleet_of(first.seed).config
+
+
+@pytest.mark.parametrize("types", [TRAINED_TYPES, HELD_OUT_TYPES])
+def test_fleets_at_large_are_drawn_within_their_bounds_and_alike_from_one_seed(types: tuple[int, ...]) -> None:
+    for seed in range(30):
+        fleet = fleet_of(seed, types)
+        assert fleet == fleet_of(seed, types)
+        assert len(fleet.config.types) in types
+        assert set(fleet.config.cores) <= set(CORES)
+        assert fleet.config.max_cores <= MOST_CORES + sum(fleet.config.cores)
+        trace = fleet.trace(0)
+        assert trace.digest == fleet.trace(0).digest != fleet.trace(1).digest
+        assert 3 <= trace.jobs <= 20_000
+        assert trace.arrival_s.min() == 0.0
+
+
+def test_the_rule_is_tuned_for_the_fleet() -> None:
+    fleet = fleet_of(5_000_005)
+    found = tuned(fleet, 1)
+    assert found in {tuned(fleet, 1)}
+    worst = replace(found, horizon_s=60.0 if found.horizon_s > 300.0 else 1920.0)
+    costs = [
+        ratios([Lesson(fleet.config, fleet.trace(1), rule, 1)], NO_WEIGHTS, 0.0, 8.0)[0, 1] for rule in (found, worst)
+    ]
+    assert costs[0] <= costs[1]

@@ -1,0 +1,72 @@
+"""The trainer's verbs: the same for every decision, with a refusal that says what to do, and the old forms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from agent.commands.main import app
+from trainer.commands.program import ABSENT, DECISIONS, VERBS
+
+RUNNER = CliRunner()
+
+
+def call(*words: str) -> Result:
+    return RUNNER.invoke(app, [*words])
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_every_verb_takes_every_decision_or_says_what_to_do_instead(verb: str, decision: str) -> None:
+    if (verb, decision) in ABSENT:
+        answer = call(verb, decision)
+        assert answer.exit_code == 2
+        assert f"`trimtab {verb}` does not take it" in answer.stderr
+        assert "`trimtab " in ABSENT[verb, decision] or "settings" in ABSENT[verb, decision]
+    else:
+        answer = call(verb, decision, "--help")
+        assert answer.exit_code == 0
+        assert f"trimtab {verb} {decision}" in answer.stdout
+
+
+def test_a_promotion_without_its_decision_is_taken_for_autoscaling_and_told_the_new_form(tmp_path: Path) -> None:
+    old = call("promote", "--status", "--models-dir", str(tmp_path), "--json")
+    new = call("promote", "autoscaling", "all", "--status", "--models-dir", str(tmp_path), "--json")
+    assert (old.exit_code, old.stdout) == (new.exit_code, new.stdout)
+    assert "trimtab promote autoscaling" in old.stderr
+    assert new.stderr == ""
+
+
+def test_rates_without_a_network_are_still_found_by_train_which_names_tune(tmp_path: Path) -> None:
+    options = ("--method", "static", "--evaluations", "20", "--json", "--out")
+    old = call("train", "oversubscription", *options, str(tmp_path / "old"))
+    new = call("tune", "oversubscription", *options, str(tmp_path / "new"))
+    assert "trimtab tune oversubscription" in old.stderr
+    assert new.stderr == ""
+    assert json.loads(old.stdout)["rates"] == json.loads(new.stdout)["rates"]
+
+
+def test_the_price_of_a_deployment_that_holds_still_falls_to_that_of_its_cores() -> None:
+    answer = call(
+        "price", "admission", "--size", "4", "--core", "0.05", "--variance", "0.002", "--at", "1,24,720", "--json"
+    )
+    rows = json.loads(answer.stdout)["hours"]
+    assert [row["hours"] for row in rows] == [0.0, 1.0, 24.0, 720.0]
+    for row in rows:
+        assert row["for_cores"] == pytest.approx(0.2)
+        assert row["for_uncertainty"] == pytest.approx(0.002 * row["variance"])
+        assert row["price"] == pytest.approx(row["for_cores"] + row["for_uncertainty"])
+    prices = [row["price"] for row in rows]
+    assert prices == sorted(prices, reverse=True)
+    capped = call("price", "admission", "--size", "4", "--cap", "0.1", "--at", "1", "--json")
+    assert {row["price"] for row in json.loads(capped.stdout)["hours"]} == {0.1}
+
+
+@pytest.mark.parametrize("words", [("--at", "soon"), ("--ahead", "0"), ("--preset", "nowhere.toml")])
+def test_a_price_that_cannot_be_had_names_what_was_given(words: tuple[str, ...]) -> None:
+    answer = call("price", "admission", "--size", "4", *words)
+    assert answer.exit_code == 2
+    assert words[1] in answer.stderr

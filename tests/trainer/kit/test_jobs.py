@@ -1,0 +1,143 @@
+"""Many training jobs: over processes, on Ray, and on Ray while a machine is lost."""
+
+import shutil
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.errors import BadInput
+from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
+from tests.trainer.kit.tiny_job import LOST_AT, fail, train_marked, train_tiny
+from trainer.autoscaling.runs import run
+from trainer.kit.jobs import Job, JobFailed, grid_of, in_processes, on_ray, seeds_of
+
+UPDATES = 40
+
+
+def jobs_in(directory: Path, seeds: int) -> list[Job]:
+    return [
+        Job(f"seed-{seed}", {"directory": str(directory / f"seed-{seed}"), "seed": seed, "updates": UPDATES})
+        for seed in range(seeds)
+    ]
+
+
+def test_seeds_are_numbers_and_ranges_each_once() -> None:
+    assert seeds_of("0-4") == [0, 1, 2, 3, 4]
+    assert seeds_of("7, 3-4,3") == [7, 3, 4]
+
+
+@pytest.mark.parametrize("text", ["", "a", "4-1", "1,,2", "-3", "0-99999"])
+def test_other_seeds_are_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=r"--seeds is .* such as 0-4 or 1,3,8-9"):
+        seeds_of(text)
+
+
+def test_a_sweep_is_every_combination_in_the_order_given() -> None:
+    assert grid_of([]) == [{}]
+    assert grid_of(["lr=3e-4,1e-3", "network=gru, lstm"]) == [
+        {"lr": "3e-4", "network": "gru"},
+        {"lr": "3e-4", "network": "lstm"},
+        {"lr": "1e-3", "network": "gru"},
+        {"lr": "1e-3", "network": "lstm"},
+    ]
+
+
+@pytest.mark.parametrize("texts", [["lr"], ["=1"], ["lr="], ["lr=1,"], ["lr=1", "lr=2"]])
+def test_a_sweep_of_another_form_is_refused(texts: list[str]) -> None:
+    with pytest.raises(BadInput, match="--sweep is"):
+        grid_of(texts)
+
+
+@pytest.mark.exhaustive
+def test_processes_answer_in_the_order_of_the_jobs_as_one_process_would(tmp_path: Path) -> None:
+    here = [train_tiny(job.data) for job in jobs_in(tmp_path / "here", 3)]
+    glances: list[float] = []
+    there = in_processes(train_tiny, jobs_in(tmp_path / "there", 3), 2, lambda: glances.append(time.monotonic()))
+    assert there == here
+    assert len(glances) >= 1
+
+
+@pytest.mark.exhaustive
+def test_a_job_that_raises_is_named() -> None:
+    with pytest.raises(JobFailed, match="bad one: the third law"):
+        in_processes(fail, [Job("bad one", {})], 1)
+
+
+def test_a_job_whose_process_dies_is_named() -> None:
+    with pytest.raises(JobFailed, match="bad one: its process died"):
+        in_processes(fail, [Job("bad one", {"die": True})], 1)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+def test_ray_on_this_machine_answers_as_one_process_would_and_names_a_job_that_raises(tmp_path: Path) -> None:
+    here = [train_tiny(job.data) for job in jobs_in(tmp_path / "here", 2)]
+    assert on_ray(train_tiny, jobs_in(tmp_path / "there", 2), "local", workers=2) == here
+    with pytest.raises(JobFailed, match="bad one: the third law"):
+        on_ray(fail, [Job("bad one", {})], "local", workers=1)
+
+
+def facts(result: dict[str, Any]) -> dict[str, Any]:
+    """What of a run's outcome is not a matter of time."""
+    return {name: result[name] for name in ("name", "steps", "weights_hash", "selection_cost", "model", "report")}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+def test_losing_a_machine_of_two_changes_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from ray.cluster_utils import Cluster
+
+    config = tiny(total_steps=16 * 256, evaluate_every_steps=256)
+
+    def jobs(place: Path) -> list[Job]:
+        return [
+            Job(f"seed {seed}", data_of(replace(config, seed=seed), place / f"{seed}", name=f"seed {seed}"))
+            for seed in range(2)
+        ]
+
+    undisturbed = [facts(run(job.data)) for job in jobs(tmp_path / "here")]
+    # Ray's sockets need a short path.
+    folder, memory = tempfile.mkdtemp(prefix="trimtab-ray-", dir="/tmp"), 80 * 1024 * 1024
+    head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": memory}
+    monkeypatch.setenv("RAY_TMPDIR", folder)
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    there = tmp_path / "there"
+    lost: list[Path] = []
+    try:
+        second = cluster.add_node(num_cpus=1, object_store_memory=memory, env_vars={"TINY_NODE": "second"})
+
+        def lose_the_second_machine() -> None:
+            """Wait until its job is well under way, then take the machine away with everything on it."""
+            while not lost:
+                for attempts in there.glob("*/attempts"):
+                    saved = [int(path.name) for path in attempts.parent.glob("checkpoints/0*")]
+                    if attempts.read_text().startswith("second") and max(saved, default=0) >= LOST_AT:
+                        lost.append(attempts)
+                time.sleep(0.02)
+            cluster.remove_node(second, allow_graceful=False)
+
+        reaper = threading.Thread(target=lose_the_second_machine, daemon=True)
+        reaper.start()
+        results = on_ray(train_marked, jobs(there), cluster.address)
+        reaper.join(30)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    assert [facts(result) for result in results] == undisturbed
+    first, again = lost[0].read_text().splitlines()
+    assert first == "second 0"
+    machine, update = again.split()
+    assert machine == "first"
+    assert int(update) == LOST_AT

@@ -1,0 +1,99 @@
+"""What a run tells: a curve that a resumed run continues, TensorBoard scalars, and the goals beside the cost."""
+
+from pathlib import Path
+
+import pytest
+
+from domain.errors import BadInput
+from trainer.kit.progress import (
+    CURVE_FILE,
+    Bar,
+    Curve,
+    Lines,
+    Listeners,
+    Progress,
+    TensorBoard,
+    column,
+    headline,
+    read_curve,
+)
+
+COST = "held_out/greedy"
+GOALS = {"threshold": 27.0, "queue rule": 20.68}
+
+
+def moment(update: int, best: float | None = None, **figures: float) -> Progress:
+    named = {name.replace("__", "/"): value for name, value in figures.items()}
+    return Progress(update, 100 * update, 1000, 1.5 * update, 3.0 * update, named, best)
+
+
+def test_the_curve_has_a_row_per_update_and_a_column_per_figure_even_one_that_comes_late(tmp_path: Path) -> None:
+    curve = Curve(tmp_path)
+    curve(moment(1, loss__policy=0.5))
+    curve(moment(2, best=21.5, loss__policy=0.25, held_out__greedy=21.5))
+    curve(moment(3, best=21.5, loss__policy=0.1))
+    rows = read_curve(tmp_path / CURVE_FILE)
+    assert [row["update"] for row in rows] == ["1", "2", "3"]
+    assert column(rows, "loss/policy") == [(100, 0.5), (200, 0.25), (300, 0.1)]
+    assert column(rows, COST) == [(200, 21.5)]
+    assert column(rows, "best_cost") == [(200, 21.5), (300, 21.5)]
+
+
+def test_a_resumed_curve_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+    curve = Curve(tmp_path)
+    for update in (1, 2, 3):
+        curve(moment(update, loss__policy=float(update)))
+    Curve(tmp_path, resumed_at=2)(moment(3, loss__policy=33.0))
+    assert column(read_curve(tmp_path / CURVE_FILE), "loss/policy") == [(100, 1.0), (200, 2.0), (300, 33.0)]
+
+
+def test_a_new_run_begins_a_new_curve(tmp_path: Path) -> None:
+    Curve(tmp_path)(moment(1, loss__policy=1.0))
+    Curve(tmp_path)
+    assert read_curve(tmp_path / CURVE_FILE) == []
+
+
+def test_a_file_that_is_no_curve_is_refused(tmp_path: Path) -> None:
+    (tmp_path / CURVE_FILE).write_text("a,b\n1,2\n")
+    with pytest.raises(BadInput, match="it is no learning curve"):
+        Curve(tmp_path, resumed_at=1)
+
+
+def test_figures_stand_in_tensorboard_over_environment_steps(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    board = TensorBoard(tmp_path)
+    board(moment(1, loss__policy=0.5))
+    board(moment(2, best=21.5, held_out__greedy=21.5))
+    board.close()
+    read = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert sorted(read.Tags()["scalars"]) == ["held_out/best", COST, "loss/policy"]
+    assert [(event.step, event.value) for event in read.Scalars(COST)] == [(200, 21.5)]
+
+
+def test_the_headline_shows_the_goals_and_which_are_passed() -> None:
+    assert headline(moment(1), GOALS, COST) == "> threshold 27.00  > queue rule 20.68"
+    line = headline(moment(2, best=21.5, held_out__greedy=22.25), GOALS, COST)
+    assert line == "cost 22.25  best 21.50  ✓ threshold 27.00  > queue rule 20.68"
+
+
+def test_lines_are_written_for_evaluations_and_notes_only() -> None:
+    written: list[str] = []
+    lines = Lines("seed 3", {"threshold": 27.0}, COST, written.append)
+    lines(moment(1, loss__policy=1.0))
+    lines(moment(2, best=26.0, held_out__greedy=26.0))
+    lines(Progress(3, 300, 1000, 1.0, 1.0, note="collapsed: restarted at a learning rate of 0.0005"))
+    assert written == [
+        "seed 3: 200 of 1,000 steps  cost 26.00  best 26.00  ✓ threshold 27.00",
+        "seed 3: collapsed: restarted at a learning rate of 0.0005",
+    ]
+
+
+def test_the_bar_goes_to_standard_error_and_keeps_the_newest_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    with Listeners([Bar("seed 0", GOALS, COST)]) as listener:
+        listener(moment(1, best=19.0, held_out__greedy=19.0))
+        listener(moment(10, best=19.0, loss__policy=1.0))
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "100 %" in shown.err
+    assert "cost 19.00" in " ".join(shown.err.split())

@@ -1,0 +1,85 @@
+"""Cases of one's own: any workloads in any world, beside the suite; and the policies that they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from agent.models.shipped import shipped_models
+from domain.errors import BadInput
+from simulator.autoscaling.reference.world_file import World
+from trainer.autoscaling.baselines.tuning import TUNING_SEED, cases_of, tune
+from trainer.autoscaling.evaluation.contenders import ANYWHERE, QUEUE_RULE, Contender, beside
+from trainer.autoscaling.evaluation.suite import OWN, Case
+from trainer.autoscaling.worlds import told, traces_by_seed, world_of
+
+SUITE_WORLDS = {"live-like": "live-like", "training": "exact"}
+"""Worlds of the suite, and their names among all worlds."""
+SEEDS, FEW_SEEDS, TUNED_ON = 10, 3, 3
+"""Boot seeds for each workload, in the short form too, and those that the queue rule is tuned on."""
+
+
+def own_world(text: str, workloads: Sequence[str]) -> World | None:
+    """Return the world of one's own cases, None where the suite alone is asked for.
+
+    Raises BadInput for a world of one's own without a workload, and as `world_of`.
+    """
+    if not workloads and text in SUITE_WORLDS:
+        return None
+    if not workloads:
+        names = ", ".join(SUITE_WORLDS)
+        raise BadInput(
+            "--world", text, f"choose one of {names}, which T1 to T6 are for, or give its jobs by --workload"
+        )
+    return world_of(SUITE_WORLDS.get(text, text))
+
+
+def own_cases(world: World, workloads: Sequence[str], seeds: int) -> tuple[Case, ...]:
+    """Return `seeds` cases of each workload, from seed 0 on; those that vary by seed are drawn anew for each."""
+    drawn = zip(workloads, traces_by_seed(workloads, world.config), strict=True)
+    return tuple(
+        Case(f"{OWN} {_short(text)} boot {seed}", f"{OWN} {_short(text)}", world.name, world.config, made(seed), seed)
+        for text, made in drawn
+        for seed in range(seeds)
+    )
+
+
+def _short(text: str) -> str:
+    return Path(text).name.replace(" ", "_")
+
+
+def tuned_rule(
+    world: World, workloads: Sequence[str], workers: int = 1, on_run: Callable[[int, int], None] | None = None
+) -> Contender:
+    """Return the queue rule that costs least on these workloads in this world, tuned on seeds of its own."""
+    config, traces = world.config, traces_by_seed(workloads, world.config)
+    found = tune(
+        "queue-rule",
+        cases_of(config, traces, TUNING_SEED, TUNED_ON),
+        cases_of(config, traces, 0, 1),
+        workers=workers,
+        on_run=on_run,
+        adapt=lambda text: told(text, world),
+        widen=True,
+    )
+    return Contender(QUEUE_RULE, {ANYWHERE: found.policy})
+
+
+def own_contenders(world: World, rule: Contender) -> tuple[Contender, ...]:
+    """Return the tuned rule, the rules as they are without tuning, and the shipped models that this world lets decide.
+
+    A model for another fleet is reported as absent. A scorer stands beside the tuned rule.
+    """
+    texts = {"queue rule, not tuned": "queue-rule", "threshold 75 %": "threshold:high=0.75,low=0.75,periods=1"}
+    others = [Contender(label, {ANYWHERE: told(text, world)}) for label, text in texts.items()]
+    for model in shipped_models():
+        # A network that is told what this world keeps back has nothing to show here.
+        with suppress(BadInput):
+            others.append(Contender(model.name, {ANYWHERE: told(beside(model.path, rule).texts[ANYWHERE], world)}))
+    return (rule, *others)
+
+
+def told_contenders(contenders: Sequence[Contender], world: World) -> tuple[Contender, ...]:
+    """Return the contenders as they decide in a world that may keep job sizes back."""
+    return tuple(Contender(c.label, {group: told(text, world) for group, text in c.texts.items()}) for c in contenders)

@@ -1,0 +1,82 @@
+"""Options and help texts that the trainer's verbs share."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from typer import Context, Option
+
+from agent.commands.options import examples
+from domain.errors import BadInput
+
+WorkersOption = Annotated[int, Option(metavar="N", min=1, help="Processes.")]
+PlayersOption = Annotated[int, Option(metavar="N", min=1, help="Processes; cores of a local Ray.")]
+PlayOnRayOption = Annotated[str | None, Option(metavar="ADDRESS|local", help="Play on a Ray cluster.")]
+YearsOption = Annotated[float, Option(metavar="YEARS", help="Length of a run.")]
+ScenarioOption = Annotated[str, Option(metavar="NAME|FOLDER", help="internal_like, azure_like, or a folder of yours.")]
+StartOption = Annotated[str, Option(metavar="cold|warm", help="Empty, or with the VMs of hour 0.")]
+AlphaOption = Annotated[float, Option(help="Required chance of a week with fewer hot hours than promised.")]
+ForceOption = Annotated[bool, Option("--force", help="Write over a file that exists.")]
+PricesOption = Annotated[str | None, Option(metavar="train|m5a", help="Price table, else the world's prices.")]
+BootOption = Annotated[
+    str | None, Option(metavar="const:S|uniform:LOW,HIGH", help="Boot time in seconds, else the world's.")
+]
+WorldOption = Annotated[
+    str,
+    Option(
+        "--world", "--preset", metavar="NAME|FILE", help="The world: a name, see `simulate --help`, or a FILE.toml."
+    ),
+]
+CooldownOption = Annotated[float | None, Option(metavar="SECONDS", help="Cool-down, else the world's.")]
+SuiteWorldOption = Annotated[
+    str,
+    Option(
+        "--world",
+        metavar="live-like|training|NAME|FILE",
+        help="The world of T3, T5 and T6; or any other, of your --workload.",
+    ),
+]
+OwnWorkloadsOption = Annotated[
+    list[str] | None,
+    Option("--workload", metavar="NAME|FILE", help="Your jobs in place of the suite, as for `simulate`; repeatable."),
+]
+SuiteSeedsOption = Annotated[
+    int | None, Option("--seeds", metavar="N", help="At most so many cases per family.", min=1)
+]
+
+
+def epilog(*blocks: str, calls: tuple[str, ...]) -> str:
+    """Return the end of a verb's help: blocks of text, whose lines stay as they are, and examples of calls."""
+    # The backspace keeps a block from being wrapped.
+    return "\n\n".join([*(f"\b\n{block.strip()}" for block in blocks), examples(*calls)])
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text with commas between them."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def check_output(path: Path, force: bool, option: str = "--output") -> None:
+    """Raise BadInput where an option names a file that is there already, unless forced, or a folder that is not."""
+    if path.exists() and not force:
+        raise BadInput(option, str(path), "it exists: give another file, or --force to write over it")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(option, str(path), "give a file in a folder that exists")
+
+
+def command_of(ctx: Context, without: tuple[str, ...] = ()) -> str:
+    """Return the command that was called, with the options that were given; `without`: long names left out."""
+    words = [*ctx.command_path.split()]
+    for parameter in ctx.command.params:
+        name = parameter.opts[0] if parameter.opts else ""
+        value = ctx.params.get(parameter.name or "")
+        if value is None or value == parameter.get_default(ctx) or name.removeprefix("--") in without:
+            continue
+        if isinstance(value, bool):
+            words.append(name if value else max(parameter.secondary_opts, key=len, default=name))
+        else:
+            given = value if isinstance(value, list | tuple) else [value]
+            words += [word for one in given for word in ([name, str(one)] if name.startswith("-") else [str(one)])]
+    return shlex.join(words)

@@ -1,0 +1,282 @@
+"""`trimtab train autoscaling`: learn a policy in the simulator, and write it as the file that the agent runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Context, Option
+
+from agent.commands.options import JsonOption, examples, print_json
+from agent.decisions.text import duration_text
+from domain.errors import BadInput
+from trainer.commands.options import epilog
+from trainer.commands.train_scorer import PPO, SCORER, chosen_form, refuse_others, train_scorers
+
+if TYPE_CHECKING:
+    from trainer.autoscaling.campaign import Campaign
+    from trainer.autoscaling.configuration import PPOConfig
+
+INTERRUPTED = 130
+EPILOG = epilog(
+    """
+Tasks:
+  train-text, train-fit   the published batches, read in two ways
+  train-rand              random batches, other ones than are reported
+  coevolution             the closed loop of the published experiment
+  coevolution-rent        the same for rent against run time, waiting being free
+  live-like               random batches, bursts and idle hours, with a
+                          cool-down, draining and cloud prices: for use
+  curriculum              train-fit, train-text, train-rand, then a cool-down
+  release, release-small  many kinds of load, for the policies that ship
+  FILE.toml               your own worlds, loads and shares
+With --workload the task is your jobs in --world; it is written to --out.
+""",
+    """
+What is written to --out, per seed: checkpoints/, curve.csv, tensorboard/,
+run.json and MODEL.onnx; for all seeds: summary.json and curves.svg.
+""",
+    """
+Scorers (--form scorer; settings by --set, such as --set rounds=300+300):
+  rounds, explore         episodes of each round, and how much is tried out
+  most, branch_share      minutes of an episode whose choices are compared
+  networks, hidden        how many vote, and their units
+  epochs, batch, rate     of the fit
+  selection               fleets that the margin is chosen on
+They learn from exact comparisons in the simulator. Written to --out, per
+seed: recipe.json, curve.csv, trained.npz, run.json; a run that was stopped
+goes on by --resume from the lessons in samples/, with the same result.
+
+Fine-tuning (--from with --world and --workload) goes on from weights that
+exist. Loads are cut into windows, days where they are long enough; the later
+ones only judge. The queue rule is tuned for that world first. New weights are
+used where they cost less there and that is 90 % sure; else the old ones stay.
+""",
+    calls=(
+        "trimtab train autoscaling --task train-fit --steps 4e6",
+        "trimtab train autoscaling --seeds 0-4 --out runs/fit",
+        "trimtab train autoscaling --world my.toml --workload jobs.csv --preset fit",
+        "trimtab train autoscaling --seeds 0-4 --out runs/fit --resume",
+        "trimtab train autoscaling --sweep gamma=0.98,0.99 --seeds 0-2 --ray local",
+        "trimtab train autoscaling --form scorer --jobs 2 --out runs/scorer",
+        "trimtab train autoscaling --from release --world my.toml --workload my.swf.gz",
+    ),
+)
+EXPORT_EPILOG = examples(
+    "trimtab train export .trimtab/train/train-fit/seed-0 --out models",
+    "trimtab train export runs/fit/seed-3/checkpoints/000000061 --json",
+)
+
+
+def autoscaling(
+    ctx: Context,
+    form: Annotated[
+        str | None,
+        Option(
+            metavar="ppo|scorer", help="A recurrent policy, or a scorer for any fleet. Else scorer with --from, ppo."
+        ),
+    ] = None,
+    task: Annotated[
+        str, Option(metavar="NAME|FILE", help="What to learn, see below, or a FILE.toml of your own.")
+    ] = "train-fit",
+    preset: Annotated[
+        str,
+        Option(
+            metavar="NAME", help="Settings to start from: default, published (as in the paper), fit, text, coevolution."
+        ),
+    ] = "default",
+    seed: Annotated[int, Option(min=0, help="Seed of weights, exploration and worlds.")] = 0,
+    seeds: Annotated[str | None, Option(metavar="LIST", help="Several seeds instead, such as 0-4: a run each.")] = None,
+    steps: Annotated[str | None, Option(metavar="N", help="Environment steps, such as 4e6.")] = None,
+    network: Annotated[str | None, Option(metavar="KIND", help="lstm, gru or mlp.")] = None,
+    hidden: Annotated[int | None, Option(min=1, help="Cells of lstm or gru.")] = None,
+    observation: Annotated[str | None, Option(metavar="NAME", help="What it sees: obs-7 or obs-v2.")] = None,
+    actions: Annotated[str | None, Option(metavar="NAME", help="What it does: act-7 or act-multi.")] = None,
+    mask: Annotated[bool | None, Option("--mask/--no-mask", help="Hide actions that would have no effect.")] = None,
+    setting: Annotated[
+        list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other setting; repeatable.")
+    ] = None,
+    start: Annotated[
+        str | None,
+        Option("--from", metavar="release|FILE|RUN", help="scorer: weights to begin with, for --world and --workload."),
+    ] = None,
+    world: Annotated[
+        str | None, Option(metavar="NAME|FILE", help="The world to train for with --workload, else live-like.")
+    ] = None,
+    workload: Annotated[
+        list[str] | None, Option(metavar="NAME|FILE", help="Your jobs in that world, in place of a task; repeatable.")
+    ] = None,
+    processes: Annotated[
+        int, Option("--jobs", metavar="N", min=1, help="scorer: processes; the result does not depend on them.")
+    ] = 1,
+    sweep: Annotated[
+        list[str] | None, Option(metavar="FIELD=V,V,...", help="Try each value, with every seed; repeatable.")
+    ] = None,
+    out: Annotated[Path | None, Option(metavar="DIRECTORY", help="Where to write; else .trimtab/train/TASK.")] = None,
+    resume: Annotated[
+        bool, Option("--resume", help="Go on with the runs in --out, exactly where they stopped.")
+    ] = False,
+    workers: Annotated[int, Option(min=1, help="Processes that share one run's environments.")] = 1,
+    at_once: Annotated[
+        int | None, Option("--at-once", min=1, help="Runs at once; else as many as there are cores.")
+    ] = None,
+    ray: Annotated[
+        str | None, Option(metavar="local|HOST:PORT", help="Spread the runs over a Ray cluster instead.")
+    ] = None,
+    device: Annotated[str, Option(metavar="NAME", help="cpu or cuda, for the networks.")] = "cpu",
+    episodes: Annotated[int, Option(min=1, help="Episodes that the results are reported on.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a recurrent policy by proximal policy optimisation, and export the best checkpoint of each run.
+
+    With --form scorer: train a scorer of whole-fleet targets, which serves any fleet. See "Scorers" below.
+
+    The best checkpoint is chosen on held-out episodes. Its cost is reported on others, beside that of a threshold, a
+    queue rule and a constant fleet. The same settings and seed give the same model (with one worker).
+
+    Exits with status 1 when a run fails, 130 when stopped by Ctrl-C; --resume then goes on.
+    """
+    from trainer.autoscaling.campaign import campaign_of, conclude, jobs_of
+    from trainer.autoscaling.runs import HELD_OUT, run
+    from trainer.kit.jobs import seeds_of
+    from trainer.kit.runs import check_directories, run_all
+
+    if chosen_form(form, start) == SCORER:
+        refuse_others(ctx, SCORER)
+        train_scorers(
+            seeds=seeds_of(seeds) if seeds else [seed],
+            settings=setting or [],
+            start=start,
+            world=world,
+            workloads=workload or [],
+            out=out or Path(".trimtab/train/scorer"),
+            resume=resume,
+            jobs=processes,
+            as_json=as_json,
+        )
+        return
+    refuse_others(ctx, PPO)
+    texts = {"total_steps": ("--steps", steps), "network": ("--network", network)}
+    texts |= {"observation": ("--observation", observation), "action_set": ("--actions", actions)}
+    values = {"task": task, "hidden": hidden, "masked": mask, "workers": workers, "device": device}
+    config = _configuration(preset, values, texts, setting or [])
+    place = out or Path(".trimtab/train") / Path(task).stem
+    if world is not None or workload:
+        place = out or Path(".trimtab/train") / f"own-{Path(world or 'live-like').stem}"
+        config = replace(config, task=_own_task(ctx, world or "live-like", workload or [], place, resume))
+    _check_sight(config)
+    campaign = campaign_of(config, seeds_of(seeds) if seeds else [seed], sweep or [], place)
+    check_directories(jobs_of(campaign, {}, episodes), resume=resume)
+    jobs = jobs_of(campaign, _goals(campaign, episodes), episodes)
+    with resumable(place):
+        results = run_all(
+            *(run, jobs, HELD_OUT, lambda job: job.data["config"]["total_steps"]),
+            at_once=at_once or os.cpu_count() or 1,
+            ray=ray,
+            silent=as_json,
+        )
+    summary = conclude(campaign, results)
+    if as_json:
+        print_json({"directory": str(place), **summary, "runs": results})
+    else:
+        _show(campaign, summary)
+
+
+def export(
+    checkpoint: Annotated[
+        Path, Argument(metavar="CHECKPOINT", help="Directory of a checkpoint, or of a run: its best one.")
+    ],
+    out: Annotated[Path, Option(metavar="DIRECTORY", help="Where to write the model file.")] = Path(),
+    episodes: Annotated[int, Option(min=1, help="Episodes that its cost is reported on.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the best policy of a checkpoint as one ONNX file, named after its content.
+
+    The file is written once ONNX Runtime agrees with the trained network over whole episodes.
+    """
+    from trainer.autoscaling.runs import checkpoint_of, export_checkpoint
+
+    result = export_checkpoint(checkpoint_of(checkpoint), out, episodes)
+    if as_json:
+        print_json({**result, "directory": str(out)})
+        return
+    report = result["report"]
+    typer.echo(str(out / result["model"]))
+    typer.echo(f"cost {report['cost']:.2f} [{report['low']:.2f}, {report['high']:.2f}], {report['episodes']} episodes")
+
+
+def _configuration(
+    preset: str, values: dict[str, Any], texts: dict[str, tuple[str, str | None]], settings: list[str]
+) -> PPOConfig:
+    from trainer.autoscaling.configuration import PPOConfig, configuration
+    from trainer.kit.fields import changes_of, pairs_of
+
+    changes = changes_of("--set", PPOConfig, pairs_of("--set", settings))
+    for field, (option, text) in texts.items():
+        if text is not None:
+            changes |= changes_of(option, PPOConfig, {field: text})
+    changes |= {name: value for name, value in values.items() if value is not None}
+    return configuration(preset, **changes)
+
+
+def _own_task(ctx: Context, world: str, workloads: list[str], place: Path, resume: bool) -> str:
+    """Write the task of one's own jobs in a world, and return its file."""
+    from trainer.autoscaling.task_file import write_task
+    from trainer.autoscaling.worlds import world_of
+
+    source = ctx.get_parameter_source("task")
+    if source is not None and source.name == "COMMANDLINE":
+        raise BadInput("--task", ctx.params["task"], "leave it out with --world and --workload, which are a task")
+    if not workloads:
+        raise BadInput("--world", world, "give the loads of that world too, by --workload")
+    return str(write_task(world_of(world), workloads, place, resume=resume))
+
+
+def _check_sight(config: PPOConfig) -> None:
+    """Raise BadInput for a policy that no agent could run, or that sees what a world of its task keeps back."""
+    from trainer.autoscaling.tasks import task_of
+
+    cores = task_of(config.task).world.cores
+    if list(cores) != sorted(cores):
+        remedy = "give the VM types in the order of their cores, as the agent has its groups; or take --form scorer"
+        raise BadInput("vm_types", f"of {', '.join(map(str, cores))} cores", remedy)
+    if config.observation != "obs-7" and not task_of(config.task).tells_sizes:
+        remedy = (
+            "it shows the work of waiting jobs, which a world of this task does not tell: give obs-7, or --form scorer"
+        )
+        raise BadInput("--observation", config.observation, remedy)
+
+
+def _goals(campaign: Campaign, episodes: int) -> dict[str, dict[str, float]]:
+    """Return what the baselines cost, per task of the campaign, on the episodes that will be reported."""
+    from trainer.autoscaling.runs import baseline_costs, reported
+
+    tasks = dict.fromkeys(variant.config.task for variant in campaign.variants)
+    return {task: baseline_costs(task, reported(task, episodes)) for task in tasks}
+
+
+@contextmanager
+def resumable(place: Path) -> Iterator[None]:
+    """End with a line that names --resume, and status 130, when the user stops the block."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; go on with the same command and --resume (in {place})", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _show(campaign: Campaign, summary: dict[str, Any]) -> None:
+    for variant in summary["variants"]:
+        name = f"{variant['task']} {variant['variant']}".strip()
+        runs = f"{len(campaign.seeds)} seeds" if len(campaign.seeds) > 1 else f"seed {campaign.seeds[0]}"
+        cost = f"${variant['mean']:.2f} an episode [{variant['low']:.2f}, {variant['high']:.2f}]"
+        typer.echo(f"{name}, {runs}, {duration_text(variant['cpu_s'])} of one core: {cost}")
+        for goal, found in variant["goals"].items():
+            typer.echo(f"  {found['relative']:+7.1%} against {goal} at ${found['cost']:.2f}")
+        best = variant["best"]
+        typer.echo(f"  best: seed {best['seed']}, ${best['cost']:.2f}: {campaign.directory / best['model']}")

@@ -1,0 +1,137 @@
+"""`trimtab train autoscaling --form scorer`: a scorer of whole-fleet targets, for any fleet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from agent.commands.options import print_json
+from agent.decisions.text import duration_text
+from domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from trainer.autoscaling.scorer_runs import Plan
+
+PPO, SCORER = FORMS = ("ppo", "scorer")
+_BOTH = frozenset({"form", "seed", "seeds", "setting", "world", "workload", "out", "resume", "as_json"})
+OF_SCORER = _BOTH | {"processes", "start"}
+"""Parameters of the command that training a scorer reads."""
+_SCORER_ALONE = OF_SCORER - _BOTH
+INTERRUPTED = 130
+
+
+def chosen_form(form: str | None, start: str | None) -> str:
+    """Return the form to train, a scorer where weights to begin with are named; BadInput for one that is not there."""
+    if form is not None and form not in FORMS:
+        raise BadInput("--form", form, f"choose one of {', '.join(FORMS)}")
+    return form or (PPO if start is None else SCORER)
+
+
+def refuse_others(context: typer.Context, form: str) -> None:
+    """Raise BadInput for an option that was given and that this form does not read."""
+    other = SCORER if form == PPO else PPO
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        read = name in OF_SCORER if form == SCORER else name not in _SCORER_ALONE
+        source = context.get_parameter_source(name)
+        if not read and source is not None and source.name == "COMMANDLINE":
+            option = max(parameter.opts, key=len)
+            raise BadInput(option, context.params[name], f"it is for --form {other}: leave it out")
+
+
+def train_scorers(
+    *,
+    seeds: Sequence[int],
+    settings: Sequence[str],
+    start: str | None,
+    world: str | None,
+    workloads: Sequence[str],
+    out: Path,
+    resume: bool,
+    jobs: int,
+    as_json: bool,
+) -> None:
+    """Train a scorer per seed, each in a directory of its own, and print what was found.
+
+    With workloads: for one world and these loads, from the weights that `start` names, or from nothing.
+    """
+    from trainer.autoscaling.scorer import Recipe
+    from trainer.autoscaling.scorer_runs import check, general_plan, run, shown_as
+    from trainer.kit.fields import changes_of, pairs_of
+    from trainer.kit.runs import RUN_FILE
+
+    if not workloads:
+        for option, given in (("--world", world), ("--from", start)):
+            if given is not None:
+                raise BadInput(option, given, "give the loads of that world too, by --workload")
+    changes = changes_of("--set", Recipe, pairs_of("--set", settings))
+    if workloads:
+        plans = _own_plans(out, seeds, changes, start, world or "live-like", workloads)
+    else:
+        plans = {out / f"seed-{seed}": general_plan(Recipe(**changes), seed) for seed in seeds}
+    for place, plan in plans.items():
+        check(plan, place, resume=resume)
+    found: list[dict[str, Any]] = []
+    try:
+        for place, plan in plans.items():
+            run(plan, place, jobs=jobs, resume=resume, show=shown_as(as_json))
+            found.append(json.loads((place / RUN_FILE).read_text("utf-8")))
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; go on with the same command and --resume (in {out})", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json({"directory": str(out), "runs": found})
+        return
+    for place, summary in zip(plans, found, strict=True):
+        typer.echo(f"seed {summary['seed']}, {duration_text(summary['cpu_s'])} of one core: {place / summary['model']}")
+        lines = _own_lines(summary, start) if workloads else _general_lines(summary)
+        for line in lines:
+            typer.echo(f"  {line}")
+
+
+def _own_plans(
+    out: Path, seeds: Sequence[int], changes: Mapping[str, Any], start: str | None, world: str, workloads: Sequence[str]
+) -> dict[Path, Plan]:
+    from trainer.autoscaling.scorer_runs import start_of
+    from trainer.autoscaling.scorer_tuning import ALONE, FINE, loads_of, own_plan, tuned_rule
+    from trainer.autoscaling.worlds import traces_of, world_of
+
+    begin = None if start is None else start_of(start)
+    recipe = replace(ALONE if begin is None else FINE, **changes)
+    home = world_of(world)
+    loads = loads_of(traces_of(workloads, home.config))
+    rule = tuned_rule(home.config, loads, home.expected_job_core_s)
+    return {out / f"seed-{seed}": own_plan(home.config, loads, rule, recipe, seed, begin) for seed in seeds}
+
+
+def _general_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    figures = summary["figures"]
+    yield (
+        f"{figures['held_out/ratio']:.3f} of the queue rule's cost on the selection, "
+        f"{figures['selection/worst']:.3f} in its worst group; margin {summary['margin']:g}"
+    )
+
+
+def _own_lines(summary: Mapping[str, Any], start: str | None) -> Iterator[str]:
+    """Yield what was found on the windows that were left out, and what is used from now on."""
+    own = {name.removeprefix("own/"): value for name, value in summary["figures"].items() if name.startswith("own/")}
+    before = "the queue rule" if start is None else f"{start} before"
+    kind = "cheaper" if own["gain"] >= 0.0 else "dearer"
+    yield (
+        f"learnt from {own['windows_learnt']:.0f} windows, judged on the {own['windows_left_out']:.0f} later ones: "
+        f"{abs(own['gain']):.1%} {kind} than {before} (saved, 95 %: {own['gain_low']:.1%} to {own['gain_high']:.1%}), "
+        f"{own['sure']:.0%} sure that it is cheaper at all"
+    )
+    rule = f"the queue rule tuned for this world (horizon_s={own['horizon_s']:g}, idle_s={own['idle_s']:g})"
+    yield f"{own['ratio_before']:.3f} of the cost of {rule} before, {own['ratio_after']:.3f} after"
+    if own["used"]:
+        yield f"the file holds the new weights, margin {summary['margin']:g}"
+    elif start is None:
+        yield "that is not sure enough: use the queue rule, or train on more loads"
+    else:
+        yield "that is not sure enough: the file holds the weights from before"

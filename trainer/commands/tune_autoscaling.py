@@ -1,0 +1,223 @@
+"""`trimtab tune autoscaling`: the best setting of a rule for a workload, found on some seeds and reported on others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Context, Option
+
+from agent.commands.options import JsonOption, print_json, show
+from agent.decisions.text import columns
+from domain.errors import BadInput
+from trainer.commands.options import (
+    BootOption,
+    CooldownOption,
+    ForceOption,
+    PricesOption,
+    WorkersOption,
+    WorldOption,
+    check_output,
+    command_of,
+    epilog,
+)
+
+if TYPE_CHECKING:
+    from domain.workload import Trace
+    from simulator.autoscaling.reference import Measures, SimulationConfig
+    from trainer.autoscaling.baselines.tuning import Tuned
+
+CONSTANT, BOUND = "constant", "bound"
+EPILOG = epilog(
+    """
+Policies:
+  queue-rule, queue-rule-single            any number of VMs a minute, or one (act-7)
+  threshold, target-tracking               one step per group, a size per group
+  fixed-ramp, fixed-ramp-single            to a fixed fleet, which stays
+  constant                                 the best constant fleet, by trying all
+  bound                                    what no policy beats (traces to 300 minutes)
+""",
+    calls=(
+        "trimtab tune autoscaling --workload train-fit --policy queue-rule",
+        "trimtab tune autoscaling --workload coevolution --world paper-live --minute-price 0.03",
+        "trimtab tune autoscaling --world my.toml --workload my.swf.gz:hours=24 --policy queue-rule \\",
+        "    --settings tuned.env --fleet web",
+    ),
+)
+
+
+def autoscaling(
+    ctx: Context,
+    workload: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME|FILE",
+            help="Jobs, as for `simulate`; repeatable. Else train-text. train-rand and coevolution vary by seed.",
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None, Option(metavar="NAME", help="Rule to tune, see below; repeatable. Else all rules.")
+    ] = None,
+    seeds: Annotated[int, Option(metavar="N", min=1, help="Seeds to tune on, from 500000 on.")] = 8,
+    report_seeds: Annotated[int, Option(metavar="N", min=1, max=1000, help="Seeds to report, from 0 on.")] = 8,
+    minute_price: Annotated[
+        float,
+        Option(metavar="DOLLARS", min=0.0, help="Tune rent + DOLLARS per minute of run time, not rent + waiting."),
+    ] = 0.0,
+    world: WorldOption = "exact",
+    prices: PricesOption = None,
+    boot: BootOption = None,
+    cooldown: CooldownOption = None,
+    setting: Annotated[
+        list[str] | None, Option("--set", metavar="FIELD=VALUE", help="Any other field of the world; repeatable.")
+    ] = None,
+    settings: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Write the best rule as settings of the agent; only what the agent has is tried."),
+    ] = None,
+    fleet: Annotated[str, Option(metavar="KEY", help="The fleet in the settings.")] = "web",
+    force: ForceOption = False,
+    time_limit: Annotated[float, Option(metavar="SECONDS", min=1.0, help="For each bound.")] = 60.0,
+    workers: WorkersOption = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the grid of a rule for the setting that costs least, and report it on seeds that it was not tuned on.
+
+    Any world and any workloads will do; several workloads count by what they cost together. The setting that is printed
+    can be given to `simulate` and `evaluate` as it stands, and --settings writes it as the agent reads it, with the
+    command, world, workloads and seeds that it comes from.
+    """
+    from trainer.autoscaling.baselines.tuning import TUNING_SEED, Objective, cases_of, tune
+    from trainer.autoscaling.tuned_settings import agent_grid, settings_text
+    from trainer.autoscaling.worlds import told, traces_by_seed, world_of
+    from trainer.kit.progress import bars, counter
+
+    chosen = world_of(world, prices=prices, boot=boot, changes=setting or (), cooldown_s=cooldown)
+    config = chosen.config
+    names = _names(policy, config, settings is not None)
+    if settings is not None:
+        check_output(settings, force, "--settings")
+    workloads = workload or ["train-text"]
+    traces = traces_by_seed(workloads, config)
+    tuning = cases_of(config, traces, TUNING_SEED, seeds)
+    reporting = cases_of(config, traces, 0, report_seeds)
+
+    def adapted(text: str) -> str | None:
+        return told(text, chosen) if settings is None or agent_grid(text) else None
+
+    found: list[dict[str, Any]] = []
+    with bars(as_json) as shown:
+        for name in names:
+            if name == CONSTANT:
+                found.append(_constant(config, tuning.traces, reporting.traces, counter(shown, name)))
+            elif name == BOUND:
+                for place in range(len(workloads)):
+                    found += [_bound(config, reporting.traces[place], single, time_limit) for single in (False, True)]
+            else:
+                tuned = tune(
+                    name,
+                    tuning,
+                    reporting,
+                    objective=Objective(minute_price),
+                    workers=workers,
+                    on_run=counter(shown, name),
+                    adapt=adapted,
+                    widen=True,
+                )
+                found.append(_as_data(name, tuned))
+    made_by = {
+        "command": command_of(ctx, ("json", "workers", "force")),
+        "world": {"name": chosen.name, "sha256": chosen.digest},
+        "workloads": [
+            {"workload": text, "sha256": trace.digest} for text, trace in zip(workloads, reporting.traces, strict=False)
+        ],
+        "tuning_seeds": [TUNING_SEED, TUNING_SEED + seeds - 1],
+        "reporting_seeds": [0, report_seeds - 1],
+    }
+    if settings is not None:
+        best = min(found, key=lambda one: float(one["tuned_objective"]))
+        settings.write_text(settings_text(best["policy"], fleet, made_by, best), encoding="utf-8", newline="\n")
+    if as_json:
+        about = {"workload": ",".join(workloads), "world": chosen.name, "preset": chosen.name}
+        print_json({**about, "minute_price": minute_price, "policies": found, "made_by": made_by})
+        return
+    _show(found)
+    if settings is not None:
+        show([f"written to {settings}: {best['policy']}"])
+
+
+def _names(policy: list[str] | None, config: SimulationConfig, for_settings: bool) -> list[str]:
+    """Return the rules to tune; BadInput for one that there is not, or that has too many fleets to try."""
+    from trainer.autoscaling.baselines.tuning import GRIDS, MOST_FLEETS, count_fleets
+    from trainer.autoscaling.tuned_settings import AGENT_RULES
+
+    there = [*AGENT_RULES] if for_settings else [*GRIDS, CONSTANT, BOUND]
+    fleets = count_fleets(config)
+    of_fleets = [name for name in there if name == CONSTANT or name.startswith("fixed-ramp")]
+    for name in policy or ():
+        if name not in there:
+            raise BadInput("--policy", name, f"choose from: {', '.join(there)}")
+        if name in of_fleets and fleets > MOST_FLEETS:
+            remedy = f"this world has {fleets:,} fixed fleets, more than {MOST_FLEETS:,}: choose another rule"
+            raise BadInput("--policy", name, remedy)
+    usual = [name for name in there if name not in (CONSTANT, BOUND)]
+    return policy or [name for name in usual if not (name in of_fleets and fleets > MOST_FLEETS)]
+
+
+def _constant(
+    config: SimulationConfig,
+    tuning: tuple[Trace, ...],
+    reporting: tuple[Trace, ...],
+    on_fleet: Callable[[int, int], None],
+) -> dict[str, Any]:
+    from trainer.autoscaling.baselines.tuning import best_constant
+    from trainer.autoscaling.episodes import run_many
+
+    distinct = list({trace.digest: trace for trace in tuning}.values())
+    best = best_constant(config, distinct, on_fleet)
+    text = f"constant:{','.join(map(str, best.sizes))}"
+    runs = run_many(text, config, reporting, range(len(reporting)))
+    return {"name": CONSTANT, "policy": text, "settings": best.fleets, "tuned_objective": best.cost, **_figures(runs)}
+
+
+def _bound(config: SimulationConfig, trace: Trace, single: bool, time_limit_s: float) -> dict[str, Any]:
+    from trainer.autoscaling.baselines.clairvoyant import Unavailable, solve
+
+    name = f"{BOUND}{'-single' if single else ''}"
+    try:
+        return {"name": name, "cost": solve(config, trace, single=single, time_limit_s=time_limit_s).bound}
+    except Unavailable as reason:
+        return {"name": name, "unavailable": reason.remedy}
+
+
+def _as_data(name: str, tuned: Tuned) -> dict[str, Any]:
+    return {
+        "name": name,
+        "policy": tuned.policy,
+        "settings": tuned.settings,
+        "tuned_objective": tuned.objective,
+        **_figures(tuned.runs),
+        "finalists": [asdict(tried) for tried in tuned.finalists],
+    }
+
+
+def _figures(runs: tuple[Measures, ...] | list[Measures]) -> dict[str, float]:
+    names = ("cost", "rent", "penalty", "run_time_s", "mean_wait_s", "utilisation", "interruptions")
+    return {name: fmean(float(getattr(run, name)) for run in runs) for name in names}
+
+
+def _show(found: list[dict[str, Any]]) -> None:
+    rows: list[tuple[object, ...]] = [("cost", "rent", "waiting", "run time", "busy", "settings", "policy")]
+    for one in found:
+        if "unavailable" in one:
+            rows.append(("-", "-", "-", "-", "-", "-", f"{one['name']}: {one['unavailable']}"))
+        elif "policy" not in one:
+            rows.append((f"{one['cost']:,.3f} $", "-", "-", "-", "-", "-", f"{one['name']}: no policy costs less"))
+        else:
+            money = (f"{one[key]:,.3f} $" for key in ("cost", "rent", "penalty"))
+            minutes, busy = f"{one['run_time_s'] / 60:,.1f} min", f"{one['utilisation']:.1%}"
+            rows.append((*money, minutes, busy, one["settings"], one["policy"]))
+    show(columns(rows))

@@ -1,0 +1,158 @@
+"""`trimtab tune oversubscription`: constant rates that save cores while machines stay cool, calibrated or static."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Option
+
+from agent.commands.options import JsonOption, print_json, show
+from agent.decisions.text import columns
+from domain.errors import BadInput
+from trainer.commands.options import AlphaOption, ScenarioOption, StartOption, epilog
+
+if TYPE_CHECKING:
+    from simulator.oversubscription.scenario import Scenario
+
+CALIBRATED, STATIC = "calibrated", "static"
+EVALUATIONS = 4_000
+EPILOG = epilog(
+    """
+Methods:
+  calibrated  one rate per subscriber, safe in every known week with room to
+              spare, held to redrawn weeks: the one to use (--shield adds a guard)
+  static      one rate per subscriber, the best of one week, no reserve
+Written to --out: rates.json, a policy of `trimtab simulate oversubscription`.
+""",
+    calls=(
+        "trimtab tune oversubscription --scenario azure_like",
+        "trimtab tune oversubscription --scenario FOLDER --start warm --shield auto",
+    ),
+)
+OutOption = Annotated[
+    Path | None, Option(metavar="FOLDER", help="Where to write; else .trimtab/oversubscription/SCENARIO.")
+]
+
+
+def oversubscription(
+    scenario: ScenarioOption = "internal_like",
+    method: Annotated[str, Option(metavar="NAME", help="How the rates are found, see below.")] = CALIBRATED,
+    start: StartOption = "cold",
+    alpha: AlphaOption = 0.95,
+    weeks: Annotated[
+        str | None, Option(metavar="s0,s21,...", help="Weeks to fit to; else all, with static the first.")
+    ] = None,
+    cap: Annotated[float | None, Option(metavar="SHARE", help="calibrated: largest risk of a known week.")] = None,
+    shield: Annotated[
+        str | None,
+        Option(metavar="HOURS|auto", help="calibrated: raise rates above so many hot hours a machine and day."),
+    ] = None,
+    evaluations: Annotated[int, Option(min=1, help="Weeks assessed by a search.")] = EVALUATIONS,
+    seed: Annotated[int, Option(min=0, help="Seed of the search.")] = 0,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find rates for the subscribers of a cluster from its weeks of requests and its usage profiles.
+
+    The same settings and seed give the same file. Exits with status 1 when no safe rates were found.
+    """
+    if method not in (CALIBRATED, STATIC):
+        raise BadInput(
+            "--method", method, f"choose {CALIBRATED} or {STATIC}; learn by `trimtab train oversubscription`"
+        )
+    cluster, chosen, place = checked(scenario, start, alpha, weeks, out)
+    options = {"start": start, "alpha": alpha, "evaluations": evaluations, "seed": seed}
+    place.mkdir(parents=True, exist_ok=True)
+    data = _search(cluster, method, chosen, options, cap, _shield(shield), place / "rates.json", quiet=as_json)
+    if as_json:
+        print_json(data | {"file": str(place / "rates.json")})
+    else:
+        _show(data, place / "rates.json")
+    if not data["feasible"]:
+        raise typer.Exit(1)
+
+
+def checked(
+    scenario: str, start: str, alpha: float, weeks: str | None, out: Path | None
+) -> tuple[Scenario, tuple[str, ...], Path]:
+    """Return the scenario, the weeks that are named, and where to write; BadInput names a wrong option."""
+    from simulator.oversubscription.scenario import scenario_of
+    from simulator.oversubscription.weekly import check_start
+
+    if not 0.0 < alpha < 1.0:
+        raise BadInput("--alpha", alpha, "give a probability between 0 and 1, such as 0.95")
+    check_start(start)
+    cluster = scenario_of(scenario)
+    chosen = tuple(part.strip() for part in weeks.split(",")) if weeks else ()
+    for name in chosen:
+        cluster.week(name)
+    return cluster, chosen, out or Path(".trimtab/oversubscription") / cluster.name
+
+
+def _shield(text: str | None) -> float | str | None:
+    from trainer.oversubscription.calibration import AUTO
+
+    try:
+        return text if text in (None, AUTO) else float(text)
+    except ValueError:
+        raise BadInput(
+            "--shield", text, "give expected hot hours of a machine and day, such as 0.01, or auto"
+        ) from None
+
+
+def _search(
+    cluster: Scenario,
+    method: str,
+    weeks: tuple[str, ...],
+    options: dict[str, Any],
+    cap: float | None,
+    shield: float | str | None,
+    path: Path,
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    from domain.rules.oversubscription.rates import SHIELD, RateGuard
+    from trainer.kit.checkpoint import package_versions
+    from trainer.kit.progress import phases
+    from trainer.oversubscription.calibration import calibrate, fit_static
+    from trainer.oversubscription.policies import RatesFile, scenario_sha256, write_rates
+
+    with phases(quiet) as on_phase:
+        if method == STATIC:
+            if len(weeks) > 1 or shield is not None or cap is not None:
+                raise BadInput("--method", method, "give it one week, and --cap and --shield to calibrated")
+            found = fit_static(cluster, weeks[0] if weeks else cluster.weeks[0], on_progress=on_phase, **options)
+        else:
+            found = calibrate(cluster, weeks=weeks, cap=cap, shield=shield, on_progress=on_phase, **options)
+    rates = RatesFile(
+        name=str(path),
+        scenario=cluster.name,
+        scenario_sha256=scenario_sha256(cluster),
+        start=options["start"],
+        alpha=options["alpha"],
+        actions=cluster.actions,
+        subscribers=tuple(str(n) for n in range(cluster.subscribers)),
+        rates=tuple(found.rates.tolist()),
+        guard=None if found.budget is None else RateGuard(SHIELD, found.budget),
+        calibration={"method": method, "seed": options["seed"], **found.facts},
+        packages=package_versions(),
+    )
+    write_rates(rates, path)
+    return rates.as_data() | {"feasible": found.feasible}
+
+
+def _show(data: dict[str, Any], path: Path) -> None:
+    made = data["calibration"]
+    rows: list[tuple[object, ...]] = [("week", "cores saved", "hot weeks, assessed")]
+    rows += [(week, f"{made['s_cores'][week]:.1%}", f"{risk:.1%}") for week, risk in made["c_hot_r_assessed"].items()]
+    lines = [" ".join(f"{rate:g}" for rate in data["rates"]), "", *columns(rows)]
+    if "held_out" in made:
+        held = made["held_out"]
+        lines.append(
+            f"{held['weeks']} redrawn weeks: {max(held['c_hot_r']):.1%} hot in the worst, "
+            f"at most {held['c_hot_r_upper_95']:.1%} together (95 %), {made['raised']} rates raised for it"
+        )
+    lines.append(str(path) if data["feasible"] else f"not safe: no rates keep the promise here ({path})")
+    show(lines)

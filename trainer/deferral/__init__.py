@@ -1,0 +1,1 @@
+"""Trains and evaluates deferral: which work waits for a cheaper or less busy hour."""

@@ -1,0 +1,206 @@
+"""Model files: networks as an ONNX graph, and the file with its card.
+
+The graph is built operator by operator from the weights in torch's layout. Of a policy-value network (`build`):
+inputs `observation` (batch, F) and, for a network with memory, `hidden` and for an LSTM `cell` (batch, H); outputs
+`logits` (batch, A), `value` (batch, 1), `hidden_next`, `cell_next`. All float32; the first axis is free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from agent.models.directory import ModelsDirectory
+from agent.models.file import METADATA_KEY
+from domain.errors import TrimtabError
+
+OPSET = 17
+IR_VERSION = 8
+"""The oldest file version that has this opset: old readers accept it."""
+BATCH = "batch"
+
+Weights = NDArray[np.float32]
+
+ONNX_GATES = {"lstm": "iofc", "gru": "zrh"}
+TORCH_GATES = {"lstm": "ifco", "gru": "rzh"}
+"""Order of the gates' rows: input, output, forget, cell candidate; update, reset, hidden candidate."""
+
+
+class ExportFailed(TrimtabError):
+    """The graph does not answer as the trained network does; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A linear layer; weight (out, in), bias (out,); `activation` is an ONNX operator, empty for none."""
+
+    weight: Weights
+    bias: Weights
+    activation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """An LSTM or GRU layer: weights with G H rows for G gates of H cells, in the order of `gates` (empty: torch's).
+
+    A GRU's reset gate applies after the hidden product, as torch's does.
+    """
+
+    kind: str
+    input_weight: Weights
+    hidden_weight: Weights
+    input_bias: Weights
+    hidden_bias: Weights
+    gates: str = ""
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return int(self.hidden_weight.shape[1])
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Names of the memory inputs."""
+        return ("hidden", "cell") if self.kind == "lstm" else ("hidden",)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A whole network: at most one recurrent layer, dense layers, two heads."""
+
+    logits: Dense
+    value: Dense
+    recurrent: Recurrent | None = None
+    after: tuple[Dense, ...] = ()
+
+    @property
+    def features(self) -> int:
+        """Length of the observation."""
+        if self.recurrent is not None:
+            return int(self.recurrent.input_weight.shape[1])
+        return int((self.after or (self.logits,))[0].weight.shape[1])
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Names of the memory inputs; none without a recurrent layer."""
+        return () if self.recurrent is None else self.recurrent.memory
+
+    @property
+    def memory_size(self) -> int:
+        """Numbers in each memory input; 0 without a recurrent layer."""
+        return 0 if self.recurrent is None else self.recurrent.size
+
+
+def build(layers: Layers, name: str) -> onnx.ModelProto:
+    """Return the model, checked by ONNX; it carries no metadata yet."""
+    graph = _Graph()
+    row = "observation"
+    if layers.recurrent is not None:
+        row = graph.recurrent(row, layers.recurrent)
+    row = graph.dense_all(row, layers.after)
+    graph.dense(row, layers.logits, "logits")
+    graph.dense(row, layers.value, "value")
+
+    size = layers.memory_size
+    inputs = {"observation": layers.features, **dict.fromkeys(layers.memory, size)}
+    outputs = {"logits": layers.logits.bias.size, "value": 1, **{f"{memory}_next": size for memory in layers.memory}}
+    return _checked(helper.make_graph(graph.nodes, name, _infos(inputs), _infos(outputs), graph.constants))
+
+
+def build_ensembles(
+    inputs: Mapping[str, int], outputs: Mapping[str, Sequence[Sequence[Dense]]], name: str
+) -> onnx.ModelProto:
+    """Return a model whose outputs (batch, networks) come from networks that all take the joined inputs (batch, size).
+
+    outputs: by name the networks of an ensemble, each a sequence of layers whose last has one output.
+    """
+    graph = _Graph()
+    graph.node("Concat", list(inputs), ["joined"], axis=1)
+    for output, networks in outputs.items():
+        graph.node("Concat", [graph.dense_all("joined", layers) for layers in networks], [output], axis=1)
+    sizes = {output: len(networks) for output, networks in outputs.items()}
+    made = helper.make_graph(graph.nodes, name, _infos(inputs), _infos(sizes), graph.constants)
+    return _checked(made)
+
+
+def _checked(graph: onnx.GraphProto) -> onnx.ModelProto:
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    model.producer_name = "trimtab"
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def store(model: onnx.ModelProto, card: Mapping[str, Any], directory: Path) -> Path:
+    """Write the model with its card as `<sha256>.onnx` into a directory, whole or not at all, and return its path."""
+    text = json.dumps(card, sort_keys=True, allow_nan=False, ensure_ascii=False)
+    helper.set_model_props(model, {METADATA_KEY: text})
+    content = model.SerializeToString(deterministic=True)
+    return ModelsDirectory(directory).store(content, f"{hashlib.sha256(content).hexdigest()}.onnx")
+
+
+def _infos(sizes: Mapping[str, int]) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, [BATCH, size]) for name, size in sizes.items()]
+
+
+class _Graph:
+    """Collects nodes and constants under names of their own."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, value: NDArray[Any]) -> str:
+        name = f"weights_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def node(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
+        self.nodes.append(helper.make_node(operator, list(inputs), list(outputs), **attributes))
+
+    def dense(self, row: str, layer: Dense, output: str) -> None:
+        linear = f"{output}_linear" if layer.activation else output
+        weight, bias = self.constant(layer.weight.astype(np.float32)), self.constant(layer.bias.astype(np.float32))
+        self.node("Gemm", [row, weight, bias], [linear], transB=1)
+        if layer.activation:
+            self.node(layer.activation, [linear], [output])
+
+    def dense_all(self, row: str, layers: Sequence[Dense]) -> str:
+        for layer in layers:
+            output = f"row_{len(self.nodes)}"
+            self.dense(row, layer, output)
+            row = output
+        return row
+
+    def recurrent(self, row: str, layer: Recurrent) -> str:
+        """Add one step of the layer; the sequence axis of ONNX's operators has length 1."""
+        first = self.constant(np.array([0], dtype=np.int64))
+        for name, longer in ((row, "sequence"), *((memory, f"{memory}_stacked") for memory in layer.memory)):
+            self.node("Unsqueeze", [name, first], [longer])
+        inputs = ["sequence", *(self.constant(value[None]) for value in _in_onnx_order(layer)), ""]
+        inputs += [f"{memory}_stacked" for memory in layer.memory]
+        outputs = ["", *(f"{memory}_after" for memory in layer.memory)]
+        attributes = {"linear_before_reset": 1} if layer.kind == "gru" else {}
+        self.node(layer.kind.upper(), inputs, outputs, hidden_size=layer.size, **attributes)
+        for memory in layer.memory:
+            self.node("Squeeze", [f"{memory}_after", first], [f"{memory}_next"])
+        return "hidden_next"
+
+
+def _in_onnx_order(layer: Recurrent) -> tuple[Weights, Weights, Weights]:
+    given = layer.gates or TORCH_GATES[layer.kind]
+
+    def gates(rows: Weights) -> Weights:
+        parts = dict(zip(given, np.split(rows.astype(np.float32), len(given)), strict=True))
+        return np.concatenate([parts[gate] for gate in ONNX_GATES[layer.kind]])
+
+    bias = np.concatenate([gates(layer.input_bias), gates(layer.hidden_bias)])
+    return gates(layer.input_weight), gates(layer.hidden_weight), bias

@@ -1,0 +1,379 @@
+"""Policies of the oversubscription simulator: fixed rates, published baselines, the static optimum, guards, files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.errors import BadInput
+from domain.rules.oversubscription import ridge
+from domain.rules.oversubscription.rates import (
+    FILTER,
+    SHIELD,
+    USUAL_BUDGET,
+    RateGuard,
+    check_actions,
+    check_rate,
+    guard_of_file,
+)
+from domain.rules.oversubscription.ridge import moving_average_rate
+from domain.units import HOURS_PER_DAY
+from simulator.oversubscription.batch import OversubscriptionSimulation
+from simulator.oversubscription.layout import Guard, guard_of
+from simulator.oversubscription.scenario import Scenario, Week
+from simulator.oversubscription.usage import DAY_BEFORE_H, peak_log
+from simulator.oversubscription.weekly import Assessor
+from trainer.kit.fields import value_of
+from trainer.kit.files import replace_file
+from trainer.oversubscription.search import EVALUATIONS, TAIL, Found, Rule, hourly, optimise
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What a policy is asked to play."""
+
+    scenario: Scenario
+    week: Week
+    start: str = "cold"
+    alpha: float = 0.95
+    """Required chance of a week that keeps the promise."""
+    on_progress: Callable[[str], None] = lambda _: None
+    """Called with the present phase of long preparations."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How a policy plays a task."""
+
+    schedule: Floats | None = None
+    """Rates by hour and subscriber, (hours, N), where they do not depend on what happens."""
+    choose: Callable[[OversubscriptionSimulation], Floats] | None = None
+    """Otherwise: rates (N,) for the hour that comes next, from what is seen of the cluster."""
+    guard: Guard | None = None
+    observation: str = "obs-o"
+
+
+class OversubscriptionPolicy(Protocol):
+    """A policy by name."""
+
+    @property
+    def name(self) -> str:
+        """The text that names it."""
+
+    def plan(self, task: Task) -> Plan:
+        """Return how it plays a task; raises BadInput where it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A base policy whose requests are checked one by one."""
+
+    name: str
+    base: OversubscriptionPolicy
+    kind: str
+    """shield or filter."""
+    budget: float = USUAL_BUDGET
+    """Expected hot hours that a machine may have in the next day."""
+    posterior: bool = False
+    persistence: float = 0.85
+    shared: float = 0.0
+
+    def plan(self, task: Task) -> Plan:
+        """Return the base's plan with the guard; raises BadInput."""
+        guard = guard_of(
+            task.scenario,
+            self.kind,
+            self.budget,
+            posterior=self.posterior,
+            persistence=self.persistence,
+            shared=self.shared,
+        )
+        return replace(self.base.plan(task), guard=guard)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedRates:
+    """The same rate for everybody, or one for each subscriber; the same all day, or in each block of the day."""
+
+    name: str
+    rates: tuple[tuple[float, ...], ...]
+    """By block, from midnight on: one block for the whole day, four of six hours each."""
+
+    def __post_init__(self) -> None:
+        if len({len(block) for block in self.rates}) != 1 or HOURS_PER_DAY % len(self.rates):
+            raise BadInput("policy", self.name, "give blocks of equal length that fill a day, with as many rates each")
+        for rate in (rate for block in self.rates for rate in block):
+            check_rate("policy", rate)
+
+    def plan(self, task: Task) -> Plan:
+        """Return the rates for every hour; BadInput when their number is not that of the subscribers."""
+        count = task.scenario.subscribers
+        if len(self.rates[0]) not in (1, count):
+            raise BadInput("policy", self.name, f"give one rate, or one for each of the {count} subscribers")
+        return Plan(hourly(np.array(self.rates), task.scenario.hours, count))
+
+
+@dataclass(frozen=True, slots=True)
+class MovingAverage:
+    """MA: the mean of the last day's hourly peaks."""
+
+    name: str = "ma"
+
+    def plan(self, task: Task) -> Plan:
+        """Return the rates that the week's log gives, hour by hour."""
+        return _by_log(task, lambda peaks, n, hour: moving_average_rate(peaks, DAY_BEFORE_H + hour))
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedRates:
+    """SL: ridge regression of the next hour's peak, learnt from the logs of the scenario's other weeks."""
+
+    name: str = "sl"
+
+    def plan(self, task: Task) -> Plan:
+        """Return the rates that the regression gives on the week's log; with one week alone it learns from that log."""
+        scenario = task.scenario
+        others = [name for name in scenario.weeks if name != task.week.name] or [task.week.name]
+        fitted = ridge.fit([peak_log(scenario, scenario.week(name)) for name in others], DAY_BEFORE_H)
+        return _by_log(task, lambda peaks, n, hour: fitted.rate(peaks, DAY_BEFORE_H + hour, n, hour % HOURS_PER_DAY))
+
+
+def _by_log(task: Task, rate: Callable[[Floats, int, int], float]) -> Plan:
+    """Return a plan of the rates by the week's log of each subscriber: of its peaks, its number and the hour."""
+    log = peak_log(task.scenario, task.week)
+    hours = range(task.scenario.hours)
+    return Plan(np.array([[rate(peaks, n, hour) for n, peaks in enumerate(log)] for hour in hours]))
+
+
+@dataclass(frozen=True, slots=True)
+class StaticOptimum:
+    """The best constant rates for the task's own week and start, or for several weeks together (§12.5)."""
+
+    name: str
+    alpha: float | None = None
+    """Required probability; the task's when None."""
+    weeks: tuple[str, ...] = ()
+    """Weeks that must all be safe; the task's own when empty."""
+    cap: float | None = None
+    """Largest allowed risk of any of them, 1 - alpha when None."""
+    evaluations: int = EVALUATIONS
+    rule: Rule = TAIL
+
+    def search(self, task: Task) -> Found:
+        """Return what the search finds for a task."""
+        scenario = task.scenario
+        weeks = [scenario.week(name) for name in self.weeks] or [task.week]
+        assessors = [Assessor(scenario, week, task.start) for week in weeks]
+        alpha = task.alpha if self.alpha is None else self.alpha
+        limits: dict[str, Any] = {"cap": self.cap, "evaluations": self.evaluations, "rule": self.rule}
+        return optimise(assessors, alpha, on_progress=task.on_progress, **limits)
+
+    def plan(self, task: Task) -> Plan:
+        """Return the rates that the search finds, for every hour."""
+        return Plan(hourly(self.search(task).rates, task.scenario.hours, task.scenario.subscribers))
+
+
+def as_rates(rates: Floats) -> str:
+    """Return the text of a policy with a rate for each subscriber, or for each block of the day and subscriber."""
+    return "rates:" + ";".join(",".join(f"{rate:g}" for rate in block) for block in np.atleast_2d(rates).tolist())
+
+
+KIND, VERSION = "oversubscription-rates", 1
+SHIPPED = Path(__file__).parent / "shipped"
+"""Rates for the packaged scenarios, SCENARIO-START.json: examples of what `tune oversubscription` writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatesFile:
+    """Rates by subscriber with the guard they need, None for none, and how they came about."""
+
+    name: str
+    scenario: str
+    scenario_sha256: str
+    start: str
+    alpha: float
+    actions: tuple[float, ...]
+    subscribers: tuple[str, ...]
+    rates: tuple[float, ...]
+    guard: RateGuard | None = None
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+    def plan(self, task: Task) -> Plan:
+        """Return the rates for every hour, behind their guard; BadInput for another number of subscribers."""
+        scenario = task.scenario
+        if len(self.rates) != scenario.subscribers:
+            misfit = f"it is for {len(self.rates)} subscribers, the scenario has {scenario.subscribers}: train it anew"
+            raise BadInput("policy", self.name, misfit)
+        schedule = np.broadcast_to(np.array(self.rates), (scenario.hours, scenario.subscribers)).copy()
+        guard = None if self.guard is None else guard_of(scenario, self.guard.kind, self.guard.budget)
+        return Plan(schedule, guard=guard)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the file's content."""
+        return {"kind": KIND, "version": VERSION} | {n: v for n, v in asdict(self).items() if n != "name"}
+
+
+def read_rates(path: Path) -> RatesFile:
+    """Return the rates in a file; BadInput says what is wrong with it."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput("policy", str(path), f"give a file of rates that can be read: {error}") from None
+    if not isinstance(data, dict) or (data.get("kind"), data.get("version")) != (KIND, VERSION):
+        raise BadInput("policy", str(path), f'give a file with "kind": "{KIND}" and "version": {VERSION}')
+    try:
+        guard = guard_of_file(str(path), data["guard"])
+        rates = tuple(check_rate(f"{path.name}: rates", float(rate)) for rate in data["rates"])
+        found = RatesFile(
+            name=str(path),
+            scenario=str(data["scenario"]),
+            scenario_sha256=str(data["scenario_sha256"]),
+            start=str(data["start"]),
+            alpha=float(data["alpha"]),
+            actions=check_actions(data["actions"]),
+            subscribers=tuple(map(str, data["subscribers"])),
+            rates=rates,
+            guard=guard,
+            calibration=dict(data["calibration"]),
+            packages=dict(data["packages"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput("policy", str(path), f"it lacks or misstates {error}: train it anew") from None
+    if len(found.subscribers) != len(rates) or len(set(found.subscribers)) != len(rates):
+        raise BadInput("policy", str(path), "give one rate for each subscriber, each once")
+    return found
+
+
+def shipped_rates(scenario: Scenario, start: str) -> RatesFile | None:
+    """Return the rates that ship for a packaged scenario and start, None where the scenario is not that one."""
+    path = SHIPPED / f"{scenario.name}-{start}.json"
+    if not path.is_file():
+        return None
+    found = read_rates(path)
+    return found if found.scenario_sha256 == scenario_sha256(scenario) else None
+
+
+def scenario_sha256(scenario: Scenario) -> str:
+    """Return the SHA-256 over what makes a scenario apart from its weeks: machines, limits, levels, profiles."""
+    facts = (
+        *(scenario.subscribers, scenario.machines, scenario.machine_cores, scenario.machine_memory_gb),
+        *(scenario.machine_network_gbps, scenario.beta, scenario.violation_hours, scenario.hours, scenario.actions),
+        scenario.prefill_rate,
+    )
+    digest = hashlib.sha256(json.dumps(facts).encode())
+    for table in (scenario.mu, scenario.sd):
+        digest.update(np.ascontiguousarray(table).tobytes())
+    return digest.hexdigest()
+
+
+def write_rates(rates: RatesFile, path: Path) -> None:
+    """Write the file whole or not at all."""
+    replace_file(path, json.dumps(rates.as_data(), indent=1, allow_nan=False) + "\n")
+
+
+FORMS = (
+    "none",
+    "grid:RATE",
+    "rates:RATE,RATE,... (; between blocks of the day)",
+    "ma",
+    "sl",
+    "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=,bound=tail|markov,step=,block_h=",
+    "shield:base=POLICY,b=,posterior=,psi=,rho=",
+    "filter:rate=,b=,posterior=,psi=,rho=",
+    "FILE.json of `trimtab tune oversubscription`, FILE.onnx of `trimtab train oversubscription`",
+)
+"""The texts there are, for help and messages."""
+_GUARDS = (SHIELD, FILTER)
+_GUARD: Mapping[str, type] = {"b": float, "posterior": bool, "psi": float, "rho": float}
+_SETTINGS: Mapping[str, Mapping[str, type]] = {
+    "none": {},
+    "ma": {},
+    "sl": {},
+    "static": {
+        "alpha": float,
+        "weeks": str,
+        "cap": float,
+        "evaluations": int,
+        "bound": str,
+        "step": float,
+        "block_h": int,
+    },
+    SHIELD: {**_GUARD, "base": str},
+    FILTER: {**_GUARD, "rate": str},
+}
+
+
+def policy_of(text: str) -> OversubscriptionPolicy:
+    """Return the policy of a text; raises BadInput.
+
+    A guard's base may have settings of its own, in brackets: `shield:base=(static:alpha=0.85),b=0.003`.
+    """
+    name, _, rest = text.partition(":")
+    if text.endswith((".json", ".onnx")) and name not in _GUARDS:
+        if text.endswith(".json"):
+            return read_rates(Path(text))
+        # What reads a model also writes it, and stands on this module.
+        from trainer.oversubscription.model_file import read_model
+
+        return read_model(Path(text))
+    if name in ("grid", "rates"):
+        rates = tuple(tuple(_value(text, "rate", part, float) for part in row.split(",")) for row in rest.split(";"))
+        if name == "grid" and (len(rates) != 1 or len(rates[0]) != 1):
+            raise BadInput("policy", text, "give grid one rate; rates takes one for each subscriber")
+        return FixedRates(text, rates)
+    if name not in _SETTINGS:
+        raise BadInput("policy", text, f"give one of {'; '.join(FORMS)}")
+    given = _settings(text, rest, _SETTINGS[name])
+    if name == "none":
+        return FixedRates(text, ((1.0,),))
+    if name in ("ma", "sl"):
+        return MovingAverage() if name == "ma" else SupervisedRates()
+    if name in _GUARDS:
+        base = policy_of(given.pop("base", "grid:0.5") if name == SHIELD else f"grid:{given.pop('rate', '0.2')}")
+        renamed = {"b": "budget", "psi": "persistence", "rho": "shared"}
+        return Guarded(text, base, name, **{renamed.get(setting, setting): value for setting, value in given.items()})
+    if given.get("evaluations", 1) < 1:
+        raise BadInput("policy", text, "give evaluations as a whole number, 1 or more")
+    for setting in ("alpha", "cap"):
+        if not 0.0 < given.get(setting, 0.5) < 1.0:
+            raise BadInput("policy", text, f"give {setting} as a probability between 0 and 1")
+    weeks = tuple(filter(None, given.pop("weeks", "").split("+")))
+    rule = Rule(**{setting: given.pop(setting) for setting in ("bound", "step", "block_h") if setting in given})
+    return StaticOptimum(text, weeks=weeks, rule=rule, **given)
+
+
+def _settings(text: str, rest: str, known: Mapping[str, type]) -> dict[str, Any]:
+    """Return name=value settings, each as what it is; commas within brackets belong to the value."""
+    parts, depth = [""], 0
+    for letter in rest:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    given: dict[str, Any] = {}
+    for part in filter(None, parts):
+        name, equals, value = part.partition("=")
+        if not equals or name not in known:
+            raise BadInput("policy", text, f"settings are {', '.join(known)}" if known else "it takes no settings")
+        bare = value[1:-1] if value.startswith("(") and value.endswith(")") else value
+        given[name] = _value(text, name, bare, known[name])
+    return given
+
+
+def _value(text: str, name: str, value: str, kind: type) -> Any:
+    found = value_of(f"policy {text}: {name}", kind, value)
+    if kind is float and not math.isfinite(found):
+        raise BadInput("policy", text, f"give {name} as a finite number")
+    return found

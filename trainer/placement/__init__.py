@@ -1,0 +1,1 @@
+"""Trains and evaluates placement: on which machine a request runs."""

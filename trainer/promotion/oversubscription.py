@@ -1,0 +1,97 @@
+"""The gate of pools: models and files of rates on weeks that no model was trained on, behind the guard of the agent.
+
+The weeks are those of a scenario that are named as held out, and weeks redrawn from its requests (oversubscription
+specification §12.5): the packaged scenario, or a folder of the pool's own usage. A policy costs what it reserves, as a
+share of the cores requested. It keeps the promise when the upper end of the 95 % interval of the share of weeks with
+too many hot hours is at most 1 - alpha. The best tuned rule is the static one calibrated on the scenario.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from domain.errors import BadInput
+from domain.rules.oversubscription.rates import SHIELD
+from domain.rules.oversubscription.risk import clopper_pearson_upper
+from simulator.oversubscription.scenario import Scenario
+from trainer.oversubscription.calibration import calibrate
+from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.policies import Task, policy_of, read_rates, scenario_sha256, shipped_rates
+from trainer.oversubscription.trials import SEED, policy_text
+from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
+from trainer.promotion.gate import Gate, Limits, Played, Verdict, promise_verdict
+
+FIRST_DRAWN = 1_000
+"""Number of the first redrawn week; `trimtab evaluate oversubscription` shows those before it."""
+
+
+def pool_gate(
+    scenario: Scenario,
+    limits: Limits,
+    *,
+    now: str,
+    budget: float,
+    alpha: float = 0.95,
+    start: str = "cold",
+    weeks: Sequence[str] = (),
+    drawn: int = 8,
+    episodes: int = 300,
+    evaluations: int = 1_500,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Gate:
+    """Return the gate of pools. now: the policy that decides where there is no champion. budget: of the agent's shield.
+
+    weeks: of the scenario, held out. drawn: how many are redrawn. episodes: of usage on each week. evaluations: weeks
+    assessed by the search for the best tuned rule, where none comes with the scenario.
+    """
+    if drawn < 1 or episodes < 1:
+        raise BadInput("weeks", (drawn, episodes), "give at least one redrawn week and one episode of each")
+    arrivals = arrivals_of(scenario, [week for week in scenario.weeks if week not in weeks])
+    held = [("held out", scenario.week(name)) for name in weeks]
+    held += [("redrawn", unseen_week(arrivals, FIRST_DRAWN + n, EVALUATION)) for n in range(drawn)]
+
+    def played(text: str) -> Played:
+        on_progress(text)
+        judged = [
+            judge(policy_of(text), Task(scenario, w, start, alpha), episodes=episodes, seed=SEED) for _, w in held
+        ]
+        broken = sum(one.sampled.violations + episodes * (one.placement.rejects > 0) for one in judged)
+        upper = clopper_pearson_upper(min(broken, episodes * len(held)), episodes * len(held))
+        costs = [(f, w.name, 1.0 - (one.s_cores or 0.0)) for (f, w), one in zip(held, judged, strict=True)]
+        return Played(tuple(costs), upper, 1.0 - alpha)
+
+    def gate(challenger: Path, champion: Path | None) -> Verdict:
+        texts = {"challenger": _guarded(str(challenger), budget)}
+        texts["champion"] = _guarded(now if champion is None else str(champion), budget)
+        texts["tuned"] = _guarded(_tuned(scenario, start, alpha, evaluations, on_progress), budget)
+        runs = {label: played(text) for label, text in texts.items()}
+        facts = {
+            "champion": {"policies": {"*": now}} if champion is None else {},
+            "tuned": Path(texts["tuned"]).name,
+            "suite": {
+                "scenario": scenario.name,
+                "sha256": scenario_sha256(scenario),
+                "weeks": [week.name for _, week in held],
+                "episodes": episodes,
+                "start": start,
+            },
+        }
+        label = now if champion is None else "champion"
+        return promise_verdict(runs, limits, label, facts, alpha=alpha, budget=budget)
+
+    return gate
+
+
+def _guarded(text: str, budget: float) -> str:
+    """Return the policy as the agent runs it: behind its own guard, else behind the agent's shield."""
+    named = text.endswith(".json") and read_rates(Path(text)).guard is not None
+    return text if named or text.startswith("shield:") else f"{SHIELD}:base=({text}),b={budget:g}"
+
+
+def _tuned(scenario: Scenario, start: str, alpha: float, evaluations: int, on_progress: Callable[[str], None]) -> str:
+    shipped = shipped_rates(scenario, start)
+    if shipped is not None:
+        return shipped.name
+    found = calibrate(scenario, start=start, alpha=alpha, evaluations=evaluations, on_progress=on_progress)
+    return policy_text(found.rates, None)

@@ -10,6 +10,7 @@ from moto.core.exceptions import ServiceException
 from moto.ec2 import ec2_backends
 from moto.ec2.models import EC2Backend
 from moto.ec2.models.instances import Instance, StateReason
+from moto.moto_api._internal import mock_random
 
 from simulator.aws.group import instant
 from simulator.aws.requests import AwsError, validation_error
@@ -34,9 +35,10 @@ class Blueprint:
 class Machines:
     """Moto's EC2 backend of one region, seen as machines that boot, run and vanish."""
 
-    def __init__(self, region: str) -> None:
-        self.region = region
+    def __init__(self, region: str, seed: int) -> None:
+        self.region, self._seed = region, seed
         self._known: dict[str, Instance] = {}
+        self._launches = 0
 
     @property
     def ec2(self) -> EC2Backend:
@@ -126,6 +128,9 @@ class Machines:
                 "LaunchTemplateId": blueprint.template["LaunchTemplateId"],
                 "Version": blueprint.template["Version"],
             }
+        # The id follows from seed and launch, and not from what other requests drew before: how many there were is chance.
+        self._launches += 1
+        mock_random.seed(f"{self.region}/{self._seed}/{self._launches}")
         try:
             reservation = self.ec2.run_instances(
                 blueprint.image_id,

@@ -62,7 +62,7 @@ class Region:
     scaling: Scaling = field(init=False)
 
     def __post_init__(self) -> None:
-        self.machines = Machines(self.name)
+        self.machines = Machines(self.name, self.seed)
         self.lifecycle = Lifecycle(self.machines, self.activities, self.agenda, self.delays, self.seed, self._announce)
         self.scaling = Scaling(self.lifecycle, self.shortages)
         self.lifecycle.changed = self._member_left

@@ -97,21 +97,26 @@ def test_one_process_runs_one_cloud_at_a_time() -> None:
 
 
 def test_the_same_seed_launches_the_same_machines_in_the_same_time() -> None:
-    def story(seed: int) -> list[float]:
+    def story(seed: int, other_requests: int = 0) -> list[tuple[str, float]]:
         from tests.simulator.aws.world import World
 
         running = start_in_thread(VirtualClock(START), seed=seed)
         world = World(running, CloudControl(running.endpoint))
         try:
+            for number in range(other_requests):
+                world.client("sqs").create_queue(QueueName=f"queue{number}")
+                world.client("ec2").create_vpc(CidrBlock="10.1.0.0/16")
             world.group(size=(0, 4, 5))
             world.control.advance(97.0)
-            return [one["EndTime"].timestamp() - START for one in world.activities()]
+            return [(one["Description"], one["EndTime"].timestamp() - START) for one in world.activities()]
         finally:
             world.close()
 
-    assert story(1) == story(1)
-    assert story(1) != story(2)
-    assert all(45.0 <= delay_s <= 97.0 for delay_s in story(1))
+    assert story(1) == story(1, other_requests=2)
+    for first, second in zip(story(1), story(2), strict=True):
+        assert first[0] != second[0]
+        assert first[1] != second[1]
+    assert all(45.0 <= delay_s <= 97.0 for _, delay_s in story(1))
 
 
 @pytest.mark.exhaustive

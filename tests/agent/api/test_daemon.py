@@ -28,7 +28,7 @@ def site() -> Iterator[Site]:
 def daemon(site: Site, tmp_path: Path) -> Iterator[Daemon]:
     made = Daemon(site, tmp_path / "agent", **FLEET)
     made.start()
-    made.supervisor.until("READY", 20.0)
+    made.supervisor.until("READY", 60.0)
     yield made
     made.close()
 

@@ -128,7 +128,7 @@ class Machines:
                 "LaunchTemplateId": blueprint.template["LaunchTemplateId"],
                 "Version": blueprint.template["Version"],
             }
-        # The id follows from seed and launch, and not from what other requests drew before: how many there were is chance.
+        # The id follows from seed and launch, not from what other requests drew before: how many there were is chance.
         self._launches += 1
         mock_random.seed(f"{self.region}/{self._seed}/{self._launches}")
         try:

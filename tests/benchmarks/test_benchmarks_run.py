@@ -29,6 +29,7 @@ SMALLEST = {
     "scorer_fine_tuning": "--fleets 1 --lessons 4 --judged 1 --general 2",
     "scorer_forms": "--episodes 2 --selection 3",
     "scorer_optimisation": "--episodes 2 --selection 3 --seconds 1",
+    "scorer_weights": "--share 0.001 --jobs 1",
     "dry_run_policies": "--seeds 1993 --job-core-s 60",
     "release_choice": "--task release-small --share 0.05",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
@@ -95,6 +96,9 @@ PROMISED = {
         *("difference_recurrent", "difference_recurrent_low", "difference_recurrent_high"),
         *("difference_none", "difference_none_low", "difference_none_high"),
         *("cpu_s_hand_made", "cpu_s_recurrent", "cpu_s_none", "ships"),
+    },
+    "scorer_weights": {
+        *("mean_shipped", "mean_other", "worst_other", "difference", "difference_low", "difference_high", "may_ship"),
     },
     "scorer_optimisation": {
         *("mean_scorer", "worst_scorer", "mean_optimised", "worst_optimised", "difference_optimised"),
@@ -168,6 +172,7 @@ TARGETS = {
     "scorer_fine_tuning": {"degradation", "share_of_steps"},
     "scorer_forms": set(),
     "scorer_optimisation": set(),
+    "scorer_weights": set(),
     "release_choice": set(),
     "admission_grids": {"agreement_near"},
     "admission_tolerance": {"points_off"},

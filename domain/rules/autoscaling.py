@@ -29,6 +29,24 @@ def next_type(cores: Ints, sizes: Ints, maximum: Ints, need: float) -> int:
     return best
 
 
+def fill(need: float, cores: Ints, desired: Ints, maximum: Ints) -> None:
+    """Add VMs to `desired`, in place, until `need` cores are covered or no type has room: see `queue_rule_multi`."""
+    room = 0
+    for k in range(len(cores)):
+        room += max(maximum[k] - desired[k], 0) * cores[k]
+    if need >= room:
+        # The order of the types does not matter where all of them are filled.
+        for k in range(len(cores)):
+            desired[k] = max(desired[k], maximum[k])
+        return
+    while need > 0:
+        best = next_type(cores, desired, maximum, need)
+        # The same type is the next one for as long as the need fills it: as many at once.
+        count = min(maximum[best] - desired[best], max(int(need // cores[best]), 1))
+        desired[best] += count
+        need -= count * cores[best]
+
+
 def queue_rule_multi(
     waiting_core_s: float,
     horizon_s: float,
@@ -60,14 +78,7 @@ def queue_rule_multi(
         need = max(math.ceil(waiting_core_s / horizon_s - 1e-9), 1) - free_cores - busy_cores
         for k in range(len(cores)):
             need -= booting[k] * cores[k]
-        while need > 0:
-            best = next_type(cores, desired, maximum, need)
-            if best < 0:
-                break
-            # The same type is the next one for as long as the need fills it: as many at once.
-            count = min(maximum[best] - desired[best], max(int(need // cores[best]), 1))
-            desired[best] += count
-            need -= count * cores[best]
+        fill(need, cores, desired, maximum)
     else:
         for k in range(len(cores)):
             desired[k] = max(min(minimum[k], requested[k]), requested[k] - idle_long[k])
@@ -194,6 +205,13 @@ def cheapest_split(need: float, cores: Ints, prices: Floats, requested: Ints, ma
     covers it, or to the next of the cheapest type when none does.
     """
     desired = requested.copy()
+    room = 0
+    for k in range(len(cores)):
+        room += max(maximum[k] - desired[k], 0) * cores[k]
+    if need >= room:
+        for k in range(len(cores)):
+            desired[k] = max(desired[k], maximum[k])
+        return desired
     while need > 0:
         best, largest = -1, 0
         for k in range(len(cores)):
@@ -215,8 +233,6 @@ def cheapest_split(need: float, cores: Ints, prices: Floats, requested: Ints, ma
                 each, each_best = prices[k] * cores[best], prices[best] * cores[k]
                 if each < each_best or (each == each_best and cores[k] > cores[best]):
                     best = k
-        if best < 0:
-            break
         # Nothing changes the choice until a single VM could cover the rest: as many at once.
         count = min(maximum[best] - desired[best], max(math.ceil((need - largest) / cores[best]), 1))
         desired[best] += count
@@ -289,12 +305,13 @@ def candidate_targets(
         covered += booting[k] * cores[k]
     if waiting_core_s > 0.0:
         for factor in HORIZON_FACTORS:
-            within_s = factor * horizon_s
-            target = queue_rule_multi(
-                waiting_core_s, within_s, cores, requested, booting, idle_long, minimum, maximum, free_cores, busy_cores
-            )
+            need = max(math.ceil(waiting_core_s / (factor * horizon_s) - 1e-9), 1) - covered
+            if need <= 0:
+                # The rule changes nothing, and neither does any other split: that is there already.
+                continue
+            target = requested.copy()
+            fill(need, cores, target, maximum)
             count = add_candidate(target, out, count)
-            need = max(math.ceil(waiting_core_s / within_s - 1e-9), 1) - covered
             count = add_candidate(cheapest_split(need, cores, prices, requested, maximum), out, count)
             largest = smallest = -1
             for k in range(kinds):
@@ -305,20 +322,9 @@ def candidate_targets(
                         smallest = k
             for without in (largest, smallest):
                 if without >= 0:
-                    bound = maximum.copy()
+                    bound, other = maximum.copy(), requested.copy()
                     bound[without] = requested[without]
-                    other = queue_rule_multi(
-                        waiting_core_s,
-                        within_s,
-                        cores,
-                        requested,
-                        booting,
-                        idle_long,
-                        minimum,
-                        bound,
-                        free_cores,
-                        busy_cores,
-                    )
+                    fill(need, cores, other, bound)
                     count = add_candidate(other, out, count)
     else:
         least = requested.copy()

@@ -78,11 +78,13 @@ def _bound(function: Callable[..., Any], **callees: Any) -> Any:
     return compiled(made)
 
 
-queue_rule = _bound(rules.queue_rule_multi, next_type=compiled(rules.next_type))
+fill = _bound(rules.fill, next_type=compiled(rules.next_type))
+queue_rule = _bound(rules.queue_rule_multi, fill=fill)
 add_candidate = compiled(rules.add_candidate)
 cheapest_split = compiled(rules.cheapest_split)
 candidate_targets = _bound(
     rules.candidate_targets,
+    fill=fill,
     queue_rule_multi=queue_rule,
     add_candidate=add_candidate,
     cheapest_split=cheapest_split,

@@ -105,7 +105,8 @@ class ScorerPolicy:
         judge(outputs["score"].astype(np.float64).tolist(), len(targets), scores)
         outside = _outside(self.model.card, state)
         chosen, why = self._choice(scores, remembered, announced, outside)
-        dollars = [(gain - gains[0]) * sight.gain_unit for gain in gains]
+        unit = sight.gain_unit
+        dollars = [(gain - gains[0]) * unit for gain in gains]
         return Weighed(targets, scores, dollars, chosen, why, state, outside)
 
     def _choice(

@@ -10,6 +10,7 @@ from domain.rules.autoscaling import (
     PREPARING_SHARES,
     candidate_targets,
     cheapest_split,
+    fill,
     queue_rule_multi,
 )
 
@@ -160,3 +161,28 @@ def test_an_idle_fleet_is_offered_what_covers_the_announced_work() -> None:
     rows = set_of(found(fleet, 0.0, 2.0, 0.0, 5_000.0))
     assert set_of(found(fleet, 0.0, 2.0)) == {(1, 0)}
     assert rows == {(1, 0), (1, 1), (3, 0), (3, 1), (5, 1), (5, 0)}
+
+
+@given(fleets(), st.integers(-5, 40_000))
+def test_a_need_is_filled_as_if_by_one_vm_after_another(fleet: dict[str, np.ndarray], need: int) -> None:
+    cores, maximum, found = fleet["cores"], fleet["maximum"], fleet["requested"].copy()
+    fill(float(need), cores, found, maximum)
+    expected, left = fleet["requested"].copy(), need
+    while left > 0 and (expected < maximum).any():
+        roomy = [k for k in range(cores.size) if expected[k] < maximum[k]]
+        fitting = [k for k in roomy if cores[k] <= left]
+        best = max(fitting, key=lambda k: cores[k]) if fitting else min(roomy, key=lambda k: cores[k])
+        expected[best] += 1
+        left -= cores[best]
+    assert found.tolist() == expected.tolist()
+
+
+@given(fleets(), st.integers(0, 100))
+def test_a_need_beyond_all_room_takes_every_type_to_its_maximum(fleet: dict[str, np.ndarray], more: int) -> None:
+    cores, maximum, requested = fleet["cores"], fleet["maximum"], fleet["requested"]
+    full = np.maximum(requested, maximum)
+    need = float((full - requested) @ cores + more)
+    assert cheapest_split(need, cores, fleet["prices"], requested, maximum).tolist() == full.tolist()
+    filled = requested.copy()
+    fill(need, cores, filled, maximum)
+    assert filled.tolist() == full.tolist()

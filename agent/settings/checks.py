@@ -19,6 +19,9 @@ from domain.samples import QUEUE_SEGMENT
 ZERO_SAFE = (PolicyName.QUEUE_RULE,)
 """Policies that can start the first VM: they do not need a VM that reports a load."""
 
+OF_THE_API = frozenset({"announcements", "decisions"})
+"""What follows `/api/v1/autoscaling/` and is no fleet."""
+
 ROLE_VERBS = {"token": "reads", "ask_token": "requests decisions"}
 
 
@@ -61,6 +64,8 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
         yield Conflict(("leader", "renew_s"), (("leader", "lease_s"),), remedy)
     yield from _shared(settings)
     for name, fleet in settings.fleets.items():
+        if name in OF_THE_API:
+            yield Conflict(("fleets", name), (), f"choose another key: /api/v1/autoscaling/{name} is not a fleet's URL")
         yield from _of_fleet(("fleets", name), fleet)
     for name, cluster in settings.clusters.items():
         yield from _of_cluster(name, cluster)

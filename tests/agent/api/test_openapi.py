@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agent.settings.checks import OF_THE_API
 from tests.agent.api.conftest import Serve, Stage, over_socket
 from tests.agent.api.running import Running
 
@@ -27,6 +28,12 @@ def operations(description: dict[str, Any]) -> list[tuple[str, str, dict[str, An
         for path, methods in description["paths"].items()
         for method, operation in methods.items()
     ]
+
+
+def test_no_fleet_may_have_a_name_that_leads_elsewhere(description: dict[str, Any]) -> None:
+    prefix = "/api/v1/autoscaling/"
+    words = {path.removeprefix(prefix).split("/")[0] for path in description["paths"] if path.startswith(prefix)}
+    assert {word for word in words if "{" not in word} == OF_THE_API
 
 
 def test_it_tells_every_route(description: dict[str, Any]) -> None:

@@ -225,6 +225,11 @@ class TestChecksBetweenSettings:
         remedy = "choose another key: queue is the queue's segment in metric paths"
         assert found["TRIMTAB_FLEETS__web__GROUPS__queue"][1] == remedy
 
+    def test_a_fleet_that_no_url_would_lead_to(self) -> None:
+        environ = {name.replace("__web__", "__announcements__"): value for name, value in group().items()}
+        remedy = "choose another key: /api/v1/autoscaling/announcements is not a fleet's URL"
+        assert mistakes(environ)["TRIMTAB_FLEETS__announcements"][1] == remedy
+
     def test_they_are_reported_together_with_wrong_values(self) -> None:
         found = mistakes({**group(MIN="11"), "TRIMTAB_MODE": "on", "TRIMTAB_GRACE_S": "-1"})
         assert set(found) == {"TRIMTAB_FLEETS__web__GROUPS__s__MIN", "TRIMTAB_MODE", "TRIMTAB_GRACE_S"}

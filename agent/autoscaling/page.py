@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, Response
 
+from agent.autoscaling.announcements import in_words
 from agent.autoscaling.api import VmReport
 from agent.autoscaling.explain import explain
 from agent.autoscaling.status import FleetStatus, GroupStatus, fleet_status, fleet_statuses
@@ -81,6 +82,8 @@ def badges(fleet: FleetStatus, mode: str, now: float) -> tuple[Badge, ...]:
         sizes = ", ".join(f"{key} {size}" for key, size in fleet.pin.desired.items())
         end = clock_time(fleet.pin.until, now)
         shown.append(Badge("pinned", Tone.HELD, f"at {sizes} by {fleet.pin.owner} until {end} UTC: {fleet.pin.reason}"))
+    if fleet.announced:
+        shown.append(Badge("work announced", Tone.PLAIN, "; ".join(in_words(one) for one in fleet.announced)))
     if fleet.last_decision is not None and fleet.last_decision.reason == Reason.CLOUD_UNREADABLE:
         shown.append(Badge("AWS unreadable", Tone.BAD, fleet.last_decision.sentence))
     elif fleet.last_decision is not None and fleet.last_decision.reason == Reason.GROUP_UNSUPPORTED:

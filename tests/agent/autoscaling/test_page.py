@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.autoscaling.announcements import in_words
 from agent.autoscaling.api import VmReport
 from agent.autoscaling.page import (
     KEPT_S,
@@ -27,6 +28,7 @@ from agent.autoscaling.status import BreakerStatus, FleetStatus, GroupStatus, La
 from agent.autoscaling.store import FleetStore
 from agent.decisions.text import clock_time
 from agent.ledger.codec import plain
+from domain.announcements import Announcement
 from domain.controls import Pause, PauseScope, Pin
 from tests.agent.api.running import Running
 from tests.faults.conftest import make_world
@@ -58,6 +60,16 @@ def test_the_mode_comes_first_and_alone_when_nothing_holds_the_fleet() -> None:
 
 def test_a_fleet_not_yet_decided_on_has_the_agents_mode() -> None:
     assert shown(FleetStatus("web", None)) == ["OBSERVE", "no decision yet"]
+
+
+def test_work_that_is_known_to_come_has_a_badge_that_says_when() -> None:
+    coming = (Announcement(NOW + 600.0, 40, 120.0, 300.0), Announcement(NOW + 1200.0, 1, 60.0))
+    status = fleet(announced=coming)
+    assert shown(status) == ["ACT", "work announced"]
+    (badge,) = [badge for badge in badges(status, "act", NOW) if badge.text == "work announced"]
+    assert badge.detail == "; ".join(in_words(one) for one in coming)
+    assert badge.detail.startswith("40 jobs of 120 core-s at ")
+    assert shown(fleet(announced=())) == ["ACT"]
 
 
 def test_everything_that_holds_a_fleet_has_its_badge() -> None:

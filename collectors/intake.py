@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from collectors.base import SampleSink
 from domain.errors import RejectReason
-from domain.samples import MAX_LINE_BYTES, MAX_MAGNITUDE, QueueMetric, VmMetric
+from domain.samples import JOB_QUANTILES, MAX_LINE_BYTES, MAX_MAGNITUDE, QueueMetric, VmMetric
 from domain.units import MINUTE_S
 
 PERCENT_METRICS = frozenset({VmMetric.CPU_PERCENT, VmMetric.RAM_PERCENT})
@@ -37,6 +37,7 @@ class ValueRange:
 
 _PERCENT = ValueRange(100.0, MAX_PERCENT)
 _COUNT = ValueRange(MAX_MAGNITUDE, MAX_MAGNITUDE)
+_JOB_LENGTHS = frozenset({QueueMetric.JOB_CORE_SECONDS, *JOB_QUANTILES.values()})
 COUNTERS = frozenset({QueueMetric.SUBMITTED_TOTAL, QueueMetric.FINISHED_TOTAL})
 """Metrics that only ever grow: what is bounded is by how much."""
 
@@ -66,7 +67,7 @@ class Claims:
                 return self.max_running, "MAX_RUNNING"
             case QueueMetric.OLDEST_WAIT_SECONDS:
                 return self.max_oldest_wait_s, "MAX_OLDEST_WAIT_S"
-            case QueueMetric.JOB_CORE_SECONDS:
+            case _ if metric in _JOB_LENGTHS:
                 return self.max_job_core_s, "MAX_JOB_CORE_S"
             case VmMetric.BUSY_CORES:
                 return self.max_busy_share * cores, "MAX_BUSY_SHARE"

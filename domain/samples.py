@@ -7,6 +7,7 @@ are `trimtab.<metric>;fleet=..;group=..;vm=..` and `trimtab.<metric>;fleet=..;qu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -30,7 +31,8 @@ class VmMetric(StrEnum):
 class QueueMetric(StrEnum):
     """The metrics of a job source.
 
-    `submitted_total` and `finished_total` only ever grow, except when their counter restarts.
+    `submitted_total` and `finished_total` only ever grow, except when their counter restarts. `job_core_seconds` is the
+    mean work of a job, with a suffix a quantile of the jobs that finished lately.
     """
 
     WAITING = "waiting"
@@ -39,10 +41,35 @@ class QueueMetric(StrEnum):
     FINISHED_TOTAL = "finished_total"
     OLDEST_WAIT_SECONDS = "oldest_wait_seconds"
     JOB_CORE_SECONDS = "job_core_seconds"
+    JOB_CORE_SECONDS_P10 = "job_core_seconds_p10"
+    JOB_CORE_SECONDS_P50 = "job_core_seconds_p50"
+    JOB_CORE_SECONDS_P90 = "job_core_seconds_p90"
+    JOB_CORE_SECONDS_P99 = "job_core_seconds_p99"
 
 
+NEWEST_JOBS = 100
+"""Of how many finished jobs a job source should report quantiles: few enough to follow a load that changes."""
 VM_METRICS = {metric.value: metric for metric in VmMetric}
+JOB_QUANTILES = {
+    0.1: QueueMetric.JOB_CORE_SECONDS_P10,
+    0.5: QueueMetric.JOB_CORE_SECONDS_P50,
+    0.9: QueueMetric.JOB_CORE_SECONDS_P90,
+    0.99: QueueMetric.JOB_CORE_SECONDS_P99,
+}
+"""The quantiles of job lengths that a job source may report, by share."""
 QUEUE_METRICS = {metric.value: metric for metric in QueueMetric}
+
+
+def job_quantiles(core_s: Sequence[float]) -> dict[QueueMetric, float]:
+    """Return what a job source reports of the lengths of finished jobs (core-seconds): each quantile; at least one."""
+    ordered = sorted(core_s)
+    found = {}
+    for share, metric in JOB_QUANTILES.items():
+        place = share * (len(ordered) - 1)
+        low = int(place)
+        high = min(low + 1, len(ordered) - 1)
+        found[metric] = ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from actuators.drift import DriftRule
+from agent.autoscaling import minutes
 from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, actuator_of
 from agent.autoscaling.policies.registry import inputs_needed, with_own_settings
 from agent.autoscaling.ports import ManagedFleet, Ports
@@ -88,6 +89,7 @@ class AutoscalingPart(Part):
     subject_word = "fleet"
     order = 10
     kept = KEPT
+    kept_beside = (minutes.KEPT,)
     configured_in = "fleets"
     model_suffixes = (".onnx",)
     alarms = MappingProxyType(

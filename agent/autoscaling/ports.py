@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from actuators.base import Actuator
 from actuators.drift import DriftRule
+from agent.autoscaling.minutes import Refusals
 from agent.autoscaling.policies.fallback import Proposer
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.ledger import Ledger
@@ -39,7 +40,7 @@ class Ports:
     `wall` and `monotonic` are the host's clocks, read again before each call: together they tell a clock step from the
     passing of time. `ages` holds how old intents are; `epoch` fences a deposed leader; `fence` raises Fenced when
     nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
-    `clock_step_s` is a step of the clock seen but not recorded yet.
+    `clock_step_s` is a step of the clock seen but not recorded yet; `refusals` are AWS's that no minute has recorded.
     """
 
     fleets: tuple[ManagedFleet, ...]
@@ -57,3 +58,4 @@ class Ports:
     fence: Callable[[], None] | None = None
     clock_step_s: float = 0.0
     ages: Ages = field(default_factory=Ages)
+    refusals: Refusals = field(default_factory=Refusals)

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import ColumnElement, Connection, insert, literal_column, select
 
 from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.minutes import Measured, Rows, minute_of
 from agent.decisions.store import nearby
 from agent.ledger import Ledger, codec, journal, state
 from agent.ledger.database import Clash
@@ -30,6 +31,7 @@ T = TypeVar("T")
 _Values = dict[str, Any]
 _CHUNK: Final = 200
 _NO_STATES: Final[Mapping[str, LoopState]] = {}
+_NOTHING_MEASURED: Final[Mapping[str, Measured]] = {}
 _OF_DECISION: Final = (rows.c.ref == decisions.c.decision_id) & (rows.c.kind == Kind.DECISION.value)
 _CHANGED: Final = decisions.c.changed == literal_column("1")
 
@@ -116,20 +118,23 @@ class FleetStore:
         events: Sequence[Event] = (),
         states: Mapping[str, LoopState] = _NO_STATES,
         epoch: int | None = None,
+        measured: Mapping[str, Measured] = _NOTHING_MEASURED,
     ) -> None:
         """Write decisions with their inputs, open intents and the loop states that follow, and events: all or nothing.
 
-        A state in `states` takes the place of the one that its fleet's decision gave. IntentConflict when a group has
-        an open intent, Fenced when the epoch of a decision, or `epoch`, is over, LedgerError when a decision has the id
-        of another.
+        measured: by fleet, what its row for learning holds beside the inputs. A state in `states` takes the place of
+        the one that its fleet's decision gave. IntentConflict when a group has an open intent, Fenced when the epoch of
+        a decision, or `epoch`, is over, LedgerError when a decision has the id of another.
         """
-        batch = _Batch(made, events)
+        batch = _Batch(made, events, measured)
         after = {decided.decision.fleet: decided.state for _, decided in made} | dict(states)
         with _intent_conflicts(batch.opened), self._database.write() as connection:
             if epoch is not None:
                 state.check_epoch(connection, epoch)
             batch.write(connection)
+            batch.minutes.write(connection, self._database)
             _put_states(connection, after)
+        batch.minutes.written(self._database)
 
     def record_outcomes(
         self,
@@ -244,7 +249,12 @@ class FleetStore:
 class _Batch:
     """Decisions and events encoded before any lock is taken, ready to be written by one statement per table."""
 
-    def __init__(self, made: Sequence[tuple[DecisionInputs, Decided]], events: Sequence[Event]) -> None:
+    def __init__(
+        self,
+        made: Sequence[tuple[DecisionInputs, Decided]],
+        events: Sequence[Event],
+        measured: Mapping[str, Measured],
+    ) -> None:
         self.opened: tuple[Intent, ...] = tuple(i for _, decided in made for i in decided.decision.intents)
         self._journal: list[_Values] = []
         self._decisions: list[_Values] = []
@@ -253,6 +263,9 @@ class _Batch:
         for inputs, decided in made:
             self._add_decision(inputs, decided.decision)
         self._journal.extend(journal.event_row(event) for event in events)
+        self.minutes = Rows(
+            minute_of(inputs, decided.decision, measured.get(inputs.fleet.name)) for inputs, decided in made
+        )
 
     def _add_decision(self, inputs: DecisionInputs, made: Decision) -> None:
         if inputs.decision_id != made.decision_id:

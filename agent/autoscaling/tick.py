@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from agent.autoscaling.announcements import Announcements
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
 from agent.autoscaling.intents import state_after_outcome, with_cause, with_open_targets
 from agent.autoscaling.late_calls import recognise, with_former_call
+from agent.autoscaling.minutes import Measured
 from agent.autoscaling.permission import Permission
 from agent.autoscaling.policies.ppo_lstm import outside_training
 from agent.autoscaling.ports import ManagedFleet, Ports
@@ -70,6 +72,7 @@ class _Turn:
         self._permission = Permission(now, ports, self._states, times)
         self._observed = Observed(now)
         self._events: list[Event] = []
+        self._measured: dict[str, Measured] = {}
 
     def run(self, times: BothTimes) -> TickReport:
         """Take the turn and return its report."""
@@ -93,9 +96,11 @@ class _Turn:
                 inputs, decided = record
                 self._events += state_events(name, before[name], decided.state, inputs.snapshot, self._now)
                 records.append(record)
+        self._measured = {inputs.fleet.name: self._measure(inputs.fleet, bool(jumps)) for inputs, _ in records}
         if ports.fence is not None:
             ports.fence()
         records = self._record(records)
+        ports.refusals.recorded(inputs.fleet.name for inputs, _ in records)
         states.update({inputs.fleet.name: decided.state for inputs, decided in records})
         if ports.interruptions is not None and notices:
             ports.interruptions.acknowledge(notices)
@@ -144,7 +149,9 @@ class _Turn:
         decided_for = {inputs.fleet.name for inputs, _ in records}
         undecided = {name: state for name, state in self._states.items() if name not in decided_for}
         try:
-            self._store.record(records, events=self._events, states=undecided, epoch=self._ports.epoch)
+            self._store.record(
+                records, events=self._events, states=undecided, epoch=self._ports.epoch, measured=self._measured
+            )
         except (LedgerUnavailable, Fenced):
             raise
         except TrimtabError:
@@ -155,7 +162,7 @@ class _Turn:
         for inputs, decided in records:
             name = inputs.fleet.name
             try:
-                self._store.record([(inputs, decided)])
+                self._store.record([(inputs, decided)], measured=self._measured)
             except (LedgerUnavailable, Fenced):
                 raise
             except TrimtabError as error:
@@ -227,6 +234,7 @@ class _Turn:
                 after = state_after_outcome(states[intent.fleet], intent, outcome, managed.limits, now)
                 states[intent.fleet] = changed[intent.fleet] = after
             self._store.record_outcomes([(intent, outcome)], states=changed, epoch=ports.epoch)
+            ports.refusals.note(intent, outcome)
             settled.append((intent, outcome))
         return settled
 
@@ -315,12 +323,28 @@ class _Turn:
         self._events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in failures)
         return inputs, decided
 
+    def _measure(self, fleet: Fleet, clock_set: bool) -> Measured:
+        """Return what the minute's row for learning holds beside the inputs of its decision."""
+        groups = self._observed.groups
+        noted = [e.subject for e in self._events if e.fleet == fleet.name and e.reason is Reason.SPOT_INTERRUPTION]
+        interrupted = Counter(
+            position
+            for position, group in enumerate(fleet.groups)
+            if noted and group.name in groups
+            for instance in groups[group.name].instances
+            if instance.vm in noted
+        )
+        read = _unreadable(fleet, self._observed) is None
+        measured = (self._ports.aggregator.measured(fleet.name) if read else None) or Measured()
+        return replace(measured, interrupted=interrupted, refused=self._ports.refusals.of(fleet), clock_set=clock_set)
+
     def _execute(self, intent: Intent) -> Outcome:
         """Act on one recorded intent and record its outcome."""
         limits, state = self._managed[intent.fleet].limits, self._states[intent.fleet]
         outcome = self._ports.actuator.apply(intent, self._observed, self._now, self._permission)
         after = self._states[intent.fleet] = state_after_outcome(state, intent, outcome, limits, self._now)
         self._store.record_outcomes([(intent, outcome)], states={intent.fleet: after}, epoch=self._ports.epoch)
+        self._ports.refusals.note(intent, outcome)
         log.info(
             "outcome",
             decision_id=intent.decision_id,

@@ -95,7 +95,8 @@ def downgrade(
     typer.echo(f"{place}: schema {before} -> {to}; install the version that uses it before starting the agent again")
     if written is not None:
         typer.echo(
-            f"{', '.join(lose or ())}: exported to {written}; back on schema {before}: trimtab ledger import FILE"
+            f"what schema {to} has no place for: exported to {written}; back on schema {before}: "
+            "trimtab ledger import FILE"
         )
 
 

@@ -205,6 +205,7 @@ class Part:
     subject_word: ClassVar[str] = "subject"
     order: ClassVar[int] = 100
     kept: ClassVar[Kept | None] = None
+    kept_beside: ClassVar[tuple[Kept, ...]] = ()
     sections: ClassVar[tuple[Section, ...]] = ()
     alarms: ClassVar[Mapping[Reason, Severity]] = {}
     configured_in: ClassVar[str] = ""

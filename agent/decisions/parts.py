@@ -33,7 +33,8 @@ def _is_part(name: str, kind: object) -> bool:
 
 def kept() -> tuple[Kept, ...]:
     """Return what every installed part keeps in the ledger."""
-    return tuple(kind.kept or Kept(kind.name, "0006") for kind in kinds())
+    own = (kind.kept or Kept(kind.name, "0006") for kind in kinds())
+    return (*own, *(beside for kind in kinds() for beside in kind.kept_beside))
 
 
 class Parts(Sequence[Part]):

@@ -36,18 +36,18 @@ def export_lost(
 ) -> Path | None:
     """Write to `path` what schema `target` has no place for; return it, None when nothing is lost.
 
-    kept: what each decision keeps. BadInput when one that holds something is not among those to `lose`, or no path is
-    given; LedgerUnavailable when the file cannot be written. The caller drops the tables in the same transaction, and
-    only after this.
+    kept: what each decision keeps. BadInput when one that holds something, and must be named, is not among those to
+    `lose`, or when no path is given; LedgerUnavailable when the file cannot be written. The caller drops the tables in
+    the same transaction, and only after this.
     """
     kept = _with_unknown(connection, kept)
-    names = [each.name for each in kept if each.since > "0001"]
+    names = [each.name for each in kept if each.since > "0001" and each.must_be_named]
     unknown = sorted(set(lose) - set(names))
     if unknown:
         raise BadInput("--lose", unknown[0], f"give one of {', '.join(names)}")
     held = {each: _counts(connection, each) for each in kept if target < each.since <= current}
     held = {each: counts for each, counts in held.items() if any(counts.values())}
-    staying = [each for each in held if each.name not in lose]
+    staying = [each for each in held if each.must_be_named and each.name not in lose]
     if staying:
         found = "; ".join(f"{each.name}: {_words(held[each])}" for each in staying)
         options = " ".join(f"--lose {each.name}" for each in staying)

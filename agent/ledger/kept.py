@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection, Table
+
+LEARNING: Final = "learning"
+"""What learning needs, which is kept longer than the decisions."""
 
 
 def _no_rows(connection: Connection, before: float, most: int) -> int:
@@ -26,7 +30,8 @@ class Kept:
 
     tables: its own, exported before a downgrade drops them. forget: removes up to so many rows older than a time and
     returns how many there were. newest_number: the largest number that a counter of its own has given, 0 without one.
-    number_from: lets these counters continue above a number, after a restore.
+    number_from: lets these counters continue above a number, after a restore. must_be_named: whether a downgrade that
+    drops it waits for its name; it is exported in any case.
     """
 
     name: str
@@ -35,3 +40,4 @@ class Kept:
     forget: Callable[[Connection, float, int], int] = _no_rows
     newest_number: Callable[[Connection], int] = _no_numbers
     number_from: Callable[[Connection, int], None] = _no_counter
+    must_be_named: bool = True

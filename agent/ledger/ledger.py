@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final
 
 from sqlalchemy import Connection
@@ -336,16 +336,18 @@ class Ledger:
         keep_s: float,
         kept: Sequence[Kept] = (),
         *,
+        longer_s: Mapping[str, float] = MappingProxyType({}),
         batch: int = retention.BATCH,
         batches: int | None = None,
     ) -> Compacted:
         """Remove journal rows older than `keep_s`, and give their space back to the disk.
 
-        kept: what each decision keeps, which forgets its own rows as well. Open intents and their decisions are kept at
+        kept: what each decision keeps, which forgets its own rows as well. longer_s: by the name of one of these, for
+        how long it is kept instead of `keep_s`. Open intents and their decisions are kept at
         any age. Works in short transactions of `batch` rows, at most `batches` of them (None: until nothing is due), so
         that decisions are recorded in between.
         """
-        return retention.compact(self.database, now, keep_s, kept, batch=batch, batches=batches)
+        return retention.compact(self.database, now, keep_s, kept, longer_s=longer_s, batch=batch, batches=batches)
 
 
 def _note(connection: Connection, fleet: str, at: float, subject: str, detail: str) -> None:

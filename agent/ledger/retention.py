@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +28,14 @@ class Compacted:
 
 
 def compact(
-    database: Database, now: float, keep_s: float, kept: Sequence[Kept], *, batch: int, batches: int | None
+    database: Database,
+    now: float,
+    keep_s: float,
+    kept: Sequence[Kept],
+    *,
+    longer_s: Mapping[str, float],
+    batch: int,
+    batches: int | None,
 ) -> Compacted:
     """Remove rows older than `keep_s` seconds before `now`, oldest first; see Ledger.compact."""
     if not keep_s > 0.0:
@@ -41,9 +48,11 @@ def compact(
     while not finished and (batches is None or done < batches):
         with database.write() as connection:
             rows = _forget(connection, now - keep_s, batch)
-            for forget in (_forget_decisions, *(each.forget for each in kept)):
+            if rows < batch:
+                rows += _forget_decisions(connection, now - keep_s, batch - rows)
+            for each in kept:
                 if rows < batch:
-                    rows += forget(connection, now - keep_s, batch - rows)
+                    rows += each.forget(connection, now - longer_s.get(each.name, keep_s), batch - rows)
         removed += rows
         done += 1
         finished = rows < batch

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """Every schema revision this code knows, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -119,6 +119,31 @@ identity = Table(
     Column("account", String),
     Column("region", String),
     Column("deployment", String),
+)
+
+# One row per minute and fleet, kept far longer than its decision: what learning needs of it. `minute`: its end in whole
+# seconds. `context`: the settings of then. `body`: see `agent.autoscaling.minutes`. It is read in the order of `seq`:
+# there a clock that was set back shows.
+learning_minutes = Table(
+    "learning_minutes",
+    metadata,
+    Column("seq", Seq, primary_key=True, autoincrement=True),
+    Column("fleet", String, nullable=False),
+    Column("minute", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("context", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("learning_minutes_by_fleet", "fleet", "seq"),
+)
+
+# Fleet, policy and settings under which minutes were decided, once for all of them; `context` is made of the content.
+learning_contexts = Table(
+    "learning_contexts",
+    metadata,
+    Column("context", BigInteger, primary_key=True, autoincrement=False),
+    Column("fleet", String, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),
 )
 
 # At most one row: who may act on a ledger that several agents share, until when by the database's own clock.

@@ -33,7 +33,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from agent.rehearsal.scenario import WORKER_KEY, aws_client, recorded_trace
 from domain.clock import Clock
 from domain.errors import TrimtabError
-from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries
+from domain.samples import NEWEST_JOBS, QueueMetric, QueueSeries, Sample, VmMetric, VmSeries, job_quantiles
 from domain.workload import Trace
 from simulator.paced_clock import FollowedClock
 
@@ -174,6 +174,7 @@ class JobSource(Thread):
         ]
         if served:
             readings.append((QueueMetric.JOB_CORE_SECONDS, sum(served) / len(served)))
+            readings += job_quantiles(served[-NEWEST_JOBS:]).items()
         for metric, value in readings:
             self._report(Sample(QueueSeries(self._fleet, metric), value, at))
 

@@ -40,7 +40,7 @@ from domain.decisions import Direction, Event, Intent, Mode, Outcome, Reason, St
 from domain.errors import BadInput, LedgerUnavailable
 from domain.fleet import Fleet, Group
 from domain.observed import DrainHook, GroupObserved, Instance, Lifecycle, Observed
-from domain.samples import QueueMetric, QueueSeries, VmMetric, VmSeries
+from domain.samples import NEWEST_JOBS, QueueMetric, QueueSeries, VmMetric, VmSeries, job_quantiles
 from domain.snapshot import Terms
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace
@@ -172,6 +172,7 @@ class VirtualCloud:
         self._changes = [0] * len(fleet.groups)
         self._paths: dict[str, tuple[bytes, ...]] = {}
         self._queue_paths = {metric: QueueSeries(fleet.name, metric).path.encode() for metric in QueueMetric}
+        self._quantiles_at, self._quantiles = 0, dict[QueueMetric, float]()
         steps = round(BEFORE_S / sample_interval_s)
         for number in range(steps):
             self._send(self._origin - (steps - 1 - number) * sample_interval_s)
@@ -257,6 +258,7 @@ class VirtualCloud:
             QueueMetric.WAITING: float(queue.waiting),
             QueueMetric.RUNNING: float(queue.running),
             QueueMetric.SUBMITTED_TOTAL: float(queue.submitted),
+            QueueMetric.FINISHED_TOTAL: float(self.simulation.jobs_finished),
             QueueMetric.OLDEST_WAIT_SECONDS: queue.oldest_wait_s,
         }
         job_core_s = queue.mean_job_core_s
@@ -264,6 +266,11 @@ class VirtualCloud:
             job_core_s = queue.queued_core_s / queue.waiting if queue.waiting else None
         if job_core_s is not None:
             counts[QueueMetric.JOB_CORE_SECONDS] = job_core_s
+        finished = self.simulation.jobs_finished
+        if finished != self._quantiles_at:
+            self._quantiles_at = finished
+            self._quantiles = job_quantiles(self.simulation.newest_finished_core_s(NEWEST_JOBS))
+        counts |= self._quantiles
         paths += [self._queue_paths[metric] for metric in counts]
         values += counts.values()
         refused = self._store.append(paths, values, [at] * len(paths), at)

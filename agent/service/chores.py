@@ -12,6 +12,7 @@ import structlog
 
 from agent.decisions.parts import kept
 from agent.ledger import Ledger
+from agent.ledger.kept import LEARNING
 from agent.service.assembly import Agent
 from agent.service.schedule import Schedule
 from agent.settings import Settings
@@ -32,9 +33,12 @@ LEAST_FREE_SHARE: Final = 0.05
 def add(schedule: Schedule, settings: Settings, agent: Agent, board: ServiceBoard) -> None:
     """Put the chores on the schedule."""
     now = time.time()
-    keep_s = settings.ledger.retention_days * DAY_S
+    keep_s, learning_s = settings.ledger.retention_days * DAY_S, settings.ledger.learning_days * DAY_S
     schedule.add(
-        "retention", lambda: forget(agent.ledger, agent.clock.now(), keep_s), RETENTION_EVERY_S, now + RETENTION_AFTER_S
+        "retention",
+        lambda: forget(agent.ledger, agent.clock.now(), keep_s, learning_s),
+        RETENTION_EVERY_S,
+        now + RETENTION_AFTER_S,
     )
     schedule.add("self-check", lambda: check_itself(settings, agent, board), SELF_CHECK_EVERY_S, now)
     for part in agent.parts:
@@ -42,10 +46,14 @@ def add(schedule: Schedule, settings: Settings, agent: Agent, board: ServiceBoar
             schedule.add(chore.name, chore.call, chore.every_s, now)
 
 
-def forget(ledger: Ledger, now: float, keep_s: float) -> None:
-    """Remove what is older than the ledger keeps; a ledger that cannot be used now is left for the next time."""
+def forget(ledger: Ledger, now: float, keep_s: float, learning_s: float | None = None) -> None:
+    """Remove what is older than the ledger keeps; a ledger that cannot be used now is left for the next time.
+
+    learning_s: for how long what learning needs is kept, else `keep_s`.
+    """
+    longer_s = {} if learning_s is None else {LEARNING: learning_s}
     try:
-        compacted = ledger.compact(now, keep_s, kept(), batches=RETENTION_BATCHES)
+        compacted = ledger.compact(now, keep_s, kept(), longer_s=longer_s, batches=RETENTION_BATCHES)
     except TrimtabError as error:
         log.warning("retention_failed", detail=str(error))
         return

@@ -76,6 +76,12 @@ class LedgerSettings(Section, title="Ledger"):
         le=3650,
         description="Decisions and their inputs older than this are removed; the state of the loop is kept.",
     )
+    learning_days: int = Field(
+        400,
+        ge=1,
+        le=3650,
+        description="What learning needs of each minute, about 150 bytes, is removed when older than this.",
+    )
 
 
 class LeaderSettings(Section, title="Leader"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.autoscaling.minutes import read_minutes
 from agent.autoscaling.store import FleetStore
 from domain.decisions import CapacityShortage, Direction, Reason, Status
 from tests.faults.evidence import SET, carried_out, intents, told
@@ -48,6 +49,8 @@ def test_another_type_is_asked_in_the_tick_that_sees_the_failed_activity(make_wo
     world.tick(2)
     assert len(world.in_service("small")) == 3
     assert final_reasons(world) == [Reason.NO_CAPACITY, Reason.DONE]
+    recorded = read_minutes(world.ledger.database, world.fleet.name)
+    assert [dict(minute.refused) for minute in recorded] == [{}, {1: 1}, {}, {}]
 
 
 def test_what_aws_cannot_launch_is_given_back_so_that_it_stops_trying(make_world: Callable[..., World]) -> None:

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from agent.autoscaling.minutes import read_minutes
 from agent.autoscaling.store import FleetStore
 from domain.decisions import Direction, Reason, Status
 from domain.fleet import Group
@@ -275,3 +276,14 @@ def test_a_notice_outlives_a_decision_that_cannot_be_stored(make_world: Callable
         database.execute("DROP TRIGGER broken")
     pass_busy(world, 2)
     assert terminated(world)[vm] == 1
+
+
+def test_notices_are_recorded_by_group_in_the_minute_that_read_them(make_world: Callable[..., World]) -> None:
+    world = make_world(sizes=(2, 1, 0), policy="hold")
+    pass_busy(world)
+    before = len(list(read_minutes(world.ledger.database, world.fleet.name)))
+    struck = [world.in_service("small")[0], world.in_service("medium")[0]]
+    give_notice(world, struck)
+    pass_busy(world, 2)
+    recorded = list(read_minutes(world.ledger.database, world.fleet.name))[before:]
+    assert [dict(minute.interrupted) for minute in recorded] == [{0: 1, 1: 1}, {}]

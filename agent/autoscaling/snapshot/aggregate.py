@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from agent.autoscaling.minutes import Boot, JobLengths, Measured
 from agent.autoscaling.snapshot.group_fold import GroupFold, GroupRoster, fold_group
-from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, SeriesStore
+from agent.autoscaling.snapshot.series import ABSENT_ROW, VM_COLUMNS, BinFold, SeriesStore
 from agent.rails.base import RailLimits
 from agent.rails.state import LoopState
 from collectors.intake import Claims
@@ -17,7 +18,7 @@ from domain.errors import BadInput
 from domain.fleet import Fleet
 from domain.observations.autoscaling import Floats, Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
 from domain.observed import GroupObserved, Observed
-from domain.samples import QueueMetric, VmMetric
+from domain.samples import JOB_QUANTILES, QueueMetric, VmMetric
 from domain.snapshot import QueueSnapshot, Snapshot, Terms
 
 BIN_S = 60.0
@@ -183,6 +184,7 @@ class Aggregator:
         self._store = store
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
         self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
+        self._measured: dict[str, Measured] = {}
 
     def snapshot(
         self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, now: float
@@ -218,10 +220,33 @@ class Aggregator:
         if queue is not None and settings.submitted_late:
             queue = replace(queue, submitted_is_late=True)
         snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
+        self._measured[fleet.name] = self._measure(fleet.name, folds, fold, settings.sample_interval_s)
         stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
         if state.last_bin_end != end:
             state = replace(state, stale_bins=state.stale_bins + 1 if stale else 0, last_bin_end=end)
         return replace(snapshot, stale_bins=state.stale_bins), state
+
+    def measured(self, fleet: str) -> Measured | None:
+        """Return what the last snapshot of a fleet measured beside it, for learning; None before the first."""
+        return self._measured.get(fleet)
+
+    def _measure(self, fleet: str, folds: tuple[GroupFold, ...], fold: BinFold, interval_s: float) -> Measured:
+        def readings(metric: QueueMetric) -> list[tuple[float, float]]:
+            return self._store.readings(self._store.queue_row(fleet, metric), fold.end)
+
+        counter = readings(QueueMetric.FINISHED_TOTAL)
+        inside = [value for at, value in counter if at > fold.start]
+        before = next((value for at, value in reversed(counter) if at <= fold.start), None)
+        counts, means = fold.at(np.array([self._store.queue_row(fleet, QueueMetric.WAITING)], dtype=np.int64))
+        lengths = [found[-1][1] for metric in _LENGTHS if (found := readings(metric))]
+        return Measured(
+            finished=round(growth(inside, before)) if inside else None,
+            waiting=float(means[0]) if counts[0] else None,
+            lengths=JobLengths(*lengths) if _are_lengths(lengths) else None,
+            boots=tuple(Boot(k, seconds) for k, each in enumerate(folds) for seconds in each.boots_s.tolist()),
+            lost_core_s=sum(each.lost_core_s for each in folds),
+            sample_interval_s=interval_s,
+        )
 
     def vms(self, fleet: Fleet) -> Mapping[str, tuple[str, ...]]:
         """Return per group key the VMs that the cloud showed in the last minute; callable from any thread."""
@@ -345,6 +370,16 @@ class Aggregator:
             queue_age_s=_age(queue_at, now),
             terms=settings.terms,
         )
+
+
+_LENGTHS = (QueueMetric.JOB_CORE_SECONDS, *JOB_QUANTILES.values())
+
+
+def _are_lengths(values: Sequence[float]) -> bool:
+    """Return whether these are a mean and quantiles: all of them, above zero, and in order."""
+    return (
+        len(values) == len(_LENGTHS) and values[0] > 0.0 and values[1] > 0.0 and list(values[1:]) == sorted(values[1:])
+    )
 
 
 def _observed_group(fleet: Fleet, name: str, observed: Observed) -> GroupObserved:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,12 @@ Mask = NDArray[np.bool_]
 MAX_REMOVABLE = 50
 """Candidates listed per group: far more than one decision may remove."""
 
+LAST_WORDS_S = 300.0
+"""A VM that is gone has lost what it reported not longer ago than this: AWS shows a terminated one for minutes."""
+
+ATTACHED_AFTER_S = 120.0
+"""A VM that was launched so long before the last look that did not show it was attached later, not booted."""
+
 _CPU = VM_COLUMNS.index(VmMetric.CPU_PERCENT)
 _RAM = VM_COLUMNS.index(VmMetric.RAM_PERCENT)
 _BUSY = VM_COLUMNS.index(VmMetric.BUSY_CORES)
@@ -43,7 +49,9 @@ class GroupFold:
     cpu, ram: 0..1 of each VM with enough samples, any order. cpu_warmed_up: of those older than the warm-up.
     expected: warm VMs that should have reported enough; reporting: those that did. unheard: VMs in service that
     should have reported by now and never did. busy_at_end, victim_busy_at_end: busy cores at the last reading of the
-    minute, of all warm VMs and of the first removable one.
+    minute, of all warm VMs and of the first removable one. boots_s: from launch to the first report, of the VMs that
+    first reported since the last fold. lost_core_s: work under way on VMs that are gone without having been drained, as
+    they reported it last.
     """
 
     snapshot: GroupSnapshot
@@ -56,6 +64,8 @@ class GroupFold:
     busy_at_end: float
     victim_busy_at_end: float
     newest_sample_at: float
+    boots_s: Floats
+    lost_core_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,7 @@ class _Vms:
     rows: Ints
     pending: Mask
     in_service: Mask
+    draining: Mask
     healthy: Mask
     launched: Floats
 
@@ -89,11 +100,15 @@ def fold_group(
     are zero.
     """
     vms = _vms(fleet, group, observed, store)
+    lost_core_s = _lost_core_s(roster.gone(vms.names), store, fleet, group.key, now)
     seats = roster.seat(vms.names, now)
+    roster.look(seats, vms.pending, vms.draining)
     since = roster.since(seats, vms.launched)
     age = now - since
 
+    cold = np.isnan(roster.warm_since(seats))
     warm_since = _warm_since(vms, seats, store, roster, fold.end)
+    booted = cold & ~np.isnan(warm_since) & roster.booted(seats, vms.launched)
     warm = vms.in_service & ~np.isnan(warm_since)
     newly = warm & (warm_since > fold.start)
 
@@ -163,7 +178,19 @@ def fold_group(
         busy_at_end=float(busy_at_end[warm & known].sum()),
         victim_busy_at_end=float(np.nan_to_num(busy_at_end[victims[0]])) if victims else 0.0,
         newest_sample_at=store.newest(vms.rows),
+        boots_s=np.maximum(warm_since[booted] - since[booted], 0.0),
+        lost_core_s=lost_core_s,
     )
+
+
+def _lost_core_s(gone: Sequence[str], store: SeriesStore, fleet: str, group: str, now: float) -> float:
+    """Return the work that these VMs reported last to have under way, where that report is not old."""
+    if not gone:
+        return 0.0
+    rows_of = store.vm_rows(fleet, group)
+    rows = np.array([rows_of[vm][_WORK] for vm in gone if vm in rows_of], dtype=np.int64)
+    at, work = store.latest(rows, now)
+    return float(work[now - at <= LAST_WORDS_S].sum())
 
 
 def _vms(fleet: str, group: Group, observed: GroupObserved, store: SeriesStore) -> _Vms:
@@ -176,6 +203,7 @@ def _vms(fleet: str, group: Group, observed: GroupObserved, store: SeriesStore) 
         rows=np.array([rows_of(name, _NO_ROWS) for name in names], dtype=np.int64).reshape(-1, len(VM_COLUMNS)),
         pending=np.array([state is Lifecycle.PENDING for state in states], dtype=np.bool_),
         in_service=np.array([state is Lifecycle.IN_SERVICE for state in states], dtype=np.bool_),
+        draining=np.array([state is Lifecycle.DRAINING for state in states], dtype=np.bool_),
         healthy=np.array([instance.healthy for instance in instances], dtype=np.bool_),
         launched=np.array([math.nan if i.launched_at is None else i.launched_at for i in instances], dtype=np.float64),
     )
@@ -274,6 +302,8 @@ class GroupRoster:
         self._missing_since: list[float] = []
         self._arrived = 0
         self._not_before = np.full(_FIRST_SEATS, np.nan)
+        self._was_pending = np.zeros(_FIRST_SEATS, dtype=np.bool_)
+        self._drains = np.zeros(_FIRST_SEATS, dtype=np.bool_)
         self._seated_at: float | None = None
 
     @property
@@ -304,11 +334,33 @@ class GroupRoster:
             self._warm_since = np.concatenate([self._warm_since, more])
             self._idle_since = np.concatenate([self._idle_since, more])
             self._not_before = np.concatenate([self._not_before, more])
+            self._was_pending = np.concatenate([self._was_pending, np.zeros(more.size, dtype=np.bool_)])
+            self._drains = np.concatenate([self._drains, np.zeros(more.size, dtype=np.bool_)])
         seat = self._free.pop() if self._free else len(self._seats)
         self._seats[vm] = seat
         self._first_seen[seat], self._warm_since[seat], self._idle_since[seat] = now, np.nan, np.nan
         self._not_before[seat] = not_before
+        self._was_pending[seat] = self._drains[seat] = False
         return seat
+
+    def gone(self, vms: Collection[str]) -> list[str]:
+        """Return the VMs in seats that are not among these and were not being drained at the last look."""
+        present = set(vms)
+        return [vm for vm, seat in self._seats.items() if vm not in present and not self._drains[seat]]
+
+    def look(self, seats: Ints, pending: Mask, draining: Mask) -> None:
+        """Record which VMs have not come into service yet, and which are being drained."""
+        self._was_pending[seats] |= pending
+        self._drains[seats] = draining
+
+    def booted(self, seats: Ints, launched: Floats) -> Mask:
+        """Return whose boot was watched from its launch on.
+
+        One that was in service when this process first looked may have reported for days before.
+        """
+        not_before = self._not_before[seats]
+        came = ~np.isnan(not_before) & (launched >= not_before - ATTACHED_AFTER_S)
+        return np.asarray(~np.isnan(launched) & (came | self._was_pending[seats]), dtype=np.bool_)
 
     def since(self, seats: Ints, launched: Floats) -> Floats:
         """Return since when each VM exists: the cloud's launch time, within the bounds of what was observed.

@@ -159,6 +159,15 @@ class Simulation:
         """Every VM there is, booting and draining ones too, in the order of their requests; for reading only."""
         return tuple(self._world.machines)
 
+    @property
+    def jobs_finished(self) -> int:
+        """How many jobs have finished."""
+        return self._world.finished
+
+    def newest_finished_core_s(self, most: int) -> list[float]:
+        """Return the core-seconds of at most so many jobs that finished last."""
+        return self._world.finished_lengths[-most:]
+
     def work_lost(self, machine: Machine) -> float:
         """Return the core-seconds that the jobs of a VM would lose if it went now."""
         return self._world.work_lost(machine)

@@ -238,6 +238,7 @@ class World:
         self.finished_waits: list[float] = []
         self.queued_core_s = 0.0
         self.finished_core_s = 0.0
+        self.finished_lengths: list[float] = []
         self.submitted = 0
         self.finished = 0
         self.free_cores = self.busy_cores = 0
@@ -458,7 +459,9 @@ class World:
         machine.used_ram_gb = self.config.base_ram_gb if not machine.jobs else machine.used_ram_gb - self.jobs.ram[job]
         self.executed_core_s += cores * (self.now - start)
         self.finished += 1
-        self.finished_core_s += max(self.jobs.width[job], 1) * self.jobs.service[job]
+        core_s = max(self.jobs.width[job], 1) * self.jobs.service[job]
+        self.finished_core_s += core_s
+        self.finished_lengths.append(core_s)
         self.finished_waits.append(self.waited.pop(job))
         if machine.vacant:
             machine.idle_since = self.now

@@ -99,3 +99,14 @@ def test_what_happens_after_the_end_is_not_counted():
 def test_before_anything_has_finished_waits_are_zero_and_not_a_failure():
     summary = Desk([]).source.summary()
     assert (summary["mean_wait_s"], summary["p95_wait_s"], summary["submitted"]) == (0.0, 0.0, 0)
+
+
+def test_it_reports_the_quantiles_of_the_hundred_jobs_that_finished_last():
+    desk = Desk([0.0] * 150, until=15.0)
+    for job in range(1, 151):
+        desk.done(job, 0.0, float(job))
+    desk.source.run()
+    reported = {s.series.metric: s.value for s in desk.reported}
+    assert reported[QueueMetric.JOB_CORE_SECONDS_P50] == 100.5
+    assert reported[QueueMetric.JOB_CORE_SECONDS_P99] == pytest.approx(149.01)
+    assert reported[QueueMetric.JOB_CORE_SECONDS] == 75.5

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Row, Select, delete, insert, select
 
 from agent.ledger import codec
 from agent.ledger.database import Database
@@ -35,6 +35,7 @@ INPUTS: Final = ("cpu", "ram", "queue", CLOUD, LATE, CLOCK_SET)
 """What may be wrong with a minute, by bit: an input absent, groups not read, the count of jobs late, the clock set."""
 
 _PAGE: Final = 4000
+_LOOKED_BACK: Final = 60
 _CONTEXT_BITS: Final = 47
 """SQLite stores such a number in six bytes."""
 
@@ -309,6 +310,18 @@ def _known_to(database: Database) -> set[int]:
     return _KNOWN.setdefault(database, set())
 
 
+def newest_minute(
+    database: Database, fleet: str, since: float | None = None, until: float | None = None
+) -> RecordedMinute | None:
+    """Return the newest minute in a span whose groups were read, else the newest; None when there is none."""
+    wanted = _wanted(fleet, since, until).order_by(minutes.c.seq.desc()).limit(_LOOKED_BACK)
+    known = _contexts_of(database, fleet)
+    with database.read() as connection:
+        rows = connection.execute(wanted).all()
+    found = [_read(fleet, known, row) for row in rows]
+    return next((minute for minute in found if minute.requested), found[0] if found else None)
+
+
 def read_minutes(
     database: Database, fleet: str, since: float | None = None, until: float | None = None
 ) -> Iterator[RecordedMinute]:
@@ -316,27 +329,42 @@ def read_minutes(
 
     It reads page by page, so that a year needs no more memory than an hour; LedgerError when a row is damaged.
     """
-    with database.read() as connection:
-        query = select(contexts.c.context, contexts.c.body).where(contexts.c.fleet == fleet)
-        known = {row.context: codec.decode(MinuteContext, codec.unpack(row.body)) for row in connection.execute(query)}
-    wanted = select(minutes.c.seq, minutes.c.minute, minutes.c.epoch, minutes.c.context, minutes.c.body)
-    wanted = wanted.where(minutes.c.fleet == fleet)
-    if since is not None:
-        wanted = wanted.where(minutes.c.minute >= since)
-    if until is not None:
-        wanted = wanted.where(minutes.c.minute < until)
+    known, wanted = _contexts_of(database, fleet), _wanted(fleet, since, until)
     wanted, last = wanted.order_by(minutes.c.seq).limit(_PAGE), -1
     while True:
         with database.read() as connection:
             page = connection.execute(wanted.where(minutes.c.seq > last)).all()
-        for seq, minute, epoch, number, body in page:
-            context = known.get(number)
-            if context is None:
-                raise LedgerError(f"minute {minute} of fleet {fleet} lacks its context {number}: the ledger is damaged")
-            yield decoded(float(minute), epoch, context, body)
-            last = seq
+        for row in page:
+            if row.context not in known:
+                # It came while we read.
+                known = _contexts_of(database, fleet)
+            yield _read(fleet, known, row)
         if len(page) < _PAGE:
             return
+        last = page[-1].seq
+
+
+def _contexts_of(database: Database, fleet: str) -> dict[int, MinuteContext]:
+    query = select(contexts.c.context, contexts.c.body).where(contexts.c.fleet == fleet)
+    with database.read() as connection:
+        rows = connection.execute(query).all()
+    return {row.context: codec.decode(MinuteContext, codec.unpack(row.body)) for row in rows}
+
+
+def _wanted(fleet: str, since: float | None, until: float | None) -> Select[Any]:
+    wanted = select(minutes.c.seq, minutes.c.minute, minutes.c.epoch, minutes.c.context, minutes.c.body)
+    wanted = wanted.where(minutes.c.fleet == fleet)
+    if since is not None:
+        wanted = wanted.where(minutes.c.minute >= since)
+    return wanted if until is None else wanted.where(minutes.c.minute < until)
+
+
+def _read(fleet: str, known: Mapping[int, MinuteContext], row: Row[Any]) -> RecordedMinute:
+    context = known.get(row.context)
+    if context is None:
+        lacks = f"minute {row.minute} of fleet {fleet} lacks its context {row.context}"
+        raise LedgerError(f"{lacks}: the ledger is damaged")
+    return decoded(float(row.minute), row.epoch, context, row.body)
 
 
 def first_minute(database: Database, fleet: str) -> float | None:

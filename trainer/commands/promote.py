@@ -223,9 +223,9 @@ def autoscaling(
         from trainer.autoscaling.evaluation.suite import World, suite
         from trainer.autoscaling.worlds import told
         from trainer.kit.progress import bars
+        from trainer.learning.recent import recent_cases
         from trainer.promotion.autoscaling import fleet_gate
         from trainer.promotion.gate import Limits
-        from trainer.promotion.recent import recent_cases
 
         own = own_world(world, workload or ())
         if own is not None and world not in set(World):

@@ -185,6 +185,7 @@ class Aggregator:
         self._rosters: dict[tuple[str, str], GroupRoster] = {}
         self._busy: dict[str, tuple[float, Mapping[str, float | None]]] = {}
         self._measured: dict[str, Measured] = {}
+        self._done: dict[str, int] = {}
 
     def snapshot(
         self, fleet: Fleet, observed: Observed, state: LoopState, settings: AggregationSettings, now: float
@@ -220,7 +221,7 @@ class Aggregator:
         if queue is not None and settings.submitted_late:
             queue = replace(queue, submitted_is_late=True)
         snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
-        self._measured[fleet.name] = self._measure(fleet.name, folds, fold, settings.sample_interval_s)
+        self._measured[fleet.name] = self._measure(fleet.name, folds, fold, queue, settings.sample_interval_s)
         stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
         if state.last_bin_end != end:
             state = replace(state, stale_bins=state.stale_bins + 1 if stale else 0, last_bin_end=end)
@@ -230,17 +231,25 @@ class Aggregator:
         """Return what the last snapshot of a fleet measured beside it, for learning; None before the first."""
         return self._measured.get(fleet)
 
-    def _measure(self, fleet: str, folds: tuple[GroupFold, ...], fold: BinFold, interval_s: float) -> Measured:
+    def _measure(
+        self, fleet: str, folds: tuple[GroupFold, ...], fold: BinFold, queue: QueueSnapshot | None, interval_s: float
+    ) -> Measured:
         def readings(metric: QueueMetric) -> list[tuple[float, float]]:
             return self._store.readings(self._store.queue_row(fleet, metric), fold.end)
 
         counter = readings(QueueMetric.FINISHED_TOTAL)
         inside = [value for at, value in counter if at > fold.start]
         before = next((value for at, value in reversed(counter) if at <= fold.start), None)
+        finished = None
+        if queue is not None:
+            # Without a counter: what was submitted and neither waits nor runs. It falls where an episode begins.
+            done = queue.submitted - queue.waiting - queue.running
+            finished = max(done - self._done.get(fleet, done), 0)
+            self._done[fleet] = done
         counts, means = fold.at(np.array([self._store.queue_row(fleet, QueueMetric.WAITING)], dtype=np.int64))
         lengths = [found[-1][1] for metric in _LENGTHS if (found := readings(metric))]
         return Measured(
-            finished=round(growth(inside, before)) if inside else None,
+            finished=round(growth(inside, before)) if inside else finished,
             waiting=float(means[0]) if counts[0] else None,
             lengths=JobLengths(*lengths) if _are_lengths(lengths) else None,
             boots=tuple(Boot(k, seconds) for k, each in enumerate(folds) for seconds in each.boots_s.tolist()),

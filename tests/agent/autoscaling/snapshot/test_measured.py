@@ -79,8 +79,15 @@ def test_waiting_is_the_mean_over_the_minute_and_finished_grows_over_a_restart_o
     scene.report_queue(scene.now + 20.0, waiting=9.0, running=2.0, finished_total=104.0)
     scene.minute(queue={**QUEUE, "finished_total": 3.0})
     assert (measured(scene).waiting, measured(scene).finished) == (6.0, 7)
-    scene.minute(queue=QUEUE)
+    scene.minute(cpu={})
     assert measured(scene).finished is None
+
+
+def test_without_a_counter_of_finished_jobs_those_finished_that_neither_wait_nor_run() -> None:
+    scene = Scene()
+    scene.minute(queue={"waiting": 5.0, "running": 2.0, "submitted_total": 10.0})
+    scene.minute(queue={"waiting": 3.0, "running": 2.0, "submitted_total": 12.0})
+    assert measured(scene).finished == 4
 
 
 @pytest.mark.parametrize(("lifecycle", "lost"), [(Lifecycle.IN_SERVICE, 240.0), (Lifecycle.DRAINING, 0.0)])

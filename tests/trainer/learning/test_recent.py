@@ -12,13 +12,8 @@ from simulator.autoscaling.reference import preset
 from simulator.workloads.named import save_trace
 from simulator.workloads.synthetic import train_rand
 from tests.faults.world import Plan, World
-from trainer.promotion.recent import FAMILY, Minute, fitted_world, recent_cases, traces_of_minutes
-
-START_S = 1_772_000_000.0
-
-
-def minute(n: int, submitted: int = 0, job_core_s: float | None = None) -> Minute:
-    return Minute(START_S + 60.0 * (n + 1), submitted, job_core_s)
+from trainer.learning.recent import FAMILY, recent_cases
+from trainer.learning.recorded import fitted_world
 
 
 def test_a_saved_trace_is_replayed_under_several_boot_times_in_the_live_world(tmp_path: Path) -> None:
@@ -29,30 +24,6 @@ def test_a_saved_trace_is_replayed_under_several_boot_times_in_the_live_world(tm
     assert {case.family for case in cases} == {FAMILY}
     assert {case.trace.digest for case in cases} == {train_rand(1).digest}
     assert {case.config for case in cases} == {preset("live-like")}
-
-
-def test_minutes_become_jobs_spread_over_them_with_the_length_known_then() -> None:
-    (trace,) = traces_of_minutes("web", [minute(0, 2), minute(1), minute(2, 3, 90.0), minute(3, 1, 120.0)])
-    assert trace.arrival_s.tolist() == [15.0, 45.0, 130.0, 150.0, 170.0, 210.0]
-    # Nothing had finished in the first minute: its jobs take the first length that was known.
-    assert trace.service_s.tolist() == [90.0] * 5 + [120.0]
-
-
-def test_each_day_is_a_trace_and_a_day_without_jobs_is_none() -> None:
-    day = 24 * 60
-    traces = traces_of_minutes("web", [minute(0, 4, 60.0), minute(day, 0, 60.0), minute(2 * day + 5, 1, 60.0)])
-    assert [(trace.name, trace.jobs) for trace in traces] == [("web day 0", 4), ("web day 2", 1)]
-    assert np.all((traces[1].arrival_s >= 300.0) & (traces[1].arrival_s < 360.0))
-
-
-def test_where_no_length_is_reported_the_work_done_over_the_jobs_finished_stands_for_it() -> None:
-    minutes = [
-        Minute(START_S + 60.0, 6, None, 0.0, 0),
-        Minute(START_S + 120.0, 0, None, 4.0, 2),
-        Minute(START_S + 180.0, 0, None, 4.0, 4),
-    ]
-    (trace,) = traces_of_minutes("web", minutes)
-    assert trace.service_s.tolist() == [120.0] * 6
 
 
 @pytest.mark.slow
@@ -75,10 +46,6 @@ def test_what_the_loop_recorded_becomes_a_trace_of_its_fleet(tmp_path: Path) -> 
     assert cases[0].trace.jobs == 8
     assert np.all((cases[0].trace.arrival_s > 60.0) & (cases[0].trace.arrival_s < 120.0))
     assert cases[0].trace.service_s.tolist() == [45.0] * 8
-
-
-def test_without_a_known_length_there_is_no_trace() -> None:
-    assert traces_of_minutes("web", [minute(0, 5), minute(1, 5)]) == []
 
 
 def test_a_ledgers_fleet_decides_types_and_limits() -> None:

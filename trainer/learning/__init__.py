@@ -1,0 +1,1 @@
+"""Learning on the own fleet: what a ledger recorded becomes traces and a world, and these become cases."""

@@ -1,0 +1,545 @@
+"""What a ledger recorded of a fleet, as a stream of minutes, as traces of jobs, and as a world.
+
+A trace covers a window of the recording. It ends early where the fleet changes or the clock is set; what is missing
+within it is listed as gaps. Of the jobs of a minute no order is known: they are spread evenly over it, and their
+lengths over the quantiles of then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.autoscaling.minutes import (
+    CLOCK_SET,
+    CLOUD,
+    JobLengths,
+    MinuteContext,
+    RecordedMinute,
+    first_minute,
+    minute_of,
+    newest_minute,
+    read_minutes,
+)
+from agent.autoscaling.store import FleetStore
+from agent.ledger import Ledger
+from domain.errors import BadInput
+from domain.fleet import Fleet
+from domain.units import DAY_S, HOUR_S, MINUTE_S
+from domain.workload import Trace, make_trace
+from simulator.autoscaling.reference import SimulationConfig
+from simulator.autoscaling.reference.configuration import CooldownScope
+
+__all__ = ["Recorded", "RecordedMinute", "RecordedTrace", "read_recorded", "traces", "windows", "world_of"]
+
+REPEATED_S = 120.0
+"""A minute that ends so little before the last one was decided twice; further back the clock was set."""
+
+QUANTILES = 11
+LEAST_BOOTS = 20
+"""Fewer boots of a group than these are no distribution."""
+
+WORK_TOLERANCE = 0.05
+LEAST_JOBS = 200
+LEAST_KNOWN = 0.95
+"""Lengths are corrected by the work done where they miss it by more than the tolerance; below so many jobs in a window,
+or where busy cores are known in a smaller share of minutes, the work says too little."""
+
+GOLDEN = 0.6180339887498949
+_SHARES = np.array([0.0, 0.1, 0.5, 0.9, 0.99, 1.0])
+_TAIL = 0.01 / 0.09
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The recording of one fleet; `minutes` may be iterated several times and reads the ledger anew each time.
+
+    fleet, context: the newest ones. source: of the ledger, without a password.
+    """
+
+    fleet: Fleet
+    minutes: Iterable[RecordedMinute]
+    context: MinuteContext
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTrace:
+    """A window of a recording as a trace of jobs on one core each.
+
+    start: epoch seconds of the trace's second 0. duration_s: of the window. gaps_s: stretches without a count of jobs,
+    (from, until) on the trace's clock; jobs that were counted when it returned are spread over the gap. boots: seconds
+    per VM, by group; None where a part was not measured. policy: the one that decided most minutes, policies: all.
+    cost: dollars, rent + waiting. initial: VMs at the start. interrupted, refused: by group. busy_core_s: work
+    done; lost_core_s: work lost. has_quantiles: whether all lengths come from quantiles, else some are means.
+    work_scale: by what the reported lengths were multiplied to give the work done, 1.0 where they agree. context:
+    fleet, limits and prices.
+    """
+
+    trace: Trace
+    start: float
+    duration_s: float
+    gaps_s: tuple[tuple[float, float], ...]
+    boots: tuple[tuple[float, ...], ...] | None
+    policy: str
+    policies: tuple[str, ...]
+    rent: float
+    waiting_cost: float
+    initial: tuple[int, ...]
+    interrupted: tuple[int, ...]
+    refused: tuple[int, ...]
+    busy_core_s: float
+    lost_core_s: float
+    has_quantiles: bool
+    work_scale: float
+    context: MinuteContext
+
+    @property
+    def cost(self) -> float:
+        """Dollars as recorded: rent of what was requested or draining, and the price of waiting."""
+        return self.rent + self.waiting_cost
+
+    @property
+    def fleet(self) -> Fleet:
+        """The fleet of the window."""
+        return self.context.fleet
+
+
+# Reading
+
+
+def read_recorded(source: str, fleet: str, since: float | None = None, until: float | None = None) -> Recorded:
+    """Return the recording of a fleet with since <= end of a minute < until (epoch seconds).
+
+    source: a SQLite file, or the URL of a ledger. Minutes from before schema 0007 are those of the decisions' inputs,
+    as far as these are kept. BadInput for a fleet that the ledger does not know, or without a minute in the span;
+    LedgerUnavailable when the ledger cannot be read.
+    """
+    url = ledger_url(source)
+    with Ledger.open(url, read_only=True) as ledger:
+        place, known = ledger.place, FleetStore(ledger).fleets()
+    if fleet not in known:
+        raise BadInput("--fleet", fleet, f"ledger {place} has {', '.join(known) or 'no fleet'}")
+    minutes = _Minutes(url, fleet, since, until)
+    newest = minutes.newest()
+    if newest is None:
+        raise BadInput("--fleet", fleet, f"ledger {place} has no minute of it in this span: widen --since and --until")
+    return Recorded(newest.context.fleet, minutes, newest.context, place)
+
+
+def ledger_url(source: str) -> str:
+    """Return the URL of a ledger that is given as a URL or as a SQLite file."""
+    return source if "://" in source else f"sqlite:///{Path(source).absolute()}"
+
+
+def fleets_of(source: str) -> tuple[str, ...]:
+    """Return the fleets that a ledger knows, by name."""
+    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+        return FleetStore(ledger).fleets()
+
+
+def newest_end(source: str, fleet: str) -> float | None:
+    """Return the end of the newest minute of a fleet, epoch seconds; None before the first."""
+    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+        minute = newest_minute(ledger.database, fleet)
+        if minute is not None:
+            return minute.end_s
+        rows = FleetStore(ledger).decisions(fleet, limit=1)
+        return rows[0].decision.at if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Minutes:
+    """The minutes of a fleet; the ledger is open while they are iterated."""
+
+    url: str
+    fleet: str
+    since: float | None
+    until: float | None
+
+    def __iter__(self) -> Iterator[RecordedMinute]:
+        with Ledger.open(self.url, read_only=True) as ledger:
+            first = first_minute(ledger.database, self.fleet)
+            bounds = [end for end in (first, self.until) if end is not None]
+            yield from _of_decisions(ledger, self.fleet, self.since, min(bounds, default=None))
+            yield from read_minutes(ledger.database, self.fleet, self.since, self.until)
+
+    def newest(self) -> RecordedMinute | None:
+        """Return the last minute whose groups were read, else the last one; None when there is none."""
+        with Ledger.open(self.url, read_only=True) as ledger:
+            found = newest_minute(ledger.database, self.fleet, self.since, self.until)
+        if found is None:
+            last = deque(self, maxlen=1)
+            found = last[0] if last else None
+        return found
+
+
+def _of_decisions(ledger: Ledger, fleet: str, since: float | None, until: float | None) -> Iterator[RecordedMinute]:
+    """Yield minutes as the inputs of decisions know them: lengths are means, boots unknown."""
+    done: int | None = None
+    for inputs, made in FleetStore(ledger).inputs(fleet, since, until):
+        minute, queue = minute_of(inputs, made, None), None if inputs.snapshot is None else inputs.snapshot.queue
+        before, done = done, None if queue is None else queue.submitted - queue.waiting - queue.running
+        # A count that falls is that of a new episode of the job source.
+        finished = None if before is None or done is None else max(done - before, 0)
+        if since is None or minute.end_s >= since:
+            yield replace(minute, finished=finished)
+
+
+# Windows
+
+
+class _Window:
+    """Gathers the minutes of one window."""
+
+    def __init__(self, start: float, context: MinuteContext) -> None:
+        groups = len(context.fleet.groups)
+        self.start, self.end, self.context = start, start, context
+        self.entries: list[tuple[float, float, int, JobLengths | None]] = []
+        self.gaps: list[list[float]] = []
+        self.boots: list[list[float]] = [[] for _ in range(groups)]
+        self.are_boots_known = True
+        self.policies: Counter[str] = Counter()
+        self.rent = self.waiting_cost = self.lost_core_s = self.busy_core_s = 0.0
+        self.interrupted, self.refused = [0] * groups, [0] * groups
+        self.vm_hours = [0.0] * groups
+        self.initial: tuple[int, ...] = ()
+        self.minutes = self.busy_known = self.finished = 0
+        self.backlog: list[float] = []
+
+    def gap(self, since: float, until: float) -> None:
+        """Note that jobs were not counted."""
+        if self.gaps and self.gaps[-1][1] >= since:
+            self.gaps[-1][1] = until
+        else:
+            self.gaps.append([since, until])
+
+    def add(self, minute: RecordedMinute, blind_until: float) -> None:
+        """Take in a minute; blind_until: until when VMs could not be seen, so that no boot that began before counts."""
+        start = minute.end_s - MINUTE_S
+        if start > self.end:
+            self.gap(self.end, start)
+        self.minutes += 1
+        self.policies[minute.policy] += 1
+        if minute.submitted is None:
+            self.gap(start, minute.end_s)
+        else:
+            since = start
+            if self.gaps and self.gaps[-1][1] == start:
+                since = self.gaps[-1][0]
+            self.entries.append((since, minute.end_s, minute.submitted, minute.lengths))
+            self.backlog.append((minute.waiting or 0.0) + 0.5 * (minute.running or 0))
+        self._add_money(minute)
+        self.finished += minute.finished or 0
+        self.add_events(minute, blind_until)
+        self.end = minute.end_s
+
+    def add_events(self, minute: RecordedMinute, blind_until: float) -> None:
+        """Take in what happened in a minute, of one that was decided twice as well."""
+        start, groups = minute.end_s - MINUTE_S, len(self.boots)
+        if minute.boots is None:
+            self.are_boots_known = False
+        for boot in minute.boots or ():
+            if boot.group < groups and start - boot.seconds >= blind_until:
+                self.boots[boot.group].append(boot.seconds)
+        for counts, found in ((self.interrupted, minute.interrupted), (self.refused, minute.refused)):
+            for group, count in found.items():
+                if group < groups:
+                    counts[group] += count
+        self.lost_core_s += minute.lost_core_s
+
+    def _add_money(self, minute: RecordedMinute) -> None:
+        if not minute.requested:
+            return
+        self.initial = self.initial or minute.requested
+        billed = [size + leaving for size, leaving in zip(minute.requested, minute.draining, strict=True)]
+        for k, (count, price) in enumerate(zip(billed, self.context.fleet.prices_per_hour, strict=False)):
+            self.vm_hours[k] += count * MINUTE_S / HOUR_S
+            self.rent += count * price * MINUTE_S / HOUR_S
+        terms = minute.context.terms
+        if terms is not None and minute.waiting is not None:
+            self.waiting_cost += minute.waiting * terms.waiting_price_per_hour * MINUTE_S / HOUR_S
+        if None not in minute.busy_cores:
+            self.busy_known += 1
+            self.busy_core_s += sum(cores or 0.0 for cores in minute.busy_cores) * MINUTE_S
+
+    @property
+    def first_length(self) -> JobLengths | None:
+        """The first length known in it, else the work of the busy cores over the jobs that finished."""
+        found = next((lengths for *_, lengths in self.entries if lengths is not None), None)
+        if found is None and self.finished > 0 and self.busy_core_s > 0.0:
+            return JobLengths(self.busy_core_s / self.finished)
+        return found
+
+    @property
+    def last_reported(self) -> JobLengths | None:
+        """The last length that was reported in it, None where none was."""
+        return next((lengths for *_, lengths in reversed(self.entries) if lengths is not None), None)
+
+    def traced(self, name: str, length: JobLengths) -> RecordedTrace:
+        """Return the window as a trace; length: of the jobs before the first known length."""
+        arrivals, lengths, has_quantiles = self._jobs(length)
+        scale = self._work_scale(lengths)
+        return RecordedTrace(
+            trace=make_trace(name, arrivals, lengths * scale),
+            start=self.start,
+            duration_s=self.end - self.start,
+            gaps_s=tuple((since - self.start, until - self.start) for since, until in self.gaps),
+            boots=tuple(map(tuple, self.boots)) if self.are_boots_known else None,
+            policy=self.policies.most_common(1)[0][0] if self.policies else "",
+            policies=tuple(sorted(self.policies)),
+            rent=self.rent,
+            waiting_cost=self.waiting_cost,
+            initial=self.initial,
+            interrupted=tuple(self.interrupted),
+            refused=tuple(self.refused),
+            busy_core_s=self.busy_core_s,
+            lost_core_s=self.lost_core_s,
+            has_quantiles=has_quantiles,
+            work_scale=scale,
+            context=self.context,
+        )
+
+    def _jobs(self, length: JobLengths) -> tuple[Floats, Floats, bool]:
+        """Return arrivals on the trace's clock and lengths of all jobs, and whether all lengths are of quantiles."""
+        with_jobs, known = [], []
+        for since, until, count, lengths in self.entries:
+            length = lengths or length
+            if count > 0:
+                with_jobs.append((max(since, self.start) - self.start, until - self.start, count))
+                known.append(length)
+        if not with_jobs:
+            return np.empty(0), np.empty(0), True
+        since_s, until_s, counts = np.array(with_jobs, dtype=np.float64).T
+        numbers = counts.astype(np.int64)
+        of = np.repeat(np.arange(numbers.size), numbers)
+        within = np.arange(of.size) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+        arrivals = since_s[of] + (within + 0.5) / counts[of] * (until_s - since_s)[of]
+        # A sequence without repetition, so that any stretch of jobs has every quantile.
+        shares = np.modf(0.5 + GOLDEN * np.arange(of.size))[0]
+        return arrivals, lengths_at(known, of, shares), all(one.quantiles is not None for one in known)
+
+    def _work_scale(self, lengths: Floats) -> float:
+        missing = sum(until - since for since, until in self.gaps)
+        enough = lengths.size >= LEAST_JOBS and self.busy_known >= LEAST_KNOWN * self.minutes
+        if not enough or missing > (1.0 - LEAST_KNOWN) * (self.end - self.start):
+            return 1.0
+        more = (self.backlog[-1] - self.backlog[0]) * float(lengths.mean())
+        scale = (self.busy_core_s - self.lost_core_s + more) / float(lengths.sum())
+        return scale if scale > 0.0 and abs(scale - 1.0) > WORK_TOLERANCE else 1.0
+
+
+def lengths_at(known: Sequence[JobLengths], of: Ints, shares: Floats) -> Floats:
+    """Return the length of each job (seconds on a core): at its share of the distribution numbered `of`.
+
+    Between quantiles the logarithm is linear, and so it is beyond the outermost; the mean is the one reported.
+    """
+    means = np.array([max(one.mean, 1e-3) for one in known])
+    points = np.array([_points(one.quantiles) for one in known])
+    logs = np.log(points)
+    low, high = points[:, :-1], points[:, 1:]
+    steps = logs[:, 1:] - logs[:, :-1]
+    within = np.where(steps > 1e-9, (high - low) / np.where(steps > 1e-9, steps, 1.0), low)
+    scale = means / (within * np.diff(_SHARES)).sum(axis=1)
+    place = np.clip(np.searchsorted(_SHARES, shares, side="right") - 1, 0, _SHARES.size - 2)
+    part = (shares - _SHARES[place]) / np.diff(_SHARES)[place]
+    found: Floats = np.exp(logs[of, place] + part * steps[of, place]) * scale[of]
+    return found
+
+
+def _points(quantiles: tuple[float, float, float, float] | None) -> tuple[float, ...]:
+    if quantiles is None:
+        return (1.0,) * _SHARES.size
+    p10, p50, p90, p99 = quantiles
+    return p10 * (p10 / p50) ** 0.25, p10, p50, p90, p99, p99 * (p99 / p90) ** _TAIL
+
+
+def windows(recorded: Recorded, window_s: float = DAY_S) -> Iterator[_Window]:
+    """Yield the windows of a recording, one after the other, each with its minutes gathered."""
+    window: _Window | None = None
+    began = blind_until = last_end = 0.0
+    for minute in recorded.minutes:
+        start = minute.end_s - MINUTE_S
+        clock_set = CLOCK_SET in minute.absent
+        if window is not None and not clock_set and 0.0 <= last_end - minute.end_s <= REPEATED_S:
+            window.add_events(minute, blind_until)
+            continue
+        changed = window is not None and minute.context.fleet.groups != window.context.fleet.groups
+        if window is None or changed or clock_set or minute.end_s < last_end:
+            if window is not None:
+                yield window
+            window, began = None, start
+            blind_until = start if clock_set or minute.end_s < last_end else blind_until
+        elif start > last_end:
+            blind_until = start
+        if {CLOUD, "cpu"} & set(minute.absent):
+            blind_until = minute.end_s
+        place = began + (start - began) // window_s * window_s
+        if window is not None and place > window.start:
+            yield window
+            window = None
+        if window is None:
+            window = _Window(place, minute.context)
+        window.add(minute, blind_until)
+        last_end = minute.end_s
+    if window is not None:
+        yield window
+
+
+def traced(
+    recorded: Recorded, window_s: float = DAY_S, on_window: Callable[[float], None] = lambda end_s: None
+) -> Iterator[RecordedTrace]:
+    """Yield one trace per window with jobs of a known length, in the order of time; see `traces`.
+
+    on_window: called with the end of each window that was read, epoch seconds.
+    """
+    if not window_s >= MINUTE_S:
+        raise BadInput("window_s", window_s, "give at least a minute")
+    carried: JobLengths | None = None
+    began, number = None, -1
+    early: list[_Window] = []
+    for window in windows(recorded, window_s):
+        on_window(window.end)
+        began = window.start if began is None else began
+        early.append(window)
+        known = carried or window.first_length
+        if known is None:
+            continue
+        for each in early:
+            # A part of a day, after a change of the fleet or of the clock, counts as the next one.
+            number = max(number + 1, int((each.start - began) // window_s))
+            # Before the first length of a window the last one before it holds, where lengths are reported at all.
+            before = carried if carried and each.last_reported else each.first_length
+            if any(count for _, _, count, _ in each.entries):
+                yield each.traced(f"{recorded.fleet.name} {_word(window_s)} {number}", before or known)
+            carried = each.last_reported or carried
+        early.clear()
+
+
+def _word(window_s: float) -> str:
+    return "day" if window_s == DAY_S else "window"
+
+
+def traces(recorded: Recorded, window_s: float = DAY_S) -> list[RecordedTrace]:
+    """Return one trace per window of `window_s` seconds, none of a window without jobs.
+
+    A window ends early where the groups change or the clock is set. Jobs before the first known length take that one;
+    where none is ever reported it is the work of the busy cores over the jobs that finished. Returns nothing when no
+    length can be known.
+    """
+    return list(traced(recorded, window_s))
+
+
+# The world
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredWorld:
+    """A world as recorded, and for each of its parts a sentence that says what it rests on."""
+
+    config: SimulationConfig
+    notes: tuple[str, ...]
+
+
+def world_of(recorded: Recorded, base: SimulationConfig) -> SimulationConfig:
+    """Return the world of a recording; see `measured_world`."""
+    return measured_world(recorded, base).config
+
+
+def fitted_world(world: SimulationConfig, fleet: Fleet) -> SimulationConfig:
+    """Return the world with the types, limits and minimum of a fleet, starting from its minimum."""
+    minimum = tuple(group.minimum for group in fleet.groups)
+    same = len(world.types) == len(fleet.groups)
+    return replace(
+        world,
+        types=tuple(group.vm_type for group in fleet.groups),
+        limits=tuple(group.maximum for group in fleet.groups),
+        minimum=minimum,
+        initial=minimum,
+        speed=(),
+        boot_lows_s=world.boot_lows_s if same else (),
+        boot_highs_s=world.boot_highs_s if same else (),
+        boot_quantiles_s=world.boot_quantiles_s if same else (),
+        reclaims_per_hour=world.reclaims_per_hour if same else (),
+    )
+
+
+def measured_world(
+    recorded: Recorded, base: SimulationConfig, on_window: Callable[[float], None] = lambda end_s: None
+) -> MeasuredWorld:
+    """Return the simulated world of a recording's newest fleet; what was not recorded is as in `base`.
+
+    Types, prices, limits, minimum and cool-down are those of the settings. Boot times are quantiles of the measured
+    ones, less half of the interval at which VMs report; reclaims are spot notices over the hours of VMs.
+    """
+    groups, context = recorded.fleet.groups, recorded.context
+    boots: list[list[float]] = [[] for _ in groups]
+    interrupted, hours = np.zeros(len(groups)), np.zeros(len(groups))
+    for window in windows(recorded):
+        on_window(window.end)
+        if window.context.fleet.groups == groups:
+            interrupted += window.interrupted
+            hours += window.vm_hours
+            for found, more in zip(boots, window.boots, strict=True):
+                found += more
+    limits, terms = context.limits, context.terms
+    world = fitted_world(base, recorded.fleet)
+    points, notes = _boot_points(recorded, boots, world)
+    reclaims = tuple(float(n / h) if n else 0.0 for n, h in zip(interrupted, hours, strict=True))
+    world = replace(
+        world,
+        boot_lows_s=(),
+        boot_highs_s=(),
+        boot_quantiles_s=points,
+        cooldown_s=limits.cooldown_out_s,
+        cooldown_scope=CooldownScope.PER_DIRECTION,
+        sample_interval_s=context.sample_interval_s,
+        waiting_price_per_hour=world.waiting_price_per_hour if terms is None else terms.waiting_price_per_hour,
+        reclaims_per_hour=reclaims if any(reclaims) else (),
+    )
+    notes.append("VM types, prices, limits and minimum: as the settings had them at the end.")
+    notes.append(f"Cool-down: {limits.cooldown_out_s:g} s after a growth, as set.")
+    if limits.cooldown_in_s != limits.cooldown_out_s:
+        notes.append(f"Assumed: the same after a shrinkage, for which {limits.cooldown_in_s:g} s are set.")
+    if terms is None:
+        notes.append(f"Assumed: the price of waiting, {world.waiting_price_per_hour:g} $ an hour, was not recorded.")
+    else:
+        notes.append(f"Price of waiting: {terms.waiting_price_per_hour:g} $ an hour, as set.")
+    lost = int(interrupted.sum())
+    notes.append(f"Spot: {lost} notices in {hours.sum():,.0f} hours of VMs.")
+    notes.append("Assumed: removal, placement, billing and the measurement of CPU, and that jobs take one core each.")
+    return MeasuredWorld(world, tuple(notes))
+
+
+def _boot_points(
+    recorded: Recorded, boots: Sequence[Sequence[float]], world: SimulationConfig
+) -> tuple[tuple[tuple[float, ...], ...], list[str]]:
+    terms, half_s = recorded.context.terms, recorded.context.sample_interval_s / 2.0
+    pooled = [seconds for found in boots for seconds in found]
+    points, notes = [], []
+    for k, (group, found) in enumerate(zip(recorded.fleet.groups, boots, strict=True)):
+        measured = found if len(found) >= LEAST_BOOTS else pooled
+        of = f"{len(found)} boots" if measured is found else f"all groups, {len(pooled)} boots: it has {len(found)}"
+        if len(measured) >= LEAST_BOOTS:
+            at = np.linspace(0.0, 1.0, QUANTILES)
+            values = np.maximum(np.quantile(np.array(measured), at) - half_s, 0.0)
+            points.append(tuple(round(float(value), 1) for value in values))
+            notes.append(
+                f"Boot times of {group.key}: measured, of {of}, from the launch by AWS to the first report less "
+                f"{half_s:g} s, half the interval of reports; median {points[-1][QUANTILES // 2]:g} s."
+            )
+        elif terms is not None:
+            points.append((terms.boot_low_s[k], terms.boot_high_s[k]))
+            notes.append(f"Assumed: boot times of {group.key} are those of the settings; it has {len(found)} boots.")
+        else:
+            points.append(world.boot_points_s[k])
+            notes.append(f"Assumed: boot times of {group.key} are the usual ones; it has {len(found)} boots.")
+    return tuple(points), notes

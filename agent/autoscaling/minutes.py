@@ -71,8 +71,9 @@ class Measured:
     """What was measured of a minute beside its snapshot; None where nothing was.
 
     finished: jobs. waiting: jobs, the mean over the minute. lengths: of jobs. boots: of the VMs that first reported.
-    lost_core_s: work under way on VMs that are gone. interrupted, refused: per position of a group, spot notices and
-    requests that AWS had no capacity for. clock_set: whether the clock was set since the minute before.
+    lost_core_s: work under way on VMs that are gone. busy_cores: by group, a VM that came in the minute for its part of
+    it. interrupted, refused: per position of a group, spot notices and requests that AWS had no capacity for.
+    clock_set: whether the clock was set since the minute before.
     """
 
     finished: int | None = None
@@ -81,6 +82,7 @@ class Measured:
     boots: tuple[Boot, ...] = ()
     lost_core_s: float = 0.0
     sample_interval_s: float = 10.0
+    busy_cores: tuple[float | None, ...] = ()
     interrupted: Mapping[int, int] = field(default_factory=dict)
     refused: Mapping[int, int] = field(default_factory=dict)
     clock_set: bool = False
@@ -166,7 +168,7 @@ def minute_of(inputs: DecisionInputs, made: Decision, measured: Measured | None)
         requested=tuple(group.requested for group in groups),
         warm=tuple(group.warm for group in groups),
         draining=tuple(group.draining for group in groups),
-        busy_cores=tuple(group.busy_cores for group in groups),
+        busy_cores=more.busy_cores or tuple(group.busy_cores for group in groups),
         boots=boots,
         interrupted=more.interrupted,
         refused=more.refused,

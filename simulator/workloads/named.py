@@ -6,14 +6,16 @@ Traces are saved as a CSV of jobs, and a JSON with their origin (§7.4).
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import io
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from domain.errors import BadInput, TraceError
 from domain.workload import Trace, make_trace
@@ -38,12 +40,14 @@ def workload_of(text: str, largest_vm_cores: int = 8) -> Trace:
     name, parameters = _split(text)
     if name.endswith((".swf", ".swf.gz")):
         trace = _log(Path(name), parameters, largest_vm_cores)
-    elif name.endswith(".csv"):
+    elif name.endswith((".csv", ".csv.gz")):
         trace = _csv(Path(name))
     elif name in _NAMED:
         trace = _NAMED[name](parameters)
     else:
-        raise BadInput("--workload", text, f"give {', '.join(workload_names())}, FILE.csv, FILE.swf or FILE.swf.gz")
+        raise BadInput(
+            "--workload", text, f"give {', '.join(workload_names())}, FILE.csv, FILE.csv.gz, FILE.swf or FILE.swf.gz"
+        )
     if parameters:
         raise BadInput("--workload", text, f"{name} has no parameter {next(iter(parameters))!r}")
     return trace
@@ -127,10 +131,16 @@ def _csv(path: Path) -> Trace:
     if path.with_name(path.name + ".json").exists():
         return load_trace(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with _opened(path) as stream:
             return _plain_csv(path, csv.reader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as fault:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as fault:
         raise TraceError(f"trace {path.name}", str(fault), "give a readable CSV of jobs in UTF-8") from fault
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.name.endswith(".gz"):
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
 
 
 def _plain_csv(path: Path, rows: Iterator[list[str]]) -> Trace:
@@ -202,11 +212,13 @@ def load_trace(path: Path) -> Trace:
         raise TraceError(
             f"{_side_file(path).name}: sha256", side.get("sha256"), f"{path.name} has {digest}: it was changed"
         )
-    rows = list(csv.reader(io.StringIO(content.decode("utf-8"))))
-    header = tuple(rows[0]) if rows else ()
+    if path.name.endswith(".gz"):
+        content = gzip.decompress(content)
+    rows = csv.reader(io.StringIO(content.decode("utf-8")))
+    header = tuple(next(rows, ()))
     if header not in (_COLUMNS, _COLUMNS + _STAGED_COLUMNS):
         raise TraceError(f"{path.name} line 1: columns", ",".join(header), f"give {','.join(_COLUMNS)}")
-    columns = read_columns(path, header, rows[1:])
+    columns = read_columns(path, header, rows)
     arrival_s, service_s = columns.pop("arrival_s"), columns.pop("service_s")
     serial_fraction = side.get("serial_fraction", 0.0)
     if not isinstance(serial_fraction, float | int):

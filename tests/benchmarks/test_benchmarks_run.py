@@ -17,6 +17,7 @@ SMALLEST = {
     "tick": "--runs 1 --vms 40 --few 20 --fleets 2 --ticks 3 --warm-up 2",
     "ledger": "--runs 1 --decisions 40 --rows 4000",
     "ingest": "--runs 1 --vms 200 --rounds 3",
+    "learning_export": "--minutes 3000",
     "footprint": "--runs 1 --idle 0.1",
     "soak": "--hours 0.1 --vms 60 --fleets 2",
     "coevolution_calibration": "--runs 1",
@@ -48,6 +49,9 @@ PROMISED = {
     },
     "ledger": {"decisions_per_s", "decisions_per_s_by_20", "ratio_vs_bare_sqlite", "explain_ms", "list_ms", "rows"},
     "ingest": {"lines_per_cpu_s", "carbon_lines_per_cpu_s", "ratio_vs_carbon", "lines_per_s", "carbon_lines_per_s"},
+    "learning_export": {
+        *("export_year_s", "export_year_cpu_s", "export_year_mb", "world_year_s", "world_year_mb", "row_bytes"),
+    },
     "footprint": {"ready_s", "idle_rss_mb", "peak_rss_mb", "stop_s", "threads", "bare_imports_rss_mb", "rss_vs_bare"},
     "soak": {
         *("rss_last_vs_tenth", "rss_last_hour_mb", "peak_rss_mb", "unexplained_decisions", "replay_differs"),
@@ -147,6 +151,7 @@ TARGETS = {
     "tick": {"p99_ms", "peak_rss_mb"},
     "ledger": {"explain_ms"},
     "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},
+    "learning_export": {"export_year_s", "export_year_mb", "world_year_mb", "row_bytes"},
     "footprint": {"ready_s", "idle_rss_mb", "heavy_import_count"},
     "soak": {"rss_last_vs_tenth", "unexplained_decisions", "replay_differs"},
     "autoscaling_simulator": {"batch_steps_per_s", "gym_steps_per_s", "reset_us", "growth"},

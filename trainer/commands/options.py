@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Option
 
-from agent.commands.options import examples
+from agent.commands.options import examples, moment
 from domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from trainer.learning.recorded import Recorded
 
 WorkersOption = Annotated[int, Option(metavar="N", min=1, help="Processes.")]
 PlayersOption = Annotated[int, Option(metavar="N", min=1, help="Processes; cores of a local Ray.")]
@@ -45,6 +52,38 @@ OwnWorkloadsOption = Annotated[
 SuiteSeedsOption = Annotated[
     int | None, Option("--seeds", metavar="N", help="At most so many cases per family.", min=1)
 ]
+RecordedFleetOption = Annotated[str, Option("--fleet", metavar="NAME", help="Fleet of the ledger.")]
+RecordedSinceOption = Annotated[
+    str | None, Option("--since", "--from", metavar="TIME", help="Not before: 2026-03-01T12:00, or 30d ago.")
+]
+RecordedUntilOption = Annotated[
+    str | None, Option("--until", metavar="TIME", help="Before: 2026-03-08T12:00, or 2h ago.")
+]
+
+
+def recording(ledger: str, fleet: str, since: str | None, until: str | None) -> Recorded:
+    """Return what a ledger recorded of a fleet in the span of two options; BadInput, LedgerUnavailable."""
+    from trainer.learning.recorded import read_recorded
+
+    now = time.time()
+    start = None if since is None else moment("--since", since, now)
+    end = None if until is None else moment("--until", until, now)
+    if start is not None and end is not None and not start < end:
+        raise BadInput("--until", until, f"give a time after --since {since}")
+    return read_recorded(ledger, fleet, start, end)
+
+
+@contextmanager
+def shown_days(*, quiet: bool) -> Iterator[Callable[[float], None]]:
+    """Show the day that was read last (epoch seconds) on standard error while it is a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("reading the ledger") as bar:
+        yield lambda end_s: bar.update(f"reading the ledger: {datetime.fromtimestamp(end_s, UTC):%Y-%m-%d}")
 
 
 def epilog(*blocks: str, calls: tuple[str, ...]) -> str:

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from domain.errors import BadInput
-from trainer.commands import admission, fit_admission, promote, trace, train_autoscaling
+from trainer.commands import admission, fit_admission, promote, trace, train_autoscaling, world
 
 DECISIONS = ("autoscaling", "admission", "oversubscription")
 VERBS: Mapping[str, str] = {
@@ -83,6 +83,7 @@ def register(app: typer.Typer) -> None:
             group.command("make-table", epilog=fit_admission.TABLE_EPILOG)(fit_admission.make_table)
         app.add_typer(group, name=verb)
     trace.register(app)
+    world.register(app)
     admission.register(app)
 
 

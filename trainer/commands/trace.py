@@ -1,4 +1,4 @@
-"""`trimtab trace`: write a trace of jobs to a file, check one, or make one of a job log."""
+"""`trimtab trace`: write a trace of jobs to a file, check one, or make one of a job log or of a ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from agent.commands.options import JsonOption, examples, print_json
 from agent.decisions.text import duration_text
 from domain.errors import BadInput
 from domain.units import HOUR_S
-from trainer.commands.options import ForceOption, check_output
+from trainer.commands.options import (
+    ForceOption,
+    RecordedFleetOption,
+    RecordedSinceOption,
+    RecordedUntilOption,
+    check_output,
+    recording,
+    shown_days,
+)
 
 if TYPE_CHECKING:
     from domain.workload import Trace
@@ -29,7 +37,7 @@ def register(app: typer.Typer) -> None:
     trace = typer.Typer(
         no_args_is_help=True,
         rich_markup_mode=None,
-        help="Write a trace of jobs to a file, check one, or make one of a job log.",
+        help="Write a trace of jobs to a file, check one, or make one of a job log or a ledger.",
     )
     trace.command(
         epilog=examples(
@@ -46,6 +54,13 @@ def register(app: typer.Typer) -> None:
             "    --time-scale 6 --run-scale 0.1667 --thin 0.5",
         ),
     )(import_swf)
+    trace.command(
+        "from-ledger",
+        epilog=examples(
+            "trimtab trace from-ledger /var/lib/trimtab/ledger.db --fleet web --out web.csv.gz",
+            "trimtab trace from-ledger ledger.db --fleet web --since 2026-03-01 --until 2026-03-08 --out week.csv.gz",
+        ),
+    )(from_ledger)
     app.add_typer(trace, name="trace")
 
 
@@ -131,6 +146,39 @@ def import_swf(
     parameters = {"log": log.name, "log_sha256": _sha256(log), **asdict(options)}
     digest = save_trace(trace, output, generator="swf", version=_version(), seed=seed, parameters=parameters)
     _show({"file": str(output), "sha256": digest, **_lines(report), **summary(trace)}, as_json)
+
+
+def from_ledger(
+    ledger: Annotated[str, Argument(metavar="LEDGER", help="SQLite file, or URL.")],
+    fleet: RecordedFleetOption,
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE.csv.gz", help="Trace to write: .csv or .csv.gz.")],
+    since: RecordedSinceOption = None,
+    until: RecordedUntilOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a saved trace of the jobs that a ledger recorded, minute by minute, with the lengths measured then.
+
+    FILE.csv.gz.json beside it lists gaps, boot times, spot notices, refusals by AWS and cost.
+    """
+    from trainer.learning.exported import ENDINGS, export_trace
+
+    if not out.name.endswith(ENDINGS):
+        raise BadInput("--out", str(out), f"give a file that ends in {' or '.join(ENDINGS)}")
+    for path in (out, out.with_name(out.name + ".json")):
+        check_output(path, force, "--out")
+    recorded = recording(ledger, fleet, since, until)
+    parameters = {"ledger": recorded.source, "fleet": fleet, "since": since, "until": until}
+    with shown_days(quiet=as_json) as on_day:
+        side = export_trace(recorded, out, _version(), parameters, on_day)
+    facts = side["recorded"]
+    missing_s = sum((end - start for start, end in facts["gaps_s"]), 0.0)
+    boots = {key: found["count"] for key, found in facts["boots_s"].items()}
+    shown = {"file": str(out), "sha256": side["sha256"], "jobs": side["jobs"], "from": facts["from"]}
+    shown |= {"until": facts["until"], "duration_s": facts["duration_s"], "gaps_s": missing_s}
+    shown |= {"lengths": facts["lengths"], "boots": boots, "spot_notices": facts["spot_notices"]}
+    shown |= {"refusals_by_aws": facts["refusals_by_aws"], "rent_dollars": facts["rent_dollars"]}
+    _show(shown | {"waiting_dollars": facts["waiting_dollars"]}, as_json)
 
 
 def origin(text: str) -> tuple[str, int | None, dict[str, str]]:

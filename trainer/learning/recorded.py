@@ -504,6 +504,8 @@ def measured_world(
         sample_interval_s=context.sample_interval_s,
         waiting_price_per_hour=world.waiting_price_per_hour if terms is None else terms.waiting_price_per_hour,
         reclaims_per_hour=reclaims if any(reclaims) else (),
+        # What was recorded is the mean over the minute, not the queue at its end.
+        integral_penalty=True,
     )
     notes.append("VM types, prices, limits and minimum: as the settings had them at the end.")
     notes.append(f"Cool-down: {limits.cooldown_out_s:g} s after a growth, as set.")

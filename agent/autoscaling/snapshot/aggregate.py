@@ -255,6 +255,7 @@ class Aggregator:
             boots=tuple(Boot(k, seconds) for k, each in enumerate(folds) for seconds in each.boots_s.tolist()),
             lost_core_s=sum(each.lost_core_s for each in folds),
             sample_interval_s=interval_s,
+            busy_cores=tuple(each.busy_over_minute for each in folds),
         )
 
     def vms(self, fleet: Fleet) -> Mapping[str, tuple[str, ...]]:

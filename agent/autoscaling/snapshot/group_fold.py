@@ -51,7 +51,8 @@ class GroupFold:
     should have reported by now and never did. busy_at_end, victim_busy_at_end: busy cores at the last reading of the
     minute, of all warm VMs and of the first removable one. boots_s: from launch to the first report, of the VMs that
     first reported since the last fold. lost_core_s: work under way on VMs that are gone without having been drained, as
-    they reported it last.
+    they reported it last. busy_over_minute: busy cores, where a VM that came in the minute counts for its part of it;
+    None as in the snapshot.
     """
 
     snapshot: GroupSnapshot
@@ -66,6 +67,7 @@ class GroupFold:
     newest_sample_at: float
     boots_s: Floats
     lost_core_s: float
+    busy_over_minute: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ def fold_group(
     warmed_up = (fold.end - warm_since >= settings.warm_up_s) | (
         age >= settings.warm_up_s + settings.limits.boot_deadline_s
     )
+    # The first report is half an interval late in the mean.
+    part = np.clip((fold.end - warm_since + 0.5 * settings.sample_interval_s) / (fold.end - fold.start), 0.0, 1.0)
     ram_usable, units = reporting & (ram_counts >= settings.min_samples), observed.capacity
     snapshot = GroupSnapshot(
         key=group.key,
@@ -180,6 +184,7 @@ def fold_group(
         newest_sample_at=store.newest(vms.rows),
         boots_s=np.maximum(warm_since[booted] - since[booted], 0.0),
         lost_core_s=lost_core_s,
+        busy_over_minute=None if snapshot.busy_cores is None else float((busy * part)[warm & known & ~silent].sum()),
     )
 
 

@@ -30,6 +30,7 @@ from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from domain.errors import BadInput
 from domain.fleet import Fleet
+from domain.samples import NEWEST_JOBS
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import SimulationConfig
@@ -44,7 +45,11 @@ QUANTILES = 11
 LEAST_BOOTS = 20
 """Fewer boots of a group than these are no distribution."""
 
-WORK_TOLERANCE = 0.05
+LEAST_LENGTH_S = 1e-3
+LEAST_FINISHED = 0.5
+"""Where fewer of the jobs of a window are known to have finished, they say nothing of their order."""
+
+WORK_TOLERANCE = 0.02
 LEAST_JOBS = 200
 LEAST_KNOWN = 0.95
 """Lengths are corrected by the work done where they miss it by more than the tolerance; below so many jobs in a window,
@@ -212,8 +217,11 @@ class _Window:
         self.interrupted, self.refused = [0] * groups, [0] * groups
         self.vm_hours = [0.0] * groups
         self.initial: tuple[int, ...] = ()
+        self.under_way = 0.0
         self.minutes = self.busy_known = self.finished = 0
         self.backlog: list[float] = []
+        self.reports: list[tuple[int, JobLengths]] = []
+        self.finishes: list[tuple[float, int]] = []
 
     def gap(self, since: float, until: float) -> None:
         """Note that jobs were not counted."""
@@ -237,8 +245,14 @@ class _Window:
                 since = self.gaps[-1][0]
             self.entries.append((since, minute.end_s, minute.submitted, minute.lengths))
             self.backlog.append((minute.waiting or 0.0) + 0.5 * (minute.running or 0))
+            if len(self.entries) == 1:
+                self.under_way = max((minute.waiting or 0.0) + (minute.running or 0) - minute.submitted, 0.0)
         self._add_money(minute)
-        self.finished += minute.finished or 0
+        if minute.finished:
+            self.finished += minute.finished
+            self.finishes.append((minute.end_s, minute.finished))
+        if minute.lengths is not None:
+            self.reports.append((self.finished, minute.lengths))
         self.add_events(minute, blind_until)
         self.end = minute.end_s
 
@@ -323,9 +337,32 @@ class _Window:
         of = np.repeat(np.arange(numbers.size), numbers)
         within = np.arange(of.size) - np.repeat(np.cumsum(numbers) - numbers, numbers)
         arrivals = since_s[of] + (within + 0.5) / counts[of] * (until_s - since_s)[of]
-        # A sequence without repetition, so that any stretch of jobs has every quantile.
-        shares = np.modf(0.5 + GOLDEN * np.arange(of.size))[0]
-        return arrivals, lengths_at(known, of, shares), all(one.quantiles is not None for one in known)
+        found = self._as_finished(of.size)
+        if found is None:
+            found = lengths_at(known, of, _spread(of.size))
+        return arrivals, found, all(one.quantiles is not None for one in known)
+
+    def _as_finished(self, jobs: int) -> Floats | None:
+        """Return the lengths of so many jobs in the order of their submission, by when jobs finished.
+
+        A report is of jobs that finished, so that it is late for those that come: a long job shows in it when it has
+        run. Each job that finished in a minute is given a length of the report about it, which says when it began; jobs
+        begin in the order of their submission. None where no quantiles, or few finishes, are known.
+        """
+        reports = [(so_far, one) for so_far, one in self.reports if one.quantiles is not None]
+        if self.finished < max(LEAST_FINISHED * jobs, 1.0) or not reports:
+            return None
+        ends, counts = np.array(self.finishes, dtype=np.float64).T
+        numbers, known = counts.astype(np.int64), [one for _, one in reports]
+        done = np.array([so_far for so_far, _ in reports])
+        # A report is about the jobs that finished last: half of them later, these are in its midst.
+        about = np.searchsorted(done, np.cumsum(counts) - 0.5 * counts + NEWEST_JOBS / 2)
+        of = np.repeat(np.arange(numbers.size), numbers)
+        shares = _spread(of.size)
+        lengths = lengths_at(known, np.minimum(about, done.size - 1)[of], shares)
+        begun = lengths[np.argsort(ends[of] - lengths, kind="stable")][round(self.under_way) :][:jobs]
+        rest = jobs - begun.size
+        return np.concatenate([begun, lengths_at(known[-1:], np.zeros(rest, np.int64), _spread(rest))])
 
     def _work_scale(self, lengths: Floats) -> float:
         missing = sum(until - since for since, until in self.gaps)
@@ -337,28 +374,32 @@ class _Window:
         return scale if scale > 0.0 and abs(scale - 1.0) > WORK_TOLERANCE else 1.0
 
 
-def lengths_at(known: Sequence[JobLengths], of: Ints, shares: Floats) -> Floats:
-    """Return the length of each job (seconds on a core): at its share of the distribution numbered `of`.
-
-    Between quantiles the logarithm is linear, and so it is beyond the outermost; the mean is the one reported.
-    """
-    means = np.array([max(one.mean, 1e-3) for one in known])
-    points = np.array([_points(one.quantiles) for one in known])
-    logs = np.log(points)
-    low, high = points[:, :-1], points[:, 1:]
-    steps = logs[:, 1:] - logs[:, :-1]
-    within = np.where(steps > 1e-9, (high - low) / np.where(steps > 1e-9, steps, 1.0), low)
-    scale = means / (within * np.diff(_SHARES)).sum(axis=1)
-    place = np.clip(np.searchsorted(_SHARES, shares, side="right") - 1, 0, _SHARES.size - 2)
-    part = (shares - _SHARES[place]) / np.diff(_SHARES)[place]
-    found: Floats = np.exp(logs[of, place] + part * steps[of, place]) * scale[of]
+def _spread(count: int) -> Floats:
+    """Return shares in 0..1, without repetition, so that any stretch of them is spread evenly."""
+    found: Floats = np.modf(0.5 + GOLDEN * np.arange(count))[0]
     return found
 
 
-def _points(quantiles: tuple[float, float, float, float] | None) -> tuple[float, ...]:
-    if quantiles is None:
-        return (1.0,) * _SHARES.size
-    p10, p50, p90, p99 = quantiles
+def lengths_at(known: Sequence[JobLengths], of: Ints, shares: Floats) -> Floats:
+    """Return the length of each job (seconds on a core): at its share of the distribution numbered `of`.
+
+    Between quantiles the logarithm is linear, and so it is beyond the outermost. The mean counts where there are none:
+    it may be that of other jobs, such as all since the job source began.
+    """
+    logs = np.log(np.array([_points(one) for one in known]))
+    steps = logs[:, 1:] - logs[:, :-1]
+    place = np.clip(np.searchsorted(_SHARES, shares, side="right") - 1, 0, _SHARES.size - 2)
+    part = (shares - _SHARES[place]) / np.diff(_SHARES)[place]
+    # As reported to the last digit where there is but one length.
+    single = np.array([one.quantiles is None for one in known])[of]
+    means = np.array([max(one.mean, LEAST_LENGTH_S) for one in known])[of]
+    return np.where(single, means, np.exp(logs[of, place] + part * steps[of, place]))
+
+
+def _points(lengths: JobLengths) -> tuple[float, ...]:
+    if lengths.quantiles is None:
+        return (max(lengths.mean, LEAST_LENGTH_S),) * _SHARES.size
+    p10, p50, p90, p99 = (max(value, LEAST_LENGTH_S) for value in lengths.quantiles)
     return p10 * (p10 / p50) ** 0.25, p10, p50, p90, p99, p99 * (p99 / p90) ** _TAIL
 
 

@@ -237,13 +237,14 @@ def _wrong(mask: int) -> tuple[str, ...]:
     return tuple(name for bit, name in enumerate(INPUTS) if mask >> bit & 1)
 
 
+_DECODE: Final = json.JSONDecoder().decode
 _NOTHING: Final[Mapping[int, int]] = {}
 
 
 def decoded(end_s: float, epoch: int, context: MinuteContext, stored: bytes) -> RecordedMinute:
     """Return the minute of a stored body; LedgerError when it is damaged."""
     try:
-        body = json.loads(stored)
+        body = _DECODE(stored.decode())
         get = body.get
         submitted, finished, waiting, running = get("j") or (None, None, None, None)
         lengths, flat = get("l"), get("g") or ()

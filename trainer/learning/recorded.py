@@ -206,7 +206,7 @@ class _Window:
     """Gathers the minutes of one window."""
 
     def __init__(self, start: float, context: MinuteContext) -> None:
-        groups = len(context.fleet.groups)
+        groups, self.prices = len(context.fleet.groups), context.fleet.prices_per_hour
         self.start, self.end, self.context = start, start, context
         self.entries: list[tuple[float, float, int, JobLengths | None]] = []
         self.gaps: list[list[float]] = []
@@ -274,10 +274,10 @@ class _Window:
         if not minute.requested:
             return
         self.initial = self.initial or minute.requested
-        billed = [size + leaving for size, leaving in zip(minute.requested, minute.draining, strict=True)]
-        for k, (count, price) in enumerate(zip(billed, self.context.fleet.prices_per_hour, strict=False)):
-            self.vm_hours[k] += count * MINUTE_S / HOUR_S
-            self.rent += count * price * MINUTE_S / HOUR_S
+        for k, (size, leaving, price) in enumerate(zip(minute.requested, minute.draining, self.prices, strict=False)):
+            hours = (size + leaving) * (MINUTE_S / HOUR_S)
+            self.vm_hours[k] += hours
+            self.rent += hours * price
         terms = minute.context.terms
         if terms is not None and minute.waiting is not None:
             self.waiting_cost += minute.waiting * terms.waiting_price_per_hour * MINUTE_S / HOUR_S

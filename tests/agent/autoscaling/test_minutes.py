@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +28,9 @@ from agent.autoscaling.minutes import (
 )
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger, codec
+from agent.rails.state import LoopState
 from domain.decisions import CapacityShortage, Reason, Status
-from domain.errors import IntentConflict, LedgerError
+from domain.errors import BadInput, IntentConflict, LedgerError
 from tests.agent.ledger.records import START, fleet_of, intent_of, made, outcome_of
 
 DAY_S = 86400.0
@@ -92,6 +94,14 @@ def test_settings_that_minutes_share_are_stored_once_and_a_change_of_them_makes_
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM learning_contexts").fetchone() == (2,)
     connection.close()
+
+
+def test_settings_whose_transaction_failed_are_written_with_the_next_minute(path: Path) -> None:
+    with Ledger.open(f"sqlite:///{path}") as ledger:
+        with pytest.raises(BadInput, match="only finite numbers are stored"):
+            FleetStore(ledger).record([made(1)], states={"web": LoopState(last_busy_at=math.nan)})
+        FleetStore(ledger).record([made(1)])
+        assert [minute.policy for minute in read_minutes(ledger.database, "web")] == ["queue-rule"]
 
 
 def test_a_row_takes_at_most_150_bytes(path: Path) -> None:

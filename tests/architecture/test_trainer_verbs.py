@@ -46,14 +46,14 @@ def test_help_lists_the_trainers_verbs_and_loads_neither_torch_nor_numba() -> No
 @pytest.mark.parametrize(("missing", "extra"), [("torch", "train"), ("numba", "train"), ("ray", "distributed")])
 def test_a_missing_extra_is_answered_with_the_line_that_installs_it(tmp_path: Path, missing: str, extra: str) -> None:
     (tmp_path / "extra_verbs.py").write_text(
-        "def add(app):\n    @app.command()\n    def learn() -> None:\n"
+        "def add(app):\n    @app.command()\n    def ponder() -> None:\n"
         f"        raise ModuleNotFoundError('No module', name='{missing}.nn')\n"
     )
     info = tmp_path / "extra_verbs-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra-verbs\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[trimtab.commands]\nextra = extra_verbs:add\n")
-    answered = python(PRELUDE + "app()", "learn", path=tmp_path)
+    answered = python(PRELUDE + "app()", "ponder", path=tmp_path)
     assert answered.returncode == 1
     assert answered.stderr.endswith(f"install it with pip install 'trimtab[{extra}]'\n")
     assert "Traceback" not in answered.stderr
@@ -61,7 +61,7 @@ def test_a_missing_extra_is_answered_with_the_line_that_installs_it(tmp_path: Pa
 
 def test_a_module_missing_for_another_reason_is_a_mistake_of_ours_and_shown_whole(tmp_path: Path) -> None:
     (tmp_path / "extra_verbs.py").write_text(
-        "def add(app):\n    @app.command()\n    def learn() -> None:\n        import nowhere_to_be_found\n"
+        "def add(app):\n    @app.command()\n    def ponder() -> None:\n        import nowhere_to_be_found\n"
     )
     info = tmp_path / "extra_verbs-1.0.dist-info"
     info.mkdir()
@@ -69,5 +69,5 @@ def test_a_module_missing_for_another_reason_is_a_mistake_of_ours_and_shown_whol
     (info / "entry_points.txt").write_text("[trimtab.commands]\nextra = extra_verbs:add\n")
     assert (
         "ModuleNotFoundError: No module named 'nowhere_to_be_found'"
-        in python(PRELUDE + "app()", "learn", path=tmp_path).stderr
+        in python(PRELUDE + "app()", "ponder", path=tmp_path).stderr
     )

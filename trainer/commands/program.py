@@ -26,6 +26,7 @@ VERBS: Mapping[str, str] = {
     "evaluate": "Measure policies against each other on held-out traces.",
     "fit": "Fit a population of deployments to a table of virtual machines.",
     "promote": "Let a model decide if it beats what decides now, or go back to the one before.",
+    "learn": "Do the whole round of learning on what was recorded: fit, judge, report, and the gate.",
     "price": "Show what uncertainty costs.",
 }
 ABSENT: Mapping[tuple[str, str], str] = {
@@ -38,6 +39,10 @@ ABSENT: Mapping[tuple[str, str], str] = {
     "find a rule's setting for it by `trimtab tune autoscaling`",
     ("fit", "oversubscription"): "the agent learns the usage of a pool from its readings: find rates for it by "
     "`trimtab tune oversubscription`",
+    ("learn", "admission"): "fit its population by `trimtab fit admission`, and hand it to the gate by "
+    "`trimtab promote admission`",
+    ("learn", "oversubscription"): "train on a scenario of the pool's usage by `trimtab train oversubscription`, and "
+    "hand the model to the gate by `trimtab promote oversubscription`",
     ("price", "autoscaling"): "rent and waiting are given by `trimtab simulate autoscaling`",
     (
         "price",

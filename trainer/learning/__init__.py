@@ -1,1 +1,1 @@
-"""Learning on the own fleet: what a ledger recorded becomes traces and a world, and these become cases."""
+"""Learns from what a fleet's ledger recorded: its minutes, traces and world, the simulator's truth, and the round of learning."""

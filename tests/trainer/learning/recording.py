@@ -1,0 +1,73 @@
+"""Ledgers of a fleet whose every minute is known: the agent's own decisions on a simulated world, recorded as they are.
+
+A rehearsal in virtual time would do it too, with every reading of every VM; one test holds that both agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.policies.fallback import Models
+from agent.autoscaling.store import FleetStore
+from agent.ledger import Ledger
+from agent.rails.base import RailLimits
+from agent.rehearsal.virtual_time import START, fleet_of
+from domain.snapshot import Terms
+from domain.units import HOUR_S, MINUTE_S
+from domain.workload import Trace, make_trace
+from simulator.autoscaling.reference import SimulationConfig, preset
+from trainer.learning.replay import Loop, play
+
+WORLD = preset("live-like")
+FLEET = "web"
+RULE = "queue-rule:horizon_s=150,job_core_s=120,single=False"
+
+
+def batches(hours: float, *, every_min: float = 30.0, jobs: int = 40, job_s: float = 300.0, seed: int = 0) -> Trace:
+    """A batch of equal jobs every so many minutes, from minute 5 on, each over two minutes."""
+    rng = np.random.default_rng(seed)
+    begins = np.arange(5 * MINUTE_S, max(hours * HOUR_S - 10 * MINUTE_S, 6 * MINUTE_S), every_min * MINUTE_S)
+    arrivals = np.concatenate([begin + rng.uniform(0.0, 120.0, jobs) for begin in begins])
+    return make_trace("batches", arrivals, np.full(arrivals.size, job_s))
+
+
+def loop_of(world: SimulationConfig = WORLD, models: Models | None = None) -> Loop:
+    """The agent's decision of a fleet in this world, under its own limits."""
+    low, high = zip(*world.boot_ranges_s, strict=True)
+    limits = RailLimits()
+    terms = Terms(world.waiting_price_per_hour, 150.0, 120.0, limits.cooldown_out_s, low, high)
+    return Loop(fleet_of(world), limits, terms, lag_s=5.0, models=models)
+
+
+def made(
+    hours: float,
+    world: SimulationConfig = WORLD,
+    trace: Trace | None = None,
+    policy: str = RULE,
+    loop: Loop | None = None,
+) -> list[tuple[DecisionInputs, Decided]]:
+    """What the agent decided in these hours."""
+    found: list[tuple[DecisionInputs, Decided]] = []
+    config = replace(world, initial=world.minimum)
+    steps = [policy] * (round(hours * 60) + 1)
+    jobs = trace or batches(hours)
+    play(loop or loop_of(world), config, jobs, steps, 0, START, seen=lambda *pair: found.append(pair))
+    return found
+
+
+def recorded_in(path: Path, pairs: Sequence[tuple[DecisionInputs, Decided]]) -> Path:
+    """A ledger with these decisions; their intents are left out, for they would have to be followed one by one."""
+    with Ledger.open(f"sqlite:///{path}") as ledger:
+        epoch = ledger.take_epoch("tests", START)
+        FleetStore(ledger).record(
+            [
+                (replace(inputs, epoch=epoch), replace(one, decision=replace(one.decision, intents=())))
+                for inputs, one in pairs
+            ]
+        )
+    return path

@@ -1,0 +1,92 @@
+"""The replay of recorded windows: true where the world is the fleet's, else refused with the quantity that is off."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.autoscaling.policies.learned_models import ModelShelf
+from agent.commands.main import app
+from agent.rehearsal.virtual_time import Rehearsal, quiet_logs, rail_set
+from domain.workload import Trace, make_trace
+from simulator.autoscaling.reference.world_file import World, write_world
+from tests.trainer.learning.recording import FLEET, RULE, WORLD, batches, loop_of, made, recorded_in
+from trainer.learning.fidelity import ARRIVALS, BOOTS, LENGTHS, check_fidelity
+from trainer.learning.minutes import Span, recorded_of, span_of
+
+HOURS = 1.1
+
+
+@pytest.fixture(scope="module")
+def stretch() -> Span:
+    """An hour with three batches, as one stretch."""
+    inputs = [inputs for inputs, _ in made(HOURS, trace=batches(HOURS, every_min=20.0))]
+    return span_of("all", recorded_of(FLEET, inputs).minutes, 300.0)
+
+
+def test_in_its_own_world_a_fleet_costs_what_was_recorded(stretch: Span) -> None:
+    found = check_fidelity(loop_of(), WORLD, [stretch], [stretch], seeds=2)
+    assert found.holds
+    assert found.suspects == ()
+    assert "describes this fleet" in found.sentence
+    assert sum(one.recorded for one in found.windows) == pytest.approx(stretch.cost)
+
+
+def test_a_world_with_boots_three_times_as_long_is_refused_and_boots_are_named(stretch: Span) -> None:
+    found = check_fidelity(loop_of(), WORLD.boots_scaled(3.0), [stretch], [stretch], seeds=1)
+    assert not found.holds
+    assert found.named == BOOTS
+    assert found.suspects[0].factor == pytest.approx(1 / 3)
+    assert found.boot_minutes > 1.5
+    assert "does not describe this fleet" in found.sentence
+
+
+def test_jobs_reported_half_as_long_as_they_are_name_lengths(stretch: Span) -> None:
+    told = replace(stretch, trace=replace(stretch.trace, service_s=stretch.trace.service_s / 2.0))
+    found = check_fidelity(loop_of(), WORLD, [told], [told], seeds=1)
+    assert found.named == LENGTHS
+    assert found.suspects[0].factor == pytest.approx(2.0)
+
+
+def test_jobs_that_the_source_did_not_count_name_arrivals(stretch: Span) -> None:
+    half = replace(stretch, trace=_every_second(stretch.trace))
+    found = check_fidelity(loop_of(), WORLD, [half], [half], seeds=1)
+    assert found.named == ARRIVALS
+    assert found.suspects[0].factor == pytest.approx(2.0)
+
+
+def _every_second(trace: Trace) -> Trace:
+    return make_trace(trace.name, trace.arrival_s[::2], trace.service_s[::2])
+
+
+@pytest.mark.exhaustive
+def test_the_command_checks_a_ledger_of_the_rehearsal_in_virtual_time(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    trace = batches(10.0)
+    with quiet_logs():
+        rehearsal = Rehearsal(RULE, trace, WORLD, rail_set("default"), ModelShelf(tmp_path), path, hours=10.0)
+        rehearsal.run("default")
+        rehearsal.close()
+    shown = CliRunner().invoke(app, ["learn", "autoscaling", FLEET, "--ledger", str(path), "--check", "--json"])
+    assert shown.exit_code == 0, shown.output
+    assert abs(json.loads(shown.output)["fidelity"]["off"]) < 0.05
+
+
+@pytest.mark.exhaustive
+def test_the_command_refuses_a_world_file_that_lies_with_a_status_of_its_own(tmp_path: Path) -> None:
+    path = recorded_in(tmp_path / "ledger.db", made(10.0))
+    write_world(World(WORLD.boots_scaled(3.0), "lie"), tmp_path / "lie.toml")
+    shown = CliRunner().invoke(
+        app, ["learn", "autoscaling", FLEET, "--ledger", str(path), "--world", str(tmp_path / "lie.toml"), "--check"]
+    )
+    assert shown.exit_code == 3
+    assert "its boots are off" in shown.output
+
+
+def test_too_little_recorded_ends_the_command_with_a_status_of_its_own(tmp_path: Path) -> None:
+    path = recorded_in(tmp_path / "ledger.db", made(2.0))
+    shown = CliRunner().invoke(app, ["learn", "autoscaling", FLEET, "--ledger", str(path), "--check"])
+    assert shown.exit_code == 4
+    assert "h more with jobs" in shown.output

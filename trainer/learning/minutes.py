@@ -1,0 +1,304 @@
+"""What a ledger recorded of one fleet, minute by minute, and the jobs that this was: the input of a round.
+
+A ledger knows counts, not jobs: `trainer.promotion.recent` says how minutes become jobs. The cost of a recorded minute
+is defined as the simulator's: rent of the VMs there, those that boot or drain included, and the price of the jobs that
+wait at its end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.autoscaling.decide import DecisionInputs
+from agent.autoscaling.store import FleetStore
+from agent.rails.base import RailLimits
+from domain.decisions import Mode
+from domain.errors import BadInput, UnknownName
+from domain.fleet import Fleet
+from domain.snapshot import Terms
+from domain.units import DAY_S, HOUR_S, MINUTE_S
+from domain.workload import Trace, make_trace
+from trainer.promotion.recent import Minute, mean_job_core_s
+
+LONGEST_FILLED_S = 600.0
+"""A gap up to this length is bridged: the counters of the queue say what came in it. A longer one parts stretches."""
+
+Counts = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedMinute:
+    """One minute of a fleet, at the end of which a decision was made.
+
+    load: its jobs and busy cores. waiting, running: jobs at its end. requested, booting, draining: VMs per group then.
+    rent, penalty: dollars. policy: what decided at its end. acted: the decision could change the fleet.
+    """
+
+    load: Minute
+    waiting: int
+    running: int
+    requested: Counts
+    booting: Counts
+    draining: Counts
+    rent: float
+    penalty: float
+    policy: str
+    acted: bool
+
+    @property
+    def end_s(self) -> float:
+        """Its end, epoch seconds."""
+        return self.load.end_s
+
+    @property
+    def cost(self) -> float:
+        """Dollars."""
+        return self.rent + self.penalty
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was recorded of a fleet, in the order of time.
+
+    fleet, limits, terms: as they were in the newest minute. lag_s: from a minute's end to its decision, the median.
+    stretches: minutes without a long gap between them, and
+    with the same groups as the newest one. left_out: minutes that cannot be used, by the reason.
+    """
+
+    fleet: Fleet
+    limits: RailLimits
+    terms: Terms | None
+    lag_s: float
+    stretches: tuple[tuple[RecordedMinute, ...], ...]
+    left_out: dict[str, int]
+
+    @property
+    def minutes(self) -> tuple[RecordedMinute, ...]:
+        """The minutes of all stretches."""
+        return tuple(minute for stretch in self.stretches for minute in stretch)
+
+    @property
+    def cost(self) -> float:
+        """Dollars of all minutes."""
+        return sum(minute.cost for minute in self.minutes)
+
+    @property
+    def policies(self) -> Counter[str]:
+        """How many minutes each policy decided."""
+        return Counter(minute.policy for minute in self.minutes)
+
+    @property
+    def sizes_known(self) -> bool:
+        """Whether the job source reported the work of its jobs."""
+        return any(minute.load.job_core_s for minute in self.minutes)
+
+    @property
+    def job_core_s(self) -> float | None:
+        """Core-seconds of a job, the first that is known; None where nothing is."""
+        loads = [minute.load for minute in self.minutes]
+        return next((one.job_core_s for one in loads if one.job_core_s), None) or mean_job_core_s(loads)
+
+
+NO_SNAPSHOT, NO_QUEUE, OBSERVED, OTHER_GROUPS = (
+    "the fleet could not be read",
+    "the queue was not known",
+    "the agent only observed",
+    "the fleet had other groups",
+)
+
+
+def read_recorded(source: str, fleet: str, days: float) -> Recorded:
+    """Return what a ledger (a SQLite file or a URL) recorded of a fleet in its last days, up to the newest decision.
+
+    Raises LedgerUnavailable for no ledger, UnknownName for a fleet that it does not know, BadInput where no minute can
+    be used.
+    """
+    from agent.ledger import Ledger
+
+    url = source if "://" in source else f"sqlite:///{Path(source).absolute()}"
+    with Ledger.open(url, read_only=True) as ledger:
+        store = FleetStore(ledger)
+        if fleet not in store.fleets():
+            raise UnknownName("fleet", fleet, ", ".join(store.fleets()))
+        newest = store.decisions(fleet, limit=1)
+        since = newest[0].decision.at - days * DAY_S if newest else None
+        return recorded_of(fleet, (inputs for inputs, _ in store.inputs(fleet, since)))
+
+
+def recorded_of(fleet: str, inputs: Iterable[DecisionInputs]) -> Recorded:
+    """Return what was recorded, from the inputs of a fleet's decisions in the order of time; BadInput for nothing."""
+    left_out: Counter[str] = Counter()
+    kept: list[tuple[Fleet, RecordedMinute]] = []
+    lags_s: list[float] = []
+    last: DecisionInputs | None = None
+    for one in inputs:
+        why = _unusable(one)
+        if why:
+            left_out[why] += 1
+            continue
+        last = one
+        minute = _minute(one)
+        lags_s.append(one.now - minute.end_s)
+        kept.append((one.fleet, minute))
+    if last is None:
+        why = "; ".join(f"{reason} in {count} minutes" for reason, count in left_out.items()) or "there is no decision"
+        raise BadInput("--ledger", fleet, f"no minute of this fleet can be replayed: {why}")
+    now = _shape(last.fleet)
+    minutes = [minute for of, minute in kept if _shape(of) == now]
+    if len(minutes) < len(kept):
+        left_out[OTHER_GROUPS] += len(kept) - len(minutes)
+    assert last.snapshot is not None
+    return Recorded(last.fleet, last.limits, last.snapshot.terms, median(lags_s), _stretches(minutes), dict(left_out))
+
+
+def _unusable(inputs: DecisionInputs) -> str:
+    if inputs.snapshot is None:
+        return NO_SNAPSHOT
+    if inputs.snapshot.queue is None:
+        return NO_QUEUE
+    return OBSERVED if inputs.mode is Mode.OBSERVE else ""
+
+
+def _shape(fleet: Fleet) -> tuple[object, ...]:
+    """Return what makes minutes of a fleet comparable: types with their prices, and limits."""
+    return tuple((group.key, group.vm_type, group.minimum, group.maximum) for group in fleet.groups)
+
+
+def _minute(inputs: DecisionInputs) -> RecordedMinute:
+    snapshot = inputs.snapshot
+    assert snapshot is not None
+    assert snapshot.queue is not None
+    queue, groups, terms = snapshot.queue, snapshot.groups, snapshot.terms
+    prices = [group.vm_type.price_per_hour for group in inputs.fleet.groups]
+    there = [group.requested + group.draining for group in groups]
+    busy = sum(group.busy_cores or 0.0 for group in groups)
+    done = queue.submitted - queue.waiting - queue.running
+    return RecordedMinute(
+        load=Minute(snapshot.bin_end, queue.submitted_recent, queue.job_core_s, busy, done),
+        waiting=queue.waiting,
+        running=queue.running,
+        requested=snapshot.requested,
+        booting=snapshot.booting,
+        draining=tuple(group.draining for group in groups),
+        rent=sum(n * price for n, price in zip(there, prices, strict=True)) * MINUTE_S / HOUR_S,
+        penalty=queue.waiting * (terms.waiting_price_per_hour if terms else 0.0) * MINUTE_S / HOUR_S,
+        policy=inputs.policy,
+        acted=inputs.mode is Mode.ACT and inputs.leader,
+    )
+
+
+def _stretches(minutes: Sequence[RecordedMinute]) -> tuple[tuple[RecordedMinute, ...], ...]:
+    """Part the minutes at long gaps; a clock that was set back parts them too, and a stretch of one minute is none."""
+    found: list[list[RecordedMinute]] = []
+    for minute in minutes:
+        step_s = minute.end_s - found[-1][-1].end_s if found else -1.0
+        if 0.0 < step_s <= LONGEST_FILLED_S + MINUTE_S:
+            found[-1].append(minute)
+        elif step_s != 0.0:
+            found.append([minute])
+    return tuple(tuple(stretch) for stretch in found if len(stretch) > 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Span:
+    """A part of a stretch as an episode: it begins at the end of its first minute, and lasts `lead + steps` minutes.
+
+    trace: jobs with times from there on, those that waited or ran at its begin at 0. first: the minute it begins with.
+    rent, penalty, booting, busy_cores, requested: recorded figures of each step, shape (steps,); the cost of a
+    minute that is absent is that of the one before it. policies: what decided at the begin of each step. finished: jobs
+    done in it. lead: minutes at the begin that are played and do not count, so that what counts begins in the state
+    that they lead to. marks: windows in it, by name, first step and the step after the last; none: it is one itself.
+    """
+
+    name: str
+    trace: Trace
+    first: RecordedMinute
+    rent: NDArray[np.float64]
+    penalty: NDArray[np.float64]
+    booting: NDArray[np.float64]
+    requested: NDArray[np.int64]
+    busy_cores: NDArray[np.float64]
+    policies: tuple[str, ...]
+    finished: int
+    lead: int = 0
+    marks: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """Minutes that count."""
+        return int(self.rent.size)
+
+    @property
+    def start_s(self) -> float:
+        """The begin of what counts, epoch seconds."""
+        return self.first.end_s + self.lead * MINUTE_S
+
+    @property
+    def cost(self) -> float:
+        """Recorded dollars."""
+        return float(self.rent.sum() + self.penalty.sum())
+
+
+def span_of(name: str, minutes: Sequence[RecordedMinute], job_core_s: float, lead_s: float = 0.0) -> Span:
+    """Return minutes of one stretch as an episode.
+
+    job_core_s: of a job until the job source has reported one. lead_s: see `Span.lead`. Jobs of a minute are spread
+    evenly over it, each of the mean length known then; jobs that ran at the begin are taken to be half done. Raises
+    BadInput for fewer than two minutes.
+    """
+    if len(minutes) < 2:
+        raise BadInput("minutes", len(minutes), "give two or more: the first one is where an episode begins")
+    first, length = minutes[0], minutes[0].load.job_core_s or job_core_s
+    arrivals = [0.0] * (first.waiting + first.running)
+    services = [length / 2.0] * first.running + [length] * first.waiting
+    rows: list[tuple[float, float, int, float]] = []
+    requested: list[Counts] = []
+    policies: list[str] = []
+    finished = 0
+    for before, minute in pairwise(minutes):
+        length = minute.load.job_core_s or length
+        # In a gap the counters go on: what came in it is spread over it.
+        steps = max(round((minute.end_s - before.end_s) / MINUTE_S), 1)
+        came = _came(before, minute) if steps > 1 else minute.load.submitted
+        if before.end_s >= first.end_s + lead_s:
+            finished += max(minute.load.finished - before.load.finished, 0)
+        begun_s = before.end_s - first.end_s
+        arrivals += (begun_s + (np.arange(came) + 0.5) / max(came, 1) * steps * MINUTE_S).tolist()
+        services += [length] * came
+        for at in range(steps):
+            seen = minute if at == steps - 1 else before
+            rows.append((seen.rent, seen.penalty, sum(seen.booting), seen.load.busy_cores))
+            requested.append(seen.requested)
+            policies.append(before.policy)
+    lead = round(lead_s / MINUTE_S)
+    columns = np.array(rows, dtype=np.float64).T[:, lead:]
+    return Span(
+        name,
+        make_trace(name, np.array(arrivals), np.array(services)),
+        first,
+        rent=columns[0],
+        penalty=columns[1],
+        booting=columns[2],
+        requested=np.array(requested[lead:], dtype=np.int64),
+        busy_cores=columns[3],
+        policies=tuple(policies),
+        finished=finished,
+        lead=lead,
+    )
+
+
+def _came(before: RecordedMinute, after: RecordedMinute) -> int:
+    """Return the jobs that came between two minutes, by the counters; those of the last minute where these fell."""
+
+    def submitted(minute: RecordedMinute) -> int:
+        return minute.load.finished + minute.waiting + minute.running
+
+    return max(submitted(after) - submitted(before), after.load.submitted)

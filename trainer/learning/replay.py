@@ -1,0 +1,251 @@
+"""Plays the agent's own decision on a simulated fleet: policy, fallback and rails as they are, minute by minute.
+
+What is simulated is the world alone: jobs, boots, rent. `agent.autoscaling.decide` decides from a snapshot of it under
+the limits that the fleet has, so that a recorded day and its replay differ only where the world file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.autoscaling.decide import Decided, DecisionInputs, decide
+from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
+from agent.rails.base import RailLimits
+from agent.rails.state import LoopState
+from domain.controls import Controls
+from domain.decisions import Mode
+from domain.errors import BadInput
+from domain.fleet import Fleet
+from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
+from domain.units import DAY_S, MINUTE_S
+from domain.workload import Trace, make_trace
+from simulator.autoscaling.batch import FastSimulation
+from simulator.autoscaling.reference import FleetView, SimulationConfig
+from simulator.autoscaling.reference.actions import orders_of_vector
+from simulator.autoscaling.reference.configuration import RemovalMode
+
+MOST_REMOVABLE = 50
+"""As the agent lists them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What the agent's decision of a fleet depends on, beside the policy.
+
+    idle_s: a VM idle for so long may be given back. lag_s: from a minute's end to its decision; boots begin so much
+    later. sizes_known: the job source reports the work of its jobs. models: where
+    learned policies come from; None where no policy is learned.
+    """
+
+    fleet: Fleet
+    limits: RailLimits
+    terms: Terms | None
+    idle_s: float = 120.0
+    lag_s: float = 0.0
+    sizes_known: bool = True
+    models: Models | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """What an episode cost and how it went, minute by minute: shape (steps,), dollars and counts at a minute's end.
+
+    launched: VMs ordered in all. finished: jobs done. failures: minutes in which the policy failed and another one
+    stood in, with the first reason.
+    """
+
+    rent: NDArray[np.float64]
+    penalty: NDArray[np.float64]
+    booting: NDArray[np.float64]
+    requested: NDArray[np.int64]
+    busy_cores: NDArray[np.float64]
+    launched: int
+    finished: int
+    failures: int
+    first_failure: str = ""
+
+    @property
+    def cost(self) -> float:
+        """Dollars."""
+        return float(self.rent.sum() + self.penalty.sum())
+
+
+Seen = Callable[[DecisionInputs, Decided], None]
+"""Called with each minute's inputs and what was decided on them."""
+
+
+def play(
+    loop: Loop,
+    config: SimulationConfig,
+    trace: Trace,
+    policies: Sequence[str],
+    seed: int,
+    start_s: float = 0.0,
+    *,
+    lead: int = 0,
+    seen: Seen | None = None,
+) -> Played:
+    """Play an episode of as many minutes as `policies` has, the name of what decides at the begin of each.
+
+    config: its cool-down does not count, the limits have it; its fleet at the begin is `initial`. start_s: epoch
+    seconds of the begin. lead: minutes at the begin that are played and left out of the answer. Raises BadInput where
+    the world's step is no minute, or it has other types than the fleet.
+    """
+    _check(loop.fleet, config)
+    steps = len(policies)
+    later = tuple(tuple(loop.lag_s + point for point in points) for points in config.boot_points_s)
+    world = replace(config, cooldown_s=0.0, max_steps=steps + 1, boot_quantiles_s=later)
+    simulation = FastSimulation(world, _never_ending(trace, steps * MINUTE_S), seed)
+    proposer = Proposer(evaluate_directly, models=loop.models)
+    state, view = LoopState(), simulation.fleet_view()
+    boot_s = [float(np.mean(points)) for points in later]
+    rows: list[tuple[float, float, float, float]] = []
+    requested: list[list[int]] = []
+    launched = failures = done_before = 0
+    first_failure, memory = "", _Length()
+    for number, policy in enumerate(policies):
+        now = start_s + number * MINUTE_S
+        inputs = DecisionInputs(
+            decision_id=f"{loop.fleet.name}-{now:.0f}",
+            now=now + loop.lag_s,
+            fleet=loop.fleet,
+            snapshot=snapshot_of(loop, config, view, boot_s, now, memory),
+            state=state,
+            controls=NO_CONTROLS,
+            limits=loop.limits,
+            mode=Mode.ACT,
+            leader=True,
+            epoch=0,
+            policy=policy,
+        )
+        made = decide(inputs, proposer)
+        if seen is not None:
+            seen(inputs, made)
+        state = made.state
+        if made.decision.policy_failures:
+            failures += 1
+            first_failure = first_failure or made.decision.policy_failures[0]
+        changes = [0] * len(loop.fleet.groups)
+        for intent in made.decision.intents:
+            changes[loop.fleet.index(intent.group)] += intent.target - intent.before
+        result = simulation.step_orders(orders_of_vector(changes, config.cores))
+        view = simulation.fleet_view()
+        if number < lead:
+            done_before = result.info.finished
+            continue
+        launched += sum(result.info.outcome.added)
+        rows.append((result.rent, result.penalty, float(sum(result.info.booting)), float(view.busy_cores)))
+        requested.append(view.requested.tolist())
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    return Played(
+        columns[0],
+        columns[1],
+        columns[2],
+        np.array(requested),
+        columns[3],
+        launched,
+        result.info.finished - done_before,
+        failures,
+        first_failure,
+    )
+
+
+NO_CONTROLS = Controls()
+
+
+@dataclass(slots=True)
+class _Length:
+    """The work of a job that the job source reported last, core-seconds."""
+
+    job_core_s: float | None = field(default=None)
+
+
+def snapshot_of(
+    loop: Loop, config: SimulationConfig, view: FleetView, boot_s: Sequence[float], now: float, length: _Length
+) -> Snapshot:
+    """Return what the agent would see of a simulated fleet at the end of a minute, with every VM reporting."""
+    groups = loop.fleet.groups
+    idle, idle_long = view.idle_long(0.0), view.idle_long(loop.idle_s)
+    cpu = _cpu(view)
+    age_s = view.vm_ready_s + np.array(boot_s)[view.vm_type]
+    mature = age_s >= loop.limits.min_lifetime_s
+    drains = config.removal_mode is RemovalMode.DRAIN
+    free = mature if drains else mature & (view.vm_idle_s > 0.0)
+    made = []
+    for kind, group in enumerate(groups):
+        mine = view.vm_type == kind
+        count = min(int((free & mine).sum()), MOST_REMOVABLE)
+        ready = int(view.ready[kind])
+        made.append(
+            GroupSnapshot(
+                key=group.key,
+                requested=int(view.requested[kind]),
+                in_service=ready,
+                warm=ready,
+                booting=int(view.booting[kind]),
+                overdue=0,
+                draining=int(view.draining[kind]),
+                silent=0,
+                unhealthy=0,
+                idle_long=int(idle_long[kind]),
+                mature=int((mature & mine).sum()),
+                minimum=group.minimum,
+                maximum=group.maximum,
+                removable=tuple(f"{group.key}-{k}" for k in range(count)),
+                cpu_mean=float(cpu[mine].mean()) if mine.any() else None,
+                busy_cores=float(cpu[mine].sum()) * config.cores[kind],
+                idle=int(idle[kind]),
+            )
+        )
+    queue = view.queue
+    if loop.sizes_known and queue.waiting:
+        length.job_core_s = queue.queued_core_s / queue.waiting
+    whole = float(cpu.mean()) if cpu.size else None
+    return Snapshot(
+        fleet=loop.fleet.name,
+        bin_end=now,
+        taken_at=now,
+        groups=tuple(made),
+        queue=QueueSnapshot(
+            queue.waiting,
+            queue.running,
+            queue.submitted,
+            queue.submitted_recent,
+            queue.oldest_wait_s,
+            length.job_core_s if loop.sizes_known else None,
+        ),
+        coverage=1.0,
+        age_s=0.0,
+        cpu_mean=whole,
+        cpu_mean_warmed_up=whole,
+        terms=loop.terms,
+    )
+
+
+def _never_ending(trace: Trace, horizon_s: float) -> Trace:
+    """Return the trace with one more job, a day after all others: the fleet costs money until then, jobs or not."""
+    last_s = max(horizon_s, float(trace.arrival_s.max(initial=0.0))) + DAY_S
+    return make_trace(trace.name, np.append(trace.arrival_s, last_s), np.append(trace.service_s, 1.0))
+
+
+def _cpu(view: FleetView) -> NDArray[np.float64]:
+    """Return the CPU share of each VM; those without enough readings share what the others leave of the busy cores."""
+    cores = view.cores[view.vm_type].astype(np.float64)
+    unread = ~np.isfinite(view.vm_cpu)
+    cpu = np.where(unread, 0.0, view.vm_cpu)
+    if unread.any():
+        left = max(float(view.busy_cores) - float((cpu * cores).sum()), 0.0)
+        cpu[unread] = min(left / max(float(cores[unread].sum()), 1.0), 1.0)
+    return cpu
+
+
+def _check(fleet: Fleet, config: SimulationConfig) -> None:
+    if config.step_s != MINUTE_S:
+        raise BadInput("step_s", config.step_s, "give a world of 60 s: the agent decides once a minute")
+    if [group.vm_type.cores for group in fleet.groups] != [*config.cores]:
+        wanted = ", ".join(f"{group.key} of {group.vm_type.cores} cores" for group in fleet.groups)
+        raise BadInput("world", config.cores, f"give the types of the fleet: {wanted}")

@@ -1,0 +1,90 @@
+"""The fleet that is learnt for: what its ledger recorded, its world, and how the agent decides for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from agent.autoscaling.policies.learned_models import ModelShelf
+from agent.autoscaling.policies.ppo_lstm import LearnedPolicy, names_model
+from agent.settings import load_settings
+from agent.settings.fleet import FleetSettings
+from domain.errors import BadInput
+from simulator.autoscaling.reference import SimulationConfig
+from simulator.autoscaling.reference.world_file import JobSizes
+from trainer.autoscaling.worlds import world_of
+from trainer.learning.minutes import Recorded
+from trainer.learning.replay import Loop
+from trainer.promotion.recent import fitted_world
+
+LIVE_LIKE = "live-like"
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """A fleet as a round sees it.
+
+    config: its world. world: the name of it. typical_core_s: core-seconds of a job that policies expect where the job
+    source tells none; 0 where it tells them. loop: how the agent decides.
+    """
+
+    recorded: Recorded
+    config: SimulationConfig
+    world: str
+    typical_core_s: float
+    loop: Loop
+
+    @property
+    def fleet(self) -> str:
+        """The key of the fleet."""
+        return self.recorded.fleet.name
+
+
+def learner_of(recorded: Recorded, world: str | None, shelf: ModelShelf, idle_s: float) -> Learner:
+    """Return the fleet with its world: types, limits and prices as recorded, the rest as `world` has it.
+
+    world: a name or a file, `live-like` where it is None. shelf: finds the models that decided. Raises BadInput for a
+    world that does not go with the fleet, and for a model that decided and is not there.
+    """
+    home = world_of(world or LIVE_LIKE)
+    config = fitted_world(home.config, recorded.fleet)
+    if recorded.terms is not None:
+        config = replace(config, waiting_price_per_hour=recorded.terms.waiting_price_per_hour)
+    # The rest between changes is one of the fleet's limits: policies without them meet it as the world's cool-down.
+    config = replace(config, cooldown_s=recorded.limits.cooldown_out_s)
+    known = recorded.sizes_known and home.job_sizes is not JobSizes.UNKNOWN
+    loop = Loop(
+        recorded.fleet,
+        recorded.limits,
+        recorded.terms,
+        idle_s=idle_s,
+        lag_s=recorded.lag_s,
+        sizes_known=known,
+        models=shelf,
+    )
+    for policy in recorded.policies:
+        check_policy(policy, loop, shelf)
+    return Learner(recorded, config, home.name, 0.0 if known else recorded.job_core_s or 0.0, loop)
+
+
+def check_policy(policy: str, loop: Loop, shelf: ModelShelf) -> None:
+    """Raise BadInput for a learned policy that cannot be replayed: its file is not there, or it is a network."""
+    if names_model(policy) and isinstance(shelf.policy(policy, loop.fleet), LearnedPolicy):
+        remedy = (
+            "a recurrent network decided, whose inputs a replay does not have: learn on minutes of rules or scorers"
+        )
+        raise BadInput("policy", policy, remedy)
+
+
+def idle_s_of(fleet: str, given: float | None, environ: Mapping[str, str]) -> float:
+    """Return the seconds after which a VM of the fleet counts as idle: as given, as in the settings, else the default.
+
+    The ledger does not record it.
+    """
+    if given is not None:
+        return given
+    settings = load_settings(environ).fleets
+    if fleet in settings:
+        return settings[fleet].idle_s
+    default: float = FleetSettings.model_fields["idle_s"].default
+    return default

@@ -1,0 +1,118 @@
+"""Cuts what was recorded into windows: earlier ones to learn on, the latest ones held out for judging.
+
+Time decides, not chance: a policy is used on days that come after those it learnt from. Two fifths are held out, as in
+fine-tuning (`trainer.autoscaling.scorer_tuning.LEFT_OUT`): a gain of a few per cent needs about as many days to be sure
+of as to be learnt, and the held-out windows are also those of the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from domain.errors import TrimtabError
+from domain.units import DAY_S, HOUR_S, MINUTE_S
+from trainer.autoscaling.scorer_tuning import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
+from trainer.learning.minutes import Recorded, RecordedMinute, Span, span_of
+
+NEEDED = 2 * LEAST_WINDOWS + 2
+"""Windows of which two fifths are LEAST_WINDOWS, and three fifths no fewer."""
+
+
+class TooLittle(TrimtabError):
+    """Too little is recorded to learn from; the message says how much is missing."""
+
+
+LEAD_S = HOUR_S / 2
+"""How long before a window its replay begins: boots, cool-downs and the queue are then those of the fleet."""
+LEAST_JOBS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows in the order of time, and their length.
+
+    replayed: all of them, each with LEAD_S before it where so much is recorded. stretches: everything that is recorded,
+    hours without jobs too, in parts of a day with their lead, or whole where windows are shorter; with the windows as
+    their marks. A replay of less begins in a state that is not quite the fleet's.
+    """
+
+    window_s: float
+    earlier: tuple[Span, ...]
+    held_out: tuple[Span, ...]
+    replayed: tuple[Span, ...]
+    stretches: tuple[Span, ...]
+
+
+def windows_of(recorded: Recorded) -> Windows:
+    """Cut what was recorded into days where there are DAYS of them, else into WINDOWS of an hour or longer.
+
+    A rest of half a window or more is a window too; one with fewer than two jobs teaches nothing and is left out.
+    Raises TooLittle where fewer than LEAST_WINDOWS are there to learn from, or to judge by.
+    """
+    job_core_s = recorded.job_core_s
+    if job_core_s is None:
+        raise TooLittle(
+            f"fleet {recorded.fleet.name}: no length of a job is recorded: let the job source report "
+            "job_core_seconds, or wait until jobs have finished while VMs report busy cores"
+        )
+    total_s = sum(stretch[-1].end_s - stretch[0].end_s for stretch in recorded.stretches)
+    window_s = DAY_S if total_s >= DAYS * DAY_S else max(total_s / WINDOWS // MINUTE_S * MINUTE_S, HOUR_S)
+    found: list[Span] = []
+    replayed: list[Span] = []
+    whole: list[Span] = []
+    for stretch in recorded.stretches:
+        parts = _cut(stretch, window_s)
+        for part in parts:
+            span = _led(stretch, part, job_core_s)
+            if window_s == DAY_S:
+                whole.append(span)
+            if span.trace.jobs >= LEAST_JOBS:
+                found.append(span_of(span.name, part, job_core_s))
+                replayed.append(span)
+        if window_s < DAY_S:
+            whole.append(_marked(stretch, parts, job_core_s))
+    later = max(round(LEFT_OUT * len(found)), 1)
+    if min(later, len(found) - later) < LEAST_WINDOWS:
+        raise TooLittle(
+            f"fleet {recorded.fleet.name}: {total_s / HOUR_S:.1f} h are recorded, which make {len(found)} windows of "
+            f"{window_s / HOUR_S:.3g} h with jobs; {NEEDED} are needed, {LEAST_WINDOWS} of them to judge by: record "
+            f"about {max(NEEDED - len(found), 1) * window_s / HOUR_S:.1f} h more with jobs"
+        )
+    return Windows(window_s, tuple(found[:-later]), tuple(found[-later:]), tuple(replayed), tuple(whole))
+
+
+def _led(stretch: tuple[RecordedMinute, ...], part: tuple[RecordedMinute, ...], job_core_s: float) -> Span:
+    """Return a part of a stretch with its lead."""
+    begin_s = part[0].end_s
+    before = [minute for minute in stretch if begin_s - LEAD_S <= minute.end_s < begin_s]
+    lead_s = begin_s - before[0].end_s if before else 0.0
+    return span_of(_name(begin_s), (*before, *part), job_core_s, lead_s)
+
+
+def _marked(
+    stretch: tuple[RecordedMinute, ...], parts: Sequence[tuple[RecordedMinute, ...]], job_core_s: float
+) -> Span:
+    """Return a whole stretch with its parts as marks."""
+    begin_s = stretch[0].end_s
+
+    def step(minute: RecordedMinute) -> int:
+        return round((minute.end_s - begin_s) / MINUTE_S)
+
+    marks = tuple((_name(part[0].end_s), step(part[0]), step(part[-1])) for part in parts)
+    return replace(span_of(_name(begin_s), stretch, job_core_s), marks=marks)
+
+
+def _name(begin_s: float) -> str:
+    return datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _cut(stretch: tuple[RecordedMinute, ...], window_s: float) -> list[tuple[RecordedMinute, ...]]:
+    """Return consecutive parts of a stretch; each begins with the minute at whose end the one before it ends."""
+    begun_s, last_s = stretch[0].end_s, stretch[-1].end_s
+    count = max(int((last_s - begun_s) / window_s + 0.5), 1)
+    ends = [begun_s + number * window_s for number in range(count)] + [max(last_s, begun_s + count * window_s)]
+    parts = (tuple(minute for minute in stretch if low <= minute.end_s <= high + 1e-6) for low, high in pairwise(ends))
+    return [part for part in parts if len(part) > 1 and part[-1].end_s - part[0].end_s >= 0.5 * window_s]

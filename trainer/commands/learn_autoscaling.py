@@ -40,6 +40,8 @@ Exit status:
         "trimtab learn autoscaling web --try --cpu-minutes 30 --out runs/learn/web",
         "trimtab learn autoscaling web --ledger /var/lib/trimtab/ledger.db --check",
         "trimtab learn autoscaling web --world my.toml --check",
+        "trimtab learn autoscaling web --export web.tar",
+        "trimtab learn autoscaling web --from web.tar --out runs/learn/web",
     ),
 )
 
@@ -72,6 +74,12 @@ def autoscaling(
     start: Annotated[
         str, Option(metavar="RUN|FILE|release", help="Scorer to go on from where no scorer decides.")
     ] = "release",
+    export: Annotated[
+        Path | None, Option("--export", metavar="FILE", help="Write what a round elsewhere needs, no more.")
+    ] = None,
+    origin: Annotated[
+        Path | None, Option("--from", metavar="FILE|DIR", help="Learn from such a file in place of a ledger.")
+    ] = None,
     key_file: KeyOption = None,
     try_only: TryOption = False,
     workers: Annotated[int, Option(metavar="N", min=1, help="Processes of --check.")] = 1,
@@ -85,17 +93,38 @@ def autoscaling(
     A scorer that the gate lets pass is the fleet's champion; a setting of the rule is written for you to set. A round
     that was stopped goes on with the same command.
     """
+    if origin is not None and (ledger is not None or export is not None):
+        raise BadInput("--from", str(origin), "give it alone, without --ledger or --export")
+    if export is not None:
+        _export(fleet, ledger, days, idle, models_dir, export)
+        return
+    source = Source(fleet, ledger, origin, world, days, idle)
     if check:
-        _check(_learner(fleet, ledger, world, days, idle, models_dir, None), workers, as_json)
+        _check(_learner(source, models_dir, None), workers, as_json)
         return
     from agent.settings.location import models_location
     from trainer.learning.state import locked
 
-    where = Where(out or OUT / fleet, models_dir or models_location(os.environ), key_file, try_only)
+    folder = out or OUT / fleet
+    # What comes from elsewhere has a champion of its own, which must not stand in for the one in use here.
+    usual = folder / "models" if origin is not None else models_location(os.environ)
+    where = Where(folder, models_dir or usual, key_file, try_only)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     with locked(where.models_dir, fleet, now):
-        learner = _learner(fleet, ledger, world, days, idle, models_dir, where.out)
+        learner = _learner(source, where.models_dir, where.out)
         _round(learner, where, now, cpu_minutes * MINUTE_S, tuple(setting or ()), start, as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The fleet, where its record comes from, and what the ledger does not know of it."""
+
+    fleet: str
+    ledger: str | None
+    origin: Path | None
+    world: str | None
+    days: float
+    idle: float | None
 
 
 OUT = Path("runs/learn")
@@ -207,28 +236,47 @@ def _round_lines(round_: Round) -> list[str]:
     return [*lines, f"report: {folder / 'report.html'}"]
 
 
-def _learner(
-    fleet: str,
-    ledger: str | None,
-    world: str | None,
-    days: float,
-    idle: float | None,
-    models_dir: Path | None,
-    folder: Path | None,
-) -> Learner:
+def _learner(source: Source, models_dir: Path | None, folder: Path | None) -> Learner:
     """Return the fleet; folder: of a round, which keeps the record that it began with."""
     from agent.autoscaling.policies.learned_models import ModelShelf
     from agent.settings.location import ledger_location, models_location
     from trainer.learning.minutes import read_recorded
     from trainer.learning.state import kept_record
     from trainer.learning.subject import idle_s_of, learner_of
+    from trainer.learning.transfer import place_models, read_export
 
-    source = ledger or ledger_location(os.environ)
-    recorded = kept_record(folder, lambda: read_recorded(source, fleet, days))
-    if recorded.fleet.name != fleet:
-        raise BadInput("--out", str(folder), f"it is of fleet {recorded.fleet.name}: give another --out")
-    shelf = ModelShelf(models_dir or models_location(os.environ))
-    return learner_of(recorded, world, shelf, idle_s_of(fleet, idle, os.environ))
+    idle = source.idle
+    place = models_dir or models_location(os.environ)
+    if source.origin is not None:
+        found = read_export(source.origin)
+        idle = found.idle_s if idle is None else idle
+        if folder is not None:
+            place_models(found, place)
+        recorded = kept_record(folder, lambda: found.recorded)
+    else:
+        url = source.ledger or ledger_location(os.environ)
+        recorded = kept_record(folder, lambda: read_recorded(url, source.fleet, source.days))
+    if recorded.fleet.name != source.fleet:
+        option, given = ("--from", source.origin) if source.origin is not None else ("--out", folder)
+        raise BadInput(option, str(given), f"it is of fleet {recorded.fleet.name}, not of {source.fleet}")
+    return learner_of(recorded, source.world, ModelShelf(place), idle_s_of(source.fleet, idle, os.environ))
+
+
+def _export(
+    fleet: str, ledger: str | None, days: float, idle: float | None, models_dir: Path | None, path: Path
+) -> None:
+    from agent.models.directory import ModelsDirectory
+    from agent.settings.location import ledger_location, models_location
+    from trainer.learning.minutes import read_recorded
+    from trainer.learning.subject import idle_s_of
+    from trainer.learning.transfer import export_of, write_export
+
+    recorded = read_recorded(ledger or ledger_location(os.environ), fleet, days)
+    directory = ModelsDirectory(models_dir or models_location(os.environ))
+    found = export_of(recorded, idle_s_of(fleet, idle, os.environ), directory)
+    write_export(found, path)
+    minutes, models = len(recorded.minutes), sum(name.endswith(".onnx") for name in found.models)
+    show([f"{path}: {minutes} minutes of fleet {fleet}, {models} models"])
 
 
 def _as_data(learner: Learner, windows: Windows, found: Fidelity) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from typer.testing import CliRunner
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.commands.main import app
 from agent.rehearsal.virtual_time import Rehearsal, quiet_logs, rail_set
+from domain.errors import BadInput
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference.world_file import World, write_world
 from tests.trainer.learning.recording import FLEET, RULE, WORLD, batches, loop_of, made, recorded_in
 from trainer.learning.fidelity import ARRIVALS, BOOTS, LENGTHS, check_fidelity
 from trainer.learning.minutes import Span, recorded_of, span_of
+from trainer.learning.subject import learner_of
 
 HOURS = 1.1
 
@@ -59,6 +61,22 @@ def test_jobs_that_the_source_did_not_count_name_arrivals(stretch: Span) -> None
 
 def _every_second(trace: Trace) -> Trace:
     return make_trace(trace.name, trace.arrival_s[::2], trace.service_s[::2])
+
+
+def test_a_learned_model_is_replayed_by_its_sha_and_one_that_is_gone_is_named(tmp_path: Path) -> None:
+    shelf = ModelShelf(tmp_path)
+    loop = loop_of(models=shelf)
+    name = shelf.resolve("learned", loop.fleet)
+    inputs = [inputs for inputs, _ in made(0.7, trace=batches(0.7, every_min=20.0), policy=name, loop=loop)]
+    recorded = recorded_of(FLEET, inputs)
+    learner = learner_of(recorded, None, shelf, 120.0)
+    span = span_of("all", recorded.minutes, 300.0)
+    found = check_fidelity(learner.loop, learner.config, [span], [span], seeds=1)
+    assert found.policy_failures == 0
+    assert found.holds
+    gone = [replace(one, policy=f"learned:{'0' * 64}") for one in inputs]
+    with pytest.raises(BadInput, match=r"put 0+\.onnx into the models directory"):
+        learner_of(recorded_of(FLEET, gone), None, shelf, 120.0)
 
 
 @pytest.mark.exhaustive

@@ -214,3 +214,17 @@ def test_a_round_that_was_killed_goes_on_to_the_same_end(tmp_path: Path) -> None
         return {name: data[name] for name in STAGES}
 
     assert results(again.stdout) == results(alone.stdout)
+
+
+@pytest.mark.exhaustive
+def test_a_round_from_an_export_ends_as_the_one_from_the_ledger(tmp_path: Path) -> None:
+    path = recorded_in(tmp_path / "ledger.db", made(10.0, trace=batches(10.0, jobs=25)))
+    models = ["--models-dir", str(tmp_path / "models")]
+    verb = ["learn", "autoscaling", FLEET]
+    tar = str(tmp_path / "web.tar")
+    assert CliRunner().invoke(app, [*verb, "--ledger", str(path), *models, "--export", tar]).exit_code == 0
+    here = CliRunner().invoke(app, [*verb, "--ledger", str(path), *models, "--out", str(tmp_path / "here"), "--json"])
+    there = CliRunner().invoke(app, [*verb, "--from", tar, "--out", str(tmp_path / "there"), "--json"])
+    assert (here.exit_code, there.exit_code) == (0, 0), there.output
+    results = [json.loads(shown.stdout[shown.stdout.index("{") :]) for shown in (here, there)]
+    assert all(results[0][stage] == results[1][stage] for stage in STAGES)

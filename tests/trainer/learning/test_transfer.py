@@ -1,0 +1,101 @@
+"""A round on another machine: the record and the models in one file, in which nothing is believed."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.commands.main import app
+from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, read_model_file
+from domain.errors import BadInput
+from tests.agent.models.making import NOTHING, preferring
+from tests.trainer.learning.recording import FLEET, made, recorded_in
+from trainer.learning.minutes import Recorded, recorded_of
+from trainer.learning.transfer import export_of, place_models, read_export, write_export
+
+AT = "2026-11-23T00:00:00Z"
+OWN = Subject(AUTOSCALING, FLEET)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorded:
+    return recorded_of(FLEET, [inputs for inputs, _ in made(0.2)])
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> ModelsDirectory:
+    """A directory with a champion of the fleet."""
+    directory = ModelsDirectory(tmp_path / "models")
+    directory.force(read_model_file(preferring(tmp_path, NOTHING)), OWN, "for the test", AT, lambda path: None)
+    return directory
+
+
+def test_an_export_gives_back_record_champion_and_idle_time(
+    recorded: Recorded, models: ModelsDirectory, tmp_path: Path
+) -> None:
+    write_export(export_of(recorded, 90.0, models), tmp_path / "web.tar")
+    found = read_export(tmp_path / "web.tar")
+    assert (found.recorded, found.idle_s) == (recorded, 90.0)
+    place_models(found, tmp_path / "elsewhere")
+    there = ModelsDirectory(tmp_path / "elsewhere")
+    champion = models.champions()[OWN]
+    assert there.champions() == {OWN: champion}
+    assert there.check(OWN, champion) == models.check(OWN, champion)
+
+
+def test_an_export_is_the_same_each_time_and_reads_from_a_folder_too(
+    recorded: Recorded, models: ModelsDirectory, tmp_path: Path
+) -> None:
+    for name in ("one.tar", "two.tar"):
+        write_export(export_of(recorded, 90.0, models), tmp_path / name)
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
+    with tarfile.open(tmp_path / "one.tar") as tar:
+        tar.extractall(tmp_path / "folder", filter="data")
+    assert read_export(tmp_path / "folder") == read_export(tmp_path / "one.tar")
+
+
+def test_a_champion_that_is_there_stays(recorded: Recorded, models: ModelsDirectory, tmp_path: Path) -> None:
+    found = export_of(recorded, 90.0, models)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "champion.json").write_text("{}")
+    place_models(found, tmp_path / "own")
+    assert (tmp_path / "own" / "champion.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("name", ["../outside.onnx", "models/other.txt", "/etc/passwd", "models/../x.onnx"])
+def test_a_file_that_has_no_place_in_an_export_is_refused(name: str, recorded: Recorded, tmp_path: Path) -> None:
+    path = tmp_path / "web.tar"
+    write_export(export_of(recorded, 90.0, ModelsDirectory(tmp_path / "none")), path)
+    with tarfile.open(path, "a") as tar:
+        member = tarfile.TarInfo(name)
+        member.size = 1
+        tar.addfile(member, io.BytesIO(b"x"))
+    with pytest.raises(BadInput, match="has no place in one"):
+        read_export(path)
+
+
+def test_what_is_cut_or_no_export_is_refused(recorded: Recorded, tmp_path: Path) -> None:
+    path = tmp_path / "web.tar"
+    write_export(export_of(recorded, 90.0, ModelsDirectory(tmp_path / "none")), path)
+    path.write_bytes(path.read_bytes()[:600])
+    with pytest.raises(BadInput, match="--from"):
+        read_export(path)
+    path.write_text("no tar file")
+    with pytest.raises(BadInput, match="--export FILE"):
+        read_export(path)
+
+
+def test_the_command_exports_and_checks_elsewhere(tmp_path: Path) -> None:
+    ledger, tar = recorded_in(tmp_path / "ledger.db", made(0.3)), tmp_path / "web.tar"
+    models = ["--models-dir", str(tmp_path / "none")]
+    call = ["learn", "autoscaling", FLEET, "--ledger", str(ledger), "--export", str(tar), *models]
+    written = CliRunner().invoke(app, call)
+    assert written.exit_code == 0, written.output
+    assert "19 minutes of fleet web, 0 models" in written.output
+    checked = CliRunner().invoke(app, ["learn", "autoscaling", FLEET, "--from", str(tar), "--check", *models])
+    assert checked.exit_code == 4
+    other = CliRunner().invoke(app, ["learn", "autoscaling", "other", "--from", str(tar), "--check", *models])
+    assert other.exit_code == 2
+    assert "it is of fleet web, not of other" in other.output

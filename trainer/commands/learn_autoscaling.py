@@ -103,14 +103,17 @@ def autoscaling(
         _check(_learner(source, models_dir, None), workers, as_json)
         return
     from agent.settings.location import models_location
-    from trainer.learning.state import locked
+    from trainer.learning.state import locked, set_aside
 
     folder = out or OUT / fleet
     # What comes from elsewhere has a champion of its own, which must not stand in for the one in use here.
-    usual = folder / "models" if origin is not None else models_location(os.environ)
+    usual = folder.with_name(f"{folder.name}-models") if origin is not None else models_location(os.environ)
     where = Where(folder, models_dir or usual, key_file, try_only)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     with locked(where.models_dir, fleet, now):
+        before = set_aside(where.out)
+        if before is not None:
+            typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
         learner = _learner(source, where.models_dir, where.out)
         _round(learner, where, now, cpu_minutes * MINUTE_S, tuple(setting or ()), start, as_json)
 

@@ -16,6 +16,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -81,6 +82,24 @@ def opened(folder: Path, facts: Mapping[str, Any]) -> State:
         if data["facts"].get(name) != value:
             raise BadInput("--out", str(path), f"it is of a round with {name}={data['facts'].get(name)}: {_ANEW}")
     return State(folder, data["facts"], data["stages"], float(data["cpu_s"]))
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Move a round that is over out of its folder, and return where it is now; None where there is none.
+
+    One is kept, so that a timer does not fill the disk. A round is over when the gate has spoken, or when the simulator
+    was not true; one that can go on stays, and so does a state that cannot be read, which `opened` refuses.
+    """
+    try:
+        stages = json.loads((folder / STATE_FILE).read_bytes())["stages"]
+        over = "gate" in stages or not stages["fidelity"]["holds"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not over:
+        return None
+    before = folder.with_name(f"{folder.name}-before")
+    shutil.rmtree(before, ignore_errors=True)
+    return folder.rename(before)
 
 
 def packed(recorded: Recorded) -> bytes:

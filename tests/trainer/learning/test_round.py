@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,10 +21,13 @@ from simulator.autoscaling.reference.world_file import World, write_world
 from tests.trainer.learning.recording import FLEET, WORLD, batches, made, recorded_in
 from tests.trainer.learning.rounds import AT, recorded_hours, round_of
 from trainer.kit import files
+from trainer.learning import round as round_module
 from trainer.learning.minutes import Recorded
 from trainer.learning.report import DATA_FILE, PAGE_FILE, RULE_FILE
-from trainer.learning.round import BudgetUsed
-from trainer.learning.state import STATE_FILE, kept_record, locked, packed, unpacked
+from trainer.learning.round import BudgetUsed, Round
+from trainer.learning.state import STATE_FILE, State, kept_record, locked, packed, set_aside, unpacked
+from trainer.promotion.gate import Trial, Verdict, judge
+from trainer.promotion.recent import FAMILY
 
 STAGES = ["fidelity", "rule", "lessons", "scorer", "judge", "report", "gate"]
 
@@ -106,7 +110,7 @@ def test_a_disk_that_is_full_leaves_a_state_that_goes_on_to_the_same_end(
 
 def _start_from(done: Path, folder: Path, stages: list[str]) -> None:
     """Put the state of a round into a folder as it was after some stages."""
-    (folder / "round").mkdir()
+    (folder / "round").mkdir(parents=True)
     data = json.loads((done / "round" / STATE_FILE).read_text("utf-8"))
     body = {**data, "stages": {name: data["stages"][name] for name in stages}}
     (folder / "round" / STATE_FILE).write_text(json.dumps(sealed(body, None)), "utf-8")
@@ -158,6 +162,21 @@ def test_a_simulator_that_lies_ends_the_round_before_anything_is_learnt(ten_hour
     assert stages["fidelity"]["named"] == "boots"
 
 
+def test_a_round_that_is_over_makes_room_for_the_next_and_one_is_kept(
+    finished: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, before = tmp_path / "round", tmp_path / "round-before"
+    assert set_aside(folder) is None
+    for _ in range(2):
+        _start_from(finished[0], tmp_path, STAGES)
+        assert set_aside(folder) == before
+        assert (before / STATE_FILE).is_file()
+        assert not folder.exists()
+    _start_from(finished[0], tmp_path, STAGES[:-1])
+    assert set_aside(folder) is None
+    assert (folder / STATE_FILE).is_file()
+
+
 def test_who_comes_second_is_told_who_learns_and_since_when(tmp_path: Path) -> None:
     with (
         locked(tmp_path, FLEET, AT),
@@ -177,16 +196,101 @@ def test_a_record_is_kept_with_the_round_and_read_back_as_it_was(ten_hours: Reco
         unpacked(packed(ten_hours)[:-20], "file")
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorded]:
+    """A round with a scorer, with everything done but the gate."""
+    folder, recorded = tmp_path_factory.mktemp("trained"), recorded_hours(15.0)
+    work = round_of(folder, recorded)
+    work.go_on()
+    _start_from(folder, folder / "before", STAGES[:-1])
+    shutil.copytree(work.place, folder / "before" / "round" / "scorer")
+    return folder / "before", recorded
+
+
+def _at_the_gate(trained: tuple[Path, Recorded], folder: Path, **changed: Any) -> Round:
+    """The round in a folder of its own, with a scorer that is the cheapest under the fleet's limits."""
+    shutil.copytree(trained[0], folder, dirs_exist_ok=True)
+    work = round_of(folder, trained[1], **changed)
+    means = work.state.stages["judge"]["means"]
+    means["scorer"] = [0.5 * cost for cost in means["tuned rule"]]
+    means["decides now"] = means["tuned rule"]
+    return work
+
+
 @pytest.mark.exhaustive
-def test_a_scorer_is_trained_judged_and_handed_to_the_gate(tmp_path: Path) -> None:
-    recorded = recorded_hours(15.0)
-    work = round_of(tmp_path, recorded)
-    stages = work.go_on()
+def test_a_scorer_is_trained_and_judged_beside_rule_and_present_policy(trained: tuple[Path, Recorded]) -> None:
+    stages = round_of(*trained).state.stages
     assert stages["lessons"]["rounds"] == [2, 2]
     assert set(stages["judge"]["means"]) == {"decides now", "tuned rule", "scorer"}
-    champion = work.directory.champions().get(Subject(AUTOSCALING, FLEET))
-    assert (champion is not None) == stages["gate"]["promoted"]
-    assert stages["gate"]["promoted"] or stages["gate"]["reasons"]
+
+
+@pytest.mark.exhaustive
+def test_a_scorer_that_costs_more_than_the_tuned_rule_is_not_handed_to_the_gate(
+    trained: tuple[Path, Recorded], tmp_path: Path
+) -> None:
+    work = _at_the_gate(trained, tmp_path)
+    means = work.state.stages["judge"]["means"]
+    means["scorer"] = [1.01 * cost for cost in means["tuned rule"]]
+    gate = work.go_on()["gate"]
+    assert (gate["passed"], gate["promoted"]) == (None, False)
+    assert "does not cost less than what decides now and the tuned rule" in gate["reasons"][0]
+    assert not work.directory.path.exists()
+
+
+@pytest.mark.exhaustive
+def test_what_passes_is_promoted_once_though_the_round_is_stopped_right_after(
+    trained: tuple[Path, Recorded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = _at_the_gate(trained, tmp_path)
+    _cheap(monkeypatch)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "done", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            work.go_on()
+    champion = work.directory.champions()[Subject(AUTOSCALING, FLEET)]
+    again = _at_the_gate(trained, tmp_path)
+    gate = again.go_on()["gate"]
+    assert (gate["promoted"], gate["report"]) == (True, champion.report)
+    assert len(again.directory.history()) == 1
+
+
+@pytest.mark.exhaustive
+def test_a_champions_report_that_was_tampered_with_stops_the_gate(
+    trained: tuple[Path, Recorded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = _at_the_gate(trained, tmp_path)
+    _cheap(monkeypatch)
+    report = work.directory.path / str(work.go_on()["gate"]["report"])
+    data = json.loads(report.read_text("utf-8"))
+    data["overall"]["relative"]["mean"] = -0.9
+    report.write_text(json.dumps(data), "utf-8")
+    with pytest.raises(BadInput, match="its seal does not hold"):
+        _at_the_gate(trained, tmp_path).go_on()
+
+
+@pytest.mark.exhaustive
+def test_a_trial_changes_nothing(
+    trained: tuple[Path, Recorded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = _at_the_gate(trained, tmp_path, try_only=True)
+    _cheap(monkeypatch)
+    gate = work.go_on()["gate"]
+    assert (gate["passed"], gate["promoted"]) == (True, False)
+    assert work.directory.champions() == {}
+
+
+def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the gate see runs that the challenger wins: what is held here is what the round makes of the verdict."""
+
+    def won(*given: Any, **_: Any) -> Any:
+        trials = [Trial(f"{k}", FAMILY, f"{k}", 0, 1.0 + 0.01 * k, 0.8) for k in range(8)]
+        return lambda challenger, beaten: Verdict(judge(trials, given[1]), "tuned rule", {})
+
+    monkeypatch.setattr(round_module, "fleet_gate", won)
 
 
 @pytest.mark.exhaustive

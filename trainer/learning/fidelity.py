@@ -120,6 +120,8 @@ class Fidelity:
     def sentence(self) -> str:
         """What was found, for people."""
         met = f"the replay costs {self.off:+.1%} of what was recorded, at most {WITHIN:.0%} is allowed"
+        if self.policy_failures:
+            met += f"; in {self.policy_failures} minutes another policy decided ({self.first_failure})"
         if self.holds:
             doubt = f"; yet a boot takes {self.boot_minutes:+.0%} of the recorded time" if self.doubted else ""
             return f"the world file describes this fleet: {met}{doubt}"

@@ -46,8 +46,8 @@ def test_a_world_with_boots_three_times_as_long_is_refused_and_boots_are_named(s
 
 
 def test_jobs_reported_half_as_long_as_they_are_name_lengths(stretch: Span) -> None:
-    told = replace(stretch, trace=replace(stretch.trace, service_s=stretch.trace.service_s / 2.0))
-    found = check_fidelity(loop_of(), WORLD, [told], [told], seeds=1)
+    reported = replace(stretch, trace=replace(stretch.trace, service_s=stretch.trace.service_s / 2.0))
+    found = check_fidelity(loop_of(), WORLD, [reported], [reported], seeds=1)
     assert found.named == LENGTHS
     assert found.suspects[0].factor == pytest.approx(2.0)
 
@@ -77,6 +77,13 @@ def test_a_learned_model_is_replayed_by_its_sha_and_one_that_is_gone_is_named(tm
     gone = [replace(one, policy=f"learned:{'0' * 64}") for one in inputs]
     with pytest.raises(BadInput, match=r"put 0+\.onnx into the models directory"):
         learner_of(recorded_of(FLEET, gone), None, shelf, 120.0)
+
+
+def test_minutes_in_which_the_policy_could_not_decide_are_counted(stretch: Span) -> None:
+    short = replace(stretch, policies=("learned:gone",) * 5 + stretch.policies[5:])
+    found = check_fidelity(loop_of(), WORLD, [short], [short], seeds=1)
+    assert found.policy_failures == 5
+    assert "in 5 minutes another policy decided" in found.sentence
 
 
 @pytest.mark.exhaustive

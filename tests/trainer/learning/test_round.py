@@ -177,7 +177,7 @@ def test_a_round_that_is_over_makes_room_for_the_next_and_one_is_kept(
     assert (folder / STATE_FILE).is_file()
 
 
-def test_who_comes_second_is_told_who_learns_and_since_when(tmp_path: Path) -> None:
+def test_a_second_process_learns_which_one_holds_the_lock_and_since_when(tmp_path: Path) -> None:
     with (
         locked(tmp_path, FLEET, AT),
         pytest.raises(BadInput, match=rf"process {os.getpid()} on .*, since {AT}, learns for it"),

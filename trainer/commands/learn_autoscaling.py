@@ -243,7 +243,7 @@ def _learner(source: Source, models_dir: Path | None, folder: Path | None) -> Le
     """Return the fleet; folder: of a round, which keeps the record that it began with."""
     from agent.autoscaling.policies.learned_models import ModelShelf
     from agent.settings.location import ledger_location, models_location
-    from trainer.learning.minutes import read_recorded
+    from trainer.learning.minutes import read_record
     from trainer.learning.state import kept_record
     from trainer.learning.subject import idle_s_of, learner_of
     from trainer.learning.transfer import place_models, read_export
@@ -258,7 +258,7 @@ def _learner(source: Source, models_dir: Path | None, folder: Path | None) -> Le
         recorded = kept_record(folder, lambda: found.recorded)
     else:
         url = source.ledger or ledger_location(os.environ)
-        recorded = kept_record(folder, lambda: read_recorded(url, source.fleet, source.days))
+        recorded = kept_record(folder, lambda: read_record(url, source.fleet, source.days))
     if recorded.fleet.name != source.fleet:
         option, given = ("--from", source.origin) if source.origin is not None else ("--out", folder)
         raise BadInput(option, str(given), f"it is of fleet {recorded.fleet.name}, not of {source.fleet}")
@@ -270,11 +270,11 @@ def _export(
 ) -> None:
     from agent.models.directory import ModelsDirectory
     from agent.settings.location import ledger_location, models_location
-    from trainer.learning.minutes import read_recorded
+    from trainer.learning.minutes import read_record
     from trainer.learning.subject import idle_s_of
     from trainer.learning.transfer import export_of, write_export
 
-    recorded = read_recorded(ledger or ledger_location(os.environ), fleet, days)
+    recorded = read_record(ledger or ledger_location(os.environ), fleet, days)
     directory = ModelsDirectory(models_dir or models_location(os.environ))
     found = export_of(recorded, idle_s_of(fleet, idle, os.environ), directory)
     write_export(found, path)

@@ -1,1 +1,1 @@
-"""Learns from what a fleet's ledger recorded: its minutes, traces and world, the simulator's truth, and the round of learning."""
+"""Learns from what a fleet's ledger recorded: minutes, traces and a world, the simulator's truth, and the round."""

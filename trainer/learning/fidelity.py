@@ -54,7 +54,7 @@ class WindowCost:
 
     @property
     def recorded(self) -> float:
-        """Recorded dollars."""
+        """Record dollars."""
         return self.recorded_rent + self.recorded_penalty
 
     @property

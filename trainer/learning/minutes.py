@@ -1,8 +1,9 @@
-"""What a ledger recorded of one fleet, minute by minute, and the jobs that this was: the input of a round.
+"""What the loop of one fleet saw at each decision and did, and the jobs that this was: the input of a round.
 
-A ledger knows counts, not jobs: `trainer.promotion.recent` says how minutes become jobs. The cost of a recorded minute
-is defined as the simulator's: rent of the VMs there, those that boot or drain included, and the price of the jobs that
-wait at its end.
+It comes from the inputs of the decisions, as far as these are kept: a replay begins with the jobs that wait and run at
+the end of a minute, and what is recorded for longer (`trainer.learning.recorded`) holds means of the minute. A ledger
+knows counts, not jobs: the jobs of a minute have the mean length known then. The cost of a minute is defined as the
+simulator's: rent of the VMs there, those that boot or drain included, and the price of the jobs that wait at its end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from domain.fleet import Fleet
 from domain.snapshot import Terms
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
-from trainer.promotion.recent import Minute, mean_job_core_s
 
 LONGEST_FILLED_S = 600.0
 """A gap up to this length is bridged: the counters of the queue say what came in it. A longer one parts stretches."""
@@ -35,7 +35,29 @@ Counts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedMinute:
+class Minute:
+    """The load of a minute.
+
+    Its end, jobs submitted in it, mean core-seconds of a finished job if known; busy cores, and jobs finished so far.
+    """
+
+    end_s: float
+    submitted: int
+    job_core_s: float | None
+    busy_cores: float = 0.0
+    finished: int = 0
+
+
+def mean_job_core_s(minutes: Sequence[Minute]) -> float | None:
+    """Return the core-seconds of a job as work over jobs finished, None where nothing finished."""
+    # A count that falls is that of a new episode of the job source.
+    finished = sum(max(after.finished - before.finished, 0) for before, after in pairwise(minutes))
+    work = sum(minute.busy_cores for minute in minutes[1:]) * MINUTE_S
+    return work / finished if finished > 0 and work > 0.0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedMinute:
     """One minute of a fleet, at the end of which a decision was made.
 
     load: its jobs and busy cores. waiting, running: jobs at its end. requested, booting, draining: VMs per group then.
@@ -65,7 +87,7 @@ class RecordedMinute:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class Record:
     """What was recorded of a fleet, in the order of time.
 
     fleet, limits, terms: as they were in the newest minute. lag_s: from a minute's end to its decision, the median.
@@ -77,11 +99,11 @@ class Recorded:
     limits: RailLimits
     terms: Terms | None
     lag_s: float
-    stretches: tuple[tuple[RecordedMinute, ...], ...]
+    stretches: tuple[tuple[DecidedMinute, ...], ...]
     left_out: dict[str, int]
 
     @property
-    def minutes(self) -> tuple[RecordedMinute, ...]:
+    def minutes(self) -> tuple[DecidedMinute, ...]:
         """The minutes of all stretches."""
         return tuple(minute for stretch in self.stretches for minute in stretch)
 
@@ -115,7 +137,7 @@ NO_SNAPSHOT, NO_QUEUE, OBSERVED, OTHER_GROUPS = (
 )
 
 
-def read_recorded(source: str, fleet: str, days: float) -> Recorded:
+def read_record(source: str, fleet: str, days: float) -> Record:
     """Return what a ledger (a SQLite file or a URL) recorded of a fleet in its last days, up to the newest decision.
 
     Raises LedgerUnavailable for no ledger, UnknownName for a fleet that it does not know, BadInput where no minute can
@@ -130,13 +152,13 @@ def read_recorded(source: str, fleet: str, days: float) -> Recorded:
             raise UnknownName("fleet", fleet, ", ".join(store.fleets()))
         newest = store.decisions(fleet, limit=1)
         since = newest[0].decision.at - days * DAY_S if newest else None
-        return recorded_of(fleet, (inputs for inputs, _ in store.inputs(fleet, since)))
+        return record_of(fleet, (inputs for inputs, _ in store.inputs(fleet, since)))
 
 
-def recorded_of(fleet: str, inputs: Iterable[DecisionInputs]) -> Recorded:
+def record_of(fleet: str, inputs: Iterable[DecisionInputs]) -> Record:
     """Return what was recorded, from the inputs of a fleet's decisions in the order of time; BadInput for nothing."""
     left_out: Counter[str] = Counter()
-    kept: list[tuple[Fleet, RecordedMinute]] = []
+    kept: list[tuple[Fleet, DecidedMinute]] = []
     lags_s: list[float] = []
     last: DecisionInputs | None = None
     for one in inputs:
@@ -156,7 +178,7 @@ def recorded_of(fleet: str, inputs: Iterable[DecisionInputs]) -> Recorded:
     if len(minutes) < len(kept):
         left_out[OTHER_GROUPS] += len(kept) - len(minutes)
     assert last.snapshot is not None
-    return Recorded(last.fleet, last.limits, last.snapshot.terms, median(lags_s), _stretches(minutes), dict(left_out))
+    return Record(last.fleet, last.limits, last.snapshot.terms, median(lags_s), _stretches(minutes), dict(left_out))
 
 
 def _unusable(inputs: DecisionInputs) -> str:
@@ -172,7 +194,7 @@ def _shape(fleet: Fleet) -> tuple[object, ...]:
     return tuple((group.key, group.vm_type, group.minimum, group.maximum) for group in fleet.groups)
 
 
-def _minute(inputs: DecisionInputs) -> RecordedMinute:
+def _minute(inputs: DecisionInputs) -> DecidedMinute:
     snapshot = inputs.snapshot
     assert snapshot is not None
     assert snapshot.queue is not None
@@ -181,7 +203,7 @@ def _minute(inputs: DecisionInputs) -> RecordedMinute:
     there = [group.requested + group.draining for group in groups]
     busy = sum(group.busy_cores or 0.0 for group in groups)
     done = queue.submitted - queue.waiting - queue.running
-    return RecordedMinute(
+    return DecidedMinute(
         load=Minute(snapshot.bin_end, queue.submitted_recent, queue.job_core_s, busy, done),
         waiting=queue.waiting,
         running=queue.running,
@@ -195,9 +217,9 @@ def _minute(inputs: DecisionInputs) -> RecordedMinute:
     )
 
 
-def _stretches(minutes: Sequence[RecordedMinute]) -> tuple[tuple[RecordedMinute, ...], ...]:
+def _stretches(minutes: Sequence[DecidedMinute]) -> tuple[tuple[DecidedMinute, ...], ...]:
     """Part the minutes at long gaps; a clock that was set back parts them too, and a stretch of one minute is none."""
-    found: list[list[RecordedMinute]] = []
+    found: list[list[DecidedMinute]] = []
     for minute in minutes:
         step_s = minute.end_s - found[-1][-1].end_s if found else -1.0
         if 0.0 < step_s <= LONGEST_FILLED_S + MINUTE_S:
@@ -220,7 +242,7 @@ class Span:
 
     name: str
     trace: Trace
-    first: RecordedMinute
+    first: DecidedMinute
     rent: NDArray[np.float64]
     penalty: NDArray[np.float64]
     booting: NDArray[np.float64]
@@ -243,11 +265,11 @@ class Span:
 
     @property
     def cost(self) -> float:
-        """Recorded dollars."""
+        """Record dollars."""
         return float(self.rent.sum() + self.penalty.sum())
 
 
-def span_of(name: str, minutes: Sequence[RecordedMinute], job_core_s: float, lead_s: float = 0.0) -> Span:
+def span_of(name: str, minutes: Sequence[DecidedMinute], job_core_s: float, lead_s: float = 0.0) -> Span:
     """Return minutes of one stretch as an episode.
 
     job_core_s: of a job until the job source has reported one. lead_s: see `Span.lead`. Jobs of a minute are spread
@@ -295,10 +317,10 @@ def span_of(name: str, minutes: Sequence[RecordedMinute], job_core_s: float, lea
     )
 
 
-def _came(before: RecordedMinute, after: RecordedMinute) -> int:
+def _came(before: DecidedMinute, after: DecidedMinute) -> int:
     """Return the jobs that came between two minutes, by the counters; those of the last minute where these fell."""
 
-    def submitted(minute: RecordedMinute) -> int:
+    def submitted(minute: DecidedMinute) -> int:
         return minute.load.finished + minute.waiting + minute.running
 
     return max(submitted(after) - submitted(before), after.load.submitted)

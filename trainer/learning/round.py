@@ -43,13 +43,13 @@ from trainer.autoscaling.scorer_tuning import FINE, LEAST_WINDOWS, LEFT_OUT, Loa
 from trainer.kit.intervals import compare
 from trainer.learning.fidelity import check_fidelity
 from trainer.learning.minutes import Span, span_of
+from trainer.learning.recent import FAMILY
 from trainer.learning.replay import Loop, play
 from trainer.learning.state import State
 from trainer.learning.subject import Learner
 from trainer.learning.windows import Windows
 from trainer.promotion.autoscaling import fleet_gate
 from trainer.promotion.gate import Limits, hold
-from trainer.promotion.recent import FAMILY
 
 NOW, RULE, SCORER = "decides now", "tuned rule", "scorer"
 SEEDS, JUDGING_SEED = 3, 2_500_000_000

@@ -27,7 +27,7 @@ from agent.ledger import codec
 from agent.models.directory import Seal, seal_of, sealed
 from domain.errors import BadInput
 from trainer.kit.files import replace_file
-from trainer.learning.minutes import Recorded
+from trainer.learning.minutes import Record
 
 STATE_FILE, RECORD_FILE = "state.json", "recorded.json.gz"
 FORMAT = 1
@@ -102,21 +102,21 @@ def set_aside(folder: Path) -> Path | None:
     return folder.rename(before)
 
 
-def packed(recorded: Recorded) -> bytes:
+def packed(recorded: Record) -> bytes:
     """Return what was recorded as a file; the same bytes for the same record."""
     return gzip.compress(codec.encode(recorded), mtime=0)
 
 
-def unpacked(content: bytes, source: str) -> Recorded:
+def unpacked(content: bytes, source: str) -> Record:
     """Return what a file of `packed` holds; BadInput for any other."""
     try:
-        found: Recorded = codec.decode(Recorded, gzip.decompress(content))
+        found: Record = codec.decode(Record, gzip.decompress(content))
     except Exception as error:
         raise BadInput("record", source, f"it is cut or no record of a fleet ({type(error).__name__})") from None
     return found
 
 
-def kept_record(folder: Path | None, read: Callable[[], Recorded]) -> Recorded:
+def kept_record(folder: Path | None, read: Callable[[], Record]) -> Record:
     """Return the record that the round in a folder began with, else a fresh one, which is then kept.
 
     folder: None where nothing is to be kept. BadInput for a record that is cut or changed beyond reading.

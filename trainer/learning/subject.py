@@ -13,9 +13,9 @@ from domain.errors import BadInput
 from simulator.autoscaling.reference import SimulationConfig
 from simulator.autoscaling.reference.world_file import JobSizes
 from trainer.autoscaling.worlds import world_of
-from trainer.learning.minutes import Recorded
+from trainer.learning.minutes import Record
+from trainer.learning.recorded import fitted_world
 from trainer.learning.replay import Loop
-from trainer.promotion.recent import fitted_world
 
 LIVE_LIKE = "live-like"
 
@@ -28,7 +28,7 @@ class Learner:
     source tells none; 0 where it tells them. loop: how the agent decides.
     """
 
-    recorded: Recorded
+    recorded: Record
     config: SimulationConfig
     world: str
     typical_core_s: float
@@ -40,7 +40,7 @@ class Learner:
         return self.recorded.fleet.name
 
 
-def learner_of(recorded: Recorded, world: str | None, shelf: ModelShelf, idle_s: float) -> Learner:
+def learner_of(recorded: Record, world: str | None, shelf: ModelShelf, idle_s: float) -> Learner:
     """Return the fleet with its world: types, limits and prices as recorded, the rest as `world` has it.
 
     world: a name or a file, `live-like` where it is None. shelf: finds the models that decided. Raises BadInput for a

@@ -32,7 +32,7 @@ from agent.models.directory import (
 from agent.models.shipped import DIRECTORY
 from domain.errors import BadInput
 from trainer.kit.files import replace_file
-from trainer.learning.minutes import Recorded
+from trainer.learning.minutes import Record
 from trainer.learning.state import RECORD_FILE, packed, unpacked
 
 ABOUT_FILE, MODELS = "export.json", "models"
@@ -45,12 +45,12 @@ LARGEST_RECORD_BYTES = 512 * 1024 * 1024
 class Export:
     """A record with what the ledger does not know: idle_s of the fleet, and models by their names."""
 
-    recorded: Recorded
+    recorded: Record
     idle_s: float
     models: Mapping[str, bytes]
 
 
-def export_of(recorded: Recorded, idle_s: float, directory: ModelsDirectory) -> Export:
+def export_of(recorded: Record, idle_s: float, directory: ModelsDirectory) -> Export:
     """Return what a round elsewhere needs; ModelRefused for a model that decided and is damaged.
 
     A model that is in no place is left out: the round says so where it is needed.

@@ -15,7 +15,7 @@ from itertools import pairwise
 from domain.errors import TrimtabError
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from trainer.autoscaling.scorer_tuning import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
-from trainer.learning.minutes import Recorded, RecordedMinute, Span, span_of
+from trainer.learning.minutes import DecidedMinute, Record, Span, span_of
 
 NEEDED = 2 * LEAST_WINDOWS + 2
 """Windows of which two fifths are LEAST_WINDOWS, and three fifths no fewer."""
@@ -46,7 +46,7 @@ class Windows:
     stretches: tuple[Span, ...]
 
 
-def windows_of(recorded: Recorded) -> Windows:
+def windows_of(recorded: Record) -> Windows:
     """Cut what was recorded into days where there are DAYS of them, else into WINDOWS of an hour or longer.
 
     A rest of half a window or more is a window too; one with fewer than two jobs teaches nothing and is left out.
@@ -84,7 +84,7 @@ def windows_of(recorded: Recorded) -> Windows:
     return Windows(window_s, tuple(found[:-later]), tuple(found[-later:]), tuple(replayed), tuple(whole))
 
 
-def _led(stretch: tuple[RecordedMinute, ...], part: tuple[RecordedMinute, ...], job_core_s: float) -> Span:
+def _led(stretch: tuple[DecidedMinute, ...], part: tuple[DecidedMinute, ...], job_core_s: float) -> Span:
     """Return a part of a stretch with its lead."""
     begin_s = part[0].end_s
     before = [minute for minute in stretch if begin_s - LEAD_S <= minute.end_s < begin_s]
@@ -92,13 +92,11 @@ def _led(stretch: tuple[RecordedMinute, ...], part: tuple[RecordedMinute, ...], 
     return span_of(_name(begin_s), (*before, *part), job_core_s, lead_s)
 
 
-def _marked(
-    stretch: tuple[RecordedMinute, ...], parts: Sequence[tuple[RecordedMinute, ...]], job_core_s: float
-) -> Span:
+def _marked(stretch: tuple[DecidedMinute, ...], parts: Sequence[tuple[DecidedMinute, ...]], job_core_s: float) -> Span:
     """Return a whole stretch with its parts as marks."""
     begin_s = stretch[0].end_s
 
-    def step(minute: RecordedMinute) -> int:
+    def step(minute: DecidedMinute) -> int:
         return round((minute.end_s - begin_s) / MINUTE_S)
 
     marks = tuple((_name(part[0].end_s), step(part[0]), step(part[-1])) for part in parts)
@@ -109,7 +107,7 @@ def _name(begin_s: float) -> str:
     return datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _cut(stretch: tuple[RecordedMinute, ...], window_s: float) -> list[tuple[RecordedMinute, ...]]:
+def _cut(stretch: tuple[DecidedMinute, ...], window_s: float) -> list[tuple[DecidedMinute, ...]]:
     """Return consecutive parts of a stretch; each begins with the minute at whose end the one before it ends."""
     begun_s, last_s = stretch[0].end_s, stretch[-1].end_s
     count = max(int((last_s - begun_s) / window_s + 0.5), 1)

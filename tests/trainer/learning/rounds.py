@@ -8,7 +8,7 @@ from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.models.directory import ModelsDirectory
 from tests.trainer.learning.recording import FLEET, batches, made
 from trainer.autoscaling.scorer import Recipe
-from trainer.learning.minutes import Recorded, recorded_of
+from trainer.learning.minutes import Record, record_of
 from trainer.learning.round import Round, RoundSettings
 from trainer.learning.state import opened
 from trainer.learning.subject import learner_of
@@ -18,15 +18,15 @@ AT = "2026-11-23T00:00:00Z"
 TINY = Recipe(rounds=(2, 2), explore=(0.1, 0.05), epochs=0.05, batch=64, most=4)
 
 
-def recorded_hours(hours: float) -> Recorded:
+def recorded_hours(hours: float) -> Record:
     """So many hours of a fleet, a window an hour."""
     trace = batches(hours, every_min=30.0, jobs=25)
-    return recorded_of(FLEET, [inputs for inputs, _ in made(hours, trace=trace)])
+    return record_of(FLEET, [inputs for inputs, _ in made(hours, trace=trace)])
 
 
 def round_of(
     folder: Path,
-    recorded: Recorded,
+    recorded: Record,
     *,
     world: str | None = None,
     cpu_s: float = 600.0,

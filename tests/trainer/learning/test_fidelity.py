@@ -15,7 +15,7 @@ from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference.world_file import World, write_world
 from tests.trainer.learning.recording import FLEET, RULE, WORLD, batches, loop_of, made, recorded_in
 from trainer.learning.fidelity import ARRIVALS, BOOTS, LENGTHS, check_fidelity
-from trainer.learning.minutes import Span, recorded_of, span_of
+from trainer.learning.minutes import Span, record_of, span_of
 from trainer.learning.subject import learner_of
 
 HOURS = 1.1
@@ -25,7 +25,7 @@ HOURS = 1.1
 def stretch() -> Span:
     """An hour with three batches, as one stretch."""
     inputs = [inputs for inputs, _ in made(HOURS, trace=batches(HOURS, every_min=20.0))]
-    return span_of("all", recorded_of(FLEET, inputs).minutes, 300.0)
+    return span_of("all", record_of(FLEET, inputs).minutes, 300.0)
 
 
 def test_in_its_own_world_a_fleet_costs_what_was_recorded(stretch: Span) -> None:
@@ -68,7 +68,7 @@ def test_a_learned_model_is_replayed_by_its_sha_and_one_that_is_gone_is_named(tm
     loop = loop_of(models=shelf)
     name = shelf.resolve("learned", loop.fleet)
     inputs = [inputs for inputs, _ in made(0.7, trace=batches(0.7, every_min=20.0), policy=name, loop=loop)]
-    recorded = recorded_of(FLEET, inputs)
+    recorded = record_of(FLEET, inputs)
     learner = learner_of(recorded, None, shelf, 120.0)
     span = span_of("all", recorded.minutes, 300.0)
     found = check_fidelity(learner.loop, learner.config, [span], [span], seeds=1)
@@ -76,7 +76,7 @@ def test_a_learned_model_is_replayed_by_its_sha_and_one_that_is_gone_is_named(tm
     assert found.holds
     gone = [replace(one, policy=f"learned:{'0' * 64}") for one in inputs]
     with pytest.raises(BadInput, match=r"put 0+\.onnx into the models directory"):
-        learner_of(recorded_of(FLEET, gone), None, shelf, 120.0)
+        learner_of(record_of(FLEET, gone), None, shelf, 120.0)
 
 
 def test_minutes_in_which_the_policy_could_not_decide_are_counted(stretch: Span) -> None:

@@ -22,24 +22,24 @@ from tests.trainer.learning.recording import FLEET, WORLD, batches, made, record
 from tests.trainer.learning.rounds import AT, recorded_hours, round_of
 from trainer.kit import files
 from trainer.learning import round as round_module
-from trainer.learning.minutes import Recorded
+from trainer.learning.minutes import Record
+from trainer.learning.recent import FAMILY
 from trainer.learning.report import DATA_FILE, PAGE_FILE, RULE_FILE
 from trainer.learning.round import BudgetUsed, Round
 from trainer.learning.state import STATE_FILE, State, kept_record, locked, packed, set_aside, unpacked
 from trainer.promotion.gate import Trial, Verdict, judge
-from trainer.promotion.recent import FAMILY
 
 STAGES = ["fidelity", "rule", "lessons", "scorer", "judge", "report", "gate"]
 
 
 @pytest.fixture(scope="module")
-def ten_hours() -> Recorded:
+def ten_hours() -> Record:
     """Enough to tune the rule on, too little for a scorer."""
     return recorded_hours(10.0)
 
 
 @pytest.fixture(scope="module")
-def finished(ten_hours: Recorded, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished(ten_hours: Record, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("finished")
     return folder, dict(round_of(folder, ten_hours).go_on())
 
@@ -54,7 +54,7 @@ def test_a_round_does_every_stage_and_says_what_is_missing_for_a_scorer(finished
 
 
 def test_the_rule_is_judged_on_held_out_windows_alone_and_written_as_settings(
-    finished: tuple[Path, dict[str, Any]], ten_hours: Recorded
+    finished: tuple[Path, dict[str, Any]], ten_hours: Record
 ) -> None:
     folder, stages = finished
     work = round_of(folder, ten_hours)
@@ -77,7 +77,7 @@ def test_the_rule_that_is_chosen_costs_least_under_the_fleets_own_limits(
     assert {name: best[name] for name in ("horizon_s", "idle_s", "job_core_s")} == finished[1]["rule"]["setting"]
 
 
-def test_a_finished_round_is_not_done_again(finished: tuple[Path, dict[str, Any]], ten_hours: Recorded) -> None:
+def test_a_finished_round_is_not_done_again(finished: tuple[Path, dict[str, Any]], ten_hours: Record) -> None:
     work = round_of(finished[0], ten_hours)
     begun: list[str] = []
     work.tell = begun.append
@@ -89,7 +89,7 @@ def test_a_finished_round_is_not_done_again(finished: tuple[Path, dict[str, Any]
 def test_a_disk_that_is_full_leaves_a_state_that_goes_on_to_the_same_end(
     after: int,
     finished: tuple[Path, dict[str, Any]],
-    ten_hours: Recorded,
+    ten_hours: Record,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,7 +117,7 @@ def _start_from(done: Path, folder: Path, stages: list[str]) -> None:
 
 
 def test_a_state_that_was_changed_by_hand_is_refused(
-    finished: tuple[Path, dict[str, Any]], ten_hours: Recorded, tmp_path: Path
+    finished: tuple[Path, dict[str, Any]], ten_hours: Record, tmp_path: Path
 ) -> None:
     _start_from(finished[0], tmp_path, STAGES)
     path = tmp_path / "round" / STATE_FILE
@@ -132,7 +132,7 @@ def test_a_state_that_was_changed_by_hand_is_refused(
 
 
 def test_the_round_of_another_world_is_refused(
-    finished: tuple[Path, dict[str, Any]], ten_hours: Recorded, tmp_path: Path
+    finished: tuple[Path, dict[str, Any]], ten_hours: Record, tmp_path: Path
 ) -> None:
     _start_from(finished[0], tmp_path, STAGES)
     write_world(World(WORLD.boots_scaled(1.1), "other"), tmp_path / "other.toml")
@@ -141,7 +141,7 @@ def test_the_round_of_another_world_is_refused(
 
 
 def test_a_used_up_budget_stops_in_order_and_more_of_it_goes_on(
-    finished: tuple[Path, dict[str, Any]], ten_hours: Recorded, tmp_path: Path
+    finished: tuple[Path, dict[str, Any]], ten_hours: Record, tmp_path: Path
 ) -> None:
     _start_from(finished[0], tmp_path, STAGES[:4])
     spent = round_of(tmp_path, ten_hours).state.cpu_s
@@ -152,7 +152,7 @@ def test_a_used_up_budget_stops_in_order_and_more_of_it_goes_on(
     assert again.go_on()["judge"] == finished[1]["judge"]
 
 
-def test_a_simulator_that_lies_ends_the_round_before_anything_is_learnt(ten_hours: Recorded, tmp_path: Path) -> None:
+def test_a_simulator_that_lies_ends_the_round_before_anything_is_learnt(ten_hours: Record, tmp_path: Path) -> None:
     write_world(World(WORLD.boots_scaled(3.0), "lie"), tmp_path / "lie.toml")
     work = round_of(tmp_path, ten_hours, world=str(tmp_path / "lie.toml"))
     replayed = work.windows.replayed
@@ -188,7 +188,7 @@ def test_a_second_process_learns_which_one_holds_the_lock_and_since_when(tmp_pat
         pass
 
 
-def test_a_record_is_kept_with_the_round_and_read_back_as_it_was(ten_hours: Recorded, tmp_path: Path) -> None:
+def test_a_record_is_kept_with_the_round_and_read_back_as_it_was(ten_hours: Record, tmp_path: Path) -> None:
     assert kept_record(tmp_path, lambda: ten_hours) == ten_hours
     assert kept_record(tmp_path, lambda: pytest.fail("the ledger is not asked again")) == ten_hours
     assert packed(unpacked(packed(ten_hours), "")) == packed(ten_hours)
@@ -197,7 +197,7 @@ def test_a_record_is_kept_with_the_round_and_read_back_as_it_was(ten_hours: Reco
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorded]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Record]:
     """A round with a scorer, with everything done but the gate."""
     folder, recorded = tmp_path_factory.mktemp("trained"), recorded_hours(15.0)
     work = round_of(folder, recorded)
@@ -207,7 +207,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorded]:
     return folder / "before", recorded
 
 
-def _at_the_gate(trained: tuple[Path, Recorded], folder: Path, **changed: Any) -> Round:
+def _at_the_gate(trained: tuple[Path, Record], folder: Path, **changed: Any) -> Round:
     """The round in a folder of its own, with a scorer that is the cheapest under the fleet's limits."""
     shutil.copytree(trained[0], folder, dirs_exist_ok=True)
     work = round_of(folder, trained[1], **changed)
@@ -218,7 +218,7 @@ def _at_the_gate(trained: tuple[Path, Recorded], folder: Path, **changed: Any) -
 
 
 @pytest.mark.exhaustive
-def test_a_scorer_is_trained_and_judged_beside_rule_and_present_policy(trained: tuple[Path, Recorded]) -> None:
+def test_a_scorer_is_trained_and_judged_beside_rule_and_present_policy(trained: tuple[Path, Record]) -> None:
     stages = round_of(*trained).state.stages
     assert stages["lessons"]["rounds"] == [2, 2]
     assert set(stages["judge"]["means"]) == {"decides now", "tuned rule", "scorer"}
@@ -226,7 +226,7 @@ def test_a_scorer_is_trained_and_judged_beside_rule_and_present_policy(trained: 
 
 @pytest.mark.exhaustive
 def test_a_scorer_that_costs_more_than_the_tuned_rule_is_not_handed_to_the_gate(
-    trained: tuple[Path, Recorded], tmp_path: Path
+    trained: tuple[Path, Record], tmp_path: Path
 ) -> None:
     work = _at_the_gate(trained, tmp_path)
     means = work.state.stages["judge"]["means"]
@@ -239,7 +239,7 @@ def test_a_scorer_that_costs_more_than_the_tuned_rule_is_not_handed_to_the_gate(
 
 @pytest.mark.exhaustive
 def test_what_passes_is_promoted_once_though_the_round_is_stopped_right_after(
-    trained: tuple[Path, Recorded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: tuple[Path, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = _at_the_gate(trained, tmp_path)
     _cheap(monkeypatch)
@@ -260,7 +260,7 @@ def test_what_passes_is_promoted_once_though_the_round_is_stopped_right_after(
 
 @pytest.mark.exhaustive
 def test_a_champions_report_that_was_tampered_with_stops_the_gate(
-    trained: tuple[Path, Recorded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: tuple[Path, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = _at_the_gate(trained, tmp_path)
     _cheap(monkeypatch)
@@ -273,9 +273,7 @@ def test_a_champions_report_that_was_tampered_with_stops_the_gate(
 
 
 @pytest.mark.exhaustive
-def test_a_trial_changes_nothing(
-    trained: tuple[Path, Recorded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_changes_nothing(trained: tuple[Path, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = _at_the_gate(trained, tmp_path, try_only=True)
     _cheap(monkeypatch)
     gate = work.go_on()["gate"]

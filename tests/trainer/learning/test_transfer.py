@@ -12,7 +12,7 @@ from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, read_m
 from domain.errors import BadInput
 from tests.agent.models.making import NOTHING, preferring
 from tests.trainer.learning.recording import FLEET, made, recorded_in
-from trainer.learning.minutes import Recorded, recorded_of
+from trainer.learning.minutes import Record, record_of
 from trainer.learning.transfer import export_of, place_models, read_export, write_export
 
 AT = "2026-11-23T00:00:00Z"
@@ -20,8 +20,8 @@ OWN = Subject(AUTOSCALING, FLEET)
 
 
 @pytest.fixture(scope="module")
-def recorded() -> Recorded:
-    return recorded_of(FLEET, [inputs for inputs, _ in made(0.2)])
+def recorded() -> Record:
+    return record_of(FLEET, [inputs for inputs, _ in made(0.2)])
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def models(tmp_path: Path) -> ModelsDirectory:
 
 
 def test_an_export_gives_back_record_champion_and_idle_time(
-    recorded: Recorded, models: ModelsDirectory, tmp_path: Path
+    recorded: Record, models: ModelsDirectory, tmp_path: Path
 ) -> None:
     write_export(export_of(recorded, 90.0, models), tmp_path / "web.tar")
     found = read_export(tmp_path / "web.tar")
@@ -46,7 +46,7 @@ def test_an_export_gives_back_record_champion_and_idle_time(
 
 
 def test_an_export_is_the_same_each_time_and_reads_from_a_folder_too(
-    recorded: Recorded, models: ModelsDirectory, tmp_path: Path
+    recorded: Record, models: ModelsDirectory, tmp_path: Path
 ) -> None:
     for name in ("one.tar", "two.tar"):
         write_export(export_of(recorded, 90.0, models), tmp_path / name)
@@ -56,7 +56,7 @@ def test_an_export_is_the_same_each_time_and_reads_from_a_folder_too(
     assert read_export(tmp_path / "folder") == read_export(tmp_path / "one.tar")
 
 
-def test_a_champion_that_is_there_stays(recorded: Recorded, models: ModelsDirectory, tmp_path: Path) -> None:
+def test_a_champion_that_is_there_stays(recorded: Record, models: ModelsDirectory, tmp_path: Path) -> None:
     found = export_of(recorded, 90.0, models)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "champion.json").write_text("{}")
@@ -65,7 +65,7 @@ def test_a_champion_that_is_there_stays(recorded: Recorded, models: ModelsDirect
 
 
 @pytest.mark.parametrize("name", ["../outside.onnx", "models/other.txt", "/etc/passwd", "models/../x.onnx"])
-def test_a_file_that_has_no_place_in_an_export_is_refused(name: str, recorded: Recorded, tmp_path: Path) -> None:
+def test_a_file_that_has_no_place_in_an_export_is_refused(name: str, recorded: Record, tmp_path: Path) -> None:
     path = tmp_path / "web.tar"
     write_export(export_of(recorded, 90.0, ModelsDirectory(tmp_path / "none")), path)
     with tarfile.open(path, "a") as tar:
@@ -76,7 +76,7 @@ def test_a_file_that_has_no_place_in_an_export_is_refused(name: str, recorded: R
         read_export(path)
 
 
-def test_what_is_cut_or_no_export_is_refused(recorded: Recorded, tmp_path: Path) -> None:
+def test_what_is_cut_or_no_export_is_refused(recorded: Record, tmp_path: Path) -> None:
     path = tmp_path / "web.tar"
     write_export(export_of(recorded, 90.0, ModelsDirectory(tmp_path / "none")), path)
     path.write_bytes(path.read_bytes()[:600])

@@ -17,6 +17,7 @@ from agent.admission.book import Book
 from agent.admission.decision import judge, settle, undecided
 from agent.admission.deployments import Deployment, Stage, applied, lapsed, reserved
 from agent.admission.futures import Curves, Seen, label_weights
+from agent.admission.labels import dropped, ended, law_in, named_prior
 from agent.admission.records import (
     AdmissionDecision,
     AdmissionRequest,
@@ -33,6 +34,7 @@ from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason
 from domain.errors import BadInput, LedgerUnavailable, StateConflict
 from domain.rules.admission.cluster import ClusterRules
+from domain.rules.admission.names import Name, Tally
 from domain.rules.admission.policies import unused_budget
 
 TRIES: Final = 50
@@ -61,7 +63,7 @@ class CachedBook:
         if self._book is None:
             inside = self.store.inside(self.rules.name)
             self.revision, self.counts = inside.revision, inside.counts
-            self._book = Book(self.rules, inside.deployments)
+            self._book = Book(self.rules, inside.deployments, inside.tallies)
             self._first_seen = self._with_new(self._book.inside())
             if self._dropped is not None:
                 self._book.adopt(*self._dropped.arrays())
@@ -179,7 +181,7 @@ def _decided(book: Book, request: AdmissionRequest, decision_id: str, now: float
     decision, curves = _judged(book, request, decision_id, now)
     if curves is not None and decision.admit:
         until = now + book.rules.start_within_s
-        inside = reserved(request.deployment_id, request.cores, now, request.observations, decision_id, until)
+        inside = reserved(request, now, decision_id, until, law_in(decision.prior))
         book.put(inside, curves)
     return decision
 
@@ -196,7 +198,7 @@ def _judged(
         _check_new(book, request.deployment_id)
     except BadInput as error:
         return replace(blank, detail=str(error), evaluation_us=_us(began)), None
-    prior = prior_source(rules, request)
+    prior = prior_source(book, request, now)
     blank = replace(blank, prior=prior)
     if book.total + request.cores > rules.capacity_cores:
         detail = f"{book.total:,} of {rules.capacity_cores:,} cores are taken: {request.cores:,} more do not fit"
@@ -204,16 +206,18 @@ def _judged(
             detail = f"{request.cores:,} cores are more than the whole cluster of {rules.capacity_cores:,}"
         return replace(blank, reason=Reason.REJECTED_FEASIBILITY, detail=detail, evaluation_us=_us(began)), None
     refreshed = book.refresh(now)
-    curves = book.newcomer(request.cores, request.observations)
+    curves = book.newcomer(request.cores, request.observations, law_in(prior))
     observed = prior.kind is not PriorKind.POPULATION
     refreshed += settle(book, curves, now, observed=observed)
     decision = judge(book, blank, curves, observed=observed)
     return replace(decision, refreshed=refreshed, evaluation_us=_us(began)), curves
 
 
-def prior_source(rules: ClusterRules, request: AdmissionRequest) -> PriorSource:
-    """Return what a newcomer is judged by."""
-    priors = request.observations
+def prior_source(book: Book, request: AdmissionRequest, now: float) -> PriorSource:
+    """Return what a newcomer is judged by: prior observations, else what its names say, else the population."""
+    rules, priors = book.rules, request.observations
+    if not priors and rules.labels and (request.label or request.owner):
+        return named_prior(book, request.owner, request.label, now)
     counted = float(max((max(p.deaths, p.scale_outs, p.size_draws) for p in priors), default=0.0))
     if len(priors) > 1:
         seen = Seen(float(request.cores), 0.0, 0.0, 0.0, 0.0, request.cores - 1.0, 1.0)
@@ -318,7 +322,8 @@ def _decided_before(
     known = book.known.get(request.deployment_id)
     if known is None or known.stage is not Stage.RESERVED:
         return None
-    if (known.cores, known.priors) != (request.cores, request.observations):
+    asked = (request.cores, request.observations, request.label, request.owner)
+    if (known.cores, known.priors, known.label, known.owner) != asked:
         return None
     same = next((decision for decision in made if decision.decision_id == known.decision_id), None)
     return same or cached.store.decision(known.decision_id)
@@ -340,6 +345,7 @@ def observe_all(
     late, notes = cached.lapses(book, now)
     changed = {deployment.deployment_id: deployment for deployment in late}
     counts, taken, repairs = cached.counts, list[DeploymentEvent](), list[Event]()
+    tallies: dict[Name, Tally | None] = {}
     answers: list[Taken] = []
     for event in events:
         known = changed.get(event.deployment_id) or book.known.get(event.deployment_id)
@@ -351,6 +357,7 @@ def observe_all(
         result = applied(known, event, not_inside=not_inside)
         check_size(event, result.deployment.cores, cached.rules.capacity_cores)
         changed[event.deployment_id] = result.deployment
+        tallies |= ended(cached.rules, book.tallies | tallies, known, result.deployment, event)
         before[event.event_id] = event
         taken.append(event)
         counts = counted(counts, event)
@@ -360,7 +367,9 @@ def observe_all(
         cores = result.deployment.cores
         answers.append(Taken(event.event_id, event.deployment_id, cores, repaired=result.repaired))
     if changed:
-        cached.write(Change(counts, list(changed.values()), taken, (), [*notes, *repairs]))
+        tallies |= dropped(book.tallies | tallies)
+        cached.write(Change(counts, list(changed.values()), taken, (), [*notes, *repairs], tallies))
+        book.work_with(tallies)
     for deployment in changed.values():
         book.put(deployment)
     mended = book.mends()

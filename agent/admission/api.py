@@ -22,6 +22,7 @@ from agent.admission.records import (
 from agent.admission.service import AdmissionService, Gauges
 from agent.decisions.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body
 from domain.errors import BadInput
+from domain.rules.admission.names import LONGEST_NAME, NAME_OR_NONE
 
 if TYPE_CHECKING:
     from agent.admission.part import AdmissionPart
@@ -38,6 +39,7 @@ ClusterName = Annotated[
     str | None, Field(max_length=63, description="Cluster meant; not needed when there is one.", examples=["main"])
 ]
 Cores = Annotated[int, Field(ge=1, le=MOST_CORES, description="Cores that it asks for.", examples=[16]), NUMERIC]
+LabelName = Annotated[str, Field(max_length=LONGEST_NAME, pattern=NAME_OR_NONE, examples=["batch"])]
 Amount = Annotated[float, Field(ge=0, le=MOST_NUMBER, allow_inf_nan=False), NUMERIC]
 
 
@@ -83,11 +85,20 @@ class AdmissionOrder(Body):
             examples=["shop-42-first"],
         ),
     ] = ""
+    label: Annotated[
+        LabelName,
+        Field(description="Kind of deployment, by a name of yours: those of one name are expected to be alike."),
+    ] = ""
+    owner: Annotated[LabelName, Field(description="Whose it is. A label is learnt within its owner.")] = ""
 
     def request(self, cluster: str) -> AdmissionRequest:
         """Return it as the service takes it."""
         priors = tuple(order.prior() for order in self.observations)
-        return AdmissionRequest(cluster, self.deployment_id, self.cores, priors, self.requested_by, self.request_id)
+        return AdmissionRequest(
+            *(cluster, self.deployment_id, self.cores, priors, self.requested_by, self.request_id),
+            label=self.label,
+            owner=self.owner,
+        )
 
 
 class AdmissionsOrder(Body):
@@ -119,10 +130,18 @@ class EventOrder(Body):
         Field(ge=0, le=MOST_CORES, description="Cores that it has then, where that is known."),
         NUMERIC,
     ] = None
+    label: Annotated[
+        LabelName, Field(description="With `started`, of a deployment that was not admitted: its kind.")
+    ] = ""
+    owner: Annotated[LabelName, Field(description="With `started`, of one that was not admitted: whose it is.")] = ""
 
     def event(self, deployment_id: str) -> DeploymentEvent:
         """Return it as the service takes it."""
-        return DeploymentEvent(self.event_id, deployment_id, self.kind, self.cores, self.time, self.cores_after)
+        return DeploymentEvent(
+            *(self.event_id, deployment_id, self.kind, self.cores, self.time, self.cores_after),
+            label=self.label,
+            owner=self.owner,
+        )
 
 
 class OneEventOrder(EventOrder):

@@ -6,6 +6,7 @@ Slots are reused; a free one holds zeros. The rule of renewal is that of admissi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,9 @@ from agent.admission.futures import Curves, Seen, futures
 from agent.admission.records import Prior
 from domain.rules.admission.belief import Floats
 from domain.rules.admission.cluster import ClusterRules
+from domain.rules.admission.names import Name, Tally
 from domain.rules.admission.policies import BANDS_H, YOUNG_H, checked_grid, log_grid, paper_grid, staleness
+from domain.rules.admission.population import Population
 from domain.rules.admission.rule import BANDS
 from domain.units import HOUR_S
 
@@ -72,10 +75,17 @@ def seen_of(deployment: Deployment, at: float) -> Seen:
 class Book:
     """The deployments of one cluster and their futures. Not safe to share between threads."""
 
-    def __init__(self, rules: ClusterRules, deployments: Iterable[Deployment] = ()) -> None:
+    def __init__(
+        self,
+        rules: ClusterRules,
+        deployments: Iterable[Deployment] = (),
+        tallies: Mapping[Name, Tally] = MappingProxyType({}),
+    ) -> None:
         self.rules = rules
         self.horizons_h = horizons_of(rules)
         self.known: dict[str, Deployment] = {}
+        self.tallies = dict(tallies)
+        """What was gathered of each name from deployments that ended."""
         self.total = 0
         self.unused_budget = 1.0
         """Part, 0 to 1, of the failures permitted so far that is not used up; a budget with feedback goes by it."""
@@ -84,7 +94,7 @@ class Book:
         self._free: list[int] = []
         self._ids: list[str] = []
         self._changes = 0
-        self._newcomers: dict[tuple[int, tuple[Prior, ...]], Curves] = {}
+        self._newcomers: dict[tuple[int, tuple[Prior, ...], Population | None], Curves] = {}
         self._room(FIRST_SLOTS)
         for deployment in deployments:
             self.put(deployment)
@@ -128,20 +138,32 @@ class Book:
         if curves is not None:
             self._store(np.array([slot]), curves, deployment.last_at)
 
+    def work_with(self, tallies: Mapping[Name, Tally | None]) -> None:
+        """Take in what was gathered of names, in place of what was known of them; None for one that falls away."""
+        kept = self.tallies | dict(tallies)
+        self.tallies = {name: tally for name, tally in kept.items() if tally is not None}
+
     def forget(self, before: float) -> None:
         """Remember those no longer that ended before this time."""
         for found in [one for one in self.known.values() if not one.counts and one.last_at < before]:
             del self.known[found.deployment_id]
 
-    def newcomer(self, cores: int, priors: tuple[Prior, ...]) -> Curves:
-        """Return the futures (1, H) of a deployment of `cores` that has not been seen yet."""
-        key = (cores, priors)
+    def newcomer(self, cores: int, priors: tuple[Prior, ...], law: Population | None = None) -> Curves:
+        """Return the futures (1, H) of a deployment of `cores` that has not been seen yet.
+
+        law: that of its names, None for the population.
+        """
+        key = (cores, priors, law)
         found = self._newcomers.get(key)
         if found is None:
             seen = Seen(float(cores), 0.0, 0.0, 0.0, 0.0, cores - 1.0, 1.0)
             rules = self.rules
-            moments = rules.moments if priors else rules.fresh or rules.moments
-            found = futures(rules.population, [seen], [priors], self.horizons_h, moments, conjugate=rules.conjugate)
+            moments = rules.moments if priors or law else rules.fresh or rules.moments
+            found = futures(
+                *(rules.population, [seen], [priors], self.horizons_h, moments),
+                conjugate=rules.conjugate,
+                laws=[law],
+            )
             if len(self._newcomers) >= REMEMBERED:
                 self._newcomers.pop(next(iter(self._newcomers)))
             self._newcomers[key] = found
@@ -235,6 +257,7 @@ class Book:
                 self.horizons_h,
                 self.rules.moments,
                 conjugate=self.rules.conjugate,
+                laws=[deployment.law for deployment in deployments],
             )
             self._store(slots, curves, now)
         if self._changes >= REBUILD:

@@ -27,6 +27,7 @@ from agent.admission.records import (
 from domain.decisions import Reason
 from domain.rules.admission.belief import Floats
 from domain.rules.admission.cluster import ClusterRules, PolicyKind
+from domain.rules.admission.names import LONGEST_NAME
 from domain.rules.admission.policies import (
     OVER,
     PART,
@@ -82,6 +83,8 @@ def undecided(book: Book, request: AdmissionRequest, decision_id: str, now: floa
         prior=PriorSource(PriorKind.POPULATION),
         requested_by=str(request.requested_by)[:LONGEST_WORDS],
         request_id=str(request.request_id)[:LONGEST_WORDS],
+        label=str(request.label)[:LONGEST_NAME],
+        owner=str(request.owner)[:LONGEST_NAME],
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agent.admission.records import DeploymentEvent, EventKind, Prior
+from agent.admission.records import AdmissionRequest, DeploymentEvent, EventKind, Prior
 from domain.errors import StateConflict
+from domain.rules.admission.population import Population
 from domain.units import HOUR_S
 
 NOT_INSIDE = "it is not in this cluster: admit it, or tell of its start first"
@@ -26,7 +27,7 @@ class Deployment:
     """All that counts of what was seen of a deployment until `last_at`; times in epoch seconds.
 
     extra_cores, size_draws: over its own requests, the first size among them. decision_id: "" when it started without
-    having asked.
+    having asked. law: that of its names when it was admitted, None for the population.
     """
 
     deployment_id: str
@@ -42,6 +43,9 @@ class Deployment:
     priors: tuple[Prior, ...] = ()
     decision_id: str = ""
     lapses_at: float | None = None
+    label: str = ""
+    owner: str = ""
+    law: Population | None = None
 
     @property
     def counts(self) -> bool:
@@ -63,19 +67,22 @@ class Applied:
 
 
 def reserved(
-    deployment_id: str, cores: int, at: float, priors: tuple[Prior, ...], decision_id: str, lapses_at: float
+    request: AdmissionRequest, at: float, decision_id: str, lapses_at: float, law: Population | None
 ) -> Deployment:
     """Return a deployment that has just been admitted."""
     return Deployment(
-        deployment_id,
+        request.deployment_id,
         Stage.RESERVED,
-        cores,
+        request.cores,
         since=at,
         last_at=at,
-        extra_cores=cores - 1,
-        priors=priors,
+        extra_cores=request.cores - 1,
+        priors=request.observations,
         decision_id=decision_id,
         lapses_at=lapses_at,
+        label=request.label,
+        owner=request.owner,
+        law=law,
     )
 
 
@@ -124,7 +131,7 @@ def _started(deployment: Deployment | None, event: DeploymentEvent) -> Applied:
         if deployment is not None:
             _in_order(deployment, event)
         born = Deployment(event.deployment_id, Stage.LIVE, event.cores, event.time, event.time)
-        return Applied(replace(born, extra_cores=event.cores - 1))
+        return Applied(replace(born, extra_cores=event.cores - 1, label=event.label, owner=event.owner))
     if deployment.stage is Stage.LIVE:
         raise StateConflict("kind", event.kind.value, f"{event.deployment_id} runs since {deployment.since!r} already")
     # The admission was timed by our clock, the start by another's, which may be behind: from here on that one counts.

@@ -6,7 +6,7 @@ Formulas: admission specification §3, §4, §8; `domain.rules.admission` holds 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,16 +76,19 @@ def futures(
     moments: Moments,
     *,
     conjugate: bool = False,
+    laws: Sequence[Population | None] = (),
 ) -> Curves:
     """Return the curves of deployments, each with what is known of its kind before it came; see `Prior`.
 
-    conjugate: believe that rates are independent, as the moments `paper` always do.
+    conjugate: believe that rates are independent, as the moments `paper` always do. laws: of each, that of its names in
+    place of the population's; one that was learnt under another power does not count.
     """
     owner = np.array([i for i, kinds in enumerate(priors) for _ in kinds or (None,)], dtype=np.int64)
     each = [prior for kinds in priors for prior in (kinds or (Prior(),))]
     rows = _rows([seen[i] for i in owner], each)
     sizes = np.array([seen[i].cores for i in owner], dtype=np.float64)
-    found = _moments(population, sizes, rows, horizons_h, moments, conjugate=conjugate)
+    each_law = _laws(population, [laws[i] if laws else None for i in owner])
+    found = _moments(population, each_law, sizes, rows, horizons_h, moments, conjugate=conjugate)
     if owner.size == len(seen):
         return found
     weight = np.concatenate([_weights(population, s, kinds) for s, kinds in zip(seen, priors, strict=True)])
@@ -115,33 +118,44 @@ def _rows(seen: Sequence[Seen], priors: Sequence[Prior]) -> Floats:
     return np.array(rows, dtype=np.float64).reshape(len(rows), 7).T
 
 
-def _belief(population: Population, rows: Floats) -> Beliefs:
-    count = rows.shape[1]
-    laws = [np.full(count, value) for value in astuple(population)]
-    return exact_belief(*laws, *rows)
+def _laws(population: Population, laws: Sequence[Population | None]) -> Floats:
+    """Return (8, N): the law of each, with the power and the lifetimes of the population."""
+    own = [
+        replace(law, lifetimes=population.lifetimes)
+        if law is not None and law.power == population.power
+        else population
+        for law in laws
+    ]
+    return np.array([astuple(law) for law in own], dtype=np.float64).reshape(len(own), 8).T
 
 
-def _conjugate_each(population: Population, rows: Floats) -> list[Belief]:
-    law = astuple(population)
-    return [conjugate_belief(*law, *(float(part) for part in column)) for column in rows.T]
+def _conjugate_each(laws: Floats, rows: Floats) -> list[Belief]:
+    return [conjugate_belief(*(float(part) for part in column)) for column in np.vstack([laws, rows]).T]
 
 
-def _conjugate(population: Population, rows: Floats) -> Beliefs:
-    each = np.array(_conjugate_each(population, rows)).reshape(rows.shape[1], 7)
+def _conjugate(laws: Floats, rows: Floats) -> Beliefs:
+    each = np.array(_conjugate_each(laws, rows)).reshape(rows.shape[1], 7)
     shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate = each.T
     return shape, rate, lam_shape, lam_rate, exposure_h, size_shape, size_rate
 
 
 def _moments(
-    population: Population, sizes: Floats, rows: Floats, horizons_h: Floats, moments: Moments, *, conjugate: bool
+    population: Population,
+    laws: Floats,
+    sizes: Floats,
+    rows: Floats,
+    horizons_h: Floats,
+    moments: Moments,
+    *,
+    conjugate: bool,
 ) -> Curves:
     power, lifetimes = population.power, population.lifetimes
     if moments is Moments.PAPER:
         mean, variance = np.empty((sizes.size, horizons_h.size)), np.empty((sizes.size, horizons_h.size))
-        for i, alone in enumerate(_conjugate_each(population, rows)):
+        for i, alone in enumerate(_conjugate_each(laws, rows)):
             paper_moments(float(sizes[i]), *alone, power, lifetimes, horizons_h, mean[i], variance[i])
         return Curves(mean, variance, np.zeros_like(mean), np.zeros_like(mean))
-    belief = (_conjugate if conjugate else _belief)(population, rows)
+    belief = _conjugate(laws, rows) if conjugate else exact_belief(*laws, *rows)
     if moments is Moments.NA:
         mean, variance = na_batch(sizes, belief, power, lifetimes, horizons_h)
         return Curves(mean, variance, np.zeros_like(mean), np.zeros_like(mean))
@@ -164,7 +178,7 @@ def _weights(population: Population, seen: Seen, priors: tuple[Prior, ...]) -> F
 def _log_evidence(population: Population, rows: Floats) -> Floats:
     """Return the log of the chance of what was seen, but for what all kinds have in common (§3)."""
     mu, weight = np.empty(PRODUCTION_NODES), np.empty(PRODUCTION_NODES)
-    belief = _belief(population, rows)
+    belief = exact_belief(*_laws(population, [None] * rows.shape[1]), *rows)
     power, drop, floor = population.power, PRODUCTION_DROP, PRODUCTION_FLOOR
     found = []
     for kind in range(rows.shape[1]):

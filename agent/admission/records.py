@@ -13,6 +13,8 @@ from typing import Final
 
 from domain.decisions import Reason
 from domain.errors import BadInput
+from domain.rules.admission.names import check_name
+from domain.rules.admission.population import Population
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,17 @@ class AdmissionRequest:
     observations: tuple[Prior, ...] = ()
     requested_by: str = ""
     request_id: str = ""
+    label: str = ""
+    """What kind of deployment it is, by a name of its owner's choice: those of one name are expected to be alike."""
+    owner: str = ""
 
 
 class PriorKind(StrEnum):
-    """What a newcomer was judged by."""
+    """What a newcomer was judged by; by its label or owner where something was seen of deployments of that name."""
 
     POPULATION = "population"
+    OWNER = "owner"
+    LABEL = "label"
     OBSERVATIONS = "observations"
     MIXTURE = "mixture"
 
@@ -73,12 +80,29 @@ class LabelWeight:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedLaw:
+    """The law of a label within its owner, and from how many deployments it was learnt.
+
+    of_label, of_owner: those inside, and those that ended, which fade; of the owner the label's are included.
+    """
+
+    law: Population
+    of_label: float
+    of_owner: float
+    half_life_days: float
+
+
+@dataclass(frozen=True, slots=True)
 class PriorSource:
-    """What a newcomer was judged by: how many observations, and the kinds it may be of."""
+    """What a newcomer was judged by: how many observations, the kinds it may be of, and what its names say.
+
+    named: None unless the cluster goes by labels and the request names one, or an owner.
+    """
 
     kind: PriorKind
     observations: float = 0.0
     labels: tuple[LabelWeight, ...] = ()
+    named: NamedLaw | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +165,8 @@ class AdmissionDecision:
     request_id: str = ""
     advice: bool = False
     """Nothing was taken in: this is what would have been decided."""
+    label: str = ""
+    owner: str = ""
 
 
 class EventKind(StrEnum):
@@ -162,7 +188,7 @@ class DeploymentEvent:
     """Something that happened to a deployment at `time` (epoch seconds); `event_id` is never used for another event.
 
     cores: see `EventKind`; 0 with shutdown. cores_after: how many cores it has then, where that is known; what
-    disagrees with it is put right, with an alarm.
+    disagrees with it is put right, with an alarm. label, owner: of one that starts without having asked.
     """
 
     event_id: str
@@ -171,6 +197,8 @@ class DeploymentEvent:
     cores: int
     time: float
     cores_after: int | None = None
+    label: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +231,8 @@ def check_request(request: AdmissionRequest) -> None:
     check_cores("cores", request.cores)
     for name in ("requested_by", "request_id"):
         _check_words(name, getattr(request, name))
+    check_name("label", request.label)
+    check_name("owner", request.owner)
     if len(request.observations) > MOST_KINDS:
         raise BadInput("observations", len(request.observations), f"give at most {MOST_KINDS} kinds")
     for prior in request.observations:
@@ -228,6 +258,8 @@ def check_event(event: DeploymentEvent, now: float, last_at: float | None = None
         check_cores("cores", event.cores)
     if event.cores_after is not None and not 0 <= _whole(event.cores_after) <= MOST_CORES:
         raise BadInput("cores_after", event.cores_after, "give a whole number of cores, 0 or more")
+    check_name("label", event.label)
+    check_name("owner", event.owner)
 
 
 def check_id(field: str, value: object) -> None:

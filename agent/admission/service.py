@@ -232,7 +232,8 @@ class AdmissionService:
             cached = self._cached
             cached.book()
             counts = replace(found.counts, decisions=max(found.counts.decisions, cached.counts.decisions))
-            change = Change(counts, found.deployments, found.events)
+            tallies = {(one.owner, one.label): one.tally for one in found.tallies}
+            change = Change(counts, found.deployments, found.events, tallies=tallies)
             cached.drop(futures=False)
             self._store.write(self.rules.name, cached.revision, change, whole=True)
             book = cached.book()

@@ -15,7 +15,7 @@ import numpy as np
 from agent.admission.book import FUTURES, Book
 from agent.admission.deployments import Deployment
 from agent.admission.records import DeploymentEvent
-from agent.admission.store import ClusterCounts
+from agent.admission.store import ClusterCounts, NamedTally
 from agent.ledger import codec
 from domain.errors import BadInput, LedgerError
 from domain.rules.admission.belief import Floats
@@ -36,6 +36,7 @@ class Snapshot:
     events: tuple[DeploymentEvent, ...]
     ids: tuple[str, ...]
     arrays: Mapping[str, Floats]
+    tallies: tuple[NamedTally, ...] = ()
 
 
 def write(
@@ -64,6 +65,9 @@ def write(
         "deployments": [codec.plain(deployment) for deployment in book.inside()],
         "events": [codec.plain(event) for event in events],
         "ids": ids,
+        "tallies": [
+            codec.plain(NamedTally(owner, label, tally)) for (owner, label), tally in sorted(book.tallies.items())
+        ],
     }
     text = words.with_suffix(".json.part")
     text.write_text(json.dumps(body, allow_nan=False), "utf-8")
@@ -99,6 +103,8 @@ def read(path: Path, cluster: str) -> Snapshot:
             tuple(_read(DeploymentEvent, item) for item in body["events"]),
             tuple(body["ids"]),
             arrays,
+            # Those of before names were gathered have none.
+            tuple(_read(NamedTally, item) for item in body.get("tallies", ())),
         )
     except (KeyError, TypeError, ValueError, LedgerError) as error:
         raise BadInput("snapshot", str(words), f"it is damaged ({error})") from None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -33,8 +34,11 @@ from agent.ledger.database import Clash
 from agent.ledger.kept import Kept
 from agent.ledger.schema import Seq, metadata
 from domain.decisions import Event
+from domain.rules.admission.names import Name, Tally
 
 ADMISSION: Final = "admission"
+_NAMED: Final = "label."
+"""What the keys of names begin with, in the ledger's state of a cluster."""
 _IN_ONE_LOOK: Final = 200
 
 # What a cluster holds; `revision` grows with each change, so that two writers cannot both start from the same state.
@@ -99,17 +103,31 @@ class Inside:
     revision: int
     counts: ClusterCounts
     deployments: tuple[Deployment, ...]
+    tallies: Mapping[Name, Tally] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTally:
+    """What was gathered of a name, as the ledger has it."""
+
+    owner: str
+    label: str
+    tally: Tally
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is written at once: new counts, and the deployments, events, decisions and journal events that changed."""
+    """What is written at once: new counts, and the deployments, events, decisions and journal events that changed.
+
+    tallies: of names, None for one that falls away.
+    """
 
     counts: ClusterCounts
     deployments: Sequence[Deployment] = ()
     events: Sequence[DeploymentEvent] = ()
     decisions: Sequence[AdmissionDecision] = ()
     notes: Sequence[Event] = ()
+    tallies: Mapping[Name, Tally | None] = field(default_factory=dict)
 
 
 class Moved(Exception):
@@ -132,7 +150,9 @@ class AdmissionStore:
             query = select(deployments.c.body).where(deployments.c.cluster == cluster)
             found = connection.execute(query.order_by(deployments.c.deployment_id)).scalars()
             held = tuple(codec.decode(Deployment, codec.unpack(body)) for body in found)
-        return Inside(row.revision, codec.decode(ClusterCounts, codec.unpack(row.body)), held)
+            named = [codec.decode(NamedTally, body) for body in state.under(connection, cluster, _NAMED)]
+        tallies = {(one.owner, one.label): one.tally for one in named}
+        return Inside(row.revision, codec.decode(ClusterCounts, codec.unpack(row.body)), held, tallies)
 
     def revision(self, cluster: str) -> int:
         """Return how often a cluster was written."""
@@ -179,7 +199,8 @@ class AdmissionStore:
     def write(self, cluster: str, revision: int, change: Change, *, whole: bool = False) -> int:
         """Write a change to a cluster that stands at `revision`, and return its new one: all or nothing.
 
-        whole: it comes in the place of every deployment and event of the cluster. Moved when it no longer stands there.
+        whole: it comes in the place of every deployment, event and tally of the cluster. Moved when it no longer stands
+        there.
         """
         # Encoded before any lock is taken.
         deployed, happened = _deployment_rows(cluster, change), _event_rows(cluster, change)
@@ -190,6 +211,8 @@ class AdmissionStore:
                 if whole:
                     connection.execute(delete(deployments).where(deployments.c.cluster == cluster))
                     connection.execute(delete(events).where(events.c.cluster == cluster))
+                    state.remove_under(connection, cluster, _NAMED)
+                _put_tallies(connection, cluster, change.tallies)
                 if deployed:
                     connection.execute(state.upsert(connection, deployments), deployed)
                 if happened:
@@ -213,6 +236,17 @@ def _deployment_rows(cluster: str, change: Change) -> list[dict[str, Any]]:
         }
         for deployment in change.deployments
     ]
+
+
+def _put_tallies(connection: Connection, cluster: str, tallies: Mapping[Name, Tally | None]) -> None:
+    rows = []
+    for (owner, label), tally in tallies.items():
+        key = _NAMED + json.dumps([owner, label])
+        if tally is None:
+            state.remove(connection, cluster, key)
+        else:
+            rows.append((cluster, key, codec.encode(NamedTally(owner, label, tally))))
+    state.put(connection, rows)
 
 
 def _event_rows(cluster: str, change: Change) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.admission.records import PriorKind
 from agent.decisions.text import columns, time_text
 from domain.decisions import Mode
 from domain.units import HOURS_PER_DAY, HOURS_PER_YEAR
@@ -27,6 +28,7 @@ def admission_lines(decision: AdmissionDecision) -> list[str]:
         f"  {decision.total_cores:,} of {decision.capacity_cores:,} cores were taken by {decision.live:,} deployments",
         f"  the newcomer was judged by {_prior(decision.prior)}",
     ]
+    lines += [f"  {line}" for line in _named(decision)]
     if decision.requested_by:
         lines.append(f"  asked for by {decision.requested_by}")
     lines += ["", "Rule", *columns(_rule(decision))]
@@ -52,7 +54,30 @@ def _prior(prior: PriorSource) -> str:
         return f"the kinds that it may be of: {kinds}"
     if prior.observations:
         return f"the population and {prior.observations:g} observations of each kind of event"
+    if prior.kind is PriorKind.LABEL:
+        return "what its label was like, within its owner and the population"
+    if prior.kind is PriorKind.OWNER:
+        return "what its owner's deployments were like, within the population"
     return "the population alone"
+
+
+def _named(decision: AdmissionDecision) -> list[str]:
+    """Return what the names of a newcomer are, and what was learnt of them where that counted."""
+    names = [f"{word} {name}" for word, name in (("label", decision.label), ("owner", decision.owner)) if name]
+    named = decision.prior.named
+    if not names or named is None:
+        return [", ".join(names)] if names else []
+    parts = []
+    if decision.label:
+        parts.append(f"label {decision.label}: {named.of_label:,.1f} deployments before it")
+    if decision.owner:
+        parts.append(f"owner {decision.owner}: {named.of_owner:,.1f}")
+    lines = [f"{', '.join(parts)}; one that ended {named.half_life_days:g} days ago counts half"]
+    if decision.prior.kind in (PriorKind.LABEL, PriorKind.OWNER):
+        law = named.law
+        life, size = law.mu_rate / law.mu_shape, 1.0 + law.sig_shape / law.sig_rate
+        lines.append(f"expected of it: a core lasts {span(life)}, a request is for {size:,.3g} cores")
+    return lines
 
 
 def _rule(decision: AdmissionDecision) -> list[tuple[object, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Insert, Table, bindparam, delete, func, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, Insert, Table, bindparam, delete, func, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from agent.ledger import codec
@@ -61,6 +61,21 @@ def get(connection: Connection, fleet: str, key: str) -> bytes | None:
 def remove(connection: Connection, fleet: str, key: str) -> bool:
     """Remove a key and say whether it was there."""
     return connection.execute(delete(state).where(state.c.fleet == fleet, state.c.key == key)).rowcount > 0
+
+
+def under(connection: Connection, fleet: str, prefix: str) -> list[bytes]:
+    """Return the canonical JSON under every key that begins so, in the order of the keys."""
+    found = connection.execute(select(state.c.key, state.c.body).where(*_under(fleet, prefix)))
+    return [codec.unpack(row.body) for row in sorted(found, key=lambda row: str(row.key))]
+
+
+def remove_under(connection: Connection, fleet: str, prefix: str) -> None:
+    """Remove every key that begins so."""
+    connection.execute(delete(state).where(*_under(fleet, prefix)))
+
+
+def _under(fleet: str, prefix: str) -> tuple[ColumnElement[bool], ...]:
+    return state.c.fleet == fleet, state.c.key.startswith(prefix, autoescape=True)
 
 
 def put_probe(connection: Connection) -> None:

@@ -17,6 +17,7 @@ from agent.models.regular_files import read_file
 from agent.settings.kinds import Expected, File, QuotaCode, ReservationId, Section
 from domain.errors import BadInput
 from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind, terms_of
+from domain.rules.admission.names import HALF_LIFE_DAYS
 from domain.rules.admission.population import POPULATIONS, Population
 from domain.rules.admission.rule import KINDS, rule_of
 
@@ -46,6 +47,13 @@ class Preset(StrEnum):
     T = "T"
     H = "H"
     K = "K"
+
+
+class Labels(StrEnum):
+    """Whether the names in a request decide. They are gathered either way."""
+
+    OFF = "off"
+    ON = "on"
 
 
 class ClusterSettings(Section, title="A cluster"):
@@ -104,6 +112,17 @@ class ClusterSettings(Section, title="A cluster"):
         1.0,
         ge=0,
         description="What a newcomer with prior observations is expected to be smaller than does not speak against it.",
+    )
+    labels: Labels = Field(
+        Labels.OFF,
+        description="`on`: a newcomer without prior observations is judged by what deployments of its `label` and "
+        "`owner` were like before. Both are gathered either way.",
+    )
+    label_half_life_days: float = Field(
+        HALF_LIFE_DAYS,
+        gt=0,
+        le=3650,
+        description="A deployment that ended so many days ago counts half in what is known of its label and owner.",
     )
     sla: float = Field(1e-3, gt=0, lt=1, description="Share of requests for more cores that may be refused.")
     tolerance: float = Field(
@@ -164,7 +183,8 @@ def rules_of(name: str, settings: ClusterSettings, model: ClusterModel | None = 
     promise: dict[str, Any] = {
         "name": name,
         "population": population,
-        **{key: getattr(settings, key) for key in ("capacity_cores", "sla", "start_within_s")},
+        "labels": settings.labels is Labels.ON,
+        **{key: getattr(settings, key) for key in ("capacity_cores", "sla", "start_within_s", "label_half_life_days")},
     }
     if settings.rule == LEARNED and model is not None:
         return ClusterRules(**promise | {"population": model.population}, **terms_of(rule_of(model.rule)))

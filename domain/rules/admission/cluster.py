@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from domain.errors import BadInput
+from domain.rules.admission.names import HALF_LIFE_DAYS
 from domain.rules.admission.population import Population
 from domain.rules.admission.rule import BANDS, Rule, kappa_of
 
@@ -92,6 +93,10 @@ class ClusterRules:
     horizons: int = 32
     paper_grid: bool = False
     """Whether the published horizons, some 2,700, replace `horizons`."""
+    labels: bool = False
+    """Whether a newcomer without prior observations is judged by what its label and owner were like before."""
+    label_half_life_days: float = HALF_LIFE_DAYS
+    """A deployment that ended so long ago counts half in what is known of its label and owner."""
 
     def __post_init__(self) -> None:
         whole = math.isfinite(self.capacity_cores) and int(self.capacity_cores) == self.capacity_cores
@@ -109,6 +114,8 @@ class ClusterRules:
                 raise BadInput(name, value, "give a finite number, 0 or more")
         if not (math.isfinite(self.start_within_s) and self.start_within_s > 0.0):
             raise BadInput("start_within_s", self.start_within_s, "give seconds, more than 0")
+        if not (math.isfinite(self.label_half_life_days) and self.label_half_life_days > 0.0):
+            raise BadInput("label_half_life_days", self.label_half_life_days, "give days, more than 0")
 
     def _check_rule(self) -> None:
         if self.policy in (PolicyKind.ZEROTH, PolicyKind.FIRST) and self.threshold_cores is None:
@@ -147,7 +154,11 @@ class ClusterRules:
     @property
     def config_hash(self) -> str:
         """Sixteen hexadecimal digits that any change of the rules changes."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        given = asdict(self)
+        if not self.labels:
+            # Rules of a cluster that does not go by labels keep the hash that they had before there were any.
+            del given["labels"], given["label_half_life_days"]
+        text = json.dumps(given, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property

@@ -15,44 +15,26 @@ was gathered fades by half in each half-life.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from domain.errors import BadInput
 from domain.rules.admission.belief import Floats, Number, exact_belief, mu_nodes
+from domain.rules.admission.names import RATES, Tally
 from domain.rules.admission.population import Population
 
-HALF_LIFE_DAYS: Final = 90.0
-"""Default: a deployment that ended so long ago counts half."""
-MOST_NAMES: Final = 1000
-"""Names, labels and owners together, of which something is kept; beyond it those fall away that ended longest ago."""
 WITHIN_OWNER: Final = 2.0 / 3.0
 WITHIN_LABEL: Final = 0.5
 """Share of a law's log-variance that is expected between deployments of one name below it, before any was seen."""
 BELIEVED: Final = 4.0
 """Deployments as many as which that expectation counts."""
-LONGEST_NAME: Final = 64
 NODES: Final = 64
 DROP: Final = 18.0
 FLOOR: Final = -60.0
 """Points of mu for what is gathered of a deployment, the drop of log-density at the outer ones, the least ln mu."""
-_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._:/@+-]{{0,{LONGEST_NAME - 1}}}")
-_RATES: Final = 3
 _SHIFT: Final = 12
-
-Name = tuple[str, str]
-"""(owner, label): an owner's own tally has no label; a label without an owner is nobody's."""
-
-
-def check_name(field: str, value: object) -> None:
-    """Raise BadInput unless the value can be a label or an owner; "" is none."""
-    if not isinstance(value, str) or (value and _NAME.fullmatch(value) is None):
-        remedy = f"give at most {LONGEST_NAME} letters, digits and . _ : / @ + -, a letter or digit first"
-        raise BadInput(field, value if isinstance(value, str) else repr(value), remedy)
 
 
 class History(NamedTuple):
@@ -68,24 +50,6 @@ class History(NamedTuple):
     """1 when all of it ended at once, else 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """What was gathered of a name until `at` (epoch seconds).
-
-    sums: for ln mu, ln lam and ln sig in turn the weight, the weighted sum and the weighted sum of squares; rates per
-    hour. deployments: how many ended, faded as the sums are. power: that of the population they were gathered by.
-    """
-
-    at: float
-    deployments: float
-    sums: tuple[float, ...]
-    power: float
-
-    def __post_init__(self) -> None:
-        if len(self.sums) != 3 * _RATES or not all(math.isfinite(part) for part in self.sums):
-            raise BadInput("sums", list(self.sums), f"give {3 * _RATES} finite numbers")
-
-
 def tally_of(population: Population, histories: Sequence[History], at: float) -> Tally:
     """Return what these deployments say together; the same, to the last digit, in the same order."""
     parts = gathered(population, np.array(histories, dtype=np.float64).reshape(len(histories), len(History._fields)).T)
@@ -96,7 +60,7 @@ def gathered(population: Population, histories: Floats) -> Floats:
     """Return (9, N): what `Tally.sums` adds up, of N deployments; histories: (7, N), in the order of `History`."""
     count = histories.shape[1]
     if not count:
-        return np.zeros((3 * _RATES, 0))
+        return np.zeros((3 * RATES, 0))
     deaths, core_hours, scale_outs, hours, extra_cores, size_draws, shut_down = histories
     laws: list[Floats] = [np.full(count, value) for value in astuple(population)]
     # The likelihood of a shutdown at T is mu / s exp(-mu T / s), that of one more core's end.
@@ -191,14 +155,6 @@ def law_within(law: Population, tally: Tally, within: float) -> Population:
         centre = (prior * mean + first) / (prior + weight)
         numbers += [shape, math.exp(float(digamma(shape)) - centre)]
     return Population(*numbers, *kept[len(numbers) :])
-
-
-def beyond(tallies: Mapping[Name, Tally], most: int = MOST_NAMES) -> tuple[Name, ...]:
-    """Return the names to drop so that at most so many stay: those whose last end is longest ago, labels first."""
-    over = len(tallies) - most
-    if over <= 0:
-        return ()
-    return tuple(sorted(tallies, key=lambda name: (tallies[name].at, not name[1], name))[:over])
 
 
 def digamma(x: Number) -> Number:

@@ -97,13 +97,23 @@ class TestAskingToComeIn:
     def test_with_what_was_seen_of_it_or_with_the_kinds_it_may_be_of(self, client: httpx.Client) -> None:
         seen = {"deaths": 5, "core_hours": 40, "scale_outs": 5, "gap_hours": 300, "extra_cores": 12, "size_draws": 5}
         one = client.post("/admissions", json={"deployment_id": "a", "cores": 4, "observations": [seen]}).json()
-        assert one["prior"] == {"kind": "observations", "observations": 5.0, "labels": []}
+        assert one["prior"] == {"kind": "observations", "observations": 5.0, "labels": [], "named": None}
         kinds = [{**seen, "label": "night", "weight": 3}, {**seen, "extra_cores": 0, "label": "day"}]
         two = client.post("/admissions", json={"deployment_id": "b", "cores": 9, "observations": kinds}).json()
         labels = {item["label"]: item["weight"] for item in two["prior"]["labels"]}
         assert two["prior"]["kind"] == "mixture"
         assert sum(labels.values()) == pytest.approx(1.0)
         assert labels["night"] > 0.75
+
+    def test_with_a_label_and_an_owner(self, client: httpx.Client) -> None:
+        names = {"label": "batch", "owner": "ada"}
+        asked = client.post("/admissions", json={"deployment_id": "a", "cores": 4, **names}).json()
+        assert {name: asked[name] for name in names} == names
+        started = {**told(cores=4), "label": "web", "owner": "ada"}
+        assert client.post("/deployments/there/events", json=started).status_code == 200
+        for wrong in ("a b", "x" * 65):
+            answer = client.post("/admissions", json={"deployment_id": "b", "cores": 4, "label": wrong})
+            assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (422, "body.label")
 
     def test_in_a_batch_each_knows_of_those_before(self, client: httpx.Client) -> None:
         orders = [{"deployment_id": f"d{n}", "cores": 400} for n in range(3)]
@@ -169,7 +179,7 @@ class TestTheLargestBatch:
         kinds = [{**LONG_NUMBERS, "deaths": 0.0, "label": f"{n}" * 200} for n in range(8)]
         asked = [
             {"deployment_id": f"{n:0255}", "cores": 1, "observations": kinds, "request_id": f"{n:0200}",
-             "requested_by": "r" * 200, "cluster": "main"}
+             "requested_by": "r" * 200, "cluster": "main", "label": "l" * 64, "owner": "o" * 64}
             for n in range(200)
         ]  # fmt: skip
         answer = client.post("/admissions/batch", json={"admissions": asked, "cluster": "main"})
@@ -177,7 +187,7 @@ class TestTheLargestBatch:
         assert len(answer.json()) == 200
 
     def test_of_events_is_taken(self, client: httpx.Client) -> None:
-        refused = {"kind": "refused", "cores": 10_000_000, "cores_after": 1}
+        refused = {"kind": "refused", "cores": 10_000_000, "cores_after": 1, "label": "l" * 64, "owner": "o" * 64}
         events = [
             {**told(event_id=f"{n:0255}", **(refused if n else {"cores": 1})), "deployment_id": "d" * 255}
             for n in range(200)
@@ -188,7 +198,8 @@ class TestTheLargestBatch:
     def test_one_request_in_the_longest_spelling_is_taken(self, client: httpx.Client) -> None:
         kinds = [{**LONG_NUMBERS, "deaths": 0.0, "label": "\U0001f600" * 199 + f"{n}"} for n in range(8)]
         asked = {"deployment_id": "\U0001f600" * 255, "cores": 1, "observations": kinds, "cluster": "main",
-                 "request_id": "\U0001f600" * 200, "requested_by": "\U0001f600" * 200}  # fmt: skip
+                 "request_id": "\U0001f600" * 200, "requested_by": "\U0001f600" * 200, "label": "l" * 64,
+                 "owner": "o" * 64}  # fmt: skip
         body = json.dumps(asked)
         assert len(body) > 28_000
         answer = client.post("/admissions", content=body, headers={"Content-Type": "application/json"})

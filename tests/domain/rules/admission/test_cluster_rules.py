@@ -34,6 +34,8 @@ def test_what_is_not_given_has_the_documented_default() -> None:
         "start_within_s": 3600.0,
         "horizons": 32,
         "paper_grid": False,
+        "labels": False,
+        "label_half_life_days": 90.0,
     }
 
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
-from domain.rules.admission import labels
-from domain.rules.admission.labels import History, Tally, beyond, faded, joined, law_of, tally_of
+from domain.rules.admission import labels, names
+from domain.rules.admission.labels import History, faded, joined, law_of, tally_of
+from domain.rules.admission.names import Tally, beyond
 from domain.rules.admission.population import POPULATIONS, Population
 
 K = POPULATIONS["K"]
@@ -157,12 +158,12 @@ def test_names_beyond_the_bound_fall_away_by_their_last_end() -> None:
 @pytest.mark.parametrize("wrong", ["-x", "a b", "a\n", "x" * 65, "ä", 7, None])
 def test_a_name_that_cannot_be(wrong: object) -> None:
     with pytest.raises(BadInput, match="label"):
-        labels.check_name("label", wrong)
+        names.check_name("label", wrong)
 
 
 @pytest.mark.parametrize("right", ["", "a", "x" * 64, "team/web:2.1+b@c_d-e"])
 def test_a_name_that_can_be(right: str) -> None:
-    labels.check_name("label", right)
+    names.check_name("label", right)
 
 
 def test_a_tally_is_of_nine_finite_numbers() -> None:

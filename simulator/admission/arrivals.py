@@ -130,6 +130,16 @@ class Run:
     labels: str = "labelled"
     weights: str = "evidence"
     scale_outs: str = "gaps"
+    laws: tuple[Population, ...] = ()
+    """Those that arrivals may be judged by in place of the population, such as laws of labels; of its power."""
+
+    def __post_init__(self) -> None:
+        for law in self.laws:
+            if (law.power, law.lifetimes) != (self.cluster.population.power, self.cluster.population.lifetimes):
+                raise BadInput("laws", law.power, "give laws with the power and the lifetimes of the population")
+        wrong = [int(number) for number in np.unique(self.arrivals["law"]) if not 0 <= number <= len(self.laws)]
+        if wrong:
+            raise BadInput("law", wrong[0], f"give 0, or the number of one of the run's {len(self.laws)} laws")
 
 
 def draw_run(

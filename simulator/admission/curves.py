@@ -9,7 +9,17 @@ from numpy.typing import NDArray
 
 from domain.rules.admission.policies import YOUNG_H
 from simulator.admission.engine import ONE_KIND, Record, State
-from simulator.admission.moments import Floats, Room, Seen, Sums, forecast, forecast_mixed, room_for, share_of_first
+from simulator.admission.moments import (
+    Floats,
+    Prior,
+    Room,
+    Seen,
+    Sums,
+    forecast,
+    forecast_mixed,
+    room_for,
+    share_of_first,
+)
 from simulator.admission.rule import Freshness, Rule, Setting
 from simulator.compilation import compiled
 
@@ -124,9 +134,19 @@ def _of_other(arrival: Record, seen: Seen) -> Seen:
 
 
 @compiled
+def _prior_of(setting: Setting, arrival: Record) -> Prior:
+    """Return the law that an arrival is judged by."""
+    population = setting.prior
+    if arrival.law == 0:
+        return population
+    law = setting.laws[arrival.law - 1]
+    return Prior(law[0], law[1], law[2], law[3], law[4], law[5], population.power, population.lifetimes)
+
+
+@compiled
 def _forecast(setting: Setting, method: int, arrival: Record, seen: Seen, curves: Curves, out: Sums) -> None:
     """Fill in the curves of a deployment that arrived as `arrival`."""
-    prior, times, room, conjugate = setting.prior, curves.times, curves.room, setting.conjugate
+    prior, times, room, conjugate = _prior_of(setting, arrival), curves.times, curves.room, setting.conjugate
     if arrival.kinds == ONE_KIND:
         forecast(method, conjugate, prior, seen, times, room, out)
         return
@@ -139,7 +159,7 @@ def _forecast(setting: Setting, method: int, arrival: Record, seen: Seen, curves
 def forecast_arrival(curves: Curves, setting: Setting, arrival: Record) -> None:
     """Compute the curves of an arrival; those of a fresh one are remembered by its size."""
     extra, sizes, new, kept = arrival.seen_extra, arrival.seen_sizes, curves.new, curves.fresh
-    fresh = sizes == 0 and arrival.seen_gap_hours == 0.0 and arrival.kinds == ONE_KIND
+    fresh = sizes == 0 and arrival.seen_gap_hours == 0.0 and arrival.kinds == ONE_KIND and arrival.law == 0
     remembered = fresh and arrival.size < len(curves.fresh_known)
     if remembered and curves.fresh_known[arrival.size]:
         _write(new, _of_one(kept, arrival.size))

@@ -31,6 +31,8 @@ ARRIVAL = np.dtype(
         *fields("i8", "other_requests"),
         *fields("f8", "other_gap_hours"),
         *fields("i8", "other_extra other_sizes"),
+        # The law that it is judged by: 0 for the population, else its place among the laws of the run, from 1.
+        *fields("i8", "law"),
     ]
 )
 ONE_KIND, WEIGHED, HALVES = range(3)

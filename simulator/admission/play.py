@@ -337,6 +337,8 @@ def _kept(run: Run, rule: Rule, slots: int) -> tuple[Curves, Setting]:
 def config_hash(run: Run, rule: Rule) -> str:
     """Return a hash of everything but the seed that a run's outcome depends on, 16 hexadecimal digits."""
     how = {name: getattr(run, name) for name in ("hours", "observations", "labels", "weights", "scale_outs")}
+    if run.laws:
+        how["laws"] = [asdict(law) for law in run.laws]
     model = {"cluster": asdict(run.cluster), "rule": asdict(rule), "run": how, "version": MODEL_VERSION}
     text = json.dumps(model, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

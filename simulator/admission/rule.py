@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +53,8 @@ class Setting(NamedTuple):
     """For arrivals without prior observations."""
     conjugate: bool
     prior: Prior
+    laws: Floats
+    """(L, 6): the Gamma laws that arrivals may be judged by instead; see `Run.laws`."""
 
 
 def setting_of(run: Run, rule: Rule, horizons: Floats) -> Setting:
@@ -77,6 +80,7 @@ def setting_of(run: Run, rule: Rule, horizons: Floats) -> Setting:
         METHODS.index(rule.fresh) if rule.fresh else method,
         method == PAPER or rule.belief == "conjugate",
         prior_of(cluster.population),
+        np.array([astuple(law)[:6] for law in run.laws], dtype=np.float64).reshape(len(run.laws), 6),
     )
 
 

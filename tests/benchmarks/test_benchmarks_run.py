@@ -36,6 +36,7 @@ SMALLEST = {
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
     "admission_grids": "--arrivals 4 --capacity 60 --hours 60",
     "admission_tolerance": "--seeds 2 --asked 1 --capacity 200 --hours 200",
+    "admission_labels": "--labels 4 --tuning 1 --seeds 2 --capacity 200 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
     "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
@@ -114,6 +115,10 @@ PROMISED = {
         *("points_off", "points", "points_low", "points_high"),
         *("wrongly_refused", "wrongly_admitted", "seconds", "ratio_vs_exact"),
     },
+    "admission_labels": {
+        *(f"{figure}_{arm}" for figure in ("kappa", "utilisation") for arm in ("population", "pooled", "labels")),
+        *("kappa_shuffled", "utilisation_shuffled", "cpu_s"),
+    },
     "admission_simulator": {
         *("zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s", "events_per_s", "refresh_us"),
         *("unoptimised_s", "ratio_vs_unoptimised", "ratio_vs_published_best", "ratio_vs_published_worst"),
@@ -181,6 +186,7 @@ TARGETS = {
     "release_choice": set(),
     "admission_grids": {"agreement_near"},
     "admission_tolerance": {"points_off"},
+    "admission_labels": set(),
     "admission_simulator": {"zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s"},
     "oversubscription_decision": {"decision_p99_ms", "shield_p99_ms"},
     "oversubscription": {"analytic_episodes_per_s", "sampled_episodes_per_s"},

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from agent.commands.main import app
 from domain.errors import BadInput
 from domain.rules.admission.policies import paper_grid
-from simulator.admission import PRESETS, Outcome, Rule, cluster_of, draw_run, play, rule_of
+from domain.rules.admission.population import Population
+from simulator.admission import PRESETS, Outcome, Rule, Run, cluster_of, draw_run, play, rule_of
 from simulator.admission.rule import kappas_of
 
 SMALL = replace(PRESETS["K"], capacity=400)
@@ -29,6 +30,34 @@ def decisions(outcome: Outcome) -> list[tuple[int, int]]:
 
 def played(text: str) -> Outcome:
     return play(RUN, rule_of(text), log=200_000)
+
+
+def by_law(law: Population, number: int = 1) -> Run:
+    arrivals = RUN.arrivals.copy()
+    arrivals["law"] = number
+    return replace(RUN, arrivals=arrivals, laws=(law,))
+
+
+def test_a_law_that_is_the_population_s_decides_the_same_and_another_does_not() -> None:
+    own = RUN.cluster.population
+    plain, same, brief = (
+        play(run, rule_of("second:2"), log=200_000)
+        for run in (RUN, by_law(own), by_law(replace(own, mu_shape=30.0, mu_rate=1.0)))
+    )
+    assert decisions(same) == decisions(plain)
+    assert same.utilisation == plain.utilisation
+    # Cores that are believed to last two minutes keep nobody out.
+    assert brief.admitted > plain.admitted
+    assert len({plain.config_hash, same.config_hash, brief.config_hash}) == 3
+
+
+def test_a_law_that_a_run_lacks_or_of_another_power_is_refused() -> None:
+    own = RUN.cluster.population
+    for number in (2, -1):
+        with pytest.raises(BadInput, match="law"):
+            by_law(own, number)
+    with pytest.raises(BadInput, match="laws"):
+        by_law(replace(own, power=0.9))
 
 
 def test_a_threshold_above_the_capacity_admits_whatever_fits() -> None:

@@ -218,6 +218,9 @@ class AdmissionPart(Part):
             *((f"room: {band.replace('_', ' ')}", f"{cores:,.0f}") for band, cores in gauges.worst_slack_cores.items()),
             ("promise used this month", f"{gauges.sla_budget_used:.0%}"),
         ]
+        if gauges.uncertainty_cores is not None:
+            kept = f"{gauges.uncertainty_cores:,.0f} cores, {gauges.uncertainty_share or 0.0:.0%} of what is held"
+            rows.append(("kept free for uncertainty, a day ahead", kept))
         newest = self.clusters[subject].newest(1)
         sentence = f"{newest[0].decision_id}: {newest[0].detail}" if newest else "nobody has asked yet"
         return Card(subject, f"Cluster {subject}", tuple(badges), tuple(rows), sentence)

@@ -17,12 +17,14 @@ import structlog
 from agent.admission import snapshots
 from agent.admission.answers import CachedBook, answer_all, log_decisions, observe_all
 from agent.admission.book import Book
-from agent.admission.decision import first_unsafe, worst_slack
+from agent.admission.decision import first_unsafe, kept_for_uncertainty, worst_slack
 from agent.admission.deployments import NOT_INSIDE, NOT_TAKEN_IN, Deployment, Stage
+from agent.admission.labels import named_prior
 from agent.admission.records import (
     AdmissionDecision,
     AdmissionRequest,
     DeploymentEvent,
+    PriorSource,
     Taken,
 )
 from agent.admission.store import AdmissionStore, Change, ClusterCounts, month_of
@@ -35,6 +37,7 @@ from domain.clock import Clock
 from domain.decisions import Event, Mode
 from domain.errors import BadInput, TrimtabError, UnknownName
 from domain.rules.admission.cluster import ClusterRules
+from domain.rules.admission.names import check_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,9 @@ class Gauges:
     mode: `act` where asking takes a deployment in, `observe` where the answer is advice and takes nothing in.
     worst_slack_cores: by band, the least room that the rule leaves for those inside. safe: whether the rule holds for
     them alone; if not, it fails first `unsafe_from_hours` ahead. sla_budget_used: refused requests for more cores
-    against those that the SLA allows, this month; above 1 the promise is broken.
+    against those that the SLA allows, this month; above 1 the promise is broken. uncertainty_cores: those that the rule
+    keeps free a day ahead as sizes are uncertain, and their share of these and the cores taken; None for a rule
+    without standard deviations.
     """
 
     cluster: str
@@ -64,6 +69,8 @@ class Gauges:
     failures_month_to_date: int
     sla: float
     sla_budget_used: float
+    uncertainty_cores: float | None = None
+    uncertainty_share: float | None = None
 
 
 def gauges_of(book: Book, counts: ClusterCounts, mode: Mode, now: float) -> Gauges:
@@ -72,6 +79,7 @@ def gauges_of(book: Book, counts: ClusterCounts, mode: Mode, now: float) -> Gaug
     if month_of(now) > counts.month:
         counts = replace(counts, month=month_of(now), requests=0, failures=0)
     unsafe = first_unsafe(book)
+    kept = kept_for_uncertainty(book)
     stages = [deployment.stage for deployment in book.inside()]
     return Gauges(
         cluster=rules.name,
@@ -91,6 +99,8 @@ def gauges_of(book: Book, counts: ClusterCounts, mode: Mode, now: float) -> Gaug
         failures_month_to_date=counts.failures,
         sla=rules.sla,
         sla_budget_used=counts.failures / (rules.sla * counts.requests) if counts.requests else 0.0,
+        uncertainty_cores=kept,
+        uncertainty_share=None if kept is None else kept / (kept + book.total) if kept else 0.0,
     )
 
 
@@ -168,6 +178,18 @@ class AdmissionService:
         if found.cluster != self.rules.name:
             raise UnknownName("decision_id", decision_id, f"it belongs to the cluster {found.cluster}")
         return found
+
+    def prior_of(self, owner: str, label: str) -> PriorSource:
+        """Return what a newcomer with these names would be judged by now, whether or not labels decide.
+
+        BadInput for a name that cannot be, or without one.
+        """
+        for field, name in (("owner", owner), ("label", label)):
+            check_name(field, name)
+        if not (owner or label):
+            raise BadInput("label", label, "give a label, an owner, or both")
+        with self._lock:
+            return named_prior(self._cached.book(), owner, label, self._clock.now())
 
     def newest(self, limit: int = 20, deployment_id: str | None = None) -> tuple[AdmissionDecision, ...]:
         """Return the newest decisions, of one deployment or of all."""

@@ -10,7 +10,7 @@ from domain.decisions import Mode
 from domain.units import HOURS_PER_DAY, HOURS_PER_YEAR
 
 if TYPE_CHECKING:
-    from agent.admission.records import AdmissionDecision, Contributor, PriorSource
+    from agent.admission.records import AdmissionDecision, Contributor, HourPrice, PriorSource
     from agent.admission.service import Gauges
 
 
@@ -35,6 +35,8 @@ def admission_lines(decision: AdmissionDecision) -> list[str]:
     if decision.binding_hours is not None:
         lines += ["", f"Least room: {span(decision.binding_hours)} ahead", *columns(_binding(decision))]
         lines += ["", "Largest there", *columns(_largest(decision.top_expected, decision.top_variance))]
+    if decision.price is not None:
+        lines += ["", "Price of an hour", *columns(_hour(decision.price))]
     lines += ["", f"Took {decision.evaluation_us / 1000.0:.2f} ms; {decision.refreshed} futures were computed anew"]
     return lines
 
@@ -103,6 +105,17 @@ def _binding(decision: AdmissionDecision) -> list[tuple[object, ...]]:
     ]
 
 
+def _hour(price: HourPrice) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = [
+        ("core-hours", f"{price.core_hours:,.2f}"),
+        (
+            "of it for uncertainty",
+            f"{price.for_uncertainty:,.2f} ({price.share:.0%}): kept free {span(price.ahead_hours)} ahead",
+        ),
+    ]
+    return rows if price.amount is None else [*rows, ("amount", f"{price.amount:,.4g}")]
+
+
 def _largest(means: tuple[Contributor, ...], variances: tuple[Contributor, ...]) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = [("by expected cores", "", "by variance", "")]
     rows += [
@@ -127,6 +140,9 @@ def cluster_lines(gauges: Gauges, newest: tuple[AdmissionDecision, ...]) -> list
             f"{gauges.sla_budget_used:.0%} of what is promised",
         ),
     ]
+    if gauges.uncertainty_cores is not None:
+        kept = f"{gauges.uncertainty_cores:,.0f} cores ({gauges.uncertainty_share or 0.0:.0%} of what is held)"
+        rows.append(("kept free for uncertainty", f"{kept}, a day ahead"))
     made = [
         (
             d.decision_id,

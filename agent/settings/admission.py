@@ -124,6 +124,12 @@ class ClusterSettings(Section, title="A cluster"):
         le=3650,
         description="A deployment that ended so many days ago counts half in what is known of its label and owner.",
     )
+    core_hour_price: float | None = Field(
+        None,
+        ge=0,
+        description="Price of a core and hour in your currency. Responses give the price of an hour in core-hours, and "
+        "in this currency where it is set; it decides nothing.",
+    )
     sla: float = Field(1e-3, gt=0, lt=1, description="Share of requests for more cores that may be refused.")
     tolerance: float = Field(
         0.1,
@@ -172,6 +178,9 @@ class ClusterSettings(Section, title="A cluster"):
         return not (self.quota_code or self.reservation_id)
 
 
+_PROMISED = ("capacity_cores", "sla", "start_within_s", "label_half_life_days", "core_hour_price")
+
+
 def rules_of(name: str, settings: ClusterSettings, model: ClusterModel | None = None) -> ClusterRules:
     """Return a cluster's rules; BadInput names the setting that does not fit the others, or the file's wrong field.
 
@@ -184,7 +193,7 @@ def rules_of(name: str, settings: ClusterSettings, model: ClusterModel | None = 
         "name": name,
         "population": population,
         "labels": settings.labels is Labels.ON,
-        **{key: getattr(settings, key) for key in ("capacity_cores", "sla", "start_within_s", "label_half_life_days")},
+        **{key: getattr(settings, key) for key in _PROMISED},
     }
     if settings.rule == LEARNED and model is not None:
         return ClusterRules(**promise | {"population": model.population}, **terms_of(rule_of(model.rule)))

@@ -1,0 +1,82 @@
+"""The price of uncertainty, cores that are kept free, is in each answer, a cluster's state and on its card."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from agent.admission.records import HourPrice
+from agent.admission.service import AdmissionService
+from agent.admission.text import admission_lines, cluster_lines
+from domain.clock import VirtualClock
+from domain.rules.admission.cluster import PolicyKind
+from tests.agent.admission.clusters import START, ask, event
+from tests.agent.admission.conftest import Make
+
+
+def price_of(service: AdmissionService, name: str, cores: int = 10, **names: str) -> HourPrice:
+    found = service.advise(ask(name, cores, **names)).price
+    assert found is not None
+    return found
+
+
+def test_an_hour_costs_the_cores_and_those_that_are_kept_free(make: Make) -> None:
+    price = price_of(make(), "a")
+    assert 15.0 < price.ahead_hours < 40.0
+    # Alone in the cluster it keeps 2.2 of its own standard deviations free.
+    assert price.for_uncertainty == pytest.approx(2.2 * math.sqrt(price.variance))
+    assert price.core_hours == pytest.approx(10.0 + price.for_uncertainty)
+    assert price.share == pytest.approx(price.for_uncertainty / price.core_hours)
+    assert price.amount is None
+
+
+def test_the_amount_is_in_the_currency_of_the_setting_and_decides_nothing(make: Make) -> None:
+    plain, priced = make().advise(ask("a")), make(core_hour_price=0.04).advise(ask("b"))
+    assert plain.price is not None
+    assert priced.price is not None
+    assert priced.price.amount == pytest.approx(0.04 * plain.price.core_hours)
+    assert (priced.config_hash, priced.slack_cores) == (plain.config_hash, plain.slack_cores)
+
+
+def test_among_many_the_uncertainty_of_one_costs_less(make: Make) -> None:
+    service = make(capacity_cores=20_000)
+    alone = price_of(service, "first")
+    service.admit(ask("inside", 50))
+    assert price_of(service, "second").for_uncertainty < 0.5 * alone.for_uncertainty
+
+
+def test_a_label_of_which_much_is_known_costs_less(make: Make) -> None:
+    service = make(labels=True)
+    for n in range(10):
+        service.observe(event(f"old-{n}", "started", 8, START - 7200.0, label="batch"))
+        service.observe(event(f"old-{n}", "core_ended", 8, START - 3600.0))
+    assert price_of(service, "b", label="batch").core_hours < price_of(service, "a").core_hours
+
+
+def test_a_rule_without_standard_deviations_names_no_price(make: Make, clock: VirtualClock) -> None:
+    service = make(policy=PolicyKind.FIRST, kappa=None, threshold_cores=900.0)
+    assert service.advise(ask("a")).price is None
+    assert service.gauges(clock.now()).uncertainty_cores is None
+    assert make().advise(ask("huge", 1001)).price is None
+
+
+def test_the_cluster_says_what_it_keeps_free_for_uncertainty(make: Make, clock: VirtualClock) -> None:
+    service = make()
+    assert service.gauges(clock.now()).uncertainty_share == 0.0
+    price = service.admit(ask("a", 10)).price
+    gauges = service.gauges(clock.now())
+    assert price is not None
+    assert gauges.uncertainty_cores == pytest.approx(price.for_uncertainty)
+    assert gauges.uncertainty_share == pytest.approx(price.share)
+    assert any("kept free for uncertainty" in line for line in cluster_lines(gauges, ()))
+
+
+def test_an_explanation_has_the_price_of_an_hour(make: Make) -> None:
+    decision = make(core_hour_price=2.0).advise(ask("a"))
+    lines = admission_lines(decision)
+    assert decision.price is not None
+    there = lines[lines.index("Price of an hour") :]
+    assert any(line.split() == ["core-hours", f"{decision.price.core_hours:,.2f}"] for line in there)
+    assert any(f"({decision.price.share:.0%})" in line for line in there)
+    assert any(line.split() == ["amount", f"{2.0 * decision.price.core_hours:,.4g}"] for line in there)

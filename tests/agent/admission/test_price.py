@@ -6,9 +6,13 @@ import math
 
 import pytest
 
+from agent.admission.part import AdmissionPart
 from agent.admission.records import HourPrice
 from agent.admission.service import AdmissionService
 from agent.admission.text import admission_lines, cluster_lines
+from agent.decisions.part import Host
+from agent.ledger import Ledger
+from agent.settings import load_settings
 from domain.clock import VirtualClock
 from domain.rules.admission.cluster import PolicyKind
 from tests.agent.admission.clusters import START, ask, event
@@ -80,3 +84,17 @@ def test_an_explanation_has_the_price_of_an_hour(make: Make) -> None:
     assert any(line.split() == ["core-hours", f"{decision.price.core_hours:,.2f}"] for line in there)
     assert any(f"({decision.price.share:.0%})" in line for line in there)
     assert any(line.split() == ["amount", f"{2.0 * decision.price.core_hours:,.4g}"] for line in there)
+
+
+@pytest.mark.parametrize(("rule", "shown"), [("second:2.2", True), ("zeroth:900", False)])
+def test_the_card_shows_what_is_kept_free(ledger: Ledger, clock: VirtualClock, rule: str, shown: bool) -> None:
+    values = {"CAPACITY_CORES": "1000", "PRESET": "K", "RULE": rule, "CORE_HOUR_PRICE": "0.05", "LABELS": "on"}
+    environ = {f"TRIMTAB_CLUSTERS__main__{name}": value for name, value in values.items()}
+    part = AdmissionPart(Host(ledger, load_settings(environ), clock))
+    given = part.clusters["main"].rules
+    assert (given.labels, given.core_hour_price, given.label_half_life_days) == (True, 0.05, 90.0)
+    part.clusters["main"].admit(ask("a", 10))
+    card = part.card("main", clock.now())
+    assert card is not None
+    rows = dict(card.rows)
+    assert ("kept free for uncertainty, a day ahead" in rows) == shown

@@ -51,7 +51,7 @@ def autoscaling(
     ledger: LedgerOption = None,
     world: Annotated[
         str | None,
-        Option(metavar="NAME|FILE", help="The world of its simulator; else live-like, with the fleet's types."),
+        Option(metavar="NAME|FILE", help="The world of its simulator; else live-like, types and boots as recorded."),
     ] = None,
     days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of the last days are used.")] = 28.0,
     idle: Annotated[

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -27,6 +27,8 @@ from domain.fleet import Fleet
 from domain.snapshot import Terms
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
+from simulator.autoscaling.reference import preset
+from trainer.learning.recorded import read_recorded, world_of
 
 LONGEST_FILLED_S = 600.0
 """A gap up to this length is bridged: the counters of the queue say what came in it. A longer one parts stretches."""
@@ -91,8 +93,9 @@ class Record:
     """What was recorded of a fleet, in the order of time.
 
     fleet, limits, terms: as they were in the newest minute. lag_s: from a minute's end to its decision, the median.
-    stretches: minutes without a long gap between them, and
-    with the same groups as the newest one. left_out: minutes that cannot be used, by the reason.
+    stretches: minutes without a long gap between them, and with the same groups as the newest one. left_out: minutes
+    that cannot be used, by the reason. boots: quantiles of boot times in seconds per group, as measured or as the
+    settings have them; none where only decisions are known.
     """
 
     fleet: Fleet
@@ -101,6 +104,7 @@ class Record:
     lag_s: float
     stretches: tuple[tuple[DecidedMinute, ...], ...]
     left_out: dict[str, int]
+    boots: tuple[tuple[float, ...], ...] = ()
 
     @property
     def minutes(self) -> tuple[DecidedMinute, ...]:
@@ -152,7 +156,10 @@ def read_record(source: str, fleet: str, days: float) -> Record:
             raise UnknownName("fleet", fleet, ", ".join(store.fleets()))
         newest = store.decisions(fleet, limit=1)
         since = newest[0].decision.at - days * DAY_S if newest else None
-        return record_of(fleet, (inputs for inputs, _ in store.inputs(fleet, since)))
+        found = record_of(fleet, (inputs for inputs, _ in store.inputs(fleet, since)))
+    recorded = read_recorded(source, fleet, since)
+    same = _shape(found.fleet) == _shape(recorded.fleet)
+    return replace(found, boots=world_of(recorded, preset("live-like")).boot_quantiles_s) if same else found
 
 
 def record_of(fleet: str, inputs: Iterable[DecisionInputs]) -> Record:

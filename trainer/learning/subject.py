@@ -43,8 +43,8 @@ class Learner:
 def learner_of(recorded: Record, world: str | None, shelf: ModelShelf, idle_s: float) -> Learner:
     """Return the fleet with its world: types, limits and prices as recorded, the rest as `world` has it.
 
-    world: a name or a file, `live-like` where it is None. shelf: finds the models that decided. Raises BadInput for a
-    world that does not go with the fleet, and for a model that decided and is not there.
+    world: a name or a file; where it is None `live-like`, with the recorded boot times. shelf: finds the models that
+    decided. Raises BadInput for a world that does not go with the fleet, and for a model that decided and is not there.
     """
     home = world_of(world or LIVE_LIKE)
     config = fitted_world(home.config, recorded.fleet)
@@ -52,6 +52,8 @@ def learner_of(recorded: Record, world: str | None, shelf: ModelShelf, idle_s: f
         config = replace(config, waiting_price_per_hour=recorded.terms.waiting_price_per_hour)
     # The rest between changes is one of the fleet's limits: policies without them meet it as the world's cool-down.
     config = replace(config, cooldown_s=recorded.limits.cooldown_out_s)
+    if world is None and recorded.boots:
+        config = replace(config, boot_lows_s=(), boot_highs_s=(), boot_quantiles_s=recorded.boots)
     known = recorded.sizes_known and home.job_sizes is not JobSizes.UNKNOWN
     loop = Loop(
         recorded.fleet,

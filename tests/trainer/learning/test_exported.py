@@ -23,7 +23,9 @@ from simulator.autoscaling.reference.world_file import read_world, world_named
 from simulator.workloads.named import load_trace, workload_of
 from tests.trainer.learning.recordings import CONTEXT, FLEET, GROUPS, START_S, minute, recording, without, written
 from trainer.learning.exported import export_trace, export_world
+from trainer.learning.minutes import read_record
 from trainer.learning.recorded import read_recorded, traces, world_of
+from trainer.learning.subject import learner_of
 
 MINUTES = 100
 WORLD: SimulationConfig = preset(
@@ -90,6 +92,18 @@ def test_what_was_played_comes_back_jobs_per_minute_lengths_and_boots(rehearsed:
     assert all(66.0 <= low <= high <= 76.0 for low, high in world.boot_ranges_s)
     assert (world.types, world.limits, world.minimum) == (WORLD.types, WORLD.limits, WORLD.minimum)
     assert world.cooldown_s == DEFAULT.limits.cooldown_out_s
+
+
+def test_a_round_of_learning_boots_vms_as_they_booted(rehearsed: tuple[Path, Trace, Measures], tmp_path: Path) -> None:
+    path, _, _ = rehearsed
+    record = read_record(str(path), "web", 28.0)
+    shelf = ModelShelf(tmp_path)
+    learner = learner_of(record, None, shelf, 120.0)
+    assert learner.config.boot_quantiles_s == record.boots
+    # Half the interval of reports less than what was measured, see above.
+    assert all(66.0 <= seconds <= 76.0 for points in record.boots for seconds in points)
+    of_world = learner_of(record, "live-like", shelf, 120.0).config
+    assert of_world.boot_quantiles_s != record.boots
 
 
 @pytest.mark.exhaustive

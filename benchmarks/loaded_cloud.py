@@ -213,7 +213,7 @@ class _Workers:
         self._first_cores = 0.0
         self._backlog = 0.0
         self._submitted = self._finished = 0.0
-        self._queue_paths = [f"{PREFIX}.{fleet.name}.queue.{metric}".encode() for metric in QueueMetric]
+        self._queue_paths: list[bytes] = []
 
     def seat(self, names: list[list[str]]) -> None:
         """Take these VMs, by group, for those in service."""
@@ -265,7 +265,8 @@ class _Workers:
             QueueMetric.OLDEST_WAIT_SECONDS: min(self._backlog, 600.0),
             QueueMetric.JOB_CORE_SECONDS: JOB_CORE_S,
         }
-        _accept(store, self._queue_paths, [queue[m] for m in QueueMetric], [now] * len(QueueMetric), now)
+        self._queue_paths = self._queue_paths or [f"{PREFIX}.{self.fleet.name}.queue.{one}".encode() for one in queue]
+        _accept(store, self._queue_paths, list(queue.values()), [now] * len(queue), now)
 
 
 def _accept(store: SampleSink, paths: list[bytes], values: list[float], times: list[float], now: float) -> None:

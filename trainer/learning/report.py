@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from domain.units import HOUR_S
 from trainer.autoscaling.tuned_settings import settings_of
 from trainer.kit.files import replace_file
 from trainer.kit.report import Section, chip, document, escape, table
@@ -57,7 +58,7 @@ def page(work: Round) -> str:
         "world": work.learner.world,
         "decides now": work.policy_now,
         "windows": f"{len(work.windows.earlier)} to learn on, {len(work.windows.held_out)} held out, "
-        f"{work.windows.window_s / 3600.0:.3g} h each",
+        f"{work.windows.window_s / HOUR_S:.3g} h each",
     }
     return document(
         f"What fleet {work.learner.fleet} has learnt",

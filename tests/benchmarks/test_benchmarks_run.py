@@ -145,6 +145,7 @@ PROMISED = {
     },
 }
 MAY_BE_ZERO = {
+    *("difference", "difference_low", "difference_high", "may_ship"),
     *("degradation", "degradation_worst", "fine_tuned_degradation", "steps_fine_tuned", "share_of_steps"),
     *(f"difference_{form}{end}" for form in ("recurrent", "none", "optimised") for end in ("", "_low", "_high")),
     *("points_off", "points", "points_low", "points_high", "wrongly_refused", "wrongly_admitted"),

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from domain.errors import BadInput
-from domain.observations.autoscaling_scorer import CANDIDATES, STATES
+from domain.observations.autoscaling_scorer import CANDIDATE_FEATURES, CANDIDATES, STATE_FEATURES, STATES
 from domain.workload import Trace
-from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes, Branches, RuleSetting, Weights
+from simulator.autoscaling.branching import BRANCH_STEPS, NO_WEIGHTS, BranchedEpisodes, Branches, RuleSetting, Weights
 from simulator.autoscaling.reference.configuration import SimulationConfig
 from trainer.autoscaling.announcing import announced, announced_in_part
 from trainer.autoscaling.fleets import HORIZONS_S, fleet_of, tuned
@@ -29,6 +29,8 @@ from trainer.autoscaling.tasks import FAMILIES, SELECTION_SEED, SHARES, TRAINING
 Floats = NDArray[np.float32]
 Rows = NDArray[np.float64]
 
+INPUTS = (*STATE_FEATURES, *CANDIDATE_FEATURES)
+"""Names of a network's inputs: of the state, then of a candidate."""
 NEVER = -1e9
 """Logit of a candidate that does not exist."""
 SHIFTED = 0.35
@@ -43,6 +45,8 @@ GAINS_SEED = 99
 """Of the hundred seeds of a training, the one of the network of gains."""
 LESSONS_APART, MOST_SEED = 10_000, 390
 """Lessons that each seed of a training has for itself, and the greatest seed, whose lessons nothing else uses."""
+EVERYTHING = 1e30
+"""The range of an input that is left out, either way."""
 HELD_OUT = "held_out/ratio"
 """The figure that a training is watched by: cost, times the queue rule's, where nothing was learnt."""
 USUAL = (0.001, 0.999)
@@ -68,17 +72,19 @@ class Recipe:
     """How a scorer is trained.
 
     rounds: episodes per round of data aggregation. explore: share of random decisions per round. branch_share: of the
-    minutes with more than one candidate. most: branched minutes per episode. hidden: units of the two layers.
+    minutes with more than one candidate. most: branched minutes per episode. branch_steps: under the rule after a
+    candidate's own step. hidden: units of the two layers.
     networks: of the ensemble. epochs, batch, rate, entropy: of the fit, one cycle of the learning rate.
     margin: logits by which a candidate must beat the rule's choice in training (see `with_margin`). idle_limit_min:
     minutes for which VMs beyond the minimum may idle before the rule decides. selection: fleets at large that the
-    margin is chosen on. Raises BadInput.
+    margin is chosen on. left_out: names of inputs that the networks do not see. Raises BadInput.
     """
 
     rounds: tuple[int, ...] = (500, 500, 500)
     explore: tuple[float, ...] = (0.15, 0.05, 0.05)
     branch_share: float = 1.0
     most: int = 120
+    branch_steps: int = BRANCH_STEPS
     hidden: int = 64
     networks: int = 7
     epochs: float = 6.0
@@ -88,10 +94,12 @@ class Recipe:
     margin: float = 0.0
     idle_limit_min: float = 8.0
     selection: int = 180
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", tuple(self.rounds))
         object.__setattr__(self, "explore", tuple(self.explore))
+        object.__setattr__(self, "left_out", tuple(self.left_out))
         if not self.rounds or min(self.rounds) < 1:
             raise BadInput(
                 "rounds", "+".join(map(str, self.rounds)), "give the episodes of each round, such as 300+300"
@@ -104,7 +112,7 @@ class Recipe:
             shares = getattr(self, name)
             if not all(0.0 <= share <= 1.0 for share in (shares if name == "explore" else (shares,))):
                 raise BadInput(name, shares, "give shares in 0..1")
-        for name in ("most", "hidden", "networks", "epochs", "batch", "rate", "selection"):
+        for name in ("most", "branch_steps", "hidden", "networks", "epochs", "batch", "rate", "selection"):
             if not getattr(self, name) > 0:
                 raise BadInput(name, getattr(self, name), "give a number above 0")
         for name in ("entropy", "margin", "idle_limit_min"):
@@ -112,6 +120,14 @@ class Recipe:
                 raise BadInput(name, getattr(self, name), "give a number of 0 or more")
         if self.networks >= GAINS_SEED:
             raise BadInput("networks", self.networks, f"give fewer than {GAINS_SEED}")
+        unknown = [name for name in self.left_out if name not in INPUTS]
+        if unknown or len(set(self.left_out)) == len(INPUTS):
+            raise BadInput("left_out", "+".join(unknown or self.left_out), f"name some of {', '.join(INPUTS)}")
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Which of the INPUTS the networks see [S + C]."""
+        return np.array([name not in self.left_out for name in INPUTS])
 
 
 def suite_lessons(first: int, count: int, world: SimulationConfig) -> Iterator[Lesson]:
@@ -279,6 +295,7 @@ def taught(
         explore=explore,
         branch_share=recipe.branch_share,
         most=recipe.most,
+        steps=recipe.branch_steps,
         draw=lesson.seed + 1,
         announcements=lesson.announcements,
         trail=trail,
@@ -333,6 +350,11 @@ def _fitted(table: Table, recipe: Recipe, seed: int, start: Scorer | None, loss_
     if start is not None:
         scorer.load_state_dict(start.state_dict())
     states, candidates, there, gains, worths = (torch.from_numpy(part) for part in table)
+    seen = torch.from_numpy(recipe.seen)
+    with torch.no_grad():
+        # An input whose weights begin at 0, and which is always 0, keeps them.
+        scorer.first.weight[:, ~seen] = 0.0
+    states, candidates = states * seen[:STATES], candidates * seen[STATES:]
     rows = states.shape[0]
     steps = max(int(recipe.epochs * rows / recipe.batch), 1)
     optimiser = torch.optim.Adam(scorer.parameters(), lr=recipe.rate)
@@ -476,15 +498,17 @@ def train(
         report(f"round {number + 1} of {len(recipe.rounds)}: {shop.samples.minutes} branched minutes")
     states = np.concatenate(shop.samples.states)
     low, high = np.quantile(states, USUAL, axis=0).astype(np.float32)
+    # What is not seen cannot be far from what was.
+    seen, most = recipe.seen[:STATES], np.float32(EVERYTHING)
     return Trained(
         weights=joined(networks[:-1]),
         gains=networks[-1],
         margin=recipe.margin,
         idle_limit_min=recipe.idle_limit_min,
-        low=low,
-        high=high,
-        least=states.min(axis=0),
-        greatest=states.max(axis=0),
+        low=np.where(seen, low, -most),
+        high=np.where(seen, high, most),
+        least=np.where(seen, states.min(axis=0), -most),
+        greatest=np.where(seen, states.max(axis=0), most),
         recipe=recipe,
         seed=seed,
         figures={"branched_minutes": float(len(states)), "simulator_steps": float(shop.samples.steps)},

@@ -23,7 +23,6 @@ from domain.errors import BadInput
 from domain.observations.autoscaling_scorer import (
     CANDIDATE_FEATURES,
     CANDIDATES,
-    GAIN_MIN,
     STATE_FEATURES,
     STATES,
     judge,
@@ -83,7 +82,7 @@ def write_model(trained: Trained, minutes: Branches, directory: Path) -> Path:
         "margin": trained.margin,
         "idle_limit_min": trained.idle_limit_min,
         "far": FAR,
-        "branch_min": GAIN_MIN,
+        "branch_min": trained.recipe.branch_steps + 1.0,
         "golden": {"inputs": _joined(golden_in), "outputs": _joined(golden_out), "tolerance": GOLDEN_TOLERANCE},
         "training": {
             "recipe": asdict(trained.recipe),

@@ -281,7 +281,7 @@ def own_plan(
     """Return the plan of a training on one's own loads; rule: see `tuned_rule`. start: None for one from nothing."""
     if start is not None:
         shape = start.weights[0].shape
-        recipe = replace(recipe, hidden=shape[2], networks=shape[0])
+        recipe = replace(recipe, hidden=shape[2], networks=shape[0], left_out=start.recipe.left_out)
         recipe = replace(recipe, idle_limit_min=start.idle_limit_min, margin=start.margin)
     facts = {
         "kind": "own loads",

@@ -71,7 +71,7 @@ def autoscaling(
     ] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with a results file that holds rows.")] = False,
     importance: Annotated[
-        list[str] | None, Option(metavar="MODEL.onnx", help="Shuffle each input of this model over time; repeatable.")
+        list[str] | None, Option(metavar="MODEL.onnx", help="Take each input from this model in turn; repeatable.")
     ] = None,
     repeats: Annotated[int, Option(help="Shuffles per input and case.", min=2)] = 20,
     curves: Annotated[
@@ -235,7 +235,8 @@ def _show(summary: Summary | None, found: Sequence[Importance], out: Path | None
         if len(summary.absences) > 5:
             lines.append(f"  and {len(summary.absences) - 5} more (--json has all)")
     for importance in found:
-        table = [("input", "shuffling adds", "95 %"), *importance.lines()]
+        how = "shuffling adds" if importance.gain is None else "without it"
+        table = [("input", how, "95 %"), *importance.lines()]
         lines += [f"inputs of {importance.model[:12]}", *columns(table), f"  {importance.words()}", ""]
     if out is not None:
         lines.append(f"report: {out}")

@@ -15,9 +15,11 @@ from simulator.workloads.synthetic import train_rand
 from trainer.autoscaling.fleets import CORES, HELD_OUT_TYPES, MOST_CORES, TRAINED_TYPES, fleet_of, tuned
 from trainer.autoscaling.scorer import (
     ANNOUNCED,
+    EVERYTHING,
     FLEETS,
     GAIN_CLIP,
     HELD_OUT,
+    INPUTS,
     MARGINS,
     WORTH_CLIP,
     Lesson,
@@ -147,6 +149,42 @@ def test_a_training_that_starts_from_weights_hardly_moves_them_at_a_low_rate() -
     for name in ("weights", "gains"):
         for a, b in zip(getattr(start, name), getattr(crept, name), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+UNSEEN = ("waiting_jobs", "announced_next", "vms_added")
+
+
+def test_inputs_that_are_left_out_have_no_weight_and_no_range() -> None:
+    found = train(lambda first, count: suite_lessons(first, count, LIVE), replace(SMALL, left_out=UNSEEN), 0)
+    places = [INPUTS.index(name) for name in UNSEEN]
+    for weights in (found.weights[0], found.gains[0]):
+        assert not weights[:, places].any()
+        assert (np.delete(weights, places, axis=1) != 0.0).mean() > 0.9
+    assert found.least[places[0]] == -EVERYTHING == -found.greatest[places[0]]
+    assert found.greatest[INPUTS.index("requested_cores")] < 1e6
+    whole = wholly_trained(0)
+    assert not np.array_equal(np.delete(whole.weights[0], places, axis=1), np.delete(found.weights[0], places, axis=1))
+
+
+def test_a_scorer_with_fewer_inputs_keeps_them_out_when_it_goes_on() -> None:
+    recipe = replace(SMALL, left_out=UNSEEN)
+    after = train(lambda first, count: suite_lessons(first, count, LIVE), recipe, 1, start=wholly_trained(0))
+    assert not after.weights[0][:, [INPUTS.index(name) for name in UNSEEN]].any()
+
+
+@pytest.mark.parametrize("names", [("waiting",), ("waiting_jobs", "none"), INPUTS])
+def test_inputs_to_leave_out_are_named_as_they_are_called_and_not_all(names: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput, match="left_out"):
+        Recipe(left_out=names)
+
+
+def test_longer_branches_take_more_steps() -> None:
+    steps = []
+    for recipe in (SMALL, replace(SMALL, branch_steps=60)):
+        samples = Samples()
+        gather([lesson(1_000_003)], recipe, NO_WEIGHTS, 0.0, samples)
+        steps.append(samples.steps)
+    assert steps[1] > 1.5 * steps[0]
 
 
 def trained(seed: int) -> tuple[Weights, ...]:

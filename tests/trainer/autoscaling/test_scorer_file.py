@@ -61,6 +61,10 @@ def test_the_agent_takes_the_file(trained: Trained, minutes: Branches, tmp_path:
     card = load_model(write_model(trained, minutes, tmp_path)).card
     assert isinstance(card, ScorerCard)
     assert card.branch_min == 25.0
+    longer = replace(trained, recipe=replace(trained.recipe, branch_steps=60))
+    card = load_model(write_model(longer, minutes, tmp_path)).card
+    assert isinstance(card, ScorerCard)
+    assert card.branch_min == 61.0
     assert len(card.golden.inputs["state"]) == minutes.counts[:3].sum()
 
 

@@ -1,8 +1,9 @@
-"""Permutation importance: what an episode costs more when one input is shuffled over time (specification §12.5).
+"""The importance of a model's inputs: what an episode costs more without one of them (specification §12.5).
 
-The inputs of an undisturbed episode are recorded; in the shuffled one the policy sees, minute by minute, that input's
-recorded values in another order, and everything else as it is. What counts is the cost of the episode, not a change of
-the network's answers.
+What counts is the cost of the episode, not a change of the network's answers. Inputs of a recurrent network are
+shuffled over time: those of an undisturbed episode are recorded, and the policy sees, minute by minute, the recorded
+values of one input in another order, and everything else as it is. Inputs of a scorer are held at their mean instead,
+which is a change of its first layer alone, so that episodes are played at the speed of its training.
 """
 
 from __future__ import annotations
@@ -16,16 +17,31 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.models.card import ScorerCard
+from agent.models.file import load_model
 from domain.errors import BadInput
+from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting, Weights
+from simulator.autoscaling.reference import preset
 from trainer.autoscaling.episodes import begin
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
+from trainer.autoscaling.scorer import ANNOUNCED, FLEETS, INPUTS, Lesson, Selection
+from trainer.autoscaling.scorer_file import read_trained
 from trainer.kit.intervals import Interval, mean_interval
 
 Floats = NDArray[np.float32]
 
+GAIN_SHARE = 0.1
+"""Inputs of a scorer that together lose less than this share of what it saves beside the rule are near zero."""
 NEAR_ZERO_SHARE = 0.01
 """An input whose shuffling adds less than this share of the episode's cost, or nothing for sure, is near zero."""
+
+AT_LARGE = 12
+"""Fleets at large that a scorer's inputs are tried on too."""
+STEP = 4
+"""Inputs of least importance that are left out together at a time, one run after another."""
+KEPT_MINUTES = 500
+"""Of an episode, from which the means of a scorer's inputs are taken."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the episodes done and of all."""
@@ -33,7 +49,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What shuffling an input (or several at once) adds to the mean cost of an episode, dollars."""
+    """What an episode costs more without an input, or without several at once, dollars in the mean."""
 
     inputs: tuple[str, ...]
     added: Interval
@@ -50,7 +66,7 @@ class Importance:
 
     model: SHA-256 of its file. cost: mean cost of the undisturbed episodes. near_zero: inputs that a smaller model may
     do without; together: what shuffling all of those at once adds, None when there is none. proposal: the inputs of the
-    smaller model.
+    smaller model. gain: what a scorer saves beside the rule, None for a recurrent network.
     """
 
     model: str
@@ -61,14 +77,19 @@ class Importance:
     near_zero: tuple[str, ...]
     together: Effect | None
     proposal: tuple[str, ...]
+    gain: float | None = None
 
     @property
     def redundant(self) -> bool:
         """Whether the inputs near zero are so together, not only one by one."""
+        if self.gain is not None:
+            return self.together is not None and self.together.added.mean <= GAIN_SHARE * self.gain
         return self.together is not None and _near_zero(self.together.added, self.cost)
 
     def words(self) -> str:
         """Return what the figures say, in a sentence or two."""
+        if self.gain is not None:
+            return self._scorer_words(self.gain)
         if not self.near_zero:
             return f"Every input counts: none is near zero at a mean cost of {self.cost:.2f} $."
         added = 0.0 if self.together is None else self.together.added.mean
@@ -80,6 +101,16 @@ class Importance:
         return (
             f"Near zero one by one: {names}; but shuffled together they add {added:+.2f} $ to {self.cost:.2f} $: they "
             f"stand in for one another. Leave them out one at a time; the smallest model to try has: {kept}."
+        )
+
+    def _scorer_words(self, gain: float) -> str:
+        saves = f"it saves {gain:.3f} $ of {self.cost + gain:.2f} $ beside the queue rule"
+        if self.together is None:
+            return f"Every input counts: {saves}, and without any one of them a tenth of that is lost."
+        return (
+            f"The {len(self.near_zero)} inputs of least effect, held at their means together, add "
+            f"{self.together.added.mean:+.3f} $: {saves}. Try one without them: "
+            f"trimtab train autoscaling --form scorer --set left_out={'+'.join(self.near_zero)}"
         )
 
     def lines(self) -> list[tuple[object, ...]]:
@@ -112,6 +143,8 @@ def importance_of(
 
     if not cases:
         raise BadInput("--importance", str(path), "give traces to measure it on")
+    if isinstance(load_model(path).card, ScorerCard):
+        return _of_scorer(path, cases, seed, on_progress)
     network = read_network(path)
     policy = ModelPolicy(network)
     names = network.model.card.features
@@ -146,6 +179,82 @@ def importance_of(
         together=together,
         proposal=tuple(name for k, name in enumerate(names) if k not in low),
     )
+
+
+def _of_scorer(path: Path, cases: Sequence[Case], seed: int, on_progress: OnProgress) -> Importance:
+    """Return the importance of a scorer's inputs, on the cases beside the queue rule's usual setting, and at large.
+
+    In one world prices, limits and boots never change, so that nothing is lost without them: AT_LARGE fleets at large
+    and a third as many cases with announcements are played too. Cases count alike: costs are taken by those of the
+    rule, times its mean cost on the cases given. Those that are near zero are the longest run of the least important
+    inputs that together lose at most GAIN_SHARE of what the scorer saves: one by one they stand in for one another.
+    """
+    trained = read_trained(path)
+    selection = Selection(preset("live-like"), AT_LARGE)
+    lessons = [Lesson(case.config, case.trace, RuleSetting(), case.seed) for case in cases]
+    lessons += [selection.lesson(group, k) for group, k in selection.cases if group in (ANNOUNCED, FLEETS)]
+    worlds = [BranchedEpisodes(one.config, one.trace, one.rule) for one in lessons]
+    options: dict[str, Any] = {"margin": trained.margin, "idle_limit_min": trained.idle_limit_min}
+    seen = [place for place, name in enumerate(INPUTS) if name not in trained.recipe.left_out]
+    total, done = len(lessons) * (len(seen) + len(seen) // STEP), 0
+    states, candidates, costs = [], [], []
+    for one, world in zip(lessons, worlds, strict=True):
+        found = world.play(
+            one.seed,
+            trained.weights,
+            branch_share=1.0,
+            most=KEPT_MINUTES,
+            steps=1,
+            announcements=one.announcements,
+            **options,
+        )
+        there = np.arange(found.candidates.shape[1]) < found.counts[:, None]
+        states.append(found.states)
+        candidates.append(found.candidates[there])
+        costs.append((found.cost, world.play(one.seed).cost))
+    means = np.concatenate([np.concatenate(part).mean(axis=0) for part in (states, candidates)])
+    base, rule = np.array(costs).T
+    scale = float(rule[: len(cases)].mean())
+    share = float((base / rule).mean())
+
+    def effect(places: Sequence[int]) -> Effect:
+        nonlocal done
+        weights = held(trained.weights, places, means)
+        added = np.empty(len(lessons))
+        for place, (one, world) in enumerate(zip(lessons, worlds, strict=True)):
+            cost = world.play(one.seed, weights, announcements=one.announcements, **options).cost
+            added[place] = scale * (cost - base[place]) / rule[place]
+            done += 1
+            on_progress(done, total)
+        return Effect(tuple(INPUTS[k] for k in places), mean_interval(added, seed=seed))
+
+    effects = {place: effect([place]) for place in seen}
+    order = sorted(seen, key=lambda place: effects[place].added.mean)
+    gain = scale * (1.0 - share)
+    runs = [effect(order[:count]) for count in range(STEP, len(order) + 1, STEP)]
+    small = [run for run in runs if run.added.mean <= GAIN_SHARE * max(gain, 0.0)]
+    together = small[-1] if small else None
+    without = () if together is None else together.inputs
+    return Importance(
+        model=load_model(path).name,
+        cost=scale * share,
+        cases=len(lessons),
+        repeats=1,
+        effects=tuple(effects.values()),
+        near_zero=without,
+        together=together,
+        proposal=tuple(INPUTS[place] for place in seen if INPUTS[place] not in without),
+        gain=gain,
+    )
+
+
+def held(weights: tuple[Weights, ...], places: Sequence[int], values: NDArray[np.float64]) -> tuple[Weights, ...]:
+    """Return the weights of a scorer that takes some inputs for these values, whatever they are [S + C]."""
+    first, bias, *others = weights
+    added = np.einsum("k,nkh->nh", values[list(places)].astype(np.float32), first[:, list(places)])
+    changed = first.copy()
+    changed[:, list(places)] = 0.0
+    return (changed, (bias + added).astype(np.float32), *others)
 
 
 def _near_zero(added: Interval, cost: float) -> bool:

@@ -316,7 +316,7 @@ def learning_curves(paths: Sequence[Path], goals: Mapping[str, float]) -> Plot |
 
 
 def importance(found: Importance) -> Plot:
-    """Return what shuffling each input of a model adds to the episode's cost, the most important first."""
+    """Return what an episode costs more without each input of a model, the most important first."""
     ordered = sorted(found.effects, key=lambda effect: effect.added.mean)
 
     def draw(axes: Axes) -> None:
@@ -326,12 +326,13 @@ def importance(found: Importance) -> Plot:
             axes.plot([added.low, added.high], [place, place], color=INK, lw=1.4)
         axes.axvline(0.0, color=INK, lw=1.0)
         axes.set_yticks(range(len(ordered)), [effect.name for effect in ordered])
-        axes.set_xlabel("dollars that shuffling the input over time adds to an episode (95 % interval)")
+        how = "shuffling the input over time" if found.gain is None else "holding the input at its mean"
+        axes.set_xlabel(f"dollars that {how} adds to an episode (95 % interval)")
         axes.grid(visible=False, axis="y")
 
+    shuffles = f", {found.repeats} shuffles each" if found.gain is None else ""
     caption = (
-        f"{found.cases} cases, {found.repeats} shuffles each; an undisturbed episode costs {found.cost:.2f} $. Grey: "
-        "the interval holds 0."
+        f"{found.cases} cases{shuffles}; an undisturbed episode costs {found.cost:.2f} $. Grey: the interval holds 0."
     )
     return Plot(caption, _one_plot(0.9 + 0.27 * len(ordered), draw, legend=False))
 

@@ -1,4 +1,4 @@
-"""Permutation importance: what a policy does not look at counts nothing, what it acts on counts dollars."""
+"""Importance of inputs: what a policy does not look at counts nothing, what it acts on counts dollars."""
 
 from pathlib import Path
 
@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from domain.errors import BadInput
+from domain.observations.autoscaling_scorer import CANDIDATES, STATES
+from simulator.autoscaling.branching import BranchedEpisodes, RuleSetting, score
 from simulator.autoscaling.reference import preset
-from simulator.workloads.synthetic import train_text
+from simulator.workloads.synthetic import train_rand, train_text
 from tests.trainer.autoscaling.evaluation.reacting_model import reacting
-from trainer.autoscaling.evaluation.importance import Effect, Importance, _shuffled, importance_of
+from trainer.autoscaling.evaluation.importance import Effect, Importance, _shuffled, held, importance_of
 from trainer.autoscaling.evaluation.suite import Case
+from trainer.autoscaling.scorer import INPUTS, Recipe, Trained
+from trainer.autoscaling.scorer_file import write_model
 from trainer.kit.intervals import Interval
 
 WAIT_RECENT = 6
@@ -63,6 +67,48 @@ def test_shuffling_keeps_the_values_and_goes_on_when_the_episode_lasts_longer() 
     for part in (altered[:10], altered[10:]):
         assert sorted(float(row[1]) for row in part) == seen[:, 1].tolist()
     assert [row[1] for row in altered[:10]] != [row[1] for row in altered[10:]]
+
+
+def scorer(directory: Path, names: tuple[str, ...], size: float) -> Path:
+    """Return the file of a scorer of one voter whose score is `size` times the sum of these inputs."""
+    first = np.zeros((1, len(INPUTS), 8), dtype=np.float32)
+    for place, name in enumerate(names):
+        first[0, INPUTS.index(name), place] = size
+    second, bias = np.eye(8, dtype=np.float32)[None], np.zeros((1, 8), dtype=np.float32)
+    weights = (first, bias, second, bias, np.ones((1, 8), dtype=np.float32))
+    low, high = np.full(STATES, -1e6, dtype=np.float32), np.full(STATES, 1e6, dtype=np.float32)
+    trained = Trained(weights, weights, 0.0, 8.0, low, high, low, high, Recipe(hidden=8, networks=1), 0, {})
+    minutes = BranchedEpisodes(preset("live-like"), train_rand(3), RuleSetting()).play(1, branch_share=1.0, most=5)
+    return write_model(trained, minutes, directory)
+
+
+@pytest.mark.exhaustive
+def test_of_a_scorer_only_the_inputs_with_weights_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.autoscaling.evaluation.importance.AT_LARGE", 3)
+    cases = [Case("T3 1", "T3", "live-like", preset("live-like"), train_rand(1), 1)]
+    found = importance_of(scorer(tmp_path, ("vms_added", "removed"), 3.0), cases)
+    by_name = {effect.name: effect.added.mean for effect in found.effects}
+    assert len(by_name) == len(INPUTS)
+    assert {name for name, added in by_name.items() if added != 0.0} <= {"vms_added", "removed"}
+    assert by_name["vms_added"] != 0.0
+    # It only ever adds VMs: nothing is saved, and what costs nothing may go.
+    assert found.gain is not None
+    assert found.gain < 0.0
+    assert "vms_added" in found.near_zero
+    assert found.words().endswith(f"--set left_out={'+'.join(found.near_zero)}")
+
+
+def test_an_input_that_is_held_counts_as_its_value_whatever_it_is() -> None:
+    rng = np.random.default_rng(5)
+    shapes = ((2, len(INPUTS), 6), (2, 6), (2, 6, 6), (2, 6), (2, 6))
+    weights = tuple(rng.normal(0.0, 0.4, size=shape).astype(np.float32) for shape in shapes)
+    values, places = rng.normal(size=len(INPUTS)), [3, STATES + 2]
+    state, candidates = rng.normal(size=STATES), rng.normal(size=(4, CANDIDATES))
+    found, wanted = np.zeros(4), np.zeros(4)
+    score(state, candidates, 4, held(weights, places, values), found)
+    state[3], candidates[:, 2] = values[3], values[STATES + 2]
+    score(state, candidates, 4, weights, wanted)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_without_a_case_there_is_nothing_to_measure(tmp_path: Path) -> None:

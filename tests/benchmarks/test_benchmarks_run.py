@@ -17,12 +17,14 @@ SMALLEST = {
     "tick": "--runs 1 --vms 40 --few 20 --fleets 2 --ticks 3 --warm-up 2",
     "ledger": "--runs 1 --decisions 40 --rows 4000",
     "ingest": "--runs 1 --vms 200 --rounds 3",
+    "learning": "--weeks 2 --lessons 3",
     "learning_export": "--minutes 3000",
     "footprint": "--runs 1 --idle 0.1",
     "soak": "--hours 0.1 --vms 60 --fleets 2",
     "coevolution_calibration": "--runs 1",
     "autoscaling_simulator": "--runs 1 --copies 16 --steps 50 --jobs 3000",
     "policy_inference": "--runs 1 --steps 100",
+    "ppo_throughput": "--limit 1 --patience 0.1",
     "autoscaling_baselines": "--short",
     "autoscaling_policy": "--train --seeds 1 --fleets 1 --episodes 2 --selection 3",
     "held_out_worlds": "--fleets 1",
@@ -52,6 +54,14 @@ PROMISED = {
     "ingest": {"lines_per_cpu_s", "carbon_lines_per_cpu_s", "ratio_vs_carbon", "lines_per_s", "carbon_lines_per_s"},
     "learning_export": {
         *("export_year_s", "export_year_cpu_s", "export_year_mb", "world_year_s", "world_year_mb", "row_bytes"),
+    },
+    "learning": {
+        *("learn_vs_shipped", "learn_vs_once", "learn_vs_hindsight", "shipped_vs_hindsight", "halfway", "worst_week"),
+        *("promotions", "rolled_back", "regretted_promotions", "weeks"),
+    },
+    "ppo_throughput": {
+        *("branching_cpu_s", "reached_branching", "ppo_cpu_s", "reached_ppo", "ppo_by_branching"),
+        *("sb3_cpu_s", "reached_sb3", "sb3_by_branching"),
     },
     "footprint": {"ready_s", "idle_rss_mb", "peak_rss_mb", "stop_s", "threads", "bare_imports_rss_mb", "rss_vs_bare"},
     "soak": {
@@ -150,6 +160,8 @@ MAY_BE_ZERO = {
     *(f"difference_{form}{end}" for form in ("recurrent", "none", "optimised") for end in ("", "_low", "_high")),
     *("points_off", "points", "points_low", "points_high", "wrongly_refused", "wrongly_admitted"),
     *("idle_min", "ships", "other_settings"),
+    *("promotions", "rolled_back", "regretted_promotions"),
+    *("reached_branching", "reached_ppo", "sb3_cpu_s", "reached_sb3", "sb3_by_branching"),
     "resident_kb_per_deployment",
     *("intents_per_tick", "unexplained_decisions", "replay_differs"),
 }
@@ -157,6 +169,8 @@ TARGETS = {
     "tick": {"p99_ms", "peak_rss_mb"},
     "ledger": {"explain_ms"},
     "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},
+    "learning": {"learn_vs_shipped", "worst_week", "regretted_promotions"},
+    "ppo_throughput": {"sb3_by_branching"},
     "learning_export": {"export_year_s", "export_year_mb", "world_year_mb", "row_bytes"},
     "footprint": {"ready_s", "idle_rss_mb", "heavy_import_count"},
     "soak": {"rss_last_vs_tenth", "unexplained_decisions", "replay_differs"},

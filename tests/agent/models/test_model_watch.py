@@ -23,10 +23,10 @@ FLEET = Fleet("web", tuple(Group(key, f"web-{key}", kind, 0, 10) for key, kind i
 class Watched:
     """A watch over one fleet, with what it noted."""
 
-    def __init__(self, models: Path, policy: str = "learned", shadow: str | None = None, ready: str | None = None):
+    def __init__(self, models: Path, policy: str = "learned", shadows: tuple[str, ...] = (), ready: str | None = None):
         self.board = ServiceBoard(0.0)
         self.notes: list[tuple[Reason, str, str]] = []
-        managed = ManagedFleet(FLEET, RailLimits(), policy, shadow)
+        managed = ManagedFleet(FLEET, RailLimits(), policy, shadows)
         shelf = ModelShelf(models, models / "nothing-shipped")
         self.watch = ModelWatch(
             shelf, self.board.problem, lambda *note: self.notes.append(note), lambda: (managed,), ready
@@ -109,9 +109,9 @@ def test_without_any_model_the_problem_says_what_to_do(models: Path) -> None:
 def test_a_shadow_is_noted_as_one(models: Path) -> None:
     path = preferring(models, NOTHING)
     promote(models, path)
-    watched = Watched(models, policy="queue-rule", shadow="learned")
+    watched = Watched(models, policy="queue-rule", shadows=("learned",))
     watched.watch.look()
-    assert watched.notes[0][1].startswith(f"learned:{path.stem} is the shadow")
+    assert watched.notes[0][1].startswith(f"learned:{path.stem} is a shadow")
 
 
 def test_a_fleet_of_rules_has_no_model_and_no_problem(models: Path) -> None:

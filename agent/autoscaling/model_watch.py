@@ -18,7 +18,7 @@ from domain.errors import TrimtabError
 log = structlog.get_logger(__name__)
 
 PROBLEM = "model"
-DECIDES, SHADOW = "decides", "is a shadow"
+DECIDES, SHADOW, PROBATION = "decides", "is a shadow", "is on probation: its proposals are recorded and not done"
 
 Note = Callable[[Reason, str, str], None]
 """Records an event: its reason, a sentence, and the fleet."""
@@ -70,11 +70,13 @@ class ModelWatch:
     def _roles(self, managed: ManagedFleet) -> list[tuple[str, str]]:
         """Return the names of the fleet's models in use, each with what it does."""
         roles = [(managed.policy, DECIDES), *((text, SHADOW) for text in managed.shadows)]
-        return [(text, role) for text, role in roles if names_model(text)]
+        probationer = self.shelf.probationer(managed.fleet.name)
+        found = [(text, role) for text, role in roles if names_model(text)]
+        return found if probationer is None else [*found, (probationer, PROBATION)]
 
     def _of_fleet(self, managed: ManagedFleet, text: str, role: str, problems: list[str]) -> str:
         name, fleet = self._resolved(text, managed, problems), managed.fleet
-        # One model decides; a shadow is known by its setting.
+        # There is one model that decides and one on probation; a shadow is known by its setting.
         key = f"{fleet.name} {role} {text if role == SHADOW else ''}"
         if not sha_of(name):
             return name
@@ -85,7 +87,7 @@ class ModelWatch:
         elif self._noted.get(key) != name:
             self._noted[key] = name
             prices = other_prices(card, fleet)
-            detail = f"{name} {role}, {self.shelf.origin(text, fleet)}"
+            detail = f"{name} {role}" if role == PROBATION else f"{name} {role}, {self.shelf.origin(text, fleet)}"
             detail += f"; prices are not those of its training: {prices}" if prices else ""
             self.note(Reason.MODEL_READY, detail, fleet.name)
         return name

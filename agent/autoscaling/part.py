@@ -226,6 +226,7 @@ class AutoscalingPart(Part):
             protect_busy=settings.protect_busy,
             interruptions=interruption_source(settings, session, host.clock),
             fence=lambda: host.fence(ports.epoch),
+            probationer=models.probationer,
         )
         self.attach(ports, series)
         file = settings.learned.model_file

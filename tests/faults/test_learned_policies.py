@@ -17,6 +17,8 @@ from agent.autoscaling.policies.rules import QueueRulePolicy, ThresholdPolicy
 from agent.autoscaling.replay import replay
 from agent.autoscaling.store import FleetStore
 from agent.ledger.journal import Kind
+from agent.models.directory import ModelsDirectory, Subject
+from agent.models.file import load_model
 from agent.rails.state import Memory
 from benchmarks.lstm_model import write_model
 from domain.decisions import Proposal, Reason
@@ -24,6 +26,7 @@ from domain.errors import PolicyFailure
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot, Terms
 from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, poisoned, preferring, promote, scorer
+from tests.agent.models.test_probation import tried
 from tests.faults.evidence import told
 from tests.faults.world import QUICK, World
 
@@ -312,6 +315,34 @@ def test_a_model_in_trouble_as_a_shadow_harms_nothing(learned: Callable[..., Wor
     (shadow,) = world.last.shadows
     assert "standing in: " in shadow.detail
     assert world.last.policy_failures == ()
+
+
+def test_a_model_on_probation_is_recorded_beside_the_policy_until_its_probation_ends(
+    learned: Callable[..., World], models: Path, tmp_path: Path
+) -> None:
+    first, challenger = preferring(models, NOTHING), preferring(tmp_path, ADD_M)
+    promote(models, first)
+    directory = ModelsDirectory(models)
+    one = tried(directory, challenger)
+    world = learned()
+    shelf = ModelShelf(models, models / "nothing-shipped")
+    world.ports.probationer = shelf.probationer
+    world.tick(2)
+    assert deciders(world) == [name(first)] * 2
+    assert [(made.policy, made.desired) for made in world.last.shadows] == [(name(challenger), (1, 1, 0))]
+    assert world.desired() == {"small": 1, "medium": 0, "large": 0}
+    whole = (models / one.report).read_bytes()
+    (models / one.report).write_bytes(whole.replace(b"true", b"1"))
+    world.tick()
+    assert (deciders(world)[-1], world.last.shadows, world.last.policy_failures) == (name(first), (), ())
+    assert shelf.refusal.startswith("on probation for web: ")
+    (models / one.report).write_bytes(whole)
+    world.tick()
+    assert [made.policy for made in world.last.shadows] == [name(challenger)]
+    directory.approve(Subject("autoscaling", "web"), "2026-03-04T12:00:00Z", load_model)
+    world.tick()
+    assert (deciders(world)[-1], world.last.shadows) == (name(challenger), ())
+    assert [item.difference for item in replay(FleetStore(world.ledger).inputs("web"), ModelShelf(models))] == [""] * 5
 
 
 def test_every_minute_replays_byte_for_byte_also_those_in_which_another_stood_in(

@@ -401,7 +401,7 @@ class Rehearsal:
         )
         self.ledger = Ledger.open(f"sqlite:///{ledger_path}")
         self.ports = Ports(
-            fleets=(ManagedFleet(fleet, rails.limits, self.policy, None, aggregation, DriftRule.ADOPT),),
+            fleets=(ManagedFleet(fleet, rails.limits, self.policy, (), aggregation, DriftRule.ADOPT),),
             ledger=self.ledger,
             actuator=self.cloud,
             aggregator=Aggregator(store),

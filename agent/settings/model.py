@@ -597,6 +597,6 @@ def named_policy(settings: Settings, text: str) -> str:
 def learned_policies(settings: Settings) -> Iterator[tuple[str, str, Fleet]]:
     """Yield setting, policy and fleet of every policy or shadow that is a model."""
     for name, fleet in settings.fleets.items():
-        for role, text in (("POLICY", fleet.policy_text), ("SHADOW", fleet.shadow_text)):
-            if text is not None and text.partition(":")[0] in ("learned", "model"):
+        for role, text in (("POLICY", fleet.policy_text), *(("SHADOW", text) for text in fleet.shadow_texts)):
+            if text.partition(":")[0] in ("learned", "model"):
                 yield f"TRIMTAB_FLEETS__{name}__{role}", named_policy(settings, text), settings.fleet(name)

@@ -7,7 +7,7 @@ that was not carried out has no cost of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,7 @@ from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.policies.ppo_lstm import LEARNED
 from agent.models.directory import Probationer, moment_text
 from agent.models.file import load_model
-from domain.decisions import Decision, Proposal, Verdict
+from domain.decisions import Decision, Verdict
 from domain.errors import BadInput, UnknownName
 from domain.fleet import Fleet
 from domain.units import HOUR_S, MINUTE_S
@@ -213,10 +213,10 @@ def divergence_of(ledger: str, fleet: str, one: Probationer) -> Divergence:
         with opened_store(ledger, fleet) as store:
             for inputs, made in store.inputs(fleet, one.since, one.since + LONGEST * one.hours * HOUR_S):
                 minutes += 1
-                proposal = _proposal_of(policy, made)
+                proposal = next((one for one in made.shadows if one.policy == policy), None)
                 if proposal is None:
                     # Beside what decides only shadows are recorded: one of another name stood in for it.
-                    failed += _asked_for(policy, inputs)
+                    failed += policy in inputs.shadows
                     continue
                 if len(proposal.desired) != len(made.proposal.desired):
                     continue
@@ -228,22 +228,6 @@ def divergence_of(ledger: str, fleet: str, one: Probationer) -> Divergence:
         minutes = 0
     situations = tuple(_situation(name, rows) for name, rows in found.items())
     return Divergence(minutes, situations[0].minutes, failed, situations)
-
-
-def shadows_of(made: Decision) -> Iterator[Proposal]:
-    """Yield the recorded proposals of all shadows; those of an agent that could have one alone too."""
-    yield from getattr(made, "shadows", ())
-    single = getattr(made, "shadow", None)
-    if single is not None:
-        yield single
-
-
-def _proposal_of(policy: str, made: Decision) -> Proposal | None:
-    return next((one for one in shadows_of(made) if one.policy == policy), None)
-
-
-def _asked_for(policy: str, inputs: DecisionInputs) -> bool:
-    return policy in (*getattr(inputs, "shadows", ()), getattr(inputs, "shadow", None))
 
 
 def _jobs_wait(inputs: DecisionInputs, _: Decision) -> bool:

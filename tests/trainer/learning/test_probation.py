@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +15,6 @@ from agent.commands.main import app
 from agent.models.directory import ModelRefused, Then
 from agent.models.rounds import read_rounds
 from agent.rehearsal.virtual_time import START
-from domain.decisions import Proposal, Reason
 from domain.errors import BadInput
 from domain.units import HOUR_S
 from simulator.autoscaling.reference.world_file import World, write_world
@@ -31,7 +29,6 @@ from trainer.learning.probation import (
     divergence_of,
     examine,
     judged,
-    shadows_of,
     write_probation,
 )
 from trainer.promotion.gate import Limits
@@ -82,17 +79,6 @@ def test_what_stood_in_for_a_shadow_that_failed_is_counted_apart(site: Site) -> 
     site.live([(RULE, 0.2)], shadow=gone)
     found = divergence_of(str(site.ledger), FLEET, replace(one, model=gone.name))
     assert (found.minutes, found.asked, found.failed) == (12, 0, 12)
-
-
-def test_one_shadow_and_several_are_read_alike() -> None:
-    proposals = tuple(Proposal(FLEET, name, (1,), Reason.LEARNED, "") for name in "ab")
-
-    class Made:
-        shadow = proposals[0]
-        shadows = proposals[1:]
-
-    made: Any = Made()
-    assert {one.policy for one in shadows_of(made)} == {"a", "b"}
 
 
 def test_hours_that_are_not_over_are_waited_for(hour: Site) -> None:

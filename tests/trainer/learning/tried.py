@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
@@ -105,8 +104,6 @@ def name_of(policy: Path | str) -> str:
 
 
 def watched_by(shadow: Path, inputs: DecisionInputs, proposer: Proposer) -> tuple[DecisionInputs, Decided]:
-    """The same minute with this model as a shadow, recorded as the agent of this version does."""
-    names = {one.name for one in fields(DecisionInputs)}
-    changed: dict[str, Any] = {"shadows": (name_of(shadow),)} if "shadows" in names else {"shadow": name_of(shadow)}
-    beside = replace(inputs, **changed)
+    """The same minute with this model as a shadow."""
+    beside = replace(inputs, shadows=(name_of(shadow),))
     return beside, decide(beside, proposer)

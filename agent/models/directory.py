@@ -175,6 +175,14 @@ class Champion:
     report: str | None = None
     at: float | str | None = None
 
+    @property
+    def at_s(self) -> float | None:
+        """When it came into use, epoch seconds; None where that is not known."""
+        try:
+            return self.at if self.at is None else moment_s(self.at)
+        except ValueError:
+            return None
+
 
 class Then(StrEnum):
     """What becomes of a probationer that keeps its promise: it is promoted, waits for `trimtab approve`, or nothing."""
@@ -431,7 +439,7 @@ class ModelsDirectory:
             verify(self.store(model.content, model.name))
             one = Probationer(model.name, report, None if now is None else now.model, since, hours, Then(then))
             self.check_probationer(subject, one)
-            line = {**_named(subject), **asdict(one), "at": _iso(since)}
+            line = {**_named(subject), **asdict(one), "at": moment_text(since)}
             self._write(self.champions(), self._probation(subject, one), {"event": ON_PROBATION, **line})
         return one
 
@@ -580,6 +588,16 @@ class ModelsDirectory:
         replace_file(self.path / POINTER, content, lambda: append_line(self.path / HISTORY, text))
 
 
+def moment_text(at_s: float) -> str:
+    """Return epoch seconds as the pointer and the history have them: UTC, to the second."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment_s(at: float | str) -> float:
+    """Return the epoch seconds of a time in the pointer or the history; ValueError for what is none."""
+    return datetime.fromisoformat(at).timestamp() if isinstance(at, str) else float(at)
+
+
 def forced_reason(report: Mapping[str, Any]) -> str:
     """Return why a model was put in use without an evaluation, "" for a report of one."""
     reason = report.get("forced")
@@ -611,10 +629,6 @@ def pointer_text(champions: Champions, probation: Mapping[str, Any] | None = Non
     if probation:
         data["probation"] = probation
     return (json.dumps(data, indent=2, sort_keys=True) + "\n").encode("utf-8")
-
-
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _first(error: ValidationError) -> str:

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from domain.errors import BadInput
-from trainer.commands import admission, fit_admission, learn_all, promote, trace, train_autoscaling, world
+from trainer.commands import admission, approve, fit_admission, learn_all, promote, trace, train_autoscaling, world
 
 DECISIONS = ("autoscaling", "admission", "oversubscription")
 VERBS: Mapping[str, str] = {
@@ -92,6 +92,7 @@ def register(app: typer.Typer) -> None:
     trace.register(app)
     world.register(app)
     admission.register(app)
+    approve.register(app)
 
 
 def _subject_first(args: list[str]) -> list[str]:

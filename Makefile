@@ -21,15 +21,17 @@ PYTHON_VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.versio
 # A stamp says what is installed, so that a second run installs nothing. It is older than its inputs when they change.
 MADE := $(VENV)/.made-with-python-$(PYTHON_VERSION)
 DRY_RUN_READY := $(VENV)/.ready-for-dry-run
+LEARNING_READY := $(VENV)/.ready-for-learning
 TEST_READY := $(VENV)/.ready-for-test
 KERNELS_READY := $(VENV)/.ready-kernels
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup graphite dry-run test check format bench lock clean mutants mutants-seeded
+.PHONY: help setup graphite dry-run dry-run-learning test check format bench lock clean mutants mutants-seeded
 
 help:
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
+	@echo 'make dry-run-learning                    ten simulated days: a round of learning, probation, promotion, rollback (torch)'
 	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests, those of the trainer too (torch)'
 	@echo 'make test-exhaustive                     the long forms: installations, every crash point, 50 examples and more'
 	@echo 'make mutants [ARGS="--only fence"]       break the code by hand, one known way at a time: a test must fail each time'
@@ -59,10 +61,15 @@ $(DRY_RUN_READY): pyproject.toml constraints.txt | $(MADE)
 	@$(PIP_INSTALL) --editable '.[dry-run]'
 	@touch $@
 
+$(LEARNING_READY): pyproject.toml constraints.txt | $(MADE)
+	@echo "installing trimtab[dry-run,train] into $(VENV) (only when its requirements have changed)"
+	@$(PIP_INSTALL) --editable '.[dry-run,train]'
+	@touch $(DRY_RUN_READY) $@
+
 $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
 	@echo "installing trimtab[dry-run,train,distributed,dev] into $(VENV) (only when its requirements have changed)"
 	@$(PIP_INSTALL) --editable '.[dry-run,train,distributed,dev]'
-	@touch $(DRY_RUN_READY) $@
+	@touch $(DRY_RUN_READY) $(LEARNING_READY) $@
 
 # Compiled once here, and not by each process that runs tests. After a change `make test ARGS=...` leaves it to the tests.
 $(KERNELS_READY): $(TEST_READY) $(shell find simulator domain/rules domain/observations -name '*.py')
@@ -74,6 +81,9 @@ setup: $(TEST_READY) $(KERNELS_READY)
 
 dry-run: $(DRY_RUN_READY)
 	@$(BIN)/trimtab dry-run $(ARGS)
+
+dry-run-learning: $(LEARNING_READY)
+	@$(BIN)/trimtab rehearse-learning $(ARGS)
 
 check: $(TEST_READY)
 	$(BIN)/ruff check .

@@ -77,7 +77,7 @@ class Soak:
         self.board = ServiceBoard(clock.now())
         self.ports = Ports(
             fleets=tuple(
-                ManagedFleet(fleet, LIMITS, policy, None, AggregationSettings(limits=LIMITS, grace_s=GRACE_S))
+                ManagedFleet(fleet, LIMITS, policy, (), AggregationSettings(limits=LIMITS, grace_s=GRACE_S))
                 for fleet, (policy, _) in zip(self.fleets, chosen, strict=True)
             ),
             ledger=ledger,

@@ -137,7 +137,7 @@ def _ports(
             fleet,
             LIMITS,
             policy,
-            "threshold" if number % SHADOW_EVERY == 0 else None,
+            ("threshold",) if number % SHADOW_EVERY == 0 else (),
             AggregationSettings(limits=LIMITS, grace_s=GRACE_S),
         )
         for number, (fleet, policy) in enumerate(zip(fleets, policies, strict=True))

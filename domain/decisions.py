@@ -5,9 +5,11 @@ Proposal, rail effects, intents, outcomes, and the one list of reasons for log, 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 from domain.errors import FailureClass
 
@@ -114,6 +116,8 @@ class Reason(StrEnum):
     MODEL_REFUSED = "model_refused"
     OUTSIDE_TRAINING = "outside_training"
     WITHIN_TRAINING = "within_training"
+    LEARNING_OVERDUE = "learning_overdue"
+    PROMOTION_ROLLED_BACK = "promotion_rolled_back"
     OPERATOR = "operator"
     # admission of deployments to clusters
     ADMITTED = "admitted"
@@ -271,9 +275,23 @@ class Event:
     subject: str = ""
 
 
+Former = Mapping[str, Callable[[Any], Mapping[str, Any]]]
+"""Fields of a recorded class that earlier versions wrote: from a stored value to the fields that hold it now."""
+
+
+def one_or_none(field: str) -> Callable[[Any], Mapping[str, Any]]:
+    """Return what puts a former single value, null for none, into the list that the field holds now."""
+    return lambda value: {} if value is None else {field: [value]}
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One fleet's minute: the proposal, the effects of the rails, the intents."""
+    """One fleet's minute: the proposal, the effects of the rails, the intents.
+
+    shadows: what policies beside the live one proposed, in the order in which they were asked; none of it is done.
+    """
+
+    FORMER: ClassVar[Former] = MappingProxyType({"shadow": one_or_none("shadows")})
 
     decision_id: str
     fleet: str
@@ -285,5 +303,5 @@ class Decision:
     reason: Reason
     sentence: str
     intents: tuple[Intent, ...] = ()
-    shadow: Proposal | None = None
+    shadows: tuple[Proposal, ...] = ()
     policy_failures: tuple[str, ...] = ()

@@ -1,13 +1,15 @@
-"""One fleet's decision as a pure function: policy, shadow, rails and intents, from recorded inputs alone."""
+"""One fleet's decision as a pure function: policy, shadows, rails and intents, from recorded inputs alone."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import ClassVar
 
 from agent.autoscaling.intents import plan_intents, state_after_intents
 from agent.autoscaling.late_calls import corrected
-from agent.autoscaling.policies.fallback import Proposed, Proposer
+from agent.autoscaling.policies.fallback import Proposer
 from agent.rails.base import RailContext, RailLimits
 from agent.rails.budget import account
 from agent.rails.capacity_memory import shortage_until
@@ -15,9 +17,19 @@ from agent.rails.inputs import snapshot_fits
 from agent.rails.limits import bounds_of
 from agent.rails.order import apply_rails, replaceable
 from agent.rails.stability import next_in_streak, remaining_s
-from agent.rails.state import LoopState
+from agent.rails.state import LoopState, Memory
 from domain.controls import Controls
-from domain.decisions import Decision, Direction, Mode, Proposal, RailEffect, Reason, Verdict
+from domain.decisions import (
+    Decision,
+    Direction,
+    Former,
+    Mode,
+    Proposal,
+    RailEffect,
+    Reason,
+    Verdict,
+    one_or_none,
+)
 from domain.errors import FailureClass
 from domain.fleet import Fleet
 from domain.observed import ReadFailure
@@ -28,9 +40,12 @@ from domain.snapshot import Snapshot
 class DecisionInputs:
     """Everything one decision depends on; stored with it, so that replaying gives the same decision byte for byte.
 
-    `interrupted` holds (group key, VM) of VMs in service with a spot notice. `cloud_failure` says why the fleet's
+    `shadows` are policies beside the live one, none twice and none the live one. `interrupted` holds (group key, VM) of
+    VMs in service with a spot notice. `cloud_failure` says why the fleet's
     groups could not be read this minute, or cannot be managed (then `snapshot` is None and nothing is decided).
     """
+
+    FORMER: ClassVar[Former] = MappingProxyType({"shadow": one_or_none("shadows")})
 
     decision_id: str
     now: float
@@ -43,7 +58,7 @@ class DecisionInputs:
     leader: bool
     epoch: int
     policy: str
-    shadow: str | None = None
+    shadows: tuple[str, ...] = ()
     in_flight: tuple[str, ...] = ()
     interrupted: tuple[tuple[str, str], ...] = ()
     cloud_failure: ReadFailure | None = None
@@ -72,14 +87,22 @@ class Decided:
 
 
 def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
-    """Return the fleet's decision for this minute and the state that follows; pure but for the proposer's deadline.
+    """Return the fleet's decision for this minute, with what its shadows propose, and the state that follows.
 
-    Order: tell what physics forbids, ask the policy (and its shadow), account for the money spent, count the scale-in
-    streak, put right what a late call did, apply the rails, plan intents. A fleet whose groups could not be read is
-    held as it is, whatever the policies might say.
+    Pure but for the proposer's deadlines.
+    """
+    return with_shadows(inputs, decide_alone(inputs, proposer), proposer)
+
+
+def decide_alone(inputs: DecisionInputs, proposer: Proposer) -> Decided:
+    """Return the fleet's decision and the state that follows; its shadows are not asked.
+
+    Order: tell what physics forbids, ask the policy, account for the money spent, count the scale-in streak, put right
+    what a late call did, apply the rails, plan intents. A fleet whose groups could not be read is held as it is,
+    whatever the policies might say.
     """
     snapshot = inputs.snapshot
-    state = replace(inputs.state, decisions=inputs.state.decisions + 1, policy=inputs.policy)
+    state = _begun(inputs)
     if snapshot is None:
         failure = inputs.cloud_failure
         if failure is not None and failure.failure is FailureClass.UNSUPPORTED:
@@ -88,17 +111,13 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
             )
         detail = f"{failure.failure}: {failure.detail}" if failure else "no reading of the fleet's groups"
         return Decided(_held(inputs, Reason.CLOUD_UNREADABLE, f"AWS could not be read ({detail})", detail), state)
-    state = replace(state, unsupported="")
     context = inputs.context(snapshot, state)
-    shown = with_bars(context)
-    proposed = proposer.propose(inputs.policy, inputs.fleet, shown, state.memory)
-    shadow = _shadow(inputs, shown, proposer)
+    proposed = proposer.propose(inputs.policy, inputs.fleet, with_bars(context), state.memory)
     state = replace(
         state,
         spend=account(state.spend, inputs.fleet, snapshot, inputs.now),
         in_streak=next_in_streak(state, proposed.proposal, snapshot),
         memory=proposed.memory,
-        shadow_memory=shadow.memory if shadow else state.shadow_memory,
     )
     proposal = corrected(proposed.proposal, state, inputs.fleet, snapshot)
     final, effects = apply_rails(proposal, replace(context, state=state))
@@ -127,10 +146,37 @@ def decide(inputs: DecisionInputs, proposer: Proposer) -> Decided:
         reason=reason,
         sentence=_sentence(inputs.fleet, snapshot, proposal, final, effects, reason, waiting),
         intents=intents,
-        shadow=shadow.proposal if shadow else None,
         policy_failures=proposed.failures,
     )
     return Decided(decision, state_after_intents(state, intents, inputs.limits, inputs.now))
+
+
+def with_shadows(inputs: DecisionInputs, decided: Decided, proposer: Proposer) -> Decided:
+    """Return a decision of these inputs with what each shadow proposes, and each one's memory; nothing else changes.
+
+    Every shadow sees what the live policy saw. Those of a fleet that could not be read are not asked.
+    """
+    if inputs.snapshot is None:
+        return decided
+    seen = with_bars(inputs.context(inputs.snapshot, _begun(inputs)))
+    proposals: list[Proposal] = []
+    memories: dict[str, Memory] = {}
+    kept = inputs.state.shadow_memories
+    for name in inputs.shadows:
+        # The memory of the one shadow of earlier versions bears no name.
+        before = kept.get(name, {} if memories else kept.get("", {}))
+        proposed = proposer.propose_aside(name, inputs.fleet, seen, before)
+        proposals.append(proposed.proposal)
+        memories[name] = proposed.memory
+    return Decided(
+        replace(decided.decision, shadows=tuple(proposals)), replace(decided.state, shadow_memories=memories)
+    )
+
+
+def _begun(inputs: DecisionInputs) -> LoopState:
+    """Return the state as the minute begins to be decided."""
+    state = replace(inputs.state, decisions=inputs.state.decisions + 1, policy=inputs.policy)
+    return state if inputs.snapshot is None else replace(state, unsupported="")
 
 
 def _held(inputs: DecisionInputs, reason: Reason, why: str, detail: str = "") -> Decision:
@@ -138,12 +184,6 @@ def _held(inputs: DecisionInputs, reason: Reason, why: str, detail: str = "") ->
     return Decision(
         inputs.decision_id, inputs.fleet.name, inputs.now, inputs.mode, proposal, (), (), reason, f"held: {why}"
     )
-
-
-def _shadow(inputs: DecisionInputs, snapshot: Snapshot, proposer: Proposer) -> Proposed | None:
-    if inputs.shadow is None:
-        return None
-    return proposer.propose(inputs.shadow, inputs.fleet, snapshot, inputs.state.shadow_memory)
 
 
 def _reason(proposal: Proposal, final: Proposal, effects: tuple[RailEffect, ...], snapshot: Snapshot) -> Reason:

@@ -40,8 +40,8 @@ class TimelineEntry:
 class Explanation:
     """A decision in words.
 
-    `seen` are sentences on the inputs. `steps` are the rails in order. `timeline` holds each intent's beginning and
-    every outcome, in time order.
+    `seen` are sentences on the inputs. `shadows` are what was proposed and not done. `steps` are the rails in order.
+    `timeline` holds each intent's beginning and every outcome, in time order.
     """
 
     decision_id: str
@@ -50,7 +50,7 @@ class Explanation:
     sentence: str
     seen: tuple[str, ...]
     proposal: str
-    shadow: str | None
+    shadows: tuple[str, ...]
     failures: tuple[str, ...]
     steps: tuple[Step, ...]
     timeline: tuple[TimelineEntry, ...]
@@ -69,7 +69,7 @@ def explain(record: DecisionRecord) -> Explanation:
         sentence=decision.sentence,
         seen=tuple(_seen(inputs)),
         proposal=_proposal(inputs, decision.proposal),
-        shadow=None if decision.shadow is None else _proposal(inputs, decision.shadow),
+        shadows=tuple(_proposal(inputs, shadow) for shadow in decision.shadows),
         failures=decision.policy_failures,
         steps=tuple(_step(n, inputs.fleet, effect) for n, effect in enumerate(decision.effects, start=1)),
         timeline=tuple(sorted(begun + outcomes, key=lambda entry: entry.at)),
@@ -172,8 +172,7 @@ def explanation_lines(explanation: Explanation, record: DecisionRecord) -> list[
         lines += columns(_groups(record.inputs.fleet, record.inputs.snapshot))
     lines += [f"  {sentence}" for sentence in explanation.seen]
     lines += ["", "Proposed", f"  {explanation.proposal}"]
-    if explanation.shadow is not None:
-        lines.append(f"  (shadow, not done) {explanation.shadow}")
+    lines += [f"  (shadow, not done) {shadow}" for shadow in explanation.shadows]
     lines += [f"  a policy failed: {failure}" for failure in explanation.failures]
     lines += ["", "Rails"]
     rails = [(step.number, step.rail, step.verdict.value, step.change, step.sentence) for step in explanation.steps]

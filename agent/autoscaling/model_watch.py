@@ -18,6 +18,7 @@ from domain.errors import TrimtabError
 log = structlog.get_logger(__name__)
 
 PROBLEM = "model"
+DECIDES, SHADOW, PROBATION = "decides", "is a shadow", "is on probation: its proposals are recorded and not done"
 
 Note = Callable[[Reason, str, str], None]
 """Records an event: its reason, a sentence, and the fleet."""
@@ -50,8 +51,7 @@ class ModelWatch:
             names: list[str] = []
             problems: list[str] = []
             for managed in self.fleets():
-                texts = [text for text in (managed.policy, managed.shadow) if text and names_model(text)]
-                names.extend(self._of_fleet(managed, text, problems) for text in texts)
+                names.extend(self._of_fleet(managed, text, role, problems) for text, role in self._roles(managed))
             if not names and self.ready is not None and self.fleets():
                 names.append(self._resolved(self.ready, self.fleets()[0], problems))
             refusals = self.shelf.refusals
@@ -67,10 +67,17 @@ class ModelWatch:
                 if sentence:
                     self.note(Reason.MODEL_REFUSED, sentence, "")
 
-    def _of_fleet(self, managed: ManagedFleet, text: str, problems: list[str]) -> str:
+    def _roles(self, managed: ManagedFleet) -> list[tuple[str, str]]:
+        """Return the names of the fleet's models in use, each with what it does."""
+        roles = [(managed.policy, DECIDES), *((text, SHADOW) for text in managed.shadows)]
+        probationer = self.shelf.probationer(managed.fleet.name)
+        found = [(text, role) for text, role in roles if names_model(text)]
+        return found if probationer is None else [*found, (probationer, PROBATION)]
+
+    def _of_fleet(self, managed: ManagedFleet, text: str, role: str, problems: list[str]) -> str:
         name, fleet = self._resolved(text, managed, problems), managed.fleet
-        role = "decides" if text == managed.policy else "is the shadow"
-        key = f"{fleet.name} {role}"
+        # There is one model that decides and one on probation; a shadow is known by its setting.
+        key = f"{fleet.name} {role} {text if role == SHADOW else ''}"
         if not sha_of(name):
             return name
         card = self.shelf.model(sha_of(name)).card
@@ -80,7 +87,7 @@ class ModelWatch:
         elif self._noted.get(key) != name:
             self._noted[key] = name
             prices = other_prices(card, fleet)
-            detail = f"{name} {role}, {self.shelf.origin(text, fleet)}"
+            detail = f"{name} {role}" if role == PROBATION else f"{name} {role}, {self.shelf.origin(text, fleet)}"
             detail += f"; prices are not those of its training: {prices}" if prices else ""
             self.note(Reason.MODEL_READY, detail, fleet.name)
         return name

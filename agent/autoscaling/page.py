@@ -16,7 +16,8 @@ from fastapi.responses import HTMLResponse, Response
 from agent.autoscaling.announcements import in_words
 from agent.autoscaling.api import VmReport
 from agent.autoscaling.explain import explain
-from agent.autoscaling.status import FleetStatus, GroupStatus, fleet_status, fleet_statuses
+from agent.autoscaling.policies.ppo_lstm import LEARNED, NAME_DIGITS, sha_of
+from agent.autoscaling.status import FleetStatus, GroupStatus, ShadowStatus, fleet_status, fleet_statuses
 from agent.autoscaling.store import FleetStore
 from agent.decisions.http import LARGEST_SEQ
 from agent.decisions.page import DecisionItem, Draw, Frame, RailWord, Scene
@@ -255,6 +256,17 @@ class QueueLines:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowRow:
+    """What a shadow proposed: a short name and the whole one, per group the size and whether it differs, and why."""
+
+    name: str
+    policy: str
+    sizes: tuple[tuple[int, bool], ...]
+    detail: str
+    stands_in: bool
+
+
+@dataclass(frozen=True, slots=True)
 class FleetView:
     """One fleet as the page shows it; `held` are sentences on what holds it or is under way."""
 
@@ -264,9 +276,11 @@ class FleetView:
     queue: QueueLines
     held: tuple[tuple[str, str], ...]
     sentence: str
+    shadows: tuple[ShadowRow, ...] = ()
+    learning: str = ""
 
 
-def fleet_view(status: FleetStatus, mode: str, history: QueueHistory, now: float) -> FleetView:
+def fleet_view(status: FleetStatus, mode: str, history: QueueHistory, now: float, learning: str = "") -> FleetView:
     """Return a fleet as the page shows it; LedgerUnavailable when its history cannot be read."""
     scale = bar_scale(status.groups)
     return FleetView(
@@ -276,7 +290,21 @@ def fleet_view(status: FleetStatus, mode: str, history: QueueHistory, now: float
         queue=_queue_lines(history, status, now),
         held=tuple(_held(status, now)),
         sentence=arrows(status.last_decision.sentence) if status.last_decision is not None else "",
+        shadows=tuple(_shadow_row(shadow, status.groups) for shadow in status.shadows),
+        learning=learning,
     )
+
+
+def short_policy(policy: str) -> str:
+    """Return a policy's name without parameters; of a model's SHA-256 the first digits are left."""
+    sha = sha_of(policy)
+    return f"{LEARNED}:{sha[:NAME_DIGITS]}" if sha else policy.partition(":")[0]
+
+
+def _shadow_row(shadow: ShadowStatus, groups: Sequence[GroupStatus]) -> ShadowRow:
+    pairs = zip(shadow.desired, groups, strict=False)
+    sizes = tuple((size, size != (g.requested if g.desired is None else g.desired)) for size, g in pairs)
+    return ShadowRow(short_policy(shadow.policy), shadow.policy, sizes, arrows(shadow.detail), shadow.stands_in)
 
 
 def _queue_lines(history: QueueHistory, status: FleetStatus, now: float) -> QueueLines:
@@ -429,10 +457,16 @@ class FleetPage:
         return DrawnFleets(
             fleet=scene.subject,
             at=now,
-            fleets=tuple(fleet_view(known, scene.mode, self._history, now) for known in statuses),
+            fleets=tuple(
+                fleet_view(known, scene.mode, self._history, now, self._learnt(known.fleet, now)) for known in statuses
+            ),
             vms=vm_summary(part, [known.fleet for known in statuses]),
             decisions=tuple(self.listed(row.seq, plain(row.decision)) for row in listed),
         )
+
+    def _learnt(self, fleet: str, now: float) -> str:
+        rounds = self._part.rounds
+        return "" if rounds is None else rounds.line(fleet, now)
 
     def fragments(self, drawn: DrawnFleets, draw: Draw) -> dict[str, str]:
         """Return the HTML of badges, figures and VMs, by the names under which the page replaces them."""

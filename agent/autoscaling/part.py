@@ -92,6 +92,7 @@ class AutoscalingPart(Part):
     kept_beside = (minutes.KEPT,)
     configured_in = "fleets"
     model_suffixes = (".onnx",)
+    learns = True
     alarms = MappingProxyType(
         {
             Reason.POLICY_FAILED: Severity.WARNING,
@@ -198,7 +199,7 @@ class AutoscalingPart(Part):
     def start(self, stack: ExitStack) -> None:
         """Make the loop that the settings ask for; ConfigurationError when a model that decides cannot be had."""
         from agent.autoscaling.model_watch import ModelWatch
-        from agent.autoscaling.policies.fallback import Proposer, evaluate_within
+        from agent.autoscaling.policies.fallback import Proposer, ShadowTime, evaluate_within
         from agent.autoscaling.policies.ppo_lstm import MODEL
         from agent.autoscaling.snapshot.aggregate import Aggregator
         from agent.autoscaling.snapshot.series import SeriesStore
@@ -218,7 +219,7 @@ class AutoscalingPart(Part):
             ledger=host.ledger,
             actuator=self._actuator(settings, fleets),
             aggregator=Aggregator(series),
-            proposer=Proposer(evaluate_within(POLICY_DEADLINE_S), models=models),
+            proposer=Proposer(evaluate_within(POLICY_DEADLINE_S), models=models, shadows=ShadowTime()),
             wall=host.clock.now,
             monotonic=host.clock.monotonic,
             mode=settings.mode,
@@ -226,6 +227,7 @@ class AutoscalingPart(Part):
             protect_busy=settings.protect_busy,
             interruptions=interruption_source(settings, session, host.clock),
             fence=lambda: host.fence(ports.epoch),
+            probationer=models.probationer,
         )
         self.attach(ports, series)
         file = settings.learned.model_file
@@ -367,7 +369,9 @@ class AutoscalingPart(Part):
         from agent.autoscaling.status import fleet_status, status_lines
 
         known = fleet_status(self.host.ledger, subject, now)
-        return Status(subject, tuple(status_lines(known, now)), codec.plain(known))
+        learnt = self.rounds.line(subject, now) if self.rounds is not None else ""
+        lines = (*status_lines(known, now), *([f"  learning: {learnt}"] if learnt else []))
+        return Status(subject, lines, codec.plain(known))
 
     def card(self, subject: str, now: float) -> Card | None:
         """Return None: fleets are drawn larger, see `page`."""
@@ -521,11 +525,9 @@ def managed_fleets(settings: Settings, environ: Mapping[str, str] | None = None)
         )
         drift = DriftRule(settings.drift.value)
         policy = with_own_settings(named_policy(settings, fleet.policy_text), environ)
-        shadow = fleet.shadow_text
-        if shadow is not None:
-            shadow = with_own_settings(named_policy(settings, shadow), environ)
+        shadows = tuple(with_own_settings(named_policy(settings, text), environ) for text in fleet.shadow_texts)
         schedule = fleet.schedule
-        fleets.append(ManagedFleet(settings.fleet(name), limits, policy, shadow, aggregation, drift, schedule))
+        fleets.append(ManagedFleet(settings.fleet(name), limits, policy, shadows, aggregation, drift, schedule))
     return tuple(fleets)
 
 

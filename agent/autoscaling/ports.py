@@ -22,15 +22,22 @@ from domain.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class ManagedFleet:
-    """A fleet with everything its decisions depend on but the measurements; schedule: work that settings announce."""
+    """A fleet with everything its decisions depend on but the measurements.
+
+    shadows: policies whose proposals are recorded beside its own. schedule: work that settings announce.
+    """
 
     fleet: Fleet
     limits: RailLimits
     policy: str
-    shadow: str | None = None
+    shadows: tuple[str, ...] = ()
     aggregation: AggregationSettings = field(default_factory=AggregationSettings)
     drift: DriftRule = DriftRule.ADOPT
     schedule: tuple[Recurring, ...] = ()
+
+
+def _nobody(fleet: str) -> str | None:
+    return None
 
 
 @dataclass(slots=True)
@@ -41,6 +48,7 @@ class Ports:
     passing of time. `ages` holds how old intents are; `epoch` fences a deposed leader; `fence` raises Fenced when
     nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
     `clock_step_s` is a step of the clock seen but not recorded yet; `refusals` are AWS's that no minute has recorded.
+    `probationer` returns the policy that is on probation for a fleet, by its name, which is a shadow of it then.
     """
 
     fleets: tuple[ManagedFleet, ...]
@@ -59,3 +67,4 @@ class Ports:
     clock_step_s: float = 0.0
     ages: Ages = field(default_factory=Ages)
     refusals: Refusals = field(default_factory=Refusals)
+    probationer: Callable[[str], str | None] = _nobody

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from agent.autoscaling.decide import DecisionInputs, decide
 from agent.autoscaling.explain import sizes
 from agent.autoscaling.policies.base import Policy
-from agent.autoscaling.policies.fallback import Evaluate, Models, Proposer, evaluate_directly
+from agent.autoscaling.policies.fallback import STANDING_IN, Evaluate, Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
 from agent.decisions.part import Explanation, Replayed
 from agent.decisions.text import columns, time_text
@@ -67,12 +67,12 @@ def replay(records: Iterable[Recorded], models: Models | None = None) -> Iterato
     for inputs, decision in records:
         mine = None
         if models is not None:
-            mine = _ModelsThen(models, decision)
-            for name in (inputs.policy, inputs.shadow or ""):
+            mine = _ModelsThen(models, inputs, decision)
+            for name in (inputs.policy, *inputs.shadows):
                 # Asked before deciding, where a model that is missing would pass for a policy that failed.
                 if sha_of(name):
                     models.policy(name, inputs.fleet)
-        again = decide(inputs, Proposer(_as_recorded(decision), models=mine)).decision
+        again = decide(inputs, Proposer(_as_recorded(inputs, decision), models=mine)).decision
         before, after = codec.encode(decision), codec.encode(again)
         # Byte for byte, in the ledger's canonical JSON.
         difference = "" if before == after else _difference(before, after)
@@ -98,7 +98,7 @@ def what_if(records: Iterable[Recorded], policy: str, models: Models | None = No
         streak = {} if state is None else state.in_streak
         if models is not None and names_model(policy):
             policy = models.policy(policy, inputs.fleet).name
-        mine = replace(inputs, policy=policy, shadow=None, state=replace(inputs.state, memory=memory, in_streak=streak))
+        mine = replace(inputs, policy=policy, shadows=(), state=replace(inputs.state, memory=memory, in_streak=streak))
         decided = decide(mine, proposer)
         state = decided.state
         yield Alternative(inputs, decision, decided.decision)
@@ -177,8 +177,8 @@ def _summary(items: Sequence[Alternative], spans: Sequence[float], decisions: Se
 class _ModelsThen:
     """The models as they were when a decision was made: a name that led to none then leads to none now."""
 
-    def __init__(self, models: Models, decision: Decision) -> None:
-        self._models, self._failures = models, _failures(decision)
+    def __init__(self, models: Models, inputs: DecisionInputs, decision: Decision) -> None:
+        self._models, self._failures = models, _failures(inputs, decision)
 
     def resolve(self, text: str, fleet: Fleet) -> str:
         """Return the name as it was recorded."""
@@ -188,20 +188,20 @@ class _ModelsThen:
         """Return the policy of that name; PolicyFailure in the words of then where there was none."""
         if sha_of(text):
             return self._models.policy(text, fleet)
-        raise PolicyFailure(self._failures[0] if self._failures else f"policy {text}: no model was recorded")
+        raise PolicyFailure(next(iter(self._failures.get(text, ())), f"policy {text}: no model was recorded"))
 
 
-def _failures(decision: Decision) -> list[str]:
-    """Return the recorded failures of policies, those of the live one first."""
-    failures = [*decision.policy_failures]
-    if decision.shadow is not None:
-        failures += decision.shadow.detail.split("; standing in: ")[1:]
-    return failures
+def _failures(inputs: DecisionInputs, decision: Decision) -> dict[str, tuple[str, ...]]:
+    """Return the recorded failures by the policy that was asked, the live one or a shadow."""
+    of_shadows = zip(inputs.shadows, decision.shadows, strict=False)
+    return {inputs.policy: decision.policy_failures} | {
+        name: tuple(proposal.detail.split(STANDING_IN)[1:]) for name, proposal in of_shadows
+    }
 
 
-def _as_recorded(decision: Decision) -> Evaluate:
+def _as_recorded(inputs: DecisionInputs, decision: Decision) -> Evaluate:
     """Return an evaluator in which a policy that overran its deadline then does so again: the clock is no input."""
-    failures = _failures(decision)
+    failures = [failure for each in _failures(inputs, decision).values() for failure in each]
 
     def evaluate(policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
         for failure in failures:

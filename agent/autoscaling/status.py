@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.autoscaling.announcements import in_words
+from agent.autoscaling.policies.fallback import STANDING_IN
 from agent.autoscaling.store import DecisionRecord, FleetStore
 from agent.decisions.metrics import Reading
 from agent.decisions.text import columns, duration_text, time_text
@@ -72,6 +73,19 @@ class LastDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowStatus:
+    """What a shadow proposed at the last decision: VMs per group, in the order of the groups, and why.
+
+    policy: its name. stands_in: it failed, and another policy made the proposal.
+    """
+
+    policy: str
+    desired: tuple[int, ...]
+    detail: str
+    stands_in: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class FleetStatus:
     """A fleet as the ledger knows it; before the first decision only its name, its switches and what is open.
 
@@ -81,14 +95,14 @@ class FleetStatus:
     the newest of a VM and of the queue. stale_minutes: minutes in a row without a needed input. cost_per_hour,
     cost_today: dollars, the day being UTC's; budget_per_hour, budget_per_day: what the fleet does not grow beyond, None
     where nothing is set. announced: work that the last decision knew to come soon or to be overdue, None where nobody
-    announces any.
+    announces any. shadows: what was proposed beside the policy and not done.
     """
 
     fleet: str
     last_tick_at: float | None
     mode: str | None = None
     policy: str | None = None
-    shadow: str | None = None
+    shadows: tuple[ShadowStatus, ...] = ()
     leader: bool | None = None
     groups: tuple[GroupStatus, ...] = ()
     queue: QueueSnapshot | None = None
@@ -191,7 +205,10 @@ def _with_last(known: FleetStatus, record: DecisionRecord) -> FleetStatus:
         known,
         mode=decision.mode.value,
         policy=inputs.policy,
-        shadow=inputs.shadow,
+        shadows=tuple(
+            ShadowStatus(name, made.desired, made.detail, STANDING_IN in made.detail)
+            for name, made in zip(inputs.shadows, decision.shadows, strict=False)
+        ),
         leader=inputs.leader,
         groups=tuple(groups),
         budget_per_hour=inputs.limits.budget_per_hour,
@@ -226,8 +243,9 @@ def status_lines(known: FleetStatus, now: float) -> list[str]:
     age_s = now - known.last_tick_at
     ticked = f"last tick {duration_text(age_s)} ago" if age_s >= 0 else f"last tick {time_text(known.last_tick_at)}"
     late = ", stale: is the agent running?" if age_s > LATE_S else ""
-    shadow = f", shadow {known.shadow}" if known.shadow else ""
-    lines = [f"{known.fleet}  {known.mode}  {ticked}{late}", f"  policy {known.policy}{shadow}"]
+    names = ", ".join(one.policy for one in known.shadows)
+    shadows = f", {'shadow' if len(known.shadows) == 1 else 'shadows'} {names}" if names else ""
+    lines = [f"{known.fleet}  {known.mode}  {ticked}{late}", f"  policy {known.policy}{shadows}"]
     rows: list[tuple[object, ...]] = [
         ("group", "type", "requested", "observed", "warm", "booting", "overdue", "silent", "bounds", "decided")
     ]

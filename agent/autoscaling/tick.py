@@ -13,7 +13,7 @@ from actuators.drift import drift
 from actuators.protection import owned_from_now
 from agent.autoscaling import announcements
 from agent.autoscaling.announcements import Announcements
-from agent.autoscaling.decide import Decided, DecisionInputs, decide
+from agent.autoscaling.decide import Decided, DecisionInputs, decide_alone, with_shadows
 from agent.autoscaling.intents import state_after_outcome, with_cause, with_open_targets
 from agent.autoscaling.late_calls import recognise, with_former_call
 from agent.autoscaling.minutes import Measured
@@ -90,12 +90,15 @@ class _Turn:
         open_intents = ports.ledger.open_intents()
         controls = ports.ledger.all_controls(list(self._managed))
         announced = announcements.kept(self._store, list(self._managed))
+        ports.proposer.begin_turn()
         for name, managed in self._managed.items():
             with self._contained("fleet_failed", name, "this minute was skipped"):
                 record = self._decide(managed, controls[name], announced[name], open_intents)
                 inputs, decided = record
                 self._events += state_events(name, before[name], decided.state, inputs.snapshot, self._now)
                 records.append(record)
+        # Asked when every fleet's own policy has answered: no shadow comes before any of these.
+        records = [self._beside(self._managed[inputs.fleet.name], inputs, decided) for inputs, decided in records]
         self._measured = {inputs.fleet.name: self._measure(inputs.fleet, bool(jumps)) for inputs, _ in records}
         if ports.fence is not None:
             ports.fence()
@@ -309,12 +312,11 @@ class _Turn:
             leader=True,
             epoch=ports.epoch,
             policy=ports.proposer.resolve(managed.policy, fleet),
-            shadow=None if managed.shadow is None else ports.proposer.resolve(managed.shadow, fleet),
             in_flight=in_flight,
             interrupted=interrupted_vms(fleet, state, observed),
             cloud_failure=failure,
         )
-        decided = decide(inputs, ports.proposer)
+        decided = decide_alone(inputs, ports.proposer)
         if ports.protect_busy and ports.mode is Mode.ACT:
             # Written before the actuator protects them, so that a restart knows whose protection it is.
             mine = owned_from_now(fleet, observed, before.protected, ports.aggregator.busy_cores(fleet, now))
@@ -322,6 +324,25 @@ class _Turn:
         failures = decided.decision.policy_failures
         self._events.extend(Event(fleet.name, now, Reason.POLICY_FAILED, why) for why in failures)
         return inputs, decided
+
+    def _beside(
+        self, managed: ManagedFleet, inputs: DecisionInputs, decided: Decided
+    ) -> tuple[DecisionInputs, Decided]:
+        """Return a decision with what its shadows propose; without any when they cannot be asked."""
+        made = inputs, decided
+        with self._contained("shadows_failed", inputs.fleet.name, "no shadow was asked this minute"):
+            asked = replace(inputs, shadows=self._shadows(managed, inputs.policy))
+            made = asked, with_shadows(asked, decided, self._ports.proposer)
+        return made
+
+    def _shadows(self, managed: ManagedFleet, live: str) -> tuple[str, ...]:
+        """Return the names of a fleet's shadows, its probationer first; one that two settings lead to is there once."""
+        ports, fleet = self._ports, managed.fleet
+        found = [ports.proposer.resolve(text, fleet) for text in managed.shadows]
+        probationer = ports.probationer(fleet.name)
+        if probationer is not None:
+            found.insert(0, probationer)
+        return tuple(name for name in dict.fromkeys(found) if name != live)
 
     def _measure(self, fleet: Fleet, clock_set: bool) -> Measured:
         """Return what the minute's row for learning holds beside the inputs of its decision."""

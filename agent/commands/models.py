@@ -60,6 +60,7 @@ def models(
         return
     place, key = models_directory(directory), promotion_key_location(os.environ)
     subjects: list[Row] = []
+    probation: list[Row] = []
     history: list[Row] = []
     refusals: list[str] = []
     files: dict[Path, list[str]] = {}
@@ -74,6 +75,9 @@ def models(
             for row in subject_rows(held, decision):
                 subjects.append(row)
                 files.setdefault(held.file_of(row["model"]), []).append(_role(row))
+            for row in probation_rows(held, decision):
+                probation.append(row)
+                files.setdefault(held.file_of(row["model"]), []).append(f"on probation for {_whom(row)}")
         except BadInput as error:
             refusals.append(str(error))
     rows = [_tried(path, ", ".join(roles)) for path, roles in files.items()]
@@ -82,14 +86,22 @@ def models(
     rows = [row for row in rows if not decision or row.decision in ("", decision)]
     refusals += [row["file"] for row in subjects if row["file"] != "sound"]
     refusals += [row["by"].removeprefix("refused: ") for row in subjects if row["by"].startswith("refused")]
+    refusals += [row["refused"] for row in probation if row["refused"]]
     if as_json:
         refusal = "; ".join(refusals) or None
-        listed = {"models": [row.data for row in rows], "subjects": subjects, "history": history}
+        listed = {
+            "models": [row.data for row in rows],
+            "subjects": subjects,
+            "probation": probation,
+            "history": history,
+        }
         print_json({"directory": str(place), "refusal": refusal, **listed})
         return
     _show(rows)
     every = next((row["model"] for row in subjects if _role(row) == "champion"), "none")
     typer.echo(f"models directory {place}; champion: {every[:DIGITS]}")
+    if probation:
+        show_probation(probation)
     if subjects or history:
         show_subjects(subjects, history)
     for refusal in refusals:
@@ -97,8 +109,11 @@ def models(
 
 
 def _role(row: Row) -> str:
-    name = row["subject"] if row["decision"] == "autoscaling" else f"{row['decision']} {row['subject']}"
-    return f"champion of {name}" if name else "champion"
+    return f"champion of {_whom(row)}" if row["subject"] or row["decision"] != "autoscaling" else "champion"
+
+
+def _whom(row: Row) -> str:
+    return (row["subject"] or "all") if row["decision"] == "autoscaling" else f"{row['decision']} {row['subject']}"
 
 
 def _others() -> Iterator[Path]:
@@ -145,6 +160,36 @@ def subject_rows(directory: ModelsDirectory, decision: str = "") -> Iterator[Row
             "seal": seal,
             "by": by,
         }
+
+
+def probation_rows(directory: ModelsDirectory, decision: str = "") -> Iterator[Row]:
+    """Yield the models on probation, of one decision or all: against what, how long, and why one is refused."""
+    for subject, one in sorted(directory.probationers().items()):
+        if decision not in ("", subject.decision):
+            continue
+        refused = ""
+        try:
+            directory.check_probationer(subject, one)
+            directory.read(one.model)
+            _read(directory.file_of(one.model), subject.decision)
+        except BadInput as error:
+            refused = str(error)
+        row = {"decision": subject.decision, "subject": subject.name, "model": one.model, "against": one.against}
+        times = {"since": one.since, "until": one.until, "then": str(one.then)}
+        yield row | times | {"report": one.report, "refused": refused}
+
+
+def show_probation(rows: list[Row]) -> None:
+    """Print the models on probation."""
+    from agent.decisions.text import columns
+    from agent.models.directory import moment_text
+
+    lines: list[tuple[object, ...]] = [("decision", "subject", "on probation", "against", "until", "then", "")]
+    for row in rows:
+        names = row["model"][:DIGITS], (row["against"] or "none")[:DIGITS]
+        ends = moment_text(row["until"]), row["then"], "refused" if row["refused"] else ""
+        lines.append((row["decision"], row["subject"] or "all", *names, *ends))
+    show(columns(lines))
 
 
 def show_subjects(subjects: list[Row], history: list[Row]) -> None:

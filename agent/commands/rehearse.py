@@ -1,9 +1,13 @@
-"""`trimtab rehearse`: the real loop against a simulated cloud in virtual time, days of jobs in seconds."""
+"""`trimtab rehearse`: the real loop against a simulated cloud in virtual time, days of jobs in seconds.
+
+`trimtab rehearse-learning`: ten such days with what `trimtab learn` makes of their ledger.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +18,7 @@ from domain.errors import BadInput
 from domain.units import HOURS_PER_DAY
 
 if TYPE_CHECKING:
+    from agent.rehearsal.learning import Told
     from agent.rehearsal.virtual_time import RehearsalResult
 
 LONGEST_HOURS = 366.0 * HOURS_PER_DAY
@@ -142,3 +147,55 @@ def _show(found: RehearsalResult, keep: Path | None) -> None:
     show([f"{found.workload} under {found.policy}, {found.rails} rails, seed {found.seed}", *columns(rows)])
     if keep is not None:
         typer.echo(f"trimtab explain last --ledger {keep}")
+
+
+@app.command("rehearse-learning", epilog=examples("trimtab rehearse-learning", "trimtab rehearse-learning --keep DIR"))
+def rehearse_learning(
+    seed: Annotated[int, typer.Option(min=0, help="Seed of jobs and boot times.")] = 0,
+    cpu_minutes: Annotated[float, typer.Option(min=0.1, metavar="MINUTES", help="Budget of the round.")] = 3.0,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep ledger, models and reports in this new folder.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Live ten days of a fleet whose load changes on the fourth, and learn from its ledger, in three minutes.
+
+    The agent's own loop lives the days in virtual time; `trimtab learn` and `trimtab promote` run as processes of their
+    own: the round of day five, probation, promotion, a challenger that the gate refuses, and a promotion that is taken
+    back because the simulator was lied to. Needs the extras dry-run and train: `make dry-run-learning`.
+    """
+    from tempfile import TemporaryDirectory
+
+    from agent.rehearsal.learning import LearningRehearsal
+
+    if keep is not None and keep.exists():
+        raise BadInput("--keep", str(keep), "name a folder that does not exist yet")
+    # Nothing of it has to outlive the process: in memory, where that is, no disk is waited for.
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(prefix="trimtab-learning-", dir=memory if memory.is_dir() else None) as place:
+        folder = keep or Path(place)
+        folder.mkdir(parents=True, exist_ok=True)
+        tell = (lambda line: None) if as_json else typer.echo
+        told = LearningRehearsal(folder, tell, seed=seed, cpu_minutes=cpu_minutes).run()
+    if as_json:
+        print_json(asdict(told) | {"saving": told.saving})
+    else:
+        show(_closing(told))
+
+
+def _closing(told: Told) -> list[str]:
+    from agent.decisions.text import columns
+
+    rows: list[tuple[object, ...]] = [("day", "load", "decided by", "jobs", "rent", "waiting", "cost")]
+    for day in told.days:
+        dollars = (f"${value:.2f}" for value in (day.rent, day.waiting, day.cost))
+        rows.append((day.number, day.load, day.policy.removeprefix("learned:")[:12], day.jobs, *dollars))
+    changes = [(event, reason[:100]) for event, reason in told.events]
+    return [
+        *columns(rows),
+        f"a day of the new load cost ${told.cost(4, 5, 6, 7):.2f} before the promotion and ${told.cost(8, 9):.2f} "
+        f"after it: {told.saving:.1%} less",
+        "what became of the champions:",
+        *columns(changes),
+        f"{told.wall_s:.0f} s",
+    ]

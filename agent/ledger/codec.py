@@ -1,7 +1,8 @@
 """Canonical JSON for what the ledger keeps: the same value always gives the same bytes, and these give the value back.
 
 Dataclass fields stand in declared order, mapping keys sorted, floats in their shortest exact form; nan and infinities
-are refused. A field added later with a default leaves older bytes readable.
+are refused. A field added later with a default leaves older bytes readable. A field that was renamed or became a list
+stands in `FORMER` of its class, which says how the older bytes are read.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _MAX_UNPACKED_BYTES: Final = 64 * 2**20
 _JSON_OPENING: Final = b"{"
 
 _Sorter = Callable[[Any], Any]
+_Reader = Callable[[Any], Any]
 
 
 @cache
@@ -44,12 +46,18 @@ def _sorted_mapping(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return value if keys == ordered else {key: value[key] for key in ordered}
 
 
+def _sorted_within(value: Mapping[str, Any], inside: _Sorter) -> Mapping[str, Any]:
+    after = {key: inside(value[key]) for key in sorted(value)}
+    return value if list(value) == list(after) and all(after[key] is value[key] for key in after) else after
+
+
 @cache
 def _sorter(hint: Any) -> _Sorter | None:
     """Return what sorts the mappings inside a value of this type, or None when there can be none."""
     origin = get_origin(hint)
     if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
-        return _sorted_mapping
+        of_values = _sorter(get_args(hint)[1])
+        return _sorted_mapping if of_values is None else (lambda value: _sorted_within(value, of_values))
     if origin in (Union, UnionType):
         inside = [sorter for part in get_args(hint) if (sorter := _sorter(part)) is not None]
         return (lambda value: None if value is None else inside[0](value)) if inside else None
@@ -68,6 +76,37 @@ def _with_sorted_fields(value: Any, named: list[tuple[str, _Sorter]]) -> Any:
         if after is not before:
             changed[name] = after
     return replace(value, **changed) if changed else value
+
+
+@cache
+def _reader(kind: Any) -> tuple[_Reader | None, tuple[bytes, ...]]:
+    """Return what puts fields of earlier versions of a class, and of those in its fields, in their present place.
+
+    With it come the spellings of these fields: bytes without any of them are of this version.
+    """
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        return None, ()
+    former = getattr(kind, "FORMER", {})
+    names = [json.dumps(name).encode() + b":" for name in former]
+    hints = get_type_hints(kind)
+    below: dict[str, _Reader] = {}
+    for one in fields(kind):
+        reader, inside = _reader(hints[one.name])
+        if reader is not None:
+            below[one.name] = reader
+            names.extend(inside)
+    if not names:
+        return None, ()
+
+    def read(body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        now = {name: below[name](value) if name in below else value for name, value in body.items()}
+        for name in former.keys() & now.keys():
+            now |= former[name](now.pop(name))
+        return now
+
+    return read, tuple(names)
 
 
 def encode(value: Any) -> bytes:
@@ -100,7 +139,10 @@ def _refuse_constants(text: bytes, what: str) -> None:
 def decode(kind: type[T], text: bytes) -> T:
     """Return the value that `encode` was given; LedgerError when the bytes are not one of these."""
     adapter = _adapter(cast("Any", kind))
+    read, names = _reader(cast("Any", kind))
     try:
+        if read is not None and any(name in text for name in names):
+            text = json.dumps(read(json.loads(text))).encode()
         (value,) = adapter.validate_json(b"[" + text + b"]")
     except (ValueError, BadInput) as error:
         raise LedgerError(

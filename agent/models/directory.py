@@ -4,8 +4,10 @@ A subject is a fleet, a pool or a cluster of one decision. Beside the model file
 
 - `champion.json`, the pointer: model, the one before, report and time of every subject. The champion of all fleets
   without one of their own stands at the top, those of single fleets under `fleets`, as in earlier versions; those of
-  other decisions stand under `subjects`, by decision and name. It is replaced whole or not at all.
-- `history.jsonl`, a line for every promotion, forced use and rollback.
+  other decisions stand under `subjects`, by decision and name. Under `probation`, by decision and name, stand models
+  that passed the gate and run as shadows first. It is replaced whole or not at all, so that one replacement moves a
+  model from probation into use.
+- `history.jsonl`, a line for every promotion, forced use and rollback, and for the begin and the end of a probation.
 - `report-<digest>.json`, a sealed report for every evaluation and for every forced use.
 
 A model decides only when a report of this subject speaks for it: one that it passed, or one that says why it was
@@ -23,15 +25,17 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from agent.models.regular_files import append_line, read_file, replace_file
 from domain.errors import BadInput
+from domain.units import HOUR_S
 
 KEY_VARIABLE = "PROMOTION_KEY"
 """Environment variable with the key; not one of the agent's settings, which never needs it."""
@@ -105,6 +109,7 @@ LARGEST_POINTER_BYTES = 1024 * 1024
 LARGEST_REPORT_BYTES = 64 * 1024 * 1024
 SUFFIXES = (".onnx", ".json", ".toml")
 PROMOTED, FORCED, ROLLED_BACK = "promoted", "forced", "rolled back"
+ON_PROBATION, PROBATION_ENDED = "on probation", "probation ended"
 
 
 class ModelRefused(BadInput):
@@ -170,6 +175,43 @@ class Champion:
     report: str | None = None
     at: float | str | None = None
 
+    @property
+    def at_s(self) -> float | None:
+        """When it came into use, epoch seconds; None where that is not known."""
+        try:
+            return self.at if self.at is None else moment_s(self.at)
+        except ValueError:
+            return None
+
+
+class Then(StrEnum):
+    """What becomes of a probationer that keeps its promise: it is promoted, waits for `trimtab approve`, or nothing."""
+
+    PROMOTE = "promote"
+    APPROVE = "approve"
+    NOTHING = "nothing"
+
+
+@checked(frozen=True)
+class Probationer:
+    """A model on probation: it runs beside what decides, and decides nothing.
+
+    model: its file. report: of the gate that it passed. against: the champion's file that it was compared with, None
+    for no champion. since: epoch seconds. hours: how long. then: what follows when it keeps its promise.
+    """
+
+    model: str
+    report: str
+    against: str | None
+    since: Annotated[float, Field(allow_inf_nan=False)]
+    hours: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    then: Then
+
+    @property
+    def until(self) -> float:
+        """When its hours are over, epoch seconds."""
+        return self.since + self.hours * HOUR_S
+
 
 @checked(frozen=True)
 class _Pointer:
@@ -179,6 +221,8 @@ class _Pointer:
     at: float | str | None = None
     fleets: dict[str, Champion] = field(default_factory=dict)
     subjects: dict[str, dict[str, Champion]] = field(default_factory=dict)
+    probation: Any = None
+    """Read apart from the champions: one that is damaged must not take what decides with it."""
 
 
 Champions = Mapping[Subject, Champion]
@@ -195,27 +239,44 @@ class ModelsDirectory:
 
     def champions(self) -> Champions:
         """Return the champions by subject, none while there is no pointer; BadInput when it cannot be read."""
-        file = self.path / POINTER
-        if not os.path.lexists(file):
+        pointer = self._pointer()
+        if pointer is None:
             return {}
-        try:
-            pointer = TypeAdapter(_Pointer).validate_json(read_file(file, LARGEST_POINTER_BYTES))
-        except OSError as error:
-            raise _damaged(file, error.strerror or str(error)) from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "it"
-            raise _damaged(file, f"{where}: {first['msg'].lower()}") from None
         found = {Subject(AUTOSCALING, name): one for name, one in pointer.fleets.items()}
         if pointer.model is not None:
             found[EVERY_FLEET] = Champion(pointer.model, pointer.previous, pointer.report, pointer.at)
         for decision, own in pointer.subjects.items():
             found |= {Subject(decision, name): one for name, one in own.items()}
-        if not found:
-            raise _damaged(file, "it names no model")
+        if not found and not pointer.probation:
+            raise _damaged(self.path / POINTER, "it names no model")
         for champion in found.values():
             self.file_of(champion.model)
         return found
+
+    def probationers(self) -> Mapping[Subject, Probationer]:
+        """Return the models on probation by subject; BadInput when the pointer, or what it says of them, is damaged."""
+        pointer = self._pointer()
+        if pointer is None or pointer.probation is None:
+            return {}
+        try:
+            held = TypeAdapter(dict[str, dict[str, Probationer]]).validate_python(pointer.probation)
+        except ValidationError as error:
+            raise _damaged(self.path / POINTER, f"probation.{_first(error)}") from None
+        found = {Subject(decision, name): one for decision, own in held.items() for name, one in own.items()}
+        for probationer in found.values():
+            self.file_of(probationer.model)
+        return found
+
+    def _pointer(self) -> _Pointer | None:
+        file = self.path / POINTER
+        if not os.path.lexists(file):
+            return None
+        try:
+            return TypeAdapter(_Pointer).validate_json(read_file(file, LARGEST_POINTER_BYTES))
+        except OSError as error:
+            raise _damaged(file, error.strerror or str(error)) from None
+        except ValidationError as error:
+            raise _damaged(file, _first(error)) from None
 
     def champion(self, subject: Subject) -> Champion | None:
         """Return the subject's champion, else that of all subjects of its decision, else None; BadInput."""
@@ -278,6 +339,19 @@ class ModelsDirectory:
             raise BadInput("report", champion.report, f"it says that {champion.model} did not pass: {remedy}")
         return report
 
+    def check_probationer(self, subject: Subject, probationer: Probationer) -> Mapping[str, Any]:
+        """Return the report that speaks for a model on probation, as `check` does; BadInput when none does.
+
+        It must also be of a comparison with the champion that the pointer names: the pointer is not sealed.
+        """
+        report = self.check(subject, Champion(probationer.model, None, probationer.report))
+        against = None if probationer.against is None else Path(probationer.against).stem
+        champion = report.get("champion")
+        if isinstance(champion, Mapping) and champion.get("sha256") != against:
+            why = f"it is of a comparison with {champion.get('sha256')}, not with {against}"
+            raise BadInput("report", probationer.report, f"{why}: learn anew")
+        return report
+
     def store(self, content: bytes, name: str) -> Path:
         """Put a file into the directory, whole or not at all, and return its path."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -321,9 +395,7 @@ class ModelsDirectory:
         BadInput when another one is champion by now, or when another change is under way.
         """
         with self.locked():
-            now = self.champion(subject)
-            if beaten != "" and (now.model if now else None) != beaten:
-                raise BadInput("champion", now.model if now else None, "it has changed during the runs: promote again")
+            self._check_beaten(subject, beaten, "it has changed during the runs: promote again")
             return self._put(model, subject, report, at, verify, PROMOTED)
 
     def force(self, model: ModelFile, subject: Subject, reason: str, at: str, verify: Verify) -> Champion:
@@ -333,6 +405,77 @@ class ModelsDirectory:
         with self.locked():
             body = {"passed": False, "forced": reason.strip(), "challenger": {"sha256": model.sha256}}
             return self._put(model, subject, self.store_report(body, subject, at), at, verify, FORCED, reason)
+
+    def put_on_probation(
+        self,
+        model: ModelFile,
+        subject: Subject,
+        report: str,
+        since: float,
+        hours: float,
+        then: Then,
+        verify: Verify,
+        *,
+        beaten: str | None,
+    ) -> Probationer:
+        """Store a model that passed the gate, and let it run as a shadow for so many hours; the champion stays.
+
+        since: now, epoch seconds. beaten: as of `promote`. BadInput for no hours above 0, when another one is champion
+        by now, when the subject has a model on probation, when no report speaks for this one, or when another change is
+        under way.
+        """
+        if not 0.0 < hours < float("inf"):
+            raise BadInput("--probation-hours", hours, "give hours above 0")
+        with self.locked():
+            self._check_beaten(subject, beaten, "it has changed during the runs: learn anew")
+            held = self.probationers().get(subject)
+            if held is not None:
+                raise BadInput(
+                    "probation", held.model, f"it is on probation for {subject}: wait for its end, or end it"
+                )
+            now = self.champion(subject)
+            if now is not None and now.model == model.name:
+                raise BadInput("probation", model.name, f"it decides for {subject} already")
+            verify(self.store(model.content, model.name))
+            one = Probationer(model.name, report, None if now is None else now.model, since, hours, Then(then))
+            self.check_probationer(subject, one)
+            line = {**_named(subject), **asdict(one), "at": moment_text(since)}
+            self._write(self.champions(), self._probation(subject, one), {"event": ON_PROBATION, **line})
+        return one
+
+    def end_probation(self, subject: Subject, why: str, at: str) -> None:
+        """Take the subject's model off probation; it is not used. BadInput for no reason, and when there is none."""
+        if not why.strip():
+            raise BadInput("probation", why, "say why it ends")
+        with self.locked():
+            entry = self._probation(None).get(subject.decision, {}).get(subject.name)
+            if entry is None:
+                raise _no_probationer(subject)
+            # One that is damaged can be taken away too.
+            model = entry.get("model") if isinstance(entry, dict) else None
+            line = {"event": PROBATION_ENDED, **_named(subject), "model": model, "reason": why.strip(), "at": at}
+            self._write(self.champions(), self._probation(subject), line)
+
+    def approve(self, subject: Subject, at: str, verify: Verify, *, reason: str = "") -> Champion:
+        """Let the subject's model on probation decide from now on; the champion before stays for a rollback.
+
+        BadInput when there is none, when another one is champion by now than the one it was compared with, when its
+        report does not speak for it, or when another change is under way; ModelRefused when its file has changed.
+        """
+        with self.locked():
+            one = self.probationers().get(subject)
+            if one is None:
+                raise _no_probationer(subject)
+            changed = f"it is not the one with which {one.model} was compared, {one.against or 'none'}: learn anew"
+            self._check_beaten(subject, one.against, changed)
+            self.check_probationer(subject, one)
+            return self._put(self.read(one.model), subject, one.report, at, verify, PROMOTED, reason)
+
+    def _check_beaten(self, subject: Subject, beaten: str | None, remedy: str) -> None:
+        """Raise BadInput when another one is champion than `beaten`, a file or None; "" lets any be."""
+        now = self.champion(subject)
+        if beaten != "" and (now.model if now else None) != beaten:
+            raise BadInput("champion", now.model if now else None, remedy)
 
     def _put(
         self, model: ModelFile, subject: Subject, report: str, at: str, verify: Verify, event: str, reason: str = ""
@@ -348,20 +491,25 @@ class ModelsDirectory:
         self._point(champions, subject, now, event, reason=reason)
         return now
 
-    def rollback(self, at: str, subject: Subject, verify: Verify) -> Champion | None:
+    def rollback(
+        self, at: str, subject: Subject, verify: Verify, *, reason: str = "", of: str | None = None
+    ) -> Champion | None:
         """Point to the subject's champion before the present one; without one remove its entry and return None.
 
-        A subject without an entry has the champion of all subjects. A rollback of a rollback goes one further back.
-        Raises BadInput when the subject has no champion of its own, when the agent would refuse the one before for want
-        of a good report, and ModelRefused when its file cannot be used any more: then nothing changes.
+        reason: kept in the history. of: the file that must be in use, else BadInput; None for any. A subject without an
+        entry has the champion of all subjects. A rollback of a rollback goes one further back. Raises BadInput when the
+        subject has no champion of its own, when the agent would refuse the one before for want of a good report, and
+        ModelRefused when its file cannot be used any more: then nothing changes.
         """
         with self.locked():
             champions = self.champions()
             now = champions.get(subject)
             if now is None:
                 raise BadInput("champion", str(self.path), _nothing_to_roll_back(champions, subject))
+            if of not in (None, now.model):
+                raise BadInput("champion", now.model, f"it has taken the place of {of}: nothing is rolled back")
             if now.previous is None:
-                self._point(champions, subject, None, ROLLED_BACK, now.model, at=at)
+                self._point(champions, subject, None, ROLLED_BACK, now.model, at=at, reason=reason)
                 return None
             verify(self.file_of(now.previous))
             earlier = self._promotion_of(now.previous, subject, before=now)
@@ -372,7 +520,7 @@ class ModelsDirectory:
                 at=at,
             )
             self.check(subject, back)
-            self._point(champions, subject, back, ROLLED_BACK, now.model)
+            self._point(champions, subject, back, ROLLED_BACK, now.model, reason=reason)
             return back
 
     def history(self, subject: Subject | None = None) -> list[dict[str, Any]]:
@@ -411,11 +559,43 @@ class ModelsDirectory:
         if champion is not None:
             after[subject] = champion
         line = {"event": event, "left": left, **_named(subject), **asdict(champion or Champion("", at=at))}
-        text = json.dumps(line | ({"reason": reason} if reason else {}), sort_keys=True)
+        probation = self._probation(None)
+        entry = probation.get(subject.decision, {}).get(subject.name)
+        if champion is not None and isinstance(entry, dict) and entry.get("model") == champion.model:
+            # What is in use is no longer on probation.
+            probation = self._probation(subject)
+            line["probation_since"] = entry.get("since")
+        self._write(after, probation, line | ({"reason": reason} if reason else {}))
+
+    def _probation(self, changed: Subject | None, one: Probationer | None = None) -> dict[str, dict[str, Any]]:
+        """Return what the pointer says of probation, as it stands there, with one subject's entry changed or removed.
+
+        Entries that cannot be read are kept, so that a rollback does not hang on them.
+        """
+        pointer = self._pointer()
+        raw = pointer.probation if pointer is not None and isinstance(pointer.probation, dict) else {}
+        held = {decision: dict(own) for decision, own in raw.items() if isinstance(own, dict)}
+        if changed is not None:
+            held.setdefault(changed.decision, {}).pop(changed.name, None)
+            if one is not None:
+                held[changed.decision][changed.name] = asdict(one)
+        return {decision: own for decision, own in held.items() if own}
+
+    def _write(self, champions: Champions, probation: Mapping[str, Any], line: Mapping[str, Any]) -> None:
+        text = json.dumps(line, sort_keys=True)
+        content = pointer_text(champions, probation) if champions or probation else None
         # The history first: a pointer without its line could not be rolled back twice.
-        replace_file(
-            self.path / POINTER, pointer_text(after) if after else None, lambda: append_line(self.path / HISTORY, text)
-        )
+        replace_file(self.path / POINTER, content, lambda: append_line(self.path / HISTORY, text))
+
+
+def moment_text(at_s: float) -> str:
+    """Return epoch seconds as the pointer and the history have them: UTC, to the second."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment_s(at: float | str) -> float:
+    """Return the epoch seconds of a time in the pointer or the history; ValueError for what is none."""
+    return datetime.fromisoformat(at).timestamp() if isinstance(at, str) else float(at)
 
 
 def forced_reason(report: Mapping[str, Any]) -> str:
@@ -436,8 +616,8 @@ def _subject_of(line: Mapping[str, Any]) -> Subject:
     return Subject(str(line.get("decision", AUTOSCALING)), str(line.get("subject", line.get("fleet", ""))))
 
 
-def pointer_text(champions: Champions) -> bytes:
-    """Return the content of the pointer."""
+def pointer_text(champions: Champions, probation: Mapping[str, Any] | None = None) -> bytes:
+    """Return the content of the pointer; probation: entries by decision and name, as plain data."""
     data: dict[str, Any] = {}
     for subject, champion in sorted(champions.items()):
         if subject == EVERY_FLEET:
@@ -446,7 +626,19 @@ def pointer_text(champions: Champions) -> bytes:
             data.setdefault("fleets", {})[subject.name] = asdict(champion)
         else:
             data.setdefault("subjects", {}).setdefault(subject.decision, {})[subject.name] = asdict(champion)
+    if probation:
+        data["probation"] = probation
     return (json.dumps(data, indent=2, sort_keys=True) + "\n").encode("utf-8")
+
+
+def _first(error: ValidationError) -> str:
+    """Return where the first mistake is, and which."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].lower()}"
+
+
+def _no_probationer(subject: Subject) -> BadInput:
+    return BadInput("probation", str(subject), "no model is on probation for it: trimtab models shows those that are")
 
 
 def _damaged(file: Path, why: str) -> BadInput:

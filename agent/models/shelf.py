@@ -1,6 +1,7 @@
 """Keeps the verified models of one decision: the champions of a directory, and files by their SHA-256.
 
-A new champion is taken up whole or not at all: one that is refused leaves the one before it in place.
+A new champion is taken up whole or not at all: one that is refused leaves the one before it in place. Models on
+probation are taken up beside the champions; one that is refused is named, and changes nothing else.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Shelf(Generic[M]):
         self._again = False
         self._in_use: Mapping[str, M] = MappingProxyType({})
         self._refusals: Mapping[str, str] = MappingProxyType({})
+        self._probation: Mapping[str, M] = MappingProxyType({})
+        self._probation_refusals: Mapping[str, str] = MappingProxyType({})
         self.forced: Mapping[str, str] = MappingProxyType({})
         """Why a subject's champion decides without having passed an evaluation, "" for one that has."""
 
@@ -82,9 +85,14 @@ class Shelf(Generic[M]):
         return self._in_use.get("")
 
     @property
+    def probationers(self) -> Mapping[str, M]:
+        """The models on probation by subject, as of the last look."""
+        return self._probation
+
+    @property
     def refusals(self) -> tuple[str, ...]:
         """What is wrong with what the pointer names, one sentence each, until all of it has been taken up."""
-        return tuple(dict.fromkeys(self._refusals.values()))
+        return tuple(dict.fromkeys((*self._refusals.values(), *self._probation_refusals.values())))
 
     @property
     def refusal(self) -> str:
@@ -134,10 +142,12 @@ class Shelf(Generic[M]):
         in_use: dict[str, M] = {}
         refusals: dict[str, str] = {}
         forced = dict(self.forced)
+        readable = True
         try:
             named = directory.champions()
         except TrimtabError as refusal:
             named, in_use, refusals = {}, dict(self._in_use), {"": str(refusal)}
+            readable = False
         for subject, champion in named.items():
             if subject.decision != self._decision:
                 continue
@@ -153,7 +163,8 @@ class Shelf(Generic[M]):
                 before = self._in_use.get(name)
                 if before is not None:
                     in_use[name] = before
-        for detail in dict.fromkeys(refusals.values()):
+        probation, not_probation = self._on_probation(directory, seen, again) if readable else ({}, {})
+        for detail in dict.fromkeys((*refusals.values(), *not_probation.values())):
             log.error("model_refused", detail=detail)
         with self._lock:
             if {subject: model.name for subject, model in in_use.items()} != {
@@ -161,6 +172,30 @@ class Shelf(Generic[M]):
             }:
                 self._in_use = MappingProxyType(in_use)
             self._refusals, self._seen, self.forced = MappingProxyType(refusals), seen, MappingProxyType(forced)
+            self._probation, self._probation_refusals = MappingProxyType(probation), MappingProxyType(not_probation)
+
+    def _on_probation(
+        self, directory: ModelsDirectory, seen: dict[Path, Signature], again: bool
+    ) -> tuple[dict[str, M], dict[str, str]]:
+        """Return the models on probation and why others are refused, by subject; `seen` gets what was looked at."""
+        found: dict[str, M] = {}
+        refusals: dict[str, str] = {}
+        try:
+            named = directory.probationers()
+        except TrimtabError as refusal:
+            return {}, {"": f"on probation: {refusal}"}
+        for subject, one in named.items():
+            if subject.decision != self._decision:
+                continue
+            seen |= {
+                path: _signature(path) for path in (directory.path / Path(n).name for n in (one.model, one.report))
+            }
+            try:
+                directory.check_probationer(subject, one)
+                found[subject.name] = self._verify(directory.path / one.model, again=again)
+            except TrimtabError as refusal:
+                refusals[subject.name] = f"on probation for {subject.name or 'all'}: {refusal}"
+        return found, refusals
 
     def own(self, subject: str) -> M | None:
         """Return the champion of the subject, else that of all subjects, None for none; BadInput when it is refused.

@@ -197,7 +197,7 @@ class DryRun:
         self._screen.check("job source and workers", f"{trace.job_id.size} jobs")
         target = FaultTarget(cloud.control, cloud.interruption_queue_url, site.lose_metrics, lambda: self._busiest)
         loop = Thread(target=self._loop, args=[agent, fleet, cloud, target], name="loop", daemon=True)
-        with self._screen.running(clock, ORIGIN, self._options.minutes, managed.policy, managed.shadow):
+        with self._screen.running(clock, ORIGIN, self._options.minutes, managed.policy, managed.shadows):
             loop.start()
             try:
                 while not self._ended.wait(timeout=0.25):

@@ -22,7 +22,7 @@ from rich.text import Text
 from agent.decisions.turn import TickReport
 from agent.rehearsal.faults import InjectedFault
 from domain.clock import Clock
-from domain.decisions import Decision, Direction, Event, Mode, Outcome, Reason, Verdict
+from domain.decisions import Decision, Direction, Event, Mode, Outcome, Proposal, Reason, Verdict
 from domain.fleet import Fleet
 from domain.snapshot import GroupSnapshot, Snapshot
 from domain.units import MINUTE_S
@@ -50,7 +50,7 @@ class Screen:
         """Show that one part is up."""
 
     def running(
-        self, clock: Clock, start: float, minutes: int, policy: str, shadow: str | None
+        self, clock: Clock, start: float, minutes: int, policy: str, shadows: tuple[str, ...]
     ) -> AbstractContextManager[None]:
         """Show the simulated minutes from `start` (epoch seconds) on, while the block runs."""
         return nullcontext()
@@ -109,10 +109,10 @@ class LineScreen(Screen):
         self._write(f"up: {what}: {detail}")
 
     def running(
-        self, clock: Clock, start: float, minutes: int, policy: str, shadow: str | None
+        self, clock: Clock, start: float, minutes: int, policy: str, shadows: tuple[str, ...]
     ) -> AbstractContextManager[None]:
         """Write the beginning and the policies."""
-        self._write(f"{clock_text(start)} {minutes} min begin; policy {policy}, shadow {shadow or 'none'}")
+        self._write(f"{clock_text(start)} {minutes} min begin; policy {policy}, shadows {', '.join(shadows) or 'none'}")
         return nullcontext()
 
     def fault(self, injected: InjectedFault) -> None:
@@ -156,10 +156,10 @@ class JsonScreen(Screen):
         self.write(kind="up", what=what, detail=detail)
 
     def running(
-        self, clock: Clock, start: float, minutes: int, policy: str, shadow: str | None
+        self, clock: Clock, start: float, minutes: int, policy: str, shadows: tuple[str, ...]
     ) -> AbstractContextManager[None]:
         """Write the beginning and the policies."""
-        self.write(kind="begin", at=start, minutes=minutes, policy=policy, shadow=shadow)
+        self.write(kind="begin", at=start, minutes=minutes, policy=policy, shadows=list(shadows))
         return nullcontext()
 
     def fault(self, injected: InjectedFault) -> None:
@@ -248,9 +248,10 @@ class LiveScreen(Screen):
         self._waiting: deque[int] = deque(maxlen=60)
         self._turn: Turn | None = None
         self._mode: Mode | None = None
-        self._shadow, self._finished = "", 0
+        self._shadows: list[str] = []
+        self._finished = 0
         self._clock: Clock | None = None
-        self._start, self._minutes, self._policy, self._has_shadow = 0.0, 60, "", False
+        self._start, self._minutes, self._policy = 0.0, 60, ""
 
     def workload(self, description: str) -> None:
         """Print the description above everything."""
@@ -261,10 +262,12 @@ class LiveScreen(Screen):
         self._console.print(Text.assemble(("✓ ", "green"), what, "  ", (detail, "dim")), overflow="fold")
 
     @contextmanager
-    def running(self, clock: Clock, start: float, minutes: int, policy: str, shadow: str | None) -> Iterator[None]:
+    def running(
+        self, clock: Clock, start: float, minutes: int, policy: str, shadows: tuple[str, ...]
+    ) -> Iterator[None]:
         """Draw while the block runs; the last picture stays."""
         self._clock, self._start, self._minutes = clock, start, minutes
-        self._policy, self._has_shadow = policy.partition(":")[0], shadow is not None
+        self._policy = policy.partition(":")[0]
         with Live(get_renderable=lambda: self, console=self._console, refresh_per_second=REFRESHES_PER_S):
             yield
 
@@ -281,7 +284,8 @@ class LiveScreen(Screen):
             for line in log_lines(turn):
                 self._add(line)
             for decision in report.decisions:
-                self._mode, self._shadow = decision.mode, self._shadow_text(turn, decision)
+                self._mode = decision.mode
+                self._shadows = [self._shadow_text(turn, decision, shadow) for shadow in decision.shadows]
             for queue in (snapshot.queue for snapshot in report.snapshots if snapshot.queue is not None):
                 self._waiting.append(queue.waiting)
                 self._finished = max(self._finished, queue.submitted - queue.waiting - queue.running)
@@ -300,14 +304,12 @@ class LiveScreen(Screen):
         else:
             self._lines.append(line)
 
-    def _shadow_text(self, turn: Turn, decision: Decision) -> str:
-        if not self._has_shadow or decision.shadow is None:
-            return ""
-        name = decision.shadow.policy.partition(":")[0]
+    def _shadow_text(self, turn: Turn, decision: Decision, shadow: Proposal) -> str:
+        name = shadow.policy.partition(":")[0]
         requested = next((s.requested for s in turn.report.snapshots if s.fleet == decision.fleet), None)
         if requested is None:
             return name
-        moves = spelled_moves(turn.fleet, requested, decision.shadow.desired)
+        moves = spelled_moves(turn.fleet, requested, shadow.desired)
         return f"{name} would {f'want {moves}' if moves else 'change nothing'}"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -319,8 +321,8 @@ class LiveScreen(Screen):
     def _body(self, console: Console, width: int) -> RenderableType:
         now = self._clock.now() if self._clock is not None else self._start
         deciding = Text.assemble(("policy ", "dim"), self._policy)
-        if self._shadow:
-            deciding.append_text(Text.assemble(("   shadow ", "dim"), self._shadow))
+        for shadow in self._shadows:
+            deciding.append_text(Text.assemble(("   shadow ", "dim"), shadow))
         parts: list[RenderableType] = [self._header(now), _one_line(deciding)]
         if self._turn is None:
             return Group(*parts, "", Text("the first minute is being measured", style="dim"))

@@ -32,6 +32,7 @@ from agent.autoscaling.snapshot.aggregate import (
 )
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.autoscaling.tick import run_tick
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rehearsal.summary import never_ending
@@ -401,7 +402,7 @@ class Rehearsal:
         )
         self.ledger = Ledger.open(f"sqlite:///{ledger_path}")
         self.ports = Ports(
-            fleets=(ManagedFleet(fleet, rails.limits, self.policy, None, aggregation, DriftRule.ADOPT),),
+            fleets=(ManagedFleet(fleet, rails.limits, self.policy, (), aggregation, DriftRule.ADOPT),),
             ledger=self.ledger,
             actuator=self.cloud,
             aggregator=Aggregator(store),
@@ -423,20 +424,13 @@ class Rehearsal:
         decisions = changed = held = stood_in = 0
         events: Counter[str] = Counter()
         simulation = self.cloud.simulation
-        while not simulation.finished and simulation.steps < self._minutes:
-            if simulation.steps < self._first_decision:
-                self.cloud.minute()
-                continue
-            report = run_tick(self._clock.now(), self.ports)
-            if report.failure is not None:
-                raise LedgerUnavailable(report.failure)
+        for report in self.minutes(self._minutes):
             for decision in report.decisions:
                 decisions += 1
                 changed += bool(decision.intents)
                 held += any(effect.verdict is not Verdict.PASSED for effect in decision.effects)
                 stood_in += bool(decision.policy_failures)
             events.update(event.reason.value for event in report.events if event.reason is not Reason.STARTED)
-            self.cloud.minute()
             on_minute(simulation.steps, simulation.measures().jobs_finished)
         return RehearsalResult(
             self.policy,
@@ -451,6 +445,19 @@ class Rehearsal:
             stood_in,
             dict(sorted(events.items())),
         )
+
+    def minutes(self, until: int) -> Iterator[TickReport]:
+        """Run up to a minute of the rehearsal, and yield what each turn did; LedgerUnavailable when one failed."""
+        simulation = self.cloud.simulation
+        while not simulation.finished and simulation.steps < until:
+            if simulation.steps < self._first_decision:
+                self.cloud.minute()
+                continue
+            report = run_tick(self._clock.now(), self.ports)
+            if report.failure is not None:
+                raise LedgerUnavailable(report.failure)
+            self.cloud.minute()
+            yield report
 
     def close(self) -> None:
         """Close the ledger."""

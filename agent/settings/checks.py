@@ -138,10 +138,10 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
     if fleet.submitted_from is MeasuredBy.CLOUDWATCH and fleet.queue_url is None:
         remedy = f"give QUEUE_URL, the queue whose messages CloudWatch counts, or {MeasuredBy.REPORTS}"
         yield Conflict((*path, "submitted_from"), ((*path, "queue_url"),), remedy)
-    if fleet.shadow == fleet.policy:
-        yield Conflict(
-            (*path, "shadow"), ((*path, "policy"),), f"name another policy than {fleet.policy}, or leave it out"
-        )
+    if fleet.policy in fleet.shadows:
+        others = [name for name in fleet.shadows if name != fleet.policy]
+        remedy = f"give {','.join(others)}" if others else f"name another policy than {fleet.policy}, or leave it out"
+        yield Conflict((*path, "shadow"), ((*path, "policy"),), remedy)
     if fleet.threshold.low > fleet.threshold.high:
         remedy = f"give at most THRESHOLD__HIGH={fleet.threshold.high:g}"
         yield Conflict((*path, "threshold", "low"), ((*path, "threshold", "high"),), remedy)

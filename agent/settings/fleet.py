@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -51,6 +52,25 @@ Policy = Annotated[
     Expected(_POLICIES),
 ]
 """A member of PolicyName, or the name of another package's policy."""
+
+MODEL_FILE = "model:"
+_SHADOWS = f"policies separated by commas, each {_POLICIES}, or {MODEL_FILE}FILE with the absolute path of a model"
+
+
+def _shadows(text: str) -> str:
+    names = [part.strip() for part in text.split(",")]
+    for name in names:
+        if name.startswith(MODEL_FILE):
+            if not Path(name.removeprefix(MODEL_FILE)).is_absolute():
+                raise ValueError(f"give {_SHADOWS}")
+        else:
+            _policy(name)
+    if len(set(names)) < len(names):
+        raise ValueError("give each once")
+    return ",".join(names)
+
+
+Shadows = Annotated[str, AfterValidator(_shadows), Expected(f"{_SHADOWS}, each of them once")]
 
 
 class QueueRuleSettings(Section, title="Policy `queue-rule`"):
@@ -250,8 +270,11 @@ class FleetSettings(Section, title="A fleet"):
         "VMs and is minutes late.",
     )
     policy: Policy = Field(PolicyName.QUEUE_RULE, description="Policy that decides the fleet's size.")
-    shadow: Policy | None = Field(
-        None, description="A second policy whose proposals are recorded and never executed.", examples=["threshold"]
+    shadow: Shadows | None = Field(
+        None,
+        description="Policies whose proposals are recorded beside the policy's and never executed. A model on "
+        "probation is one without being named here.",
+        examples=["threshold", "learned,queue-rule"],
     )
     idle_s: float = Field(120.0, ge=0, le=86_400, description="A VM without a busy core for this long counts as idle.")
     waiting_price_per_hour: float = Field(
@@ -281,9 +304,14 @@ class FleetSettings(Section, title="A fleet"):
         return self._text(self.policy)
 
     @property
-    def shadow_text(self) -> str | None:
-        """The shadow policy in the same form."""
-        return None if self.shadow is None else self._text(self.shadow)
+    def shadows(self) -> tuple[str, ...]:
+        """The names of the shadows, as they are set."""
+        return () if self.shadow is None else tuple(self.shadow.split(","))
+
+    @property
+    def shadow_texts(self) -> tuple[str, ...]:
+        """The shadows in the same form as the live policy."""
+        return tuple(self._text(name) for name in self.shadows)
 
     def fleet(self, name: str) -> Fleet:
         """Return the fleet of the domain under this name."""

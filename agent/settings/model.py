@@ -423,6 +423,49 @@ class LearnedSettings(Section, title="Learned policies"):
     )
 
 
+class AfterProbation(StrEnum):
+    """What follows when a model on probation keeps its promise."""
+
+    PROMOTE = "promote"
+    APPROVE = "approve"
+    NOTHING = "nothing"
+
+
+class LearningSettings(Section, title="Learning"):
+    """Learning: the rounds that `trimtab learn` makes of what the ledger recorded, and the alarm about them."""
+
+    probation_hours: float = Field(
+        0.0,
+        ge=0,
+        le=720,
+        description="How long a model that the gate lets pass runs as a shadow before it can decide, in hours. 0: it "
+        "decides at once.",
+    )
+    then: AfterProbation = Field(
+        AfterProbation.PROMOTE,
+        description="After a probation that kept its promise: `promote` puts the model in use, `approve` waits for "
+        "`trimtab approve`, `nothing` ends with the report.",
+    )
+    watch_hours: float = Field(
+        168.0,
+        ge=0,
+        le=2160,
+        description="How long after a promotion lived and predicted cost are compared, in hours. Where the fleet "
+        "surely costs more, the promotion is rolled back.",
+    )
+    cpu_minutes: float = Field(
+        10.0, gt=0, le=1440, description="Time of a processor that a round may take for one subject, in minutes."
+    )
+    max_age_hours: float | None = Field(
+        None,
+        gt=0,
+        le=8760,
+        description="An alarm is raised for a subject whose last round that judged to its end is older, in hours. Not "
+        "set: none is.",
+        examples=[48],
+    )
+
+
 class Settings(BaseSettings):
     """The agent's settings. The constructor reads nothing: `load_settings` reads environment and credentials."""
 
@@ -485,6 +528,7 @@ class Settings(BaseSettings):
     alarms: AlarmSettings = AlarmSettings()
     self_metrics: SelfMetricsSettings = SelfMetricsSettings()
     learned: LearnedSettings = LearnedSettings()
+    learning: LearningSettings = LearningSettings()
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
     clusters: dict[Key, ClusterSettings] = Field({}, description="The clusters, by their key.")
     pools: dict[Key, PoolSettings] = Field({}, description="The pools, by their key.")
@@ -553,6 +597,6 @@ def named_policy(settings: Settings, text: str) -> str:
 def learned_policies(settings: Settings) -> Iterator[tuple[str, str, Fleet]]:
     """Yield setting, policy and fleet of every policy or shadow that is a model."""
     for name, fleet in settings.fleets.items():
-        for role, text in (("POLICY", fleet.policy_text), ("SHADOW", fleet.shadow_text)):
-            if text is not None and text.partition(":")[0] in ("learned", "model"):
+        for role, text in (("POLICY", fleet.policy_text), *(("SHADOW", text) for text in fleet.shadow_texts)):
+            if text.partition(":")[0] in ("learned", "model"):
                 yield f"TRIMTAB_FLEETS__{name}__{role}", named_policy(settings, text), settings.fleet(name)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
+from agent.autoscaling.policies.fallback import STANDING_IN, Proposer, ShadowTime, evaluate_within
 from agent.autoscaling.policies.rules import QueueRulePolicy
+from agent.autoscaling.replay import replay
+from agent.autoscaling.store import FleetStore
 from agent.rails.state import Memory
-from domain.decisions import Proposal, Reason
+from domain.decisions import Decision, Proposal, Reason
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
 from tests.agent.autoscaling.policies.misbehaving import NONSENSE, Misbehaving, in_turn, proposing, quitting, raising
@@ -107,7 +111,7 @@ def test_a_shadow_that_misbehaves_harms_nothing_but_itself(make_world: Callable[
     world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
     managed = world.ports.fleets[0]
     bad = Misbehaving(proposing((float("nan"),)), {"h": (float("inf"),)})
-    world.ports.fleets = (replace(managed, shadow="bad"),)
+    world.ports.fleets = (replace(managed, shadows=("bad",)),)
     world.ports.proposer = type(world.ports.proposer)(world.ports.proposer._evaluate, {"bad": bad})
     world.submit(8)
     world.tick(2)
@@ -128,3 +132,85 @@ def test_a_policy_cannot_change_the_memory_it_was_given_in_place(make_world: Cal
     world.tick(3)
     assert policy.seen == [{}, {}, {}]
     assert [report.decisions[0].decision_id for report in world.reports] == ["web-1", "web-2", "web-3"]
+
+
+class Named(Misbehaving):
+    """Notes in `asked` which fleet asked which policy."""
+
+    asked: ClassVar[list[str]] = []
+
+    def decide(self, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+        self.asked.append(f"{fleet.name} {self.name}")
+        return super().decide(fleet, snapshot, memory)
+
+
+def failures(decision: Decision) -> list[str]:
+    """Why each shadow did not answer, "" for one that did."""
+    return [shadow.detail.partition(STANDING_IN)[2] for shadow in decision.shadows]
+
+
+def test_shadows_that_hang_take_their_share_of_a_turn_and_no_more(make_world: Callable[..., World]) -> None:
+    let_go = threading.Event()
+
+    def hangs(fleet: Fleet, snapshot: Snapshot) -> Any:
+        let_go.wait(60.0)
+
+    names = [f"hangs-{number}" for number in range(6)]
+    known = {name: Misbehaving(hangs, name=name) for name in names}
+    known |= {"live": Misbehaving(proposing((2,)), name="live"), "sound": Misbehaving(proposing((5,)), name="sound")}
+    world = make_world(groups=(SMALL,), sizes=(1,), policy="live", interruptions=False)
+    world.ports.proposer = Proposer(evaluate_within(5.0), known, shadows=ShadowTime(each_s=0.1, all_s=0.3))
+    world.ports.fleets = tuple(replace(one, shadows=(*names, "sound")) for one in world.ports.fleets)
+    try:
+        began = time.monotonic()
+        world.tick()
+        assert time.monotonic() - began < 2.0
+        nothing_left = "did not answer within 0 s, which is what others left it"
+        assert failures(world.last)[0] == "hangs-0 did not answer within 0.1 s"
+        assert failures(world.last)[3:] == [f"{name} {nothing_left}" for name in (*names[3:], "sound")]
+        world.tick(2)
+        assert failures(world.last) == [f"{name} is still at work on an earlier minute" for name in names] + [""]
+        assert world.last.shadows[-1].desired == (5,)
+        assert [len(policy.seen) for policy in known.values()] == [1] * 6 + [3, 1]
+        decisions = [report.decisions[0] for report in world.reports]
+        assert [(made.desired, made.policy_failures) for made in decisions] == [((2,), ())] * 3
+        assert told(world, Reason.POLICY_FAILED) == []
+    finally:
+        let_go.set()
+
+
+def test_the_policy_of_every_fleet_answers_before_any_shadow_is_asked(make_world: Callable[..., World]) -> None:
+    known = {name: Named(proposing((1,)), name=name) for name in ("live", "aside")}
+    world = make_world(
+        groups=(SMALL,), sizes=(1,), batch=(replace(SMALL, key="b", name="batch-b"),), policy="live", known=known
+    )
+    world.ports.fleets = tuple(replace(one, shadows=("aside",)) for one in world.ports.fleets)
+    Named.asked.clear()
+    world.tick()
+    assert Named.asked == ["web live", "batch live", "web aside", "batch aside"]
+
+
+def test_a_fleet_whose_shadows_cannot_be_asked_is_decided_without_them(make_world: Callable[..., World]) -> None:
+    world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
+    world.ports.fleets = tuple(replace(one, shadows=("hold",)) for one in world.ports.fleets)
+
+    def broken(fleet: str) -> str | None:
+        raise RuntimeError("the moon is full")
+
+    world.ports.probationer = broken
+    world.submit(8)
+    world.tick()
+    assert world.desired() == {"small": 4}
+    assert world.last.shadows == ()
+    assert told(world, Reason.INTERNAL_ERROR) == ["no shadow was asked this minute: RuntimeError: the moon is full"]
+    ((inputs, decision),) = FleetStore(world.ledger).inputs("web")
+    assert (inputs.shadows, [item.same for item in replay([(inputs, decision)])]) == ((), [True])
+
+
+def test_a_shadow_that_is_the_policy_or_is_named_twice_is_asked_once(make_world: Callable[..., World]) -> None:
+    world = make_world(groups=(SMALL,), sizes=(1,), interruptions=False)
+    live = world.ports.fleets[0].policy
+    world.ports.fleets = tuple(replace(one, shadows=("hold", live, "hold")) for one in world.ports.fleets)
+    world.ports.probationer = lambda fleet: "hold"
+    world.tick()
+    assert [shadow.policy for shadow in world.last.shadows] == ["hold"]

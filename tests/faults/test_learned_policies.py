@@ -17,6 +17,8 @@ from agent.autoscaling.policies.rules import QueueRulePolicy, ThresholdPolicy
 from agent.autoscaling.replay import replay
 from agent.autoscaling.store import FleetStore
 from agent.ledger.journal import Kind
+from agent.models.directory import ModelsDirectory, Subject
+from agent.models.file import load_model
 from agent.rails.state import Memory
 from benchmarks.lstm_model import write_model
 from domain.decisions import Proposal, Reason
@@ -24,6 +26,7 @@ from domain.errors import PolicyFailure
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot, Terms
 from tests.agent.models.making import ADD_L, ADD_M, ADD_S, NOTHING, REMOVE_M, poisoned, preferring, promote, scorer
+from tests.agent.models.test_probation import tried
 from tests.faults.evidence import told
 from tests.faults.world import QUICK, World
 
@@ -42,19 +45,19 @@ def learned(make_world: MakeWorld, models: Path) -> Callable[..., World]:
     """A maker of worlds whose policy is the champion of the models directory."""
 
     def make(
-        shadow: str | None = None, policy: str = "learned", evaluate: Evaluate | None = None, **plan: object
+        shadows: tuple[str, ...] = (), policy: str = "learned", evaluate: Evaluate | None = None, **plan: object
     ) -> World:
         world = make_world(**({"policy": policy, "interruptions": False} | plan))
-        set_up(world, models, shadow, evaluate)
+        set_up(world, models, shadows, evaluate)
         return world
 
     return make
 
 
-def set_up(world: World, models: Path, shadow: str | None = None, evaluate: Evaluate | None = None) -> None:
+def set_up(world: World, models: Path, shadows: tuple[str, ...] = (), evaluate: Evaluate | None = None) -> None:
     shelf = ModelShelf(models, models / "nothing-shipped")
     world.ports.proposer = Proposer(evaluate or evaluate_within(5.0), models=shelf)
-    world.ports.fleets = tuple(replace(managed, shadow=shadow) for managed in world.ports.fleets)
+    world.ports.fleets = tuple(replace(managed, shadows=shadows) for managed in world.ports.fleets)
 
 
 def name(path: Path) -> str:
@@ -284,39 +287,68 @@ def test_a_learned_shadow_is_recorded_with_its_own_memory_and_changes_nothing(
 ) -> None:
     path = write_model(models, 3, hidden=8, scale=1.0, bias=[0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 0.0])
     promote(models, path)
-    world = learned(policy="hold", shadow="learned")
+    world = learned(policy="hold", shadows=("learned",))
     world.tick(2)
-    assert world.last.shadow is not None
-    assert (world.last.shadow.policy, world.last.shadow.desired) == (name(path), (1, 1, 0))
+    (shadow,) = world.last.shadows
+    assert (shadow.policy, shadow.desired) == (name(path), (1, 1, 0))
     assert world.desired() == {"small": 1, "medium": 0, "large": 0}
     state = FleetStore(world.ledger).loop_state("web")
     assert state.memory == {}
-    assert len(state.shadow_memory) == 2
+    assert len(state.shadow_memories[name(path)]) == 2
 
 
 def test_a_rule_can_be_the_shadow_of_a_learned_policy(learned: Callable[..., World], models: Path) -> None:
     promote(models, preferring(models, NOTHING))
-    world = learned(shadow="threshold:low=0.5,periods=3,exclude_warming=false")
+    world = learned(shadows=("threshold:low=0.5,periods=3,exclude_warming=false",))
     world.cpu = 0.95
     world.tick(2)
-    assert world.last.shadow is not None
-    assert world.last.shadow.detail.endswith("2 of 3 minutes")
+    (shadow,) = world.last.shadows
+    assert shadow.detail.endswith("2 of 3 minutes")
     state = FleetStore(world.ledger).loop_state("web")
-    assert (set(state.shadow_memory), len(state.memory)) == ({"streaks"}, 2)
+    (memory,) = state.shadow_memories.values()
+    assert (set(memory), len(state.memory)) == ({"streaks"}, 2)
 
 
 def test_a_model_in_trouble_as_a_shadow_harms_nothing(learned: Callable[..., World]) -> None:
-    world = learned(policy="hold", shadow="learned")
+    world = learned(policy="hold", shadows=("learned",))
     world.tick()
-    assert world.last.shadow is not None
-    assert "standing in: " in world.last.shadow.detail
+    (shadow,) = world.last.shadows
+    assert "standing in: " in shadow.detail
     assert world.last.policy_failures == ()
+
+
+def test_a_model_on_probation_is_recorded_beside_the_policy_until_its_probation_ends(
+    learned: Callable[..., World], models: Path, tmp_path: Path
+) -> None:
+    first, challenger = preferring(models, NOTHING), preferring(tmp_path, ADD_M)
+    promote(models, first)
+    directory = ModelsDirectory(models)
+    one = tried(directory, challenger)
+    world = learned()
+    shelf = ModelShelf(models, models / "nothing-shipped")
+    world.ports.probationer = shelf.probationer
+    world.tick(2)
+    assert deciders(world) == [name(first)] * 2
+    assert [(made.policy, made.desired) for made in world.last.shadows] == [(name(challenger), (1, 1, 0))]
+    assert world.desired() == {"small": 1, "medium": 0, "large": 0}
+    whole = (models / one.report).read_bytes()
+    (models / one.report).write_bytes(whole.replace(b"true", b"1"))
+    world.tick()
+    assert (deciders(world)[-1], world.last.shadows, world.last.policy_failures) == (name(first), (), ())
+    assert shelf.refusal.startswith("on probation for web: ")
+    (models / one.report).write_bytes(whole)
+    world.tick()
+    assert [made.policy for made in world.last.shadows] == [name(challenger)]
+    directory.approve(Subject("autoscaling", "web"), "2026-03-04T12:00:00Z", load_model)
+    world.tick()
+    assert (deciders(world)[-1], world.last.shadows) == (name(challenger), ())
+    assert [item.difference for item in replay(FleetStore(world.ledger).inputs("web"), ModelShelf(models))] == [""] * 5
 
 
 def test_every_minute_replays_byte_for_byte_also_those_in_which_another_stood_in(
     learned: Callable[..., World], models: Path
 ) -> None:
-    world = learned(shadow="learned")
+    world = learned(shadows=("queue-rule", "learned"))
     world.submit(5)
     world.tick(2)
     promote(models, poisoned(models, write_model(models, 3, hidden=8, scale=1.0)))

@@ -341,7 +341,7 @@ class World:
         self.stranger = LineReader(self.store, self.intake, self.agent_clock.now)
         aggregation = AggregationSettings(limits=self.plan.limits, grace_s=GRACE_S, idle_s=self.plan.idle_s)
         managed = tuple(
-            ManagedFleet(fleet, self.plan.limits, self.plan.policy, None, aggregation, self.plan.drift)
+            ManagedFleet(fleet, self.plan.limits, self.plan.policy, (), aggregation, self.plan.drift)
             for fleet in self.fleets
         )
         interruptions = InterruptionQueue(session, self.notices, self.agent_clock) if self.plan.interruptions else None

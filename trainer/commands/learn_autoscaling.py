@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,25 +20,31 @@ from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption
 
 if TYPE_CHECKING:
+    from agent.models.directory import ModelsDirectory
+    from agent.models.rounds import Ending
     from trainer.learning.fidelity import Fidelity
-    from trainer.learning.round import Round
+    from trainer.learning.round import Round, RoundSettings
     from trainer.learning.subject import Learner
+    from trainer.learning.watch import Inspection
     from trainer.learning.windows import Windows
 
-REFUSED, NOT_TRUE, TOO_LITTLE, BUDGET_USED = 1, 3, 4, 5
-"""Exit statuses: of the gate; of a world that does not describe the fleet; of too short a record; of the budget."""
+REFUSED, NOT_TRUE, TOO_LITTLE, BUDGET_USED, ROLLED_BACK = 1, 3, 4, 5, 6
+"""Exit statuses: of the gate, or of a probation; of a world that does not describe the fleet; of too short a record; of
+the budget; of a promotion that was taken back."""
 EPILOG = epilog(
     """
 Exit status:
-  1  the gate refused what was learnt
+  1  the gate refused what was learnt, or a model on probation did not keep its promise
   2  bad input
   3  the world file does not describe the fleet
   4  too little is recorded
   5  the time of a processor is used up: give more to go on
+  6  the fleet cost more than predicted under its new champion: it was rolled back
 """,
     calls=(
         "trimtab learn autoscaling web --ledger /var/lib/trimtab/ledger.db",
         "trimtab learn autoscaling web --try --cpu-minutes 30 --out runs/learn/web",
+        "trimtab learn autoscaling web --probation-hours 48 --then approve",
         "trimtab learn autoscaling web --ledger /var/lib/trimtab/ledger.db --check",
         "trimtab learn autoscaling web --world my.toml --check",
         "trimtab learn autoscaling web --export web.tar",
@@ -66,8 +73,25 @@ def autoscaling(
         Path | None, Option(metavar="DIR", help="Folder of the round, which goes on there; else runs/learn/FLEET.")
     ] = None,
     cpu_minutes: Annotated[
-        float, Option(metavar="MINUTES", min=0.01, help="Time of a processor, over all resumptions.")
-    ] = 10.0,
+        float | None,
+        Option(metavar="MINUTES", min=0.01, help="Time of a processor, over all resumptions; else of the settings."),
+    ] = None,
+    probation_hours: Annotated[
+        float | None,
+        Option(
+            metavar="HOURS",
+            min=0.0,
+            help="How long what passes runs as a shadow before it may decide, 0: not at all; else of the settings.",
+        ),
+    ] = None,
+    then: Annotated[
+        str | None,
+        Option(metavar="promote|approve|nothing", help="What follows a probation that held; else of the settings."),
+    ] = None,
+    watch_hours: Annotated[
+        float | None,
+        Option(metavar="HOURS", min=0.0, help="How long a promotion is watched, 0: not; else of the settings."),
+    ] = None,
     setting: Annotated[
         list[str] | None, Option("--set", metavar="FIELD=VALUE", help="A field of the scorer's recipe; repeatable.")
     ] = None,
@@ -83,6 +107,7 @@ def autoscaling(
     key_file: KeyOption = None,
     try_only: TryOption = False,
     workers: Annotated[int, Option(metavar="N", min=1, help="Processes of --check.")] = 1,
+    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn from what a fleet's ledger recorded: tune the queue rule, fine-tune a scorer, judge both, ask the gate.
@@ -90,8 +115,11 @@ def autoscaling(
     The recorded minutes are cut into windows; the latest two fifths are held out. First each is replayed under the
     policy that ran, with the fleet's own limits: the replay must cost what was recorded, within 5 %, or the quantity
     that is off is named. What is learnt on the earlier windows is judged on the held-out ones against what decides now.
-    A scorer that the gate lets pass is the fleet's champion; a setting of the rule is written for you to set. A round
-    that was stopped goes on with the same command.
+    A scorer that the gate lets pass is the fleet's champion, after its probation where there is one; a setting of the
+    rule is written for you to set. A round that was stopped goes on with the same command.
+
+    Before a new round, the command looks after what the last ones left: a promotion of the last days is held to what it
+    was predicted to cost, and rolled back where it costs more; a model on probation is judged when its hours are over.
     """
     if origin is not None and (ledger is not None or export is not None):
         raise BadInput("--from", str(origin), "give it alone, without --ledger or --export")
@@ -102,20 +130,19 @@ def autoscaling(
     if check:
         _check(_learner(source, models_dir, None), workers, as_json)
         return
-    from agent.settings.location import models_location
-    from trainer.learning.state import locked, set_aside
+    from agent.models.directory import ModelsDirectory, moment_text, read_key
+    from agent.settings.location import models_location, promotion_key_location
+    from trainer.learning.state import locked
 
     folder = out or OUT / fleet
     # What comes from elsewhere has a champion of its own, which must not stand in for the one in use here.
     usual = folder.with_name(f"{folder.name}-models") if origin is not None else models_location(os.environ)
-    where = Where(folder, models_dir or usual, key_file, try_only)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with locked(where.models_dir, fleet, now):
-        before = set_aside(where.out)
-        if before is not None:
-            typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
-        learner = _learner(source, where.models_dir, where.out)
-        _round(learner, where, now, cpu_minutes * MINUTE_S, tuple(setting or ()), start, as_json)
+    place, now_s = models_dir or usual, time.time() if at is None else at
+    directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
+    plan = _plan(Asked(cpu_minutes, probation_hours, then, watch_hours), tuple(setting or ()), start)
+    with locked(place, fleet, moment_text(now_s)):
+        run = Run(source, folder, directory, plan, now_s, try_only, as_json)
+        _with_status(run, lambda: _looked_after(run) or _round(run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +161,203 @@ OUT = Path("runs/learn")
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """Where a round lies and what it may change."""
+class Asked:
+    """What the options say of budget, probation and watch; None: the settings have it."""
 
+    cpu_minutes: float | None
+    probation_hours: float | None
+    then: str | None
+    watch_hours: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a round is done, and how long a promotion is watched."""
+
+    round: RoundSettings
+    watch_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One call of the command: where it reads, where its round lies, what it may change, and the time."""
+
+    source: Source
     out: Path
-    models_dir: Path
-    key_file: Path | None
+    directory: ModelsDirectory
+    plan: Plan
+    now_s: float
     try_only: bool
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a call ended: the outcome for the agent, a sentence, the exit status, and seconds of a processor."""
+
+    outcome: Ending
+    sentence: str
+    status: int = 0
+    cpu_s: float = 0.0
+
+
+def _plan(asked: Asked, recipe: tuple[str, ...], start: str) -> Plan:
+    from agent.models.directory import Then
+    from agent.settings import load_settings
+    from trainer.autoscaling.scorer_tuning import FINE
+    from trainer.kit.fields import changes_of, pairs_of
+    from trainer.learning.round import RoundSettings
+
+    known = load_settings(os.environ).learning
+    then = asked.then or str(known.then)
+    if then not in [*Then]:
+        raise BadInput("--then", then, f"choose one of {', '.join(Then)}")
+    minutes = known.cpu_minutes if asked.cpu_minutes is None else asked.cpu_minutes
+    hours = known.probation_hours if asked.probation_hours is None else asked.probation_hours
+    settings = RoundSettings(
+        cpu_s=minutes * MINUTE_S,
+        recipe=replace(FINE, **changes_of("--set", type(FINE), pairs_of("--set", recipe))),
+        start=start,
+        probation_hours=hours,
+        then=Then(then),
+    )
+    return Plan(settings, known.watch_hours if asked.watch_hours is None else asked.watch_hours)
+
+
+def _with_status(run: Run, work: Callable[[], End]) -> None:
+    """Do the work, leave its end beside the models for the agent, and exit with its status.
+
+    With --try nothing is changed, the status of the last round neither.
+    """
+    from agent.models.directory import AUTOSCALING, Subject
+    from agent.models.rounds import Ending, write_round
+    from trainer.learning.round import cpu_s
+
+    def left(end: End) -> None:
+        if not run.try_only:
+            # The rest of the call is short: what it took is that of its end.
+            at = max(run.now_s, 0.0)
+            write_round(run.directory.path, subject, end.outcome, end.sentence, at, end.cpu_s or cpu_s())
+
+    subject = Subject(AUTOSCALING, run.source.fleet)
+    try:
+        end = work()
+    except BaseException as error:
+        left(End(Ending.FAILED, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
+        raise
+    left(end)
+    if end.status:
+        raise typer.Exit(end.status)
+
+
+def _looked_after(run: Run) -> End | None:
+    """Look after a promotion and a probation; None where a new round may begin."""
+    if run.source.origin is not None:
+        # What was learnt elsewhere decides nothing there.
+        return None
+    from agent.autoscaling.policies.learned_models import ModelShelf
+    from agent.settings.location import ledger_location
+    from trainer.learning.round import Budget, BudgetUsed
+    from trainer.learning.subject import idle_s_of
+    from trainer.learning.watch import Inspection
+
+    source = run.source
+    case = Inspection(
+        source.fleet,
+        source.ledger or ledger_location(os.environ),
+        run.directory,
+        ModelShelf(run.directory.path),
+        source.world,
+        idle_s_of(source.fleet, source.idle, os.environ),
+        run.now_s,
+        run.plan.round.seeds,
+        Budget(run.plan.round.cpu_s).spread,
+    )
+    try:
+        return _watched(run, case) or _on_probation(run, case)
+    except BudgetUsed as end:
+        return _spent(str(end))
+
+
+def _watched(run: Run, case: Inspection) -> End | None:
+    from agent.models.rounds import Ending
+    from trainer.learning.watch import take_back, watch, watched_promotion, write_watch
+
+    champion = watched_promotion(case.directory, case.subject, case.now_s, run.plan.watch_hours)
+    if champion is None:
+        return None
+    found = watch(case, champion)
+    typer.echo(found.sentence, err=True)
+    if not found.windows:
+        return None
+    page = write_watch(run.out, case.fleet, found)
+    if not found.faults:
+        return None
+    sentence = found.sentence
+    if not run.try_only:
+        sentence = f"rolled back, {take_back(case, found)}: {sentence}"
+    _tell(run, {"watch": asdict(found) | {"faults": found.faults}, "rolled_back": not run.try_only}, sentence, page)
+    return End(Ending.ROLLED_BACK, sentence, ROLLED_BACK)
+
+
+def _on_probation(run: Run, case: Inspection) -> End | None:
+    """Judge a model on probation, and do what follows from it; None where there is none."""
+    from agent.models.directory import Then
+    from agent.models.file import load_model
+    from agent.models.rounds import Ending
+    from trainer.learning.probation import Standing, examine, write_probation
+
+    one = case.directory.probationers().get(case.subject)
+    if one is None:
+        return None
+    found = examine(case, one, run.plan.round.limits)
+    page = write_probation(run.out, case.fleet, found) if found.divergence is not None else None
+    held, sentence, act = found.standing is Standing.HELD, found.sentence, not run.try_only
+    end = End(Ending.PROBATION, sentence)
+    if found.standing in (Standing.BROKEN, Standing.GIVEN_UP):
+        if act:
+            case.directory.end_probation(case.subject, found.why, case.now)
+        end = End(Ending.REFUSED, f"{sentence}; its probation is over, what decides stays", REFUSED)
+    elif held and one.then is Then.PROMOTE:
+        if act:
+            case.directory.approve(case.subject, case.now, load_model, reason=found.why)
+        end = End(Ending.PROMOTED, f"{sentence}; it is the champion of {case.fleet} now")
+    elif held and one.then is Then.APPROVE:
+        end = End(Ending.PROBATION, f"{sentence}; to use it: trimtab approve autoscaling {case.fleet}")
+    elif held:
+        if act:
+            case.directory.end_probation(case.subject, f"{found.why}; nothing follows, as set", case.now)
+        end = End(Ending.KEPT, f"{sentence}; nothing follows, as set")
+    about = {"standing": found.standing, "sentence": end.sentence, "changed": act}
+    _tell(run, {"probation": asdict(found) | about}, end.sentence, page)
+    return end
+
+
+def _tell(run: Run, data: dict[str, Any], sentence: str, page: Path | None) -> None:
+    if run.as_json:
+        print_json({"directory": str(run.out), **data})
+    else:
+        tried = ["nothing is changed (--try)"] if run.try_only else []
+        show([sentence, *tried, *([] if page is None else [f"report: {page}"])])
+
+
+def _spent(sentence: str) -> End:
+    from agent.models.rounds import Ending
+
+    typer.echo(sentence, err=True)
+    return End(Ending.BUDGET, sentence, BUDGET_USED)
 
 
 def _check(learner: Learner, workers: int, as_json: bool) -> None:
     from trainer.kit.jobs import Pool
     from trainer.learning.fidelity import called, check_fidelity
+    from trainer.learning.windows import TooLittle, windows_of
 
-    windows = _windows(learner)
+    try:
+        windows = windows_of(learner.recorded)
+    except TooLittle as end:
+        typer.echo(str(end), err=True)
+        raise typer.Exit(TOO_LITTLE) from None
     with Pool(called, workers) as pool:
         found = check_fidelity(
             learner.loop,
@@ -164,58 +374,67 @@ def _check(learner: Learner, workers: int, as_json: bool) -> None:
         raise typer.Exit(NOT_TRUE)
 
 
-def _windows(learner: Learner) -> Windows:
+def _round(run: Run) -> End:
+    """Do a new round, or go on with the one that was stopped."""
+    from agent.autoscaling.policies.learned_models import ModelShelf
+    from agent.models.directory import moment_text
+    from agent.models.rounds import Ending
+    from trainer.learning.round import BudgetUsed, Round
+    from trainer.learning.state import opened, record_digest, set_aside
     from trainer.learning.windows import TooLittle, windows_of
 
+    before = set_aside(run.out)
+    if before is not None:
+        typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
+    learner = _learner(run.source, run.directory.path, run.out)
     try:
-        return windows_of(learner.recorded)
+        windows = windows_of(learner.recorded)
     except TooLittle as end:
         typer.echo(str(end), err=True)
-        raise typer.Exit(TOO_LITTLE) from None
-
-
-def _round(
-    learner: Learner, where: Where, now: str, cpu_s: float, settings: tuple[str, ...], start: str, as_json: bool
-) -> None:
-    from agent.autoscaling.policies.learned_models import ModelShelf
-    from agent.models.directory import ModelsDirectory, read_key
-    from agent.settings.location import promotion_key_location
-    from trainer.autoscaling.scorer_tuning import FINE
-    from trainer.kit.fields import changes_of, pairs_of
-    from trainer.learning.round import BudgetUsed, Round, RoundSettings
-    from trainer.learning.state import opened, record_digest
-
-    recipe = replace(FINE, **changes_of("--set", type(FINE), pairs_of("--set", settings)))
-    plan = RoundSettings(cpu_s=cpu_s, recipe=recipe, start=start)
-    directory = ModelsDirectory(where.models_dir, read_key(where.key_file) or promotion_key_location(os.environ))
-    windows = _windows(learner)
+        return End(Ending.TOO_LITTLE, str(end), TOO_LITTLE)
+    plan = run.plan.round
     facts = {"fleet": learner.fleet, "world": repr(learner.config), "idle_s": learner.loop.idle_s}
-    facts |= {"record": record_digest(where.out), **plan.facts}
-    state = opened(where.out, facts)
+    facts |= {"record": record_digest(run.out), **plan.facts}
+    state = opened(run.out, facts)
     round_ = Round(
         learner,
         windows,
         state,
         plan,
-        directory,
-        ModelShelf(where.models_dir),
-        now,
-        where.try_only,
+        run.directory,
+        ModelShelf(run.directory.path),
+        moment_text(run.now_s),
+        run.try_only,
         tell=lambda line: typer.echo(line, err=True),
     )
     try:
         stages = round_.go_on()
     except BudgetUsed as end:
-        typer.echo(f"{end} ({where.out})", err=True)
-        raise typer.Exit(BUDGET_USED) from None
-    if as_json:
-        print_json({"directory": str(where.out), "cpu_s": state.cpu_s, **stages})
+        return replace(_spent(f"{end} ({run.out})"), cpu_s=state.cpu_s)
+    lines = _round_lines(round_)
+    if run.as_json:
+        print_json({"directory": str(run.out), "cpu_s": state.cpu_s, **stages})
     else:
-        show(_round_lines(round_))
+        show(lines)
     if not stages["fidelity"]["holds"]:
-        raise typer.Exit(NOT_TRUE)
-    if stages["gate"]["passed"] is False:
-        raise typer.Exit(REFUSED)
+        return End(Ending.NOT_TRUE, lines[0], NOT_TRUE, state.cpu_s)
+    gate, sentence = stages["gate"], _gate_sentence(round_)
+    if gate["passed"] is False:
+        return End(Ending.REFUSED, "; ".join([sentence, *gate["reasons"]]), REFUSED, state.cpu_s)
+    if gate["promoted"]:
+        return End(Ending.PROMOTED, sentence, cpu_s=state.cpu_s)
+    outcome = Ending.PROBATION if gate["on_probation"] else Ending.KEPT
+    return End(outcome, "; ".join([sentence, *gate["reasons"]]), cpu_s=state.cpu_s)
+
+
+def _gate_sentence(round_: Round) -> str:
+    gate, stages = round_.state.stages["gate"], round_.state.stages
+    if gate["promoted"]:
+        return f"the gate: passed, {stages['scorer']['model']} is the champion of {round_.learner.fleet} now"
+    if gate["on_probation"]:
+        hours = round_.settings.probation_hours
+        return f"the gate: passed, {stages['scorer']['model']} is on probation for {hours:g} h"
+    return "the gate: passed; nothing is changed (--try)" if gate["passed"] else "the gate: what decides now stays"
 
 
 def _round_lines(round_: Round) -> list[str]:
@@ -230,12 +449,7 @@ def _round_lines(round_: Round) -> list[str]:
         rows.append((name, f"{r['mean']:+.1%}", span, sure))
     gate, folder = stages["gate"], round_.state.folder
     lines += [*columns(rows), f"the rule's setting: {folder / 'rule.env'}"]
-    if gate["promoted"]:
-        lines.append(f"the gate: passed, {stages['scorer']['model']} is the champion of {round_.learner.fleet} now")
-    elif gate["passed"]:
-        lines.append("the gate: passed; nothing is changed (--try)")
-    else:
-        lines += ["the gate: what decides now stays", *(f"  {reason}" for reason in gate["reasons"])]
+    lines += [_gate_sentence(round_), *(f"  {reason}" for reason in gate["reasons"])]
     return [*lines, f"report: {folder / 'report.html'}"]
 
 

@@ -175,6 +175,27 @@ def check_fidelity(
     return found if found.holds else replace(found, suspects=_suspects(loop, config, windows, found, spread))
 
 
+def replay_windows(
+    loop: Loop,
+    config: SimulationConfig,
+    stretches: Sequence[Span],
+    first_seed: int,
+    *,
+    policy: str | None = None,
+    seeds: int = SEEDS,
+    spread: Map = map,
+) -> tuple[WindowCost, ...]:
+    """Replay stretches, and return each of their windows.
+
+    first_seed: boots of two replays with the same seed are alike. policy: decides all along; None for what decided.
+    """
+    played = [span if policy is None else replace(span, policies=(policy,) * len(span.policies)) for span in stretches]
+    items = [(loop, config, span, first_seed + seed) for span in played for seed in range(seeds)]
+    runs = list(spread(_replayed, items))
+    each = [runs[k * seeds : (k + 1) * seeds] for k in range(len(stretches))]
+    return tuple(one for span, own in zip(stretches, each, strict=True) for one in _costs(span, own))
+
+
 def _replayed(item: tuple[Loop, SimulationConfig, Span, int]) -> Played:
     loop, config, span, seed = item
     initial = tuple(min(there, limit) for there, limit in zip(span.first.requested, config.limits, strict=True))

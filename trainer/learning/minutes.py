@@ -9,7 +9,8 @@ simulator's: rent of the VMs there, those that boot or drain included, and the p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -147,6 +148,21 @@ def read_record(source: str, fleet: str, days: float) -> Record:
     Raises LedgerUnavailable for no ledger, UnknownName for a fleet that it does not know, BadInput where no minute can
     be used.
     """
+    with opened_store(source, fleet) as store:
+        newest = store.decisions(fleet, limit=1)
+        since = newest[0].decision.at - days * DAY_S if newest else None
+        return _read(store, source, fleet, since)
+
+
+def read_record_since(source: str, fleet: str, since_s: float) -> Record:
+    """Return what a ledger recorded of a fleet since a moment, epoch seconds; raises as `read_record` does."""
+    with opened_store(source, fleet) as store:
+        return _read(store, source, fleet, since_s)
+
+
+@contextmanager
+def opened_store(source: str, fleet: str) -> Iterator[FleetStore]:
+    """Open a ledger (a SQLite file or a URL) to read a fleet; LedgerUnavailable, and UnknownName for no such fleet."""
     from agent.ledger import Ledger
 
     url = source if "://" in source else f"sqlite:///{Path(source).absolute()}"
@@ -154,9 +170,11 @@ def read_record(source: str, fleet: str, days: float) -> Record:
         store = FleetStore(ledger)
         if fleet not in store.fleets():
             raise UnknownName("fleet", fleet, ", ".join(store.fleets()))
-        newest = store.decisions(fleet, limit=1)
-        since = newest[0].decision.at - days * DAY_S if newest else None
-        found = record_of(fleet, (inputs for inputs, _ in store.inputs(fleet, since)))
+        yield store
+
+
+def _read(store: FleetStore, source: str, fleet: str, since: float | None) -> Record:
+    found = record_of(fleet, (inputs for inputs, _ in store.inputs(fleet, since)))
     recorded = read_recorded(source, fleet, since)
     same = _shape(found.fleet) == _shape(recorded.fleet)
     return replace(found, boots=world_of(recorded, preset("live-like")).boot_quantiles_s) if same else found

@@ -28,6 +28,14 @@ def write_round(work: Round) -> list[Path]:
     return [work.state.folder / name for name in files]
 
 
+def write_folder(folder: Path, page: str, data: Mapping[str, Any]) -> Path:
+    """Write a page and its data into a folder, each whole or not at all, and return the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / DATA_FILE, json.dumps(data, indent=1) + "\n")
+    replace_file(folder / PAGE_FILE, page)
+    return folder / PAGE_FILE
+
+
 def rule_text(work: Round) -> str:
     """Return the tuned rule as lines for the agent's environment, with where it comes from and what it brings."""
     setting, judged = work.setting, work.state.stages["judge"]

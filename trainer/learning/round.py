@@ -27,7 +27,7 @@ import numpy as np
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model
 from agent.models.card import ScorerCard
-from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject
+from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, Then, moment_s
 from agent.models.file import load_model
 from domain.errors import BadInput, TrimtabError
 from domain.units import MINUTE_S
@@ -49,7 +49,7 @@ from trainer.learning.state import State
 from trainer.learning.subject import Learner
 from trainer.learning.windows import Windows
 from trainer.promotion.autoscaling import fleet_gate
-from trainer.promotion.gate import Limits, hold
+from trainer.promotion.gate import Limits, Term, hold
 
 NOW, RULE, SCORER = "decides now", "tuned rule", "scorer"
 SEEDS, JUDGING_SEED = 3, 2_500_000_000
@@ -79,7 +79,8 @@ class RoundSettings:
     cpu_s: seconds of a processor, in all and over all resumptions. recipe: of the scorer; its rounds are shortened to
     the budget. seeds: boot seeds of the replay and of each held-out window. suite: groups of the short suite that the
     gate runs too, against forgetting. bounds: held-out windows whose clairvoyant bound is asked for. start: the scorer
-    to go on from where no model decides. limits: of the gate.
+    to go on from where no model decides. limits: of the gate. probation_hours: how long what passes runs as a shadow
+    before it may decide, 0 for not at all. then: what follows its probation.
     """
 
     cpu_s: float = 600.0
@@ -90,10 +91,14 @@ class RoundSettings:
     bounds: int = 2
     start: str = RELEASE
     limits: Limits = field(default_factory=Limits)
+    probation_hours: float = 0.0
+    then: Then = Then.PROMOTE
 
     def __post_init__(self) -> None:
         if not self.cpu_s > 0.0:
             raise BadInput("--cpu-minutes", self.cpu_s / MINUTE_S, "give minutes above 0")
+        if not 0.0 <= self.probation_hours < math.inf:
+            raise BadInput("--probation-hours", self.probation_hours, "give hours, 0 for no probation")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -280,13 +285,19 @@ class Round:
             than = " and ".join(f"the {name}" if name == RULE else f"what {name}" for name in dearer)
             why = f"under the fleet's own limits it does not cost less than {than} on the held-out windows"
         if model is None or why:
-            return {"promoted": False, "passed": None, "reasons": [why], "report": None}
+            return {"promoted": False, "passed": None, "reasons": [why], "report": None, "on_probation": False}
         subject = Subject(AUTOSCALING, self.learner.fleet)
         champion = self.directory.champions().get(subject)
         if champion is not None and champion.model == model.name and not self.try_only:
             report = self.directory.check(subject, champion)
             passed = report.get("passed") is True
-            return {"promoted": passed, "passed": passed, "reasons": [], "report": champion.report}
+            found = {"promoted": passed, "passed": passed, "reasons": [], "report": champion.report}
+            return {**found, "on_probation": False}
+        tried = self.directory.probationers().get(subject)
+        if tried is not None and tried.model == model.name and not self.try_only:
+            self.directory.check_probationer(subject, tried)
+            found = {"promoted": False, "passed": True, "reasons": [], "report": tried.report}
+            return {**found, "on_probation": True}
         cases = self._cases()
         setting = self.setting
         text = f"queue-rule:horizon_s={setting.horizon_s:g},idle_s={setting.idle_s:g},skip_cooling=true"
@@ -300,9 +311,15 @@ class Round:
             budget.check()
             return fleet_gate(cases, self.settings.limits, facts=facts, rule=lambda: rule)(challenger, beaten)
 
-        contest = hold(model, self.directory, subject, load_model, checked, at=self.now, try_only=self.try_only)
+        hours, term = self.settings.probation_hours, None
+        if hours > 0.0:
+            term = Term(moment_s(self.now), hours, self.settings.then)
+        contest = hold(
+            model, self.directory, subject, load_model, checked, at=self.now, try_only=self.try_only, term=term
+        )
         judged = contest.judgement
-        about = {"promoted": contest.promoted, "passed": judged.passed, "reasons": list(judged.reasons)}
+        about: dict[str, Any] = {"promoted": contest.promoted, "on_probation": contest.on_probation}
+        about |= {"passed": judged.passed, "reasons": list(judged.reasons)}
         return _stage({**about, "report": contest.report_name, "overall": asdict(judged.overall)})
 
     @property

@@ -10,6 +10,7 @@ from agent.autoscaling.policies.ppo_lstm import LearnedPolicy, names_model
 from agent.settings import load_settings
 from agent.settings.fleet import FleetSettings
 from domain.errors import BadInput
+from domain.fleet import Fleet
 from simulator.autoscaling.reference import SimulationConfig
 from simulator.autoscaling.reference.world_file import JobSizes
 from trainer.autoscaling.worlds import world_of
@@ -65,13 +66,13 @@ def learner_of(recorded: Record, world: str | None, shelf: ModelShelf, idle_s: f
         models=shelf,
     )
     for policy in recorded.policies:
-        check_policy(policy, loop, shelf)
+        check_policy(policy, loop.fleet, shelf)
     return Learner(recorded, config, home.name, 0.0 if known else recorded.job_core_s or 0.0, loop)
 
 
-def check_policy(policy: str, loop: Loop, shelf: ModelShelf) -> None:
+def check_policy(policy: str, fleet: Fleet, shelf: ModelShelf) -> None:
     """Raise BadInput for a learned policy that cannot be replayed: its file is not there, or it is a network."""
-    if names_model(policy) and isinstance(shelf.policy(policy, loop.fleet), LearnedPolicy):
+    if names_model(policy) and isinstance(shelf.policy(policy, fleet), LearnedPolicy):
         remedy = (
             "a recurrent network decided, whose inputs a replay does not have: learn on minutes of rules or scorers"
         )

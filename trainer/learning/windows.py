@@ -7,6 +7,7 @@ of as to be learnt, and the held-out windows are also those of the gate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -82,6 +83,23 @@ def windows_of(recorded: Record) -> Windows:
             f"about {max(NEEDED - len(found), 1) * window_s / HOUR_S:.1f} h more with jobs"
         )
     return Windows(window_s, tuple(found[:-later]), tuple(found[-later:]), tuple(replayed), tuple(whole))
+
+
+def part_of(recorded: Record, begin_s: float, end_s: float = math.inf) -> Record:
+    """Return what was recorded of the minutes that end in a span, epoch seconds, both ends included."""
+    parts = (tuple(one for one in stretch if begin_s <= one.end_s <= end_s) for stretch in recorded.stretches)
+    return replace(recorded, stretches=tuple(part for part in parts if len(part) > 1))
+
+
+def marked_stretches(recorded: Record, job_core_s: float) -> tuple[Span, ...]:
+    """Return everything that is recorded as stretches with WINDOWS windows in all, each of an hour to a day.
+
+    Windows without jobs are among them: their rent counts too. A stretch of less than half a window is left out.
+    """
+    total_s = sum(stretch[-1].end_s - stretch[0].end_s for stretch in recorded.stretches)
+    window_s = min(max(total_s / WINDOWS // MINUTE_S * MINUTE_S, HOUR_S), DAY_S)
+    each = ((stretch, _cut(stretch, window_s)) for stretch in recorded.stretches)
+    return tuple(_marked(stretch, parts, job_core_s) for stretch, parts in each if parts)
 
 
 def _led(stretch: tuple[DecidedMinute, ...], part: tuple[DecidedMinute, ...], job_core_s: float) -> Span:

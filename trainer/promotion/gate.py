@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from agent.models.directory import ModelsDirectory, Subject, Verify, canonical, read_model_file
+from agent.models.directory import ModelsDirectory, Subject, Then, Verify, canonical, read_model_file
 from domain.errors import BadInput
 from trainer.autoscaling.evaluation.table import code_version
 from trainer.kit.intervals import Comparison, compare
@@ -207,13 +207,29 @@ def _where(trial: Trial) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """How long a challenger that passes runs as a shadow before it may decide, and what follows then.
+
+    since: now, epoch seconds.
+    """
+
+    since: float
+    hours: float
+    then: Then
+
+
+@dataclass(frozen=True, slots=True)
 class Contest:
-    """What came of it: the judgement, the sealed report, and under which name it is in the models directory."""
+    """What came of it: the judgement, the sealed report, and under which name it is in the models directory.
+
+    promoted: it decides now. on_probation: it runs beside what decides.
+    """
 
     judgement: Judgement
     report: Mapping[str, Any]
     report_name: str
     promoted: bool
+    on_probation: bool = False
 
 
 def hold(
@@ -225,10 +241,12 @@ def hold(
     *,
     at: str,
     try_only: bool = False,
+    term: Term | None = None,
 ) -> Contest:
     """Let the challenger run against the champion; if it passes, it is the champion when this returns.
 
-    at: the time for the record. try_only: judge and report, change nothing. A file that is refused (ModelRefused,
+    at: the time for the record. try_only: judge and report, change nothing. term: of a probation, on which one that
+    passes is put in place of the promotion. A file that is refused (ModelRefused,
     BadInput), the champion's too, leaves everything as it is. The report is stored either way.
     """
     verify(challenger)
@@ -259,10 +277,12 @@ def hold(
         "champion": {"sha256": champion_sha, "label": verdict.champion, **verdict.facts.get("champion", {})},
     }
     name = directory.store_report(body, subject, at)
-    promoted = judgement.passed and not try_only
-    if promoted:
-        directory.promote(model, subject, name, at, verify, beaten=None if champion is None else champion.model)
-    return Contest(judgement, directory.report(name), name, promoted)
+    used, against = judgement.passed and not try_only, None if champion is None else champion.model
+    if used and term is None:
+        directory.promote(model, subject, name, at, verify, beaten=against)
+    elif used and term is not None:
+        directory.put_on_probation(model, subject, name, term.since, term.hours, term.then, verify, beaten=against)
+    return Contest(judgement, directory.report(name), name, used and term is None, used and term is not None)
 
 
 def digest(data: Any) -> str:

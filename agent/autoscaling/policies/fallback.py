@@ -1,11 +1,15 @@
-"""The fallback order: the fleet's own policy within its deadline, then queue rule, threshold and hold."""
+"""The fallback order: the fleet's own policy within its deadline, then queue rule, threshold and hold.
+
+Shadows are asked in the same order, but from a share of the turn that all of them have together.
+"""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from agent.autoscaling.policies.base import InputAbsent, Policy, hold
 from agent.autoscaling.policies.ppo_lstm import LearnedPolicy, names_model
@@ -31,8 +35,16 @@ FALLBACKS: tuple[Policy, ...] = (QueueRulePolicy(), ThresholdPolicy(low=0.5, per
 ARITHMETIC = (QueueRulePolicy, ThresholdPolicy, TargetTrackingPolicy, ConstantPolicy, HoldPolicy)
 """Rules that compute a few numbers per group and cannot hang: no thread is started for them."""
 
+SHADOW_S: Final = 0.25
+"""So long a turn waits for one shadow of a fleet."""
+SHADOWS_S: Final = 1.0
+"""So long it waits for all shadows of all fleets together, after every fleet's own policy has answered."""
+
 MOST_VMS = 1_000_000
 """A size beyond this is a mistake of the policy; those below are for the rails to bound."""
+
+STANDING_IN: Final = "; standing in: "
+"""Comes in a proposal's text before the failure of the policy that was asked: another one made the proposal."""
 
 Evaluate = Callable[[Policy, Fleet, Snapshot, Memory], tuple[Proposal, Memory]]
 """Runs one policy; raises PolicyFailure when it fails in any way."""
@@ -62,15 +74,26 @@ class Models(Protocol):
 class Proposer:
     """Evaluates policies by name and falls back when one fails.
 
-    known: policies that no name can describe. models: where learned ones come from; without it they all fail.
+    known: policies that no name can describe. models: where learned ones come from; without it they all fail. shadows:
+    the time that shadows have in a turn; without it they are evaluated as the live policy is.
     """
 
     def __init__(
-        self, evaluate: Evaluate, known: Mapping[str, Policy] | None = None, models: Models | None = None
+        self,
+        evaluate: Evaluate,
+        known: Mapping[str, Policy] | None = None,
+        models: Models | None = None,
+        shadows: ShadowTime | None = None,
     ) -> None:
         self._evaluate = evaluate
         self._known = dict(known or {})
         self._models = models
+        self._shadows = shadows
+
+    def begin_turn(self) -> None:
+        """Give the shadows of a turn that begins the whole of their time again."""
+        if self._shadows is not None:
+            self._shadows.begin()
 
     def resolve(self, name: str, fleet: Fleet) -> str:
         """Return the name under which a minute of this policy is recorded: a learned one's names its model.
@@ -86,10 +109,20 @@ class Proposer:
 
     def propose(self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> Proposed:
         """Return the first usable proposal. Absent input is no failure of the policy: the fleet is held."""
+        return self._first_usable(name, fleet, snapshot, memory, self._evaluate)
+
+    def propose_aside(self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> Proposed:
+        """Return the same for a shadow, which has what is left of the shadows' time."""
+        evaluate = self._evaluate if self._shadows is None else self._shadows.evaluate
+        return self._first_usable(name, fleet, snapshot, memory, evaluate)
+
+    def _first_usable(
+        self, name: str, fleet: Fleet, snapshot: Snapshot, memory: Memory, evaluate: Evaluate
+    ) -> Proposed:
         failures: list[str] = []
         for policy in self._candidates(name, fleet, snapshot, failures):
             try:
-                proposal, after = self._evaluate(policy, fleet, snapshot, memory if not failures else {})
+                proposal, after = evaluate(policy, fleet, snapshot, memory if not failures else {})
             except InputAbsent as absent:
                 return Proposed(
                     hold(fleet, snapshot, policy.name, Reason.STALE_INPUT, str(absent)), memory, tuple(failures)
@@ -98,7 +131,7 @@ class Proposer:
                 failures.append(str(failure))
                 continue
             if failures:
-                detail = f"{proposal.detail}; standing in: {failures[0]}"
+                detail = f"{proposal.detail}{STANDING_IN}{failures[0]}"
                 return Proposed(replace(proposal, detail=detail), memory, tuple(failures))
             return Proposed(proposal, after)
         raise AssertionError("the hold policy always answers")
@@ -182,8 +215,8 @@ def _shown(value: object) -> str:
     return ascii(value)[:80]
 
 
-def evaluate_within(deadline_s: float) -> Evaluate:
-    """Return an evaluator that gives up on a policy after `deadline_s` of wall time.
+def evaluate_within(deadline_s: float | Callable[[], float]) -> Evaluate:
+    """Return an evaluator that gives up on a policy after `deadline_s` of wall time, asked for anew if it is a call.
 
     The policy runs in a daemon thread of its own: one that hangs is left behind and keeps neither the loop nor the
     process from ending. While it hangs it is not started again, so that there is one such thread per policy and fleet
@@ -199,13 +232,16 @@ def evaluate_within(deadline_s: float) -> Evaluate:
         key = (policy.name, fleet.name)
         if key in running and not running[key].over():
             raise PolicyFailure(f"{policy.name} is still at work on an earlier minute")
+        within_s = deadline_s() if callable(deadline_s) else deadline_s
+        if within_s <= 0.0:
+            raise PolicyFailure(f"{policy.name} did not answer within 0 s, which is what others left it")
         running[key] = begun = Background(
             f"policy {policy.name}", lambda: evaluate_directly(policy, fleet, snapshot, memory)
         )
-        if not begun.over(deadline_s):
+        if not begun.over(within_s):
             if isinstance(policy, LearnedPolicy | ScorerPolicy):
                 policy.model.give_up()
-            raise PolicyFailure(f"{policy.name} did not answer within {deadline_s:g} s")
+            raise PolicyFailure(f"{policy.name} did not answer within {within_s:.3g} s")
         try:
             return begun.answer()
         except PolicyFailure:
@@ -214,3 +250,30 @@ def evaluate_within(deadline_s: float) -> Evaluate:
             raise PolicyFailure(f"{policy.name} ended its thread with {type(error).__name__}: {error}") from error
 
     return evaluate
+
+
+class ShadowTime:
+    """Evaluates shadows within a time that those of all fleets have together in a turn.
+
+    each_s, all_s: seconds of wall time for one, and for all. One that hangs costs this once: while it does it is not
+    started again.
+    """
+
+    def __init__(
+        self, each_s: float = SHADOW_S, all_s: float = SHADOWS_S, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._each_s, self._all_s, self._monotonic = each_s, all_s, monotonic
+        self._left_s = all_s
+        self._within = evaluate_within(lambda: min(self._each_s, self._left_s))
+
+    def begin(self) -> None:
+        """Begin a turn, with the whole of the time."""
+        self._left_s = self._all_s
+
+    def evaluate(self, policy: Policy, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+        """Return the shadow's proposal and memory; PolicyFailure when it fails, or when no time is left."""
+        began = self._monotonic()
+        try:
+            return self._within(policy, fleet, snapshot, memory)
+        finally:
+            self._left_s -= self._monotonic() - began

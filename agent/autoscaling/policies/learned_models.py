@@ -2,7 +2,7 @@
 
 `learned` is the champion that the models directory names for the fleet, else the one that it names for every fleet
 where that fits, else the first shipped model that fits. `model:FILE` is that file. Both become `learned:<sha256>`, the
-name under which a decision is recorded. A new champion is taken up at the next tick.
+name under which a decision is recorded. A new champion is taken up at the next tick, and so is a model on probation.
 """
 
 from __future__ import annotations
@@ -89,6 +89,17 @@ class ModelShelf(Shelf["AnyModel"]):
             if self.champions.get(subject) is model:
                 return f"forced: {self.forced[subject]}" if self.forced.get(subject) else "promoted"
         return "it comes with the agent"
+
+    def probationer(self, fleet_name: str) -> str | None:
+        """Return `learned:<sha256>` of the model on probation for the fleet, None for none or one that is refused.
+
+        One for all fleets is on probation for those that have no champion of their own.
+        """
+        self.look()
+        found = self.probationers.get(fleet_name)
+        if found is None and fleet_name not in self.champions:
+            found = self.probationers.get("")
+        return None if found is None else policy_of(found).name
 
     def fits(self, text: str, fleet: Fleet) -> bool:
         """Return whether the name leads to a model that can decide for the fleet."""

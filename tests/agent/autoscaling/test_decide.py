@@ -24,6 +24,7 @@ from tests.agent.rails.scenes import NOON, paused, scene
 from tests.agent.rails.worlds import worlds
 
 STUB = "stub"
+SHADOWS = ((), ("hold",), ("hold", "threshold:low=0.5", "queue-rule"))
 
 
 class Stub:
@@ -68,7 +69,7 @@ def minutes(draw: st.DrawFn) -> tuple[DecisionInputs, Stub]:
     context, wanted = draw(worlds())
     vms = [(group.key, vm) for group in context.snapshot.groups for vm in (*group.removable, f"{group.key}-spot")]
     interrupted = tuple(draw(st.lists(st.sampled_from(vms), unique=True, max_size=5)))
-    inputs = inputs_of(context, interrupted=interrupted, shadow=draw(st.sampled_from([None, "hold"])))
+    inputs = inputs_of(context, interrupted=interrupted, shadows=draw(st.sampled_from(SHADOWS)))
     return inputs, Stub(wanted.desired, counts_pending=wanted.counts_pending)
 
 
@@ -162,17 +163,39 @@ def test_the_policy_speaks_when_nothing_was_held_and_the_last_rail_when_somethin
     assert held.sentence.startswith("no change (paused): so; workers_m 4 -> 6 held at 4: scale-out paused by ben")
 
 
-def test_a_shadow_is_recorded_with_a_memory_of_its_own_and_changes_nothing() -> None:
+def test_shadows_are_recorded_each_with_a_memory_of_its_own_and_change_nothing() -> None:
     alone = decided(scene(), 6, 4, 4)
-    beside = decide(
-        inputs_of(scene(), shadow="other"),
-        Proposer(evaluate_directly, {STUB: Stub((6, 4, 4)), "other": Stub((0, 0, 0))}),
-    )
-    assert beside.decision.shadow is not None
-    assert beside.decision.shadow.desired == (0, 0, 0)
-    assert replace(beside.decision, shadow=None) == alone.decision
-    assert replace(beside.state, shadow_memory={}) == alone.state
-    assert beside.state.shadow_memory == {"minutes": (1.0,)}
+    policies = {STUB: Stub((6, 4, 4)), "other": Stub((0, 0, 0)), "third": Stub((9, 9, 9))}
+    inputs = inputs_of(scene(), shadows=("other", "third"))
+    beside = decide(inputs, Proposer(evaluate_directly, policies))
+    assert [shadow.desired for shadow in beside.decision.shadows] == [(0, 0, 0), (9, 9, 9)]
+    assert replace(beside.decision, shadows=()) == alone.decision
+    assert replace(beside.state, shadow_memories={}) == alone.state
+    assert beside.state.shadow_memories == {"other": {"minutes": (1.0,)}, "third": {"minutes": (1.0,)}}
+    state = replace(scene().state, shadow_memories={"third": {"minutes": (7.0,)}, "gone": {"minutes": (5.0,)}})
+    later = decide(replace(inputs, state=state), Proposer(evaluate_directly, policies))
+    assert later.state.shadow_memories == {"other": {"minutes": (1.0,)}, "third": {"minutes": (8.0,)}}
+
+
+def test_the_live_policy_is_asked_before_the_shadows_and_sees_what_they_see() -> None:
+    asked: list[tuple[str, Snapshot]] = []
+
+    class Noted(Stub):
+        def decide(self, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+            asked.append((self._more["detail_of"], snapshot))
+            return Proposal(fleet.name, STUB, self._desired, Reason.LOAD_HIGH), {}
+
+    policies = {name: Noted((4, 4, 4), detail_of=name) for name in ("first", STUB, "last")}
+    decide(inputs_of(scene(), shadows=("first", "last")), Proposer(evaluate_directly, policies))
+    assert [name for name, _ in asked] == [STUB, "first", "last"]
+    assert all(seen == asked[0][1] for _, seen in asked)
+
+
+def test_shadows_of_a_fleet_that_could_not_be_read_are_not_asked_and_keep_their_memory() -> None:
+    state = replace(scene().state, shadow_memories={"other": {"minutes": (3.0,)}})
+    result = decided(scene(), 9, 9, 9, snapshot=None, shadows=("other",), state=state)
+    assert result.decision.shadows == ()
+    assert result.state.shadow_memories == state.shadow_memories
 
 
 def test_a_notice_outranks_a_change_of_size_of_its_group() -> None:

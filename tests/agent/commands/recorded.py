@@ -81,7 +81,7 @@ class Recorder:
     ledger: Ledger
     fleet: Fleet
     policy: str = POLICY
-    shadow: str | None = SHADOW
+    shadows: tuple[str, ...] = (SHADOW,)
     mode: Mode = Mode.ACT
     limits: RailLimits = RailLimits(safe_floor=(1, 0), in_periods=1)
     epoch: int = 1
@@ -102,7 +102,7 @@ class Recorder:
             leader=True,
             epoch=self.epoch,
             policy=self.policy,
-            shadow=self.shadow,
+            shadows=self.shadows,
             in_flight=tuple(intent.group for intent in self.ledger.open_intents(self.fleet.name)),
         )
         inputs = replace(inputs, **changes)

@@ -8,8 +8,8 @@ import pytest
 
 from agent.autoscaling.decide import decide
 from agent.autoscaling.policies.base import Policy
-from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
-from agent.autoscaling.replay import replay, summaries, what_if
+from agent.autoscaling.policies.fallback import STANDING_IN, Proposer, evaluate_directly
+from agent.autoscaling.replay import LATE, replay, summaries, what_if
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from agent.rails.state import Memory
@@ -43,7 +43,7 @@ def test_operators_switches_are_inputs_too(tmp_path: Path) -> None:
 def test_the_first_decision_that_differs_is_shown_and_the_exit_status_is_1(trimtab: Trimtab, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/l.db"
     with Ledger.open(url) as book:
-        recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START), shadow=None)
+        recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START), shadows=())
         recorder.minute(START, snapshot(recorder.fleet, (1, 0), 0, START))
         inputs, _ = next(FleetStore(book).inputs("web"))
         made = decide(replace(inputs, decision_id="web-2", now=START + 60), Proposer(evaluate_directly))
@@ -65,7 +65,7 @@ def test_a_policy_that_overran_its_deadline_then_does_so_again(tmp_path: Path) -
         return evaluate_directly(policy, of, seen, memory)
 
     with Ledger.open(f"sqlite:///{tmp_path}/l.db") as book:
-        recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START), shadow=None)
+        recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START), shadows=())
         recorder.minute(START, snapshot(recorder.fleet, (1, 0), 0, START))
         inputs, _ = next(FleetStore(book).inputs("web"))
         late = replace(inputs, decision_id="web-2", now=START + 60)
@@ -73,6 +73,27 @@ def test_a_policy_that_overran_its_deadline_then_does_so_again(tmp_path: Path) -
         assert decided.decision.policy_failures == (overrun,)
         FleetStore(book).record([(late, decided)])
         assert [item.same for item in replay(FleetStore(book).inputs("web"))] == [True, True]
+
+
+def test_each_shadow_that_overran_its_share_then_does_so_again(tmp_path: Path) -> None:
+    late = {"target-tracking": "did not answer within 0 s, which is what others left it", "threshold": LATE[1]}
+
+    def slow(policy: Policy, of: Fleet, seen: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+        why = late.get(policy.name.partition(":")[0])
+        if why is not None:
+            raise PolicyFailure(f"{policy.name} {why}")
+        return evaluate_directly(policy, of, seen, memory)
+
+    with Ledger.open(f"sqlite:///{tmp_path}/l.db") as book:
+        shadows = ("target-tracking", "hold", "threshold:low=0.5")
+        recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START), shadows=shadows)
+        recorder.minute(START, snapshot(recorder.fleet, (1, 0), 0, START))
+        inputs, _ = next(FleetStore(book).inputs("web"))
+        inputs = replace(inputs, decision_id="web-2", now=START + 60)
+        made = decide(inputs, Proposer(slow))
+        assert [STANDING_IN in shadow.detail for shadow in made.decision.shadows] == [True, False, True]
+        FleetStore(book).record([(inputs, made)])
+        assert [item.difference for item in replay(FleetStore(book).inputs("web"))] == ["", ""]
 
 
 def test_another_policy_on_the_same_minutes(trimtab: Trimtab, ledger: str) -> None:
@@ -90,7 +111,7 @@ def test_another_policy_on_the_same_minutes(trimtab: Trimtab, ledger: str) -> No
 
 def test_the_other_policys_memory_goes_on_from_its_own_last_minute(tmp_path: Path) -> None:
     with Ledger.open(f"sqlite:///{tmp_path}/l.db") as book:
-        recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START), shadow=None)
+        recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START), shadows=())
         for minute in range(4):
             at = START + 60 * minute
             recorder.minute(at, snapshot(recorder.fleet, (1, 0), 0, at))

@@ -14,7 +14,8 @@ from agent.rails.base import RailLimits
 from agent.view.board import ServiceBoard
 from domain.decisions import Reason
 from domain.fleet import Fleet, Group, VmType
-from tests.agent.models.making import ADD_S, NOTHING, preferring, promote
+from tests.agent.models.making import ADD_M, ADD_S, NOTHING, preferring, promote
+from tests.agent.models.test_probation import tried
 
 TYPES = (VmType("m5a.large", 2, 8.0, 0.2), VmType("m5a.xlarge", 4, 16.0, 0.4), VmType("m5a.2xlarge", 8, 32.0, 0.9))
 FLEET = Fleet("web", tuple(Group(key, f"web-{key}", kind, 0, 10) for key, kind in zip("sml", TYPES, strict=True)))
@@ -23,10 +24,10 @@ FLEET = Fleet("web", tuple(Group(key, f"web-{key}", kind, 0, 10) for key, kind i
 class Watched:
     """A watch over one fleet, with what it noted."""
 
-    def __init__(self, models: Path, policy: str = "learned", shadow: str | None = None, ready: str | None = None):
+    def __init__(self, models: Path, policy: str = "learned", shadows: tuple[str, ...] = (), ready: str | None = None):
         self.board = ServiceBoard(0.0)
         self.notes: list[tuple[Reason, str, str]] = []
-        managed = ManagedFleet(FLEET, RailLimits(), policy, shadow)
+        managed = ManagedFleet(FLEET, RailLimits(), policy, shadows)
         shelf = ModelShelf(models, models / "nothing-shipped")
         self.watch = ModelWatch(
             shelf, self.board.problem, lambda *note: self.notes.append(note), lambda: (managed,), ready
@@ -109,16 +110,48 @@ def test_without_any_model_the_problem_says_what_to_do(models: Path) -> None:
 def test_a_shadow_is_noted_as_one(models: Path) -> None:
     path = preferring(models, NOTHING)
     promote(models, path)
-    watched = Watched(models, policy="queue-rule", shadow="learned")
+    watched = Watched(models, policy="queue-rule", shadows=("learned",))
     watched.watch.look()
-    assert watched.notes[0][1].startswith(f"learned:{path.stem} is the shadow")
+    assert watched.notes[0][1].startswith(f"learned:{path.stem} is a shadow")
 
 
 def test_a_fleet_of_rules_has_no_model_and_no_problem(models: Path) -> None:
-    (models / "champion.json").write_text("{")
     watched = Watched(models, policy="queue-rule")
     watched.watch.look()
     assert (watched.watch.model, watched.problem, watched.notes) == ("", "", [])
+
+
+def test_a_pointer_that_may_name_a_model_on_probation_must_be_readable_for_a_fleet_of_rules_too(models: Path) -> None:
+    (models / "champion.json").write_text("{")
+    watched = Watched(models, policy="queue-rule")
+    watched.watch.look()
+    assert "it is damaged" in watched.problem
+    assert [reason for reason, _, _ in watched.notes] == [Reason.MODEL_REFUSED]
+
+
+def test_a_model_on_probation_is_noted_once_and_one_that_is_refused_is_a_problem(models: Path, tmp_path: Path) -> None:
+    path = preferring(tmp_path, NOTHING)
+    one = tried(ModelsDirectory(models), path)
+    watched = Watched(models, policy="queue-rule")
+    for _ in range(2):
+        watched.watch.look()
+    words = f"learned:{path.stem} is on probation: its proposals are recorded and not done; prices are not those"
+    assert [(reason, fleet, words in detail) for reason, detail, fleet in watched.notes] == [
+        (Reason.MODEL_READY, "web", True)
+    ]
+    (models / one.report).write_text("{}")
+    watched.watch.look()
+    assert watched.problem.startswith("on probation for web: ")
+    assert [reason for reason, _, _ in watched.notes] == [Reason.MODEL_READY, Reason.MODEL_REFUSED]
+
+
+def test_several_shadows_are_each_noted_once(models: Path, tmp_path: Path) -> None:
+    promote(models, preferring(models, NOTHING))
+    files = tuple(f"model:{preferring(tmp_path, action)}" for action in (ADD_S, ADD_M))
+    watched = Watched(models, policy="learned", shadows=files)
+    for _ in range(3):
+        watched.watch.look()
+    assert [" is a shadow, " in detail for _, detail, _ in watched.notes] == [False, True, True]
 
 
 def test_a_file_of_the_settings_is_held_ready_for_nobody(models: Path) -> None:

@@ -53,7 +53,7 @@ FULL = LoopState(
     former_calls=(FormerCall("m", "web-0.m", 1, 4, (), NOON - 80.0),),
     put_back={"m": 2},
     memory={"h": (1.0,)},
-    shadow_memory={"h": (2.0,)},
+    shadow_memories={"q": {"h": (2.0,)}},
     policy="p",
 )
 TIMELESS = {
@@ -65,7 +65,7 @@ TIMELESS = {
     "submitted_seen",
     "submitted_in_episode",
     "memory",
-    "shadow_memory",
+    "shadow_memories",
     "unsupported",
     "put_back",
     "policy",

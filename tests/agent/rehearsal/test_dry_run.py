@@ -188,7 +188,9 @@ class CallScreen(Screen):
             self._endpoint = detail
 
     @contextlib.contextmanager
-    def running(self, clock: Clock, start: float, minutes: int, policy: str, shadow: str | None) -> Iterator[None]:
+    def running(
+        self, clock: Clock, start: float, minutes: int, policy: str, shadows: tuple[str, ...]
+    ) -> Iterator[None]:
         self._at_start()
         yield
         control = CloudControl(self._endpoint)

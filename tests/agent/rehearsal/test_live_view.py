@@ -17,17 +17,17 @@ SHORTAGE, GAP, SPOT = plan_named("story").faults
 class Terminal:
     """A terminal of a given size; the simulated time is minute 14.5."""
 
-    def __init__(self, width: int = 100, height: int = 30, shadow: str | None = "threshold") -> None:
+    def __init__(self, width: int = 100, height: int = 30, shadows: tuple[str, ...] = ("threshold",)) -> None:
         self.console = Console(
             width=width, height=height, file=io.StringIO(), force_terminal=True, color_system=None, record=True
         )
         self.screen = LiveScreen(self.console, "story")
-        self._shadow = shadow
+        self._shadows = shadows
 
     def lines(self, *turns: Turn, faults: tuple[InjectedFault, ...] = ()) -> list[str]:
         """Show the faults and the turns, then return what is drawn."""
         clock = VirtualClock(NINE + 14.5 * 60.0)
-        with self.screen.running(clock, NINE, 60, "queue-rule:horizon_s=150", self._shadow):
+        with self.screen.running(clock, NINE, 60, "queue-rule:horizon_s=150", self._shadows):
             for fault in faults:
                 self.screen.fault(fault)
             for one in turns:

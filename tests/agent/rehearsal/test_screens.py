@@ -30,12 +30,12 @@ def test_every_part_and_the_beginning_are_announced():
     screen = LineScreen(out)
     screen.workload("jobs of a day")
     screen.check("ledger", "ledger.db")
-    with screen.running(VirtualClock(NINE), NINE, 60, "queue-rule", None), screen.comparing():
+    with screen.running(VirtualClock(NINE), NINE, 60, "queue-rule", ()), screen.comparing():
         screen.fault(SPOT)
     assert out.getvalue().splitlines() == [
         "jobs of a day",
         "up: ledger: ledger.db",
-        "21:00:00 60 min begin; policy queue-rule, shadow none",
+        "21:00:00 60 min begin; policy queue-rule, shadows none",
         "21:40:45 FAULT spot notice for a VM: i-1",
     ]
 

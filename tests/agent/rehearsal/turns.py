@@ -86,7 +86,7 @@ def decision(
         reason,
         f"the sentence of web-{number}",
         intents,
-        Proposal("web", "threshold:high=0.75", shadow, Reason.LOAD_HIGH) if shadow else None,
+        (Proposal("web", "threshold:high=0.75", shadow, Reason.LOAD_HIGH),) if shadow else (),
     )
 
 

@@ -71,7 +71,7 @@ def test_no_turn_is_missed_while_lines_pour_in(tmp_path: Path) -> None:
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         ports = Ports(
             fleets=tuple(
-                ManagedFleet(fleet, LIMITS, "hold", None, AggregationSettings(limits=LIMITS)) for fleet in fleets
+                ManagedFleet(fleet, LIMITS, "hold", (), AggregationSettings(limits=LIMITS)) for fleet in fleets
             ),
             ledger=ledger,
             actuator=AutoScalingActuator(cloud, Inventory(cloud), fleets),

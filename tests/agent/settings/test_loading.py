@@ -33,6 +33,18 @@ def test_without_any_variable_the_agent_only_observes() -> None:
     assert settings.listener.host == "127.0.0.1"
 
 
+def test_a_fleet_has_any_number_of_shadows_each_with_the_parameters_of_its_settings() -> None:
+    environ = group("web", "s") | {
+        "TRIMTAB_FLEETS__web__SHADOW": "learned, threshold,model:/srv/m.onnx",
+        "TRIMTAB_FLEETS__web__THRESHOLD__LOW": "0.5",
+    }
+    fleet = load_settings(environ).fleets["web"]
+    assert fleet.shadows == ("learned", "threshold", "model:/srv/m.onnx")
+    threshold = "threshold:high=0.75,low=0.5,periods=1,exclude_warming=True"
+    assert fleet.shadow_texts == ("learned", threshold, "model:/srv/m.onnx")
+    assert load_settings(group("web", "s")).fleets["web"].shadow_texts == ()
+
+
 def test_making_settings_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIMTAB_MODE", "act")
     assert Settings().mode is Mode.OBSERVE

@@ -208,6 +208,14 @@ class TestChecksBetweenSettings:
             "TRIMTAB_FLEETS__web__SHADOW": ("queue-rule", "name another policy than queue-rule, or leave it out")
         }
 
+    def test_shadows_among_which_is_the_live_policy_one_twice_or_one_that_is_none(self) -> None:
+        name = "TRIMTAB_FLEETS__web__SHADOW"
+        environ = {**group(), name: "hold,queue-rule,threshold"}
+        assert mistakes(environ) == {name: ("hold,queue-rule,threshold", "give hold,threshold")}
+        for wrong in ("hold,hold", "hold,", ",", "magic", "hold magic", "model:here.onnx", "model:"):
+            ((value, remedy),) = mistakes({**group(), name: wrong}).values()
+            assert (value, remedy[:44]) == (wrong, "give policies separated by commas, each one ")
+
     def test_acting_on_nothing(self) -> None:
         remedy = (
             "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or discover tagged fleets by "

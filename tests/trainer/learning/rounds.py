@@ -32,11 +32,12 @@ def round_of(
     cpu_s: float = 600.0,
     key: bytes | None = None,
     try_only: bool = False,
+    probation_hours: float = 0.0,
 ) -> Round:
     """A round in `folder/round` with the models directory `folder/models`."""
     models = folder / "models"
     shelf = ModelShelf(models)
-    settings = RoundSettings(cpu_s, TINY, seeds=1, suite=(), bounds=0)
+    settings = RoundSettings(cpu_s, TINY, seeds=1, suite=(), bounds=0, probation_hours=probation_hours)
     learner = learner_of(recorded, world, shelf, 120.0)
     facts = {"fleet": FLEET, "world": repr(learner.config), **settings.facts}
     state = opened(folder / "round", facts)

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.commands.main import app
-from agent.models.directory import AUTOSCALING, Subject, sealed
+from agent.models.directory import AUTOSCALING, Subject, moment_s, sealed
 from domain.errors import BadInput
 from simulator.autoscaling.reference.world_file import World, write_world
 from tests.trainer.learning.recording import FLEET, WORLD, batches, made, recorded_in
@@ -256,6 +256,29 @@ def test_what_passes_is_promoted_once_though_the_round_is_stopped_right_after(
     gate = again.go_on()["gate"]
     assert (gate["promoted"], gate["report"]) == (True, champion.report)
     assert len(again.directory.history()) == 1
+
+
+@pytest.mark.exhaustive
+def test_what_passes_is_on_probation_once_where_hours_are_asked_for(
+    trained: tuple[Path, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = _at_the_gate(trained, tmp_path, probation_hours=48.0)
+    _cheap(monkeypatch)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(State, "done", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            work.go_on()
+    (one,) = work.directory.probationers().values()
+    assert (one.hours, one.against, one.since) == (48.0, None, moment_s(AT))
+    assert work.directory.champions() == {}
+    again = _at_the_gate(trained, tmp_path, probation_hours=48.0)
+    gate = again.go_on()["gate"]
+    assert (gate["promoted"], gate["on_probation"], gate["report"]) == (False, True, one.report)
+    assert [line["event"] for line in again.directory.history()] == ["on probation"]
 
 
 @pytest.mark.exhaustive

@@ -129,14 +129,14 @@ def test_a_new_episode_begins_after_ten_idle_minutes_at_the_minimum_fleet() -> N
     scene = Scene()
     scene.place("s", running("i-1"))
     scene.minute({"i-1": 5.0}, {"waiting": 0, "running": 3, "submitted_total": 100})
-    scene.state = replace(scene.state, memory={"policy": (1.0,)}, shadow_memory={"other": (2.0,)})
+    scene.state = replace(scene.state, memory={"policy": (1.0,)}, shadow_memories={"other": {"h": (2.0,)}})
     for _ in range(9):
         queue = scene.minute({"i-1": 5.0}, {"waiting": 0, "running": 0, "submitted_total": 100}).queue
     assert queue is not None
     assert (queue.submitted, scene.state.memory) == (100, {"policy": (1.0,)})
     queue = scene.minute({"i-1": 5.0}, {"waiting": 0, "running": 0, "submitted_total": 100}).queue
     assert queue is not None
-    assert (queue.submitted, scene.state.memory, scene.state.shadow_memory) == (0, {}, {})
+    assert (queue.submitted, scene.state.memory, scene.state.shadow_memories) == (0, {}, {})
     queue = scene.minute({"i-1": 5.0}, {"waiting": 30, "running": 2, "submitted_total": 140}).queue
     assert queue is not None
     assert (queue.submitted, queue.submitted_recent) == (40, 40)

@@ -1,0 +1,201 @@
+"""The watch over a promotion: it stays while the fleet lives as predicted, and goes where that was a lie."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.commands.main import app
+from agent.models.directory import read_model_file
+from agent.models.file import load_model
+from agent.rehearsal.virtual_time import START
+from domain.errors import BadInput
+from domain.units import HOUR_S
+from simulator.autoscaling.reference.world_file import World, write_world
+from tests.agent.models.making import reported
+from tests.trainer.learning.recording import FLEET, RULE, WORLD
+from tests.trainer.learning.tried import HOURS, SUBJECT, Site
+from trainer.learning.watch import (
+    Watched,
+    WatchedWindow,
+    take_back,
+    watch,
+    watched_promotion,
+    weighed,
+    write_watch,
+)
+
+NOW = HOURS + 1.0
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def found(site: Site, world: Path | None = None, hour: float = NOW) -> Watched:
+    case = site.look(hour, world)
+    champion = watched_promotion(case.directory, case.subject, case.now_s, 168.0)
+    assert champion is not None
+    return watch(case, champion)
+
+
+SLOW = WORLD.boots_scaled(3.0)
+
+
+def lie(folder: Path) -> Path:
+    """A world whose boots take a third of the time that they take in SLOW."""
+    write_world(World(WORLD, "lie"), folder / "lie.toml")
+    return folder / "lie.toml"
+
+
+def judged(lived: float, predicted: float, before: float, *, count: int = 12, spread: float = 0.02) -> Watched:
+    """A promotion whose windows cost so much on average, each a little more or less."""
+    some = [1.0 + spread * (-1) ** k for k in range(count)]
+    windows = [WatchedWindow(f"{k}", 1.0, lived * one, predicted, before) for k, one in enumerate(some)]
+    return weighed(Watched("a" * 64 + ".onnx", None, START, 60 * count, RULE), windows)
+
+
+def test_a_promotion_that_costs_what_was_predicted_and_less_than_before_stays() -> None:
+    assert judged(1.0, 1.0, 1.1).faults == ()
+    assert judged(1.04, 1.0, 1.1).faults == ()
+    assert "it cost +0.0% (-1.0% to +1.0%) of what was predicted" in judged(1.0, 1.0, 1.1).sentence
+
+
+def test_one_that_is_surely_dearer_than_predicted_or_than_before_is_at_fault() -> None:
+    (fault,) = judged(1.08, 1.0, 1.2).faults
+    assert "of what was predicted, surely more than +5%" in fault
+    (fault,) = judged(1.04, 1.0, 1.0).faults
+    assert f"of what {RULE} would have cost, surely more than +2%" in fault
+    assert len(judged(1.3, 1.0, 1.0).faults) == 2
+
+
+def test_one_that_is_dearer_by_chance_is_not() -> None:
+    assert judged(1.08, 1.0, 1.08, spread=0.3).faults == ()
+
+
+@pytest.mark.exhaustive
+def test_a_promotion_that_keeps_its_word_in_the_ledger_stays(site: Site) -> None:
+    site.promoted(site.lavish, 0.0)
+    site.live([(site.lavish, 8.0), (site.thrifty, HOURS)])
+    site.promoted(site.thrifty, 8.0)
+    seen = found(site, hour=8.0 + HOURS)
+    assert (seen.faults, seen.before) == ((), f"learned:{site.lavish.stem}")
+    assert seen.minutes == round(HOURS * 60.0) - 1
+    assert 0.95 <= seen.bias <= 1.05
+    assert seen.bias != 1.0
+    assert seen.against_predicted is not None
+    assert abs(seen.against_predicted.relative.mean) < 0.05
+    assert seen.against_before is not None
+    assert seen.against_before.relative.high < 0.0
+
+
+@pytest.mark.exhaustive
+def test_a_simulator_with_boots_of_a_third_predicted_too_little_and_the_promotion_is_taken_back(site: Site) -> None:
+    site.promoted(site.wary, 0.0)
+    site.live([(site.wary, 1.0), (site.thrifty, HOURS)], world=SLOW)
+    site.promoted(site.thrifty, 1.0)
+    seen = found(site, lie(site.folder))
+    assert "of what was predicted, surely more than +5%" in seen.faults[0]
+    take_back(site.look(NOW), seen)
+    champion = site.directory.champion(SUBJECT)
+    assert champion is not None
+    assert champion.model == site.wary.name
+    event, reason = site.events()[-1]
+    assert event == "rolled back"
+    assert reason.startswith("taken back by the watch: it cost +")
+
+
+def test_too_few_minutes_are_said_and_nothing_is_done(site: Site) -> None:
+    site.live([(RULE, 0.5), (site.lavish, 1.5)])
+    site.promoted(site.lavish, 0.5)
+    seen = found(site)
+    assert (seen.faults, seen.windows) == ((), ())
+    assert "89 minutes that it decided are recorded, which make 1 windows; 8 are needed" in seen.sentence
+
+
+def test_gaps_and_minutes_of_other_policies_are_left_out(site: Site) -> None:
+    site.live(
+        [(RULE, 0.2), (site.thrifty, 0.6), (RULE, 0.2), (site.thrifty, 0.4)], kept=lambda minute: not 30 <= minute < 45
+    )
+    site.promoted(site.thrifty, 0.2)
+    # The promotion falls into a minute; 12..29, 45..47 and 60..83 are left, and each begins with one that is no step.
+    assert found(site).minutes == (30 - 12 - 1) + (48 - 45 - 1) + (84 - 60 - 1)
+
+
+def test_a_ledger_that_was_replaced_has_nothing_to_say(site: Site, tmp_path: Path) -> None:
+    other = Site(tmp_path / "other")
+    other.live([(RULE, 0.5)])
+    site.promoted(site.thrifty, 1.0)
+    site.ledger = other.ledger
+    seen = found(site)
+    assert (seen.minutes, seen.faults) == (0, ())
+    assert "0 minutes that it decided are recorded" in seen.sentence or "no minute since then" in seen.sentence
+
+
+def test_what_was_not_promoted_lately_by_the_gate_is_not_watched(site: Site) -> None:
+    now_s = START + NOW * HOUR_S
+    directory = site.directory
+    assert watched_promotion(directory, SUBJECT, now_s, 168.0) is None
+    site.promoted(site.thrifty, 1.0)
+    assert watched_promotion(directory, SUBJECT, now_s, 168.0) is not None
+    assert watched_promotion(directory, SUBJECT, now_s, 2.0) is None
+    assert watched_promotion(directory, SUBJECT, START, 168.0) is None
+    site.promoted(site.wary, 2.0)
+    newest = watched_promotion(directory, SUBJECT, now_s, 168.0)
+    assert newest is not None
+    assert newest.model == site.wary.name
+    directory.rollback("2026-11-20T23:00:00Z", SUBJECT, load_model)
+    assert watched_promotion(directory, SUBJECT, now_s, 168.0) is None
+    directory.force(read_model_file(site.lavish), SUBJECT, "a trial", "2026-11-20T23:00:00Z", load_model)
+    assert watched_promotion(directory, SUBJECT, now_s, 168.0) is None
+
+
+def test_a_champion_that_came_meanwhile_is_not_taken_back(site: Site) -> None:
+    site.promoted(site.wary, 0.0)
+    champion = site.promoted(site.lavish, 1.0)
+    seen = Watched(champion.model, champion.previous, START)
+    site.promoted(site.thrifty, 2.0)
+    before = (site.directory.path / "champion.json").read_bytes()
+    with pytest.raises(BadInput, match="has taken the place of"):
+        take_back(site.look(NOW), seen)
+    assert (site.directory.path / "champion.json").read_bytes() == before
+
+
+def test_the_one_before_whose_report_was_tampered_with_is_not_gone_back_to(site: Site) -> None:
+    site.promoted(site.wary, 0.0)
+    champion = site.promoted(site.lavish, 1.0)
+    reported(site.directory.path, site.wary.name, None, SUBJECT)
+    report = site.directory.path / f"report-{FLEET}{site.wary.name[:16]}.json"
+    report.write_text(report.read_text().replace('"passed": true', '"passed": true, "more": 1'))
+    with pytest.raises(BadInput, match="its seal does not hold"):
+        take_back(site.look(NOW), Watched(champion.model, champion.previous, START))
+    now = site.directory.champion(SUBJECT)
+    assert now is not None
+    assert now.model == site.lavish.name
+
+
+@pytest.mark.exhaustive
+def test_the_command_rolls_back_with_a_status_of_its_own_and_leaves_word_for_the_agent(site: Site) -> None:
+    site.live([(RULE, 0.5), (site.lavish, HOURS)])
+    site.promoted(site.lavish, 0.5)
+    words = ["learn", "autoscaling", FLEET, "--ledger", str(site.ledger), "--at", str(START + NOW * HOUR_S)]
+    words += ["--models-dir", str(site.directory.path), "--out", str(site.folder / "round")]
+    tried = CliRunner().invoke(app, [*words, "--try"])
+    assert (tried.exit_code, "nothing is changed (--try)" in tried.output) == (6, True)
+    assert site.directory.champion(SUBJECT) is not None
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 6
+    assert site.directory.champion(SUBJECT) is None
+    status = json.loads((site.directory.path / f"learn-autoscaling-{FLEET}.json").read_text())
+    assert (status["outcome"], status["good_at"]) == ("rolled_back", None)
+    assert "rolled back, it is no longer the champion" in status["sentence"]
+    data = json.loads((site.folder / "round" / "watch" / "summary.json").read_text())
+    assert data["faults"]
+    assert "Cost since the promotion" in (site.folder / "round" / "watch" / "report.html").read_text()
+
+
+def test_a_report_without_windows_can_be_written(site: Site) -> None:
+    page = write_watch(site.folder, FLEET, Watched(site.wary.name, None, START, too_little="nothing is recorded"))
+    assert "nothing is recorded" in page.read_text()

@@ -1,0 +1,94 @@
+"""`trimtab approve`: a model on probation decides from now on, or its probation ends, by the word of a person."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from agent.commands.options import JsonOption, LedgerOption, print_json, show
+from domain.errors import BadInput, TrimtabError
+from trainer.commands.options import epilog
+from trainer.commands.promote import DirectoryOption, KeyOption
+
+if TYPE_CHECKING:
+    from agent.models.directory import ModelsDirectory, Probationer, Subject
+
+EPILOG = epilog(
+    "",
+    calls=(
+        "trimtab approve autoscaling web",
+        "trimtab approve autoscaling web --reason 'the sale begins tomorrow'",
+        "trimtab approve autoscaling web --end 'we keep the rule until the new year'",
+    ),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("approve", epilog=EPILOG)(approve)
+
+
+def approve(
+    decision: Annotated[str, Argument(metavar="DECISION", help="autoscaling, admission or oversubscription.")],
+    name: Annotated[str, Argument(metavar="SUBJECT", help="A fleet, pool or cluster.")],
+    reason: Annotated[str, Option(metavar="TEXT", help="Why; it is kept in the history.")] = "",
+    end: Annotated[
+        str | None, Option("--end", metavar="REASON", help="End the probation instead; the model is not used.")
+    ] = None,
+    ledger: LedgerOption = None,
+    models_dir: DirectoryOption = None,
+    key_file: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let the model decide that is on probation for a subject, also before its hours are over.
+
+    Prints where the recorded proposals differ so far from what decided. The report of the gate that it passed must be
+    whole, and the champion must be the one with which it was compared. The way back is `trimtab promote --rollback`.
+    """
+    from agent.decisions.parts import kinds
+    from agent.models.directory import ModelsDirectory, Subject, moment_text, read_key
+    from agent.settings.location import models_location, promotion_key_location
+
+    known = {kind.name: kind for kind in kinds()}
+    if decision not in known:
+        raise BadInput("DECISION", decision, f"choose one of {', '.join(sorted(known))}")
+    directory = ModelsDirectory(
+        models_dir or models_location(os.environ), read_key(key_file) or promotion_key_location(os.environ)
+    )
+    subject, now = Subject(decision, name), moment_text(time.time())
+    if end is not None:
+        directory.end_probation(subject, end, now)
+        told = f"the probation for {subject} is over: {end.strip()}"
+        _print(as_json, {"subject": name, "model": None, "ended": end.strip()}, [told])
+        return
+    one = directory.probationers().get(subject)
+    seen = "" if one is None else _divergence(directory, subject, one, ledger)
+    champion = directory.approve(subject, now, known[decision].model, reason=reason or "approved by hand")
+    lines = [*([seen] if seen else []), f"{champion.model} decides for {subject} now"]
+    _print(as_json, {"subject": name, "model": champion.model, "report": champion.report, "divergence": seen}, lines)
+
+
+def _divergence(directory: ModelsDirectory, subject: Subject, one: Probationer, ledger: str | None) -> str:
+    """Return where the proposals differ so far, "" for a decision whose ledger has none; a ledger may be elsewhere."""
+    from agent.models.directory import AUTOSCALING
+    from agent.settings.location import ledger_location
+    from trainer.learning.probation import divergence_of
+
+    if subject.decision != AUTOSCALING:
+        return ""
+    try:
+        source = ledger or ledger_location(os.environ)
+        return f"so far {divergence_of(source, subject.name, one).sentence}"
+    except TrimtabError as error:
+        return f"where it differs so far cannot be told: {error}"
+
+
+def _print(as_json: bool, data: dict[str, str | None], lines: list[str]) -> None:
+    if as_json:
+        print_json(data)
+    else:
+        show(lines)

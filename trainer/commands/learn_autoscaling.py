@@ -182,7 +182,8 @@ def _round(
     from agent.settings.location import promotion_key_location
     from trainer.autoscaling.scorer_tuning import FINE
     from trainer.kit.fields import changes_of, pairs_of
-    from trainer.learning.round import BudgetUsed, Round, RoundSettings
+    from trainer.learning.round import Round, RoundSettings
+    from trainer.learning.stages import BudgetUsed
     from trainer.learning.state import opened, record_digest
 
     recipe = replace(FINE, **changes_of("--set", type(FINE), pairs_of("--set", settings)))

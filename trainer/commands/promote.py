@@ -337,7 +337,7 @@ def admission(
     """
     from agent.settings.admission import cluster_model_in
 
-    now, sla, capacity = _cluster(subject)
+    now, sla, capacity = cluster_of_settings(subject)
 
     def gate() -> Gate:
         from trainer.promotion.admission import cluster_gate
@@ -360,7 +360,7 @@ def admission(
     carry_out("admission", subject, models_dir, cluster_model_in, gate, wish)
 
 
-def _cluster(name: str) -> tuple[str, float | None, int | None]:
+def cluster_of_settings(name: str) -> tuple[str, float | None, int | None]:
     """Return a cluster's rule, promise and cores by the settings; the default rule where they have no clusters."""
     from agent.settings import load_settings
     from agent.settings.admission import DEFAULT_KAPPA, LEARNED, rules_of

@@ -60,6 +60,7 @@ def register(app: typer.Typer) -> None:
             "trimtab trace from-ledger /var/lib/trimtab/ledger.db --fleet web --out web.csv.gz",
             "trimtab trace from-ledger ledger.db --fleet web --since 2026-03-01 --until 2026-03-08 --out week.csv.gz",
             "trimtab trace from-ledger ledger.db --cluster main --out main.csv.gz",
+            "trimtab trace from-ledger ledger.db --pool main --since 60d --out main",
         ),
     )(from_ledger)
     app.add_typer(trace, name="trace")
@@ -151,25 +152,32 @@ def import_swf(
 
 def from_ledger(
     ledger: Annotated[str, Argument(metavar="LEDGER", help="SQLite file, or URL.")],
-    out: Annotated[Path, Option("--out", "-o", metavar="FILE.csv.gz", help="What to write: .csv or .csv.gz.")],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE.csv.gz|DIR", help="What to write; of a pool a folder.")],
     fleet: Annotated[str | None, Option(metavar="NAME", help="Fleet of the ledger: a trace of its jobs.")] = None,
     cluster: Annotated[
         str | None, Option(metavar="NAME", help="Cluster: the table that `trimtab fit admission` reads.")
+    ] = None,
+    pool: Annotated[
+        str | None, Option(metavar="NAME", help="Pool: a scenario folder, as `evaluate oversubscription` reads it.")
     ] = None,
     since: RecordedSinceOption = None,
     until: RecordedUntilOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a saved trace of the jobs that a ledger recorded, or a table of a cluster's deployments.
+    """Make a saved trace of the jobs that a ledger recorded, a table of a cluster's deployments, or a pool's weeks.
 
     Of a fleet: minute by minute, with the lengths measured then; FILE.csv.gz.json beside it lists gaps, boot times,
     spot notices, refusals by AWS and cost. Of a cluster: a row for each core, with hashed ids; the file beside it
-    lists gaps and what no table shows.
+    lists gaps and what no table shows. Of a pool: its weeks, requests, usage and profiles, in a folder.
     """
-    given = {"--fleet": fleet, "--cluster": cluster}
+    given = {"--fleet": fleet, "--cluster": cluster, "--pool": pool}
     if sum(name is not None for name in given.values()) != 1:
         raise BadInput("--fleet", fleet, f"give one of {', '.join(given)}")
+    if pool is not None:
+        check_output(out, force, "--out")
+        _show(_of_pool(ledger, pool, out, since, until, quiet=as_json), as_json)
+        return
     from trainer.learning.exported import ENDINGS
 
     if not out.name.endswith(ENDINGS):
@@ -214,6 +222,17 @@ def _of_cluster(
     missing_s = sum((end - start for start, end in facts["gaps_s"]), 0.0)
     shown = {"file": str(out), "sha256": side["sha256"], "machines": side["machines"]}
     return {**shown, "deployments": side["deployments"], **facts, "gaps_s": missing_s}
+
+
+def _of_pool(ledger: str, pool: str, out: Path, since: str | None, until: str | None, *, quiet: bool) -> dict[str, Any]:
+    from trainer.learning.pools import export_scenario, read_pool
+
+    with shown_days(quiet=quiet) as on_day:
+        found = export_scenario(read_pool(ledger, pool, *span_of_options(since, until)), out, on_time=on_day)
+    facts = found["recorded"]
+    hours, vms = (sum(week[name] for week in facts["weeks"].values()) for name in ("hours", "vms"))
+    shown = {"folder": str(out), "weeks": len(facts["weeks"]), "hours": hours, "vms": vms, "gaps": len(facts["gaps"])}
+    return {**shown, "subscribers": found["n_subscribers"], "share_of_vms": facts["share_of_vms"]}
 
 
 def origin(text: str) -> tuple[str, int | None, dict[str, str]]:

@@ -18,6 +18,7 @@ SMALLEST = {
     "ledger": "--runs 1 --decisions 40 --rows 4000",
     "ingest": "--runs 1 --vms 200 --rounds 3",
     "learning_export": "--minutes 3000",
+    "learning_pools": "--weeks 1 --episodes 2 --scenario azure_like",
     "footprint": "--runs 1 --idle 0.1",
     "soak": "--hours 0.1 --vms 60 --fleets 2",
     "coevolution_calibration": "--runs 1",
@@ -52,6 +53,10 @@ PROMISED = {
     "ingest": {"lines_per_cpu_s", "carbon_lines_per_cpu_s", "ratio_vs_carbon", "lines_per_s", "carbon_lines_per_s"},
     "learning_export": {
         *("export_year_s", "export_year_cpu_s", "export_year_mb", "world_year_s", "world_year_mb", "row_bytes"),
+    },
+    "learning_pools": {
+        *("hot_azure_like_shipped_steady", "upper_azure_like_bare_after", "hot_mean_azure_like_ma_drift"),
+        *("saved_azure_like_strict_steady", "hot_azure_like_rates_1_steady"),
     },
     "footprint": {"ready_s", "idle_rss_mb", "peak_rss_mb", "stop_s", "threads", "bare_imports_rss_mb", "rss_vs_bare"},
     "soak": {

@@ -26,7 +26,7 @@ from agent.models.directory import ModelsDirectory, Subject
 from agent.settings.admission import cluster_model_in
 from domain.errors import BadInput, TraceError
 from domain.rules.admission.population import Population
-from domain.units import HOUR_S, HOURS_PER_YEAR
+from domain.units import DAY_S, HOUR_S, HOURS_PER_YEAR
 from simulator.admission import Cluster, cluster_of, draw_run, play, rule_of
 from trainer.admission.fitting.fits import fit_marginal, log_likelihood
 from trainer.admission.fitting.histories import Histories, histories_of, read_vm_table
@@ -102,7 +102,7 @@ def keep_tables(
     files = {part: folder / f"{part}.csv.gz" for part in (LATER, EARLIER)}
     if not all(path.is_file() for path in files.values()):
         whole = read(None, None)
-        since = max(whole.since, whole.until - days * 86_400.0)
+        since = max(whole.since, whole.until - days * DAY_S)
         cut = whole.until - LATER_SHARE * (whole.until - since)
         for part, (start, end) in {LATER: (cut, whole.until), EARLIER: (since, cut)}.items():
             try:

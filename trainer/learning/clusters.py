@@ -27,7 +27,7 @@ from agent.admission.records import DeploymentEvent, EventKind
 from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
 from domain.errors import BadInput, StateConflict
-from domain.units import HOUR_S
+from domain.units import DAY_S, HOUR_S
 from trainer.learning.recorded import ledger_url
 
 ENDINGS: Final = (".csv", ".csv.gz")
@@ -165,7 +165,7 @@ def table_of(recorded: RecordedCluster, counts: Counts, on_time: OnTime = lambda
         if at >= recorded.since:
             counts.heard(before - recorded.since, at - recorded.since)
             before = at
-        if at - day >= 86_400.0:
+        if at - day >= DAY_S:
             on_time(at)
             day = at
         for event in sorted(together, key=lambda one: _place(one, one.deployment_id in alive)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from agent.admission.store import ADMISSION, KEPT, AdmissionStore
+from agent.admission.store import ADMISSION, EVENTS_KEPT, KEPT, AdmissionStore
 from agent.decisions.metrics import Section, counter, gauge
 from agent.decisions.part import (
     Capacity,
@@ -56,6 +56,7 @@ class AdmissionPart(Part):
     subject_word = "cluster"
     order = 20
     kept = KEPT
+    kept_beside = (EVENTS_KEPT,)
     configured_in = "clusters"
     model_suffixes = (".json", ".toml")
     sections = (

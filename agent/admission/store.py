@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,10 +15,13 @@ from sqlalchemy import (
     Double,
     Index,
     LargeBinary,
+    RowMapping,
+    Select,
     String,
     Table,
     bindparam,
     delete,
+    func,
     insert,
     select,
     update,
@@ -31,8 +34,9 @@ from agent.decisions import store
 from agent.decisions.store import DecisionStore, Record, decoded
 from agent.ledger import Ledger, codec, journal, state
 from agent.ledger.database import Clash
-from agent.ledger.kept import Kept
+from agent.ledger.kept import LEARNING, Kept
 from agent.ledger.schema import Seq, metadata
+from agent.ledger.schema import decisions as decided
 from domain.decisions import Event
 from domain.rules.admission.names import Name, Tally
 
@@ -40,6 +44,7 @@ ADMISSION: Final = "admission"
 _NAMED: Final = "label."
 """What the keys of names begin with, in the ledger's state of a cluster."""
 _IN_ONE_LOOK: Final = 200
+_PAGE: Final = 4000
 
 # What a cluster holds; `revision` grows with each change, so that two writers cannot both start from the same state.
 clusters = Table(
@@ -62,7 +67,8 @@ deployments = Table(
     Index("admission_deployments_by_time", "last_at"),
 )
 
-# Every event that was reported, so that one reported twice counts once.
+# Every event that was reported, so that one reported twice counts once, and what learning knows of deployments: kept as
+# long as what else learning needs.
 events = Table(
     "admission_events",
     metadata,
@@ -180,6 +186,59 @@ class AdmissionStore:
             rows = connection.execute(query.order_by(events.c.at)).scalars()
             return tuple(codec.decode(DeploymentEvent, codec.unpack(body)) for body in rows)
 
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters that were ever written, by name."""
+        with self._database.read() as connection:
+            return tuple(connection.execute(select(clusters.c.cluster).order_by(clusters.c.cluster)).scalars())
+
+    def span_of_events(self, cluster: str) -> tuple[float, float] | None:
+        """Return the times of a cluster's first and last event that is kept; None without any."""
+        query = select(func.min(events.c.at), func.max(events.c.at)).where(events.c.cluster == cluster)
+        with self._database.read() as connection:
+            first, last = connection.execute(query).one()
+        return None if first is None else (first, last)
+
+    def stream(self, cluster: str, until: float) -> Iterator[DeploymentEvent]:
+        """Yield the events with time < until that are kept, in the order of their times.
+
+        It reads page by page, so that a year needs no more memory than an hour. Events of one time come in the order of
+        their ids.
+        """
+        query = select(events.c.event_id, events.c.at, events.c.body).where(
+            events.c.cluster == cluster, events.c.at < until
+        )
+        for row in self._paged(query, events.c.at, events.c.event_id):
+            yield codec.decode(DeploymentEvent, codec.unpack(row["body"]))
+
+    def turned_away(self, cluster: str, since: float, until: float) -> int:
+        """Return how many deployments asked in a span, as far as decisions are kept, and were never admitted in it.
+
+        Advice does not count, as it turns nobody away.
+        """
+        of_span = (decided.c.decision == ADMISSION) & (decided.c.subject == cluster)
+        of_span &= (decided.c.at >= since) & (decided.c.at < until)
+        columns = (decided.c.decision_id, decided.c.about, decided.c.changed, decided.c.at, decided.c.body)
+        admitted, refused = set[str](), set[str]()
+        for row in self._paged(select(*columns).where(of_span), decided.c.at, decided.c.decision_id):
+            if row["changed"]:
+                admitted.add(row["about"])
+            elif not codec.decode(AdmissionDecision, codec.unpack(row["body"])).advice:
+                refused.add(row["about"])
+        return len(refused - admitted)
+
+    def _paged(self, query: Select[Any], at: Column[float], name: Column[str]) -> Iterator[RowMapping]:
+        """Yield the rows of a query in the order of their times and names, page by page."""
+        query = query.order_by(at, name).limit(_PAGE)
+        wanted = query
+        while True:
+            with self._database.read() as connection:
+                page = connection.execute(wanted).mappings().all()
+            yield from page
+            if len(page) < _PAGE:
+                return
+            then, last = page[-1][at.name], page[-1][name.name]
+            wanted = query.where((at > then) | ((at == then) & (name > last)))
+
     def decision(self, decision_id: str) -> AdmissionDecision:
         """Return a decision; UnknownName when there is none of that id."""
         found = self._decisions.find(decision_id)
@@ -291,12 +350,14 @@ def _advance(connection: Connection, cluster: str, revision: int, counts: Cluste
 
 
 def _forget(connection: Connection, before: float, most: int) -> int:
-    """Remove up to `most` events and ended deployments older than `before`; return how many there were."""
-    removed = _remove_old(connection, events.c.event_id, events.c.at, events.c.at < before, most)
-    if removed < most:
-        gone = (deployments.c.last_at < before) & (deployments.c.stage == Stage.GONE.value)
-        removed += _remove_old(connection, deployments.c.deployment_id, deployments.c.last_at, gone, most - removed)
-    return removed
+    """Remove up to `most` ended deployments older than `before`; return how many there were."""
+    gone = (deployments.c.last_at < before) & (deployments.c.stage == Stage.GONE.value)
+    return _remove_old(connection, deployments.c.deployment_id, deployments.c.last_at, gone, most)
+
+
+def _forget_events(connection: Connection, before: float, most: int) -> int:
+    """Remove up to `most` events older than `before`; return how many there were."""
+    return _remove_old(connection, events.c.event_id, events.c.at, events.c.at < before, most)
 
 
 def _remove_old(
@@ -329,3 +390,6 @@ def _number_from(connection: Connection, first: int) -> None:
 
 
 KEPT: Final = Kept(ADMISSION, "0003", (clusters, deployments, events), _forget, _newest_number, _number_from)
+
+# They stand in a table of KEPT, with which a downgrade exports them; here is only how long they are kept.
+EVENTS_KEPT: Final = Kept(LEARNING, "0003", forget=_forget_events, must_be_named=False)

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """Every schema revision this code knows, oldest first; the last is the one it works with."""
 
 metadata = MetaData()
@@ -144,6 +144,19 @@ learning_contexts = Table(
     Column("fleet", String, nullable=False),
     Column("at", Double, nullable=False),
     Column("body", LargeBinary, nullable=False),
+)
+
+# One row per hour and pool, kept as long. `whole`: whether it says all, else only what changed since the row before.
+# `body`: see `agent.oversubscription.recorded_hours`. It is read in the order of `seq`.
+learning_hours = Table(
+    "learning_hours",
+    metadata,
+    Column("seq", Seq, primary_key=True, autoincrement=True),
+    Column("pool", String, nullable=False),
+    Column("hour", BigInteger, nullable=False),
+    Column("whole", SmallInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("learning_hours_by_pool", "pool", "seq"),
 )
 
 # At most one row: who may act on a ledger that several agents share, until when by the database's own clock.

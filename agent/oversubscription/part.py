@@ -25,6 +25,7 @@ from agent.decisions.part import (
 from agent.decisions.store import Record
 from agent.decisions.turn import TickReport
 from agent.ledger import codec
+from agent.oversubscription.recorded_hours import HOURS_KEPT
 from agent.oversubscription.store import HOUR, KEPT, OVERSUBSCRIPTION, OversubscriptionStore, read_decision
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
@@ -46,6 +47,7 @@ class OversubscriptionPart(Part):
     subject_word = "pool"
     order = 30
     kept = KEPT
+    kept_beside = (HOURS_KEPT,)
     configured_in = "pools"
     model_suffixes = (".onnx", ".json")
     sections = (

@@ -24,6 +24,7 @@ from agent.oversubscription.pool import Pool
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.publisher import Publisher
 from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_of
+from agent.oversubscription.recorded_hours import HourRecorder
 from agent.oversubscription.records import HourDecision
 from agent.oversubscription.store import AlreadyDecided, OversubscriptionStore
 from agent.oversubscription.usage_book import FIVE_MINUTES_S, UsageBook
@@ -60,6 +61,7 @@ class PoolTurns:
         self._recorded: list[Event] = []
         self._reading: Background[RatePolicy] | None = None
         self._waited = 0
+        self._recorder = HourRecorder()
 
     def turn(self, now: float, epoch: int, *, paused: bool) -> tuple[Event, ...]:
         """Turn once and return what happened; raises LedgerError or Fenced when nothing more may be done.
@@ -71,6 +73,8 @@ class PoolTurns:
             self._turn(now, epoch, paused=paused)
         except BaseException:
             self._said, self._five, self._warm = kept
+            # Its rows stand on the one before, which may not have been written.
+            self._recorder.begin_anew()
             raise
         happened, self._recorded = tuple(self._recorded), []
         return happened
@@ -78,6 +82,7 @@ class PoolTurns:
     def _turn(self, now: float, epoch: int, *, paused: bool) -> None:
         pool = self.pool
         if epoch != self._epoch:
+            self._recorder.begin_anew()
             if self._epoch:
                 pool.reload()
             self._epoch = epoch
@@ -148,6 +153,7 @@ class PoolTurns:
             loads, known = pool.ground()
             fresh = self._fresh(now)
             wanted = self._wanted(folded, loads, known, events, now)
+            learning = self._recorder.row(rules, pool.vms, readings, hour, len(folded.hot), rules.policy)
             for _ in range(2):
                 decided = decide_hour(
                     folded,
@@ -163,7 +169,9 @@ class PoolTurns:
                 noted = [*events, *self._happened(folded, decided, before, now)]
                 try:
                     pool.store.write_hour(
-                        pool.next_number(), decided.memory, decided.decision, decided.inputs, noted, epoch=epoch
+                        *(pool.next_number(), decided.memory, decided.decision, decided.inputs, noted),
+                        epoch=epoch,
+                        learning=learning,
                     )
                 except AlreadyDecided:
                     pool.forget_number()

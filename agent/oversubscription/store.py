@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from agent.decisions import store
 from agent.decisions.effects import EffectStore
@@ -11,6 +11,7 @@ from agent.decisions.store import NOTHING, DecisionStore, Record
 from agent.ledger import Ledger, codec, journal, state
 from agent.ledger.database import Clash
 from agent.ledger.kept import Kept
+from agent.oversubscription import recorded_hours
 from agent.oversubscription.decision import ChoiceInputs
 from agent.oversubscription.memory import PoolMemory
 from agent.oversubscription.records import HourDecision, Publication, RateDecision
@@ -90,13 +91,16 @@ class OversubscriptionStore:
         events: Sequence[Event],
         *,
         epoch: int,
+        learning: Mapping[str, Any] | None = None,
     ) -> None:
         """Write an hour: decision, what it rests on, the memory after it and events, all or nothing.
+
+        learning: the hour's row of `recorded_hours`.
 
         Fenced when `epoch` is over, AlreadyDecided when the number is taken.
         """
         made = _record(HOUR, number, decision, codec.encode(inputs))
-        self._write(decision.pool, events, made, memory, epoch)
+        self._write(decision.pool, events, made, memory, epoch, learning)
 
     def write_request(self, number: int, decision: RateDecision, events: Sequence[Event] = ()) -> None:
         """Write the answer to a request before it is given; AlreadyDecided when number or request id are taken."""
@@ -115,6 +119,7 @@ class OversubscriptionStore:
         made: Record | None,
         memory: PoolMemory | None = None,
         epoch: int | None = None,
+        learning: Mapping[str, Any] | None = None,
     ) -> None:
         bodies = [] if memory is None else [(AGENT, f"{MEMORY}{pool}", codec.encode(memory))]
         added = [journal.event_row(event) for event in events]
@@ -125,6 +130,8 @@ class OversubscriptionStore:
                 state.put(connection, bodies)
                 store.add(connection, () if made is None else (made,))
                 journal.add(connection, added)
+                if learning is not None:
+                    recorded_hours.append(connection, learning)
         except Clash as clash:
             raise AlreadyDecided from clash
 

@@ -80,7 +80,8 @@ class LedgerSettings(Section, title="Ledger"):
         400,
         ge=1,
         le=3650,
-        description="What learning needs of each minute, about 150 bytes, is removed when older than this.",
+        description="What learning needs is removed when older than this: of each minute of a fleet about 150 bytes, "
+        "the events of clusters, the hours of pools.",
     )
 
 

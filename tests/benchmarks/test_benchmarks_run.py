@@ -19,6 +19,7 @@ SMALLEST = {
     "ingest": "--runs 1 --vms 200 --rounds 3",
     "learning": "--weeks 2 --lessons 3",
     "learning_export": "--minutes 3000",
+    "learning_pools": "--weeks 1 --episodes 2 --scenario azure_like",
     "footprint": "--runs 1 --idle 0.1",
     "soak": "--hours 0.1 --vms 60 --fleets 2",
     "coevolution_calibration": "--runs 1",
@@ -62,6 +63,10 @@ PROMISED = {
     "ppo_throughput": {
         *("branching_cpu_s", "reached_branching", "ppo_cpu_s", "reached_ppo", "ppo_by_branching"),
         *("sb3_cpu_s", "reached_sb3", "sb3_by_branching"),
+    },
+    "learning_pools": {
+        *("hot_azure_like_shipped_steady", "upper_azure_like_bare_after", "hot_mean_azure_like_ma_drift"),
+        *("saved_azure_like_strict_steady", "hot_azure_like_rates_1_steady"),
     },
     "footprint": {"ready_s", "idle_rss_mb", "peak_rss_mb", "stop_s", "threads", "bare_imports_rss_mb", "rss_vs_bare"},
     "soak": {

@@ -231,7 +231,7 @@ def _with_status(run: Run, work: Callable[[], End]) -> None:
     """
     from agent.models.directory import AUTOSCALING, Subject
     from agent.models.rounds import Ending, write_round
-    from trainer.learning.round import cpu_s
+    from trainer.learning.stages import cpu_s
 
     def left(end: End) -> None:
         if not run.try_only:
@@ -257,7 +257,7 @@ def _looked_after(run: Run) -> End | None:
         return None
     from agent.autoscaling.policies.learned_models import ModelShelf
     from agent.settings.location import ledger_location
-    from trainer.learning.round import Budget, BudgetUsed
+    from trainer.learning.stages import Budget, BudgetUsed
     from trainer.learning.subject import idle_s_of
     from trainer.learning.watch import Inspection
 
@@ -379,7 +379,8 @@ def _round(run: Run) -> End:
     from agent.autoscaling.policies.learned_models import ModelShelf
     from agent.models.directory import moment_text
     from agent.models.rounds import Ending
-    from trainer.learning.round import BudgetUsed, Round
+    from trainer.learning.round import Round
+    from trainer.learning.stages import BudgetUsed
     from trainer.learning.state import opened, record_digest, set_aside
     from trainer.learning.windows import TooLittle, windows_of
 

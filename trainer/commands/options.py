@@ -65,12 +65,17 @@ def recording(ledger: str, fleet: str, since: str | None, until: str | None) -> 
     """Return what a ledger recorded of a fleet in the span of two options; BadInput, LedgerUnavailable."""
     from trainer.learning.recorded import read_recorded
 
+    return read_recorded(ledger, fleet, *span_of_options(since, until))
+
+
+def span_of_options(since: str | None, until: str | None) -> tuple[float | None, float | None]:
+    """Return the epoch seconds that --since and --until mean, None for one that is not given; BadInput."""
     now = time.time()
     start = None if since is None else moment("--since", since, now)
     end = None if until is None else moment("--until", until, now)
     if start is not None and end is not None and not start < end:
         raise BadInput("--until", until, f"give a time after --since {since}")
-    return read_recorded(ledger, fleet, start, end)
+    return start, end
 
 
 @contextmanager

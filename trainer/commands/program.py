@@ -39,10 +39,6 @@ ABSENT: Mapping[tuple[str, str], str] = {
     "find a rule's setting for it by `trimtab tune autoscaling`",
     ("fit", "oversubscription"): "the agent learns the usage of a pool from its readings: find rates for it by "
     "`trimtab tune oversubscription`",
-    ("learn", "admission"): "fit its population by `trimtab fit admission`, and hand it to the gate by "
-    "`trimtab promote admission`",
-    ("learn", "oversubscription"): "train on a scenario of the pool's usage by `trimtab train oversubscription`, and "
-    "hand the model to the gate by `trimtab promote oversubscription`",
     ("price", "autoscaling"): "rent and waiting are given by `trimtab simulate autoscaling`",
     (
         "price",

@@ -337,7 +337,7 @@ def admission(
     """
     from agent.settings.admission import cluster_model_in
 
-    now, sla, capacity = _cluster(subject)
+    now, sla, capacity = cluster_of_settings(subject)
 
     def gate() -> Gate:
         from trainer.promotion.admission import cluster_gate
@@ -360,7 +360,7 @@ def admission(
     carry_out("admission", subject, models_dir, cluster_model_in, gate, wish)
 
 
-def _cluster(name: str) -> tuple[str, float | None, int | None]:
+def cluster_of_settings(name: str) -> tuple[str, float | None, int | None]:
     """Return a cluster's rule, promise and cores by the settings; the default rule where they have no clusters."""
     from agent.settings import load_settings
     from agent.settings.admission import DEFAULT_KAPPA, LEARNED, rules_of
@@ -423,7 +423,7 @@ def oversubscription(
     from agent.oversubscription.rate_policies import verify_rates
     from domain.rules.oversubscription.rates import USUAL_BUDGET
 
-    rules, place = _pool(subject)
+    rules, place = pool_of_settings(subject)
 
     def verify(path: Path) -> object:
         if rules is not None:
@@ -455,7 +455,7 @@ def oversubscription(
     carry_out("oversubscription", subject, models_dir or place, verify, gate, wish)
 
 
-def _pool(name: str) -> tuple[PoolRules | None, Path | None]:
+def pool_of_settings(name: str) -> tuple[PoolRules | None, Path | None]:
     """Return the rules of a pool and the directory of its models, None for both where the settings have no pools."""
     from agent.settings import load_settings
     from agent.settings.oversubscription import pool_rules_of

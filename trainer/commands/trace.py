@@ -1,4 +1,4 @@
-"""`trimtab trace`: write a trace of jobs to a file, check one, or make one of a job log or of a ledger."""
+"""`trimtab trace`: write a trace of jobs to a file, check one, or make one of a job log; what a ledger recorded."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from domain.errors import BadInput
 from domain.units import HOUR_S
 from trainer.commands.options import (
     ForceOption,
-    RecordedFleetOption,
     RecordedSinceOption,
     RecordedUntilOption,
     check_output,
     recording,
     shown_days,
+    span_of_options,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "trimtab trace from-ledger /var/lib/trimtab/ledger.db --fleet web --out web.csv.gz",
             "trimtab trace from-ledger ledger.db --fleet web --since 2026-03-01 --until 2026-03-08 --out week.csv.gz",
+            "trimtab trace from-ledger ledger.db --cluster main --out main.csv.gz",
+            "trimtab trace from-ledger ledger.db --pool main --since 60d --out main",
         ),
     )(from_ledger)
     app.add_typer(trace, name="trace")
@@ -150,26 +152,52 @@ def import_swf(
 
 def from_ledger(
     ledger: Annotated[str, Argument(metavar="LEDGER", help="SQLite file, or URL.")],
-    fleet: RecordedFleetOption,
-    out: Annotated[Path, Option("--out", "-o", metavar="FILE.csv.gz", help="Trace to write: .csv or .csv.gz.")],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE.csv.gz|DIR", help="What to write; of a pool a folder.")],
+    fleet: Annotated[str | None, Option(metavar="NAME", help="Fleet of the ledger: a trace of its jobs.")] = None,
+    cluster: Annotated[
+        str | None, Option(metavar="NAME", help="Cluster: the table that `trimtab fit admission` reads.")
+    ] = None,
+    pool: Annotated[
+        str | None, Option(metavar="NAME", help="Pool: a scenario folder, as `evaluate oversubscription` reads it.")
+    ] = None,
     since: RecordedSinceOption = None,
     until: RecordedUntilOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a saved trace of the jobs that a ledger recorded, minute by minute, with the lengths measured then.
+    """Make a saved trace of the jobs that a ledger recorded, a table of a cluster's deployments, or a pool's weeks.
 
-    FILE.csv.gz.json beside it lists gaps, boot times, spot notices, refusals by AWS and cost.
+    Of a fleet: minute by minute, with the lengths measured then; FILE.csv.gz.json beside it lists gaps, boot times,
+    spot notices, refusals by AWS and cost. Of a cluster: a row for each core, with hashed ids; the file beside it
+    lists gaps and what no table shows. Of a pool: its weeks, requests, usage and profiles, in a folder.
     """
-    from trainer.learning.exported import ENDINGS, export_trace
+    given = {"--fleet": fleet, "--cluster": cluster, "--pool": pool}
+    if sum(name is not None for name in given.values()) != 1:
+        raise BadInput("--fleet", fleet, f"give one of {', '.join(given)}")
+    if pool is not None:
+        check_output(out, force, "--out")
+        _show(_of_pool(ledger, pool, out, since, until, quiet=as_json), as_json)
+        return
+    from trainer.learning.exported import ENDINGS
 
     if not out.name.endswith(ENDINGS):
         raise BadInput("--out", str(out), f"give a file that ends in {' or '.join(ENDINGS)}")
     for path in (out, out.with_name(out.name + ".json")):
         check_output(path, force, "--out")
+    if fleet is not None:
+        _show(_of_fleet(ledger, fleet, out, since, until, quiet=as_json), as_json)
+    elif cluster is not None:
+        _show(_of_cluster(ledger, cluster, out, since, until, quiet=as_json), as_json)
+
+
+def _of_fleet(
+    ledger: str, fleet: str, out: Path, since: str | None, until: str | None, *, quiet: bool
+) -> dict[str, Any]:
+    from trainer.learning.exported import export_trace
+
     recorded = recording(ledger, fleet, since, until)
     parameters = {"ledger": recorded.source, "fleet": fleet, "since": since, "until": until}
-    with shown_days(quiet=as_json) as on_day:
+    with shown_days(quiet=quiet) as on_day:
         side = export_trace(recorded, out, _version(), parameters, on_day)
     facts = side["recorded"]
     missing_s = sum((end - start for start, end in facts["gaps_s"]), 0.0)
@@ -178,7 +206,33 @@ def from_ledger(
     shown |= {"until": facts["until"], "duration_s": facts["duration_s"], "gaps_s": missing_s}
     shown |= {"lengths": facts["lengths"], "boots": boots, "spot_notices": facts["spot_notices"]}
     shown |= {"refusals_by_aws": facts["refusals_by_aws"], "rent_dollars": facts["rent_dollars"]}
-    _show(shown | {"waiting_dollars": facts["waiting_dollars"]}, as_json)
+    return shown | {"waiting_dollars": facts["waiting_dollars"]}
+
+
+def _of_cluster(
+    ledger: str, cluster: str, out: Path, since: str | None, until: str | None, *, quiet: bool
+) -> dict[str, Any]:
+    from trainer.learning.clusters import export_table, read_cluster
+
+    recorded = read_cluster(ledger, cluster, *span_of_options(since, until))
+    parameters = {"ledger": recorded.source, "cluster": cluster, "since": since, "until": until}
+    with shown_days(quiet=quiet) as on_day:
+        side = export_table(recorded, out, _version(), parameters, on_day)
+    facts = side["recorded"]
+    missing_s = sum((end - start for start, end in facts["gaps_s"]), 0.0)
+    shown = {"file": str(out), "sha256": side["sha256"], "machines": side["machines"]}
+    return {**shown, "deployments": side["deployments"], **facts, "gaps_s": missing_s}
+
+
+def _of_pool(ledger: str, pool: str, out: Path, since: str | None, until: str | None, *, quiet: bool) -> dict[str, Any]:
+    from trainer.learning.pools import export_scenario, read_pool
+
+    with shown_days(quiet=quiet) as on_day:
+        found = export_scenario(read_pool(ledger, pool, *span_of_options(since, until)), out, on_time=on_day)
+    facts = found["recorded"]
+    hours, vms = (sum(week[name] for week in facts["weeks"].values()) for name in ("hours", "vms"))
+    shown = {"folder": str(out), "weeks": len(facts["weeks"]), "hours": hours, "vms": vms, "gaps": len(facts["gaps"])}
+    return {**shown, "subscribers": found["n_subscribers"], "share_of_vms": facts["share_of_vms"]}
 
 
 def origin(text: str) -> tuple[str, int | None, dict[str, str]]:

@@ -16,8 +16,7 @@ before the gate has let it pass, and the gate changes the pointer whole or not a
 from __future__ import annotations
 
 import math
-import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from agent.autoscaling.policies.ppo_lstm import names_model
 from agent.models.card import ScorerCard
 from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, Then, moment_s
 from agent.models.file import load_model
-from domain.errors import BadInput, TrimtabError
+from domain.errors import BadInput
 from domain.units import MINUTE_S
 from simulator.autoscaling.branching import RuleSetting
 from simulator.autoscaling.reference.configuration import RemovalMode
@@ -45,6 +44,7 @@ from trainer.learning.fidelity import check_fidelity
 from trainer.learning.minutes import Span, span_of
 from trainer.learning.recent import FAMILY
 from trainer.learning.replay import Loop, play
+from trainer.learning.stages import Budget, Stage, Tell, check_minutes, cpu_s, go_on, plain
 from trainer.learning.state import State
 from trainer.learning.subject import Learner
 from trainer.learning.windows import Windows
@@ -64,12 +64,6 @@ OPEN_S = 20.0
 """Seconds of a processor that a bound may take."""
 
 Map = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-Tell = Callable[[str], None]
-"""Called with a line as a stage begins or ends."""
-
-
-class BudgetUsed(TrimtabError):
-    """The seconds of a processor are used up; what is done is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +89,7 @@ class RoundSettings:
     then: Then = Then.PROMOTE
 
     def __post_init__(self) -> None:
-        if not self.cpu_s > 0.0:
-            raise BadInput("--cpu-minutes", self.cpu_s / MINUTE_S, "give minutes above 0")
+        check_minutes(self.cpu_s)
         if not 0.0 <= self.probation_hours < math.inf:
             raise BadInput("--probation-hours", self.probation_hours, "give hours, 0 for no probation")
 
@@ -104,38 +97,6 @@ class RoundSettings:
     def facts(self) -> dict[str, Any]:
         """What results depend on."""
         return {"recipe": asdict(self.recipe), "seeds": self.seeds, "suite": list(self.suite), "start": self.start}
-
-
-def cpu_s() -> float:
-    """Return the seconds of a processor that this process and its children took."""
-    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in found)
-
-
-@dataclass(slots=True)
-class Budget:
-    """Seconds of a processor that this process, and those it has waited for, may still take."""
-
-    left_s: float
-    _begun_s: float = field(default_factory=cpu_s)
-
-    @property
-    def used_s(self) -> float:
-        """Seconds since the begin."""
-        return cpu_s() - self._begun_s
-
-    def check(self) -> None:
-        """Raise BudgetUsed when nothing is left."""
-        if self.used_s >= self.left_s:
-            raise BudgetUsed(
-                "the seconds of a processor are used up, what is done is kept: give more by --cpu-minutes to go on"
-            )
-
-    def spread(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        """Yield a function's answers in the order of the items; BudgetUsed between two of them."""
-        for item in items:
-            self.check()
-            yield work(item)
 
 
 @dataclass(slots=True)
@@ -158,7 +119,7 @@ class Round:
         Ends after `fidelity` where the simulator is not true. Raises BudgetUsed, and BadInput where the gate refuses to
         compare; what is done is kept.
         """
-        stages: dict[str, Callable[[Budget], dict[str, Any]]] = {
+        stages: dict[str, Stage] = {
             "fidelity": self._fidelity,
             "rule": self._rule,
             "lessons": self._lessons,
@@ -167,21 +128,13 @@ class Round:
             "report": self._report,
             "gate": self._gate,
         }
-        for name, stage in stages.items():
-            if name in self.state.stages:
-                continue
-            budget = Budget(self.settings.cpu_s - self.state.cpu_s)
-            try:
-                budget.check()
-                self.tell(f"{name} ...")
-                result = stage(budget)
-            except BudgetUsed:
-                self.state.spent(budget.used_s)
-                raise
-            self.state.done(name, result, budget.used_s)
-            if name == "fidelity" and not result["holds"]:
-                break
-        return {name: self.state.stages[name] for name in stages if name in self.state.stages}
+        return go_on(
+            self.state,
+            stages,
+            self.settings.cpu_s,
+            self.tell,
+            lambda name, found: name == "fidelity" and not found["holds"],
+        )
 
     def _fidelity(self, budget: Budget) -> dict[str, Any]:
         found = check_fidelity(
@@ -193,7 +146,7 @@ class Round:
             spread=budget.spread,
         )
         about = {"holds": found.holds, "off": found.off, "named": found.named, "sentence": found.sentence}
-        return _stage({**asdict(found), **about})
+        return plain({**asdict(found), **about})
 
     def _rule(self, budget: Budget) -> dict[str, Any]:
         """Tune the rule as the simulator's policies are tuned, then choose its form under the fleet's own limits."""
@@ -239,7 +192,7 @@ class Round:
         trained = run(replace(plan, lessons=_Bounded(lessons, budget.check)), self.place, resume=True)
         (model,) = self.place.glob("*.onnx")
         used = bool(trained.figures["own/used"])
-        return _stage(
+        return plain(
             {"model": model.name, "why": "", "used": used, "figures": dict(trained.figures), "lessons": recipe.rounds}
         )
 
@@ -256,7 +209,7 @@ class Round:
         }
         means = {name: np.mean(rows, axis=1) for name, rows in costs.items()}
         against = {name: asdict(compare(means[name], means[NOW])) for name in names if name != NOW}
-        return _stage(
+        return plain(
             {
                 "windows": [span.name for span in spans],
                 "recorded": [span.cost for span in spans],
@@ -320,7 +273,7 @@ class Round:
         judged = contest.judgement
         about: dict[str, Any] = {"promoted": contest.promoted, "on_probation": contest.on_probation}
         about |= {"passed": judged.passed, "reasons": list(judged.reasons)}
-        return _stage({**about, "report": contest.report_name, "overall": asdict(judged.overall)})
+        return plain({**about, "report": contest.report_name, "overall": asdict(judged.overall)})
 
     @property
     def setting(self) -> RuleSetting:
@@ -443,18 +396,3 @@ def _dollars(loop: Loop, learner: Learner, span: Span, policy: str, seed: int) -
     config = replace(learner.config, initial=tuple(min(there, limit) for there, limit in limits))
     policies = [policy] * len(span.policies)
     return play(loop, config, span.trace, policies, seed, span.first.end_s, lead=span.lead).cost
-
-
-def _stage(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stage's result as JSON data: what is not finite becomes None."""
-    return {name: _plain(value) for name, value in data.items()}
-
-
-def _plain(data: Any) -> Any:
-    if isinstance(data, Mapping):
-        return {str(key): _plain(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_plain(value) for value in data]
-    if isinstance(data, np.generic):
-        data = data.item()
-    return None if isinstance(data, float) and not math.isfinite(data) else data

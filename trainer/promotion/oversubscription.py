@@ -38,12 +38,14 @@ def pool_gate(
     drawn: int = 8,
     episodes: int = 300,
     evaluations: int = 1_500,
+    tuned: str = "",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Gate:
     """Return the gate of pools. now: the policy that decides where there is no champion. budget: of the agent's shield.
 
     weeks: of the scenario, held out. drawn: how many are redrawn. episodes: of usage on each week. evaluations: weeks
-    assessed by the search for the best tuned rule, where none comes with the scenario.
+    assessed by the search for the best tuned rule, where none comes with the scenario. tuned: that rule, as `simulate`
+    has it, where it is known, as of a pool in which not everybody may be oversold; "" to find it.
     """
     if drawn < 1 or episodes < 1:
         raise BadInput("weeks", (drawn, episodes), "give at least one redrawn week and one episode of each")
@@ -62,9 +64,9 @@ def pool_gate(
         return Played(tuple(costs), upper, 1.0 - alpha)
 
     def gate(challenger: Path, champion: Path | None) -> Verdict:
-        texts = {"challenger": _guarded(str(challenger), budget)}
-        texts["champion"] = _guarded(now if champion is None else str(champion), budget)
-        texts["tuned"] = _guarded(_tuned(scenario, start, alpha, evaluations, on_progress), budget)
+        texts = {"challenger": guarded(str(challenger), budget)}
+        texts["champion"] = guarded(now if champion is None else str(champion), budget)
+        texts["tuned"] = guarded(tuned or _tuned(scenario, start, alpha, evaluations, on_progress), budget)
         runs = {label: played(text) for label, text in texts.items()}
         facts = {
             "champion": {"policies": {"*": now}} if champion is None else {},
@@ -83,7 +85,7 @@ def pool_gate(
     return gate
 
 
-def _guarded(text: str, budget: float) -> str:
+def guarded(text: str, budget: float) -> str:
     """Return the policy as the agent runs it: behind its own guard, else behind the agent's shield."""
     named = text.endswith(".json") and read_rates(Path(text)).guard is not None
     return text if named or text.startswith("shield:") else f"{SHIELD}:base=({text}),b={budget:g}"

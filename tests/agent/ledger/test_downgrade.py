@@ -94,7 +94,7 @@ def test_what_was_exported_comes_back_whole(path: Path, tmp_path: Path) -> None:
     with Ledger.open(f"sqlite:///{path}") as ledger:
         assert cluster(ledger).deployments() == ()
     done = trimtab("import", export, "--ledger", path)
-    assert (done.exit_code, done.output) == (0, f"{path}: 8 rows put back from {export}\n")
+    assert (done.exit_code, done.output) == (0, f"{path}: 9 rows put back from {export}\n")
     assert held(path) == before
 
 

@@ -25,7 +25,8 @@ from trainer.learning import round as round_module
 from trainer.learning.minutes import Record
 from trainer.learning.recent import FAMILY
 from trainer.learning.report import DATA_FILE, PAGE_FILE, RULE_FILE
-from trainer.learning.round import BudgetUsed, Round
+from trainer.learning.round import Round
+from trainer.learning.stages import BudgetUsed
 from trainer.learning.state import STATE_FILE, State, kept_record, locked, packed, set_aside, unpacked
 from trainer.promotion.gate import Trial, Verdict, judge
 

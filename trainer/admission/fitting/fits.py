@@ -177,6 +177,14 @@ def sizes_likelihood(parameters: Floats, seen: Seen) -> tuple[float, Floats]:
     return float(total), np.array([by_shape, np.sum(a / b - shape / rate)])
 
 
+def log_likelihood(histories: Histories, population: Population) -> float:
+    """Return the log-likelihood of histories under a population, but for terms that no parameter changes."""
+    seen, p = seen_of(histories), population
+    rates = np.array([p.mu_shape, p.mu_rate, p.lam_shape, p.lam_rate, p.power, p.lifetimes])
+    by_rate, _ = rates_likelihood(rates, seen, histories.grid_h)
+    return by_rate + sizes_likelihood(np.array([p.sig_shape, p.sig_rate]), seen)[0]
+
+
 def fit_marginal(histories: Histories, start: Population, on_progress: OnProgress | None = None) -> MarginalFit:
     """Return the population under which the histories are likeliest, searched from `start`.
 

@@ -1,0 +1,146 @@
+"""A round of learning for a pool: from its ledger to a champion, on weeks that come after those it learnt from."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from agent.commands.main import app
+from agent.models.directory import ModelsDirectory, Subject
+from agent.settings.oversubscription import read_rates
+from tests.trainer.learning.test_pools import lived
+from trainer.learning.oversubscription_round import (
+    LEARNT,
+    NOW,
+    RULE,
+    OversubscriptionRound,
+    PoolInUse,
+    PoolRound,
+    in_words,
+    keep_weeks,
+)
+from trainer.learning.pools import read_pool
+from trainer.learning.stages import BudgetUsed
+from trainer.learning.state import opened
+from trainer.learning.windows import TooLittle
+
+AT = "2026-11-23T00:00:00Z"
+SUBJECT = Subject("oversubscription", "main")
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ledger of a pool that was watched for five days, whose horizon is a day."""
+    folder = tmp_path_factory.mktemp("pool")
+    lived(folder, 5, every_h=1).ledger.close()
+    return folder / "ledger.db"
+
+
+def round_of(ledger: Path, folder: Path, **changes: Any) -> OversubscriptionRound:
+    """A round in `folder/round` with the models directory `folder/models`, of few episodes and short searches."""
+    settings = PoolRound(**{"evaluations": (20, 20), "episodes": 40, "redrawn": 2, **changes})
+    keep_weeks(folder / "round", lambda: read_pool(str(ledger), "main"))
+    return OversubscriptionRound(
+        PoolInUse("main", "grid:0.8", 0.003, 0.95),
+        frozenset({"batch"}),
+        opened(folder / "round", {"pool": "main"}),
+        settings,
+        ModelsDirectory(folder / "models"),
+        read_rates,
+        AT,
+    )
+
+
+def trimtab(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.mark.exhaustive
+def test_rates_that_reserve_less_within_the_promise_become_the_champion(ledger: Path, tmp_path: Path) -> None:
+    work = round_of(ledger, tmp_path)
+    stages = work.go_on()
+    judged, gate = stages["judge"], stages["gate"]
+    assert (gate["promoted"], gate["passed"], gate["reasons"]) == (True, True, [])
+    assert judged["keeps"][LEARNT]
+    assert sum(judged["reserved"][LEARNT]) < sum(judged["reserved"][NOW])
+    assert judged["weeks"] == ["w3", "w4", "unseen3000", "unseen3001"]
+    assert judged["replayed_hot_hours"][LEARNT] == [0, 0]
+    directory = ModelsDirectory(tmp_path / "models")
+    champion = directory.champions()[SUBJECT]
+    rates = read_rates(directory.file_of(champion.model)).rates
+    # Who has not agreed is reserved in full, whatever was learnt.
+    assert rates["batch"] == 1.0
+    assert rates["web"] < 0.6
+    assert "cores reserved" in (tmp_path / "round" / "report.html").read_text()
+    assert json.loads((tmp_path / "round" / "summary.json").read_text())["judge"] == judged
+    # Stopped after the pointer was replaced and before the stage was kept, it finds its own promotion.
+    state = opened(tmp_path / "round", {"pool": "main"})
+    stopped = replace(state, stages={name: found for name, found in state.stages.items() if name != "gate"})
+    own = replace(work.in_use, policy=str(directory.file_of(champion.model)))
+    assert replace(work, state=stopped, in_use=own).go_on()["gate"]["promoted"] is True
+    assert len(directory.history(SUBJECT)) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ""),
+        ({"feasible": {LEARNT: False}}, "no rates and no shield keep the promise"),
+        ({"keeps": {LEARNT: False}}, r"up to 2\.0% would have too many hot hours, more than the promised 5\.0%"),
+        ({"reserved": {LEARNT: [0.6]}}, "do not reserve less than what decides now"),
+        ({"reserved": {LEARNT: [0.6]}, "keeps": {NOW: False}}, "reserve more than the tuned rates"),
+        ({"reserved": {LEARNT: [0.45]}, "keeps": {RULE: False}}, ""),
+        ({"reserved": {LEARNT: [0.4]}}, ""),
+    ],
+)
+def test_only_what_keeps_the_promise_and_reserves_less_goes_to_the_gate(
+    ledger: Path, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    work = round_of(ledger, tmp_path)
+    judged: dict[str, Any] = {
+        "feasible": {RULE: True, LEARNT: True},
+        "keeps": {NOW: True, RULE: True, LEARNT: True},
+        "upper_95": {LEARNT: 0.02},
+        "reserved": {NOW: [0.5], RULE: [0.4], LEARNT: [0.35]},
+    }
+    work.state.stages["judge"] = {name: {**found, **changes.get(name, {})} for name, found in judged.items()}
+    found = work.objection()
+    assert re.search(said, found) if said else found == ""
+
+
+def test_the_latest_weeks_are_held_out_and_kept_for_the_whole_round(ledger: Path, tmp_path: Path) -> None:
+    first = keep_weeks(tmp_path, lambda: read_pool(str(ledger), "main"))
+    held = {
+        part: json.loads((tmp_path / part / "main.json").read_text())["recorded"]["weeks"]
+        for part in ("earlier", "later")
+    }
+    assert {part: list(weeks) for part, weeks in held.items()} == {"earlier": ["w0", "w1", "w2"], "later": ["w3", "w4"]}
+
+    def gone() -> Any:
+        raise AssertionError("the weeks are there")
+
+    assert keep_weeks(tmp_path, gone) == first
+    with pytest.raises(TooLittle, match="3 weeks of 24 h are recorded, 4 are needed"):
+        keep_weeks(tmp_path / "few", lambda: read_pool(str(ledger), "main", 1_790_553_600.0 + 2 * 86_400.0))
+
+
+def test_a_budget_that_is_used_up_and_a_record_that_is_too_short_end_the_round(ledger: Path, tmp_path: Path) -> None:
+    with pytest.raises(BudgetUsed, match="--cpu-minutes"):
+        round_of(ledger, tmp_path, cpu_s=1e-6).go_on()
+    to = ("--ledger", ledger, "--models-dir", tmp_path / "models")
+    few = trimtab("learn", "oversubscription", "main", *to, "--out", tmp_path / "few", "--days", 2)
+    assert few.exit_code == 4, few.output
+    assert "are needed" in few.output
+    unknown = trimtab("learn", "oversubscription", "other", *to, "--out", tmp_path / "no")
+    assert (unknown.exit_code, "has main" in unknown.output) == (2, True)
+
+
+def test_the_policies_of_the_settings_have_their_words_in_the_simulator() -> None:
+    given = ("moving-average", "static:0.4", "rates:/a/rates.json", "model:/a/m.onnx", "learned")
+    assert [in_words({"policy": text}) for text in given] == ["ma", "grid:0.4", "/a/rates.json", "/a/m.onnx", "none"]

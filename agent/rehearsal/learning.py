@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, moment_text, read_model_file
@@ -42,10 +42,10 @@ CHANGE_DAY = 4
 """The first day of the new load."""
 SHORT_S, LONG_S, SIGMA = 200.0, 600.0, 0.4
 """Mean seconds of a job before and after the change, and how much lengths vary (of a lognormal)."""
-APART_S = 120.0
+APART_S = 240.0
 """Mean seconds between two single jobs."""
-OLD_BATCHES = tuple((hour + 1 / 6, 5) for hour in range(24))
-NEW_BATCHES = ((9.0, 60), (17.0, 60))
+OLD_BATCHES = tuple((hour + 1 / 6, 15) for hour in range(24))
+NEW_BATCHES = ((9.0, 120), (17.0, 120))
 """Batches of a day: hour, and jobs."""
 BATCH_S = 120.0
 SAMPLES_S = 30.0
@@ -53,8 +53,11 @@ SAMPLES_S = 30.0
 PROGRAM = "from agent.commands.main import app; app()"
 SUBJECT = Subject(AUTOSCALING, FLEET)
 LIE = 1 / 3
+RECIPE = ("rounds=180+180", "rate=3e-4")
+"""Of the scorer: steps small enough to keep what it knew of other loads."""
 
 Say = Callable[[str], None]
+Floats = NDArray[np.float64]
 
 
 class LearningFailed(TrimtabError):
@@ -108,18 +111,22 @@ class Told:
 
 
 def load_of(days: int, seed: int) -> Trace:
-    """Return the jobs of so many days; each day is drawn by itself."""
-    arrivals: list[np.ndarray[Any, np.dtype[np.float64]]] = []
-    lengths: list[np.ndarray[Any, np.dtype[np.float64]]] = []
+    """Return the jobs of so many days."""
+    rng = np.random.default_rng(seed)
+    arrivals: list[Floats] = []
+    lengths: list[Floats] = []
     for number in range(1, days + 1):
-        rng, new = np.random.default_rng([seed, number]), number >= CHANGE_DAY
+        new = number >= CHANGE_DAY
         begin_s, mean_s = (number - 1) * DAY_S, LONG_S if new else SHORT_S
-        came = [begin_s + rng.uniform(0.0, DAY_S, rng.poisson(DAY_S / APART_S))]
+        single = rng.poisson(DAY_S / APART_S)
+        arrivals.append(begin_s + np.sort(rng.uniform(0.0, DAY_S, single)))
+        lengths.append(mean_s * rng.lognormal(-0.5 * SIGMA**2, SIGMA, single))
         for hour, jobs in NEW_BATCHES if new else OLD_BATCHES:
-            came.append(begin_s + hour * HOUR_S + rng.uniform(0.0, BATCH_S, jobs))
-        arrivals.append(np.sort(np.concatenate(came)))
-        lengths.append(mean_s * rng.lognormal(-0.5 * SIGMA**2, SIGMA, arrivals[-1].size))
-    return make_trace("learning", np.concatenate(arrivals), np.concatenate(lengths))
+            arrivals.append(begin_s + hour * HOUR_S + rng.uniform(0.0, BATCH_S, jobs))
+            lengths.append(mean_s * rng.lognormal(-0.5 * SIGMA**2, SIGMA, jobs))
+    all_s = np.concatenate(arrivals)
+    order = np.argsort(all_s)
+    return make_trace("learning", all_s[order], np.concatenate(lengths)[order])
 
 
 class LearningRehearsal:
@@ -151,7 +158,7 @@ class LearningRehearsal:
         with quiet_logs():
             for number in range(1, 6):
                 self._live(number)
-            round_ = self._begin("round", self._copied(), 6.0, "--probation-hours", "24", "--cpu-minutes")
+            round_ = self._begin("round", self._copied(), 6.0, *self.round_options())
             self._live(6)
             self._ended(round_, 0, "it learns from days 4 and 5; what passes the gate is on probation")
             self._fleet.ports.probationer = self._shelf.probationer
@@ -169,6 +176,11 @@ class LearningRehearsal:
         self.told.events = [(line["event"], line.get("reason", "")) for line in self.models.history(SUBJECT)]
         self.told.wall_s = time.monotonic() - begun
         return self.told
+
+    def round_options(self) -> tuple[str, ...]:
+        """Return how the round is done: its probation, its budget, and its recipe."""
+        recipe = [word for one in RECIPE for word in ("--set", one)]
+        return ("--probation-hours", "24", "--cpu-minutes", f"{self._cpu_minutes:g}", *recipe)
 
     def _live(self, number: int) -> None:
         simulation = self._fleet.cloud.simulation
@@ -198,7 +210,7 @@ class LearningRehearsal:
         """Start `trimtab learn` at the end of a day."""
         words = ["learn", "autoscaling", FLEET, "--ledger", str(ledger), "--at", f"{START + day * DAY_S:.0f}"]
         words += ["--models-dir", str(self.models.path), "--out", str(self.folder / "round"), "--days", "2", *more]
-        return self._started(name, [*words, *([f"{self._cpu_minutes:g}"] if "--cpu-minutes" in more else [])])
+        return self._started(name, words)
 
     def _hand_to_the_gate(self, ledger: Path) -> _Started:
         words = ["promote", "autoscaling", FLEET, str(self._shipped), "--models-dir", str(self.models.path)]

@@ -95,7 +95,8 @@ def _runs(
 ) -> list[Trial]:
     made: list[Trial] = []
     with Pool(partial(trials, champion, challenger), workers) as pool:
-        chunks = [tuple(cases[k : k + CHUNK]) for k in range(0, len(cases), CHUNK if workers > 1 else 1)]
+        size = CHUNK if workers > 1 else 1
+        chunks = [tuple(cases[k : k + size]) for k in range(0, len(cases), size)]
         for chunk, found in zip(chunks, pool.run(chunks), strict=True):
             made += found
             on_progress(len(chunk))

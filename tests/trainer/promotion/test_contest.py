@@ -51,6 +51,15 @@ def test_a_cheaper_challenger_becomes_the_champion(tmp_path: Path, directory: Mo
     assert champion.report == result.report_name
 
 
+def test_each_case_is_played_once_from_each_entry(tmp_path: Path, directory: ModelsDirectory) -> None:
+    crown(directory, spender(tmp_path))
+    done: list[int] = []
+    found = contest(idler(tmp_path), directory, cases(3), on_progress=done.append)
+    played = [(trial["case"], trial["entry_step"]) for trial in found.report["results"]["trials"]]
+    assert len(played) == len(set(played))
+    assert sum(done) == 3
+
+
 def test_a_dearer_challenger_leaves_the_champion_and_a_report(tmp_path: Path, directory: ModelsDirectory) -> None:
     crown(directory, idler(tmp_path))
     result = contest(spender(tmp_path), directory)

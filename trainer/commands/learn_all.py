@@ -21,6 +21,7 @@ from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.errors import BadInput
 from domain.units import MINUTE_S
+from trainer.commands.learn_autoscaling import BUDGET_USED, NOT_TRUE, ROLLED_BACK, TOO_LITTLE
 from trainer.commands.options import epilog
 
 if TYPE_CHECKING:
@@ -133,8 +134,8 @@ def learn_one(
 ) -> Ended:
     """Run a round in a process of its own and return how it ended; its words go on to standard error.
 
-    A process that ends without leaving a status of its own gets one that says that it failed, and why. now: epoch
-    seconds. patience_s: of wall time, after which the process is ended.
+    A process that ends without leaving a status of its own gets one by its exit status: but for those that the verbs
+    agree on, it failed. now: epoch seconds. patience_s: of wall time, after which the process is ended.
     """
     from agent.models.rounds import Ending, read_rounds, write_round
 
@@ -143,13 +144,17 @@ def learn_one(
     after = read_rounds(models_dir, subject.decision)[0].get(subject.name)
     if after is not None and after != before:
         return Ended(subject.decision, subject.name, after.outcome.value, after.sentence, status)
+    # A refusal of the gate has the exit status of an error: only a status that was left can tell them apart.
+    known = {0: Ending.KEPT, NOT_TRUE: Ending.NOT_TRUE, TOO_LITTLE: Ending.TOO_LITTLE, BUDGET_USED: Ending.BUDGET}
+    known[ROLLED_BACK] = Ending.ROLLED_BACK
+    ending = Ending.FAILED if status is None else known.get(status, Ending.FAILED)
     sentence = f"it was ended after {patience_s:.0f} s" if status is None else f"it ended with exit status {status}"
     sentence += f": {last}" if last else ""
     try:
-        write_round(models_dir, subject, Ending.FAILED, sentence, now())
+        write_round(models_dir, subject, ending, sentence, now())
     except OSError as error:
         sentence += f" (and {models_dir} takes no file: {error.strerror})"
-    return Ended(subject.decision, subject.name, Ending.FAILED.value, sentence, status)
+    return Ended(subject.decision, subject.name, ending.value, sentence, status)
 
 
 def _run(command: Sequence[str], patience_s: float) -> tuple[int | None, str]:

@@ -39,7 +39,7 @@ def status(tmp_path: Path) -> tuple[str, str, float | None]:
     [
         ("echo 'error: no fleet web' >&2; exit 2", "it ended with exit status 2: error: no fleet web"),
         ("kill -9 $$", "it ended with exit status -9"),
-        ("true", "it ended with exit status 0"),
+        ("exit 1", "it ended with exit status 1"),
     ],
 )
 def test_a_process_that_leaves_no_status_has_failed_and_the_last_good_end_is_kept(
@@ -49,6 +49,15 @@ def test_a_process_that_leaves_no_status_has_failed_and_the_last_good_end_is_kep
     made = ended(tmp_path, script)
     assert (made.outcome, made.sentence, made.needs_a_look) == ("failed", sentence, True)
     assert status(tmp_path) == ("failed", sentence, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "ending"), [(0, "kept"), (3, "not_true"), (4, "too_little"), (5, "budget"), (6, "rolled_back")]
+)
+def test_a_verb_that_leaves_no_status_is_known_by_its_exit_status(tmp_path: Path, code: int, ending: str) -> None:
+    made = ended(tmp_path, f"echo so it is; exit {code}")
+    assert (made.outcome, made.needs_a_look) == (ending, code in (3, 6))
+    assert status(tmp_path)[:2] == (ending, f"it ended with exit status {code}: so it is")
 
 
 def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:

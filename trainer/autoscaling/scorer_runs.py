@@ -471,14 +471,19 @@ def load_trained(path: Path) -> Trained:
 RELEASE = "release"
 
 
+def shipped_scorer() -> Path:
+    """Return the file of the scorer that comes with the program; BadInput where none does."""
+    for shipped in shipped_models(DIRECTORY):
+        if isinstance(load_model(shipped.path).card, ScorerCard):
+            return shipped.path
+    raise BadInput("--from", RELEASE, "no scorer ships with this version: give a FILE.onnx or the directory of a run")
+
+
 def start_of(text: str) -> Trained:
     """Return the scorer that `release`, a model file or the directory of a run names; BadInput otherwise."""
     path = Path(text)
     if text == RELEASE:
-        for shipped in shipped_models(DIRECTORY):
-            if isinstance(load_model(shipped.path).card, ScorerCard):
-                return read_trained(shipped.path)
-        raise BadInput("--from", text, "no scorer ships with this version: give a FILE.onnx or the directory of a run")
+        return read_trained(shipped_scorer())
     if path.suffix == ".onnx":
         return read_trained(path)
     for place in (path, path / TRAINED_FILE, path / "seed-0" / TRAINED_FILE):

@@ -7,7 +7,8 @@
     scorer    a scorer is fine-tuned on the earlier windows
     judge     all play the held-out windows, under the fleet's own limits
     report    what people read
-    gate      the scorer against what decides now (`trainer.promotion.gate`), where it is the cheapest of those judged
+    gate      the scorer against what decides now (`trainer.promotion.gate`), where it is the cheapest of those judged;
+              or the shipped one, which a fleet whose load has changed again may need back
 
 Each stage is done once; a round that was stopped at any moment goes on with the first that is not. Nothing is in use
 before the gate has let it pass, and the gate changes the pointer whole or not at all.
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from agent.autoscaling.policies.learned_models import ModelShelf
-from agent.autoscaling.policies.ppo_lstm import names_model
+from agent.autoscaling.policies.ppo_lstm import names_model, sha_of
 from agent.models.card import ScorerCard
 from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, Then, moment_s
 from agent.models.file import load_model
@@ -37,7 +38,7 @@ from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender, queue
 from trainer.autoscaling.evaluation.suite import Case, suite
 from trainer.autoscaling.evaluation.suite import World as SuiteWorld
 from trainer.autoscaling.scorer import Lesson, Recipe, Samples, Trained, gather
-from trainer.autoscaling.scorer_runs import RELEASE, run, start_of
+from trainer.autoscaling.scorer_runs import RELEASE, run, shipped_scorer, start_of
 from trainer.autoscaling.scorer_tuning import FINE, LEAST_WINDOWS, LEFT_OUT, Loads, OwnLessons, own_plan, tuned_rule
 from trainer.kit.intervals import compare
 from trainer.learning.fidelity import check_fidelity
@@ -51,7 +52,7 @@ from trainer.learning.windows import Windows
 from trainer.promotion.autoscaling import fleet_gate
 from trainer.promotion.gate import Limits, Term, hold
 
-NOW, RULE, SCORER = "decides now", "tuned rule", "scorer"
+NOW, RULE, SCORER, SHIPPED = "decides now", "tuned rule", "scorer", "shipped scorer"
 SEEDS, JUDGING_SEED = 3, 2_500_000_000
 """Boot seeds of each held-out window, and the first of them."""
 LESSONS_SHARE = 0.5
@@ -198,7 +199,7 @@ class Round:
 
     def _judge(self, budget: Budget) -> dict[str, Any]:
         """Let all play the held-out windows, and return dollars by policy, window and seed."""
-        names = [NOW, RULE, *([SCORER] if self.model is not None else [])]
+        names = [NOW, RULE, *self._scorers]
         spans = [span for span in self.windows.replayed if span.name in {one.name for one in self.windows.held_out}]
         costs = {
             name: [
@@ -227,17 +228,9 @@ class Round:
         return {"files": [path.name for path in write_round(self)]}
 
     def _gate(self, budget: Budget) -> dict[str, Any]:
-        """Hand the scorer to the gate; a promotion after which the round was stopped is found, not repeated."""
-        model, scorer = self.model, self.state.stages["scorer"]
-        why = scorer["why"]
-        if model is not None and not scorer["used"] and names_model(self.policy_now):
-            why = "new weights are not surely better than those that decide now"
-        means = {name: float(np.mean(row)) for name, row in self.state.stages["judge"]["means"].items()}
-        dearer = [name for name in (NOW, RULE) if model is not None and means[SCORER] >= means[name]]
-        if dearer and not why:
-            than = " and ".join(f"the {name}" if name == RULE else f"what {name}" for name in dearer)
-            why = f"under the fleet's own limits it does not cost less than {than} on the held-out windows"
-        if model is None or why:
+        """Hand the cheapest scorer to the gate; a promotion after which the round stopped is found, not repeated."""
+        model, why = self._challenger()
+        if model is None:
             return {"promoted": False, "passed": None, "reasons": [why], "report": None, "on_probation": False}
         subject = Subject(AUTOSCALING, self.learner.fleet)
         champion = self.directory.champions().get(subject)
@@ -275,6 +268,34 @@ class Round:
         about |= {"passed": judged.passed, "reasons": list(judged.reasons)}
         return plain({**about, "report": contest.report_name, "overall": asdict(judged.overall)})
 
+    def _challenger(self) -> tuple[Path | None, str]:
+        """Return the file that goes to the gate; None, and why, where what decides now or the tuned rule is as good."""
+        tried, scorer = dict(self._scorers), self.state.stages["scorer"]
+        why = scorer["why"]
+        if SCORER in tried and not scorer["used"] and names_model(self.policy_now):
+            why = "new weights are not surely better than those that decide now"
+            del tried[SCORER]
+        means = {name: float(np.mean(row)) for name, row in self.state.stages["judge"]["means"].items()}
+        best = min(tried, key=lambda name: means[name], default=None)
+        if best is None:
+            return None, why
+        dearer = [name for name in (NOW, RULE) if means[best] >= means[name]]
+        if not dearer:
+            return tried[best], ""
+        if why:
+            return None, why
+        than = " and ".join(f"the {name}" if name == RULE else f"what {name}" for name in dearer)
+        return None, f"under the fleet's own limits it does not cost less than {than} on the held-out windows"
+
+    @property
+    def _scorers(self) -> dict[str, Path]:
+        """The files of the scorers that are judged: the one of this round, and the shipped one where it is another."""
+        found = {} if self.model is None else {SCORER: self.model}
+        shipped = shipped_scorer()
+        if names_model(self.policy_now) and sha_of(self.policy_now) != shipped.stem:
+            found[SHIPPED] = shipped
+        return found
+
     @property
     def setting(self) -> RuleSetting:
         """The setting of the queue rule that was found."""
@@ -311,8 +332,8 @@ class Round:
             loop = replace(loop, idle_s=setting.idle_s, terms=terms)
             expected = setting.job_core_s or (terms.job_core_s if terms is not None else 120.0)
             policy = f"queue-rule:horizon_s={setting.horizon_s:g},job_core_s={expected:g}"
-        if name == SCORER:
-            policy = f"model:{self.model}"
+        if name in (SCORER, SHIPPED):
+            policy = f"model:{self._scorers[name]}"
         return _dollars(loop, self.learner, span, policy, JUDGING_SEED + seed)
 
     def _earlier_replayed(self) -> list[Span]:

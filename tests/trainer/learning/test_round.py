@@ -20,6 +20,7 @@ from domain.errors import BadInput
 from simulator.autoscaling.reference.world_file import World, write_world
 from tests.trainer.learning.recording import FLEET, WORLD, batches, made, recorded_in
 from tests.trainer.learning.rounds import AT, recorded_hours, round_of
+from trainer.autoscaling.scorer_runs import shipped_scorer
 from trainer.kit import files
 from trainer.learning import round as round_module
 from trainer.learning.minutes import Record
@@ -236,6 +237,29 @@ def test_a_scorer_that_costs_more_than_the_tuned_rule_is_not_handed_to_the_gate(
     assert (gate["passed"], gate["promoted"]) == (None, False)
     assert "does not cost less than what decides now and the tuned rule" in gate["reasons"][0]
     assert not work.directory.path.exists()
+
+
+@pytest.mark.exhaustive
+def test_the_shipped_scorer_comes_back_where_it_costs_less_than_the_one_that_was_fine_tuned(
+    trained: tuple[Path, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Round, "policy_now", f"learned:{'0' * 64}")
+    work = _at_the_gate(trained, tmp_path)
+    work.state.stages["scorer"]["used"] = False
+    means = work.state.stages["judge"]["means"]
+    handed: list[Path] = []
+
+    def hold(model: Path, *_: Any, **__: Any) -> None:
+        handed.append(model)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trainer.learning.round.hold", hold)
+    means["shipped scorer"] = [0.9 * cost for cost in means["tuned rule"]]
+    with pytest.raises(KeyboardInterrupt):
+        work.go_on()
+    assert handed == [shipped_scorer()]
+    means["shipped scorer"] = [1.1 * cost for cost in means["tuned rule"]]
+    assert work.go_on()["gate"]["reasons"] == ["new weights are not surely better than those that decide now"]
 
 
 @pytest.mark.exhaustive

@@ -156,6 +156,9 @@ def test_of_very_many_vms_the_same_part_is_recorded_every_hour() -> None:
     second = recorder.row(pool, many, {}, 11, 0, "static:0.3")
     assert (first["whole"], second["whole"]) == (1, 0)
     assert len(second["body"]) < len(first["body"]) / 10
+    # As after a row that could not be written.
+    recorder.begin_anew()
+    assert recorder.row(pool, many, {}, 12, 0, "static:0.3")["whole"] == 1
 
 
 def test_a_damaged_row_is_said(tmp_path: Path) -> None:

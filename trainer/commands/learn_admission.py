@@ -15,6 +15,7 @@ from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.errors import BadInput
 from domain.units import HOURS_PER_YEAR, MINUTE_S
+from trainer.commands.endings import End, end_of_promise, with_status
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption, cluster_of_settings
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from agent.models.directory import ModelsDirectory
     from trainer.learning.admission_round import AdmissionRound, InUse
 
-REFUSED, TOO_LITTLE, BUDGET_USED = 1, 4, 5
-"""Exit statuses, as of `learn autoscaling`."""
 OUT = Path("runs/learn")
 EPILOG = epilog(
     """
@@ -72,8 +71,9 @@ def admission(
     there and fills the cluster more goes to the gate; what passes is the cluster's champion, which decides from the
     agent's next start on where the cluster's RULE is `learned`. A round that was stopped goes on with the same command.
     """
-    from agent.models.directory import ModelsDirectory, read_key
+    from agent.models.directory import ModelsDirectory, Subject, moment_s, read_key
     from agent.settings.location import models_location, promotion_key_location
+    from trainer.learning.admission_round import ADMISSION
     from trainer.learning.state import locked, set_aside
 
     if sla is not None and not 0.0 < sla < 1.0:
@@ -81,13 +81,17 @@ def admission(
     folder, place = out or OUT / f"admission-{cluster}", models_dir or models_location(os.environ)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
-    with locked(place, f"admission-{cluster}", now):
+
+    def learnt() -> End:
         before = set_aside(folder)
         if before is not None:
             typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
         in_use = _in_use(cluster, directory, against, capacity, sla)
         work = _round(in_use, ledger, folder, directory, now, days, cpu_minutes, years, try_only=try_only)
-        _go_on(work, as_json=as_json)
+        return _go_on(work, as_json=as_json)
+
+    with locked(place, f"admission-{cluster}", now):
+        with_status(place, Subject(ADMISSION, cluster), moment_s(now), learnt, try_only=try_only)
 
 
 def _in_use(
@@ -130,15 +134,10 @@ def _round(
     from trainer.learning.admission_round import AdmissionRound, ClusterRound, keep_tables
     from trainer.learning.clusters import read_cluster
     from trainer.learning.state import opened
-    from trainer.learning.windows import TooLittle
 
     settings = ClusterRound(cpu_minutes * MINUTE_S, years * HOURS_PER_YEAR)
     read = partial(read_cluster, ledger or ledger_location(os.environ), in_use.cluster)
-    try:
-        digest = keep_tables(folder, read, days, version("trimtab"))
-    except TooLittle as end:
-        typer.echo(str(end), err=True)
-        raise typer.Exit(TOO_LITTLE) from None
+    digest = keep_tables(folder, read, days, version("trimtab"))
     facts = {"cluster": in_use.cluster, "capacity": in_use.capacity, "sla": in_use.sla}
     state = opened(folder, {**facts, "record": digest, "hours": settings.hours})
     return AdmissionRound(
@@ -146,21 +145,13 @@ def _round(
     )
 
 
-def _go_on(work: AdmissionRound, *, as_json: bool) -> None:
-    from trainer.learning.stages import BudgetUsed
-    from trainer.learning.windows import TooLittle
-
-    try:
-        stages = work.go_on()
-    except (BudgetUsed, TooLittle) as end:
-        typer.echo(f"{end} ({work.state.folder})", err=True)
-        raise typer.Exit(BUDGET_USED if isinstance(end, BudgetUsed) else TOO_LITTLE) from None
+def _go_on(work: AdmissionRound, *, as_json: bool) -> End:
+    stages = work.go_on()
     if as_json:
         print_json({"directory": str(work.state.folder), "cpu_s": work.state.cpu_s, **stages})
     else:
         show(_lines(work))
-    if stages["gate"]["passed"] is False:
-        raise typer.Exit(REFUSED)
+    return end_of_promise(work.state, work.in_use.cluster)
 
 
 def _lines(work: AdmissionRound) -> list[str]:

@@ -21,7 +21,7 @@ from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.errors import BadInput
 from domain.units import MINUTE_S
-from trainer.commands.learn_autoscaling import BUDGET_USED, NOT_TRUE, ROLLED_BACK, TOO_LITTLE
+from trainer.commands.endings import BUDGET_USED, NOT_TRUE, ROLLED_BACK, TOO_LITTLE
 from trainer.commands.options import epilog
 
 if TYPE_CHECKING:

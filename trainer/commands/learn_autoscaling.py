@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,21 +15,18 @@ from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
+from trainer.commands.endings import BUDGET_USED, NOT_TRUE, REFUSED, ROLLED_BACK, TOO_LITTLE, End, with_status
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption
 
 if TYPE_CHECKING:
     from agent.models.directory import ModelsDirectory
-    from agent.models.rounds import Ending
     from trainer.learning.fidelity import Fidelity
     from trainer.learning.round import Round, RoundSettings
     from trainer.learning.subject import Learner
     from trainer.learning.watch import Inspection
     from trainer.learning.windows import Windows
 
-REFUSED, NOT_TRUE, TOO_LITTLE, BUDGET_USED, ROLLED_BACK = 1, 3, 4, 5, 6
-"""Exit statuses: of the gate, or of a probation; of a world that does not describe the fleet; of too short a record; of
-the budget; of a promotion that was taken back."""
 EPILOG = epilog(
     """
 Exit status:
@@ -130,7 +126,7 @@ def autoscaling(
     if check:
         _check(_learner(source, models_dir, None), workers, as_json)
         return
-    from agent.models.directory import ModelsDirectory, moment_text, read_key
+    from agent.models.directory import AUTOSCALING, ModelsDirectory, Subject, moment_text, read_key
     from agent.settings.location import models_location, promotion_key_location
     from trainer.learning.state import locked
 
@@ -142,7 +138,13 @@ def autoscaling(
     plan = _plan(Asked(cpu_minutes, probation_hours, then, watch_hours), tuple(setting or ()), start)
     with locked(place, fleet, moment_text(now_s)):
         run = Run(source, folder, directory, plan, now_s, try_only, as_json)
-        _with_status(run, lambda: _looked_after(run) or _round(run))
+        with_status(
+            run.directory.path,
+            Subject(AUTOSCALING, fleet),
+            run.now_s,
+            lambda: _looked_after(run) or _round(run),
+            try_only=run.try_only,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +193,6 @@ class Run:
     as_json: bool
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a call ended: the outcome for the agent, a sentence, the exit status, and seconds of a processor."""
-
-    outcome: Ending
-    sentence: str
-    status: int = 0
-    cpu_s: float = 0.0
-
-
 def _plan(asked: Asked, recipe: tuple[str, ...], start: str) -> Plan:
     from agent.models.directory import Then
     from agent.settings import load_settings
@@ -222,32 +214,6 @@ def _plan(asked: Asked, recipe: tuple[str, ...], start: str) -> Plan:
         then=Then(then),
     )
     return Plan(settings, known.watch_hours if asked.watch_hours is None else asked.watch_hours)
-
-
-def _with_status(run: Run, work: Callable[[], End]) -> None:
-    """Do the work, leave its end beside the models for the agent, and exit with its status.
-
-    With --try nothing is changed, the status of the last round neither.
-    """
-    from agent.models.directory import AUTOSCALING, Subject
-    from agent.models.rounds import Ending, write_round
-    from trainer.learning.stages import cpu_s
-
-    def left(end: End) -> None:
-        if not run.try_only:
-            # The rest of the call is short: what it took is that of its end.
-            at = max(run.now_s, 0.0)
-            write_round(run.directory.path, subject, end.outcome, end.sentence, at, end.cpu_s or cpu_s())
-
-    subject = Subject(AUTOSCALING, run.source.fleet)
-    try:
-        end = work()
-    except BaseException as error:
-        left(End(Ending.FAILED, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
-        raise
-    left(end)
-    if end.status:
-        raise typer.Exit(end.status)
 
 
 def _looked_after(run: Run) -> End | None:

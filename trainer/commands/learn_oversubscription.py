@@ -13,6 +13,7 @@ from typer import Argument, Option
 from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.units import DAY_S, MINUTE_S
+from trainer.commands.endings import End, end_of_promise, with_status
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption, pool_of_settings
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from trainer.learning.oversubscription_round import OversubscriptionRound
     from trainer.learning.pools import RecordedPool
 
-REFUSED, TOO_LITTLE, BUDGET_USED = 1, 4, 5
-"""Exit statuses, as of `learn autoscaling`."""
 OUT = Path("runs/learn")
 EPILOG = epilog(
     """
@@ -63,21 +62,26 @@ def oversubscription(
     alone. What keeps the promise and reserves less goes to the gate; what passes is the pool's champion, which decides
     from the next hour on where the pool's POLICY is `learned`. A round that was stopped goes on with the same command.
     """
-    from agent.models.directory import ModelsDirectory, read_key
+    from agent.models.directory import ModelsDirectory, Subject, moment_s, read_key
     from agent.settings.location import ledger_location, models_location, promotion_key_location
+    from trainer.learning.oversubscription_round import OVERSUBSCRIPTION
     from trainer.learning.state import locked, set_aside
 
     _, own = pool_of_settings(pool)
     folder, place = out or OUT / f"oversubscription-{pool}", models_dir or own or models_location(os.environ)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
-    with locked(place, f"oversubscription-{pool}", now):
+
+    def learnt() -> End:
         before = set_aside(folder)
         if before is not None:
             typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
         source = ledger or ledger_location(os.environ)
         work = _round(pool, source, days, folder, directory, now, cpu_minutes, try_only=try_only)
-        _go_on(work, as_json=as_json)
+        return _go_on(work, as_json=as_json)
+
+    with locked(place, f"oversubscription-{pool}", now):
+        with_status(place, Subject(OVERSUBSCRIPTION, pool), moment_s(now), learnt, try_only=try_only)
 
 
 def _record(source: str, pool: str, days: float) -> RecordedPool:
@@ -113,14 +117,9 @@ def _round(
         keep_weeks,
     )
     from trainer.learning.state import opened
-    from trainer.learning.windows import TooLittle
 
     rules, _ = pool_of_settings(pool)
-    try:
-        digest = keep_weeks(folder, lambda: _record(source, pool, days))
-    except TooLittle as end:
-        typer.echo(str(end), err=True)
-        raise typer.Exit(TOO_LITTLE) from None
+    digest = keep_weeks(folder, lambda: _record(source, pool, days))
     kept = json.loads((folder / EARLIER / f"{pool}.json").read_bytes())
     champion = directory.champion(Subject(OVERSUBSCRIPTION, pool))
     policy = in_words({"policy": kept["recorded"]["policy"] if rules is None else rules.policy})
@@ -147,20 +146,13 @@ def _round(
     )
 
 
-def _go_on(work: OversubscriptionRound, *, as_json: bool) -> None:
-    from trainer.learning.stages import BudgetUsed
-
-    try:
-        stages = work.go_on()
-    except BudgetUsed as end:
-        typer.echo(f"{end} ({work.state.folder})", err=True)
-        raise typer.Exit(BUDGET_USED) from None
+def _go_on(work: OversubscriptionRound, *, as_json: bool) -> End:
+    stages = work.go_on()
     if as_json:
         print_json({"directory": str(work.state.folder), "cpu_s": work.state.cpu_s, **stages})
     else:
         show(_lines(work))
-    if stages["gate"]["passed"] is False:
-        raise typer.Exit(REFUSED)
+    return end_of_promise(work.state, work.in_use.pool)
 
 
 def _lines(work: OversubscriptionRound) -> list[str]:

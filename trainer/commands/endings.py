@@ -1,0 +1,70 @@
+"""How a call of `trimtab learn` ends: an exit status for scripts, and a status beside the models for the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from agent.models.directory import Subject
+    from agent.models.rounds import Ending
+    from trainer.learning.state import State
+
+REFUSED, NOT_TRUE, TOO_LITTLE, BUDGET_USED, ROLLED_BACK = 1, 3, 4, 5, 6
+"""Exit statuses: of the gate, or of a probation; of a world that does not describe the fleet; of too short a record; of
+the budget; of a promotion that was taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a call ended: the outcome for the agent, a sentence, the exit status, and seconds of a processor."""
+
+    outcome: Ending
+    sentence: str
+    status: int = 0
+    cpu_s: float = 0.0
+
+
+def with_status(directory: Path, subject: Subject, at_s: float, work: Callable[[], End], *, try_only: bool) -> None:
+    """Do the work, leave its end in the models directory for the agent, and exit with its status.
+
+    A budget that is used up, and too short a record, are ends too. at_s: epoch seconds. With --try nothing is changed,
+    the status of the last round neither.
+    """
+    from agent.models.rounds import Ending, write_round
+    from trainer.learning.stages import BudgetUsed, cpu_s
+    from trainer.learning.windows import TooLittle
+
+    def left(end: End) -> None:
+        if not try_only:
+            # The rest of the call is short: what it took is that of its end.
+            write_round(directory, subject, end.outcome, end.sentence, max(at_s, 0.0), end.cpu_s or cpu_s())
+
+    try:
+        end = work()
+    except (BudgetUsed, TooLittle) as early:
+        typer.echo(str(early), err=True)
+        used = isinstance(early, BudgetUsed)
+        end = End(Ending.BUDGET if used else Ending.TOO_LITTLE, str(early), BUDGET_USED if used else TOO_LITTLE)
+    except BaseException as error:
+        left(End(Ending.FAILED, f"{type(error).__name__}: {error}" if str(error) else type(error).__name__))
+        raise
+    left(end)
+    if end.status:
+        raise typer.Exit(end.status)
+
+
+def end_of_promise(state: State, name: str) -> End:
+    """Return the end of a round for a pool or a cluster, whose stages are done."""
+    from agent.models.rounds import Ending
+
+    gate = state.stages["gate"]
+    if gate["promoted"]:
+        return End(Ending.PROMOTED, f"the gate passed a new champion of {name}", cpu_s=state.cpu_s)
+    if gate["passed"] is False:
+        return End(Ending.REFUSED, f"the gate: {'; '.join(gate['reasons'])}", REFUSED, state.cpu_s)
+    return End(Ending.KEPT, f"what decides for {name} stays: {'; '.join(gate['reasons'])}", cpu_s=state.cpu_s)

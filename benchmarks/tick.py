@@ -36,7 +36,7 @@ import structlog
 
 import agent.autoscaling.tick
 from actuators.autoscaling_group import AutoScalingActuator
-from agent.autoscaling.decide import decide
+from agent.autoscaling.decide import decide_alone, with_shadows
 from agent.autoscaling.part import POLICY_DEADLINE_S
 from agent.autoscaling.policies.fallback import Proposer, evaluate_within
 from agent.autoscaling.ports import ManagedFleet, Ports
@@ -118,7 +118,11 @@ def measured_here(vms: int, fleets: int, ticks: int, warm_up: int, directory: Pa
         written.since_last()
         _watch(watch, ports)
         rows, calls = [], cloud.calls
-        with patch.object(agent.autoscaling.tick, "decide", watch.timed("decide", decide)):
+        with patch.multiple(
+            agent.autoscaling.tick,
+            decide_alone=watch.timed("decide", decide_alone),
+            with_shadows=watch.timed("decide", with_shadows),
+        ):
             for _ in range(ticks):
                 cloud.pass_minute(store)
                 rows.append(_one_tick(ports, cloud, watch) | {"vms": cloud.size} | _written(bare, written.since_last()))

@@ -5,10 +5,11 @@ set -euo pipefail
 
 usage() {
     cat << END
-usage: install.sh [--role agent|collect|both] [--source CHECKOUT|WHEEL] [--extras NAME]
+usage: install.sh [--role agent|collect|both|learn] [--source CHECKOUT|WHEEL] [--extras NAME]
                   [--prefix $PREFIX] [--config $CONFIG] [--units $UNITS] [--state $STATE]
 
-  --role     agent: the daemon, once per site (the default). collect: on each VM of a fleet
+  --role     agent: the daemon, once per site (the default). collect: on each VM of a fleet. learn: the agent, and a
+             timer that learns from its ledger each night; brings torch and numba, of fixed versions without hashes
   --source   what to install; else the checkout that this script is in
   --extras   postgres: for a ledger on PostgreSQL; it is installed in any case
 PYTHON=python3.12 install.sh uses another Python than python3. Only pip uses the network, for files with hashes in requirements.txt only.
@@ -26,7 +27,7 @@ else
 fi
 
 mkdir -p "$CONFIG"
-for role in $ROLES; do
+for role in ${ROLES% learn}; do
     if [ -e "$CONFIG/$role.env" ]; then
         say "$CONFIG/$role.env exists and is kept"
     else
@@ -39,7 +40,13 @@ done
 
 install_units
 reload_systemd
-for role in $ROLES; do
+for role in ${ROLES% learn}; do
     say "next: edit $CONFIG/$role.env, then: systemctl enable --now trimtab-$role"
 done
+if [[ $ROLES == *learn* ]]; then
+    share_state
+    "$PREFIX/venv/bin/python" -I -c 'import torch, numba' 2> /dev/null \
+        || say "note: $PREFIX/venv was made without what learning needs: run upgrade.sh --role learn"
+    say "to learn each night: systemctl enable --now trimtab-learn.timer"
+fi
 [[ $ROLES != *agent* ]] || say "before that, check the account: sudo $PREFIX/bin/trimtab preflight"

@@ -45,8 +45,11 @@ read_options() {
     case $ROLES in
         agent | collect) ;;
         both) ROLES="agent collect" ;;
-        *) fail "--role $ROLES: give agent, collect or both" ;;
+        learn) ROLES="agent learn" ;;
+        *) fail "--role $ROLES: give agent, collect, both or learn" ;;
     esac
+    # A host that learns goes on doing so whatever role is named.
+    if [[ $ROLES != *learn* && $ROLES == *agent* && -e $UNITS/trimtab-learn.timer ]]; then ROLES="$ROLES learn"; fi
     for path in "$PREFIX" "$CONFIG" "$STATE" "$UNITS"; do
         [[ $path =~ ^/[A-Za-z0-9._/@+-]+$ ]] || fail "$path: give an absolute path of letters, digits and ._@+-"
     done
@@ -67,6 +70,11 @@ make_environment() {
     local pip=("$NEW/bin/python" -m pip install --quiet --disable-pip-version-check)
     "${pip[@]}" --require-hashes --requirement "$DEPLOY/requirements.txt" && "${pip[@]}" --no-deps --no-build-isolation "$SOURCE" \
         || { rm -rf "$NEW"; fail "pip could not install $SOURCE with the hashes in $DEPLOY/requirements.txt; nothing was changed"; }
+    [[ $ROLES == *learn* ]] || return 0
+    say "installing what learning needs: torch, numba and others"
+    # Versions are fixed, hashes are not: torch has other files for processors alone than for graphics cards.
+    "${pip[@]}" --no-build-isolation --constraint "$(dirname "$DEPLOY")/constraints.txt" "${SOURCE}[train]" \
+        || { rm -rf "$NEW"; fail "pip could not install ${SOURCE}[train] with constraints.txt; nothing was changed"; }
 }
 
 # Points the link $PREFIX/venv at an environment, in one step.
@@ -88,9 +96,47 @@ install_units() {
         render "$DEPLOY/systemd/trimtab-$role.service" > "$UNITS/trimtab-$role.service"
         say "wrote $UNITS/trimtab-$role.service"
     done
+    if [[ $ROLES == *learn* ]]; then
+        mkdir -p "$UNITS/trimtab-agent.service.d"
+        install -m 644 "$DEPLOY/systemd/trimtab-learn.timer" "$UNITS/trimtab-learn.timer"
+        install -m 644 "$DEPLOY/systemd/trimtab-agent-learn.conf" "$UNITS/trimtab-agent.service.d/learn.conf"
+        say "wrote $UNITS/trimtab-learn.timer and $UNITS/trimtab-agent.service.d/learn.conf"
+    fi
     render "$DEPLOY/trimtab" > "$PREFIX/bin/trimtab"
     chmod 755 "$PREFIX/bin/trimtab"
     say "wrote $PREFIX/bin/trimtab: the command with the service's settings"
+}
+
+# Creates the users of a host that learns, and lets the learner's group read the ledger and write models.
+share_state() {
+    if ! has_systemd; then
+        say "note: no systemd runs here, so no user was created and $STATE was not shared with trimtab-learn"
+        return 0
+    fi
+    local again=
+    # As long as the agent runs, systemd holds its name for a user that is gone with it.
+    if ! grep -q '^trimtab:' /etc/passwd && systemctl is-active --quiet trimtab-agent; then
+        again=yes
+        systemctl stop trimtab-agent
+    fi
+    grep -q '^trimtab:' /etc/group || groupadd --system trimtab
+    local user
+    for user in trimtab trimtab-learn; do
+        grep -q "^$user:" /etc/passwd \
+            || useradd --system --gid trimtab --home-dir "/var/lib/$user" --no-create-home --shell /usr/sbin/nologin "$user"
+    done
+    local place=$STATE
+    # Until the agent's next start its directory is where systemd keeps those of users without a name of their own.
+    [ ! -L "$STATE" ] || place=$(readlink -f "$STATE")
+    [ -d "$place" ] || install -d -o trimtab -g trimtab -m 750 "$place"
+    install -d -o trimtab -g trimtab -m 2770 "$place/models"
+    find "$place" -maxdepth 1 -type f \( -name ledger.db -o -name ledger.db-wal -o -name ledger.db-shm \) -exec chmod g+r {} +
+    find "$place/models" -type f -exec chmod g+rw {} +
+    if [ -n "$again" ]; then
+        systemctl daemon-reload
+        systemctl start trimtab-agent
+    fi
+    say "$STATE/models can be written by trimtab-learn, the ledger can be read"
 }
 
 # Whether systemd manages this host: not in containers and chroots, and only for the host's own units.

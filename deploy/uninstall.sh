@@ -18,15 +18,17 @@ for option in "${REST[@]}"; do
     PURGE=yes
 done
 
-for role in agent collect; do
-    unit=$UNITS/trimtab-$role.service
+for name in trimtab-learn.timer trimtab-learn.service trimtab-agent.service trimtab-collect.service; do
+    unit=$UNITS/$name
     [ -e "$unit" ] || continue
     if has_systemd; then
-        systemctl disable --now "trimtab-$role"
+        systemctl disable --now "$name"
     fi
     rm "$unit"
     say "removed $unit"
 done
+rm -f "$UNITS/trimtab-agent.service.d/learn.conf"
+rmdir "$UNITS/trimtab-agent.service.d" 2> /dev/null || true
 reload_systemd
 # Only files of the installation: any other file in the folder is kept, and then the folder too.
 rm -rf "$PREFIX/environments" "$PREFIX/venv" "$PREFIX/previous" "$PREFIX/bin/trimtab"
@@ -35,9 +37,10 @@ say "removed the program from $PREFIX"
 
 if [ -z "$PURGE" ]; then
     say "kept: $CONFIG (settings) and $STATE (the ledger); --purge removes them"
+    [ ! -d "$STATE-learn" ] || say "kept: $STATE-learn (reports of rounds of learning)"
 else
-    rm -rf "$CONFIG" "$STATE"
+    rm -rf "$CONFIG" "$STATE" "$STATE-learn"
     # With DynamicUser= the state directory is a link to this one.
-    [ "$STATE" != /var/lib/trimtab ] || rm -rf /var/lib/private/trimtab
+    [ "$STATE" != /var/lib/trimtab ] || rm -rf /var/lib/private/trimtab /var/cache/trimtab-learn
     say "removed $CONFIG and $STATE"
 fi

@@ -5,7 +5,7 @@ set -euo pipefail
 
 usage() {
     cat << END
-usage: upgrade.sh [--rollback [--lose STATE | --leave-ledger]] [--role agent|collect|both] [--source CHECKOUT|WHEEL] [--extras NAME]
+usage: upgrade.sh [--rollback [--lose STATE | --leave-ledger]] [--role agent|collect|both|learn] [--source CHECKOUT|WHEEL] [--extras NAME]
                   [--prefix $PREFIX] [--config $CONFIG] [--units $UNITS] [--state $STATE]
 
   --rollback      go back to the version before. Where that works with an older schema, the service is stopped and the
@@ -41,8 +41,14 @@ OLD=$(readlink "$PREFIX/venv")
 COPIES=3
 STOPPED=()
 
+# A round of learning that is under way goes on with the version of the next night.
+end_round() {
+    if [[ $ROLES == *learn* ]] && has_systemd; then systemctl stop trimtab-learn.service; fi
+}
+
 stop() {
     local role
+    end_round
     for role in $ROLES; do
         if has_systemd && systemctl is-active --quiet "trimtab-$role"; then
             # Whatever fails from here on, what ran runs again.
@@ -103,6 +109,7 @@ print(json.load(sys.stdin)["schema"])') \
 }
 
 restart() {
+    end_round
     start
     local role
     for role in $ROLES; do
@@ -144,4 +151,5 @@ done
 install_units
 reload_systemd
 restart
+if [[ $ROLES == *learn* ]]; then share_state; fi
 say "to go back: upgrade.sh --rollback"

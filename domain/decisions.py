@@ -116,6 +116,8 @@ class Reason(StrEnum):
     MODEL_REFUSED = "model_refused"
     OUTSIDE_TRAINING = "outside_training"
     WITHIN_TRAINING = "within_training"
+    LEARNING_OVERDUE = "learning_overdue"
+    PROMOTION_ROLLED_BACK = "promotion_rolled_back"
     OPERATOR = "operator"
     # admission of deployments to clusters
     ADMITTED = "admitted"

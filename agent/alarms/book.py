@@ -46,6 +46,8 @@ EVENTS: Mapping[Reason, Severity] = MappingProxyType(
         Reason.CLOCK_JUMP: Severity.WARNING,
         Reason.SENDER_REFUSED: Severity.WARNING,
         Reason.CLAIM_REFUSED: Severity.WARNING,
+        Reason.LEARNING_OVERDUE: Severity.WARNING,
+        Reason.PROMOTION_ROLLED_BACK: Severity.WARNING,
     }
 )
 """The agent's own events that are alarms, beside those of its parts; they end when the event has not occurred for the

@@ -277,9 +277,10 @@ class FleetView:
     held: tuple[tuple[str, str], ...]
     sentence: str
     shadows: tuple[ShadowRow, ...] = ()
+    learning: str = ""
 
 
-def fleet_view(status: FleetStatus, mode: str, history: QueueHistory, now: float) -> FleetView:
+def fleet_view(status: FleetStatus, mode: str, history: QueueHistory, now: float, learning: str = "") -> FleetView:
     """Return a fleet as the page shows it; LedgerUnavailable when its history cannot be read."""
     scale = bar_scale(status.groups)
     return FleetView(
@@ -290,6 +291,7 @@ def fleet_view(status: FleetStatus, mode: str, history: QueueHistory, now: float
         held=tuple(_held(status, now)),
         sentence=arrows(status.last_decision.sentence) if status.last_decision is not None else "",
         shadows=tuple(_shadow_row(shadow, status.groups) for shadow in status.shadows),
+        learning=learning,
     )
 
 
@@ -455,10 +457,16 @@ class FleetPage:
         return DrawnFleets(
             fleet=scene.subject,
             at=now,
-            fleets=tuple(fleet_view(known, scene.mode, self._history, now) for known in statuses),
+            fleets=tuple(
+                fleet_view(known, scene.mode, self._history, now, self._learnt(known.fleet, now)) for known in statuses
+            ),
             vms=vm_summary(part, [known.fleet for known in statuses]),
             decisions=tuple(self.listed(row.seq, plain(row.decision)) for row in listed),
         )
+
+    def _learnt(self, fleet: str, now: float) -> str:
+        rounds = self._part.rounds
+        return "" if rounds is None else rounds.line(fleet, now)
 
     def fragments(self, drawn: DrawnFleets, draw: Draw) -> dict[str, str]:
         """Return the HTML of badges, figures and VMs, by the names under which the page replaces them."""

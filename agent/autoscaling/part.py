@@ -92,6 +92,7 @@ class AutoscalingPart(Part):
     kept_beside = (minutes.KEPT,)
     configured_in = "fleets"
     model_suffixes = (".onnx",)
+    learns = True
     alarms = MappingProxyType(
         {
             Reason.POLICY_FAILED: Severity.WARNING,
@@ -368,7 +369,9 @@ class AutoscalingPart(Part):
         from agent.autoscaling.status import fleet_status, status_lines
 
         known = fleet_status(self.host.ledger, subject, now)
-        return Status(subject, tuple(status_lines(known, now)), codec.plain(known))
+        learnt = self.rounds.line(subject, now) if self.rounds is not None else ""
+        lines = (*status_lines(known, now), *([f"  learning: {learnt}"] if learnt else []))
+        return Status(subject, lines, codec.plain(known))
 
     def card(self, subject: str, now: float) -> Card | None:
         """Return None: fleets are drawn larger, see `page`."""

@@ -15,15 +15,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from agent.decisions.rounds import Rounds
 from agent.decisions.store import DecisionStore, Record
 from agent.decisions.turn import TickReport
 from agent.ledger import Ledger, codec
 from agent.ledger.kept import Kept
+from agent.settings.location import models_location
 from agent.settings.plug_ins import own_settings
 from domain.clock import BothTimes, Clock
 from domain.controls import Controls
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, Mistake, UnknownName
+from domain.units import HOUR_S
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -198,7 +201,8 @@ class Part:
     in this order, equal ones by name. kept: what it keeps in the ledger beside its decisions. sections: its metrics.
     alarms: reasons of its events that are alarms. configured_in: the field of the agent's settings that describes its
     subjects by name, "" where they describe none. settings_model: of its own settings, TRIMTAB_<NAME>__..., None for a
-    part whose settings are the agent's. model_suffixes: endings of the files that `model` reads.
+    part whose settings are the agent's. model_suffixes: endings of the files that `model` reads. learns: whether
+    `trimtab learn` makes rounds for its subjects.
     """
 
     name: ClassVar[str]
@@ -211,10 +215,24 @@ class Part:
     configured_in: ClassVar[str] = ""
     settings_model: ClassVar[type[BaseModel] | None] = None
     model_suffixes: ClassVar[tuple[str, ...]] = ()
+    learns: ClassVar[bool] = False
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.decisions = DecisionStore(host.ledger.database)
+        self.rounds: Rounds | None = self._rounds() if self.learns else None
+
+    def _rounds(self) -> Rounds:
+        settings = self.host.settings
+        hours = None if settings is None else settings.learning.max_age_hours
+        return Rounds(
+            self.name,
+            models_location(self.host.environ) if settings is None else settings.models_directory,
+            self.host.clock.monotonic,
+            lambda subject: self.decisions.first_at(self.name, subject),
+            max_age_s=None if hours is None else hours * HOUR_S,
+            of_fleets=self.subject_word == "fleet",
+        )
 
     def own_settings(self) -> BaseModel:
         """Return its own settings, from TRIMTAB_<NAME>__<FIELD>; ConfigurationError names what is wrong with one."""

@@ -150,6 +150,13 @@ class DecisionStore:
             there = identity.read(connection)
             return max(connection.execute(query).scalar() or 0, there.first_number if there is not None else 0)
 
+    def first_at(self, decision: str, subject: str) -> float | None:
+        """Return when the oldest decision that the ledger has of a subject was made, None where it has none."""
+        query = select(func.min(decisions.c.at)).where(decisions.c.decision == decision, decisions.c.subject == subject)
+        with self._database.read() as connection:
+            at: float | None = connection.execute(query).scalar()
+            return at
+
     def subjects(self, decision: str) -> tuple[str, ...]:
         """Return the subjects of which the ledger has a decision of this part, by name."""
         query = select(decisions.c.subject).where(decisions.c.decision == decision).distinct()

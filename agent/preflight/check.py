@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,14 @@ from sqlalchemy.engine import make_url
 from agent.api import unix_socket
 from agent.decisions.checks import Account, Arrivals, CheckResult, advice, missing, ok, unknown
 from agent.decisions.parts import kinds
+from agent.decisions.text import time_text
 from agent.ledger import Ledger
 from agent.ledger.postgresql import lacks_sslmode
+from agent.models.rounds import read_rounds
 from agent.service.assembly import AwsKeys, aws_session, started_listener
 from agent.settings import Settings
 from agent.settings.discovery import discover
+from agent.settings.model import LearningSettings
 from agent.settings.names import plain
 from collectors.aws import AwsSession
 from collectors.base import SampleSink
@@ -49,6 +54,7 @@ def check_everything(
         yield ok("mode", f"{settings.mode}")
         yield check_ledger(settings)
         yield from check_encryption(settings)
+        yield from check_learning(settings)
         if session.region is None:
             yield missing("region", "none is set or in the AWS chain", "set TRIMTAB_AWS__REGION, such as eu-west-1")
             return
@@ -122,6 +128,57 @@ def check_ledger(settings: Settings) -> CheckResult:
     if file is not None and not (os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)):
         return missing("ledger", f"{file} cannot be written by this user", "run this check as the service's user")
     return ok("ledger", f"{shown} exists")
+
+
+def check_learning(settings: Settings) -> Iterator[CheckResult]:
+    """Yield what is missing for rounds of learning on this host; nothing where no setting asks for any.
+
+    Whether the timer is enabled cannot be seen from here: how the last round ended is.
+    """
+    if settings.learning == LearningSettings():
+        return
+    subject, remedy = "learning", "run deploy/install.sh --role learn (docs/operate/install.md)"
+    absent = [name for name in ("torch", "numba") if find_spec(name) is None]
+    if absent:
+        lacking = (
+            f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed: no round can be made here"
+        )
+        yield advice(subject, lacking, "run deploy/upgrade.sh --role learn, or learn on another machine")
+    models, url = settings.models_directory, settings.ledger_url.get_secret_value()
+    file = Path(make_url(url).database or "") if url.startswith("sqlite") else None
+    for path, bits, words in (
+        (models, stat.S_IWGRP | stat.S_ISGID, "cannot be written by its group, or does not hand that on"),
+        (file, stat.S_IRGRP, "cannot be read by its group"),
+    ):
+        if path is None:
+            continue
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            yield advice(subject, f"{path} is not there yet", remedy)
+        except OSError as error:
+            yield unknown(subject, f"{path} cannot be looked at ({error.strerror})", "run this check by sudo")
+        else:
+            if mode & bits != bits:
+                yield advice(subject, f"{path} {words}: the learner is a user of its own", remedy)
+    for kind in kinds():
+        if kind.learns:
+            yield from _rounds_of(kind.name, models)
+
+
+def _rounds_of(decision: str, models: Path) -> Iterator[CheckResult]:
+    rounds, problems = read_rounds(models, decision)
+    for problem in problems:
+        yield advice("learning", problem, "remove the file, or make it readable for this user")
+    if not rounds and not problems:
+        enable = "systemctl enable --now trimtab-learn.timer; systemctl start trimtab-learn for a round at once"
+        yield advice("learning", f"no round of {decision} has ended yet", enable)
+    for name, last in rounds.items():
+        sentence = f"the last round for {name} ended {time_text(last.at)}: {last.outcome}"
+        if last.outcome.good:
+            yield ok("learning", sentence)
+        else:
+            yield advice("learning", f"{sentence}: {last.sentence}", "look at journalctl -u trimtab-learn")
 
 
 def check_encryption(settings: Settings) -> Iterator[CheckResult]:

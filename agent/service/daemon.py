@@ -145,10 +145,10 @@ class Loop:
             log.exception("turn_failed")
             report = TickReport(now, failure=f"{type(error).__name__}: {error}")
         # What came up beside the turns goes with this one, so that alarms and metrics count it.
-        refused = self.agent.refusals.events(now)
-        for event in refused:
+        came_up = (*self.agent.refusals.events(now), *learning_events(self.agent, now))
+        for event in came_up:
             self.agent.note(event.reason, event.detail, event.fleet, event.subject)
-        report = replace(report, events=(*report.events, *agent_events(self.agent), *refused))
+        report = replace(report, events=(*report.events, *agent_events(self.agent), *came_up))
         duration_s = time.monotonic() - began
         epoch = self.agent.leadership.epoch()
         self._note_lead(epoch)
@@ -184,6 +184,20 @@ def agent_events(agent: Agent) -> list[Event]:
     for part in agent.parts:
         try:
             events += part.events(agent.clock.now())
+        except Exception:
+            log.exception("part_failed", part=part.name)
+    return events
+
+
+def learning_events(agent: Agent, now: float) -> list[Event]:
+    """Return what has come up about the rounds of learning; nothing while another agent leads, which says it."""
+    events: list[Event] = []
+    if agent.leadership.epoch() is None:
+        return events
+    for part in agent.parts:
+        try:
+            if part.rounds is not None:
+                events += part.rounds.events(now, part.managed())
         except Exception:
             log.exception("part_failed", part=part.name)
     return events

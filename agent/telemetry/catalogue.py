@@ -170,6 +170,21 @@ CATALOGUE: tuple[Section, ...] = (
         ),
     ),
     Section(
+        "Learning",
+        (
+            gauge("learn_last_end_timestamp_seconds", "End of the last round of learning.", "part", "subject"),
+            gauge(
+                "learn_last_good_end_timestamp_seconds",
+                "End of the last round that judged to its end: promoted, probation, kept or refused.",
+                "part",
+                "subject",
+            ),
+            gauge("learn_outcome", "1 for how the last round ended, else 0.", "part", "subject", "outcome"),
+            gauge("learn_cpu_seconds", "Time of a processor that the last round took.", "part", "subject"),
+            gauge("learn_probation", "1 while a model is on probation.", "part", "subject"),
+        ),
+    ),
+    Section(
         "AWS, ledger and HTTP",
         (
             counter(

@@ -192,6 +192,7 @@ class Readings:
             self._inputs(),
             self._ledger(),
             *(part.readings() for part in self._parts.parts),
+            *(part.rounds.readings() for part in self._parts.parts if part.rounds is not None),
         ):
             try:
                 for name, labels, value in source:

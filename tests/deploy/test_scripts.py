@@ -215,7 +215,7 @@ def empty(tmp_path: Path) -> Place:
     ("script", "options", "message"),
     [
         ("install.sh", ["--rolle", "agent"], "--rolle: no such option"),
-        ("install.sh", ["--role", "boss"], "--role boss: give agent, collect or both"),
+        ("install.sh", ["--role", "boss"], "--role boss: give agent, collect, both or learn"),
         ("install.sh", ["--source", "/no/such/wheel"], "/no/such/wheel: no such checkout or wheel"),
         ("install.sh", ["--extras", "train"], "--extras train: give postgres"),
         ("install.sh", ["--prefix", "relative"], "relative: give an absolute path"),
@@ -241,3 +241,32 @@ def test_help_lists_the_options(empty: Place, script: str) -> None:
     done = empty.script(script, "--help")
     assert done.returncode == 0
     assert done.stdout.startswith(f"usage: {script} ")
+
+
+def test_the_role_learn_adds_service_timer_and_the_users_of_a_host_that_learns(empty: Place) -> None:
+    (empty.root / "opt" / "environments" / "one" / "bin").mkdir(parents=True)
+    (empty.root / "opt" / "venv").symlink_to(empty.root / "opt" / "environments" / "one")
+    done = empty.script("install.sh", "--role", "learn")
+    assert done.returncode == 0, done.stderr
+    units = empty.root / "units"
+    written = {str(path.relative_to(units)) for path in units.rglob("*") if path.is_file()}
+    beside = "trimtab-agent.service.d/learn.conf"
+    assert written == {"trimtab-agent.service", "trimtab-learn.service", "trimtab-learn.timer", beside}
+    assert f"ExecStart={empty.root}/opt/venv/bin/trimtab learn all" in (units / "trimtab-learn.service").read_text()
+    assert [path.name for path in (empty.root / "etc").glob("*.env")] == ["agent.env"]
+    for words in (
+        "no user was created",
+        "was made without what learning needs: run upgrade.sh --role learn",
+        "systemctl enable --now trimtab-learn.timer",
+    ):
+        assert words in done.stdout
+    # Whoever learns goes on to, also where another role is named.
+    again = empty.script("install.sh")
+    assert (again.returncode, "trimtab-learn.timer" in again.stdout) == (0, True)
+    (empty.root / "state-learn").mkdir()
+    gone = empty.script("uninstall.sh")
+    assert gone.returncode == 0, gone.stderr
+    assert list(units.iterdir()) == []
+    assert f"kept: {empty.root}/state-learn" in gone.stdout
+    assert empty.script("uninstall.sh", "--purge").returncode == 0
+    assert not (empty.root / "state-learn").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from tests.deploy.sandboxed import REFUSED
 
 SANDBOXED = [sys.executable, "-m", "tests.deploy.sandboxed"]
 TRIMTAB = [sys.executable, "-c", "from agent.commands.main import app; app()"]
-UNITS = ("agent", "collect")
+UNITS = ("agent", "collect", "learn")
 
 
 @pytest.fixture
@@ -33,7 +34,54 @@ def rendered(tmp_path: Path) -> Path:
         (tmp_path / f"trimtab-{name}.service").write_text(
             text.replace("@PREFIX@", str(tmp_path)).replace("@CONFIG@", "/etc/trimtab")
         )
+    shutil.copy(ROOT / "deploy" / "systemd" / "trimtab-learn.timer", tmp_path)
+    (tmp_path / "trimtab-agent.service.d").mkdir()
+    shutil.copy(
+        ROOT / "deploy" / "systemd" / "trimtab-agent-learn.conf", tmp_path / "trimtab-agent.service.d" / "learn.conf"
+    )
     return tmp_path
+
+
+def directives(name: str) -> dict[str, list[str]]:
+    """What a file of systemd sets, by directive, in order."""
+    found: dict[str, list[str]] = {}
+    for line in (ROOT / "deploy" / "systemd" / name).read_text("utf-8").splitlines():
+        key, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.needs_systemd
+def test_systemd_finds_nothing_to_say_about_the_timer_of_learning(rendered: Path) -> None:
+    command = ["systemd-analyze", "verify", rendered / "trimtab-learn.timer", rendered / "trimtab-learn.service"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    calendar = directives("trimtab-learn.timer")["OnCalendar"]
+    subprocess.run(["systemd-analyze", "calendar", *calendar], capture_output=True, check=True)
+
+
+def test_the_learner_is_as_locked_in_as_the_agent_but_for_what_it_must_do() -> None:
+    agent, learn = directives("trimtab-agent.service"), directives("trimtab-learn.service")
+    sandbox = {
+        key for key in agent if key.startswith(("Protect", "Private", "Restrict", "SystemCall", "Capability", "NoNew"))
+    }
+    assert {key for key in sandbox if learn.get(key) != agent[key]} == set()
+    assert {"MemoryDenyWriteExecute", "ProcSubset"} == {
+        key for key in ("MemoryDenyWriteExecute", "ProcSubset", "LockPersonality", "RemoveIPC") if key not in learn
+    }
+    assert {"CPUQuota", "MemoryMax", "TasksMax"} <= learn.keys()
+
+
+def test_the_learner_reads_the_ledger_by_its_group_writes_models_alone_and_takes_no_orders_to_the_agent() -> None:
+    learn, beside = directives("trimtab-learn.service"), directives("trimtab-agent-learn.conf")
+    assert (learn["User"], learn["Group"]) == (["trimtab-learn"], beside["Group"])
+    assert (beside["DynamicUser"], beside["UMask"]) == (["no"], ["0027"])
+    assert learn["ReadOnlyPaths"] == ["/var/lib/trimtab"]
+    assert learn["ReadWritePaths"] == ["-/var/lib/trimtab/models"]
+    assert learn["InaccessiblePaths"] == ["-/var/lib/trimtab/trimtab.sock"]
+    assert any("NUMBA_CACHE_DIR=/var/cache/trimtab-learn" in line for line in learn["Environment"])
+    assert learn["CacheDirectory"] == ["trimtab-learn"]
 
 
 @pytest.mark.needs_systemd
@@ -152,3 +200,25 @@ def test_numpy_and_an_onnx_runtime_lstm_work_in_the_sandbox(tmp_path: Path) -> N
     command = [*SANDBOXED, sys.executable, "-c", code, str(tmp_path / "lstm.onnx")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True, env=settings(tmp_path))
     assert done.stdout.strip() == "(1, 1, 1, 8) 3.0"
+
+
+@pytest.mark.exhaustive
+@on_x86_64
+def test_torch_and_what_numba_compiles_work_in_the_sandbox_of_the_learner(tmp_path: Path) -> None:
+    code = (
+        "import numba, numpy, torch\n"
+        "@numba.njit(cache=True)\n"
+        "def total(x):\n"
+        "    s = 0.0\n"
+        "    for v in x: s += v\n"
+        "    return s\n"
+        "w = torch.ones(3, requires_grad=True)\n"
+        "(w * w).sum().backward()\n"
+        "print(total(numpy.ones(4)), w.grad.sum().item())\n"
+    )
+    (tmp_path / "work.py").write_text(code)
+    environ = settings(tmp_path) | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "TRIMTAB_TEST_COMPILES": "1"}
+    command = [*SANDBOXED, sys.executable, str(tmp_path / "work.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=environ)
+    assert (done.stdout.strip(), done.stderr) == ("4.0 6.0", "")
+    assert list((tmp_path / "cache").rglob("*.nbi"))

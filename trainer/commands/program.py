@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from domain.errors import BadInput
-from trainer.commands import admission, approve, fit_admission, promote, trace, train_autoscaling, world
+from trainer.commands import admission, approve, fit_admission, learn_all, promote, trace, train_autoscaling, world
 
 DECISIONS = ("autoscaling", "admission", "oversubscription")
 VERBS: Mapping[str, str] = {
@@ -86,6 +86,8 @@ def register(app: typer.Typer) -> None:
             group.command("export", epilog=train_autoscaling.EXPORT_EPILOG)(train_autoscaling.export)
         if verb == "fit":
             group.command("make-table", epilog=fit_admission.TABLE_EPILOG)(fit_admission.make_table)
+        if verb == "learn":
+            group.command("all", epilog=learn_all.EPILOG)(learn_all.all_subjects)
         app.add_typer(group, name=verb)
     trace.register(app)
     world.register(app)

@@ -145,7 +145,7 @@ def locked(place: Path, subject: str, at: str) -> Iterator[None]:
     """
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"learn-{subject}.lock"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o664)
     with os.fdopen(handle, "r+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -42,7 +42,9 @@ class Running:
 
     def __init__(self, world: World, **settings: Any) -> None:
         self.world = world
-        self.settings = Settings(**{"mode": world.mode, "clusters": CLUSTERS, "pools": POOLS, **settings})
+        self.models_dir = world.directory / "models"
+        about = {"mode": world.mode, "clusters": CLUSTERS, "pools": POOLS, "learned": {"models_dir": self.models_dir}}
+        self.settings = Settings(**{**about, **settings})
         self.board = ServiceBoard(world.agent_clock.now())
         self.collectors = {"queue web": CollectorHealth(successes=3, last_success_at=world.agent_clock.now())}
         self.is_alive = True

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from agent.autoscaling.store import FleetStore
+from agent.decisions.rounds import LOOK_EVERY_S
 from agent.decisions.turn import TickReport
+from agent.models.directory import Subject
+from agent.models.rounds import Ending, status_file, write_round
 from agent.service.assembly import Agent, AwsKeys, assembled
+from agent.service.chores import check_itself
 from agent.service.daemon import Loop, summary
 from agent.service.schedule import Schedule
 from agent.settings import Settings
@@ -157,3 +161,22 @@ def test_jobs_begin_at_once_unless_told_when_and_overruns_are_counted() -> None:
     assert len(called) == 1
     assert called[0] <= 1.0
     assert (job.turns, job.overruns, later.turns) == (1, 1, 0)
+
+
+@pytest.mark.exhaustive
+def test_a_promotion_that_was_rolled_back_goes_with_the_turn_and_into_the_ledger(turning: Turning) -> None:
+    told: list[tuple[Reason, str]] = []
+    turning.board.listen(lambda state, report: told.extend((event.reason, event.detail) for event in report.events))
+    models = turning.agent.settings.models_directory
+    write_round(models, Subject("autoscaling", "web"), Ending.ROLLED_BACK, "web cost 9 % more", START)
+    turning.loop.turn()
+    turning.loop.turn()
+    assert [one for one in told if one[0] is Reason.PROMOTION_ROLLED_BACK] == [
+        (Reason.PROMOTION_ROLLED_BACK, "web cost 9 % more")
+    ]
+    kept = [entry for entry in turning.agent.ledger.journal() if entry.reason == Reason.PROMOTION_ROLLED_BACK]
+    assert [(entry.fleet, entry.body["detail"]) for entry in kept] == [("web", "web cost 9 % more")]
+    status_file(models, Subject("autoscaling", "web")).write_text("{")
+    turning.agent.clock.sleep(LOOK_EVERY_S)
+    check_itself(turning.agent.settings, turning.agent, turning.board)
+    assert "learn-autoscaling-web.json is not readable" in turning.board.read().problems["learning"]

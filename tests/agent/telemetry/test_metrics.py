@@ -8,6 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.decisions.metrics import PREFIX, Kind
+from agent.models.directory import Subject
+from agent.models.rounds import Ending, write_round
 from agent.service.http import show
 from agent.telemetry.catalogue import PROCESS, all_metrics, page
 from agent.telemetry.telemetry import Telemetry
@@ -193,6 +195,7 @@ def everything_happens(agent: Running) -> Telemetry:
     world.noise = lambda at: format_line(Sample(oldest, 30.0, at)).encode()
     agent.board.problem("disk", "nearly full")
     agent.turn_pools()
+    write_round(agent.models_dir, Subject("autoscaling", "web"), Ending.PROMOTED, "", now)
     world.ledger.pin("web", Pin({"small": 3}, "ada", "test", now, now + 600.0))
     agent.tick(2)
     world.ledger.unpin("web", at=now, owner="ada")

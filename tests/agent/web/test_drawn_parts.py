@@ -15,6 +15,8 @@ from agent.decisions.page import DecisionItem, Draw, Frame, Scene
 from agent.decisions.part import Host, Part, one_of
 from agent.decisions.parts import Parts
 from agent.decisions.store import Record
+from agent.models.directory import Subject
+from agent.models.rounds import Ending, write_round
 from agent.view.view import AgentView
 from agent.web.page import Pages
 from domain.errors import UnknownName
@@ -100,3 +102,25 @@ def test_a_subject_that_no_part_draws_is_refused_with_those_there_are(both: Runn
     )
     with pytest.raises(UnknownName, match="choose one of: web"):
         pages.of("day")
+
+
+def test_a_fleet_shows_what_its_shadows_proposed_and_when_it_last_learnt(make_world: Callable[..., World]) -> None:
+    hostile = "<script>document.title='broken'</script>"
+    world = make_world()
+    shadows = ("hold", "constant:7,0,1", "learned")
+    world.ports.fleets = tuple(replace(one, shadows=shadows) for one in world.ports.fleets)
+    running = Running(world)
+    running.tick(2)
+    write_round(running.models_dir, Subject("autoscaling", "web"), Ending.NOT_TRUE, hostile, world.agent_clock.now())
+    with Served(running.parts) as served:
+        text = httpx.get(f"{served.url}/fleets/web").text
+        decision = httpx.get(f"{served.url}/decisions/web-2").text
+    table = text[text.index('<table class="groups flat shadows">') :]
+    rows = [" ".join(row.split("</tr>")[0].split()) for row in table.split("<tr title=")[1:]]
+    assert [(">hold<" in rows[0], "7</b>" in rows[1], "failed, the rules stand in" in rows[2])] == [(True, True, True)]
+    assert "Learning: last learnt 2026" in text
+    assert (hostile in text, "not true, &lt;script&gt;" in text) == (False, True)
+    assert decision.count("<b>shadow, not done</b>") == 3
+    found = [(one.policy, one.desired, one.stands_in) for one in running.fleet("web").shadows]
+    assert (found[0][0], found[1]) == ("hold", ("constant:7,0,1", (7, 0, 1), False))
+    assert (found[2][0], found[2][2]) == ("learned", True)

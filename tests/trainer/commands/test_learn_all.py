@@ -1,0 +1,112 @@
+"""`trimtab learn all`: each subject has a process of its own, and whatever becomes of it is left for the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.ledger import Ledger
+from agent.models.directory import Subject
+from agent.models.rounds import Ending, read_rounds, write_round
+from agent.settings import load_settings
+from tests.agent.commands.recorded import START, Recorder, fleet, snapshot
+from trainer.commands.learn_all import PROGRAM, Ended, learn_one, subjects_of
+
+WEB = Subject("autoscaling", "web")
+GROUP = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.086", "MAX": "10"}
+
+
+def described(*fleets: str) -> dict[str, str]:
+    return {f"TRIMTAB_FLEETS__{name}__GROUPS__{name}__{key}": value for name in fleets for key, value in GROUP.items()}
+
+
+def ended(tmp_path: Path, script: str, patience_s: float = 30.0) -> Ended:
+    return learn_one(WEB, ["sh", "-c", script], tmp_path / "models", patience_s, lambda: 5000.0)
+
+
+def status(tmp_path: Path) -> tuple[str, str, float | None]:
+    one = read_rounds(tmp_path / "models", "autoscaling")[0]["web"]
+    return one.outcome.value, one.sentence, one.good_at
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("echo 'error: no fleet web' >&2; exit 2", "it ended with exit status 2: error: no fleet web"),
+        ("kill -9 $$", "it ended with exit status -9"),
+        ("exit 1", "it ended with exit status 1"),
+    ],
+)
+def test_a_process_that_leaves_no_status_has_failed_and_the_last_good_end_is_kept(
+    tmp_path: Path, script: str, sentence: str
+) -> None:
+    write_round(tmp_path / "models", WEB, Ending.KEPT, "", at=1000.0)
+    made = ended(tmp_path, script)
+    assert (made.outcome, made.sentence, made.needs_a_look) == ("failed", sentence, True)
+    assert status(tmp_path) == ("failed", sentence, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "ending"), [(0, "kept"), (3, "not_true"), (4, "too_little"), (5, "budget"), (6, "rolled_back")]
+)
+def test_a_verb_that_leaves_no_status_is_known_by_its_exit_status(tmp_path: Path, code: int, ending: str) -> None:
+    made = ended(tmp_path, f"echo so it is; exit {code}")
+    assert (made.outcome, made.needs_a_look) == (ending, code in (3, 6))
+    assert status(tmp_path)[:2] == (ending, f"it ended with exit status {code}: so it is")
+
+
+def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
+    made = ended(tmp_path, "echo begun; exec sleep 60", patience_s=0.3)
+    assert (made.status, made.sentence) == (None, "it was ended after 0 s: begun")
+
+
+def test_a_status_that_the_process_left_counts_whatever_its_exit_status(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for ending, looked_at in ((Ending.REFUSED, False), (Ending.TOO_LITTLE, False), (Ending.ROLLED_BACK, True)):
+        write_round(tmp_path / "elsewhere", WEB, ending, f"it was {ending}", at=2000.0)
+        made = ended(tmp_path, f"mkdir -p {tmp_path}/models; cp {tmp_path}/elsewhere/*.json {tmp_path}/models; exit 1")
+        assert made == Ended("autoscaling", "web", ending.value, f"it was {ending}", 1)
+        assert made.needs_a_look is looked_at
+
+
+def test_a_directory_that_takes_no_status_is_named(tmp_path: Path) -> None:
+    (tmp_path / "models").write_text("no directory")
+    made = ended(tmp_path, "exit 7")
+    assert made.sentence.startswith("it ended with exit status 7")
+    assert "takes no file" in made.sentence
+
+
+def test_the_subjects_are_those_of_the_settings_for_which_there_is_a_round() -> None:
+    assert subjects_of(load_settings(described("web", "batch")), None)[:2] == [Subject("autoscaling", "batch"), WEB]
+    assert subjects_of(load_settings({}), None) == []
+
+
+def test_fleets_that_are_found_by_their_tags_are_those_of_the_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "l.db"
+    with Ledger.open(f"sqlite:///{path}") as book:
+        recorder = Recorder(book, fleet(), epoch=book.take_epoch("test", START))
+        recorder.minute(START, snapshot(recorder.fleet, (1, 0), 0, START))
+    settings = load_settings({"TRIMTAB_DISCOVERY__ENABLED": "true"})
+    assert subjects_of(settings, str(path)) == [WEB]
+
+
+@pytest.mark.exhaustive
+def test_one_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as book:
+        recorder = Recorder(book, fleet("other"), epoch=book.take_epoch("test", START))
+        recorder.minute(START, snapshot(recorder.fleet, (1, 0), 0, START))
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("TRIMTAB_")}
+    environ |= described("batch", "other") | {"TRIMTAB_STATE_DIRECTORY": str(tmp_path)}
+    command = [*PROGRAM, "learn", "all", "--json", "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    assert done.returncode == 1, done.stderr
+    ends = {end["subject"]: end for end in json.loads(done.stdout)}
+    assert list(ends) == ["batch", "other"]
+    assert "batch" in ends["batch"]["sentence"]
+    assert set(read_rounds(tmp_path / "models", "autoscaling")[0]) == {"batch", "other"}
+    assert PROGRAM[0] == sys.executable

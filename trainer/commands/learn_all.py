@@ -1,0 +1,194 @@
+"""`trimtab learn all`: a round for every configured subject in turn, as the timer calls it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Option
+
+from agent.commands.options import JsonOption, LedgerOption, print_json, show
+from agent.decisions.text import columns
+from domain.errors import BadInput
+from domain.units import MINUTE_S
+from trainer.commands.learn_autoscaling import BUDGET_USED, NOT_TRUE, ROLLED_BACK, TOO_LITTLE
+from trainer.commands.options import epilog
+
+if TYPE_CHECKING:
+    from agent.models.directory import Subject
+    from agent.settings import Settings
+
+NEEDS_A_LOOK = 1
+PATIENCE_S, PATIENCE_PER_CPU_S = 600.0, 12.0
+"""A call is ended after so long, and so many seconds for each second of its budget: it shares its processor."""
+LINES_KEPT = 40
+PROGRAM = (sys.executable, "-c", "from agent.commands.main import app; app()")
+OUT = Path("runs/learn")
+EPILOG = epilog(
+    """
+Exit status:
+  1  a round failed, its simulator was not true, or a promotion was rolled back: the table says which
+  2  bad input
+""",
+    calls=("trimtab learn all", "trimtab learn all --cpu-minutes 30 --out /var/lib/trimtab-learn"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the call for one subject ended: outcome as in its status, sentence, exit status, None where it was ended."""
+
+    decision: str
+    subject: str
+    outcome: str
+    sentence: str
+    status: int | None
+
+    @property
+    def needs_a_look(self) -> bool:
+        """Whether a person should look into it: what judged to its end, or goes on the next time, needs none."""
+        from agent.models.rounds import GOOD_ENDINGS, Ending
+
+        return self.outcome not in {*GOOD_ENDINGS, Ending.TOO_LITTLE, Ending.BUDGET}
+
+
+def all_subjects(
+    ledger: LedgerOption = None,
+    models_dir: Annotated[
+        Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")
+    ] = None,
+    out: Annotated[Path, Option(metavar="DIR", help="Folder of the rounds, DIR/DECISION/SUBJECT.")] = OUT,
+    cpu_minutes: Annotated[
+        float | None, Option(metavar="MINUTES", min=0.01, help="Budget of each subject; else of the settings.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Do a round of learning for every subject of the settings, one after the other.
+
+    Each has a process and a budget of its own: one that fails, hangs or runs out of memory does not stop the next. How
+    each ended stands beside the models, where the agent reads it.
+    """
+    from agent.settings import load_settings
+
+    settings = load_settings(os.environ)
+    minutes = settings.learning.cpu_minutes if cpu_minutes is None else cpu_minutes
+    subjects = subjects_of(settings, ledger)
+    if not subjects:
+        raise BadInput("settings", "no subject", "configure a fleet: there is nothing to learn for")
+    place = models_dir or settings.models_directory
+    ends = []
+    for subject in subjects:
+        words = [subject.decision, subject.name, "--out", str(out / subject.decision / subject.name)]
+        words += ["--cpu-minutes", f"{minutes:g}"]
+        words += ["--ledger", ledger] if ledger is not None else []
+        words += ["--models-dir", str(models_dir)] if models_dir is not None else []
+        typer.echo(f"{subject}: begins", err=True)
+        patience_s = PATIENCE_S + PATIENCE_PER_CPU_S * minutes * MINUTE_S
+        ends.append(learn_one(subject, [*PROGRAM, "learn", *words], place, patience_s, time.time))
+        typer.echo(f"{subject}: {ends[-1].outcome}", err=True)
+    if as_json:
+        print_json([asdict(end) for end in ends])
+    else:
+        show(_lines(ends))
+    if any(end.needs_a_look for end in ends):
+        raise typer.Exit(NEEDS_A_LOOK)
+
+
+def subjects_of(settings: Settings, ledger: str | None) -> list[Subject]:
+    """Return the subjects of the settings for which there is a round, in the order of the parts and by name.
+
+    Where fleets are found by their tags, those that the ledger knows; LedgerUnavailable where it cannot be read then.
+    """
+    from agent.decisions.parts import kinds
+    from agent.decisions.store import DecisionStore
+    from agent.ledger import Ledger
+    from agent.models.directory import Subject
+
+    found = []
+    for kind in kinds():
+        if not kind.configured_in or find_spec(f"trainer.commands.learn_{kind.name}") is None:
+            continue
+        names = sorted(getattr(settings, kind.configured_in))
+        if not names and settings.discovery.enabled and kind.subject_word == "fleet":
+            url = settings.ledger_url.get_secret_value()
+            if ledger is not None:
+                url = ledger if "://" in ledger else f"sqlite:///{Path(ledger).absolute()}"
+            with Ledger.open(url, read_only=True) as book:
+                names = list(DecisionStore(book.database).subjects(kind.name))
+        found += [Subject(kind.name, name) for name in names]
+    return found
+
+
+def learn_one(
+    subject: Subject, command: Sequence[str], models_dir: Path, patience_s: float, now: Callable[[], float]
+) -> Ended:
+    """Run a round in a process of its own and return how it ended; its words go on to standard error.
+
+    A process that ends without leaving a status of its own gets one by its exit status: but for those that the verbs
+    agree on, it failed. now: epoch seconds. patience_s: of wall time, after which the process is ended.
+    """
+    from agent.models.rounds import Ending, read_rounds, write_round
+
+    before = read_rounds(models_dir, subject.decision)[0].get(subject.name)
+    status, last = _run(command, patience_s)
+    after = read_rounds(models_dir, subject.decision)[0].get(subject.name)
+    if after is not None and after != before:
+        return Ended(subject.decision, subject.name, after.outcome.value, after.sentence, status)
+    # A refusal of the gate has the exit status of an error: only a status that was left can tell them apart.
+    known = {0: Ending.KEPT, NOT_TRUE: Ending.NOT_TRUE, TOO_LITTLE: Ending.TOO_LITTLE, BUDGET_USED: Ending.BUDGET}
+    known[ROLLED_BACK] = Ending.ROLLED_BACK
+    ending = Ending.FAILED if status is None else known.get(status, Ending.FAILED)
+    sentence = f"it was ended after {patience_s:.0f} s" if status is None else f"it ended with exit status {status}"
+    sentence += f": {last}" if last else ""
+    try:
+        write_round(models_dir, subject, ending, sentence, now())
+    except OSError as error:
+        sentence += f" (and {models_dir} takes no file: {error.strerror})"
+    return Ended(subject.decision, subject.name, ending.value, sentence, status)
+
+
+def _run(command: Sequence[str], patience_s: float) -> tuple[int | None, str]:
+    """Return the exit status, None of one that was ended, and the last line that it wrote."""
+    lines: deque[str] = deque(maxlen=LINES_KEPT)
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(patience_s, end)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line.strip())
+                typer.echo(line.rstrip("\n"), err=True)
+            process.wait()
+        except BaseException:
+            # Stopped by the timer's unit: the round ends with it, and goes on the next time.
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+    last = next((line for line in reversed(lines) if line), "")
+    return None if late.is_set() else process.returncode, last
+
+
+def _lines(ends: Sequence[Ended]) -> list[str]:
+    rows: list[tuple[object, ...]] = [("subject", "", "ended", "")]
+    rows += [(end.subject, end.decision, end.outcome, end.sentence) for end in ends]
+    failed: list[Any] = [f"{end.decision} {end.subject}" for end in ends if end.needs_a_look]
+    return [*columns(rows), *([f"look into: {', '.join(failed)}"] if failed else [])]

@@ -161,8 +161,8 @@ def rehearse_learning(
     """Live ten days of a fleet whose load changes on the fourth, and learn from its ledger, in three minutes.
 
     The agent's own loop lives the days in virtual time; `trimtab learn` and `trimtab promote` run as processes of their
-    own: the round of day five, probation, promotion, a challenger that the gate refuses, and a promotion that is taken
-    back because the simulator was lied to. Needs the extras dry-run and train: `make dry-run-learning`.
+    own: the round of day five, which the gate refuses, the gate over the fleet's own days alone, probation, promotion,
+    and its end because the simulator was lied to. Needs the extras dry-run and train: `make dry-run-learning`.
     """
     from tempfile import TemporaryDirectory
 

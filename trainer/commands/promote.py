@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,6 +69,9 @@ class Wish:
     status: bool
     try_only: bool
     as_json: bool
+    probation_hours: float = 0.0
+    then: str = "promote"
+    at: float | None = None
 
 
 def carry_out(
@@ -78,7 +81,7 @@ def carry_out(
 
     `verify` and `gate` are the decision's. Exits with status 1 when the gate refuses.
     """
-    from agent.models.directory import ModelsDirectory, Subject, read_key, read_model_file
+    from agent.models.directory import ModelsDirectory, Subject, Then, moment_text, read_key, read_model_file
     from agent.settings.location import models_location, promotion_key_location
 
     if (wish.challenger is not None) + wish.rollback + wish.status != 1:
@@ -88,7 +91,8 @@ def carry_out(
     directory = ModelsDirectory(
         place or models_location(os.environ), read_key(wish.key_file) or promotion_key_location(os.environ)
     )
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now_s = time.time() if wish.at is None else wish.at
+    now = moment_text(now_s)
     if wish.challenger is None:
         (_status if wish.status else _rollback)(directory, subject, now, verify, wish.as_json)
     elif wish.force is not None:
@@ -99,12 +103,19 @@ def carry_out(
         else:
             typer.echo(f"{champion.model} decides for {subject} now, without an evaluation: {wish.force}")
     else:
-        from trainer.promotion.gate import hold
+        from trainer.promotion.gate import Term, hold
 
-        contest = hold(wish.challenger, directory, subject, verify, gate(), at=now, try_only=wish.try_only)
+        if wish.then not in [*Then]:
+            raise BadInput("--then", wish.then, f"choose one of {', '.join(Then)}")
+        hours = wish.probation_hours
+        term = Term(now_s, hours, Then(wish.then)) if hours > 0.0 else None
+        contest = hold(wish.challenger, directory, subject, verify, gate(), at=now, try_only=wish.try_only, term=term)
         if wish.as_json:
             quiet = {key: value for key, value in contest.report.items() if key not in ("results", "cases")}
-            print_json(quiet | {"promoted": contest.promoted, "report": contest.report_name})
+            print_json(
+                quiet
+                | {"promoted": contest.promoted, "on_probation": contest.on_probation, "report": contest.report_name}
+            )
         else:
             _show(contest, directory, subject)
         if not contest.judgement.passed:
@@ -124,6 +135,8 @@ def _show(contest: Contest, directory: ModelsDirectory, subject: Subject) -> Non
     lines += columns(rows)
     if contest.promoted:
         lines.append(f"passed: it is the champion of {subject} now")
+    elif contest.on_probation:
+        lines.append(f"passed: it is on probation for {subject}")
     elif judgement.passed:
         lines.append("passed; nothing is changed (--try)")
     else:
@@ -201,6 +214,13 @@ def autoscaling(
     run_time_limit: Annotated[
         float, Option(metavar="FACTOR", help="Longest run time, as a multiple of the champion's.", min=1.0)
     ] = 1.5,
+    probation_hours: Annotated[
+        float, Option(metavar="HOURS", min=0.0, help="How long it runs as a shadow first; `trimtab learn` judges it.")
+    ] = 0.0,
+    then: Annotated[
+        str, Option(metavar="promote|approve|nothing", help="What follows a probation that held.")
+    ] = "promote",
+    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
     key_file: KeyOption = None,
     try_only: TryOption = False,
     force: ForceOption = None,
@@ -260,7 +280,7 @@ def autoscaling(
         )
 
     fleet = "" if subject == ALL else subject
-    wish = Wish(challenger, key_file, force, rollback, status, try_only, as_json)
+    wish = Wish(challenger, key_file, force, rollback, status, try_only, as_json, probation_hours, then, at)
     if challenger is not None:
         _check_fleet(challenger, fleet)
     carry_out("autoscaling", fleet, models_dir, load_model, gate, wish)

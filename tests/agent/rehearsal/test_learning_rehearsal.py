@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from agent.autoscaling.store import FleetStore
 from agent.commands.main import app
 from agent.ledger import Ledger
-from agent.rehearsal.learning import SUBJECT, Day, LearningFailed, LearningRehearsal, Told, _Started, load_of
+from agent.rehearsal.learning import Day, LearningFailed, LearningRehearsal, Told, _Started, load_of
 from agent.rehearsal.virtual_time import FLEET, quiet_logs
 from domain.units import DAY_S
 
@@ -50,11 +50,6 @@ def test_what_is_saved_is_a_share_of_the_days_of_the_new_load() -> None:
     costs = (1.0, 1.0, 1.0, 4.0, 4.0, 4.0, 4.0, 3.0, 3.0, 9.0)
     told = Told([Day(number, "", cost, 0.0, 1, "") for number, cost in enumerate(costs, 1)])
     assert told.saving == pytest.approx(0.25)
-
-
-def test_the_shipped_scorer_is_the_champion_at_the_begin(rehearsal: LearningRehearsal) -> None:
-    assert rehearsal.models.champion(SUBJECT) is not None
-    assert [line["event"] for line in rehearsal.models.history(SUBJECT)] == ["forced"]
 
 
 def test_a_command_that_ends_otherwise_stops_it_with_what_it_printed(

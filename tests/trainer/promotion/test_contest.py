@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.directory import EVERY_FLEET, ModelRefused, ModelsDirectory, Seal, read_model_file, seal_of
+from agent.models.directory import EVERY_FLEET, ModelRefused, ModelsDirectory, Seal, Then, read_model_file, seal_of
 from agent.models.file import load_model
 from domain.errors import BadInput
 from tests.agent.models.making import card_of, reported, saved, with_card_text
 from tests.trainer.promotion.arena import AT, cases, cases_without_a_price_of_waiting, idler, saver, spender
 from trainer.autoscaling.evaluation.suite import Case
 from trainer.promotion.autoscaling import OnProgress, fleet_gate
-from trainer.promotion.gate import Contest, Limits, hold
+from trainer.promotion.gate import Contest, Limits, Term, hold
 
 KEY = b"0123456789abcdef"
 
@@ -30,9 +30,10 @@ def contest(
     *,
     try_only: bool = False,
     on_progress: OnProgress = lambda _: None,
+    term: Term | None = None,
 ) -> Contest:
     gate = fleet_gate(on or cases(), Limits(), facts={"groups": "T1"}, on_progress=on_progress)
-    return hold(challenger, directory, EVERY_FLEET, load_model, gate, at=AT, try_only=try_only)
+    return hold(challenger, directory, EVERY_FLEET, load_model, gate, at=AT, try_only=try_only, term=term)
 
 
 def crown(directory: ModelsDirectory, model: Path) -> None:
@@ -49,6 +50,19 @@ def test_a_cheaper_challenger_becomes_the_champion(tmp_path: Path, directory: Mo
     assert champion is not None
     assert (champion.model, champion.previous) == (idler(tmp_path).name, spender(tmp_path).name)
     assert champion.report == result.report_name
+
+
+def test_a_cheaper_challenger_with_a_term_runs_beside_the_champion(tmp_path: Path, directory: ModelsDirectory) -> None:
+    crown(directory, spender(tmp_path))
+    term = Term(1_772_366_400.0, 48.0, Then.APPROVE)
+    found = contest(idler(tmp_path), directory, cases(2), term=term)
+    assert (found.promoted, found.on_probation) == (False, True)
+    champion, (one,) = directory.champion(EVERY_FLEET), directory.probationers().values()
+    assert champion is not None
+    assert champion.model == one.against == spender(tmp_path).name
+    assert (one.model, one.report, one.hours, one.then) == (idler(tmp_path).name, found.report_name, 48.0, "approve")
+    kept = contest(spender(tmp_path), directory, cases(2), try_only=True, term=term)
+    assert (kept.promoted, kept.on_probation) == (False, False)
 
 
 def test_each_case_is_played_once_from_each_entry(tmp_path: Path, directory: ModelsDirectory) -> None:

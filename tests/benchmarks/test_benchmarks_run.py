@@ -55,8 +55,8 @@ PROMISED = {
         *("export_year_s", "export_year_cpu_s", "export_year_mb", "world_year_s", "world_year_mb", "row_bytes"),
     },
     "learning_pools": {
-        *("hot_azure_like_shipped_steady", "upper_azure_like_bare_after", "hot_mean_azure_like_ma_drift"),
-        *("saved_azure_like_strict_steady", "hot_azure_like_rates_1_steady"),
+        *("upper_azure_like_shipped_steady", "upper_azure_like_bare_after", "upper_azure_like_ma_drift"),
+        *("saved_azure_like_strict_steady", "upper_azure_like_rates_1_steady"),
     },
     "footprint": {"ready_s", "idle_rss_mb", "peak_rss_mb", "stop_s", "threads", "bare_imports_rss_mb", "rss_vs_bare"},
     "soak": {

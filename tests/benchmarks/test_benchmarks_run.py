@@ -159,6 +159,7 @@ MAY_BE_ZERO = {
     *("intents_per_tick", "unexplained_decisions", "replay_differs"),
 }
 TARGETS = {
+    "learning_pools": {"hot_azure_like_shipped_steady", "hot_azure_like_ma_steady"},
     "tick": {"p99_ms", "peak_rss_mb"},
     "ledger": {"explain_ms"},
     "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},

@@ -39,7 +39,7 @@ from agent.oversubscription.pool import Pool, vm_of
 from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.records import RateRequest, Vm
 from agent.oversubscription.store import OversubscriptionStore
-from benchmarks.report import arguments, progress, report
+from benchmarks.report import Target, arguments, progress, report
 from domain.clock import VirtualClock
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from domain.rules.oversubscription.rates import USUAL_BUDGET
@@ -239,7 +239,15 @@ def main(given: Sequence[str] | None = None) -> int:
             figures |= {f"{figure}_{name}_{label}": value for figure, value in life.figures.items()}
             weeks[f"lived_{name}_{label}"] = life.hot_hours
     notes = {"weeks": asked.weeks, "episodes": asked.episodes, "start": "cold", "hot_by_week": weeks}
-    return report("learning_pools", figures, as_json=asked.json, packages=("numba", "numpy"), targets=[], notes=notes)
+    kept = [f"hot_{name}_{label}_steady" for name in asked.scenario or SCENARIOS for label in ("shipped", "ma")]
+    return report(
+        "learning_pools",
+        figures,
+        as_json=asked.json,
+        packages=("numba", "numpy"),
+        targets=[Target(figure, 1.0 - ALPHA) for figure in kept],
+        notes=notes,
+    )
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ PROMISED = {
         *("sb3_cpu_s", "reached_sb3", "sb3_by_branching"),
     },
     "learning_pools": {
-        *("hot_azure_like_shipped_steady", "upper_azure_like_bare_after", "hot_mean_azure_like_ma_drift"),
-        *("saved_azure_like_strict_steady", "hot_azure_like_rates_1_steady"),
+        *("upper_azure_like_shipped_steady", "upper_azure_like_bare_after", "upper_azure_like_ma_drift"),
+        *("saved_azure_like_strict_steady", "upper_azure_like_rates_1_steady"),
     },
     "footprint": {"ready_s", "idle_rss_mb", "peak_rss_mb", "stop_s", "threads", "bare_imports_rss_mb", "rss_vs_bare"},
     "soak": {
@@ -171,6 +171,7 @@ MAY_BE_ZERO = {
     *("intents_per_tick", "unexplained_decisions", "replay_differs"),
 }
 TARGETS = {
+    "learning_pools": {"hot_azure_like_shipped_steady", "hot_azure_like_ma_steady"},
     "tick": {"p99_ms", "peak_rss_mb"},
     "ledger": {"explain_ms"},
     "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},

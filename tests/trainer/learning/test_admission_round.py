@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
 from agent.models.directory import ModelsDirectory, Subject
+from agent.models.rounds import Ending, read_rounds
 from agent.settings.admission import champion_of
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
@@ -131,8 +132,11 @@ def test_a_budget_that_is_used_up_keeps_what_is_done_and_the_verb_says_so(ledger
     done = trimtab("learn", "admission", "main", *to, "--capacity", 130, "--cpu-minutes", 0.01)
     assert done.exit_code == 5, done.output
     assert "--cpu-minutes" in done.output
+    status = read_rounds(tmp_path / "models", "admission")[0]["main"]
+    assert (status.outcome, status.good_at) == (Ending.BUDGET, None)
     few = trimtab("learn", "admission", "main", *to, "--capacity", 130, "--days", 0.2, "--out", tmp_path / "few")
     assert few.exit_code == 4, few.output
+    assert read_rounds(tmp_path / "models", "admission")[0]["main"].outcome is Ending.TOO_LITTLE
     assert "are needed" in few.output
     without = trimtab("learn", "admission", "main", *to)
     assert without.exit_code == 2

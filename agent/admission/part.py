@@ -59,6 +59,7 @@ class AdmissionPart(Part):
     kept_beside = (EVENTS_KEPT,)
     configured_in = "clusters"
     model_suffixes = (".json", ".toml")
+    learns = True
     sections = (
         Section(
             "Admission",

@@ -50,6 +50,7 @@ class OversubscriptionPart(Part):
     kept_beside = (HOURS_KEPT,)
     configured_in = "pools"
     model_suffixes = (".onnx", ".json")
+    learns = True
     sections = (
         Section(
             "Oversubscription",

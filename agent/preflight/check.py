@@ -162,7 +162,8 @@ def check_learning(settings: Settings) -> Iterator[CheckResult]:
             if mode & bits != bits:
                 yield advice(subject, f"{path} {words}: the learner is a user of its own", remedy)
     for kind in kinds():
-        if kind.learns:
+        discovered = settings.discovery.enabled and kind.subject_word == "fleet"
+        if kind.learns and (discovered or (kind.configured_in and getattr(settings, kind.configured_in))):
             yield from _rounds_of(kind.name, models)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,22 @@ def host(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def look(host: Path, **settings: str) -> list[CheckResult]:
+ONE_FLEET = {
+    f"TRIMTAB_FLEETS__web__GROUPS__small__{name}": text
+    for name, text in {
+        "VM_TYPE": "m5a.large",
+        "CORES": "2",
+        "MEMORY_GB": "8",
+        "PRICE_PER_HOUR": "0.086",
+        "MAX": "10",
+    }.items()
+}
+ONE_CLUSTER = {"TRIMTAB_CLUSTERS__main__CAPACITY_CORES": "100"}
+
+
+def look(host: Path, subjects: Mapping[str, str] = ONE_FLEET, **settings: str) -> list[CheckResult]:
     given = {f"TRIMTAB_LEARNING__{name}": text for name, text in settings.items()}
-    return list(check_learning(load_settings({"TRIMTAB_STATE_DIRECTORY": str(host), **given})))
+    return list(check_learning(load_settings({"TRIMTAB_STATE_DIRECTORY": str(host), **subjects, **given})))
 
 
 def details(results: list[CheckResult]) -> list[tuple[State, str]]:
@@ -53,6 +67,12 @@ def test_before_the_first_round_the_timer_is_named(host: Path) -> None:
     (result,) = look(host, PROBATION_HOURS="48")
     assert (result.state, result.detail) == (State.ADVICE, "no round of autoscaling has ended yet")
     assert "systemctl enable --now trimtab-learn.timer" in result.remedy
+
+
+def test_decisions_are_named_whose_subjects_are_configured(host: Path) -> None:
+    found = [detail for _, detail in details(look(host, ONE_FLEET | ONE_CLUSTER, MAX_AGE_HOURS="48"))]
+    assert found == ["no round of autoscaling has ended yet", "no round of admission has ended yet"]
+    assert look(host, {}, MAX_AGE_HOURS="48") == []
 
 
 def test_what_the_learner_may_not_read_or_write_is_named(host: Path) -> None:

@@ -31,7 +31,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 help:
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
-	@echo 'make dry-run-learning                    ten simulated days: a round of learning, probation, promotion, rollback (torch)'
+	@echo 'make dry-run-learning                    ten simulated days: a round of learning, probation, promotion (torch)'
 	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests, those of the trainer too (torch)'
 	@echo 'make test-exhaustive                     the long forms: installations, every crash point, 50 examples and more'
 	@echo 'make mutants [ARGS="--only fence"]       break the code by hand, one known way at a time: a test must fail each time'

@@ -162,7 +162,7 @@ def rehearse_learning(
 
     The agent's own loop lives the days in virtual time; `trimtab learn` and `trimtab promote` run as processes of their
     own: the round of day five, which the gate refuses, the gate over the fleet's own days alone, probation, promotion,
-    and its end because the simulator was lied to. Needs the extras dry-run and train: `make dry-run-learning`.
+    and the watch in a world that lies. Needs the extras dry-run and train: `make dry-run-learning`.
     """
     from tempfile import TemporaryDirectory
 

@@ -6,11 +6,12 @@ The days are lived by the agent's own loop in virtual time, and recorded in a re
     days 1 to 3   short jobs, a batch every hour; the shipped scorer decides
     days 4, 5     jobs three times as long, two batches a day
     day 6         the round of day five runs on a copy of the ledger, while the fleet goes on; its gate refuses what it
-                  learnt, for it has forgotten too much of the loads of others
+                  learnt: over this fleet's days and the loads of others together it is not surely cheaper
     day 7         a person for whom this fleet alone counts hands it to the gate over the recorded days, and it is on
                   probation: a shadow of the shipped scorer
     days 8, 9     promoted, for it kept its promise
-    day 10        a world file with boots of a third says that the fleet should cost less: the promotion is taken back
+    day 10        the watch compares what was lived with what was predicted; the world file that it was given lies about
+                  boots, which the next round finds out
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ SAMPLES_S = 30.0
 PROGRAM = "from agent.commands.main import app; app()"
 SUBJECT = Subject(AUTOSCALING, FLEET)
 LIE = 1 / 3
+"""How long boots are said to take, in times of what they take."""
 RECIPE = ("rounds=180+180", "rate=3e-4")
 """Of the scorer: steps small enough to keep what it knew of other loads."""
 
@@ -164,9 +166,8 @@ class LearningRehearsal:
             self._ended(self._begin("probation", self.ledger, 7.0), 0, "the probation is over")
             self._live(8)
             self._live(9)
-            self._ended(
-                self._begin("watch", self.ledger, 9.0, "--world", str(self.folder / "lie.toml")), 6, "the watch"
-            )
+            lie = str(self.folder / "lie.toml")
+            self._ended(self._begin("watch", self.ledger, 9.0, "--world", lie), 3, "the watch, in a world that lies")
             self._live(10)
         self._fleet.close()
         self.told.events = [(line["event"], line.get("reason", "")) for line in self.models.history(SUBJECT)]

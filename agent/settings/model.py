@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from agent.models.directory import SHORTEST_KEY_BYTES
+from agent.models.directory import SHORTEST_KEY_BYTES, Then
 from agent.rails.base import RailLimits
 from agent.settings.admission import ClusterSettings
 from agent.settings.fleet import FleetSettings
@@ -424,14 +424,6 @@ class LearnedSettings(Section, title="Learned policies"):
     )
 
 
-class AfterProbation(StrEnum):
-    """What follows when a model on probation keeps its promise."""
-
-    PROMOTE = "promote"
-    APPROVE = "approve"
-    NOTHING = "nothing"
-
-
 class LearningSettings(Section, title="Learning"):
     """Learning: the rounds that `trimtab learn` makes of what the ledger recorded, and the alarm about them."""
 
@@ -442,8 +434,8 @@ class LearningSettings(Section, title="Learning"):
         description="How long a model that the gate lets pass runs as a shadow before it can decide, in hours. 0: it "
         "decides at once.",
     )
-    then: AfterProbation = Field(
-        AfterProbation.PROMOTE,
+    then: Then = Field(
+        Then.PROMOTE,
         description="After a probation that kept its promise: `promote` puts the model in use, `approve` waits for "
         "`trimtab approve`, `nothing` ends with the report.",
     )

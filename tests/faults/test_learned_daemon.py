@@ -45,7 +45,7 @@ def daemon(site: Site, tmp_path: Path, models: Path) -> Iterator[Daemon]:
     made = Daemon(site, tmp_path / "agent", **LEARNED)
     try:
         made.start()
-        made.supervisor.until("READY", 60.0)
+        made.await_ready()
         yield made
     finally:
         made.close()

@@ -222,7 +222,7 @@ def daemon(site: Site, port: int, tmp_path_factory: pytest.TempPathFactory) -> I
         AWS_SESSION_TOKEN=AWS_TOKEN,
     )
     made.start()
-    made.supervisor.until("READY", 60.0)
+    made.await_ready()
     # Some turns long: the graphite-web does not answer, and alarms find nobody.
     wait_until(lambda: made.log.read_bytes().count(b'"event": "decision"') >= 5, 60.0)
     yield made

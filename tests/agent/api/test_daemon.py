@@ -28,7 +28,7 @@ def site() -> Iterator[Site]:
 def daemon(site: Site, tmp_path: Path) -> Iterator[Daemon]:
     made = Daemon(site, tmp_path / "agent", **FLEET)
     made.start()
-    made.supervisor.until("READY", 60.0)
+    made.await_ready()
     yield made
     made.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -143,6 +144,15 @@ class Daemon:
         self.log = directory / "log.jsonl"
         self.popen: subprocess.Popen[bytes] | None = None
 
+    def await_ready(self, timeout_s: float = 60.0) -> None:
+        """Wait until it says READY; AssertionError with the end of its log when it does not."""
+        try:
+            self.supervisor.until("READY", timeout_s)
+        except TimeoutError:
+            status = None if self.popen is None else self.popen.poll()
+            log = self.log.read_text("utf-8")[-4000:]
+            raise AssertionError(f"not ready after {timeout_s:g} s, exit status {status}:\n{log}") from None
+
     @property
     def ledger_url(self) -> str:
         """Where its ledger is."""
@@ -213,11 +223,22 @@ FLEET = {
 """The site's fleet, as settings describe it."""
 
 
+LOWEST_PORT, FIRST_OF_ANY = 20_000, 32_768
+"""Linux gives ports from the second one on to those who ask for any."""
+
+
 def free_port() -> int:
-    """A TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port that was free a moment ago, and that the system gives to nobody who asks for any port.
+
+    A daemon takes a second or two until it listens: meanwhile one of the many connections of tests beside this one
+    could get the port.
+    """
+    for _ in range(100):
+        port = LOWEST_PORT + secrets.randbelow(FIRST_OF_ANY - LOWEST_PORT)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def wait_until(condition: Any, timeout_s: float = 120.0, every_s: float = 0.05) -> None:

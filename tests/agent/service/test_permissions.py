@@ -22,7 +22,7 @@ def test_whatever_the_umask_the_ledger_is_its_users_alone_and_root_is_warned(tmp
             site.make_group(tags={"trimtab:fleet": "web", "trimtab:group": "workers"})
             site.start()
             daemon.start()
-            daemon.supervisor.until("READY", 60.0)
+            daemon.await_ready()
             modes = {
                 path.name: stat.S_IMODE(path.stat().st_mode)
                 for path in daemon.directory.iterdir()

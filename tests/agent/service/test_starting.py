@@ -89,7 +89,7 @@ def test_without_a_fleet_it_observes_and_says_that_there_is_nothing_to_decide(
     make_daemon: Callable[..., Daemon],
 ) -> None:
     daemon = make_daemon(TRIMTAB_MODE="observe")
-    daemon.supervisor.until("READY", 60.0)
+    daemon.await_ready()
     assert daemon.supervisor.until("STATUS", 20.0)["STATUS"].startswith("observe; no fleet is configured")
     stop(daemon)
 
@@ -104,7 +104,7 @@ def test_while_aws_cannot_be_reached_it_is_up_decides_nothing_and_says_why(make_
             TRIMTAB_AWS__ACCOUNT="123456789012",
             **FLEET,
         )
-        daemon.supervisor.until("READY", 60.0)
+        daemon.await_ready()
         wait_until(lambda: "web" in daemon.supervisor.until("STATUS", 20.0)["STATUS"])
         stop(daemon)
     with Ledger.open(daemon.ledger_url, read_only=True) as ledger:
@@ -115,7 +115,7 @@ def test_while_aws_cannot_be_reached_it_is_up_decides_nothing_and_says_why(make_
 @pytest.mark.exhaustive
 def test_tagged_fleets_are_found_managed_and_told(site: Site, make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_DISCOVERY__ENABLED="true")
-    daemon.supervisor.until("READY", 60.0)
+    daemon.await_ready()
     site.waiting = 20.0
     wait_until(lambda: site.desired() > 1)
     site.waiting = 0.0
@@ -133,7 +133,7 @@ def test_a_restart_that_cannot_find_the_fleets_yet_leaves_what_is_open_alone(
 ) -> None:
     site.control.add_fault("timeout_after", operations=["SetDesiredCapacity"], hold_s=30.0, count=1)
     first = make_daemon(TRIMTAB_DISCOVERY__ENABLED="true", TRIMTAB_AWS__READ_TIMEOUT_S="60")
-    first.supervisor.until("READY", 60.0)
+    first.await_ready()
     before = site.desired()
     site.waiting = 200.0
     wait_until(site.fault_met)
@@ -145,7 +145,7 @@ def test_a_restart_that_cannot_find_the_fleets_yet_leaves_what_is_open_alone(
         (intent,) = ledger.open_intents()
     site.control.add_fault("access_denied", operations=["DescribeAutoScalingGroups"], access_keys=["agent"])
     again = make_daemon(TRIMTAB_DISCOVERY__ENABLED="true")
-    again.supervisor.until("READY", 60.0)
+    again.await_ready()
     wait_until(lambda: "not known yet" in again.supervisor.until("STATUS", 20.0)["STATUS"])
     site.control.clear_faults()
     with Ledger.open(first.ledger_url, read_only=True) as ledger:
@@ -157,7 +157,7 @@ def test_a_restart_that_cannot_find_the_fleets_yet_leaves_what_is_open_alone(
 @pytest.mark.exhaustive
 def test_no_secret_of_the_environment_stands_in_the_log(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon(TRIMTAB_MODE="observe", TRIMTAB_LOG_LEVEL="debug", **FLEET)
-    daemon.supervisor.until("READY", 60.0)
+    daemon.await_ready()
     daemon.supervisor.until("STATUS", 20.0)
     stop(daemon)
     text = daemon.log.read_text()

@@ -64,7 +64,7 @@ def test_a_stop_during_a_call_that_hangs_leaves_a_whole_intent_that_the_next_sta
         assert intent.target == site.desired()
     site.waiting = 0.0
     again = make_daemon()
-    again.supervisor.until("READY", 60.0)
+    again.await_ready()
 
     def settled() -> bool:
         with Ledger.open(again.ledger_url, read_only=True) as ledger:
@@ -82,7 +82,7 @@ def test_a_stop_during_a_call_that_hangs_leaves_a_whole_intent_that_the_next_sta
 @pytest.mark.exhaustive
 def test_a_stop_between_turns_takes_a_moment_and_is_recorded(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon()
-    daemon.supervisor.until("READY", 60.0)
+    daemon.await_ready()
     assert daemon.supervisor.until("WATCHDOG", 5.0) == {"WATCHDOG": "1"}
     wait_until(lambda: "fleet web" not in daemon.supervisor.until("STATUS", 20.0)["STATUS"])
     daemon.terminate()
@@ -106,7 +106,7 @@ def test_a_second_signal_ends_it_at_once(site: Site, make_daemon: Callable[..., 
         "timeout_before", operations=["DescribeAutoScalingGroups"], hold_s=30.0, access_keys=["agent"]
     )
     daemon = make_daemon(TRIMTAB_AWS__READ_TIMEOUT_S="60")
-    daemon.supervisor.until("READY", 60.0)
+    daemon.await_ready()
     wait_until(site.fault_met)
     daemon.terminate()
     daemon.supervisor.until("STOPPING", 5.0)

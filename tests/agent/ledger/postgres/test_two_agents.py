@@ -47,7 +47,7 @@ def make_agent(site: Site, tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
         )
         made.append(agent)
         agent.start()
-        agent.supervisor.until("READY", 60.0)
+        agent.await_ready()
         return agent
 
     yield make

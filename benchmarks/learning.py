@@ -71,8 +71,10 @@ WEEKS_KEPT = 4
 """`trimtab learn` uses the last 28 days."""
 CHANGED, BUNCHED_S = 3, 4.0 * HOUR_S
 REGRET = 0.02
-BOOTS, WEEK_SEED, JUDGED_SEED, WATCH_SEED = 2, 3_700_000_000, 3_600_000_000, 3_500_000_000
-"""Boot seeds of a played week: how many, and the first; the first of the gate, and of the watch."""
+BOOTS, WATCH_BOOTS = 4, 8
+"""Boot seeds of a played week, and of the watch: of two, a week of long jobs costs up to 3 % more or less."""
+WEEK_SEED, JUDGED_SEED, WATCH_SEED = 3_700_000_000, 3_600_000_000, 3_500_000_000
+"""The first of a week, of the gate, and of the watch."""
 HELD_OUT_SHARE = 0.4
 THIN_SEED = 17
 SOURCES = (
@@ -246,7 +248,7 @@ def play(log: Log, load: float, with_change: bool, recipe: Recipe, place: Path) 
             why if promoted is not None else "",
         )
         if before is not None:
-            lived, other = (one.costs([week], WATCH_SEED, BOOTS)[0] for one in (now, before))
+            lived, other = (one.costs([week], WATCH_SEED, WATCH_BOOTS)[0] for one in (now, before))
             if lived > (1.0 + REGRET) * other:
                 now, before, row.rolled_back = before, None, True
         found.append(row)

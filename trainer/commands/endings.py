@@ -14,9 +14,20 @@ if TYPE_CHECKING:
     from agent.models.rounds import Ending
     from trainer.learning.state import State
 
+OUT = Path("runs/learn")
+"""Where the folders of rounds lie."""
 REFUSED, NOT_TRUE, TOO_LITTLE, BUDGET_USED, ROLLED_BACK = 1, 3, 4, 5, 6
 """Exit statuses: of the gate, or of a probation; of a world that does not describe the fleet; of too short a record; of
 the budget; of a promotion that was taken back."""
+
+STATUSES_OF_PROMISE = """
+Exit status:
+  1  the gate refused what was learnt
+  2  bad input
+  4  too little is recorded
+  5  the time of a processor is used up: give more to go on
+"""
+"""For the help of the rounds of pools and clusters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.errors import BadInput
 from domain.units import HOURS_PER_YEAR, MINUTE_S
-from trainer.commands.endings import End, end_of_promise, with_status
+from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End, end_of_promise, with_status
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption, cluster_of_settings
 
@@ -23,15 +23,8 @@ if TYPE_CHECKING:
     from agent.models.directory import ModelsDirectory
     from trainer.learning.admission_round import AdmissionRound, InUse
 
-OUT = Path("runs/learn")
 EPILOG = epilog(
-    """
-Exit status:
-  1  the gate refused what was learnt
-  2  bad input
-  4  too little is recorded
-  5  the time of a processor is used up: give more to go on
-""",
+    STATUSES_OF_PROMISE,
     calls=(
         "trimtab learn admission main --ledger /var/lib/trimtab/ledger.db",
         "trimtab learn admission main --try --cpu-minutes 30 --out runs/learn/main",

@@ -21,7 +21,7 @@ from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.errors import BadInput
 from domain.units import MINUTE_S
-from trainer.commands.endings import BUDGET_USED, NOT_TRUE, ROLLED_BACK, TOO_LITTLE
+from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, ROLLED_BACK, TOO_LITTLE
 from trainer.commands.options import epilog
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ PATIENCE_S, PATIENCE_PER_CPU_S = 600.0, 12.0
 """A call is ended after so long, and so many seconds for each second of its budget: it shares its processor."""
 LINES_KEPT = 40
 PROGRAM = (sys.executable, "-c", "from agent.commands.main import app; app()")
-OUT = Path("runs/learn")
 EPILOG = epilog(
     """
 Exit status:

@@ -15,7 +15,7 @@ from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.errors import BadInput
 from domain.units import HOUR_S, MINUTE_S
-from trainer.commands.endings import BUDGET_USED, NOT_TRUE, REFUSED, ROLLED_BACK, TOO_LITTLE, End, with_status
+from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, with_status
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption
 
@@ -157,9 +157,6 @@ class Source:
     world: str | None
     days: float
     idle: float | None
-
-
-OUT = Path("runs/learn")
 
 
 @dataclass(frozen=True, slots=True)

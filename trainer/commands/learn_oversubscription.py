@@ -13,7 +13,7 @@ from typer import Argument, Option
 from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.units import DAY_S, MINUTE_S
-from trainer.commands.endings import End, end_of_promise, with_status
+from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End, end_of_promise, with_status
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption, pool_of_settings
 
@@ -22,15 +22,8 @@ if TYPE_CHECKING:
     from trainer.learning.oversubscription_round import OversubscriptionRound
     from trainer.learning.pools import RecordedPool
 
-OUT = Path("runs/learn")
 EPILOG = epilog(
-    """
-Exit status:
-  1  the gate refused what was learnt
-  2  bad input
-  4  too little is recorded
-  5  the time of a processor is used up: give more to go on
-""",
+    STATUSES_OF_PROMISE,
     calls=(
         "trimtab learn oversubscription main --ledger /var/lib/trimtab/ledger.db",
         "trimtab learn oversubscription main --try --cpu-minutes 30 --out runs/learn/main",

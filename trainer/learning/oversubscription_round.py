@@ -29,10 +29,10 @@ from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.weekly import Assessor
 from trainer.kit.checkpoint import package_versions
-from trainer.kit.files import replace_file
 from trainer.kit.intervals import compare
 from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.pools import RecordedPool, export_scenario
+from trainer.learning.report import DATA_FILE, PAGE_FILE, write_folder
 from trainer.learning.stages import Budget, Stage, Tell, check_minutes, cpu_s, go_on, plain
 from trainer.learning.state import State
 from trainer.learning.windows import TooLittle
@@ -252,11 +252,8 @@ class OversubscriptionRound:
         )
 
     def _report(self, budget: Budget) -> dict[str, Any]:
-        folder = self.state.folder
-        data = {"facts": self.state.facts, **self.state.stages}
-        replace_file(folder / "summary.json", json.dumps(data, indent=1) + "\n")
-        replace_file(folder / "report.html", page(self))
-        return {"files": ["report.html", "summary.json"]}
+        write_folder(self.state.folder, page(self), {"facts": self.state.facts, **self.state.stages})
+        return {"files": [PAGE_FILE, DATA_FILE]}
 
     def _gate(self, budget: Budget) -> dict[str, Any]:
         """Hand the rates to the gate; a promotion after which the round was stopped is found, not repeated."""

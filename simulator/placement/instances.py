@@ -258,8 +258,9 @@ def write_instance(instance: Instance, path: Path) -> None:
 
 
 def _popularity(applications: int, power: float) -> NDArray[np.float64]:
-    share = np.arange(1, applications + 1, dtype=np.float64) ** -power
-    return share / share.sum()
+    rank = np.arange(1, applications + 1, dtype=np.float64)
+    share: NDArray[np.float64] = rank**-power / (rank**-power).sum()
+    return share
 
 
 def _pairs(draws: np.random.Generator, applications: int, wanted: int, fits: Callable[[int, int], bool]) -> set[Pair]:

@@ -185,6 +185,9 @@ class PlacementPool:
                     asked = f"{before.count} of {before.application}{', in part' if before.partial else ''}"
                     raise StateConflict("request_id", request.request_id, f"it stands for {asked}: choose another id")
                 return before, None
+            if request.request_id in book.reservations:
+                remedy = "its containers still run, and its decision is older than the ledger keeps: choose another id"
+                raise StateConflict("request_id", request.request_id, remedy)
             held = held_by_pause(self._ledger.controls(self.name), (Direction.OUT,), now)
             if held is not None:
                 raise StateConflict("pool", self.name, held.detail)
@@ -554,7 +557,7 @@ class PlacementPool:
         if policy:
             try:
                 self.chooser.check(policy)
-            except ConfigurationError as error:
+            except (BadInput, ConfigurationError) as error:
                 raise BadInput("policy", policy, str(error)) from None
 
         def work(book: Book, now: float) -> tuple[Changed, Change | None]:

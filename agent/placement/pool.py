@@ -649,7 +649,8 @@ class PlacementPool:
         if changed:
 
             def work(book: Book, now: float) -> tuple[None, Change | None]:
-                for record in changed.values():
+                # In the order in which a start anew has them.
+                for _, record in sorted(changed.items()):
                     book.put(record)
                 detail = f"{len(changed)} VMs of the fleet joined or changed: {', '.join(sorted(changed)[:8])}"
                 notes = [Event(self.name, now, Reason.HOST_CHANGED, detail)]

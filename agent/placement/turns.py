@@ -192,6 +192,7 @@ class PoolTurns:
         self._gap_since: float | None = None
         self._looked_at: float | None = None
         self._said = ""
+        self._lasts: set[Reason] = set()
         self.drift = 0.0
 
     def turn(self, now: float, monotonic: float, epoch: int) -> tuple[Event, ...]:
@@ -208,9 +209,13 @@ class PoolTurns:
         made = self.shadow.follow(now) if self.shadow is not None else None
         if made is not None:
             notes.append(Event(pool.name, now, made.reason, made.detail))
+        lasting = self._lasting(now, monotonic)
+        # Recorded when it begins; an alarm for as long as it is returned.
+        notes += [event for event in lasting if event.reason not in self._lasts]
         if made is not None or notes:
             pool.note([made] if made is not None else [], notes, epoch)
-        return tuple(self._lasting(now, monotonic))
+        self._lasts = {event.reason for event in lasting}
+        return tuple(lasting)
 
     def _follow_fleet(self, epoch: int) -> str:
         """Take in the fleet's VMs; return why they are not known, "" when they are."""

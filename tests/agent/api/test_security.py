@@ -39,6 +39,23 @@ ASKED = {
     ("GET", "/api/v1/oversubscription/{pool}"),
     ("GET", "/api/v1/oversubscription/{pool}/rates"),
     ("GET", "/api/v1/oversubscription/{subject}/decisions"),
+    ("POST", "/api/v1/placement/requests"),
+    ("POST", "/api/v1/placement/{pool}/requests"),
+    ("POST", "/api/v1/placement/{pool}/requests/{request_id}/confirm"),
+    ("POST", "/api/v1/placement/{pool}/requests/{request_id}/cancel"),
+    ("POST", "/api/v1/placement/{pool}/requests/{request_id}/release"),
+    ("POST", "/api/v1/placement/{pool}/what-if"),
+    ("POST", "/api/v1/placement/{pool}/extender/filter"),
+    ("POST", "/api/v1/placement/{pool}/extender/prioritize"),
+    ("GET", "/api/v1/placement"),
+    ("GET", "/api/v1/placement/decisions/{decision_id}"),
+    ("GET", "/api/v1/placement/{pool}"),
+    ("GET", "/api/v1/placement/{pool}/requests"),
+    ("GET", "/api/v1/placement/{pool}/requests/{request_id}"),
+    ("GET", "/api/v1/placement/{pool}/capacity-for/{application}"),
+    ("GET", "/api/v1/placement/{pool}/explain/{application}"),
+    ("GET", "/api/v1/placement/{pool}/hosts"),
+    ("GET", "/api/v1/placement/{subject}/decisions"),
 }
 """All that an allocator's token opens, besides /healthz and the description."""
 SWITCHES = ["/api/v1/pause", "/api/v1/resume", "/api/v1/pin", "/api/v1/unpin", "/nothing"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -509,8 +510,8 @@ def events_of(instance: Instance, order: Sequence[int] | Ints | None = None) -> 
         return events, moments
     begin = dict(
         zip(
-            (request.name for request in instance.requests),
-            np.concatenate(([0], np.cumsum([request.count for request in instance.requests]))).tolist(),
+            [request.name for request in instance.requests],
+            accumulate((request.count for request in instance.requests), initial=0),
             strict=False,
         )
     )

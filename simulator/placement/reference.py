@@ -20,12 +20,15 @@ from simulator.placement.engine import DRAIN, ENDED, FAIL, JOIN, PLACE, REJECTED
 
 @dataclass
 class Twin:
-    """A cluster and what became of each container; `turn` applies one event of the engine."""
+    """A cluster and what became of each container; `turn` applies one event of the engine.
+
+    app: of each container, [N]. begin: number of the first container of each request, [R + 1].
+    """
 
     cluster: Cluster
     policy: Policy
-    app: list[int]
-    count: list[int]
+    app: Ints
+    begin: Ints
     where: NDArray[np.int32]
     obstacles: dict[Obstacle, int] = field(default_factory=dict)
     rejected: int = 0
@@ -33,29 +36,25 @@ class Twin:
     def turn(self, kind: int, subject: int) -> None:
         """Apply an event: its kind, and a request, a container or a host."""
         if kind == PLACE:
-            first, count, app = sum(self.count[:subject]), self.count[subject], self.app[subject]
-            self._place(app, list(range(first, first + count)))
+            self._place(list(range(int(self.begin[subject]), int(self.begin[subject + 1]))))
         elif kind == RELEASE:
             host = int(self.where[subject])
             if host >= 0:
-                request = int(np.searchsorted(np.cumsum(self.count), subject, side="right"))
-                self.cluster.release(host, self.app[request])
+                self.cluster.release(host, int(self.app[subject]))
             if host != WAITING:
                 self.where[subject] = ENDED
         elif kind == FAIL:
             if not self.cluster.failed[subject]:
                 self._fail(subject)
-        elif kind == JOIN:
-            if self.cluster.failed[subject]:
-                self.cluster.join(self.cluster.hosts[subject])
-            else:
-                self.cluster.resume(subject)
         elif kind == DRAIN:
             self.cluster.drain(subject)
+        elif kind == JOIN and self.cluster.failed[subject]:
+            self.cluster.join(self.cluster.hosts[subject])
         else:
             self.cluster.resume(subject)
 
-    def _place(self, app: int, numbers: list[int]) -> None:
+    def _place(self, numbers: list[int]) -> None:
+        app = int(self.app[numbers[0]])
         choices = place_request(self.cluster, self.policy, app, len(numbers), partial=True)
         self.where[numbers] = REJECTED
         self.where[numbers[: len(choices)]] = [choice.host for choice in choices]
@@ -68,11 +67,10 @@ class Twin:
                 self.obstacles[obstacle] = self.obstacles.get(obstacle, 0) + hosts * times
 
     def _fail(self, host: int) -> None:
-        ran = np.flatnonzero(self.where == host).tolist()
-        owner = np.repeat(self.app, self.count)
+        ran = np.flatnonzero(self.where == host)
         for app, count in sorted(self.cluster.fail(host).items()):
             self.cluster.saw(count)
-            numbers = [number for number in ran if owner[number] == app]
+            numbers = ran[self.app[ran] == app]
             for k in range(count):
                 choice = choose(self.cluster, self.policy, app, count)
                 if choice is None:
@@ -87,8 +85,14 @@ def twin_of(instance: Instance, policy: Policy, most: int | None = None) -> Twin
     """Return the twin at the begin of an instance; most: hosts beyond those of the snapshot."""
     cluster = cluster_of(instance, most)
     app = [cluster.application(request.application) for request in instance.requests]
-    where = np.full(instance.containers, WAITING, dtype=np.int32)
-    return Twin(cluster, policy, app, [request.count for request in instance.requests], where)
+    counts = [request.count for request in instance.requests]
+    return Twin(
+        cluster,
+        policy,
+        np.repeat(np.array(app, dtype=np.int64), counts),
+        np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        np.full(instance.containers, WAITING, dtype=np.int32),
+    )
 
 
 def play_plainly(instance: Instance, policy: Policy, events: Ints, most: int | None = None) -> Twin:

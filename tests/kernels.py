@@ -64,7 +64,17 @@ def oversubscription() -> None:
     assess(scenario, week, rates, start="warm", rho=model.rho)
 
 
-KERNELS: tuple[Callable[[], None], ...] = (admission, autoscaling, oversubscription)
+def placement() -> None:
+    """Play the small instance once, and in several orders at once."""
+    from domain.rules.placement.policies import BF
+    from simulator.placement.engine import play, play_orders
+    from simulator.placement.instances import s1
+
+    play(s1(), BF)
+    play_orders(s1(), BF, np.arange(30)[None, :])
+
+
+KERNELS: tuple[Callable[[], None], ...] = (admission, autoscaling, oversubscription, placement)
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ import pytest
 from tests.architecture.product import MODULES, ROOT
 
 CITED = re.compile(r"§+ ?(\d+(?:\.\d+)?[a-z]?)")
-NAMED = re.compile(r"(autoscaler|autoscaling|admission|oversubscription) (?:spec\w*|§)", re.IGNORECASE)
+NAMED = re.compile(r"(autoscaler|autoscaling|admission|oversubscription|placement) (?:spec\w*|§)", re.IGNORECASE)
+OTHERS = ("admission", "oversubscription", "placement")
 TESTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py") if path.name != Path(__file__).name)
 
 
@@ -38,10 +39,8 @@ def decision_of(module: Path, before: str) -> str:
     """The decision whose specification a citation means: the one named last before it, else that of the room."""
     if named := NAMED.findall(before):
         return "autoscaling" if named[-1].lower().startswith("autoscal") else named[-1].lower()
-    rooms = [
-        part for part in module.with_suffix("").parts for name in ("admission", "oversubscription") if name in part
-    ]
-    return "autoscaling" if not rooms else "admission" if "admission" in rooms[0] else "oversubscription"
+    parts = module.with_suffix("").parts
+    return next((name for part in parts for name in OTHERS if name in part), "autoscaling")
 
 
 def citations() -> Iterator[tuple[Path, str, str]]:
@@ -62,5 +61,5 @@ def test_a_cited_section_is_there(decision: str, section: str) -> None:
 
 
 def test_there_are_citations() -> None:
-    assert {decision for _, decision, _ in CITATIONS} == {"autoscaling", "admission", "oversubscription"}
+    assert {decision for _, decision, _ in CITATIONS} == {"autoscaling", *OTHERS}
     assert "99.9" not in sections("admission")

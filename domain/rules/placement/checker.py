@@ -17,8 +17,8 @@ class Packing:
     """On which host each container of an instance was placed.
 
     kinds: type of each host, those of the snapshot first. hosts: host of each container, as a position in `kinds`:
-    requests in the order of the instance, their containers by index; REJECTED for none. racks: rack of each host, ""
-    for a host in none; empty where no host has one.
+    requests in the order of the instance, their containers by index; REJECTED for none. racks: rack of each host, a
+    rack of its own where ""; empty where no host has one.
     """
 
     kinds: tuple[str, ...]
@@ -60,7 +60,8 @@ def violations(instance: Instance, packing: Packing, *, may_reject: bool = False
         return found
     racks = packing.racks or ("",) * len(packing.kinds)
     pool = [
-        _Host(kinds[kind].capacity, kinds[kind].label, rack) for kind, rack in zip(packing.kinds, racks, strict=True)
+        _Host(kinds[kind].capacity, kinds[kind].label, rack or f"host {at}")
+        for at, (kind, rack) in enumerate(zip(packing.kinds, racks, strict=True))
     ]
     apps = {app.name: app for app in instance.applications}
     excluded = {app.name: set(app.excludes) for app in instance.applications}
@@ -119,8 +120,7 @@ def _wrong_hosts(instance: Instance, packing: Packing) -> Iterator[str]:
 def _take(host: _Host, app: Application, number: int, in_rack: Counter[tuple[str, str]]) -> None:
     host.used = [used + number * need for used, need in zip(host.used, app.demand, strict=True)]
     host.running[app.name] += number
-    if host.rack:
-        in_rack[host.rack, app.name] += number
+    in_rack[host.rack, app.name] += number
 
 
 def _broken(host: _Host, app: Application, excluded: set[str], in_rack: Counter[tuple[str, str]]) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _broken(host: _Host, app: Application, excluded: set[str], in_rack: Counter[
     for other in sorted(excluded):
         if host.running[other] > 0:
             yield f"{other} runs there, which it excludes"
-    if app.rack_limit is not None and host.rack and in_rack[host.rack, app.name] > app.rack_limit:
+    if app.rack_limit is not None and in_rack[host.rack, app.name] > app.rack_limit:
         yield f"{in_rack[host.rack, app.name]} instances in rack {host.rack}, the limit is {app.rack_limit}"
     if app.label and host.label != app.label:
         yield f"the host's label is {host.label or 'none'}, it needs {app.label}"

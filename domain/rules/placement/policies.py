@@ -321,13 +321,13 @@ class View:
     largest: float
 
 
-def score_terms(policy: Policy, view: View) -> dict[str, Floats]:
-    """Return the terms of the score of each host, float64 [K] each, in the order in which they are summed."""
+def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats, ...]]]:
+    """Return the terms of each family that the policy sums."""
     demand = np.array(view.demand, dtype=np.int64)[:, None]
     left = view.free - demand
     rest, before, share = left / view.capacity, view.free / view.capacity, demand / view.capacity
     free, after, new = view.free[0], left[0], view.new
-    found: dict[str, Floats] = {}
+    found = []
     for name, theta in policy.parts:
         terms: tuple[Any, ...]
         if name == "ff":
@@ -345,24 +345,38 @@ def score_terms(policy: Policy, view: View) -> dict[str, Floats]:
             terms = linear_terms(theta, rest, before, share, after, view.same, view.distinct, view.limit, view.mean)
         elif name == "potential17":
             values = np.array(theta)
-            scaled, scaled_after = (cores * policy.host_scale / view.capacity[0] for cores in (free, after))
+            scaled, scaled_after = (cores * float(policy.host_scale) / view.capacity[0] for cores in (free, after))
             terms = potential_terms(values, scaled, scaled_after, rest, new, view.same, view.distinct, view.limit)
         else:
             light = view.count < tier_threshold(theta)
             scale = reserve_share(view.largest) if name == "tiers17a" else 1.0
             prices = [tier_price(theta, k, light, view.headroom[q], scale) for k, q in enumerate(TIERS)]
             terms = tier_terms(theta, light, rest[0], free, after, new, prices)
-        prefix = f"{name} " if len(policy.parts) > 1 else ""
-        found.update({prefix + label: term for label, term in zip(FAMILIES[name].terms, terms, strict=True)})
+        found.append((name, terms))
     return found
 
 
+def score_terms(policy: Policy, view: View) -> dict[str, Floats]:
+    """Return the terms of the score of each host, float64 [K] each, in the order in which they are summed."""
+    parts = _terms_of_parts(policy, view)
+    return {
+        label if len(parts) == 1 else f"{name} {label}": term
+        for name, terms in parts
+        for label, term in zip(FAMILIES[name].terms, terms, strict=True)
+    }
+
+
 def scores(policy: Policy, view: View) -> Floats:
-    """Return the score of each host, float64 [K]; a closed one is -inf while an open-first policy has an open one."""
-    total: Floats | None = None
-    for term in score_terms(policy, view).values():
-        total = term.astype(np.float64) if total is None else total + term
-    assert total is not None
+    """Return the score of each host, float64 [K]; a closed one is -inf while an open-first policy has an open one.
+
+    The terms of each family are summed in their order, then the families.
+    """
+    total = np.zeros(view.hosts.size)
+    for _, terms in _terms_of_parts(policy, view):
+        part = terms[0]
+        for term in terms[1:]:
+            part = part + term
+        total = total + part
     if policy.open_first and not view.new.all():
         total[view.new] = -np.inf
     return total

@@ -34,7 +34,8 @@ def instance(*requests: tuple[str, int], **changes: object) -> Instance:
         ((), ("quick", "quick"), (), ["2 hosts are of type quick, of which there are 1"]),
         ((("web", 1), ("db", 1)), ("quick",), (0, 0), ["r1[0] of db on host 0: web runs there, which it excludes"]),
         ((("web", 3),), ("quick",), (0, 0, 0), ["r0[2] of web on host 0: 3 instances, the limit is 2"]),
-        ((("db", 2),), ("plain",), (0, 0), ["cores 16 of 8", "memory_gib 32 of 20"]),
+        ((("web", 1), ("fast", 9)), ("quick",), (0,) * 10, []),
+        ((("fast", 17),), ("quick",), (0,) * 17, ["r0[16] of fast on host 0: cores 17 of 16"]),
         ((("fast", 1),), ("plain",), (0,), ["the host's label is none, it needs ssd"]),
     ],
 )
@@ -57,6 +58,8 @@ def test_a_rack_counts_over_its_hosts() -> None:
     assert violations(made, Packing(kinds, (0, 1))) == []
     wrong = violations(made, Packing(kinds, (0, 1), ("a", "a")))
     assert wrong == ["r0[1] of db on host 1: 2 instances in rack a, the limit is 1"]
+    own = violations(instance(("db", 2)), Packing(("quick",), (0, 0), ("",)))
+    assert own == ["r0[1] of db on host 0: 2 instances in rack host 0, the limit is 1"]
     assert violations(made, Packing(kinds, (0, 1), ("a",))) == ["1 racks are given for 2 hosts"]
 
 
@@ -64,7 +67,9 @@ def test_a_released_container_makes_room_and_not_before() -> None:
     made = instance(("db", 1), ("db", 1), releases=(Release("r0", 0, 1.0),))
     assert violations(made, Packing(("plain",), (0, 0))) == []
     late = replace(made, releases=(Release("r0", 0, 1.5),))
-    assert len(violations(late, Packing(("plain",), (0, 0)))) == 2
+    assert [text.partition(": ")[2] for text in violations(late, Packing(("plain",), (0, 0)))] == [
+        *("cores 16 of 8", "memory_gib 32 of 20", "2 instances in rack host 0, the limit is 1"),
+    ]
 
 
 def test_what_ran_at_the_begin_counts() -> None:
@@ -91,6 +96,7 @@ def test_it_agrees_with_rules_stated_once_more(placed: list[tuple[str, int]]) ->
     fine = all(
         all(sum(demand[name][k] for name in names) <= sizes[kind][k] for k in range(3))
         and names.count("web") <= 2
+        and names.count("db") <= 1
         and not {"web", "db"} <= set(names)
         and (kind == "quick" or "fast" not in names)
         for names, kind in zip(on, kinds, strict=True)

@@ -133,6 +133,7 @@ class Chooser:
         self.main = PolicySource(settings.policy, pool, models)
         self.canary = None if settings.canary is None else PolicySource(settings.canary, pool, models)
         self.switched: PolicySource | None = None
+        self._preferred = False
         self.look()
 
     def look(self) -> None:
@@ -143,7 +144,7 @@ class Chooser:
 
     def switch(self, text: str) -> None:
         """Let another policy decide everything, "" for those of the settings; a text that cannot be used is refused."""
-        if (self.switched.text if self.switched else "") == text:
+        if self._preferred or (self.switched.text if self.switched else "") == text:
             return
         if not text:
             self.switched = None
@@ -151,6 +152,13 @@ class Chooser:
         source = PolicySource(text, self._pool, self._models)
         source.look()
         self.switched = source
+
+    def prefer(self, text: str) -> None:
+        """Let another policy decide here alone, whatever the settings and operators say; BadInput."""
+        self.check(text)
+        self.main, self.canary = PolicySource(text, self._pool, self._models), None
+        self.switched, self._preferred = None, True
+        self.main.look()
 
     def check(self, text: str) -> None:
         """Raise BadInput or ConfigurationError for a policy that cannot be used."""

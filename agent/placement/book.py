@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from agent.placement.records import HostRecord, HostState, Origin, Reservation
+from agent.placement.records import HostRecord, HostState, Origin, Reservation, Stage
 from agent.placement.store import PoolState
 from domain.errors import BadInput, UnknownName
 from domain.rules.placement.cluster import Cluster, Host
@@ -74,7 +74,9 @@ class Book:
         self.touched = False
         """Whether it was changed since what it holds was last written."""
         self.records: dict[str, HostRecord] = dict(state.hosts)
-        self.reservations: dict[str, Reservation] = dict(state.reservations)
+        self.reservations: dict[str, Reservation] = {}
+        self.unconfirmed: dict[str, Reservation] = {}
+        """Those of the reservations that lapse unless they are confirmed."""
         self.instance = _NO_INSTANCE if state.inventory is None else parse_instance(state.inventory, "inventory")[0]
         # A type without bound always has one more host than are in use.
         self._endless = {kind.name: 0 for kind in self.instance.hosts if kind.count is None}
@@ -87,10 +89,12 @@ class Book:
             if record is not None:
                 self.apply(record, index)
         self._hold_snapshot()
-        for one in self.reservations.values():
+        for one in state.reservations.values():
             app = self.cluster.application(one.application)
             for name in one.hosts.values():
                 self.cluster.restore(self.cluster.host(name), app, 1)
+            self.take(one)
+        self.touched = False
         self.cluster.opened = 0
         self.cluster.largest = state.head.largest_count
 
@@ -157,6 +161,16 @@ class Book:
         """Hold a reservation whose containers are placed already."""
         self.touched = True
         self.reservations[one.request_id] = one
+        if one.stage is Stage.RESERVED:
+            self.unconfirmed[one.request_id] = one
+        else:
+            self.unconfirmed.pop(one.request_id, None)
+
+    def drop(self, request_id: str) -> None:
+        """Forget a reservation that holds nothing any more."""
+        self.touched = True
+        self.reservations.pop(request_id, None)
+        self.unconfirmed.pop(request_id, None)
 
     def free(self, one: Reservation, hosts: Mapping[str, str]) -> None:
         """Take these containers of a reservation, hosts by index, off their hosts; of all of them it is forgotten."""
@@ -165,7 +179,7 @@ class Book:
         for name in hosts.values():
             self.cluster.release(self.cluster.host(name), app)
         if len(hosts) == len(one.hosts):
-            self.reservations.pop(one.request_id, None)
+            self.drop(one.request_id)
 
     def find(self, name: str) -> int | None:
         """Return the index of a host, None when there is none."""

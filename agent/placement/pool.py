@@ -176,7 +176,6 @@ class PlacementPool:
         check_request(request)
         if request.pool != self.name:
             raise BadInput("pool", request.pool, f"this is the pool {self.name}")
-        began = time.perf_counter()
 
         def work(book: Book, now: float) -> tuple[PlacementDecision, Change | None]:
             before = self.store.decision(self.name, request.request_id)
@@ -197,6 +196,7 @@ class PlacementPool:
             head = replace(self._seen(now, request.count), decisions=self._head.decisions + 1)
             book.cluster.largest = head.largest_count
             book.touched = True
+            began = time.perf_counter()
             chosen = self.chooser.place(
                 book.cluster, request.application, request.count, partial=request.partial, spare=book.spare
             )
@@ -222,8 +222,9 @@ class PlacementPool:
                 notes += self._refusing(book, made, now)
             return made, Change(self._next(head), reservations=changed, made=(made,), notes=notes)
 
+        asked = time.perf_counter()
         made = self._tried(work)
-        self.decision_ms = 1000.0 * (time.perf_counter() - began)
+        self.decision_ms = 1000.0 * (time.perf_counter() - asked)
         log.info("placed", pool=self.name, decision_id=made.decision_id, detail=made.detail)
         return made
 
@@ -406,8 +407,7 @@ class PlacementPool:
         pending_cores = self.pending()
         with self.lock:
             book = self._current()
-            held = book.reservations.values()
-            unconfirmed = [one for one in held if one.stage is Stage.RESERVED]
+            held, unconfirmed = book.reservations, list(book.unconfirmed.values())
             switched = self.chooser.switched
             problem = "; ".join(text for text in (self.problem, self.chooser.problems()) if text)
             return PoolView(
@@ -537,10 +537,11 @@ class PlacementPool:
             else:
                 hosts[str(move.index)] = move.host
                 one = replace(one, hosts=hosts, moved=tuple(sorted({*one.moved, move.index})))
-            book.reservations[move.request_id] = changed[move.request_id] = one
+            changed[move.request_id] = one
+            book.take(one)
         for name, after in list(changed.items()):
             if after is not None and not after.hosts:
-                del book.reservations[name]
+                book.drop(name)
                 changed[name] = None
         return changed
 
@@ -764,9 +765,7 @@ class PlacementPool:
         at = self._clock.monotonic()
         gone: dict[str, Reservation | None] = {}
         notes = []
-        for one in list(book.reservations.values()):
-            if one.stage is Stage.CONFIRMED:
-                continue
+        for one in list(book.unconfirmed.values()):
             if at - self._first_seen.setdefault(_key(one), at) <= self.settings.confirm_within_s:
                 continue
             book.free(one, one.hosts)

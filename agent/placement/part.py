@@ -17,7 +17,7 @@ from agent.decisions.turn import TickReport
 from agent.ledger import codec
 from agent.placement.store import KEPT, PLACEMENT, PlacementStore, read_decision
 from domain.decisions import Event, Reason
-from domain.errors import Fenced, LedgerError, TrimtabError
+from domain.errors import ConfigurationError, Fenced, LedgerError, TrimtabError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,11 +214,15 @@ class PlacementPart(Part):
 
     @classmethod
     def model(cls, path: Path) -> ModelSummary:
-        """Return the policy in a file; BadInput or ConfigurationError says why it would be refused."""
+        """Return the policy in a file; ModelRefused says why it would be refused."""
+        from agent.models.directory import refused
         from agent.placement.choosing import read_policy
         from domain.rules.placement.policies import policy_document
 
-        policy = read_policy(path)
+        try:
+            policy = read_policy(path)
+        except ConfigurationError as error:
+            raise refused(path, str(error)) from None
         does = f"{policy.name}: {policy.family} of {len(policy.theta)} numbers"
         return ModelSummary(policy_document(policy), does=does, limits=cls.name)
 

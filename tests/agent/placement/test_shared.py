@@ -6,17 +6,19 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.decisions.parts import kept
 from agent.ledger import Ledger, state
-from agent.placement.records import PlacementDecision
+from agent.placement.records import PlacementDecision, PoolHead
+from agent.placement.store import Change, Moved
 from domain.clock import VirtualClock
 from domain.errors import Fenced, StateConflict
 from domain.units import DAY_S
-from tests.agent.placement.hosts import app, ask, broken, held, inventory, kind, made
+from tests.agent.placement.hosts import app, ask, broken, held, host, inventory, kind, made
 
 DOCUMENT = inventory(app("shop", limit=1), hosts=[kind(count=6)])
 HOSTS = {f"large-{n}": "large" for n in range(1, 7)}
@@ -72,6 +74,20 @@ def test_one_id_with_two_bodies_at_once_stands_for_one(ledger: Ledger, other: Le
         found = list(threads.map(asked, range(2)))
     assert found.count("conflict") == 1
     assert len(held(pools[0])["r1"]) == 1 + found.index(next(one for one in found if one != "conflict"))
+
+
+def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = made(ledger, clock, DOCUMENT)
+    before = pool.store.read("main")
+    pool.drain("large-1")
+    late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
+    with pytest.raises(Moved):
+        pool.store.write("main", before.stored, late)
+    assert set(pool.store.read("main").hosts) == {"large-1"}
+    fresh = made(ledger, clock, name="other").store
+    fresh.write("other", None, Change(PoolHead(revision=1)))
+    with pytest.raises(Moved):
+        fresh.write("other", None, Change(PoolHead(revision=1)))
 
 
 def test_an_agent_that_no_longer_leads_writes_no_turn(ledger: Ledger, clock: VirtualClock) -> None:

@@ -50,10 +50,11 @@ def what_if(
     """Place requests one after the other on a copy of a pool, and print their hosts; the agent may be running."""
     from agent.decisions.text import columns, counted
     from agent.ledger.codec import plain
+    from agent.placement import looking
 
     asked = [(*_request(text), is_partial) for text in requests]
     with _pool(pool, ledger, policy) as found:
-        result = found.what_if(asked)
+        result = looking.what_if(found.shared, asked)
     if as_json:
         print_json(plain(result))
         return
@@ -82,10 +83,11 @@ def capacity_for(
 ) -> None:
     """Print how many more containers of an application fit now, and what keeps hosts from taking one."""
     from agent.ledger.codec import plain
+    from agent.placement import looking
     from agent.placement.text import reason_lines
 
     with _pool(pool, ledger, None) as found:
-        room = found.capacity_for(application)
+        room = looking.capacity_for(found.shared, application)
     if as_json:
         print_json(plain(room))
         return

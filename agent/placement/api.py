@@ -9,9 +9,11 @@ from pydantic import BaseModel, Field
 
 from agent.decisions.controls import checked_owner, checked_reason
 from agent.decisions.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body, Owner, Why
+from agent.placement import looking
 from agent.placement.book import HostView
 from agent.placement.extender import ExtenderArgs, ExtenderFilterResult, HostPriority, filtered, prioritized
-from agent.placement.pool import WHAT_IF_MOST, PoolView, Reasons, Room, WhatIf
+from agent.placement.looking import WHAT_IF_MOST, Reasons, Room, WhatIf
+from agent.placement.pool import PoolView
 from agent.placement.records import (
     LARGEST,
     LONGEST_ID,
@@ -198,14 +200,15 @@ def create_router(part: PlacementPart) -> APIRouter:
     @router.post("/{pool}/what-if", summary="Where would these be placed?", responses=UNKNOWN)
     def what_if(pool: PoolPath, order: WhatIfOrder) -> WhatIf:
         """Placed one after the other on a copy; nothing is reserved or recorded."""
-        return pools.one(pool).what_if([(one.application, one.count, one.partial) for one in order.requests])
+        asked = [(one.application, one.count, one.partial) for one in order.requests]
+        return looking.what_if(pools.one(pool).shared, asked)
 
     @router.get("/{pool}/capacity-for/{application}", summary="How many more fit?", responses=UNKNOWN)
     def capacity_for(
         pool: PoolPath, application: Annotated[str, Path(max_length=LONGEST_ID, description="The application's id.")]
     ) -> Room:
         """Containers of an application that fit now, and why hosts can take none."""
-        return pools.one(pool).capacity_for(application)
+        return looking.capacity_for(pools.one(pool).shared, application)
 
     @router.get("/{pool}/explain/{application}", summary="Which host, and why?", responses=UNKNOWN)
     def explain(
@@ -214,7 +217,7 @@ def create_router(part: PlacementPart) -> APIRouter:
         count: Annotated[int, Query(ge=1, le=MOST_COUNT, description="Containers of the request."), DIGITS] = 1,
     ) -> Reasons:
         """The five best hosts for a container now with the terms of their scores, and why others cannot take it."""
-        return pools.one(pool).explain(application, count)
+        return looking.explained(pools.one(pool).shared, application, count)
 
     @router.get("/{pool}/hosts", summary="A pool's hosts", responses=UNKNOWN)
     def hosts(
@@ -224,35 +227,34 @@ def create_router(part: PlacementPart) -> APIRouter:
         open_only: Annotated[bool, Query(alias="open", description="Only those with containers.")] = False,
     ) -> list[HostView]:
         """In the order in which equal scores prefer them."""
-        found = [
-            one for one in pools.one(pool).hosts() if state in (None, one.state) and (one.containers or not open_only)
-        ]
+        there = pools.one(pool).hosts.all()
+        found = [one for one in there if state in (None, one.state) and (one.containers or not open_only)]
         return found[:limit]
 
     @router.post("/{pool}/hosts", summary="A host joins", responses=UNKNOWN | CONFLICT)
     def join(pool: PoolPath, order: JoinOrder) -> Changed:
         """Bring in a host, or bring back one that failed."""
-        return pools.one(pool).join(order.record())
+        return pools.one(pool).hosts.join(order.record())
 
     @router.post("/{pool}/hosts/{host}/drain", summary="No new containers on a host", responses=UNKNOWN | CONFLICT)
     def drain(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
         """Those on it stay until they are released."""
-        return pools.one(pool).drain(host)
+        return pools.one(pool).hosts.drain(host)
 
     @router.post("/{pool}/hosts/{host}/resume", summary="Containers on a host again", responses=UNKNOWN | CONFLICT)
     def resume(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
         """Undo a drain."""
-        return pools.one(pool).resume(host)
+        return pools.one(pool).hosts.resume(host)
 
     @router.post("/{pool}/hosts/{host}/fail", summary="A host failed", responses=UNKNOWN | CONFLICT)
     def fail(pool: PoolPath, host: HostPath, order: StageOrder) -> Changed:
         """Its containers are placed anew at once; `moves` says where each is now, or that none could take it."""
-        return pools.one(pool).fail(host)
+        return pools.one(pool).hosts.fail(host)
 
     @router.post("/{pool}/hosts/{host}/capacity", summary="A host has another size", responses=UNKNOWN | CONFLICT)
     def resize(pool: PoolPath, host: HostPath, order: CapacityOrder) -> Changed:
         """Below what it holds too: then it takes nothing until containers ended."""
-        return pools.one(pool).resize(host, (order.cores, order.memory_gib, order.disk_gb))
+        return pools.one(pool).hosts.resize(host, (order.cores, order.memory_gib, order.disk_gb))
 
     @router.post("/{pool}/switch", summary="Let another policy decide", responses=UNKNOWN | CONFLICT)
     def switch(pool: PoolPath, order: SwitchOrder) -> Changed:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent.placement import looking
 from domain.errors import BadInput
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def filtered(pool: PlacementPool, args: ExtenderArgs) -> ExtenderFilterResult:
     failed: Names = {}
     if application:
         try:
-            failed = pool.judge(application, names)[1]
+            failed = looking.judge(pool.shared, application, names)[1]
         except BadInput as error:
             return ExtenderFilterResult(error=f"{error.field}: {error.remedy}")
     if args.node_names is not None:
@@ -113,7 +114,7 @@ def prioritized(pool: PlacementPool, args: ExtenderArgs) -> list[HostPriority]:
     scores: dict[str, float] = {}
     if application:
         try:
-            scores = pool.judge(application, names)[0]
+            scores = looking.judge(pool.shared, application, names)[0]
         except BadInput:
             scores = {}
     finite = [score for score in scores.values() if math.isfinite(score)]

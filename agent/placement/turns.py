@@ -51,7 +51,7 @@ class InventoryFile:
             content = read_file(self._path, LARGEST_INVENTORY_BYTES, follow_links=True)
             digest = hashlib.sha256(content).hexdigest()[:16]
             document: Any = json.loads(content)
-            self._pool.adopt(document, digest, epoch)
+            self._pool.hosts.adopt(document, digest, epoch)
         except OSError as error:
             return f"inventory {self._path} cannot be read: {error.strerror or error}"
         except (ValueError, RecursionError) as error:
@@ -230,8 +230,8 @@ class PoolTurns:
             return f"the fleet {self.pool.settings.fleet} cannot be read, its hosts stay as they were: {error}"
         except (KeyError, TypeError, ValueError) as error:
             return f"AWS's description of the fleet cannot be used ({type(error).__name__}: {error})"
-        changed, gone = merged(found, self.pool.records())
-        self.pool.follow(changed, gone, epoch)
+        changed, gone = merged(found, self.pool.hosts.records())
+        self.pool.hosts.follow(changed, gone, epoch)
         return ""
 
     def _lasting(self, now: float, monotonic: float) -> list[Event]:

@@ -62,7 +62,7 @@ def made(
     chooser = Chooser(name, given, ModelsDirectory(Path("/nonexistent"), None), pick)
     pool = PlacementPool(name, given, ledger, clock, chooser, mode, lambda: pending)
     if document is not None:
-        pool.adopt(document, json.dumps(document, sort_keys=True)[:1000], epoch=1)
+        pool.hosts.adopt(document, json.dumps(document, sort_keys=True)[:1000], epoch=1)
     return pool
 
 

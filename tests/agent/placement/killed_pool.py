@@ -44,7 +44,7 @@ def steps(seed: int, count: int) -> list[Step]:
         elif what == "again" and found:
             found.append(dice.choice(found))
         else:
-            found.append((what, about, None))
+            found.append(("confirm" if what == "again" else what, about, None))
     return found
 
 
@@ -57,9 +57,11 @@ def take(pool: PlacementPool, step: Step) -> None:
         elif what == "part":
             pool.release(name, [0])
         elif what == "join":
-            record = pool.records().get(name)
+            record = pool.hosts.records().get(name)
             if record is not None:
-                pool.join(record)
+                pool.hosts.join(record)
+        elif what in ("drain", "resume", "fail"):
+            getattr(pool.hosts, what)(name)
         else:
             getattr(pool, what)(name)
     except BadInput:
@@ -100,7 +102,7 @@ def belief(url: str) -> dict[str, Any]:
         decisions = [codec.plain(one) for one in pool.store.newest("main", 10_000)]
         for one in decisions:
             one.pop("evaluation_us", None)
-        hosts = [codec.plain(one) for one in pool.hosts()]
+        hosts = [codec.plain(one) for one in pool.hosts.all()]
         held = [codec.plain(one) for one in pool.reservations()]
         events = [(entry.reason, entry.ref) for entry in ledger.journal()]
         return {"held": held, "hosts": hosts, "decisions": decisions, "events": events}

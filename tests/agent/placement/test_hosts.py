@@ -19,36 +19,36 @@ class TestAHost:
     def test_that_joins_takes_containers(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(hosts=[kind(count=0)]))
         assert pool.request(ask("r1")).reason is Reason.NO_HOST
-        pool.join(host("extra", rack="r1", label="gpu"))
+        pool.hosts.join(host("extra", rack="r1", label="gpu"))
         assert [one.host for one in pool.request(ask("r2")).containers] == ["extra"]
-        assert made(ledger, clock).hosts() == pool.hosts()
+        assert made(ledger, clock).hosts.all() == pool.hosts.all()
 
     def test_that_joins_twice_is_there_once(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory())
-        assert not pool.join(host("extra")).already
-        assert pool.join(host("extra")).already
+        assert not pool.hosts.join(host("extra")).already
+        assert pool.hosts.join(host("extra")).already
         with pytest.raises(StateConflict, match="another host of this name"):
-            pool.join(host("extra", 32))
+            pool.hosts.join(host("extra", 32))
 
     def test_that_drains_keeps_what_it_has(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory())
         pool.request(ask("r1"))
-        pool.drain("large-1")
-        assert pool.drain("large-1").already
+        pool.hosts.drain("large-1")
+        assert pool.hosts.drain("large-1").already
         assert [one.host for one in pool.request(ask("r2")).containers] == ["large-2"]
         assert held(pool)["r1"] == ["large-1"]
-        pool.resume("large-1")
+        pool.hosts.resume("large-1")
         assert [one.host for one in pool.request(ask("r3", count=2)).containers] == ["large-1", "large-1"]
 
     def test_that_shrinks_below_its_use_is_full(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory())
         pool.request(ask("r1", count=2))
-        pool.resize("large-1", (4, 64, 1600))
-        (view, *_) = pool.hosts()
+        pool.hosts.resize("large-1", (4, 64, 1600))
+        (view, *_) = pool.hosts.all()
         assert (view.capacity, view.rated, view.violations) == ((4, 64, 1600), (16, 64, 1600), ("shop: cpu",))
         assert pool.view().figures.in_violation == 1
         assert [one.host for one in pool.request(ask("r2")).containers] == ["large-2"]
-        pool.resize("large-1", (16, 64, 1600))
+        pool.hosts.resize("large-1", (16, 64, 1600))
         assert pool.view().figures.in_violation == 0
 
     @pytest.mark.parametrize("capacity", [(0, 1, 1), (1, -1, 1), (1, 1, 2**31)])
@@ -57,11 +57,11 @@ class TestAHost:
     ) -> None:
         pool = made(ledger, clock, inventory())
         with pytest.raises(BadInput, match="whole number from 1"):
-            pool.resize("large-1", capacity)
+            pool.hosts.resize("large-1", capacity)
 
     def test_of_an_unknown_name_is_refused(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory())
-        for order in (pool.drain, pool.resume, pool.fail):
+        for order in (pool.hosts.drain, pool.hosts.resume, pool.hosts.fail):
             with pytest.raises(UnknownName, match="no host of this name"):
                 order("nothing")
 
@@ -72,7 +72,7 @@ class TestAHostThatFails:
         pool.request(ask("r1", count=3))
         pool.confirm("r1")
         pool.request(ask("r2", "mail"))
-        moves = pool.fail("large-1").moves
+        moves = pool.hosts.fail("large-1").moves
         assert [(one.request_id, one.index, one.host) for one in moves] == [
             ("r1", 0, "large-2"),
             ("r1", 1, "large-3"),
@@ -82,30 +82,30 @@ class TestAHostThatFails:
         (decision, *_) = pool.store.newest("main", 1)
         assert isinstance(decision, MoveDecision)
         assert (decision.host, decision.reason, decision.decision_id) == ("large-1", Reason.HOST_FAILED, "main-p3")
-        assert pool.fail("large-1").already
+        assert pool.hosts.fail("large-1").already
 
     def test_loses_what_finds_no_other_host(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(hosts=[kind(count=2)]))
         pool.request(ask("r1", count=6))
         pool.confirm("r1")
-        assert [one.host for one in pool.fail("large-1").moves] == ["large-2", "large-2", None, None]
+        assert [one.host for one in pool.hosts.fail("large-1").moves] == ["large-2", "large-2", None, None]
         (one,) = pool.reservations()
         assert (one.lost, one.moved) == ((2, 3), (0, 1))
         with pytest.raises(StateConflict, match="its host failed"):
             pool.release("r1", [2])
         assert Reason.CONTAINERS_LOST in {event.reason for event in pool.alarms()}
         again = made(ledger, clock)
-        assert (again.reservations(), again.hosts()) == (pool.reservations(), pool.hosts())
+        assert (again.reservations(), again.hosts.all()) == (pool.reservations(), pool.hosts.all())
 
     def test_comes_back_when_it_joins_again(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(hosts=[kind(count=1)]))
-        pool.fail("large")
+        pool.hosts.fail("large")
         assert pool.request(ask("r1")).infeasible == {"failed": 1}
         with pytest.raises(StateConflict, match="let it join again"):
-            pool.drain("large")
-        pool.join(host("large"))
+            pool.hosts.drain("large")
+        pool.hosts.join(host("large"))
         assert [one.host for one in pool.request(ask("r2")).containers] == ["large"]
-        assert made(ledger, clock).hosts() == pool.hosts()
+        assert made(ledger, clock).hosts.all() == pool.hosts.all()
 
 
 class TestAFleet:
@@ -140,16 +140,16 @@ class TestAFleet:
         from dataclasses import replace
 
         pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]))
-        pool.follow({"i-1": self.UP, "i-2": replace(self.UP, name="i-2")}, (), epoch=1)
+        pool.hosts.follow({"i-1": self.UP, "i-2": replace(self.UP, name="i-2")}, (), epoch=1)
         pool.request(ask("r1", count=2))
-        (move, _) = pool.follow({}, ["i-1"], epoch=1)
+        (move, _) = pool.hosts.follow({}, ["i-1"], epoch=1)
         assert (move.before, move.host) == ("i-1", "i-2")
-        assert [one.name for one in pool.hosts()] == ["i-2"]
-        assert [one.name for one in made(ledger, clock).hosts()] == ["i-2"]
+        assert [one.name for one in pool.hosts.all()] == ["i-2"]
+        assert [one.name for one in made(ledger, clock).hosts.all()] == ["i-2"]
 
 
 def test_what_the_inventory_says_runs_takes_room(ledger: Ledger, clock: VirtualClock) -> None:
     runs = [{"host_type": "large", "instances": {"shop": 3}}, {"host_type": "large", "instances": {"mail": 1}}]
     pool = made(ledger, clock, inventory(snapshot=runs))
-    assert [one.containers for one in pool.hosts()] == [3, 1, 0, 0]
+    assert [one.containers for one in pool.hosts.all()] == [3, 1, 0, 0]
     assert [one.host for one in pool.request(ask("r1", count=2)).containers] == ["large-1", "large-2"]

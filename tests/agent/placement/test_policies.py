@@ -174,7 +174,7 @@ class TestASwitch:
 
 def test_a_drained_pool_has_no_host_to_offer(ledger: Ledger, clock: VirtualClock) -> None:
     pool = made(ledger, clock, inventory())
-    for one in pool.hosts():
-        pool.drain(one.name)
-    assert {one.state for one in pool.hosts()} == {HostState.DRAINING}
+    for one in pool.hosts.all():
+        pool.hosts.drain(one.name)
+    assert {one.state for one in pool.hosts.all()} == {HostState.DRAINING}
     assert pool.request(ask("r1")).infeasible == {"drained": 4}

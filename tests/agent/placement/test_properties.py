@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.ledger import Ledger
+from agent.placement import looking
 from agent.placement.pool import PlacementPool
 from agent.placement.records import HostState
 from domain.clock import VirtualClock
@@ -60,13 +61,13 @@ def act(pool: PlacementPool, clock: VirtualClock, step: tuple[object, ...], numb
             clock.advance(200.0)
             pool.lapse(epoch=1)
         case ("what-if",):
-            pool.what_if([("mail", 4, True), ("lone", 2, False)])
+            looking.what_if(pool.shared, [("mail", 4, True), ("lone", 2, False)])
         case ("join", str(name)):
-            pool.join(
+            pool.hosts.join(
                 host(name, {"large": 16, "small": 8, "gpu": 12}[HOSTS[name]], label="gpu" * name.startswith("gpu"))
             )
         case ("drain" | "resume" | "fail" as order, str(name)):
-            getattr(pool, order)(name)
+            getattr(pool.hosts, order)(name)
 
 
 @settings(max_examples=6, deadline=None)
@@ -76,7 +77,7 @@ def test_no_rule_is_broken_and_a_start_anew_finds_the_same(steps: list[tuple[obj
     with TemporaryDirectory() as directory, Ledger.open(f"sqlite:///{Path(directory)}/ledger.db") as ledger:
         pool = made(ledger, clock, DOCUMENT, policy=policy)
         for number, step in enumerate(steps):
-            before, closed = held(pool), {one.name for one in pool.hosts() if one.state is not HostState.UP}
+            before, closed = held(pool), {one.name for one in pool.hosts.all() if one.state is not HostState.UP}
             try:
                 act(pool, clock, step, number)
             except BadInput:
@@ -88,5 +89,5 @@ def test_no_rule_is_broken_and_a_start_anew_finds_the_same(steps: list[tuple[obj
             old = {where for hosts in before.values() for where in hosts}
             assert not (added - old) & closed or step[0] in ("resume", "join")
         again = made(ledger, clock, policy=policy)
-        assert (held(again), again.hosts()) == (held(pool), pool.hosts())
+        assert (held(again), again.hosts.all()) == (held(pool), pool.hosts.all())
         assert again.view().figures == pool.view().figures

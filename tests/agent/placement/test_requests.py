@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.ledger import Ledger
+from agent.placement import looking
 from agent.placement.records import Stage
 from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope
@@ -209,23 +210,26 @@ class TestWhatWouldBe:
     def test_is_placed_on_a_copy(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory())
         pool.request(ask("r1", count=3))
-        found = pool.what_if([("mail", 2, False), ("shop", 16, False), ("shop", 16, True)])
+        found = looking.what_if(pool.shared, [("mail", 2, False), ("shop", 16, False), ("shop", 16, True)])
         assert [one.hosts[:2] for one in found.requests] == [("large-1", "large-2"), (), ("large-2", "large-2")]
         assert [(one.unplaced, one.opened) for one in found.requests] == [(0, 1), (16, 0), (5, 2)]
         assert (found.open_before, found.open_after) == (1, 4)
         assert pool.view().figures.open_hosts == 1
-        assert pool.what_if([("mail", 2, False)]).requests[0].hosts == ("large-1", "large-2")
+        assert looking.what_if(pool.shared, [("mail", 2, False)]).requests[0].hosts == ("large-1", "large-2")
 
     def test_capacity_for_counts_what_fits_now(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop"), app("single", limit=1, excludes=["shop"])))
         pool.request(ask("r1"))
-        assert (pool.capacity_for("shop").containers, pool.capacity_for("single").containers) == (15, 3)
-        assert pool.capacity_for("single").infeasible == {"exclusion": 1}
+        assert (
+            looking.capacity_for(pool.shared, "shop").containers,
+            looking.capacity_for(pool.shared, "single").containers,
+        ) == (15, 3)
+        assert looking.capacity_for(pool.shared, "single").infeasible == {"exclusion": 1}
 
     def test_explains_the_best_hosts_by_the_terms_of_their_scores(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop"), app("single", limit=1)), policy="wf")
         pool.request(ask("r1", "single", count=2))
-        found = pool.explain("shop")
+        found = looking.explained(pool.shared, "shop")
         assert [one.host for one in found.best] == ["large-1", "large-2"]
         assert set(found.best[0].terms) == {"residual cores", "residual memory_gib", "residual disk_gb"}
         assert found.policy == "WF"
@@ -238,6 +242,6 @@ def test_what_it_holds_is_there_after_a_start_anew(ledger: Ledger, clock: Virtua
     pool.release("r1", [1])
     pool.request(ask("r2", "mail", count=2))
     again = made(ledger, clock)
-    assert (again.reservations(), again.hosts()) == (pool.reservations(), pool.hosts())
+    assert (again.reservations(), again.hosts.all()) == (pool.reservations(), pool.hosts.all())
     assert again.view().figures == pool.view().figures
     assert again.request(ask("r3", "mail")) == pool.request(ask("r3", "mail"))

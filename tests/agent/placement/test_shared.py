@@ -38,7 +38,7 @@ def test_what_one_reserves_the_other_confirms_and_releases(ledger: Ledger, other
     two.confirm("r1")
     one.release("r1", [0])
     assert held(one) == held(two) == {"r1": ["large-2"], "r2": ["large-3", "large-4"]}
-    two.drain("large-1")
+    two.hosts.drain("large-1")
     assert [each.host for each in one.request(ask("r3")).containers] == ["large-5"]
 
 
@@ -79,7 +79,7 @@ def test_one_id_with_two_bodies_at_once_stands_for_one(ledger: Ledger, other: Le
 def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: VirtualClock) -> None:
     pool = made(ledger, clock, DOCUMENT)
     before = pool.store.read("main")
-    pool.drain("large-1")
+    pool.hosts.drain("large-1")
     late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
     with pytest.raises(Moved):
         pool.store.write("main", before.stored, late)
@@ -97,7 +97,7 @@ def test_an_agent_that_no_longer_leads_writes_no_turn(ledger: Ledger, clock: Vir
         state.add_epoch(connection, "another", clock.now(), at_least=7)
     clock.advance(10.0)
     other = json.loads(json.dumps({**DOCUMENT, "name": "other"}))
-    for act in (lambda: pool.lapse(epoch=6), lambda: pool.adopt(other, "digest", epoch=6)):
+    for act in (lambda: pool.lapse(epoch=6), lambda: pool.hosts.adopt(other, "digest", epoch=6)):
         with pytest.raises(Fenced):
             act()
     assert held(made(ledger, clock)) == {"r1": ["large-1"]}

@@ -64,15 +64,15 @@ class TestTheShadow:
         turns = turns_of(pool)
         pool.request(ask("r1", count=4))
         turn(turns, clock)
-        pool.join(host("extra"))
-        pool.fail("large-1")
+        pool.hosts.join(host("extra"))
+        pool.hosts.fail("large-1")
         turn(turns, clock)
         assert turns.shadow is not None
         cluster = turns.shadow._cluster
         assert cluster is not None
         assert cluster.open_hosts == 4
         assert cluster.containers_on(cluster.host("extra"))
-        pool.drain("large-2")
+        pool.hosts.drain("large-2")
         pool.cancel("r1")
         turn(turns, clock)
         assert cluster.open_hosts == 0
@@ -140,7 +140,7 @@ class TestAFleet:
         turns = turns_of(pool, FleetHosts(session, pool.settings), workers="web")
         turn(turns, clock)
         # An m5a.large has 2 vCPUs and 8 GiB, of which one is kept free.
-        assert [(one.name, one.capacity, one.rack, one.label) for one in pool.hosts()] == [
+        assert [(one.name, one.capacity, one.rack, one.label) for one in pool.hosts.all()] == [
             (name, (2, 7, 100), "us-east-1a", "workers") for name in ids
         ]
         decision = pool.request(ask("r1", count=3))
@@ -160,11 +160,11 @@ class TestAFleet:
         leaving, staying = (first, second) if placed.host == first else (second, first)
         cloud.groups.terminate_instance_in_auto_scaling_group(InstanceId=leaving, ShouldDecrementDesiredCapacity=True)
         turn(turns, clock)
-        assert {one.name: one.state for one in pool.hosts()}[leaving] is HostState.DRAINING
+        assert {one.name: one.state for one in pool.hosts.all()}[leaving] is HostState.DRAINING
         assert held(pool) == {"r1": [leaving]}
         cloud.control.advance(300.0)
         turn(turns, clock)
-        assert [one.name for one in pool.hosts()] == [staying]
+        assert [one.name for one in pool.hosts.all()] == [staying]
         assert held(pool) == {"r1": [staying]}
 
     def test_that_cannot_be_read_leaves_the_hosts_as_they_were(
@@ -173,14 +173,14 @@ class TestAFleet:
         cloud.ready_group("web")
         pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]), fleet="web")
         turn(turns_of(pool, FleetHosts(session, pool.settings), workers="web"), clock)
-        there = pool.hosts()
+        there = pool.hosts.all()
         assert len(there) == 2
         nowhere = AwsSession(
             AwsOptions("us-east-1", "http://127.0.0.1:9", connect_timeout_s=0.2, read_attempts=1, access_key_id="a",
                        secret_access_key="b"), clock, read_only=True,
         )  # fmt: skip
         turn(turns_of(pool, FleetHosts(nowhere, pool.settings), workers="web"), clock)
-        assert pool.hosts() == there
+        assert pool.hosts.all() == there
         assert "cannot be read, its hosts stay as they were" in pool.problem
 
     def test_that_is_not_managed_says_so(self, session: AwsSession, ledger: Ledger, clock: VirtualClock) -> None:

@@ -6,8 +6,10 @@ Every generator draws from `numpy.random.default_rng(seed)` in the order that th
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from domain.rules.placement.cluster import hosts_of
 from domain.rules.placement.instance import (
     Application,
     HostType,
@@ -26,8 +29,10 @@ from domain.rules.placement.instance import (
     as_document,
     parse_instance,
 )
+from domain.rules.placement.policies import BF, Policy
 from domain.units import DAY_S, HOUR_S
 from simulator.oversubscription.scenario import PACKAGED, scenario_of
+from simulator.placement import engine
 
 Ints = NDArray[np.int64]
 Pair = tuple[int, int]
@@ -146,6 +151,11 @@ def tight(seed: int = 219, hosts: int = TIGHT_HOSTS) -> Instance:
     return replace(large(seed), name=f"tight-{seed}", hosts=(HostType("host", REFERENCE, count=hosts),))
 
 
+def snapshot(seed: int) -> Instance:
+    """Return a large instance of which best fit has placed the first 70 %: the policy takes over."""
+    return replace(taken_over(large(seed), 0.7), name=f"snapshot-{seed}")
+
+
 def churn(seed: int) -> Instance:
     """Return the large instance as a stream of 30 days in which every container ends (§6.4).
 
@@ -179,6 +189,29 @@ def shuffled(instance: Instance, k: int) -> Instance:
 def shuffle_order(requests: int, k: int) -> Ints:
     """Return shuffle k of so many requests, as positions in the nominal order."""
     return np.random.default_rng(k).permutation(requests)
+
+
+def taken_over(instance: Instance, share: float, policy: Policy = BF) -> Instance:
+    """Return an instance as it stands once a policy has placed this share of its requests: the rest is to be placed.
+
+    Containers that the policy rejects are left out. Raises BadInput for one with releases.
+    """
+    if instance.releases or not 0.0 <= share <= 1.0:
+        raise BadInput(
+            "share", share, f"give a share from 0 to 1, of an instance without releases; it is {instance.name}"
+        )
+    placed = round(share * len(instance.requests))
+    first = replace(instance, requests=instance.requests[:placed])
+    outcome = engine.play(first, policy)
+    hosts = hosts_of(first, int(outcome.host.max(initial=-1)) + 1)
+    owners = [request.application for request in first.requests for _ in range(request.count)]
+    held: dict[int, Counter[str]] = {at: Counter(running) for at, (_, running) in enumerate(instance.snapshot)}
+    for owner, host in zip(owners, outcome.host.tolist(), strict=True):
+        if host >= 0:
+            held.setdefault(host, Counter())[owner] += 1
+    snapshot = tuple((hosts[host].kind, dict(running)) for host, running in sorted(held.items()))
+    name = f"{instance.name} after {share:.0%} by {policy.name}"
+    return replace(instance, name=name, requests=instance.requests[placed:], snapshot=snapshot)
 
 
 def of_vms(scenario: str, week: str | None = None) -> Instance:
@@ -216,6 +249,7 @@ GENERATORS: Mapping[str, Callable[[int], Instance]] = {
     "hetero": hetero,
     "tight": tight,
     "churn": churn,
+    "snapshot": snapshot,
 }
 """Generators by the name before the seed; L219 is large-219 and S1 small-1."""
 
@@ -257,9 +291,16 @@ def write_instance(instance: Instance, path: Path) -> None:
     path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
+def digest_of(instance: Instance) -> str:
+    """Return sixteen hexadecimal digits that any change of an instance changes, but for its name."""
+    document = {key: value for key, value in as_document(instance).items() if key != "name"}
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _popularity(applications: int, power: float) -> NDArray[np.float64]:
-    share = np.arange(1, applications + 1, dtype=np.float64) ** -power
-    return share / share.sum()
+    rank = np.arange(1, applications + 1, dtype=np.float64)
+    share: NDArray[np.float64] = rank**-power / (rank**-power).sum()
+    return share
 
 
 def _pairs(draws: np.random.Generator, applications: int, wanted: int, fits: Callable[[int, int], bool]) -> set[Pair]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Option
 
 from agent.commands.options import JsonOption, print_json, show
@@ -15,6 +13,9 @@ from agent.decisions.text import columns, duration_text
 from domain.errors import BadInput
 from trainer.commands.options import epilog
 from trainer.commands.train_autoscaling import resumable
+
+if TYPE_CHECKING:
+    from trainer.placement.runs import Config
 
 DEFAULT_INSTANCE = "L219"
 EPILOG = epilog(
@@ -94,7 +95,7 @@ def placement(
     place.mkdir(parents=True, exist_ok=True)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     if front:
-        _search_front(config, place, workers, created, as_json=as_json)
+        _search_front(config, place, workers, as_json=as_json)
         return
     given = seeds_of(seeds) if seeds else [seed]
     jobs = jobs_of(config, given, place, workers=workers, created=created, resume=resume)
@@ -104,6 +105,35 @@ def placement(
         print_json({"directory": str(place), **summary})
     else:
         _show(summary, place)
+
+
+def _search_front(config: Config, place: Path, workers: int, *, as_json: bool) -> None:
+    from domain.rules.placement.policies import BF, DP, RESERVE, WF
+    from simulator.placement.instances import instance_of
+    from trainer.kit.files import replace_file, write_json
+    from trainer.kit.progress import phases
+    from trainer.placement.pareto import Measurement, front_data, front_picture, search_front
+    from trainer.placement.search import SELECTION
+
+    if len(config.instances) > 1 or config.plan.method != "pso" or config.samples.filled:
+        raise BadInput("--front", "with these options", "give one instance, and neither --method nor --filled")
+    measurement = Measurement(instance_of(config.instances[0]), config.plan.family, config.samples, workers)
+    with phases(as_json) as on_phase:
+        found = search_front(
+            config.plan, measurement, lambda k, archive: on_phase(f"iteration {k}: {len(archive.points)} policies")
+        )
+    fixed = {policy.name: measurement.policies([policy], SELECTION) for policy in (BF, DP, WF, RESERVE)}
+    data = front_data(found, fixed, measurement, config.plan)
+    write_json(place / "front.json", data)
+    replace_file(place / "front.svg", front_picture(data))
+    if as_json:
+        print_json(data)
+        return
+    rows: list[tuple[object, ...]] = [("", *data["objectives"])]
+    rows += [(k, *(f"{value:.4g}" for value in one["values"])) for k, one in enumerate(data["front"])]
+    rows += [(name, *(f"{value:.4g}" for value in values)) for name, values in data["fixed"].items()]
+    volumes = f"hypervolume {data['hypervolume']:.4f}, of the fixed policies {data['hypervolume_fixed']:.4f}"
+    show([*columns(rows), "", volumes, f"{place / 'front.json'}"])
 
 
 def _show(summary: dict[str, Any], place: Path) -> None:

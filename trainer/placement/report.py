@@ -66,9 +66,9 @@ def _summary(done: Evaluation) -> str:
     known = "not known" if best is None else f"{best.hosts} hosts by {best.method}"
     proof = "" if best is None else f" {chip(best.optimal, 'optimal' if best.optimal else 'not proven')}"
     return (
-        f"<p>{done.instance.containers:,} containers in {len(done.instance.requests):,} requests. No packing has fewer than "
-        f"<b>{done.bound.hosts}</b> hosts (by {escape(done.bound.by)}); with full knowledge {escape(known)}{proof}. Every "
-        "packing behind these figures passed the independent checker.</p>"
+        f"<p>{done.instance.containers:,} containers in {len(done.instance.requests):,} requests. No packing has fewer "
+        f"than <b>{done.bound.hosts}</b> hosts (by {escape(done.bound.by)}); with full knowledge {escape(known)}{proof}"
+        ". Every packing behind these figures passed the independent checker.</p>"
     )
 
 
@@ -129,7 +129,7 @@ def used(instance: Instance, packing: Packing) -> NDArray[np.int64]:
 
 
 def packing_picture(instance: Instance, packing: Packing) -> str:
-    """Return a packing as SVG: hosts side by side in the order in which they opened, their cores by size of container."""
+    """Return a packing as SVG: hosts in the order of their opening, their cores by size of container."""
     cores = {kind.name: kind.capacity[0] for kind in instance.hosts}
     sizes = sorted({app.demand[:2] for app in instance.applications})
     filled = used(instance, packing).cumsum(axis=1)

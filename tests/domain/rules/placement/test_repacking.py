@@ -69,6 +69,13 @@ def test_another_container_makes_room() -> None:
     assert plan_repacking(cluster("a", "ac", "ad"), 1).moves == ()
 
 
+def test_moves_that_make_room_count_against_the_budget() -> None:
+    """Two containers would leave with a third that makes room: three moves, and none where only two are allowed."""
+    hosts = ("ad", "ac", "ac", "ad")
+    assert plan_repacking(cluster(*hosts), 2).moves == ()
+    assert [move.why for move in plan_repacking(cluster(*hosts), 3).moves] == ["room", "empty", "empty"]
+
+
 def test_what_runs_against_a_rule_is_moved_first() -> None:
     """§12: a limit that was lowered while two instances run, an exclusion that came later."""
     made = cluster("bbb", "a", "a", "a")

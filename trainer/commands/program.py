@@ -45,7 +45,6 @@ ABSENT: Mapping[tuple[str, str], str] = {
         "oversubscription",
     ): "cores saved and hot hours are given by `trimtab simulate oversubscription`",
     ("tune", "placement"): "the vector of a policy is found by `trimtab train placement`",
-    ("evaluate", "placement"): "policies are played one by one by `trimtab simulate placement`",
     ("fit", "placement"): "requests are played as they came: write them as an instance's file for "
     "`trimtab simulate placement`",
     (

@@ -187,14 +187,14 @@ def _played(instance: Instance, policy: Policy, shuffle: int | None, arrays: eng
     begin = np.concatenate(([0], np.cumsum([one.count for one in instance.requests])))
     places = range(len(instance.requests)) if order is None else order.tolist()
     host = np.concatenate([outcome.host[begin[k] : begin[k + 1]] for k in places] or [np.empty(0, dtype=np.int64)])
-    packing = _packing(instance, host)
+    packing = packing_of(instance, host)
     wrong = violations(ordered, packing, may_reject=True)
     if wrong or packing.opened != outcome.hosts:
         raise FigureWrong(f"{policy.name} on {ordered.name}: {'; '.join(wrong[:3]) or 'hosts are counted wrongly'}")
-    return Played(outcome.hosts, outcome.rejected, _rates(ordered, packing)), packing
+    return Played(outcome.hosts, outcome.rejected, rates_of(ordered, packing)), packing
 
 
-def _packing(instance: Instance, host: NDArray[np.integer[Any]]) -> Packing:
+def packing_of(instance: Instance, host: NDArray[np.integer[Any]]) -> Packing:
     """Return where containers are, hosts numbered anew without those that stayed closed; those of a snapshot first."""
     held = len(instance.snapshot)
     pool = hosts_of(instance, int(host.max(initial=-1)) + 1)
@@ -204,7 +204,7 @@ def _packing(instance: Instance, host: NDArray[np.integer[Any]]) -> Packing:
     return Packing(tuple(pool[k].kind for k in opened.tolist()), tuple(number[host].tolist()))
 
 
-def _rates(instance: Instance, packing: Packing) -> tuple[float, ...]:
+def rates_of(instance: Instance, packing: Packing) -> tuple[float, ...]:
     """Return what is placed over what the open hosts offer, by dimension; nothing is 1 of nothing."""
     demand = {app.name: np.array(app.demand) for app in instance.applications}
     size = {kind.name: np.array(kind.capacity) for kind in instance.hosts}

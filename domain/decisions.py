@@ -153,6 +153,7 @@ class Reason(StrEnum):
     PLACEMENT_LAPSED = "placement_lapsed"
     CONTAINERS_RELEASED = "containers_released"
     CONTAINERS_LOST = "containers_lost"
+    CONTAINER_MOVED = "container_moved"
     HOST_CHANGED = "host_changed"
     HOST_FAILED = "host_failed"
     POLICY_REPLACED = "policy_replaced"

@@ -24,7 +24,7 @@ CHALLENGE = {"www-authenticate": 'Basic realm="trimtab", Bearer realm="trimtab"'
 
 ASKS = re.compile(
     r"/api/v1/(?:admission/requests(?:/batch)?|admission/deployments/(?:[^/]+/)?events|oversubscription/requests"
-    r"|placement/(?:[^/]+/)?requests|placement/[^/]+/requests/[^/]+/(?:confirm|cancel|release)"
+    r"|placement/(?:[^/]+/)?requests|placement/[^/]+/requests/[^/]+/(?:confirm|cancel|release|move)"
     r"|placement/[^/]+/(?:what-if|extender/filter|extender/prioritize)"
     r"|admissions(?:/batch)?|deployments/(?:[^/]+/)?events)"
 )

@@ -1,4 +1,4 @@
-"""`trimtab placement`: where containers would be placed now, and how many more fit; nothing is reserved."""
+"""`trimtab placement`: where containers would be placed, how many more fit, what to move; nothing is changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PolicyOption = Annotated[
 placement = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look into a placement pool: where containers would be placed, and how many more fit.",
+    help="Look into a placement pool: where containers would be placed, how many more fit, which moves empty hosts.",
 )
 
 
@@ -93,6 +93,34 @@ def capacity_for(
         return
     fits = "any number" if room.without_bound else f"{room.containers:,}"
     show([f"{room.pool}: {fits} more of {application} fit", *reason_lines(room.infeasible)])
+
+
+@placement.command(
+    epilog=examples("trimtab placement repack --budget 30", "trimtab placement repack --pool main --json")
+)
+def repack(
+    budget: Annotated[int, typer.Option("--budget", min=1, max=1000, help="Most moves.")] = 20,
+    pool: PoolOption = None,
+    ledger: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print which moves, in which order, would empty hosts, and what each saves; nothing is moved."""
+    from agent.decisions.text import columns, counted
+    from agent.ledger.codec import plain
+    from agent.placement import looking
+
+    with _pool(pool, ledger, None) as found:
+        plan = looking.plan_repack(found.shared, budget)
+    if as_json:
+        print_json(plain(plan))
+        return
+    rows = [
+        (one.request_id or "(inventory)", max(one.container, 0), one.application, one.source, one.target, one.why)
+        for one in plan.moves
+    ]
+    header = ("request", "container", "application", "from", "to", "why")
+    said = f"{counted(len(plan.moves), 'move')} would empty {plan.closed} of {plan.open_hosts} open hosts"
+    show([f"{plan.pool}: {said}", *columns([header, *rows] if rows else [])])
 
 
 def _request(text: str) -> tuple[str, int]:

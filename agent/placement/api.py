@@ -12,7 +12,7 @@ from agent.decisions.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body, Owner
 from agent.placement import looking
 from agent.placement.book import HostView
 from agent.placement.extender import ExtenderArgs, ExtenderFilterResult, HostPriority, filtered, prioritized
-from agent.placement.looking import WHAT_IF_MOST, Reasons, Room, WhatIf
+from agent.placement.looking import WHAT_IF_MOST, Reasons, RepackPlan, Room, WhatIf
 from agent.placement.pool import PoolView
 from agent.placement.records import (
     LARGEST,
@@ -79,6 +79,13 @@ class ReleaseOrder(Body):
         list[Annotated[int, Field(ge=0, le=MOST_COUNT), NUMERIC]] | None,
         Field(max_length=MOST_COUNT, description="By their index in the request, from 0; not given: all of them."),
     ] = None
+
+
+class MoveOrder(Body):
+    """A container that runs on another host now."""
+
+    container: Annotated[int, Field(ge=0, le=MOST_COUNT, description="Its index in the request, from 0."), NUMERIC]
+    host: Annotated[Id, Field(description="Its host now.", examples=["large-2"])]
 
 
 class WouldBeOrder(Body):
@@ -175,6 +182,19 @@ def create_router(part: PlacementPart) -> APIRouter:
     def release(pool: PoolPath, request_id: RequestPath, order: ReleaseOrder) -> Changed:
         """Take containers of a confirmed reservation off their hosts: all that are named, or none."""
         return pools.one(pool).release(request_id, order.containers)
+
+    @router.post("/{pool}/requests/{request_id}/move", summary="A container moved", responses=UNKNOWN | CONFLICT)
+    def move(pool: PoolPath, request_id: RequestPath, order: MoveOrder) -> Changed:
+        """Record that a container runs on another host now, such as by a plan to repack."""
+        return pools.one(pool).move(request_id, order.container, order.host)
+
+    @router.get("/{pool}/repack", summary="Which moves would empty hosts?", responses=UNKNOWN)
+    def repack(
+        pool: PoolPath,
+        budget: Annotated[int, Query(ge=1, le=1000, description="Most moves."), DIGITS] = 20,
+    ) -> RepackPlan:
+        """A plan alone: it may be stopped after any move. Report each move that was made by `move`."""
+        return looking.plan_repack(pools.one(pool).shared, budget)
 
     @router.get("/{pool}/requests", summary="What is reserved or runs", responses=UNKNOWN)
     def reservations(

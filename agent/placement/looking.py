@@ -12,6 +12,7 @@ from agent.placement.records import Candidate, PlaceRequest, check_request
 from agent.placement.shared import SharedBook
 from domain.errors import BadInput
 from domain.rules.placement.cluster import explain
+from domain.rules.placement.repacking import plan_repacking
 
 WHAT_IF_MOST: Final = 200
 CAPACITY_ENDLESS: Final = 1_000_000
@@ -117,6 +118,59 @@ def explained(shared: SharedBook, application: str, count: int = 1) -> Reasons:
         best = tuple(Candidate(book.cluster.hosts[host].name, score, terms) for host, score, terms in found)
         reasons = {reason.value: number for reason, number in book.cluster.reasons(app).items()}
     return Reasons(shared.name, application, count, policy.name, best, reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """A container that should go to another host. request_id, container: "" and -1 for one that the inventory lists.
+
+    why: `cure` (it runs against a rule), `room` (it makes room for the next move), or `empty`. closed: hosts that are
+    empty once the plan is done up to this move.
+    """
+
+    request_id: str
+    container: int
+    application: str
+    source: str
+    target: str
+    why: str
+    closed: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepackPlan:
+    """Moves in their order: any beginning of them keeps every rule. Nothing is moved by it.
+
+    open_hosts: now; closed: of them, empty at the end. violations: what runs against a rule and finds no other host.
+    """
+
+    pool: str
+    moves: tuple[PlannedMove, ...]
+    open_hosts: int
+    closed: int
+    violations: int
+
+
+def plan_repack(shared: SharedBook, budget: int) -> RepackPlan:
+    """Return at most so many moves that end violations and then empty hosts; BadInput for a budget below 0."""
+    with shared.lock:
+        book = shared.current()
+        cluster = book.cluster.copy()
+        where = {
+            (one.request_id, int(index)): (one.application, host)
+            for one in book.reservations.values()
+            for index, host in one.hosts.items()
+        }
+    plan = plan_repacking(cluster, budget)
+    moves = []
+    for move in plan.moves:
+        app, source, target = cluster.applications[move.application].name, move.source, move.target
+        there = (app, cluster.hosts[source].name)
+        request_id, index = min((key for key, held in where.items() if held == there), default=("", -1))
+        if index >= 0:
+            where[request_id, index] = (app, cluster.hosts[target].name)
+        moves.append(PlannedMove(request_id, index, *there, cluster.hosts[target].name, move.why, move.closed))
+    return RepackPlan(shared.name, tuple(moves), plan.hosts, plan.closed, plan.violations)
 
 
 def judge(shared: SharedBook, application: str, names: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:

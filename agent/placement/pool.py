@@ -236,6 +236,36 @@ class PlacementPool:
 
         return self.shared.tried(work)
 
+    def move(self, request_id: str, container: int, host: str) -> Changed:
+        """Record that a container of a confirmed reservation now runs on another host, such as by a plan to repack.
+
+        UnknownName for a request, container or host that is none; StateConflict where the host cannot take it.
+        """
+
+        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+            found = book.reservations.get(request_id)
+            if found is None or found.stage is not Stage.CONFIRMED:
+                self._known(request_id)
+                raise StateConflict("request_id", request_id, "it is not confirmed, or holds nothing any more")
+            self._check_released(found, [container])
+            target, before = book.host(host), found.hosts[str(container)]
+            if before == host:
+                return Changed("it runs there already", True, found), None
+            app = book.cluster.application(found.application)
+            book.touched = True
+            # Judged while it still runs where it was, as a plan does.
+            book.cluster.place(target, app)
+            book.cluster.release(book.cluster.host(before), app)
+            moved = tuple(sorted({*found.moved, container}))
+            after = replace(found, hosts={**found.hosts, str(container): host}, moved=moved)
+            book.take(after)
+            detail = f"{request_id} {container} of {found.application} moved from {before} to {host}"
+            note = Event(self.name, now, Reason.CONTAINER_MOVED, detail, request_id)
+            change = Change(self.shared.next(self.shared.head), reservations={request_id: after}, notes=[note])
+            return Changed("moved", False, after), change
+
+        return self.shared.tried(work)
+
     def _check_released(self, found: Reservation, wanted: Sequence[int]) -> None:
         if not wanted:
             raise BadInput("containers", list(wanted), "name at least one container, or leave the field out for all")

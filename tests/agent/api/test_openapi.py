@@ -85,6 +85,8 @@ def test_it_tells_every_route(description: dict[str, Any]) -> None:
         ("POST", "/api/v1/placement/{pool}/requests/{request_id}/confirm"),
         ("POST", "/api/v1/placement/{pool}/requests/{request_id}/cancel"),
         ("POST", "/api/v1/placement/{pool}/requests/{request_id}/release"),
+        ("POST", "/api/v1/placement/{pool}/requests/{request_id}/move"),
+        ("GET", "/api/v1/placement/{pool}/repack"),
         ("POST", "/api/v1/placement/{pool}/what-if"),
         ("GET", "/api/v1/placement/{pool}/capacity-for/{application}"),
         ("GET", "/api/v1/placement/{pool}/explain/{application}"),

@@ -44,6 +44,8 @@ ASKED = {
     ("POST", "/api/v1/placement/{pool}/requests/{request_id}/confirm"),
     ("POST", "/api/v1/placement/{pool}/requests/{request_id}/cancel"),
     ("POST", "/api/v1/placement/{pool}/requests/{request_id}/release"),
+    ("POST", "/api/v1/placement/{pool}/requests/{request_id}/move"),
+    ("GET", "/api/v1/placement/{pool}/repack"),
     ("POST", "/api/v1/placement/{pool}/what-if"),
     ("POST", "/api/v1/placement/{pool}/extender/filter"),
     ("POST", "/api/v1/placement/{pool}/extender/prioritize"),

@@ -235,6 +235,42 @@ class TestWhatWouldBe:
         assert found.policy == "WF"
 
 
+class TestRepacking:
+    def test_is_a_plan_whose_moves_are_reported_one_by_one(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(), policy="bf")
+        for n in range(3):
+            pool.request(ask(f"r{n}", count=3))
+            pool.confirm(f"r{n}")
+        pool.release("r0", [0, 1])
+        pool.release("r2", [0])
+        # Of four places on each of three hosts six are taken: one host can be emptied.
+        plan = looking.plan_repack(pool.shared, 10)
+        assert (plan.open_hosts, plan.closed, plan.violations) == (3, 1, 0)
+        assert pool.view().figures.open_hosts == 3
+        for move in plan.moves:
+            after = pool.move(move.request_id, move.container, move.target)
+            assert after.reservation is not None
+            assert after.reservation.hosts[str(move.container)] == move.target
+            assert pool.move(move.request_id, move.container, move.target).already
+        assert pool.view().figures.open_hosts == 2
+        assert made(ledger, clock).hosts.all() == pool.hosts.all()
+        assert looking.plan_repack(pool.shared, 10).moves == ()
+
+    def test_a_container_is_not_moved_to_where_it_cannot_be(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", limit=1)))
+        pool.request(ask("r1", count=2))
+        with pytest.raises(StateConflict, match="not confirmed"):
+            pool.move("r1", 0, "large-3")
+        pool.confirm("r1")
+        with pytest.raises(StateConflict, match="does not take it"):
+            pool.move("r1", 0, "large-2")
+        with pytest.raises(UnknownName, match="no such container"):
+            pool.move("r1", 7, "large-3")
+        with pytest.raises(UnknownName, match="no host of this name"):
+            pool.move("r1", 0, "nothing")
+        assert held(pool) == {"r1": ["large-1", "large-2"]}
+
+
 def test_what_it_holds_is_there_after_a_start_anew(ledger: Ledger, clock: VirtualClock) -> None:
     pool = made(ledger, clock, inventory(app("shop", limit=1), app("mail")))
     pool.request(ask("r1", count=3))

@@ -52,6 +52,13 @@ def test_capacity_for(trimtab: CliRunner) -> None:
     assert json.loads(shown(trimtab, "placement", "capacity-for", "shop", "--json"))["containers"] == 11
 
 
+def test_repack_prints_moves_and_makes_none(trimtab: CliRunner) -> None:
+    lines = shown(trimtab, "placement", "repack").splitlines()
+    assert lines == ["main: 0 moves would empty 0 of 2 open hosts"]
+    plan = json.loads(shown(trimtab, "placement", "repack", "--json", "--budget", "3"))
+    assert (plan["open_hosts"], plan["moves"]) == (2, [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -74,7 +74,8 @@ class TestSettings:
         assert words in str(caught.value)
 
     def test_of_a_pool_are_something_to_act_on(self) -> None:
-        assert load_settings({"TRIMTAB_MODE": "act", "TRIMTAB_PLACEMENTS__main__POLICY": "bf"}).placements["main"]
+        found = load_settings({"TRIMTAB_MODE": "act", "TRIMTAB_PLACEMENTS__main__POLICY": "wf"})
+        assert found.placements["main"].policy == "wf"
 
 
 def test_a_policy_file_is_a_model_and_another_is_refused(tmp_path: Path) -> None:

@@ -75,6 +75,10 @@ class TestAPolicyThatFails:
         assert [one.host for one in decision.containers] == ["large-1", "large-2", "large-3"]
         assert Reason.POLICY_REPLACED in [entry.reason for entry in ledger.journal()]
 
+    def test_is_not_replaced_by_itself_where_it_is_late(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(), pick=late, policy="bf", decide_within_ms=5.0)
+        assert pool.request(ask("r1")).replaced == ""
+
     def test_decides_again_with_the_next_request(self, ledger: Ledger, clock: VirtualClock) -> None:
         picks = [raising, choose]
 

@@ -160,7 +160,7 @@ def _training(given: list[str]) -> dict[str, list[str]]:
             f"{duration_text(sum(summary['wall_s']))} on the clock"
         )
         names = ", ".join(config["instances"])
-        method = f"{plan['method']}, {plan['family']}, {len(summary['seeds'])} seeds"
+        method = f"{plan['method']}, {plan['family']}, seeds {', '.join(map(str, summary['seeds']))}"
         found[label] = [names, method, cost]
     return found
 

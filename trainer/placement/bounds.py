@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.rules.placement.instance import DIMENSIONS, Instance
+from domain.rules.placement.instance import DIMENSIONS, Instance, excluded_pairs
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,51 +34,55 @@ def lower_bound(instance: Instance) -> Bound:
     container at all.
     """
     most = np.array([host.capacity for host in instance.hosts if host.count != 0]).max(axis=0, initial=0)
-    demand = {app.name: np.array(app.demand) for app in instance.applications}
-    limit = {app.name: app.limit for app in instance.applications}
-    if not all((need <= most).all() for need in demand.values()):
+    apps = instance.applications
+    demand = np.array([app.demand for app in apps], dtype=np.int64).reshape(-1, len(DIMENSIONS))
+    limit = np.array([app.limit for app in apps], dtype=np.int64)
+    if not (demand <= most).all():
         raise BadInput("instance", instance.name, "no host can take some container: add hosts")
+    grown = cliques(instance)
+    members = np.array([k for clique in grown for k in clique], dtype=np.int64)
+    starts = np.cumsum([0, *(len(clique) for clique in grown)])[:-1]
     best = Bound(len(instance.snapshot), "snapshot")
     for running in _peaks(instance):
-        total = sum((demand[name] * number for name, number in running.items()), np.zeros(len(DIMENSIONS), int))
-        needs = {name: -(-number // limit[name]) for name, number in running.items()}
+        total, needs = running @ demand, -(-running // limit)
         found = [Bound(-(-int(total[k]) // int(most[k])), name) for k, name in enumerate(DIMENSIONS) if most[k]]
-        found.append(Bound(max(needs.values(), default=0), "limit"))
-        found.append(Bound(sum(needs.get(name, 0) for name in heaviest_clique(instance, needs)), "exclusion"))
+        found.append(Bound(int(needs.max(initial=0)), "limit"))
+        if grown:
+            found.append(Bound(int(np.add.reduceat(needs[members], starts).max()), "exclusion"))
         best = max([best, *found], key=lambda bound: bound.hosts)
     return best
 
 
-def heaviest_clique(instance: Instance, weights: Mapping[str, int]) -> tuple[str, ...]:
-    """Return applications of which each excludes each other, heavy together: the best of those grown from every pair.
+def cliques(instance: Instance) -> list[tuple[int, ...]]:
+    """Return applications, as positions, of which each excludes each other: one clique grown from every pair.
 
-    From each application on, the heaviest of those that all excluded have in common are added, greedily.
+    Of those that all excluded have in common, the one that needs most hosts in all is added, greedily.
     """
+    wanted: Counter[str] = Counter()
+    for request in instance.requests:
+        wanted[request.application] += request.count
+    place = {app.name: k for k, app in enumerate(instance.applications)}
+    needs = {app.name: -(-wanted[app.name] // app.limit) for app in instance.applications}
     excludes = {app.name: app.excludes for app in instance.applications}
-    best: tuple[str, ...] = ()
-
-    def weight_of(names: Sequence[str]) -> int:
-        return sum(weights.get(name, 0) for name in names)
-
-    for name, others in excludes.items():
-        for other in sorted(others):
-            if name < other:
-                clique, common = [name, other], excludes[name] & excludes.get(other, frozenset())
-                while common:
-                    heaviest = max(sorted(common), key=lambda one: weights.get(one, 0))
-                    clique.append(heaviest)
-                    common &= excludes[heaviest]
-                if weight_of(clique) > weight_of(best):
-                    best = tuple(clique)
-    return best
+    found = set()
+    for name, other in excluded_pairs(instance.applications):
+        clique, common = [name, other], excludes[name] & excludes[other]
+        while common:
+            heaviest = max(sorted(common), key=lambda one: needs[one])
+            clique.append(heaviest)
+            common &= excludes[heaviest]
+        found.add(tuple(sorted(place[one] for one in clique)))
+    return sorted(found)
 
 
-def _peaks(instance: Instance) -> Iterator[Counter[str]]:
-    """Yield what runs at the end, and before every run of releases; without releases that is the end alone."""
-    running: Counter[str] = Counter()
+def _peaks(instance: Instance) -> Iterator[Ints]:
+    """Yield how many containers of each application run at the end, and before every run of releases, (A,)."""
+    place = {app.name: k for k, app in enumerate(instance.applications)}
+    running = np.zeros(len(place), dtype=np.int64)
     for _, held in instance.snapshot:
-        running.update(held)
-    owner = {request.name: request.application for request in instance.requests}
+        for name, number in held.items():
+            running[place[name]] += number
+    owner = {request.name: place[request.application] for request in instance.requests}
     ends = sorted(instance.releases, key=lambda release: release.at_s)
     ended, since = 0, False
     for request in instance.requests:
@@ -85,6 +92,6 @@ def _peaks(instance: Instance) -> Iterator[Counter[str]]:
                 since = False
             running[owner[ends[ended].request]] -= 1
             ended += 1
-        running[request.application] += request.count
+        running[place[request.application]] += request.count
         since = True
     yield running

@@ -15,7 +15,7 @@ from domain.rules.placement.checker import violations
 from domain.rules.placement.instance import Application, HostType, Instance, Release, Request, symmetric
 from simulator.placement import instances
 from trainer.placement import exact
-from trainer.placement.bounds import Bound, heaviest_clique, lower_bound
+from trainer.placement.bounds import Bound, cliques, lower_bound
 
 
 @pytest.mark.parametrize("method", [exact.CP_SAT, exact.COLUMNS])
@@ -55,7 +55,7 @@ def test_bounds_name_what_asks_for_the_hosts() -> None:
     assert bound(a=5) == Bound(5, "limit")
     assert bound(a=2, b=3, c=1) == Bound(5, "exclusion")
     assert bound(snapshot=3, a=1) == Bound(3, "snapshot")
-    assert heaviest_clique(Instance("i", hosts, apps, ()), {"a": 1, "b": 1, "c": 1}) == ("a", "b", "c")
+    assert cliques(Instance("i", hosts, apps, ())) == [(0, 1, 2)]
     with pytest.raises(BadInput, match="add hosts"):
         lower_bound(Instance("i", (HostType("h", (10, 100, 1000), 0),), apps, ()))
 

@@ -45,8 +45,9 @@ class PlacementSettings(Section, title="A placement pool"):
         BEST_FIT,
         description="What chooses a host: `ff` the first that fits, `bf` best fit, `bf-cpu` by cores alone, `dp` and "
         "`wf` spread, `reserve:X,CORES,COUNT` keeps X hosts with so many free cores for requests of so many "
-        "containers, `file:FILE` scores as `trimtab train placement` found, `learned` takes the file that was "
-        "promoted. A file that is refused leaves the policy before it, at a start `bf`.",
+        "containers, `file:FILE` scores as `trimtab train placement` found, `learned` takes the file in use in the "
+        "models directory, else the one that comes with the agent. A file that is refused leaves the policy before it, "
+        "at a start `bf`.",
     )
     canary: PlacementPolicyText | None = Field(
         None, description="Policy that decides for a part of the applications. Not set: for none."
@@ -55,7 +56,7 @@ class PlacementSettings(Section, title="A placement pool"):
         0.1, gt=0, le=1, description="Share of the applications, by their names, that the canary decides for."
     )
     shadow: PlacementPolicyText | None = Field(
-        BEST_FIT,
+        LEARNED,
         description="Policy that follows every request beside the one that decides, on a copy; once a day the hosts "
         "that either has open are recorded.",
     )

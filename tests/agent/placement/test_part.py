@@ -41,7 +41,7 @@ class TestPreflight:
         assert looked(clock, inventory_file=file, policy="wf") == [
             (State.OK, f"{file}: 1 types of hosts, 2 applications; shop excludes mail; mail now excludes shop too"),
             (State.OK, "policy wf"),
-            (State.OK, "policy bf"),
+            (State.OK, "policy learned"),
         ]
 
     def test_says_what_is_missing(self, clock: VirtualClock, tmp_path: Path) -> None:

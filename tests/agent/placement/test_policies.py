@@ -11,7 +11,7 @@ import pytest
 
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory
-from agent.placement.choosing import Chooser, Pick, PolicySource, named_policy, share_of
+from agent.placement.choosing import SHIPPED, Chooser, Pick, PolicySource, named_policy, read_policy, share_of
 from agent.placement.records import HostState
 from agent.settings.placement import PlacementSettings
 from domain.clock import VirtualClock
@@ -97,7 +97,10 @@ class TestAPolicysName:
     def test_means_a_policy(self, text: str, policy: Policy) -> None:
         assert named_policy(text, "main", NO_MODELS) == policy
 
-    @pytest.mark.parametrize("text", ["best", "bf:1", "file:/nothing.json", "learned", "reserve:1,0,1"])
+    def test_learned_is_the_one_that_comes_with_the_agent_where_none_is_in_use(self) -> None:
+        assert named_policy("learned", "main", NO_MODELS) == read_policy(SHIPPED)
+
+    @pytest.mark.parametrize("text", ["best", "bf:1", "file:/nothing.json", "reserve:1,0,1"])
     def test_that_means_none_is_refused(self, text: str) -> None:
         with pytest.raises((BadInput, ConfigurationError)):
             named_policy(text, "main", NO_MODELS)

@@ -15,6 +15,7 @@ from agent.placement.extender import ExtenderArgs, ExtenderFilterResult, HostPri
 from agent.placement.looking import WHAT_IF_MOST, Reasons, RepackPlan, Room, WhatIf
 from agent.placement.pool import PoolView
 from agent.placement.records import (
+    ID,
     LARGEST,
     LONGEST_ID,
     MOST_COUNT,
@@ -32,16 +33,18 @@ from agent.settings.placement import PlacementPolicyText
 if TYPE_CHECKING:
     from agent.placement.part import PlacementPart
 
-PRINTED = r"^[^\x00-\x1f\x7f/]+$"
-"""A text without control characters and slashes."""
-
-Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, pattern=PRINTED)]
+Id = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, pattern=ID)]
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT, description="Containers.", examples=[3]), NUMERIC]
 Size = Annotated[int, Field(ge=1, le=LARGEST), NUMERIC]
 PoolPath = Annotated[str, Path(max_length=63, description="The pool's name.", examples=["main"])]
 RequestPath = Annotated[str, Path(max_length=LONGEST_ID, description="The request's id.", examples=["shop-17"])]
 HostPath = Annotated[str, Path(max_length=LONGEST_ID, description="The host's name.", examples=["large-1"])]
-ApplicationName = Annotated[Id, Field(description="Application, by its id in the inventory.", examples=["shop"])]
+ApplicationName = Annotated[
+    str, Field(max_length=LONGEST_ID, description="Application, by its id in the inventory.", examples=["shop"])
+]
+
+MOST_RELEASED = 1000
+"""Containers that one release names; it may leave them out and mean all."""
 
 
 class PlaceOrder(Body):
@@ -77,7 +80,7 @@ class ReleaseOrder(Body):
 
     containers: Annotated[
         list[Annotated[int, Field(ge=0, le=MOST_COUNT), NUMERIC]] | None,
-        Field(max_length=MOST_COUNT, description="By their index in the request, from 0; not given: all of them."),
+        Field(max_length=MOST_RELEASED, description="By their index in the request, from 0; not given: all of them."),
     ] = None
 
 

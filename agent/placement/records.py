@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,6 +15,8 @@ from domain.errors import BadInput
 from domain.rules.placement.instance import DIMENSIONS, Vector
 
 LONGEST_ID: Final = 128
+ID: Final = r"^[!-.0-~]{1,128}$"
+"""Of a request or host: it may stand in logs and in paths."""
 MOST_COUNT: Final = 5000
 """Containers of one request."""
 LARGEST: Final = 2**31 - 1
@@ -263,15 +266,14 @@ class Changed:
 def check_request(request: PlaceRequest) -> None:
     """Raise BadInput naming the field of a request that cannot be used."""
     check_id("request_id", request.request_id)
-    check_id("application", request.application)
     if isinstance(request.count, bool) or not 1 <= request.count <= MOST_COUNT:
         raise BadInput("count", request.count, f"give the number of containers, from 1 to {MOST_COUNT}")
 
 
 def check_id(field_name: str, text: str) -> str:
     """Return an id or name that may stand in logs and paths; BadInput names the field."""
-    if not text or len(text) > LONGEST_ID or not text.isprintable() or "/" in text or text != text.strip():
-        raise BadInput(field_name, text, f"give 1 to {LONGEST_ID} printable characters without / and outer spaces")
+    if re.fullmatch(ID, text) is None:
+        raise BadInput(field_name, text, f"give up to {LONGEST_ID} characters of ASCII, no space and no /")
     return text
 
 

@@ -358,8 +358,8 @@ class HttpSettings(Section, title="HTTP"):
     )
     ask_token: Token | None = Field(
         None,
-        description="Over TCP, for allocators: requests admission, rates and hosts, reports what became of them, reads their "
-        "decisions, and permits nothing else. Give it as the credential `trimtab_http__ask_token`.",
+        description="Over TCP, for allocators: requests admission, rates and hosts, reports what became of them, reads "
+        "their decisions, and permits nothing else. Give it as the credential `trimtab_http__ask_token`.",
     )
     operator_token: Token | None = Field(
         None,

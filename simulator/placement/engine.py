@@ -297,7 +297,7 @@ def _note_obstacles(arrays: Arrays, state: State, app: int, times: int) -> None:
 
 
 @compiled
-def _place(arrays: Arrays, state: State, rules: Rules, app: int, count: int, first: int, prices: Floats) -> None:
+def place(arrays: Arrays, state: State, rules: Rules, app: int, count: int, first: int, prices: Floats) -> None:
     """Place the containers of a request, those from number `first` on, one after the other."""
     state.totals[LARGEST] = max(state.totals[LARGEST], count)
     for k in range(count):
@@ -382,7 +382,7 @@ def turn(arrays: Arrays, state: State, rules: Rules, kind: int, subject: int, pr
     """Apply one event. A release of a container that does not run changes nothing."""
     if kind == PLACE:
         first = arrays.begin[subject]
-        _place(arrays, state, rules, arrays.apps[subject], arrays.counts[subject], first, prices)
+        place(arrays, state, rules, arrays.apps[subject], arrays.counts[subject], first, prices)
     elif kind == RELEASE:
         h = state.where[subject]
         if h >= 0:

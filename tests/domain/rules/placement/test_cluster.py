@@ -53,6 +53,12 @@ def test_of_closed_hosts_alike_only_the_first_is_a_candidate() -> None:
     pool.release(0, 0)
     assert pool.feasible(0).tolist() == [0, 1], "an empty host is closed again"
     assert (pool.opened, pool.open_hosts) == (2, 1)
+    pool.drain(0)
+    assert pool.feasible(0).tolist() == [1, 2], "the next closed host takes its place"
+    pool.fail(2)
+    assert pool.feasible(0).tolist() == [1]
+    pool.resume(0)
+    assert pool.feasible(0).tolist() == [0, 1]
 
 
 def test_closed_hosts_that_differ_in_size_label_or_rack_are_candidates_each() -> None:
@@ -257,7 +263,8 @@ def test_s1_takes_the_published_number_of_hosts(policy: Policy, hosts: int) -> N
 
 POLICIES = (FF, BF, WF, DP, RESERVE, HAND, Policy("tiers", "tiers17a", (0.3, -0.5) * 8 + (0.0,)))
 OTHERS = (WEB, DATABASE, BATCH, Application("ssd", (4, 16, 100), 1, rack_limit=1, label="ssd"))
-HOSTS = [Host(f"h{k}", SIZE if k % 3 else (40, 128, 900), label="ssd" * (k % 2), rack=f"r{k // 4}") for k in range(9)]
+HOSTS = [Host(f"h{k}", SIZE if k < 6 else (40, 128, 900), label="ssd" * (k % 2), rack=f"r{k // 5}") for k in range(9)]
+"""Some of them alike, so that one that is drained or failed must give way to the next."""
 EVENTS = st.tuples(
     st.sampled_from(["place", "place", "place", "release", "drain", "resume", "fail", "join", "resize"]),
     st.integers(0, 3),

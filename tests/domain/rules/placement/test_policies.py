@@ -106,6 +106,7 @@ def test_tier_policy_charges_for_each_tier_that_is_crossed() -> None:
     assert terms["slope"].tolist() == [0.5 * 4 / 96, 0.5 * 8 / 96]
     assert terms["tier 4"].tolist() == [0.0, 0.0], "8 - 4 cores are 4, not below"
     assert tier_price([-1.0] + [0.0] * 16, 0, True, 1, 1.0) == 0.0, "a target of 1 host is met by one"
+    assert tier_price([0.0] * 17, 1, True, 200, 1.0) == 0.0, "more hosts than the target cost nothing"
 
 
 def test_light_requests_have_weights_of_their_own() -> None:

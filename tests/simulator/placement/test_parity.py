@@ -99,7 +99,9 @@ def test_any_history_is_the_same_compiled_and_plain(instance: Instance, policy: 
     assert played.headroom == tuple(twin.cluster.headroom.values())
 
 
-@pytest.mark.parametrize("policy", [*NAMED.values(), FIRST, SECOND, replace(FIRST, family="tiers17a")], ids=str)
+@pytest.mark.parametrize(
+    "policy", [*NAMED.values(), FIRST, SECOND, replace(FIRST, family="tiers17a")], ids=lambda policy: policy.name
+)
 @pytest.mark.parametrize("name", ["S1", pytest.param("hetero-219", marks=pytest.mark.exhaustive)])
 def test_whole_instances_are_the_same_container_by_container(name: str, policy: Policy) -> None:
     instance = instance_of(name)

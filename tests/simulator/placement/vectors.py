@@ -1,4 +1,4 @@
-"""The two vectors of §6.5 of the placement specification, and one for small instances."""
+"""The two vectors of §6.5 of the placement specification."""
 
 from __future__ import annotations
 
@@ -24,15 +24,3 @@ SECOND = Policy(
         -1.0,
     ),
 )
-
-SMALL = Policy(
-    "small",
-    "potential17",
-    (
-        *(-0.951, 0.334, 0.751, -0.467, -0.765, 0.139, 0.531, 0.682),
-        *(1.0, 0.993, 1.0, 0.462, 0.879, 0.989, 0.615, -0.093),
-        0.968,
-    ),
-)
-"""Of `trimtab train placement --family potential17 --sequences 4 --rho 0 --iterations 40` on the instances small-10000
-to small-10023, rounded to three digits."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,8 @@ from domain.rules.placement.policies import BF, DP, WF
 from simulator.placement import engine
 from simulator.placement.futures import Prior, fitted
 from simulator.placement.instances import churn, s1, shuffle_order, shuffled, small
-from tests.simulator.placement.vectors import SMALL
 from trainer.placement.evaluation import packing_of
+from trainer.placement.playing import policy_of
 from trainer.placement.rollout import rollout
 
 PRIOR = fitted([small(10_000 + k) for k in range(5)])
@@ -74,12 +76,16 @@ def test_what_rollout_cannot_do_is_refused() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)
 def test_rollout_is_at_least_one_host_under_worst_fit() -> None:
-    """B10: 20 seeds of the small generator with five orders each; neither the vector nor the prior saw them."""
+    """B10: 20 seeds of the small generator with five orders each; neither the vectors nor the prior saw them.
+
+    Measured 1.05 with a standard error of 0.20; the first base alone is 1.00 under worst fit.
+    """
+    bases = [policy_of(str(Path(__file__).with_name(name))) for name in ("small_sum.json", "small_linear.json")]
     prior = fitted([small(10_000 + k) for k in range(40)])
     orders = np.stack([shuffle_order(30, k) for k in range(5)])
     gains = []
     for seed in range(20):
         spread = engine.play_orders(small(seed), WF, orders)[:, 0]
-        rolled = [rollout(small(seed), (SMALL, WF), prior, order=order).hosts for order in orders]
+        rolled = [rollout(small(seed), bases, prior, order=order).hosts for order in orders]
         gains.append(float((spread - rolled).mean()))
     assert np.mean(gains) >= 1.0

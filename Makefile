@@ -67,8 +67,8 @@ $(LEARNING_READY): pyproject.toml constraints.txt | $(MADE)
 	@touch $(DRY_RUN_READY) $@
 
 $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
-	@echo "installing trimtab[dry-run,train,distributed,dev] into $(VENV) (only when its requirements have changed)"
-	@$(PIP_INSTALL) --editable '.[dry-run,train,distributed,dev]'
+	@echo "installing trimtab[dry-run,train,distributed,placement,dev] into $(VENV) (only when its requirements have changed)"
+	@$(PIP_INSTALL) --editable '.[dry-run,train,distributed,placement,dev]'
 	@touch $(DRY_RUN_READY) $(LEARNING_READY) $@
 
 # Compiled once here, and not by each process that runs tests. After a change `make test ARGS=...` leaves it to the tests.

@@ -144,6 +144,26 @@ class Reason(StrEnum):
     RATES_ROLLED_BACK = "rates_rolled_back"
     RATES_REARMED = "rates_rearmed"
     RATES_PUBLISHED = "rates_published"
+    # placement of containers on a pool's hosts
+    PLACED = "placed"
+    PLACED_IN_PART = "placed_in_part"
+    NO_HOST = "no_host"
+    PLACEMENT_CONFIRMED = "placement_confirmed"
+    PLACEMENT_CANCELLED = "placement_cancelled"
+    PLACEMENT_LAPSED = "placement_lapsed"
+    CONTAINERS_RELEASED = "containers_released"
+    CONTAINERS_LOST = "containers_lost"
+    CONTAINER_MOVED = "container_moved"
+    HOST_CHANGED = "host_changed"
+    HOST_FAILED = "host_failed"
+    POLICY_REPLACED = "policy_replaced"
+    POLICY_SWITCHED = "policy_switched"
+    INVENTORY_CHANGED = "inventory_changed"
+    INVENTORY_REFUSED = "inventory_refused"
+    PLACEMENT_GAP = "placement_gap"
+    PLACEMENT_REFUSING = "placement_refusing"
+    PLACEMENT_DRIFTED = "placement_drifted"
+    HOSTS_COMPARED = "hosts_compared"
 
 
 class Origin(StrEnum):

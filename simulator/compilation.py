@@ -60,6 +60,7 @@ _KERNELS = (
             *("domain/observations/oversubscription.py", "domain/units.py"),
         ),
     ),
+    (("simulator/placement",), ("domain/rules/placement/*.py", "domain/units.py")),
 )
 """Folders of compiled functions, and the sources elsewhere of functions and constants that are compiled in."""
 

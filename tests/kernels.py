@@ -64,7 +64,20 @@ def oversubscription() -> None:
     assess(scenario, week, rates, start="warm", rho=model.rho)
 
 
-KERNELS: tuple[Callable[[], None], ...] = (admission, autoscaling, oversubscription)
+def placement() -> None:
+    """Play the small instance once, in several orders at once, and with futures."""
+    from domain.rules.placement.policies import BF
+    from simulator.placement.engine import play, play_orders
+    from simulator.placement.futures import fitted
+    from simulator.placement.instances import s1
+    from trainer.placement.rollout import rollout
+
+    play(s1(), BF)
+    play_orders(s1(), BF, np.arange(30)[None, :])
+    rollout(s1(), (BF,), fitted([s1()]), samples=1)
+
+
+KERNELS: tuple[Callable[[], None], ...] = (admission, autoscaling, oversubscription, placement)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ BATCHES = frozenset(
     }
 )
 """Paths that take many requests in one body."""
+LISTS = re.compile(r"/api/v1/placement/[^/]+/(?:what-if|extender/filter|extender/prioritize)")
+"""Paths whose body lists hosts or requests."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -34,7 +37,7 @@ class RequestLimits:
     """Bytes of a request's target, of its head and of its body; seconds for head and body; open connections.
 
     A body may have `body_bytes`, enough for one request with every text at its longest and escaped; on the paths of
-    BATCHES `batch_bytes`, enough for as many as a batch takes with every text at its longest in ASCII.
+    BATCHES and LISTS `batch_bytes`, enough for as many as a batch takes with every text at its longest in ASCII.
     """
 
     target_bytes: int = 4096
@@ -46,7 +49,7 @@ class RequestLimits:
 
     def body_limit(self, path: str) -> int:
         """Return how many bytes the body of a request to this path may have."""
-        return self.batch_bytes if path in BATCHES else self.body_bytes
+        return self.batch_bytes if path in BATCHES or LISTS.fullmatch(path) else self.body_bytes
 
 
 class _TooLarge(Exception):

@@ -24,10 +24,14 @@ CHALLENGE = {"www-authenticate": 'Basic realm="trimtab", Bearer realm="trimtab"'
 
 ASKS = re.compile(
     r"/api/v1/(?:admission/requests(?:/batch)?|admission/deployments/(?:[^/]+/)?events|oversubscription/requests"
+    r"|placement/(?:[^/]+/)?requests|placement/[^/]+/requests/[^/]+/(?:confirm|cancel|release|move)"
+    r"|placement/[^/]+/(?:what-if|extender/filter|extender/prioritize)"
     r"|admissions(?:/batch)?|deployments/(?:[^/]+/)?events)"
 )
 """What an allocator posts. Listed one by one, so that a new route is the operator's until it stands here."""
-ASKED_ABOUT = re.compile(r"/api/v1/(?:(?:admission|oversubscription|admissions|clusters)(?:/.*)?|openapi\.json)")
+ASKED_ABOUT = re.compile(
+    r"/api/v1/(?:(?:admission|oversubscription|placement|admissions|clusters)(?:/.*)?|openapi\.json)"
+)
 """What an allocator reads: what it asks about, and how to ask."""
 
 

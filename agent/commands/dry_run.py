@@ -32,6 +32,7 @@ EPILOG = "\n\n".join(
             "trimtab dry-run --fault throttle --headless",
             "trimtab dry-run --section admission",
             "trimtab dry-run --section oversubscription",
+            "trimtab dry-run --section placement",
             "trimtab dry-run --fault none --set FLEETS__web__POLICY=threshold",
             "trimtab dry-run --fault none --section fleet --world my.toml --workload jobs.csv",
         ),
@@ -77,7 +78,7 @@ def dry_run(
         str,
         typer.Option(
             metavar="NAME",
-            help="fleet, admission, oversubscription: one of the three below. all.",
+            help="fleet, admission, oversubscription, placement: one of the four below. all.",
         ),
     ] = "all",
 ) -> None:
@@ -92,6 +93,9 @@ def dry_run(
 
     Then, in half a minute, nine days of a pool whose CPU is oversold: rates come down as its subscribers become known,
     a surge makes machines hot, and everything is reserved again.
+
+    Then, in some seconds, two days of a pool of hosts on which containers are placed: a large request comes, and a host
+    fails.
 
     Exits with status 1 when the ledger lacks an event that the fault plan requires, 130 when stopped by Ctrl-C.
     """

@@ -1,1 +1,1 @@
-"""Decides placement: on which machine a request runs; not built yet."""
+"""Decides placement: on which host of a pool each container of a request runs."""

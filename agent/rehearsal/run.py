@@ -35,6 +35,7 @@ from agent.rehearsal.faults import (
     recorded_reasons,
     required_reasons,
 )
+from agent.rehearsal.placements import play_placements
 from agent.rehearsal.scenario import (
     AGENT_KEY,
     FLEET,
@@ -354,18 +355,24 @@ SHOWN = frozenset(
         Reason.MACHINE_HOT,
         Reason.USAGE_DRIFTED,
         Reason.NO_MACHINE,
+        Reason.NO_HOST,
+        Reason.PLACED_IN_PART,
+        Reason.HOST_FAILED,
+        Reason.CONTAINERS_LOST,
+        Reason.HOSTS_COMPARED,
     }
 )
 """Events of a cluster or a pool that are worth a line."""
 
 
 class Section(Enum):
-    """The part of a dry run: the hour of a fleet, the gate of a cluster, the rates of a pool, or all in this order."""
+    """The part of a dry run: the hour of a fleet, a cluster's gate, a pool's rates, a pool's hosts, or all in order."""
 
     ALL = "all"
     FLEET = "fleet"
     ADMISSION = "admission"
     OVERSUBSCRIPTION = "oversubscription"
+    PLACEMENT = "placement"
 
 
 class Ending(Enum):
@@ -403,6 +410,8 @@ def play(options: DryRunOptions, section: Section, *, headless: bool = False, as
                 results.append(play_admissions(*common))
             if section in (Section.ALL, Section.OVERSUBSCRIPTION):
                 results.append(play_oversubscription(*common))
+            if section in (Section.ALL, Section.PLACEMENT):
+                results.append(play_placements(*common))
     except KeyboardInterrupt:
         _print_stopped(console, screen, run.turns, directory)
         return Ending.STOPPED

@@ -122,7 +122,7 @@ class SectionResult(ABC):
 
 
 @contextmanager
-def _agent_at(
+def agent_at(
     start: float, directory: Path, endpoint: str, mode: str, given: Mapping[str, str]
 ) -> Iterator[tuple[Agent, VirtualClock]]:
     """Run an agent with these settings, as environment variables, on a virtual clock, for the block."""
@@ -316,7 +316,7 @@ def play_admissions(
         )
         groups = aws_client("autoscaling", process.endpoint, OWNER_KEY)
         owners = Owners(groups, control, Demand(POPULATIONS[PRESET], VM_CORES, DEPLOYMENTS_PER_HOUR, seed))
-        with _agent_at(start, directory, process.endpoint, mode, given) as (agent, clock):
+        with agent_at(start, directory, process.endpoint, mode, given) as (agent, clock):
             peak = 0
             for _ in range(hours):
                 owners.create_arrivals()
@@ -485,7 +485,7 @@ def play_oversubscription(
     }
     with (
         start_process(["--virtual", repr(start), "--seed", str(seed)]) as process,
-        _agent_at(start, directory, process.endpoint, mode, given) as (agent, clock),
+        agent_at(start, directory, process.endpoint, mode, given) as (agent, clock),
     ):
         allocator = Allocator(agent, inventory, clock, seed)
         allocator.touch()

@@ -36,13 +36,14 @@ class Conflict:
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
     """Return every conflict between settings."""
-    acts_on_something = settings.fleets or settings.clusters or settings.pools or settings.discovery.enabled
+    described = ("fleets", "clusters", "pools", "placements")
+    acts_on_something = settings.discovery.enabled or any(getattr(settings, name) for name in described)
     if settings.mode is Mode.ACT and not acts_on_something:
         remedy = (
             "describe a fleet first, by TRIMTAB_FLEETS__<fleet>__..., or discover tagged fleets by "
             "TRIMTAB_DISCOVERY__ENABLED=true, or set observe"
         )
-        yield Conflict(("mode",), (("fleets",), ("clusters",), ("pools",), ("discovery", "enabled")), remedy)
+        yield Conflict(("mode",), (*((name,) for name in described), ("discovery", "enabled")), remedy)
     if settings.grace_s >= settings.tick_interval_s:
         remedy = f"give less than TRIMTAB_TICK_INTERVAL_S={settings.tick_interval_s:g}"
         yield Conflict(("grace_s",), (("tick_interval_s",),), remedy)

@@ -35,6 +35,7 @@ from agent.settings.kinds import (
 )
 from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, promotion_key_of, socket_of, sqlite_url
 from agent.settings.oversubscription import PoolSettings
+from agent.settings.placement import PlacementSettings
 from agent.settings.plug_ins import ACTUATORS, installed
 from domain.decisions import Mode
 from domain.errors import BadInput
@@ -357,8 +358,8 @@ class HttpSettings(Section, title="HTTP"):
     )
     ask_token: Token | None = Field(
         None,
-        description="Over TCP, for allocators: requests admission and rates, reports deployment events, reads their "
-        "decisions, and permits nothing else. Give it as the credential `trimtab_http__ask_token`.",
+        description="Over TCP, for allocators: requests admission, rates and hosts, reports what became of them, reads "
+        "their decisions, and permits nothing else. Give it as the credential `trimtab_http__ask_token`.",
     )
     operator_token: Token | None = Field(
         None,
@@ -525,6 +526,7 @@ class Settings(BaseSettings):
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
     clusters: dict[Key, ClusterSettings] = Field({}, description="The clusters, by their key.")
     pools: dict[Key, PoolSettings] = Field({}, description="The pools, by their key.")
+    placements: dict[Key, PlacementSettings] = Field({}, description="The placement pools, by their key.")
 
     @field_validator("*", mode="before")
     @classmethod

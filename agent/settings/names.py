@@ -31,6 +31,7 @@ KEYS = {
     "clusters": "<cluster>",
     "pools": "<pool>",
     "subscribers": "<subscriber>",
+    "placements": "<placement>",
     "announcements": "<announcement>",
 }
 """The dictionaries among the settings, each with a placeholder for its key."""

@@ -41,6 +41,7 @@ SMALLEST = {
     "admission_tolerance": "--seeds 2 --asked 1 --capacity 200 --hours 200",
     "admission_labels": "--labels 4 --tuning 1 --seeds 2 --capacity 200 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
+    "placement": "--runs 1 --orders 1 --hosts 20 --many-hosts 40 --decisions 20",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
     "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
@@ -149,6 +150,18 @@ PROMISED = {
         *("analytic_episodes_per_s", "sampled_episodes_per_s", "stepped_episodes_per_s", "shielded_episodes_per_s"),
         *("plain_episodes_per_s", "ratio_vs_plain", "large_analytic_s", "large_requests", "growth_per_request"),
     },
+    "placement": {
+        *(
+            f"{one}_{figure}"
+            for one in ("bf", "tiers17", "tiers17a")
+            for figure in ("placements_per_cpu_s", "twin_placements_per_cpu_s", "ratio_vs_twin")
+        ),
+        *(
+            f"{pool}{figure}"
+            for pool in ("", "many_")
+            for figure in ("decision_p50_ms", "decision_p99_ms", "decision_cpu_p99_ms", "feasible")
+        ),
+    },
     "admission_fit": {
         *("read_s", "parse_s", "sort_s", "plain_s", "ratio_vs_plain", "fit_s", "empirical_bayes_s", "two_step_s"),
         *("rows", "rows_per_s", "table_mb", "peak_rss_mb", "largest_error", "compile_or_load_s"),
@@ -211,6 +224,9 @@ TARGETS = {
     "admission_simulator": {"zeroth_s", "second_0obs_s", "second_50obs_s", "second_T_s"},
     "oversubscription_decision": {"decision_p99_ms", "shield_p99_ms"},
     "oversubscription": {"analytic_episodes_per_s", "sampled_episodes_per_s"},
+    "placement": {
+        *("bf_placements_per_cpu_s", "tiers17_placements_per_cpu_s", "decision_p99_ms", "many_decision_p99_ms"),
+    },
     "admission_fit": {"read_s", "fit_s"},
     "admission_decision": {"cached_p99_ms", "full_p99_ms"},
 }

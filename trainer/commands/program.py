@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from domain.errors import BadInput
 from trainer.commands import admission, approve, fit_admission, learn_all, promote, trace, train_autoscaling, world
 
-DECISIONS = ("autoscaling", "admission", "oversubscription")
+DECISIONS = ("autoscaling", "admission", "oversubscription", "placement")
 VERBS: Mapping[str, str] = {
     "simulate": "Play a policy in a simulated world: what would it have cost?",
     "train": "Learn a policy in the simulator, and write it as a model file.",
@@ -44,6 +44,15 @@ ABSENT: Mapping[tuple[str, str], str] = {
         "price",
         "oversubscription",
     ): "cores saved and hot hours are given by `trimtab simulate oversubscription`",
+    ("tune", "placement"): "the vector of a policy is found by `trimtab train placement`",
+    ("fit", "placement"): "requests are played as they came: write them as an instance's file for "
+    "`trimtab simulate placement`",
+    (
+        "promote",
+        "placement",
+    ): "the settings of the pool name its policy: give the file that `trimtab train placement` wrote",
+    ("learn", "placement"): "learn from an instance's file by `trimtab train placement`",
+    ("price", "placement"): "the hosts that requests cost are given by `trimtab simulate placement`",
 }
 """Pairs without a command, and what to do instead."""
 
@@ -70,7 +79,7 @@ def register(app: typer.Typer) -> None:
         group.callback()(lambda: None)
         for decision in DECISIONS:
             name = f"trainer.commands.{verb}_{decision}"
-            if verb == "promote":
+            if verb == "promote" and decision in promote.COMMANDS:
                 command, epilog = promote.COMMANDS[decision]
                 group.command(decision, epilog=epilog)(command)
             elif find_spec(name) is not None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,11 @@ UP_WITHIN_S = 60.0
 class Agent:
     """An agent in a process of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] = SETTINGS) -> None:
         self._socket = directory / "trimtab.sock"
         foreign = ("AWS_", "TRIMTAB_")
         own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        self._environment = {**own, **SETTINGS, "TRIMTAB_STATE_DIRECTORY": str(directory)}
+        self._environment = {**own, **settings, "TRIMTAB_STATE_DIRECTORY": str(directory)}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -17,6 +17,8 @@ from agent.decisions.parts import Parts, parts_of
 from agent.decisions.turn import TickReport
 from agent.oversubscription.part import OversubscriptionPart
 from agent.oversubscription.pools import Pools
+from agent.placement.part import PlacementPart
+from agent.placement.pools import Pools as PlacementPools
 from agent.settings import Settings
 from agent.view.board import ServiceBoard
 from agent.view.view import AgentParts, AgentView
@@ -35,6 +37,7 @@ POOLS = {
         "subscribers": {"ours": {"internal": True}, "theirs": {}},
     }
 }
+PLACEMENTS = {"south": {"policy": "reserve:1,8,2"}}
 
 
 class Running:
@@ -43,8 +46,8 @@ class Running:
     def __init__(self, world: World, **settings: Any) -> None:
         self.world = world
         self.models_dir = world.directory / "models"
-        about = {"mode": world.mode, "clusters": CLUSTERS, "pools": POOLS, "learned": {"models_dir": self.models_dir}}
-        self.settings = Settings(**{**about, **settings})
+        about = {"mode": world.mode, "clusters": CLUSTERS, "pools": POOLS, "placements": PLACEMENTS}
+        self.settings = Settings(**{**about, "learned": {"models_dir": self.models_dir}, **settings})
         self.board = ServiceBoard(world.agent_clock.now())
         self.collectors = {"queue web": CollectorHealth(successes=3, last_success_at=world.agent_clock.now())}
         self.is_alive = True
@@ -84,6 +87,11 @@ class Running:
     def pools(self) -> Pools:
         """The pools of its oversubscription."""
         return next(part for part in self.parts.parts if isinstance(part, OversubscriptionPart)).pools
+
+    @property
+    def placements(self) -> PlacementPools:
+        """The pools of its placement."""
+        return next(part for part in self.parts.parts if isinstance(part, PlacementPart)).pools
 
     def app(self, *routers: APIRouter) -> FastAPI:
         """The application, unguarded."""

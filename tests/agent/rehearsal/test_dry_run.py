@@ -81,10 +81,11 @@ def test_headless_json_has_the_events_in_order_and_leaves_nothing_behind(tmp_pat
     entries: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
     kinds = [entry["kind"] for entry in entries]
     assert kinds[:5] == ["workload", "up", "up", "up", "up"]
-    assert kinds[-3:] == ["admission", "oversubscription", "summary"]
-    assert entries[-3]["asked"] == entries[-3]["admitted"] + sum(entries[-3]["refused"].values()) > 0
-    assert entries[-2]["hot_hours"] >= 3
-    assert set(entries[-2]["final"].values()) == {1.0}
+    assert kinds[-4:] == ["admission", "oversubscription", "placement", "summary"]
+    assert entries[-4]["asked"] == entries[-4]["admitted"] + sum(entries[-4]["refused"].values()) > 0
+    assert entries[-3]["hot_hours"] >= 3
+    assert set(entries[-3]["final"].values()) == {1.0}
+    assert entries[-2]["moved"] > 0
     assert {"begin", "fault", "decision", "intent", "outcome", "event"} <= set(kinds)
     numbers = [entry["seq"] for entry in entries if "seq" in entry]
     assert numbers == sorted(set(numbers))

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.decisions.metrics import PREFIX, Kind
 from agent.models.directory import Subject
 from agent.models.rounds import Ending, write_round
+from agent.placement.records import PlaceRequest
 from agent.service.http import show
 from agent.telemetry.catalogue import PROCESS, all_metrics, page
 from agent.telemetry.telemetry import Telemetry
@@ -18,6 +19,7 @@ from domain.decisions import Reason
 from domain.samples import QueueMetric, QueueSeries, Sample
 from tests.agent.api.conftest import over_socket
 from tests.agent.api.running import Running
+from tests.agent.placement.hosts import inventory
 from tests.graphite_lines import format_line
 
 PAGE = Path(__file__).parents[3] / "docs" / "operate" / "metrics.md"
@@ -195,6 +197,8 @@ def everything_happens(agent: Running) -> Telemetry:
     world.noise = lambda at: format_line(Sample(oldest, 30.0, at)).encode()
     agent.board.problem("disk", "nearly full")
     agent.turn_pools()
+    agent.placements["south"].hosts.adopt(inventory(), "inventory", world.ports.epoch)
+    agent.placements["south"].request(PlaceRequest("south", "r1", "shop", 1000, partial=True))
     write_round(agent.models_dir, Subject("autoscaling", "web"), Ending.PROMOTED, "", now)
     world.ledger.pin("web", Pin({"small": 3}, "ada", "test", now, now + 600.0))
     agent.tick(2)

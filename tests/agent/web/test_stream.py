@@ -152,6 +152,7 @@ def test_only_the_parts_that_changed_are_sent_again(running: Running, served: Se
             "inputs",
             "card Cluster main",
             "card Pool east",
+            "card Placement south",
         }
         now = running.world.agent_clock.now()
         running.world.ledger.pause("web", Pause(PauseScope.ALL, "ada", "load test", now))

@@ -1,0 +1,339 @@
+"""A pool in memory: the cluster of its hosts, and which container of which reservation runs where.
+
+Built from what the ledger has, and changed along with it. Several agents that build it from the same ledger have the
+same hosts in the same order, so that they choose alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from agent.placement.records import HostRecord, HostState, Origin, Reservation, Stage
+from agent.placement.store import PoolState
+from domain.errors import BadInput, UnknownName
+from domain.rules.placement.cluster import Cluster, Host
+from domain.rules.placement.instance import MOST, UNLIMITED, Instance, Vector, excluded_pairs, parse_instance
+
+STRANDED: Final[Vector] = (8, 16, 1)
+"""Free cores on a host that cannot take a container of this size are stranded."""
+_NO_INSTANCE: Final = Instance("none", (), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A host now: its capacity in effect, what of it is taken, and how many containers run on it.
+
+    rated: what it was brought in with. violations: why containers run on it that no longer may.
+    """
+
+    name: str
+    origin: Origin
+    state: HostState
+    capacity: Vector
+    rated: Vector
+    used: Vector
+    containers: int
+    rack: str
+    label: str
+    violations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A pool in numbers. hosts: by state. lower_bound: least hosts for what runs, and gap: open hosts over it, less 1.
+
+    allocation: share of the open hosts' capacity that is taken, by dimension. free_cores: of all hosts that are up;
+    free_share: of their cores. headroom: open hosts by free cores at least. stranded: share of the open hosts' free
+    cores on hosts that cannot take 8 cores and 16 GiB. in_violation: hosts with containers that may not run there now.
+    """
+
+    hosts: Mapping[str, int]
+    open_hosts: int
+    lower_bound: int
+    gap: float
+    containers: int
+    cores: int
+    allocation: Mapping[str, float]
+    free_cores: int
+    free_share: float
+    headroom: Mapping[str, int]
+    stranded: float
+    in_violation: int
+
+
+class Book:
+    """One pool. Not safe between threads; BadInput when the inventory in the ledger is not one."""
+
+    def __init__(self, state: PoolState) -> None:
+        self.touched = False
+        """Whether it was changed since what it holds was last written."""
+        self.records: dict[str, HostRecord] = dict(state.hosts)
+        self.reservations: dict[str, Reservation] = {}
+        self.unconfirmed: dict[str, Reservation] = {}
+        """Those of the reservations that lapse unless they are confirmed."""
+        self.instance = _NO_INSTANCE if state.inventory is None else parse_instance(state.inventory, "inventory")[0]
+        # A type without bound always has one more host than are in use.
+        self._endless = {kind.name: 0 for kind in self.instance.hosts if kind.count is None}
+        self._listed = self._inventory_hosts(state.reservations)
+        names = {host.name for host in self._listed}
+        others = [_host(self.records[name]) for name in sorted(self.records) if name not in names]
+        self.cluster = Cluster([*self._listed, *others], self.instance.applications)
+        for index, host in enumerate(self.cluster.hosts):
+            record = self.records.get(host.name)
+            if record is not None:
+                self.apply(record, index)
+        self._hold_snapshot()
+        for one in state.reservations.values():
+            app = self.cluster.application(one.application)
+            for name in one.hosts.values():
+                self.cluster.restore(self.cluster.host(name), app, 1)
+            self.take(one)
+        self.touched = False
+        self.cluster.opened = 0
+        self.cluster.largest = state.head.largest_count
+
+    def _inventory_hosts(self, reservations: Mapping[str, Reservation]) -> list[Host]:
+        """Return the hosts of the inventory's types in their order; of a type of one host it has the type's name."""
+        used = {name for one in reservations.values() for name in one.hosts.values()} | set(self.records)
+        held = Counter(kind for kind, _ in self.instance.snapshot)
+        found = []
+        for kind in self.instance.hosts:
+            count = kind.count
+            if count is None:
+                numbers = [number for name in used if (number := _number(name, kind.name)) is not None]
+                count = max([held[kind.name], *numbers]) + 1
+                self._endless[kind.name] = count
+            single = kind.count == 1
+            for number in range(1, count + 1):
+                name = kind.name if single else f"{kind.name}-{number}"
+                found.append(Host(name, kind.capacity, kind.name, kind.label))
+        return found
+
+    def _hold_snapshot(self) -> None:
+        """Put what the inventory says runs already on the first hosts of each type."""
+        by_kind: dict[str, Iterator[int]] = {}
+        for kind, held in self.instance.snapshot:
+            if kind not in by_kind:
+                by_kind[kind] = iter([k for k, host in enumerate(self._listed) if host.kind == kind])
+            index = next(by_kind[kind], None)
+            if index is None:
+                raise BadInput("inventory.snapshot", kind, "it holds more hosts of this type than there are")
+            if not self.cluster.failed[index]:
+                for name, count in held.items():
+                    self.cluster.restore(index, self.cluster.application(name), count)
+
+    def apply(self, record: HostRecord, index: int) -> None:
+        """Bring a host of the cluster to the state and capacity of its record."""
+        cluster = self.cluster
+        if cluster.hosts[index].capacity != record.capacity:
+            cluster.resize(index, record.capacity)
+        if record.state is HostState.FAILED:
+            cluster.fail(index)
+        elif record.state is HostState.DRAINING:
+            cluster.drain(index)
+        else:
+            cluster.resume(index)
+
+    def put(self, record: HostRecord) -> None:
+        """Take in a host, new or known; one that failed before comes back with its record's capacity and state."""
+        self.touched = True
+        known = self.find(record.name)
+        if known is None or self.cluster.failed[known]:
+            known = self.cluster.join(_host(record))
+        self.records[record.name] = record
+        self.apply(record, known)
+
+    def remove(self, name: str) -> None:
+        """Forget a host without containers that is in no inventory."""
+        self.touched = True
+        self.records.pop(name, None)
+        index = self.find(name)
+        if index is not None:
+            self.cluster.fail(index)
+
+    def take(self, one: Reservation) -> None:
+        """Hold a reservation whose containers are placed already."""
+        self.touched = True
+        self.reservations[one.request_id] = one
+        if one.stage is Stage.RESERVED:
+            self.unconfirmed[one.request_id] = one
+        else:
+            self.unconfirmed.pop(one.request_id, None)
+
+    def drop(self, request_id: str) -> None:
+        """Forget a reservation that holds nothing any more."""
+        self.touched = True
+        self.reservations.pop(request_id, None)
+        self.unconfirmed.pop(request_id, None)
+
+    def free(self, one: Reservation, hosts: Mapping[str, str]) -> None:
+        """Take these containers of a reservation, hosts by index, off their hosts; of all of them it is forgotten."""
+        self.touched = True
+        app = self.cluster.application(one.application)
+        for name in hosts.values():
+            self.cluster.release(self.cluster.host(name), app)
+        if len(hosts) == len(one.hosts):
+            self.drop(one.request_id)
+
+    def find(self, name: str) -> int | None:
+        """Return the index of a host, None when there is none."""
+        try:
+            return self.cluster.host(name)
+        except UnknownName:
+            return None
+
+    def host(self, name: str) -> int:
+        """Return the index of a host; UnknownName."""
+        found = self.find(name)
+        if found is None or (self.cluster.failed[found] and name not in self.records):
+            raise UnknownName("host", name, "the pool has no host of this name: see GET .../hosts")
+        return found
+
+    def app(self, name: str) -> int:
+        """Return the index of an application; UnknownName names some of those there are."""
+        try:
+            return self.cluster.application(name)
+        except UnknownName:
+            names = sorted(one.name for one in self.cluster.applications)
+            there = ", ".join(names[:20]) + (" ..." if len(names) > 20 else "") if names else "none"
+            remedy = f"it is not in the pool's inventory, which has: {there}"
+            raise UnknownName("application", name, remedy) from None
+
+    def record_of(self, name: str) -> HostRecord:
+        """Return a host's record, made where it is as the inventory has it; UnknownName."""
+        index = self.host(name)
+        host = self.cluster.hosts[index]
+        made = HostRecord(name, host.capacity, Origin.INVENTORY, HostState.UP, host.rack, host.label, host.capacity)
+        return self.records.get(name, made)
+
+    def spare(self) -> None:
+        """Give each type without bound a closed host, where all of it are open."""
+        for kind in self.instance.hosts:
+            if kind.count is None:
+                last = self.cluster.host(f"{kind.name}-{self._endless[kind.name]}")
+                if self.cluster.containers[last] or self.cluster.failed[last] or self.cluster.drained[last]:
+                    self._endless[kind.name] += 1
+                    name = f"{kind.name}-{self._endless[kind.name]}"
+                    self.cluster.join(Host(name, kind.capacity, kind.name, kind.label))
+
+    @property
+    def endless(self) -> bool:
+        """Whether a type of hosts is without bound."""
+        return bool(self._endless)
+
+    def containers_of(self, host: str) -> list[tuple[Reservation, int]]:
+        """Return the containers of reservations on a host: reservation and index, the oldest reservation first."""
+        found = [
+            (one, int(index)) for one in self.reservations.values() for index, name in one.hosts.items() if name == host
+        ]
+        return sorted(found, key=lambda item: (item[0].at, item[0].decision_id, item[1]))
+
+    def hosts(self) -> list[HostView]:
+        """Return every host, in the cluster's order."""
+        cluster, wrong = self.cluster, self._violations()
+        views = []
+        for k, host in enumerate(cluster.hosts):
+            if cluster.failed[k] and host.name not in self.records:
+                continue
+            record = self.record_of(host.name)
+            used = tuple(int(value) for value in cluster.used[:, k])
+            views.append(
+                HostView(
+                    host.name,
+                    record.origin,
+                    record.state,
+                    record.capacity,
+                    record.rated or record.capacity,
+                    (used[0], used[1], used[2]),
+                    int(cluster.containers[k]),
+                    host.rack,
+                    host.label,
+                    tuple(sorted(wrong.get(k, ()))),
+                )
+            )
+        return views
+
+    def _violations(self) -> dict[int, set[str]]:
+        found: dict[int, set[str]] = {}
+        for host, app, obstacle in self.cluster.violations():
+            found.setdefault(host, set()).add(f"{self.cluster.applications[app].name}: {obstacle}")
+        return found
+
+    def figures(self) -> Figures:
+        """Return the pool in numbers."""
+        cluster, n = self.cluster, len(self.cluster.hosts)
+        capacity, used = cluster.capacity[:, :n], cluster.used[:, :n]
+        is_open, drained, failed = cluster.open, cluster.drained[:n], cluster.failed[:n]
+        free = np.maximum(capacity - used, 0)
+        up = ~drained & ~failed
+        opened = capacity[:, is_open].sum(axis=1)
+        cores = int(capacity[0, up].sum())
+        free_cores = int(free[0, up].sum())
+        fits = np.all(free >= np.array(STRANDED)[:, None], axis=0)
+        open_free = int(free[0, is_open].sum())
+        count, bound = int(np.count_nonzero(is_open)), lower_bound(cluster)
+        names = ("cores", "memory", "disk")
+        shares = {name: float(used[k, is_open].sum() / opened[k]) if count else 0.0 for k, name in enumerate(names)}
+        return Figures(
+            hosts={
+                "up": int(np.count_nonzero(up)),
+                "draining": int(np.count_nonzero(drained & ~failed)),
+                "failed": sum(record.state is HostState.FAILED for record in self.records.values()),
+            },
+            open_hosts=count,
+            lower_bound=bound,
+            gap=count / bound - 1.0 if bound else 0.0,
+            containers=int(cluster.containers[:n].sum()),
+            cores=int(used[0].sum()),
+            allocation=shares,
+            free_cores=free_cores,
+            free_share=free_cores / cores if cores else 0.0,
+            headroom={str(q): int(number) for q, number in sorted(cluster.headroom.items())},
+            stranded=float(free[0, is_open & ~fits].sum() / open_free) if open_free else 0.0,
+            in_violation=len(self._violations()),
+        )
+
+    def document_conflicts(self, document: Mapping[str, Any], instance: Instance) -> list[str]:
+        """Return why an inventory cannot follow this one: what runs must keep its application and its size."""
+        there = {app.name: app for app in instance.applications}
+        found = []
+        for one in {held.application for held in self.reservations.values() if held.hosts}:
+            before, now = self.cluster.applications[self.app(one)], there.get(one)
+            if now is None:
+                found.append(f"{one} is not in it and still runs: keep it until its containers ended")
+            elif now.demand != before.demand:
+                found.append(f"{one} runs with {before.demand} and has {now.demand} in it: give that size another id")
+        return sorted(found)
+
+
+def lower_bound(cluster: Cluster) -> int:
+    """Return the least number of hosts for what runs: by each dimension, by limits, and by pairs that exclude."""
+    n = len(cluster.hosts)
+    total = cluster.used[:, :n].sum(axis=1)
+    best = 0
+    for k in range(3):
+        sizes = np.sort(cluster.capacity[k, :n][~cluster.failed[:n]])[::-1].cumsum()
+        best = max(best, int(np.searchsorted(sizes, total[k])) + 1 if total[k] else 0)
+    counts = cluster.instances[: len(cluster.applications), :n].sum(axis=1, dtype=np.int64)
+    needs = {}
+    for app, count in zip(cluster.applications, counts.tolist(), strict=True):
+        limit = MOST if app.limit >= UNLIMITED else app.limit
+        needs[app.name] = math.ceil(count / limit)
+    pairs = (needs[a] + needs[b] for a, b in excluded_pairs(cluster.applications) if needs[a] and needs[b])
+    return int(max([best, *needs.values(), *pairs]))
+
+
+def _host(record: HostRecord) -> Host:
+    return Host(record.name, record.capacity, record.vm_type, record.label, record.rack)
+
+
+def _number(name: str, kind: str) -> int | None:
+    """Return the number of a host of a type without bound, None for a host of another."""
+    number = name.removeprefix(f"{kind}-")
+    return int(number) if name != number and number.isascii() and number.isdigit() and len(number) < 9 else None

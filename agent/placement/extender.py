@@ -1,0 +1,130 @@
+"""Kubernetes' scheduler extender: filter and prioritize in the v1 types of k8s.io/kube-scheduler/extender/v1.
+
+A pod names its application by the label or annotation `trimtab.io/application`; a pod without one is none of the
+pool's, and every node passes. Nodes are the pool's hosts by name. Nothing is reserved: that a pod was bound is learnt
+from the inventory.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.placement import looking
+from domain.errors import BadInput
+
+if TYPE_CHECKING:
+    from agent.placement.pool import PlacementPool
+
+APPLICATION: Final = "trimtab.io/application"
+MOST_PRIORITY: Final = 10
+"""MaxExtenderPriority of the published types."""
+MOST_NODES: Final = 20_000
+
+Names = dict[str, str]
+
+
+class _Published(BaseModel):
+    """A type of Kubernetes: what is not read is ignored, and Go's null stands for an empty value."""
+
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True, populate_by_name=True)
+
+
+class ObjectMeta(_Published):
+    """What is read of an object's metadata."""
+
+    name: str = ""
+    labels: Names | None = None
+    annotations: Names | None = None
+
+
+class Pod(_Published):
+    """What is read of a pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class NodeList(_Published):
+    """Nodes as they came; they are answered as they came."""
+
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
+    items: Annotated[list[dict[str, Any]] | None, Field(max_length=MOST_NODES)] = None
+
+
+class ExtenderArgs(_Published):
+    """A pod and the nodes that may take it: names where the extender is nodeCacheCapable, else the nodes themselves."""
+
+    pod: Annotated[Pod, Field(alias="Pod")]
+    nodes: Annotated[NodeList | None, Field(alias="Nodes")] = None
+    node_names: Annotated[list[str] | None, Field(alias="NodeNames", max_length=MOST_NODES)] = None
+
+
+class ExtenderFilterResult(_Published):
+    """The nodes that can take the pod, in the form in which they came, and why each other one cannot."""
+
+    nodes: Annotated[NodeList | None, Field(alias="Nodes")] = None
+    node_names: Annotated[list[str] | None, Field(alias="NodeNames")] = None
+    failed_nodes: Annotated[Names, Field(alias="FailedNodes")] = {}
+    error: Annotated[str, Field(alias="Error")] = ""
+
+
+class HostPriority(_Published):
+    """A node and its score, from 0 to 10."""
+
+    host: Annotated[str, Field(alias="Host")]
+    score: Annotated[int, Field(alias="Score")]
+
+
+def application_of(pod: Pod) -> str:
+    """Return the application that a pod names, "" for a pod that is none of the pool's."""
+    meta = pod.metadata
+    return (meta.labels or {}).get(APPLICATION) or (meta.annotations or {}).get(APPLICATION) or ""
+
+
+def names_of(args: ExtenderArgs) -> list[str]:
+    """Return the names of the nodes that were sent."""
+    if args.node_names is not None:
+        return args.node_names
+    nodes = args.nodes.items if args.nodes is not None else None
+    return [str((node.get("metadata") or {}).get("name", "")) for node in nodes or []]
+
+
+def filtered(pool: PlacementPool, args: ExtenderArgs) -> ExtenderFilterResult:
+    """Return which nodes can take the pod; an application that the pool does not know is answered as an error."""
+    application, names = application_of(args.pod), names_of(args)
+    failed: Names = {}
+    if application:
+        try:
+            failed = looking.judge(pool.shared, application, names)[1]
+        except BadInput as error:
+            return ExtenderFilterResult(error=f"{error.field}: {error.remedy}")
+    if args.node_names is not None:
+        kept_names = [name for name in names if name not in failed]
+        return ExtenderFilterResult(node_names=kept_names, failed_nodes=failed)
+    nodes = args.nodes or NodeList(items=[])
+    kept = [node for node, name in zip(nodes.items or [], names, strict=True) if name not in failed]
+    return ExtenderFilterResult(nodes=nodes.model_copy(update={"items": kept}), failed_nodes=failed)
+
+
+def prioritized(pool: PlacementPool, args: ExtenderArgs) -> list[HostPriority]:
+    """Return a score for each node: 10 for the best host, 0 for the worst and for what cannot take the pod."""
+    application, names = application_of(args.pod), names_of(args)
+    scores: dict[str, float] = {}
+    if application:
+        try:
+            scores = looking.judge(pool.shared, application, names)[0]
+        except BadInput:
+            scores = {}
+    finite = [score for score in scores.values() if math.isfinite(score)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+
+    def scaled(name: str) -> int:
+        score = scores.get(name, -math.inf)
+        if not math.isfinite(score):
+            return 0
+        # The worst feasible host keeps a point above what is closed or cannot take the pod.
+        return MOST_PRIORITY if high == low else 1 + math.floor((MOST_PRIORITY - 1) * (score - low) / (high - low))
+
+    return [HostPriority(host=name, score=scaled(name)) for name in names]

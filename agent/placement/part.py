@@ -1,0 +1,278 @@
+"""What placement brings to the agent: pools of hosts on which containers are placed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import structlog
+
+from agent.decisions.checks import advice, missing, ok
+from agent.decisions.metrics import Section, counter, gauge
+from agent.decisions.part import Capacity, Card, Explanation, Host, ModelSummary, Part, Severity, Status, Summary, Turn
+from agent.decisions.store import Record
+from agent.decisions.turn import TickReport
+from agent.ledger import codec
+from agent.placement.store import KEPT, PLACEMENT, PlacementStore, read_decision
+from domain.decisions import Event, Reason
+from domain.errors import ConfigurationError, Fenced, LedgerError, TrimtabError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fastapi import APIRouter
+
+    from agent.decisions.checks import Account, CheckResult
+    from agent.decisions.metrics import Reading
+    from agent.placement.pool import PlacementPool
+    from agent.placement.pools import Pools
+    from agent.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+NEWEST = 10
+
+
+class PlacementPart(Part):
+    """The placement pools of one agent."""
+
+    name = PLACEMENT
+    subject_word = "placement"
+    order = 40
+    kept = KEPT
+    configured_in = "placements"
+    model_suffixes = (".json",)
+    sections = (
+        Section(
+            "Placement",
+            (
+                gauge("placement_hosts", "Hosts of a pool.", "pool", "state"),
+                gauge("placement_open_hosts", "Hosts on which containers run.", "pool"),
+                gauge("placement_lower_bound_hosts", "Least number of hosts for what runs.", "pool"),
+                gauge("placement_gap_ratio", "Open hosts over the lower bound, less 1.", "pool", unit="ratio"),
+                gauge(
+                    "placement_allocation_ratio",
+                    "Share of the open hosts' capacity that is taken.",
+                    "pool",
+                    "dimension",
+                ),
+                gauge("placement_headroom_hosts", "Open hosts with at least so many free cores.", "pool", "cores"),
+                gauge(
+                    "placement_headroom_target_hosts",
+                    "Hosts with at least so many free cores that the policy keeps.",
+                    "pool",
+                    "cores",
+                ),
+                gauge("placement_free_cores", "Free cores of the hosts that take containers.", "pool"),
+                gauge(
+                    "placement_stranded_ratio",
+                    "Share of the open hosts' free cores on hosts that cannot take 8 cores and 16 GiB.",
+                    "pool",
+                ),
+                gauge("placement_containers", "Containers that run or are reserved.", "pool"),
+                gauge("placement_reserved_cores", "Cores of containers that are not confirmed.", "pool"),
+                gauge("placement_pending_cores", "Cores that the pool's fleet waits for.", "pool"),
+                gauge("placement_violating_hosts", "Hosts with containers that may not run there now.", "pool"),
+                gauge("placement_decision_seconds", "Duration of the newest request, with its record.", "pool"),
+                gauge(
+                    "placement_drift_ratio",
+                    "Distance of the last day's mix of requests from that of the 14 days before.",
+                    "pool",
+                ),
+                counter("placement_decisions", "Decisions since the start of the ledger.", "pool"),
+                counter("placement_placed_containers", "Containers placed since the start of the ledger.", "pool"),
+                counter("placement_refused_containers", "Containers that found no host.", "pool", "reason"),
+                counter("placement_lapsed_requests", "Reservations that were not confirmed in time.", "pool"),
+                counter("placement_replaced_requests", "Requests in which best fit replaced the policy.", "pool"),
+            ),
+        ),
+    )
+    alarms = MappingProxyType(
+        {
+            Reason.CONTAINERS_LOST: Severity.CRITICAL,
+            Reason.PLACEMENT_REFUSING: Severity.WARNING,
+            Reason.PLACEMENT_GAP: Severity.WARNING,
+            Reason.PLACEMENT_DRIFTED: Severity.WARNING,
+            Reason.POLICY_REPLACED: Severity.WARNING,
+            Reason.INVENTORY_REFUSED: Severity.WARNING,
+        }
+    )
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.store = PlacementStore(host.ledger)
+        self._pools: Pools | None = None
+
+    @property
+    def pools(self) -> Pools:
+        """The pools that the settings describe, made when first asked for."""
+        if self._pools is None:
+            from agent.placement.pools import pools_of
+
+            self._pools = pools_of(self.host)
+        return self._pools
+
+    def capacity(self, subject: str) -> Capacity | None:
+        """Return the free cores of a pool, those that its fleet waits for, and those reserved and not confirmed."""
+        if subject not in self.configured:
+            return None
+        view = self.pools[subject].view()
+        return Capacity(float(view.figures.free_cores), view.pending_cores, float(view.reserved_cores))
+
+    # In the daemon
+
+    def turn(self, turn: Turn) -> TickReport:
+        """Turn every pool after the fleets; one pool's trouble stops no other."""
+        if not self.configured:
+            return turn.report
+        events = list(turn.report.events)
+        for name, turns in self.pools.turns.items():
+            try:
+                events += turns.turn(turn.now, self.host.clock.monotonic(), turn.epoch)
+            except (LedgerError, Fenced):
+                raise
+            except Exception as error:
+                log.exception("pool_failed", pool=name)
+                detail = f"the turn of the placement pool {name} failed: {type(error).__name__}: {error}"
+                events.append(Event(name, turn.now, Reason.INTERNAL_ERROR, detail))
+        return replace(turn.report, events=tuple(events))
+
+    def events(self, now: float) -> tuple[Event, ...]:
+        """Return what happened in the pools since the last call."""
+        if not self.configured:
+            return ()
+        return tuple(event for pool in self.pools.values() for event in pool.alarms())
+
+    def problems(self) -> Mapping[str, str]:
+        """Return what keeps a pool from its inventory, its fleet or its policy."""
+        found = {}
+        for name, pool in (self.pools if self.configured else {}).items():
+            found[f"placement {name}"] = "; ".join(filter(None, (pool.problem, pool.chooser.problems())))
+        return found
+
+    def reload(self) -> None:
+        """Read the files of policies again."""
+        for pool in (self.pools if self.configured else {}).values():
+            pool.chooser.look()
+
+    # For people and programs
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield every pool's figures and counts."""
+        for name, pool in (self.pools if self.configured else {}).items():
+            yield from _readings(name, pool, self.pools.turns[name].drift)
+
+    def status(self, subject: str, now: float) -> Status:
+        """Return a pool's hosts, how full they are, what is reserved, and its newest decisions."""
+        if subject not in self.configured:
+            return super().status(subject, now)
+        from agent.placement.text import pool_lines
+
+        view = self.pools[subject].view()
+        newest = self.store.newest(subject, NEWEST)
+        lines = pool_lines(view, [f"{made.decision_id}  {made.detail}" for made in newest])
+        data = {**codec.plain(view), "newest": [codec.plain(made) for made in newest]}
+        return Status(subject, (*lines, *(f"  {line}" for line in self.held(subject, now))), data)
+
+    def card(self, subject: str, now: float) -> Card | None:
+        """Return a pool's card, None for one that the settings do not describe."""
+        if subject not in self.configured:
+            return None
+        from agent.placement.text import pool_card
+
+        newest = self.store.newest(subject, 1)
+        sentence = f"{newest[0].decision_id}: {newest[0].detail}" if newest else "Nothing was requested yet."
+        paused = any(pause.active(now) for pause in self.controls(subject).pauses)
+        return pool_card(self.pools[subject].view(), sentence, paused=paused)
+
+    def router(self) -> APIRouter:
+        """Return the routes of placement."""
+        from agent.placement.api import create_router
+
+        return create_router(self)
+
+    def summary(self, record: Record) -> Summary:
+        """Return a decision in one line."""
+        made = read_decision(record)
+        return Summary(made.detail, made.reason.value)
+
+    def explain(self, record: Record) -> Explanation:
+        """Return the hosts of a request with the terms of their scores, and what kept others from taking it."""
+        from agent.placement.records import Comparison, MoveDecision
+        from agent.placement.text import comparison_lines, move_lines, request_lines
+
+        made = read_decision(record)
+        if isinstance(made, MoveDecision):
+            lines = move_lines(made)
+        elif isinstance(made, Comparison):
+            lines = comparison_lines(made)
+        else:
+            lines = request_lines(made)
+        return Explanation(tuple(lines), codec.plain(made))
+
+    @classmethod
+    def model(cls, path: Path) -> ModelSummary:
+        """Return the policy in a file; ModelRefused says why it would be refused."""
+        from agent.models.directory import refused
+        from agent.placement.choosing import read_policy
+        from domain.rules.placement.policies import policy_document
+
+        try:
+            policy = read_policy(path)
+        except ConfigurationError as error:
+            raise refused(path, str(error)) from None
+        does = f"{policy.name}: {policy.family} of {len(policy.theta)} numbers"
+        return ModelSummary(policy_document(policy), does=does, limits=cls.name)
+
+    @classmethod
+    def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
+        """Yield whether each pool's inventory, policy and fleet can be used."""
+        from agent.placement.pools import check_inventory, check_policies
+
+        for name, pool in settings.placements.items():
+            subject = f"placement {name}"
+            if pool.inventory_file is None and pool.fleet is None:
+                variable = f"TRIMTAB_PLACEMENTS__{name}__INVENTORY_FILE"
+                yield advice(subject, "it has no applications, and no hosts but those that join", f"set {variable}")
+            if pool.inventory_file is not None:
+                try:
+                    yield ok(subject, check_inventory(pool.inventory_file))
+                except (TrimtabError, OSError) as error:
+                    yield missing(subject, str(error), "correct the file")
+            for text, why in check_policies(name, pool, settings):
+                yield ok(subject, f"policy {text}") if not why else missing(subject, why, "correct the file, or set bf")
+            if pool.fleet is not None and pool.fleet not in settings.fleets and not settings.discovery.enabled:
+                variable = f"TRIMTAB_PLACEMENTS__{name}__FLEET"
+                yield missing(subject, f"no fleet is called {pool.fleet}", f"correct {variable}")
+
+
+def _readings(name: str, pool: PlacementPool, drift: float) -> Iterator[Reading]:
+    view = pool.view()
+    figures, head = view.figures, view.head
+    for state, number in figures.hosts.items():
+        yield "placement_hosts", (name, state), number
+    yield "placement_open_hosts", (name,), figures.open_hosts
+    yield "placement_lower_bound_hosts", (name,), figures.lower_bound
+    yield "placement_gap_ratio", (name,), figures.gap
+    for dimension, share in figures.allocation.items():
+        yield "placement_allocation_ratio", (name, dimension), share
+    for cores, number in figures.headroom.items():
+        yield "placement_headroom_hosts", (name, cores), number
+    for free, target in pool.chooser.targets().items():
+        yield "placement_headroom_target_hosts", (name, str(free)), target
+    yield "placement_free_cores", (name,), figures.free_cores
+    yield "placement_stranded_ratio", (name,), figures.stranded
+    yield "placement_containers", (name,), figures.containers
+    yield "placement_reserved_cores", (name,), view.reserved_cores
+    yield "placement_pending_cores", (name,), view.pending_cores
+    yield "placement_violating_hosts", (name,), figures.in_violation
+    yield "placement_decision_seconds", (name,), view.decision_ms / 1000.0
+    yield "placement_drift_ratio", (name,), drift
+    yield "placement_decisions_total", (name,), head.decisions
+    yield "placement_placed_containers_total", (name,), head.containers
+    for reason, number in head.refusals.items():
+        yield "placement_refused_containers_total", (name, reason), number
+    yield "placement_lapsed_requests_total", (name,), head.lapsed
+    yield "placement_replaced_requests_total", (name,), head.replaced

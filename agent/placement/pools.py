@@ -1,0 +1,84 @@
+"""The placement pools of one agent, made from its settings, and what preflight looks at of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from agent.decisions.part import Host, one_service
+from agent.models.directory import ModelsDirectory
+from agent.models.regular_files import read_file
+from agent.placement.choosing import Chooser, named_policy
+from agent.placement.fleet import FleetHosts
+from agent.placement.pool import PlacementPool
+from agent.placement.turns import LARGEST_INVENTORY_BYTES, PoolTurns
+from agent.settings import Settings
+from agent.settings.placement import PlacementSettings
+from domain.errors import TrimtabError
+from domain.rules.placement.instance import parse_instance
+
+
+class Pools(dict[str, PlacementPool]):
+    """Pools by name, and the turns of each; any thread may use them."""
+
+    def __init__(self, pools: Mapping[str, PlacementPool], turns: Mapping[str, PoolTurns]) -> None:
+        super().__init__(pools)
+        self.turns = turns
+
+    def one(self, name: str | None) -> PlacementPool:
+        """Return the pool of that name, the only one when none is given; UnknownName lists those there are."""
+        return one_service(self, name, "pool")
+
+
+def pools_of(host: Host) -> Pools:
+    """Return the pools that the settings describe, on the host's ledger; none where there are no settings."""
+    if host.settings is None:
+        return Pools({}, {})
+    models = ModelsDirectory(host.settings.models_directory, host.settings.promotion_key)
+    pools, turns = {}, {}
+    for name, settings in host.settings.placements.items():
+        chooser = Chooser(name, settings, models)
+        pools[name] = PlacementPool(
+            name, settings, host.ledger, host.clock, chooser, host.settings.mode, _pending(host, settings)
+        )
+        fleet = FleetHosts(host.session, settings) if settings.fleet and host.session is not None else None
+        turns[name] = PoolTurns(pools[name], models, fleet, _groups(host, settings))
+    return Pools(pools, turns)
+
+
+def _pending(host: Host, settings: PlacementSettings) -> Callable[[], float]:
+    """Return what asks how many cores a pool's fleet waits for."""
+
+    def pending() -> float:
+        found = host.capacity("autoscaling", settings.fleet) if settings.fleet is not None else None
+        return 0.0 if found is None else found.pending
+
+    return pending
+
+
+def _groups(host: Host, settings: PlacementSettings) -> Callable[[], Mapping[str, str]]:
+    """Return what asks for the AWS names of the groups of a pool's fleet, by the fleet's key for each."""
+    return lambda: {key: name for (fleet, key), name in host.groups().items() if fleet == settings.fleet}
+
+
+def check_inventory(path: Path) -> str:
+    """Return what an inventory file holds, in a sentence; OSError, BadInput or ConfigurationError."""
+    try:
+        document = json.loads(read_file(path, LARGEST_INVENTORY_BYTES, follow_links=True))
+    except (ValueError, RecursionError) as error:
+        raise OSError(f"{path} is no JSON: {error}") from None
+    instance, warnings = parse_instance(document, path.name)
+    found = f"{path}: {len(instance.hosts)} types of hosts, {len(instance.applications)} applications"
+    return "; ".join([found, *warnings])
+
+
+def check_policies(name: str, pool: PlacementSettings, settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield each policy that a pool names, and why it cannot be used, "" when it can."""
+    models = ModelsDirectory(settings.models_directory, settings.promotion_key)
+    for text in dict.fromkeys(filter(None, (pool.policy, pool.canary, pool.shadow))):
+        try:
+            named_policy(text, name, models)
+            yield text, ""
+        except TrimtabError as error:
+            yield text, str(error)

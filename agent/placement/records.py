@@ -1,0 +1,300 @@
+"""What a placement pool is asked, what it answers, and what the ledger keeps of its hosts and reservations."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from domain.decisions import Reason
+from domain.errors import BadInput
+from domain.rules.placement.instance import DIMENSIONS, Vector
+
+LONGEST_ID: Final = 128
+ID: Final = r"^[!-.0-~]{1,128}$"
+"""Of a request or host: it may stand in logs and in paths."""
+MOST_COUNT: Final = 5000
+"""Containers of one request."""
+LARGEST: Final = 2**31 - 1
+REQUEST: Final = "request"
+MOVE: Final = "move"
+COMPARISON: Final = "comparison"
+"""Kinds of decisions: on a request, on the containers of a host that failed, and a day's comparison of policies."""
+
+
+class Stage(StrEnum):
+    """How far a reservation has come."""
+
+    RESERVED = "reserved"
+    CONFIRMED = "confirmed"
+
+
+class HostState(StrEnum):
+    """up: takes containers. draining: keeps what it has and takes no more. failed: has none and takes none."""
+
+    UP = "up"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class Origin(StrEnum):
+    """Where a host comes from."""
+
+    INVENTORY = "inventory"
+    API = "api"
+    FLEET = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRequest:
+    """So many containers of an application. partial: place those that fit where not all do."""
+
+    pool: str
+    request_id: str
+    application: str
+    count: int = 1
+    partial: bool = False
+    requested_by: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """What the request asks for, in short: equal for equal requests."""
+        asked = [self.application, self.count, self.partial]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A container: its index in the request, its host, and why that one.
+
+    score, runner_up, runner_up_score: of the policy; None where no other host was feasible. feasible: hosts that could
+    take it. opened: whether it is the first container of its host. policy: what chose, which is best fit where the
+    pool's policy was replaced.
+    """
+
+    index: int
+    host: str
+    score: float | None
+    runner_up: str | None
+    runner_up_score: float | None
+    feasible: int
+    opened: bool
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A feasible host with its score, and the terms that the score sums."""
+
+    host: str
+    score: float
+    terms: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDecision:
+    """The answer to a request, as recorded before it is given.
+
+    fingerprint: of what was asked. containers: those that were placed. best: the hosts of the best scores for the first
+    of them. unplaced: how many were not placed. infeasible: hosts by the reason for which each could not take the
+    container that found none, or else the first. until: when an unconfirmed reservation
+    lapses, None where nothing is reserved. advice: the agent observes, and nothing is reserved. replaced: why best fit
+    decided in place of the pool's policy, "" where it did not. open_hosts: with this request, and free_cores of the
+    hosts that are up. revision: of the pool's state that it was decided on; digest: of that state, every 1000
+    decisions.
+    """
+
+    decision_id: str
+    pool: str
+    at: float
+    request_id: str
+    application: str
+    count: int
+    partial: bool
+    fingerprint: str
+    reason: Reason
+    detail: str
+    policy: str
+    containers: tuple[Placed, ...] = ()
+    best: tuple[Candidate, ...] = ()
+    unplaced: int = 0
+    infeasible: Mapping[str, int] = field(default_factory=dict)
+    until: float | None = None
+    advice: bool = False
+    replaced: str = ""
+    open_hosts: int = 0
+    free_cores: int = 0
+    evaluation_us: int = 0
+    revision: int = 0
+    digest: str = ""
+    requested_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a request holds now: the hosts of its containers by index, while they are reserved or run.
+
+    until: when it lapses unless it is confirmed, by the wall clock of the agent that made it. moved: containers whose
+    host failed and that were placed anew. lost: those of a failed host that found no other.
+    """
+
+    request_id: str
+    application: str
+    decision_id: str
+    at: float
+    stage: Stage
+    until: float
+    hosts: Mapping[str, str]
+    released: tuple[int, ...] = ()
+    moved: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+    requested_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecord:
+    """A host that is not as the inventory has it, or not in it.
+
+    capacity: in effect now, which may be below what the host holds; rated: what it was brought in with. vm_type: of
+    the fleet's VMs, "" for others. ordered: an operator set its state.
+    """
+
+    name: str
+    capacity: Vector
+    origin: Origin
+    state: HostState = HostState.UP
+    rack: str = ""
+    label: str = ""
+    rated: Vector | None = None
+    vm_type: str = ""
+    ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A policy that an operator put in the place of the configured one, with who and why."""
+
+    policy: str
+    owner: str
+    reason: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolHead:
+    """What changes with every write to a pool. inventory: the digest of the inventory in force, "" before the first.
+
+    largest_count: the largest request seen, decayed with a half-life of 14 days; as_of: the time of that value.
+    refusals: containers that found no host, by the reason that kept most hosts.
+    """
+
+    revision: int = 0
+    decisions: int = 0
+    containers: int = 0
+    refused: int = 0
+    replaced: int = 0
+    lapsed: int = 0
+    inventory: str = ""
+    largest_count: float = 1.0
+    as_of: float = 0.0
+    switch: Switch | None = None
+    refusals: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A container that left a host that failed; host: its new one, None where none could take it."""
+
+    request_id: str
+    index: int
+    application: str
+    before: str
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveDecision:
+    """What became of the containers of a host that failed."""
+
+    decision_id: str
+    pool: str
+    at: float
+    host: str
+    moves: tuple[Move, ...]
+    reason: Reason
+    detail: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A day of two policies side by side: hosts that each had open, on average and at the end of the day.
+
+    saved: what the shadow would have saved, on average; below 0 it would have opened more.
+    """
+
+    decision_id: str
+    pool: str
+    at: float
+    since: float
+    policy: str
+    shadow: str
+    requests: int
+    open_hosts: float
+    shadow_hosts: float
+    saved: float
+    shadow_refused: int
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The answer to an order: what it did, and what the pool's reservation or host is now."""
+
+    done: str
+    already: bool = False
+    reservation: Reservation | None = None
+    host: HostRecord | None = None
+    moves: tuple[Move, ...] = ()
+
+
+def check_request(request: PlaceRequest) -> None:
+    """Raise BadInput naming the field of a request that cannot be used."""
+    check_id("request_id", request.request_id)
+    if isinstance(request.count, bool) or not 1 <= request.count <= MOST_COUNT:
+        raise BadInput("count", request.count, f"give the number of containers, from 1 to {MOST_COUNT}")
+
+
+def check_id(field_name: str, text: str) -> str:
+    """Return an id or name that may stand in logs and paths; BadInput names the field."""
+    if re.fullmatch(ID, text) is None:
+        raise BadInput(field_name, text, f"give up to {LONGEST_ID} characters of ASCII, no space and no /")
+    return text
+
+
+def check_capacity(cores: int, memory_gib: int, disk_gb: int) -> Vector:
+    """Return a host's capacity; BadInput names the dimension that is no whole number of at least 1."""
+    for name, value in zip(DIMENSIONS, (cores, memory_gib, disk_gb), strict=True):
+        if isinstance(value, bool) or not 1 <= value <= LARGEST:
+            raise BadInput(name, value, f"give a whole number from 1 to {LARGEST}")
+    return cores, memory_gib, disk_gb
+
+
+def most_common(infeasible: Mapping[str, int]) -> str:
+    """Return the reason that kept most hosts from taking a container, "no host" where there are none."""
+    return max(sorted(infeasible), key=lambda reason: infeasible[reason], default="no host")
+
+
+def hosts_text(containers: Sequence[Placed]) -> str:
+    """Return the hosts of containers as text: each once with its number of containers, up to eight."""
+    counts: dict[str, int] = {}
+    for one in containers:
+        counts[one.host] = counts.get(one.host, 0) + 1
+    named = [f"{host} x{n}" if n > 1 else host for host, n in list(counts.items())[:8]]
+    more = len(counts) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")

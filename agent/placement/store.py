@@ -1,0 +1,211 @@
+"""What the ledger keeps of placement pools: head, inventory, hosts, reservations; and their decisions.
+
+A pool is read whole and written by difference. Its head has a revision, so that two agents cannot both start from the
+same state: who comes second finds that the head moved, reads again and decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from sqlalchemy import Connection, insert, select, update
+
+from agent.decisions import store
+from agent.decisions.store import DecisionStore, Record
+from agent.ledger import Ledger, codec, journal, state
+from agent.ledger.database import Clash
+from agent.ledger.kept import Kept
+from agent.ledger.schema import state as table
+from agent.placement.records import (
+    COMPARISON,
+    MOVE,
+    REQUEST,
+    Comparison,
+    HostRecord,
+    MoveDecision,
+    PlacementDecision,
+    PoolHead,
+    Reservation,
+)
+from domain.decisions import Event
+
+PLACEMENT: Final = "placement"
+_HEAD: Final = "placement.head"
+_INVENTORY: Final = "placement.inventory"
+_HOST: Final = "placement.host."
+_RESERVATION: Final = "placement.reservation."
+
+Made = PlacementDecision | MoveDecision | Comparison
+_KINDS: Final[Mapping[str, type[Made]]] = {
+    REQUEST: PlacementDecision,
+    MOVE: MoveDecision,
+    COMPARISON: Comparison,
+}
+
+
+class Moved(Exception):
+    """Another process changed the pool meanwhile: read it again, and decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """A pool as the ledger has it. stored: its head as it is stored, None for a pool that was never written.
+
+    inventory: the document in force, None before the first.
+    """
+
+    head: PoolHead
+    stored: bytes | None
+    inventory: Mapping[str, Any] | None
+    hosts: Mapping[str, HostRecord]
+    reservations: Mapping[str, Reservation]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is written at once. hosts, reservations: by name, None for one that falls away.
+
+    inventory: the new document, None to leave the one in force. made: decisions; notes: events of the journal.
+    """
+
+    head: PoolHead
+    hosts: Mapping[str, HostRecord | None] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
+    inventory: Mapping[str, Any] | None = None
+    made: Sequence[Made] = ()
+    notes: Sequence[Event] = ()
+
+
+class PlacementStore:
+    """Reads and writes pools; each method raises LedgerUnavailable when the ledger cannot be used now."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._database = ledger.database
+        self._decisions = DecisionStore(ledger.database)
+
+    def read(self, pool: str) -> PoolState:
+        """Return a pool, all of it as of one moment."""
+        with self._database.read() as connection:
+            stored = _stored_head(connection, pool)
+            inventory = state.get(connection, pool, _INVENTORY)
+            hosts = [codec.decode(HostRecord, body) for body in state.under(connection, pool, _HOST)]
+            held = [codec.decode(Reservation, body) for body in state.under(connection, pool, _RESERVATION)]
+        head = PoolHead() if stored is None else codec.decode(PoolHead, codec.unpack(stored))
+        return PoolState(
+            head,
+            stored,
+            None if inventory is None else codec.decode_mapping(inventory),
+            {host.name: host for host in hosts},
+            {one.request_id: one for one in held},
+        )
+
+    def stored_head(self, pool: str) -> bytes | None:
+        """Return a pool's head as it is stored: another one than before says that the pool was written since."""
+        with self._database.read() as connection:
+            return _stored_head(connection, pool)
+
+    def decision(self, pool: str, request_id: str) -> PlacementDecision | None:
+        """Return what was decided on a request, None when it was never made."""
+        found = self._decisions.answer(PLACEMENT, pool, request_id)
+        return None if found is None else codec.decode(PlacementDecision, found.body)
+
+    def newest(self, pool: str, limit: int = 20, kind: str | None = None, about: str | None = None) -> tuple[Made, ...]:
+        """Return a pool's decisions, the newest first; of one kind, or on one application, where that is given."""
+        found = self._decisions.newest(PLACEMENT, pool, limit=limit, kind=kind, about=about)
+        return tuple(read_decision(record) for record in found)
+
+    def requests_between(self, pool: str, since: float, until: float, most: int = 10_000) -> list[PlacementDecision]:
+        """Return the decisions on requests with since <= at < until, oldest first; of more than `most` the newest."""
+        found = self._decisions.newest(PLACEMENT, pool, limit=most, kind=REQUEST, since=since, until=until)
+        return [codec.decode(PlacementDecision, record.body) for record in reversed(found)]
+
+    def write(self, pool: str, before: bytes | None, change: Change, *, epoch: int | None = None) -> bytes:
+        """Write a change to a pool whose head is stored as `before`; return how it is stored now. All or nothing.
+
+        Moved when another process wrote meanwhile; Fenced when an `epoch` is given and over.
+        """
+        # Encoded before any lock is taken.
+        after = codec.pack(codec.encode(change.head))
+        put = [(pool, f"{_HOST}{name}", codec.encode(one)) for name, one in change.hosts.items() if one is not None]
+        put += [
+            (pool, f"{_RESERVATION}{name}", codec.encode(one))
+            for name, one in change.reservations.items()
+            if one is not None
+        ]
+        if change.inventory is not None:
+            put.append((pool, _INVENTORY, codec.encode_mapping(change.inventory)))
+        gone = [f"{_HOST}{name}" for name, one in change.hosts.items() if one is None]
+        gone += [f"{_RESERVATION}{name}" for name, one in change.reservations.items() if one is None]
+        records = [_record(one, change.head.decisions - len(change.made) + k) for k, one in enumerate(change.made, 1)]
+        notes = [journal.event_row(note) for note in change.notes]
+        try:
+            with self._database.write() as connection:
+                if epoch is not None:
+                    state.check_epoch(connection, epoch)
+                _advance(connection, pool, before, after)
+                state.put(connection, put)
+                for key in gone:
+                    state.remove(connection, pool, key)
+                store.add(connection, records)
+                journal.add(connection, notes)
+        except Clash as clash:
+            # Two that asked first, or with one request id, at the same moment: the second gets the error here.
+            raise Moved from clash
+        return after
+
+
+def read_decision(record: Record) -> Made:
+    """Return a pool's decision from its record."""
+    return codec.decode(_KINDS[record.kind], record.body)
+
+
+def _stored_head(connection: Connection, pool: str) -> bytes | None:
+    query = select(table.c.body).where(table.c.fleet == pool, table.c.key == _HEAD)
+    found: bytes | None = connection.execute(query).scalar()
+    return found
+
+
+def _advance(connection: Connection, pool: str, before: bytes | None, after: bytes) -> None:
+    if before is None:
+        connection.execute(insert(table), [{"fleet": pool, "key": _HEAD, "body": after}])
+        return
+    here = (table.c.fleet == pool) & (table.c.key == _HEAD) & (table.c.body == before)
+    if connection.execute(update(table).where(here).values(body=after)).rowcount != 1:
+        raise Moved
+
+
+def _record(made: Made, number: int) -> Record:
+    kind = next(name for name, type_of in _KINDS.items() if isinstance(made, type_of))
+    request = made if isinstance(made, PlacementDecision) else None
+    return Record(
+        decision_id=made.decision_id,
+        decision=PLACEMENT,
+        subject=made.pool,
+        at=made.at,
+        body=codec.encode(made),
+        kind=kind,
+        number=number,
+        request_id="" if request is None or request.advice else request.request_id,
+        about="" if request is None else request.application,
+        changed=request is not None and bool(request.containers) and not request.advice,
+    )
+
+
+def _heads(connection: Connection) -> list[tuple[str, PoolHead]]:
+    rows = connection.execute(select(table.c.fleet, table.c.body).where(table.c.key == _HEAD)).all()
+    return [(pool, codec.decode(PoolHead, codec.unpack(body))) for pool, body in rows]
+
+
+def _newest_number(connection: Connection) -> int:
+    return max((head.decisions for _, head in _heads(connection)), default=0)
+
+
+def _number_from(connection: Connection, first: int) -> None:
+    for pool, head in _heads(connection):
+        body = codec.encode(replace(head, decisions=first, revision=head.revision + 1))
+        state.put(connection, [(pool, _HEAD, body)])
+
+
+KEPT: Final = Kept(PLACEMENT, "0006", newest_number=_newest_number, number_from=_number_from)

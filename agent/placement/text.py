@@ -1,0 +1,139 @@
+"""A placement pool and its decisions as lines for people, and its card on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from agent.decisions.part import Card
+from agent.decisions.text import columns, counted, time_text
+from domain.decisions import Mode
+
+if TYPE_CHECKING:
+    from agent.placement.pool import PoolView
+    from agent.placement.records import Candidate, Comparison, MoveDecision, PlacementDecision
+
+SHOWN = 20
+"""Containers or moves of a decision that are listed."""
+
+
+def request_lines(made: PlacementDecision) -> list[str]:
+    """Return a decision on a request as lines: hosts, why the first one, and what kept others from taking it."""
+    lines = [f"{made.decision_id}  {time_text(made.at)}  placement {made.pool}", f"  {made.detail}"]
+    lines.append(f"  request {made.request_id}, policy {made.policy}, {made.open_hosts} hosts open with it")
+    if made.replaced:
+        lines.append(f"  best fit decided: {made.replaced}")
+    if made.containers:
+        rows: list[tuple[object, ...]] = [("container", "host", "score", "second", "its score", "feasible", "opened")]
+        rows += [
+            (
+                str(one.index),
+                one.host,
+                _score(one.score),
+                one.runner_up or "none",
+                _score(one.runner_up_score),
+                str(one.feasible),
+                "yes" if one.opened else "",
+            )
+            for one in made.containers[:SHOWN]
+        ]
+        lines += ["", "Hosts", *columns(rows)]
+        if len(made.containers) > SHOWN:
+            lines.append(f"  and {len(made.containers) - SHOWN} more containers")
+    if made.best:
+        lines += ["", "Best hosts for the first container", *candidate_lines(made.best)]
+    if made.infeasible:
+        whose = "the container that found none" if made.unplaced else "the first container"
+        lines += ["", f"Hosts that could not take {whose}", *reason_lines(made.infeasible)]
+    return lines
+
+
+def candidate_lines(best: Sequence[Candidate]) -> list[str]:
+    """Return hosts with their scores and the terms of each as lines."""
+    return columns(
+        [
+            (one.host, _score(one.score), ", ".join(f"{name} {value:.4g}" for name, value in one.terms.items()))
+            for one in best
+        ]
+    )
+
+
+def reason_lines(reasons: Mapping[str, int]) -> list[str]:
+    """Return numbers of hosts by the reason for which they cannot take a container as lines."""
+    pairs = list(reasons.items())
+    return columns([(reason, number) for reason, number in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))])
+
+
+def move_lines(made: MoveDecision) -> list[str]:
+    """Return what became of the containers of a host that failed as lines."""
+    rows: list[tuple[object, ...]] = [("request", "container", "application", "host now")]
+    rows += [(one.request_id, str(one.index), one.application, one.host or "none") for one in made.moves[:SHOWN]]
+    lines = [f"{made.decision_id}  {time_text(made.at)}  placement {made.pool}", f"  {made.detail}", *columns(rows)]
+    return [*lines, f"  and {len(made.moves) - SHOWN} more"] if len(made.moves) > SHOWN else lines
+
+
+def comparison_lines(made: Comparison) -> list[str]:
+    """Return a day's comparison of two policies as lines."""
+    return [f"{made.decision_id}  {time_text(made.at)}  placement {made.pool}", f"  {made.detail}"]
+
+
+def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
+    """Return a pool as lines: hosts, how full they are, what is reserved, and the newest decisions."""
+    figures, head = view.figures, view.head
+    hosts = ", ".join(f"{number:,} {state}" for state, number in figures.hosts.items() if number) or "none"
+    lines = [f"{view.pool}  {_open_words(view)}, policy {view.policy}"]
+    if view.mode is Mode.OBSERVE:
+        lines.append("  observe: requests are answered by advice, nothing is reserved")
+    if head.switch is not None:
+        lines.append(f"  switched to {head.switch.policy} by {head.switch.owner}: {head.switch.reason}")
+    lines.append(f"  hosts: {hosts}; {counted(figures.containers, 'container')}, {figures.cores:,} cores")
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in figures.allocation.items())
+    lines.append(f"  taken of open hosts: {shares}; {figures.free_cores:,} cores are free in all")
+    rooms = ", ".join(f"{cores}: {number}" for cores, number in figures.headroom.items())
+    lines.append(f"  open hosts with at least so many free cores: {rooms}; stranded {figures.stranded:.1%}")
+    lines.append(
+        f"  reserved and not confirmed: {counted(view.unconfirmed, 'request')}, {view.reserved_cores:,} cores; "
+        f"{view.reservations - view.unconfirmed:,} requests run"
+    )
+    if view.pending_cores:
+        lines.append(f"  on their way: {view.pending_cores:g} cores")
+    if head.refused:
+        why = ", ".join(f"{reason} {number:,}" for reason, number in head.refusals.items())
+        lines.append(f"  found no host: {head.refused:,} containers ({why})")
+    if figures.in_violation:
+        lines.append(f"  {figures.in_violation} hosts hold containers that may not run there now")
+    if view.problem:
+        lines.append(f"  {view.problem}")
+    return [*lines, *(f"  {text}" for text in newest)]
+
+
+def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
+    """Return a pool's card: open hosts against the lower bound, how full they are, and the newest decision."""
+    figures = view.figures
+    badges = [("observe: advice only", "held")] if view.mode is Mode.OBSERVE else []
+    badges += [("paused", "held")] if paused else []
+    badges.append(("look into it", "bad") if view.problem else ("in order", "good"))
+    hosts = ", ".join(f"{number:,} {state}" for state, number in figures.hosts.items() if number) or "none"
+    rows = [
+        ("open hosts", _open_words(view)),
+        ("hosts", hosts),
+        ("policy", view.policy),
+        ("containers", f"{figures.containers:,}, {figures.cores:,} cores"),
+        *((f"{name} taken of open hosts", f"{share:.1%}") for name, share in figures.allocation.items()),
+        ("reserved, not confirmed", f"{view.unconfirmed:,} requests, {view.reserved_cores:,} cores"),
+        ("free cores", f"{figures.free_cores:,}, stranded {figures.stranded:.1%}"),
+    ]
+    if view.pending_cores:
+        rows.append(("on their way", f"{view.pending_cores:g} cores"))
+    if view.head.refused:
+        rows.append(("found no host", f"{view.head.refused:,} containers"))
+    return Card(view.pool, f"Placement {view.pool}", tuple(badges), tuple(rows), f"{view.problem} {newest}".strip())
+
+
+def _open_words(view: PoolView) -> str:
+    figures = view.figures
+    return f"{figures.open_hosts:,} open, at least {figures.lower_bound:,} needed ({figures.gap:+.1%})"
+
+
+def _score(score: float | None) -> str:
+    return "" if score is None else f"{score:.4g}"

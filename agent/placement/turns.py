@@ -1,0 +1,280 @@
+"""What the agent that leads does for a pool each turn: inventory and fleet are followed, the shadow and alarms too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from agent.models.directory import ModelsDirectory
+from agent.models.regular_files import read_file
+from agent.placement.choosing import Chooser
+from agent.placement.fleet import FleetHosts, merged
+from agent.placement.pool import PlacementPool
+from agent.placement.records import Comparison, PlacementDecision
+from domain.decisions import Event, Reason
+from domain.errors import BadInput, CloudError, ConfigurationError
+from domain.rules.placement.cluster import Cluster
+from domain.units import DAY_S, HOUR_S
+
+log = structlog.get_logger(__name__)
+
+LARGEST_INVENTORY_BYTES: Final = 64 * 2**20
+DRIFT_LEAST: Final = 50
+"""Requests that either side of a comparison of mixes needs."""
+DRIFT_BEFORE_S: Final = 14 * DAY_S
+
+Container = tuple[str, int]
+"""A request's id and the index of its container."""
+
+
+class InventoryFile:
+    """The file of a pool's inventory, read when it changed."""
+
+    def __init__(self, pool: PlacementPool) -> None:
+        self._pool, self._path = pool, pool.settings.inventory_file
+        self._seen: object = None
+
+    def follow(self, epoch: int) -> str:
+        """Let the pool work by the file; return why it does not, "" when it does or there is none."""
+        if self._path is None:
+            return ""
+        try:
+            found = self._path.stat()
+            signature = (found.st_mtime_ns, found.st_size, found.st_ino)
+            if signature == self._seen:
+                return self._pool.problem
+            content = read_file(self._path, LARGEST_INVENTORY_BYTES, follow_links=True)
+            digest = hashlib.sha256(content).hexdigest()[:16]
+            document: Any = json.loads(content)
+            self._pool.hosts.adopt(document, digest, epoch)
+        except OSError as error:
+            return f"inventory {self._path} cannot be read: {error.strerror or error}"
+        except (ValueError, RecursionError) as error:
+            return f"inventory {self._path} is no JSON and is not followed: {error}"
+        except (BadInput, ConfigurationError) as error:
+            # Read again each turn where what runs stands against it: it may end.
+            self._seen = signature if isinstance(error, ConfigurationError) else None
+            return f"inventory {self._path} is not followed: {error}"
+        self._seen = signature
+        return ""
+
+
+class Shadow:
+    """Another policy that follows what runs on a copy of the pool, and how many hosts either has open."""
+
+    def __init__(self, pool: PlacementPool, chooser: Chooser) -> None:
+        self._pool, self._chooser = pool, chooser
+        self._cluster: Cluster | None = None
+        self._inventory: object = None
+        self._hosts: dict[Container, tuple[str, int]] = {}
+        self._begin(0.0)
+
+    def _begin(self, now: float) -> None:
+        self.since, self._turns, self.requests, self.refused = now, 0, 0, 0
+        self._open = self._shadow_open = 0
+
+    def follow(self, now: float) -> Comparison | None:
+        """Take in what changed since the last turn; return the comparison of a day that is over, not yet numbered."""
+        real, instance = self._pool.snapshot()
+        held = {
+            (one.request_id, int(index)): (one.application, host)
+            for one in self._pool.reservations()
+            for index, host in one.hosts.items()
+        }
+        if self._cluster is None or instance != self._inventory:
+            self._cluster, self._inventory = real, instance
+            self._hosts = {key: (app, real.host(host)) for key, (app, host) in held.items()}
+            self._begin(now)
+            return None
+        cluster = self._cluster
+        for key in [key for key in self._hosts if key not in held]:
+            app, host = self._hosts.pop(key)
+            if host >= 0:
+                cluster.release(host, cluster.application(app))
+        moved = self._follow_hosts(cluster, real)
+        added = [key for key in held if key not in self._hosts]
+        counts = Counter(request for request, _ in added)
+        for request, count in counts.items():
+            keys = [key for key in added if key[0] == request]
+            self._place(cluster, keys, held[keys[0]][0], count)
+        for key in moved:
+            self._place(cluster, [key], self._hosts[key][0], 1)
+        self.requests += len(counts)
+        self._turns += 1
+        self._open += real.open_hosts
+        self._shadow_open += cluster.open_hosts
+        if now - self.since < DAY_S:
+            return None
+        made = self._comparison(now)
+        self._begin(now)
+        return made
+
+    def _place(self, cluster: Cluster, keys: Sequence[Container], application: str, count: int) -> None:
+        chosen = self._chooser.place(cluster, application, count, partial=True, spare=_no_spare)
+        hosts = [choice.host for choice in chosen.choices]
+        self.refused += count - len(hosts)
+        for k, key in enumerate(keys):
+            self._hosts[key] = (application, hosts[k] if k < len(hosts) else -1)
+
+    def _follow_hosts(self, cluster: Cluster, real: Cluster) -> list[Container]:
+        """Bring the copy's hosts to what they are now; return the containers whose host failed."""
+        moved: list[Container] = []
+        for index, host in enumerate(real.hosts):
+            if index >= len(cluster.hosts) or cluster.hosts[index].name != host.name:
+                known = None if host.name not in {one.name for one in cluster.hosts} else cluster.host(host.name)
+            else:
+                known = index
+            if known is None or (cluster.failed[known] and not real.failed[index]):
+                known = cluster.join(host)
+            if cluster.hosts[known].capacity != host.capacity:
+                cluster.resize(known, host.capacity)
+            if real.failed[index] and not cluster.failed[known]:
+                moved += [key for key, (_, at) in self._hosts.items() if at == known]
+                cluster.fail(known)
+            elif bool(real.drained[index]) != bool(cluster.drained[known]):
+                (cluster.drain if real.drained[index] else cluster.resume)(known)
+        return moved
+
+    def _comparison(self, now: float) -> Comparison:
+        turns = max(1, self._turns)
+        mine, others = self._open / turns, self._shadow_open / turns
+        policy, shadow = self._pool.chooser.main.policy.name, self._chooser.main.policy.name
+        saved = mine - others
+        words = f"{abs(saved):.1f} hosts {'fewer' if saved >= 0 else 'more'}"
+        refused = f"; it placed {self.refused} containers nowhere" if self.refused else ""
+        detail = (
+            f"in {(now - self.since) / HOUR_S:.0f} h and {self.requests} requests {policy} had {mine:.1f} hosts open, "
+            f"{shadow} would have had {words}{refused}"
+        )
+        return Comparison(
+            "",
+            self._pool.name,
+            now,
+            self.since,
+            policy,
+            shadow,
+            self.requests,
+            mine,
+            others,
+            saved,
+            self.refused,
+            Reason.HOSTS_COMPARED,
+            detail,
+        )
+
+
+def _no_spare() -> None:
+    return None
+
+
+class PoolTurns:
+    """Turns one pool. groups: returns the AWS names of its fleet's groups by the fleet's key for each."""
+
+    def __init__(
+        self,
+        pool: PlacementPool,
+        models: ModelsDirectory,
+        fleet: FleetHosts | None,
+        groups: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self.pool, self._fleet, self._groups = pool, fleet, groups
+        self._file = InventoryFile(pool)
+        settings = pool.settings
+        self.shadow: Shadow | None = None
+        if settings.shadow is not None:
+            followed = settings.model_copy(update={"policy": settings.shadow, "canary": None})
+            self.shadow = Shadow(pool, Chooser(pool.name, followed, models))
+        self._gap_since: float | None = None
+        self._looked_at: float | None = None
+        self._said = ""
+        self._lasts: set[Reason] = set()
+        self.drift = 0.0
+
+    def turn(self, now: float, monotonic: float, epoch: int) -> tuple[Event, ...]:
+        """Turn once; return what is an alarm while it lasts. Raises LedgerError, or Fenced once the epoch is over."""
+        pool, notes = self.pool, list[Event]()
+        pool.lapse(epoch)
+        pool.chooser.look()
+        troubles = [self._file.follow(epoch), self._follow_fleet(epoch)]
+        pool.problem = "; ".join(filter(None, troubles))
+        if pool.problem != self._said:
+            self._said = pool.problem
+            if pool.problem:
+                notes.append(Event(pool.name, now, Reason.INVENTORY_REFUSED, pool.problem))
+        made = self.shadow.follow(now) if self.shadow is not None else None
+        if made is not None:
+            notes.append(Event(pool.name, now, made.reason, made.detail))
+        lasting = self._lasting(now, monotonic)
+        # Recorded when it begins; an alarm for as long as it is returned.
+        notes += [event for event in lasting if event.reason not in self._lasts]
+        if made is not None or notes:
+            pool.note([made] if made is not None else [], notes, epoch)
+        self._lasts = {event.reason for event in lasting}
+        return tuple(lasting)
+
+    def _follow_fleet(self, epoch: int) -> str:
+        """Take in the fleet's VMs; return why they are not known, "" when they are."""
+        if self._fleet is None:
+            return ""
+        groups = self._groups()
+        if not groups:
+            return f"the fleet {self.pool.settings.fleet} is not managed: its VMs are not known"
+        try:
+            found = self._fleet.read(groups)
+        except CloudError as error:
+            return f"the fleet {self.pool.settings.fleet} cannot be read, its hosts stay as they were: {error}"
+        except (KeyError, TypeError, ValueError) as error:
+            return f"AWS's description of the fleet cannot be used ({type(error).__name__}: {error})"
+        changed, gone = merged(found, self.pool.hosts.records())
+        self.pool.hosts.follow(changed, gone, epoch)
+        return ""
+
+    def _lasting(self, now: float, monotonic: float) -> list[Event]:
+        settings, figures = self.pool.settings, self.pool.view().figures
+        found = []
+        if figures.gap <= settings.gap_alarm:
+            self._gap_since = None
+        elif self._gap_since is None:
+            self._gap_since = monotonic
+        elif monotonic - self._gap_since >= settings.gap_alarm_hours * HOUR_S:
+            detail = (
+                f"{figures.open_hosts} hosts are open, {figures.gap:.1%} above the lower bound of "
+                f"{figures.lower_bound} (at most {settings.gap_alarm:.1%}) for {settings.gap_alarm_hours:g} h: look at "
+                f"trimtab status placement {self.pool.name}"
+            )
+            found.append(Event(self.pool.name, now, Reason.PLACEMENT_GAP, detail))
+        if self._looked_at is None or monotonic - self._looked_at >= HOUR_S:
+            self._looked_at = monotonic
+            self.drift = self._drift(now)
+        if self.drift > settings.drift_alarm:
+            detail = (
+                f"the requests of the last day differ from those of the 14 days before by {self.drift:.2f} "
+                f"(at most {settings.drift_alarm:g}): train the policy again"
+            )
+            found.append(Event(self.pool.name, now, Reason.PLACEMENT_DRIFTED, detail))
+        return found
+
+    def _drift(self, now: float) -> float:
+        store = self.pool.store
+        last = store.requests_between(self.pool.name, now - DAY_S, now)
+        before = store.requests_between(self.pool.name, now - DAY_S - DRIFT_BEFORE_S, now - DAY_S)
+        return mix_distance(last, before)
+
+
+def mix_distance(one: Sequence[PlacementDecision], other: Sequence[PlacementDecision]) -> float:
+    """Return the total variation distance of two mixes of requests, by application and size class, from 0 to 1.
+
+    0 where either side has fewer than DRIFT_LEAST requests. Size classes: 1, 2 to 9, and 10 or more containers.
+    """
+    if min(len(one), len(other)) < DRIFT_LEAST:
+        return 0.0
+    shares = []
+    for decisions in (one, other):
+        counted = Counter((made.application, (made.count >= 2) + (made.count >= 10)) for made in decisions)
+        shares.append({key: number / len(decisions) for key, number in counted.items()})
+    return 0.5 * sum(abs(shares[0].get(key, 0.0) - shares[1].get(key, 0.0)) for key in shares[0] | shares[1])

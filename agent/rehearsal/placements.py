@@ -1,0 +1,180 @@
+"""The dry run's section on placement: two days of a pool of hosts, a large request and a host that fails among them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from agent.placement.part import PlacementPart
+from agent.placement.pool import PlacementPool
+from agent.placement.records import Comparison, PlaceRequest
+from agent.rehearsal.scenario import LEDGER, ORIGIN, shown_path
+from agent.rehearsal.sections import OnEvent, SectionResult, agent_at
+from domain.clock import VirtualClock
+from domain.units import HOUR_S
+from simulator.aws.process import start_process
+
+POOL: Final = "hosts"
+HOSTS: Final = 50
+HOST: Final[Mapping[str, int]] = {"cores": 96, "memory_gib": 512, "disk_gb": 3000}
+TWO_DAYS_H: Final = 50
+"""A shadow compares once a day is over, from the first turn on."""
+REQUESTS_PER_HOUR: Final = 12.0
+LIFE_H: Final = 16.0
+SIZES: Final = ((1, 2), (2, 4), (4, 8), (8, 16), (4, 16), (16, 32))
+SHARES: Final = (0.10, 0.16, 0.38, 0.22, 0.06, 0.08)
+APPLICATIONS: Final = 40
+LIMITS, LIMIT_SHARES = (1, 2, 4, 1000), (0.5, 0.2, 0.1, 0.2)
+HEAVY_AT, HEAVY_COUNT = 30, 24
+FAILS_AT: Final = 36
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementResult(SectionResult):
+    """The result of the section on placement."""
+
+    kind = "placement"
+    question = "why a container is where it is"
+
+    pool: str
+    hosts: int
+    requests: int
+    containers: int
+    refused: Mapping[str, int]
+    advised: int
+    open_hosts: int
+    lower_bound: int
+    peak_hosts: int
+    moved: int
+    saved: float | None
+    shadow: str
+    happened: Mapping[str, int]
+
+    def sentence(self) -> str:
+        """Return the result in one sentence."""
+        refused = ", ".join(f"{reason} {number}" for reason, number in self.refused.items()) or "none"
+        told = f"{self.advised} of them by advice alone, " if self.advised else ""
+        compared = "" if self.saved is None else f"; {self.shadow} would have saved {self.saved:+.1f} hosts a day"
+        return (
+            f"{self.hours} hours of the pool {self.pool} of {self.hosts} hosts: {self.requests} requests, {told}"
+            f"{self.containers} containers placed, without a host: {refused}; at most {self.peak_hosts} hosts open, "
+            f"{self.open_hosts} at the end where at least {self.lower_bound} are needed; a host failed, {self.moved} "
+            f"containers were placed anew{compared}"
+        )
+
+
+class Deployer:
+    """Requests hosts for containers, confirms them, and releases them when they end."""
+
+    def __init__(self, pool: PlacementPool, clock: VirtualClock, seed: int) -> None:
+        self._pool, self._clock = pool, clock
+        self._draws = np.random.default_rng(seed)
+        self._ends: dict[str, float] = {}
+        self.requests = self.placed = self.advised = 0
+
+    def play(self, hour: int) -> None:
+        """Play an hour: containers end, requests come, in one hour a large one."""
+        now = self._clock.now()
+        for name in [name for name, end in self._ends.items() if end <= now]:
+            del self._ends[name]
+            self._pool.release(name)
+        for _ in range(int(self._draws.poisson(REQUESTS_PER_HOUR))):
+            application = f"app-{int(self._draws.integers(APPLICATIONS))}"
+            self._request(application, 1 + int(self._draws.geometric(0.5)))
+        if hour == HEAVY_AT:
+            self._request("heavy", HEAVY_COUNT)
+
+    def _request(self, application: str, count: int) -> None:
+        self.requests += 1
+        name = f"r{self.requests}"
+        made = self._pool.request(PlaceRequest(POOL, name, application, count, partial=True, requested_by="dry run"))
+        self.advised += made.advice
+        if made.containers and not made.advice:
+            self.placed += len(made.containers)
+            self._pool.confirm(name)
+            self._ends[name] = self._clock.now() + HOUR_S * float(self._draws.exponential(LIFE_H))
+
+
+def inventory(seed: int) -> dict[str, Any]:
+    """Return the pool's inventory: hosts of one type, applications of six sizes, one of them needed by many at once."""
+    draws = np.random.default_rng(seed)
+    apps = []
+    for n in range(APPLICATIONS):
+        cores, memory = SIZES[int(draws.choice(len(SIZES), p=SHARES))]
+        limit = int(draws.choice(LIMITS, p=LIMIT_SHARES))
+        apps.append({"id": f"app-{n}", "cores": cores, "memory_gib": memory, "disk_gb": 60, "limit": limit})
+    apps.append({"id": "heavy", "cores": 8, "memory_gib": 16, "disk_gb": 60, "limit": 1})
+    kind = {"name": "host", **HOST, "count": HOSTS}
+    return {"version": 1, "name": "dry run", "host_types": [kind], "applications": apps}
+
+
+def play_placements(
+    directory: Path,
+    seed: int,
+    mode: str,
+    overrides: Mapping[str, str],
+    on_event: OnEvent,
+    *,
+    hours: int = TWO_DAYS_H,
+) -> PlacementResult:
+    """Run the hours and return the result; `on_event` is called with every event of the pool.
+
+    Raises RuntimeError when the fake AWS does not start, ConfigurationError for wrong settings, LedgerUnavailable when
+    the directory is in use.
+    """
+    start = ORIGIN // HOUR_S * HOUR_S
+    file = directory / "pool.json"
+    file.write_text(json.dumps(inventory(seed), indent=1), "utf-8")
+    prefix = f"TRIMTAB_PLACEMENTS__{POOL}__"
+    given = {
+        f"{prefix}INVENTORY_FILE": str(file),
+        f"{prefix}SHADOW": "reserve:10,8,10",
+        **{name: text for name, text in overrides.items() if name.startswith(prefix)},
+    }
+    happened: Counter[str] = Counter()
+    peak = moved = 0
+    with (
+        start_process(["--virtual", repr(start), "--seed", str(seed)]) as process,
+        agent_at(start, directory, process.endpoint, mode, given) as (agent, clock),
+    ):
+        part = agent.part(PlacementPart)
+        pool = part.pools[POOL]
+        deployer = Deployer(pool, clock, seed)
+        for hour in range(hours):
+            agent.turn()
+            deployer.play(hour)
+            if hour == FAILS_AT:
+                fullest = max(pool.hosts.all(), key=lambda one: (one.containers, one.name))
+                moved = sum(one.host is not None for one in pool.hosts.fail(fullest.name).moves)
+            peak = max(peak, pool.view().figures.open_hosts)
+            for event in part.events(clock.now()):
+                happened[event.reason.value] += 1
+                on_event(event)
+            clock.advance(HOUR_S)
+        view = pool.view()
+        made = pool.store.newest(POOL, 10_000)
+        days = [one for one in made if isinstance(one, Comparison)]
+        return PlacementResult(
+            pool=POOL,
+            hours=hours,
+            hosts=HOSTS,
+            requests=deployer.requests,
+            containers=deployer.placed,
+            refused=dict(view.head.refusals),
+            advised=deployer.advised,
+            open_hosts=view.figures.open_hosts,
+            lower_bound=view.figures.lower_bound,
+            peak_hosts=peak,
+            moved=moved,
+            saved=days[0].saved if days else None,
+            shadow=days[0].shadow if days else "",
+            happened=dict(happened),
+            examples={one.reason.value: one.decision_id for one in reversed(made)},
+            ledger=shown_path(directory / LEDGER),
+        )

@@ -1,0 +1,155 @@
+"""Hosts come, drain, shrink, fail and leave: what runs is placed anew or stays, and no rule is broken."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.ledger import Ledger
+from agent.placement.fleet import capacity_of, merged
+from agent.placement.records import HostRecord, HostState, MoveDecision, Origin
+from agent.settings.placement import PlacementSettings
+from collectors.tagged_groups import VmSize
+from domain.clock import VirtualClock
+from domain.decisions import Reason
+from domain.errors import BadInput, StateConflict, UnknownName
+from tests.agent.placement.hosts import app, ask, held, host, inventory, kind, made
+
+
+class TestAHost:
+    def test_that_joins_takes_containers(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind(count=0)]))
+        assert pool.request(ask("r1")).reason is Reason.NO_HOST
+        pool.hosts.join(host("extra", rack="r1", label="gpu"))
+        assert [one.host for one in pool.request(ask("r2")).containers] == ["extra"]
+        assert made(ledger, clock).hosts.all() == pool.hosts.all()
+
+    def test_that_joins_twice_is_there_once(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        assert not pool.hosts.join(host("extra")).already
+        assert pool.hosts.join(host("extra")).already
+        with pytest.raises(StateConflict, match="another host of this name"):
+            pool.hosts.join(host("extra", 32))
+
+    def test_that_drains_keeps_what_it_has(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        pool.request(ask("r1"))
+        pool.hosts.drain("large-1")
+        assert pool.hosts.drain("large-1").already
+        assert [one.host for one in pool.request(ask("r2")).containers] == ["large-2"]
+        assert held(pool)["r1"] == ["large-1"]
+        pool.hosts.resume("large-1")
+        assert [one.host for one in pool.request(ask("r3", count=2)).containers] == ["large-1", "large-1"]
+
+    def test_that_shrinks_below_its_use_is_full(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        pool.request(ask("r1", count=2))
+        pool.hosts.resize("large-1", (4, 64, 1600))
+        (view, *_) = pool.hosts.all()
+        assert (view.capacity, view.rated, view.violations) == ((4, 64, 1600), (16, 64, 1600), ("shop: cpu",))
+        assert pool.view().figures.in_violation == 1
+        assert [one.host for one in pool.request(ask("r2")).containers] == ["large-2"]
+        pool.hosts.resize("large-1", (16, 64, 1600))
+        assert pool.view().figures.in_violation == 0
+
+    @pytest.mark.parametrize("capacity", [(0, 1, 1), (1, -1, 1), (1, 1, 2**31)])
+    def test_of_a_size_that_is_none_is_refused(
+        self, ledger: Ledger, clock: VirtualClock, capacity: tuple[int, int, int]
+    ) -> None:
+        pool = made(ledger, clock, inventory())
+        with pytest.raises(BadInput, match="whole number from 1"):
+            pool.hosts.resize("large-1", capacity)
+
+    def test_of_an_unknown_name_is_refused(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        for order in (pool.hosts.drain, pool.hosts.resume, pool.hosts.fail):
+            with pytest.raises(UnknownName, match="no host of this name"):
+                order("nothing")
+
+
+class TestAHostThatFails:
+    def test_has_its_containers_placed_anew(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", limit=2), app("mail")))
+        pool.request(ask("r1", count=3))
+        pool.confirm("r1")
+        pool.request(ask("r2", "mail"))
+        moves = pool.hosts.fail("large-1").moves
+        assert [(one.request_id, one.index, one.host) for one in moves] == [
+            ("r1", 0, "large-2"),
+            ("r1", 1, "large-3"),
+            ("r2", 0, "large-2"),
+        ]
+        assert held(pool) == {"r1": ["large-2", "large-3", "large-2"], "r2": ["large-2"]}
+        (decision, *_) = pool.store.newest("main", 1)
+        assert isinstance(decision, MoveDecision)
+        assert (decision.host, decision.reason, decision.decision_id) == ("large-1", Reason.HOST_FAILED, "main-p3")
+        assert pool.hosts.fail("large-1").already
+
+    def test_loses_what_finds_no_other_host(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind(count=2)]))
+        pool.request(ask("r1", count=6))
+        pool.confirm("r1")
+        assert [one.host for one in pool.hosts.fail("large-1").moves] == ["large-2", "large-2", None, None]
+        (one,) = pool.reservations()
+        assert (one.lost, one.moved) == ((2, 3), (0, 1))
+        with pytest.raises(StateConflict, match="its host failed"):
+            pool.release("r1", [2])
+        assert Reason.CONTAINERS_LOST in {event.reason for event in pool.alarms()}
+        again = made(ledger, clock)
+        assert (again.reservations(), again.hosts.all()) == (pool.reservations(), pool.hosts.all())
+
+    def test_comes_back_when_it_joins_again(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind(count=1)]))
+        pool.hosts.fail("large")
+        assert pool.request(ask("r1")).infeasible == {"failed": 1}
+        with pytest.raises(StateConflict, match="let it join again"):
+            pool.hosts.drain("large")
+        pool.hosts.join(host("large"))
+        assert [one.host for one in pool.request(ask("r2")).containers] == ["large"]
+        assert made(ledger, clock).hosts.all() == pool.hosts.all()
+
+
+class TestAFleet:
+    UP = HostRecord("i-1", (2, 7, 100), Origin.FLEET, HostState.UP, "us-east-1a", "s", (2, 7, 100), "m5a.large")
+
+    def test_gives_hosts_of_the_size_of_its_types(self) -> None:
+        settings = PlacementSettings(vm_disk_gb=50, set_aside_cores=1, set_aside_memory_gib=2)
+        assert capacity_of(VmSize(4, 15.8), settings) == (3, 13, 50)
+        assert capacity_of(VmSize(1, 15.8), settings) is None
+        assert capacity_of(VmSize(4, 2.0), settings) is None
+        assert capacity_of(None, settings) is None
+
+    def test_that_is_as_it_was_changes_nothing(self) -> None:
+        assert merged({"i-1": self.UP}, {"i-1": self.UP}) == ({}, ())
+
+    def test_has_a_vm_that_terminates_drained_and_one_that_is_gone_fail(self) -> None:
+        from dataclasses import replace
+
+        leaving = replace(self.UP, state=HostState.DRAINING)
+        assert merged({"i-1": leaving}, {"i-1": self.UP}) == ({"i-1": leaving}, ())
+        assert merged({}, {"i-1": self.UP, "mine": host("mine")}) == ({}, ("i-1",))
+
+    def test_leaves_what_an_operator_ordered(self) -> None:
+        from dataclasses import replace
+
+        drained = replace(self.UP, state=HostState.DRAINING, ordered=True)
+        smaller = replace(self.UP, capacity=(1, 7, 100))
+        assert merged({"i-1": self.UP}, {"i-1": drained}) == ({}, ())
+        assert merged({"i-1": self.UP}, {"i-1": smaller}) == ({}, ())
+
+    def test_that_loses_a_vm_has_its_containers_placed_anew(self, ledger: Ledger, clock: VirtualClock) -> None:
+        from dataclasses import replace
+
+        pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]))
+        pool.hosts.follow({"i-1": self.UP, "i-2": replace(self.UP, name="i-2")}, (), epoch=1)
+        pool.request(ask("r1", count=2))
+        (move, _) = pool.hosts.follow({}, ["i-1"], epoch=1)
+        assert (move.before, move.host) == ("i-1", "i-2")
+        assert [one.name for one in pool.hosts.all()] == ["i-2"]
+        assert [one.name for one in made(ledger, clock).hosts.all()] == ["i-2"]
+
+
+def test_what_the_inventory_says_runs_takes_room(ledger: Ledger, clock: VirtualClock) -> None:
+    runs = [{"host_type": "large", "instances": {"shop": 3}}, {"host_type": "large", "instances": {"mail": 1}}]
+    pool = made(ledger, clock, inventory(snapshot=runs))
+    assert [one.containers for one in pool.hosts.all()] == [3, 1, 0, 0]
+    assert [one.host for one in pool.request(ask("r1", count=2)).containers] == ["large-1", "large-2"]

@@ -1,0 +1,93 @@
+"""Whatever is asked in whatever order, no rule is broken, and the ledger has what memory has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.ledger import Ledger
+from agent.placement import looking
+from agent.placement.pool import PlacementPool
+from agent.placement.records import HostState
+from domain.clock import VirtualClock
+from domain.errors import BadInput
+from tests.agent.placement.hosts import START, app, ask, broken, held, host, inventory, kind, made
+
+DOCUMENT = inventory(
+    app("shop", 4, limit=2, excludes=["lone"]),
+    app("mail", 2, limit=3),
+    app("lone", 8, limit=1, excludes=["shop"]),
+    app("special", 4, label="gpu"),
+    hosts=[kind(count=3), kind("small", 8, count=2), kind("gpu", 12, count=2, label="gpu")],
+)
+TYPES = {**{f"large-{n}": "large" for n in (1, 2, 3)}, **{f"small-{n}": "small" for n in (1, 2)}}
+HOSTS = {**TYPES, **{f"gpu-{n}": "gpu" for n in (1, 2)}}
+POLICIES = ("ff", "bf", "bf-cpu", "dp", "wf", "reserve:2,8,3")
+
+REQUESTS = st.tuples(
+    st.just("ask"),
+    st.sampled_from(["shop", "mail", "lone", "special"]),
+    st.integers(1, 5),
+    st.booleans(),
+)
+ON_REQUESTS = st.tuples(st.sampled_from(["confirm", "cancel", "release", "part", "again"]), st.integers(0, 30))
+ON_HOSTS = st.tuples(st.sampled_from(["drain", "resume", "fail", "join"]), st.sampled_from(sorted(HOSTS)))
+OTHERS = st.tuples(st.sampled_from(["lapse", "restart", "what-if"]))
+STEPS = st.lists(st.one_of(REQUESTS, REQUESTS, ON_REQUESTS, ON_HOSTS, OTHERS), min_size=8, max_size=24)
+
+
+def act(pool: PlacementPool, clock: VirtualClock, step: tuple[object, ...], number: int) -> None:
+    """Carry out one step; what may not be is refused without a trace."""
+    match step:
+        case ("ask", str(name), int(count), bool(partial)):
+            pool.request(ask(f"r{number}", name, count, partial=partial))
+        case ("again", int(n)):
+            found = pool.store.decision("main", f"r{n}")
+            if found is not None:
+                again = ask(found.request_id, found.application, found.count, partial=found.partial)
+                assert pool.request(again) == found
+        case ("confirm", int(n)):
+            pool.confirm(f"r{n}")
+        case ("cancel", int(n)):
+            pool.cancel(f"r{n}")
+        case ("release", int(n)):
+            pool.release(f"r{n}")
+        case ("part", int(n)):
+            pool.release(f"r{n}", [0, 1])
+        case ("lapse",):
+            clock.advance(200.0)
+            pool.lapse(epoch=1)
+        case ("what-if",):
+            looking.what_if(pool.shared, [("mail", 4, True), ("lone", 2, False)])
+        case ("join", str(name)):
+            pool.hosts.join(
+                host(name, {"large": 16, "small": 8, "gpu": 12}[HOSTS[name]], label="gpu" * name.startswith("gpu"))
+            )
+        case ("drain" | "resume" | "fail" as order, str(name)):
+            getattr(pool.hosts, order)(name)
+
+
+@settings(max_examples=6, deadline=None)
+@given(STEPS, st.sampled_from(POLICIES))
+def test_no_rule_is_broken_and_a_start_anew_finds_the_same(steps: list[tuple[object, ...]], policy: str) -> None:
+    clock = VirtualClock(START)
+    with TemporaryDirectory() as directory, Ledger.open(f"sqlite:///{Path(directory)}/ledger.db") as ledger:
+        pool = made(ledger, clock, DOCUMENT, policy=policy)
+        for number, step in enumerate(steps):
+            before, closed = held(pool), {one.name for one in pool.hosts.all() if one.state is not HostState.UP}
+            try:
+                act(pool, clock, step, number)
+            except BadInput:
+                assert held(pool) == before
+            if step == ("restart",):
+                pool = made(ledger, clock, policy=policy)
+            assert broken(DOCUMENT, pool.reservations(), HOSTS) == []
+            added = {where for name, hosts in held(pool).items() for where in hosts if hosts != before.get(name)}
+            old = {where for hosts in before.values() for where in hosts}
+            assert not (added - old) & closed or step[0] in ("resume", "join")
+        again = made(ledger, clock, policy=policy)
+        assert (held(again), again.hosts.all()) == (held(pool), pool.hosts.all())
+        assert again.view().figures == pool.view().figures

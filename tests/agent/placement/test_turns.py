@@ -1,0 +1,189 @@
+"""What the agent that leads does for a pool each turn: the shadow, its daily estimate, alarms, and a fleet's VMs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.ledger import Ledger
+from agent.models.directory import ModelsDirectory
+from agent.placement.fleet import FleetHosts
+from agent.placement.pool import PlacementPool
+from agent.placement.records import Comparison, HostState
+from agent.placement.turns import PoolTurns, mix_distance
+from collectors.aws import AwsOptions, AwsSession
+from domain.clock import VirtualClock
+from domain.decisions import Reason
+from domain.units import DAY_S, HOUR_S
+from simulator.aws.client import CloudControl
+from simulator.aws.process import start_in_thread
+from tests.agent.placement.hosts import app, ask, held, host, inventory, kind, made
+from tests.simulator.aws.world import START as CLOUD_START
+from tests.simulator.aws.world import World
+
+NO_MODELS = ModelsDirectory(Path("/nonexistent"), None)
+
+
+def turns_of(pool: PlacementPool, fleet: FleetHosts | None = None, **groups: str) -> PoolTurns:
+    return PoolTurns(pool, NO_MODELS, fleet, lambda: groups)
+
+
+def turn(turns: PoolTurns, clock: VirtualClock, pass_s: float = 0.0) -> list[Reason]:
+    """Let time pass and turn once; return the reasons of what is an alarm now."""
+    clock.advance(pass_s)
+    return [event.reason for event in turns.turn(clock.now(), clock.monotonic(), epoch=1)]
+
+
+class TestTheShadow:
+    def test_says_once_a_day_how_many_hosts_it_would_have_saved(self, ledger: Ledger, clock: VirtualClock) -> None:
+        document = inventory(app("small", 4), app("large", 12), hosts=[kind(count=20)])
+        pool = made(ledger, clock, document, policy="wf", shadow="bf", gap_alarm=1.0)
+        turns = turns_of(pool)
+        turn(turns, clock)
+        # Worst fit keeps one small container on each of two open hosts; best fit stacks them.
+        for n, name in enumerate(["large", "large", "small", "small", "large"]):
+            pool.request(ask(f"r{n}", name))
+            pool.confirm(f"r{n}")
+            turn(turns, clock)
+        assert turns.shadow is not None
+        for _ in range(24):
+            turn(turns, clock, HOUR_S)
+        (comparison, *_) = pool.store.newest("main", 1)
+        assert isinstance(comparison, Comparison)
+        assert (comparison.policy, comparison.shadow, comparison.requests) == ("WF", "BF", 5)
+        assert comparison.saved == comparison.open_hosts - comparison.shadow_hosts
+        assert "hosts open, BF would have had" in comparison.detail
+        assert comparison.decision_id == "main-p6"
+        assert [entry.reason for entry in ledger.journal()].count(Reason.HOSTS_COMPARED) == 1
+
+    def test_follows_hosts_that_come_drain_and_fail(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", limit=1)), policy="wf")
+        turns = turns_of(pool)
+        pool.request(ask("r1", count=4))
+        turn(turns, clock)
+        pool.hosts.join(host("extra"))
+        pool.hosts.fail("large-1")
+        turn(turns, clock)
+        assert turns.shadow is not None
+        cluster = turns.shadow._cluster
+        assert cluster is not None
+        assert cluster.open_hosts == 4
+        assert cluster.containers_on(cluster.host("extra"))
+        pool.hosts.drain("large-2")
+        pool.cancel("r1")
+        turn(turns, clock)
+        assert cluster.open_hosts == 0
+        assert cluster.drained[cluster.host("large-2")]
+
+
+class TestAlarms:
+    def test_a_gap_that_lasts_a_day(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(), shadow=None)
+        turns = turns_of(pool)
+        pool.request(ask("r1", count=5))
+        pool.confirm("r1")
+        assert turn(turns, clock) == []
+        pool.release("r1", [0, 1])
+        pool.release("r1", [2])
+        assert pool.view().figures.gap == 1.0
+        assert turn(turns, clock) == []
+        assert turn(turns, clock, 23.9 * HOUR_S) == []
+        assert turn(turns, clock, 0.2 * HOUR_S) == [Reason.PLACEMENT_GAP]
+        assert turn(turns, clock, 60.0) == [Reason.PLACEMENT_GAP]
+        assert [entry.reason for entry in ledger.journal()].count(Reason.PLACEMENT_GAP) == 1
+        pool.release("r1")
+        assert turn(turns, clock, 60.0) == []
+
+    def test_a_refusal_while_cores_are_free(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", limit=1), app("mail", 4)))
+        pool.request(ask("r1", count=5))
+        (event,) = [event for event in pool.alarms() if event.reason is Reason.PLACEMENT_REFUSING]
+        assert "while 100% of the cores are free: limit keeps most hosts" in event.detail
+        pool.request(ask("r2", "mail", count=16))
+        pool.request(ask("r3", "mail"))
+        assert Reason.PLACEMENT_REFUSING not in {event.reason for event in pool.alarms()}
+
+    def test_requests_that_are_no_longer_those_of_before(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", 1), app("mail", 1), hosts=[kind(count=None)]), shadow=None)
+        for n in range(60):
+            pool.request(ask(f"a{n}", "shop" if n % 2 else "mail"))
+        clock.advance(2 * DAY_S)
+        for n in range(60):
+            pool.request(ask(f"b{n}", "shop"))
+        turns = turns_of(pool)
+        assert turn(turns, clock, 60.0) == [Reason.PLACEMENT_DRIFTED]
+        assert turns.drift == pytest.approx(0.5)
+        assert mix_distance([], []) == 0.0
+
+
+class TestAFleet:
+    @pytest.fixture
+    def cloud(self) -> Iterator[World]:
+        running = start_in_thread(VirtualClock(CLOUD_START), seed=7)
+        world = World(running, CloudControl(running.endpoint))
+        yield world
+        world.close()
+
+    @pytest.fixture
+    def session(self, cloud: World, clock: VirtualClock) -> AwsSession:
+        given: dict[str, Any] = {"read_timeout_s": 30.0, "access_key_id": "agent", "secret_access_key": "simulated"}
+        return AwsSession(AwsOptions("us-east-1", cloud.running.endpoint, **given), clock, read_only=True)
+
+    def test_s_vms_are_hosts_of_their_types_sizes(
+        self, cloud: World, session: AwsSession, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        ids = sorted(cloud.ready_group("web"))
+        pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]), fleet="web")
+        turns = turns_of(pool, FleetHosts(session, pool.settings), workers="web")
+        turn(turns, clock)
+        # An m5a.large has 2 vCPUs and 8 GiB, of which one is kept free.
+        assert [(one.name, one.capacity, one.rack, one.label) for one in pool.hosts.all()] == [
+            (name, (2, 7, 100), "us-east-1a", "workers") for name in ids
+        ]
+        decision = pool.request(ask("r1", count=3))
+        assert {one.host for one in decision.containers} == set(ids)
+        written = pool.view().head.revision
+        turn(turns, clock)
+        assert pool.view().head.revision == written
+
+    def test_a_vm_that_aws_terminates_has_its_containers_placed_anew(
+        self, cloud: World, session: AwsSession, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        first, second = sorted(cloud.ready_group("web"))
+        pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]), fleet="web")
+        turns = turns_of(pool, FleetHosts(session, pool.settings), workers="web")
+        turn(turns, clock)
+        (placed,) = pool.request(ask("r1")).containers
+        leaving, staying = (first, second) if placed.host == first else (second, first)
+        cloud.groups.terminate_instance_in_auto_scaling_group(InstanceId=leaving, ShouldDecrementDesiredCapacity=True)
+        turn(turns, clock)
+        assert {one.name: one.state for one in pool.hosts.all()}[leaving] is HostState.DRAINING
+        assert held(pool) == {"r1": [leaving]}
+        cloud.control.advance(300.0)
+        turn(turns, clock)
+        assert [one.name for one in pool.hosts.all()] == [staying]
+        assert held(pool) == {"r1": [staying]}
+
+    def test_that_cannot_be_read_leaves_the_hosts_as_they_were(
+        self, cloud: World, session: AwsSession, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        cloud.ready_group("web")
+        pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]), fleet="web")
+        turn(turns_of(pool, FleetHosts(session, pool.settings), workers="web"), clock)
+        there = pool.hosts.all()
+        assert len(there) == 2
+        nowhere = AwsSession(
+            AwsOptions("us-east-1", "http://127.0.0.1:9", connect_timeout_s=0.2, read_attempts=1, access_key_id="a",
+                       secret_access_key="b"), clock, read_only=True,
+        )  # fmt: skip
+        turn(turns_of(pool, FleetHosts(nowhere, pool.settings), workers="web"), clock)
+        assert pool.hosts.all() == there
+        assert "cannot be read, its hosts stay as they were" in pool.problem
+
+    def test_that_is_not_managed_says_so(self, session: AwsSession, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(), fleet="web")
+        turn(turns_of(pool, FleetHosts(session, pool.settings)), clock)
+        assert pool.problem == "the fleet web is not managed: its VMs are not known"

@@ -1,0 +1,90 @@
+"""`trimtab placement`, and what every verb shows of a placement pool, as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agent.commands.main import app as program
+from agent.ledger import Ledger
+from domain.clock import VirtualClock
+from tests.agent.placement.hosts import app, ask, inventory, made
+
+
+@pytest.fixture
+def trimtab(ledger: Ledger, clock: VirtualClock, path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    pool = made(ledger, clock, inventory(app("shop"), app("lone", limit=1)))
+    pool.request(ask("r1", count=5))
+    pool.request(ask("r2", "lone", count=9))
+    monkeypatch.setenv("TRIMTAB_PLACEMENTS__main__POLICY", "bf")
+    monkeypatch.setenv("TRIMTAB_LEDGER__URL", f"sqlite:///{path}")
+    return CliRunner()
+
+
+def shown(trimtab: CliRunner, *arguments: str) -> str:
+    done = trimtab.invoke(program, [*arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_what_if_places_on_a_copy(trimtab: CliRunner) -> None:
+    lines = shown(trimtab, "placement", "what-if", "shop=2", "lone=5", "--partial").splitlines()
+    assert [" ".join(line.split()) for line in lines] == [
+        "2 x shop: 2 containers placed",
+        "large-2 2",
+        "5 x lone: 3 containers placed, 2 opened",
+        "large-2 1",
+        "large-3 1",
+        "large-4 1",
+        "2 would find no host (cpu 2, limit 2)",
+        "main: 2 hosts open now, 4 with these",
+    ]
+    again = json.loads(shown(trimtab, "placement", "what-if", "shop=2", "--policy", "wf", "--json"))
+    assert (again["requests"][0]["policy"], again["open_after"]) == ("WF", 2)
+
+
+def test_capacity_for(trimtab: CliRunner) -> None:
+    lines = shown(trimtab, "placement", "capacity-for", "lone").splitlines()
+    assert [" ".join(line.split()) for line in lines] == ["main: 3 more of lone fit", "cpu 1"]
+    assert json.loads(shown(trimtab, "placement", "capacity-for", "shop", "--json"))["containers"] == 11
+
+
+def test_repack_prints_moves_and_makes_none(trimtab: CliRunner) -> None:
+    lines = shown(trimtab, "placement", "repack").splitlines()
+    assert lines == ["main: 0 moves would empty 0 of 2 open hosts"]
+    plan = json.loads(shown(trimtab, "placement", "repack", "--json", "--budget", "3"))
+    assert (plan["open_hosts"], plan["moves"]) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("what-if", "shop=many"), "give APPLICATION or APPLICATION=COUNT"),
+        (("what-if", "shop", "--policy", "best"), "give one of ff, bf"),
+        (("what-if", "shop=0"), "from 1 to 5000"),
+        (("capacity-for", "none"), "which has: lone, shop"),
+        (("capacity-for", "shop", "--pool", "west"), "choose one of: main"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(trimtab: CliRunner, arguments: tuple[str, ...], words: str) -> None:
+    done = trimtab.invoke(program, ["placement", *arguments])
+    assert done.exit_code == 2
+    assert words in done.output
+
+
+def test_status_decisions_and_explain_show_a_pool(trimtab: CliRunner) -> None:
+    status = shown(trimtab, "status", "placement", "main").splitlines()
+    assert status[0] == "main  2 open, at least 2 needed (+0.0%), policy BF"
+    assert "  found no host: 9 containers (limit 9)" in status
+    assert json.loads(shown(trimtab, "status", "placement", "--json"))["placements"][0]["pool"] == "main"
+    listed = shown(trimtab, "decisions", "placement").splitlines()
+    assert listed[0].startswith("main-p1  2026-09-21")
+    assert listed[0].endswith("5 x shop on large-1 x4, large-2, 2 of them opened")
+    told = shown(trimtab, "explain", "main-p1")
+    assert "Best hosts for the first container" in told
+    assert "residual cores" in told
+    refused = shown(trimtab, "explain", "main-p2")
+    assert "Hosts that could not take the container that found none" in refused

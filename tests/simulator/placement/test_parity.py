@@ -1,0 +1,163 @@
+"""The compiled simulator and the agent's book place every container on the same host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domain.rules.placement.cluster import hosts_of
+from domain.rules.placement.instance import MOST, Application, HostType, Instance, Request, symmetric
+from domain.rules.placement.policies import FAMILIES, NAMED, Policy, box
+from simulator.placement.engine import (
+    DRAIN,
+    ENDED,
+    FAIL,
+    JOIN,
+    PLACE,
+    REJECTED,
+    RELEASE,
+    RESUME,
+    WAITING,
+    arrays_of,
+    events_of,
+    play,
+    play_orders,
+)
+from simulator.placement.instances import churn, instance_of, s1, shuffle_order
+from simulator.placement.reference import play_plainly
+from tests.simulator.placement.vectors import FIRST, SECOND
+
+LEARNED = [name for name, family in FAMILIES.items() if family.learned]
+SUMS = ["tiers17+potential17", "linear14+tiers17a", "potential17+linear14"]
+KINDS = (
+    HostType("big", (96, 512, 3000)),
+    HostType("small", (64, 256, 1000), label="ssd"),
+    HostType("odd", (10, 40, 300), 3),
+)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    if draw(st.booleans()):
+        return draw(st.sampled_from(list(NAMED.values())))
+    family = draw(st.sampled_from([*LEARNED, *SUMS]))
+    size = box(family)[0].size
+    # Few values make ties, which the lowest index must break in both.
+    value = draw(st.sampled_from([st.floats(-1, 1), st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0])]))
+    return Policy(
+        "drawn", family, tuple(draw(st.lists(value, min_size=size, max_size=size))), draw(st.integers(8, 128))
+    )
+
+
+@st.composite
+def instances(draw: st.DrawFn) -> Instance:
+    cores, limits = st.sampled_from([1, 2, 3, 4, 8, 10]), st.sampled_from([1, 1, 2, 4, 1000])
+    apps = [
+        Application(
+            f"a{k}",
+            (draw(cores), draw(st.integers(1, 40)), draw(st.integers(1, 300))),
+            draw(limits),
+            frozenset(f"a{other}" for other in draw(st.sets(st.integers(0, 7), max_size=2)) if other != k),
+            draw(st.sampled_from([None, None, 1, 2])),
+            draw(st.sampled_from(["", "", "ssd"])),
+        )
+        for k in range(8)
+    ]
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3, unique=True))
+    if draw(st.booleans()):
+        kinds = [replace(kind, count=kind.count or draw(st.integers(0, 4))) for kind in kinds]
+    requests = draw(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 12)), min_size=1, max_size=25))
+    return Instance(
+        "drawn",
+        tuple(kinds),
+        symmetric(apps)[0],
+        tuple(Request(f"r{k}", f"a{app}", count, float(k)) for k, (app, count) in enumerate(requests)),
+        snapshot=((kinds[0].name, {"a0": 1, "a3": 1}),) if draw(st.booleans()) else (),
+    )
+
+
+@given(instances(), policies(), st.data())
+def test_any_history_is_the_same_compiled_and_plain(instance: Instance, policy: Policy, data: st.DataObject) -> None:
+    most = instance.containers * len(instance.hosts) + 10
+    hosts = len(hosts_of(instance, most))
+    events = [(PLACE, request) for request in range(len(instance.requests))]
+    if hosts:
+        on_host = st.tuples(st.sampled_from([DRAIN, RESUME, FAIL, JOIN]), st.integers(0, min(hosts, 6) - 1))
+        ends = st.tuples(st.just(RELEASE), st.integers(0, instance.containers - 1))
+        for event in data.draw(st.lists(st.one_of(on_host, ends), max_size=20)):
+            events.insert(data.draw(st.integers(0, len(events))), event)
+    stream = np.array(events, dtype=np.int64)
+    played = play(instance, policy, events=(stream, np.zeros(len(stream))), arrays=arrays_of(instance, most))
+    twin = play_plainly(instance, policy, stream, most)
+    assert played.host.tolist() == twin.where.tolist()
+    assert (played.hosts, played.opened) == (twin.cluster.open_hosts, twin.cluster.opened)
+    assert (played.rejected, played.obstacles) == (twin.rejected, twin.obstacles)
+    assert played.headroom == tuple(twin.cluster.headroom.values())
+
+
+@pytest.mark.parametrize(
+    "policy", [*NAMED.values(), FIRST, SECOND, replace(FIRST, family="tiers17a")], ids=lambda policy: policy.name
+)
+@pytest.mark.parametrize("name", ["S1", pytest.param("hetero-219", marks=pytest.mark.exhaustive)])
+def test_whole_instances_are_the_same_container_by_container(name: str, policy: Policy) -> None:
+    instance = instance_of(name)
+    events, _ = events_of(instance)
+    assert play(instance, policy).host.tolist() == play_plainly(instance, policy, events, 700).where.tolist()
+
+
+def test_a_month_with_departures_is_the_same() -> None:
+    whole = churn(1)
+    instance = replace(whole, requests=whole.requests[:300], releases=())
+    known = {request.name for request in instance.requests}
+    instance = replace(instance, releases=tuple(end for end in whole.releases if end.request in known))
+    events, times = events_of(instance)
+    assert (np.diff(times) >= 0).all()
+    played, twin = play(instance, SECOND), play_plainly(instance, SECOND, events, 200)
+    assert played.host.tolist() == twin.where.tolist()
+    assert (played.host == ENDED).sum() == len(instance.releases)
+    assert (played.hosts, played.opened) == (twin.cluster.open_hosts, twin.cluster.opened)
+
+
+def test_arrays_that_are_too_small_grow() -> None:
+    instance = s1()
+    assert play(instance, NAMED["bf"], arrays=arrays_of(instance, 2)).hosts == 20
+    orders = np.stack([shuffle_order(30, k) for k in range(3)])
+    small, usual = (play_orders(instance, NAMED["bf"], orders, arrays_of(instance, most)) for most in (2, None))
+    assert small.tolist() == usual.tolist()
+
+
+def test_orders_at_once_are_those_played_one_by_one() -> None:
+    instance = s1()
+    orders = np.stack([shuffle_order(30, k) for k in range(6)])
+    for policy in (NAMED["wf"], FIRST):
+        single = [play(instance, policy, order) for order in orders]
+        assert play_orders(instance, policy, orders).tolist() == [[one.hosts, one.rejected] for one in single]
+
+
+def test_host_hours_are_counted_between_two_moments() -> None:
+    app = Application("a", (96, 1, 1))
+    requests = tuple(Request(f"r{k}", "a", 1, at_s) for k, at_s in enumerate((0.0, 3600.0, 7200.0)))
+    instance = Instance("i", (HostType("h", (96, 512, 3000)),), (app,), requests)
+    assert play(instance, NAMED["bf"]).host_hours == 3.0, "one host for an hour, two for another"
+    assert play(instance, NAMED["bf"], until_s=10_800.0).host_hours == 6.0
+    measured = play(instance, NAMED["bf"], measured_from_s=1800.0, until_s=5400.0)
+    assert (measured.host_hours, measured.peak) == (1.5, 3)
+
+
+def test_an_unlimited_application_stops_where_16_bits_end() -> None:
+    app = Application("tiny", (1, 1, 1))
+    hosts = (HostType("huge", (100_000, 100_000, 100_000), 1),)
+    outcome = play(Instance("i", hosts, (app,), (Request("r", "tiny", MOST + 2),)), NAMED["bf"])
+    assert (outcome.hosts, outcome.rejected, outcome.obstacles) == (1, 2, {"limit": 2})
+
+
+def test_containers_without_a_host_say_why() -> None:
+    app = Application("a", (96, 1, 1))
+    instance = Instance("i", (HostType("h", (96, 512, 3000), 1),), (app,), (Request("r", "a", 2), Request("s", "a", 1)))
+    outcome = play(instance, NAMED["bf"], events=(np.array([(PLACE, 0)]), np.zeros(1)))
+    assert outcome.host.tolist() == [0, REJECTED, WAITING]
+    assert outcome.obstacles == {"cpu": 1}

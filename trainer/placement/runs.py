@@ -1,0 +1,186 @@
+"""A training run of a placement policy, from its configuration to its policy file, and several seeds together.
+
+A run's directory holds `checkpoints/`, `curve.csv`, `tensorboard/`, `policy.json` and `run.json`. A checkpoint keeps
+the values that the search was told: a resumed run goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from domain.errors import BadInput
+from domain.rules.placement.policies import Policy, Training, policy_document
+from simulator.placement import engine
+from simulator.placement.instances import digest_of, instance_of
+from trainer.kit.checkpoint import Checkpoint, config_hash, package_versions, plain
+from trainer.kit.files import replace_file, write_json
+from trainer.kit.jobs import Job
+from trainer.kit.progress import Progress
+from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
+from trainer.placement.samples import Samples, Valuation
+from trainer.placement.search import SELECTION, Floats, Plan, Step, Told, search
+
+POLICY_FILE = "policy.json"
+VALUE = "value"
+"""The figure that is searched for: mean cost of the best vector plus its price of the range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a run searches, where and how."""
+
+    instances: tuple[str, ...]
+    plan: Plan
+    samples: Samples
+
+    def __post_init__(self) -> None:
+        if not self.instances or len(set(self.instances)) < len(self.instances):
+            raise BadInput("instances", self.instances, "name at least one instance, each once")
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        data: dict[str, Any] = plain(self)
+        return data
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """Return what `plain` made."""
+        return cls(tuple(data["instances"]), Plan(**data["plan"]), Samples(**data["samples"]))
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that the iterations play at most, without those of refreshes and of the last choice."""
+        return self.plan.iterations * self.plan.population * self.samples.sequences * len(self.instances)
+
+
+def run(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Search as `data` says, going on from the last checkpoint; write the policy and return `run.json`.
+
+    data: config (JSON data of a Config), directory, name, show (bar, lines or silent), workers, created (ISO 8601).
+    """
+    config, directory = Config.of(data["config"]), Path(data["directory"])
+    directory.mkdir(parents=True, exist_ok=True)
+    instances = [instance_of(name) for name in config.instances]
+    checkpoints = checkpoints_of(directory)
+    last = checkpoints.last()
+    wall_s, cpu_s, played = _spent(last)
+    began, began_cpu = time.perf_counter(), time.process_time()
+    valuation = Valuation(instances, config.plan.family, config.samples, int(data.get("workers", 1)))
+
+    def progress(step: Step) -> dict[str, Any]:
+        return {
+            "update": step.iteration + 1,
+            "steps": played + valuation.played,
+            "wall_s": wall_s + time.perf_counter() - began,
+            "cpu_s": cpu_s + time.process_time() - began_cpu,
+        }
+
+    with listeners(data, last, VALUE) as listener:
+
+        def on_step(step: Step, told: Told) -> None:
+            at = progress(step)
+            checkpoints.save(Checkpoint(config.plain(), at, told.as_state()))
+            figures = {VALUE: step.value, "mean": step.mean, "width": step.width}
+            listener(Progress(**at, total_steps=config.sequences, figures=figures, best_cost=step.value))
+
+        told = None if last is None else Told.of_state(last.state)
+        found = search(config.plan, valuation, told=told, on_step=on_step)
+    costs = valuation.costs(found.theta, SELECTION)
+    policy = Policy(
+        f"{config.plan.family} {config.plan.method} on {', '.join(config.instances)}, seed {config.plan.seed}",
+        config.plan.family,
+        tuple(found.theta.tolist()),
+        instances[0].hosts[0].capacity[0],
+        Training(
+            instances=tuple(digest_of(instance) for instance in instances),
+            shuffles=tuple(config.samples.seen(len(found.steps), config.plan.refresh)),
+            objective=found.value,
+            standard_error=float(np.mean([_standard_error(one) for one in costs])),
+            simulator=engine.VERSION,
+            created=str(data["created"]),
+        ),
+    )
+    write_json(directory / POLICY_FILE, policy_document(policy))
+    nominal = [int(engine.play(instance, policy).hosts) for instance in instances]
+    summary = {
+        "name": str(data["name"]),
+        "config": config.plain(),
+        "config_hash": config_hash(config.plain()),
+        **progress(found.steps[-1]),
+        "iterations": len(found.steps),
+        "evaluations": found.evaluations,
+        "value": found.value,
+        "nominal": dict(zip(config.instances, nominal, strict=True)),
+        "chosen_on": {
+            name: {"mean": float(one.mean()), "range": float(np.ptp(one)), "sequences": len(one)}
+            for name, one in zip(config.instances, costs, strict=True)
+        },
+        "curve": [step.value for step in found.steps],
+        "policy": POLICY_FILE,
+        "theta": found.theta.tolist(),
+        "packages": package_versions(),
+    }
+    write_json(directory / RUN_FILE, summary)
+    return summary
+
+
+def _standard_error(values: Floats) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def _spent(last: Checkpoint | None) -> tuple[float, float, int]:
+    if last is None:
+        return 0.0, 0.0, 0
+    return float(last.progress["wall_s"]), float(last.progress["cpu_s"]), int(last.progress["steps"])
+
+
+def jobs_of(config: Config, seeds: Sequence[int], out: Path, *, workers: int, created: str, resume: bool) -> list[Job]:
+    """Return a job per seed; BadInput when a run would go over another one, or go on with another configuration."""
+    jobs = []
+    for seed in seeds:
+        own = replace(config, plan=replace(config.plan, seed=seed)).plain()
+        place = {"directory": str((out / f"seed-{seed}").resolve()), "workers": workers, "created": created}
+        jobs.append(Job(f"seed {seed}", {"name": f"seed {seed}", "config": own, **place}))
+    check_directories(jobs, resume=resume, extendable=())
+    return jobs
+
+
+def train_all(
+    jobs: Sequence[Job], out: Path, *, at_once: int, ray: str | None = None, silent: bool = False
+) -> dict[str, Any]:
+    """Run the jobs, here or on a Ray cluster; write `summary.json` and the best policy, and return the summary.
+
+    The best is that of the lowest value on the samples of the last choice. Raises JobFailed.
+    """
+    results = run_all(
+        *(run, jobs, VALUE, lambda job: Config.of(job.data["config"]).sequences),
+        at_once=at_once,
+        ray=ray,
+        silent=silent,
+    )
+    values = [float(result["value"]) for result in results]
+    best = int(np.argmin(values))
+    seeds = [int(result["config"]["plan"]["seed"]) for result in results]
+    document = (out / f"seed-{seeds[best]}" / POLICY_FILE).read_bytes()
+    summary: dict[str, Any] = {
+        "config": results[0]["config"],
+        "seeds": seeds,
+        "values": values,
+        "best": seeds[best],
+        "nominal": [result["nominal"] for result in results],
+        "chosen_on": [result["chosen_on"] for result in results],
+        "steps": [result["steps"] for result in results],
+        "cpu_s": [result["cpu_s"] for result in results],
+        "wall_s": [result["wall_s"] for result in results],
+        "policies": [f"seed-{seed}/{POLICY_FILE}" for seed in seeds],
+        "policy": POLICY_FILE,
+    }
+    replace_file(out / POLICY_FILE, document)
+    write_json(out / SUMMARY_FILE, summary)
+    return summary

@@ -109,7 +109,8 @@ def _one(s: Situation, c: Conditions) -> Choice:
     if s.pressed:
         floors.append((Reason.MACHINE_HOT, safer))
     if s.drifting:
-        floors.append((Reason.USAGE_DRIFTED, safer))
+        # What it was oversold by holds no longer, and VMs once placed cannot be taken back.
+        floors.append((Reason.USAGE_DRIFTED, 1.0))
     if c.frozen:
         floors.append((Reason.RATES_FROZEN, max(_level(FROZEN_RATE, c.actions), s.previous)))
     if c.paused:

@@ -386,7 +386,7 @@ class Pool:
     def rebuild(self, memory: PoolMemory | None = None) -> None:
         """Compute profiles and loads from memory, inventory and promises; long work is done outside the lock."""
         memory, rules = memory or self.memory, self.rules
-        profiles = profiles_of(memory.subscribers, memory.hour, rules.rho, rules.persistence)
+        profiles = profiles_of(memory.subscribers, memory.hour, rules.rho, rules.persistence, rules.drift_hours)
         loads = loads_of(tuple(self.vms.values()), memory.table, profiles, rules)
         with self._lock:
             for vm, _ in self.promised.values():

@@ -232,7 +232,7 @@ class PoolTurns:
             detail = f"{machine_name} will be hot in the next hour with a chance of {chance:.0%}"
             yield self._event(now, Reason.MACHINE_WARM, detail, machine_name)
         for name in folded.drifted:
-            detail = f"{name} uses its cores otherwise than it did: its rate goes up, its last seven days count alone"
+            detail = f"{name} uses its cores otherwise than it did: its new VMs are reserved in full until that is learnt"
             yield self._event(now, Reason.USAGE_DRIFTED, detail, name)
         seen = decision.risk.hot_hours_seen
         if decision.rolled_back and not before.rolled_back:

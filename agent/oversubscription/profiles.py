@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from agent.oversubscription.arrays import Floats, clipped, unclipped
 from agent.oversubscription.drift import ERROR_KEEP, QUIET_BELOW, SETTLED_AFTER_H, judged
 from agent.oversubscription.memory import KEPT_PEAKS, Asked, DaySums, HourSums, SubscriberMemory
-from domain.rules.oversubscription.usage import SD_FLOOR, WIDENED, PageHinkley, fill_profile, peak_variance_ratio
+from domain.rules.oversubscription.usage import (
+    SD_FLOOR,
+    WIDENED,
+    PageHinkley,
+    fill_profile,
+    peak_variance_ratio,
+    turned_excess,
+)
 from domain.units import HOURS_PER_DAY, HOURS_PER_WEEK
 
 LONG_KEEP: Final = 0.5 ** (1.0 / 28.0)
@@ -31,6 +38,8 @@ DEFAULT_PERSISTENCE: Final = 0.85
 LEARNT_AFTER_DAYS: Final = 30.0
 LARGEST_CORRELATION: Final = 0.5
 QUIET_H: Final = 24
+BEFORE_A_DRIFT: Final = 0.1
+"""What the last seven days are worth once a drift was found in them: a day of the usage of now outweighs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,8 @@ class Profiles:
 
     narrow: sd as measured; sd itself is wider for a week after a drift, for what comes, not for what was. error: what
     the data leave open of the means (N, 24), one standard error, VMs' own levels counted. persistence, rho: shares of
-    the variance that are each VM's own level, and that a subscriber's VMs have in common, (N + 1,).
+    the variance that are each VM's own level, and that a subscriber's VMs have in common, (N + 1,). excess: by how much
+    the means rise when days turn as far as there is room for, (N + 1, 24), see `usage.turned_excess`.
     """
 
     names: tuple[str, ...]
@@ -52,6 +62,7 @@ class Profiles:
     error: Floats
     persistence: Floats
     rho: Floats
+    excess: Floats
 
     def index(self, name: str) -> int:
         """Return the place of a subscriber; its own when it is unknown: the last, which is the pool's."""
@@ -59,11 +70,16 @@ class Profiles:
 
 
 def profiles_of(
-    subscribers: Mapping[str, SubscriberMemory], hour: int, rho: float | None, persistence: float | None
+    subscribers: Mapping[str, SubscriberMemory],
+    hour: int,
+    rho: float | None,
+    persistence: float | None,
+    turn_h: int = 0,
 ) -> Profiles:
     """Return the profiles; row N, after the named ones, is that of the pool, for those of whom nothing is known.
 
-    rho, persistence: as an operator set them; None: as each subscriber's usage tells.
+    rho, persistence: as an operator set them; None: as each subscriber's usage tells. turn_h: by how many hours days
+    may turn, for `excess`.
     """
     names = tuple(sorted(subscribers))
     count = np.array([subscribers[name].long.count for name in names]).reshape(-1, HOURS_PER_DAY)
@@ -89,7 +105,8 @@ def profiles_of(
     first, variance, third = clipped(mu, sd)
     vms = np.array([max(subscribers[name].vm_hours / max(subscribers[name].history_h, 1.0), 1.0) for name in names])
     error = np.sqrt(variance / np.append(vms, max(vms.sum(), 1.0))[:, None])
-    return Profiles(names, mu, sd, narrow, first, variance, third, error, share, common)
+    excess = turned_excess(first, turn_h)
+    return Profiles(names, mu, sd, narrow, first, variance, third, error, share, common, excess)
 
 
 def _spread(count: Floats, squares: Floats, known: NDArray[np.bool_]) -> Floats:
@@ -153,6 +170,16 @@ def with_hour(sums: HourSums, hour_of_day: int, use: HourUse, keep: float) -> Ho
     return HourSums(put(sums.count, float(use.count)), put(sums.total, use.total), put(sums.squares, use.squares))
 
 
+def outweighed(sums: HourSums) -> HourSums:
+    """Return sums that a day of new usage outweighs; an hour's count stays at LEAST_COUNT, or it would not be known."""
+    keep = [min(1.0, max(BEFORE_A_DRIFT, LEAST_COUNT / count)) if count > 0.0 else 1.0 for count in sums.count]
+
+    def kept(values: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(value * share for value, share in zip(values, keep, strict=True))
+
+    return HourSums(kept(sums.count), kept(sums.total), kept(sums.squares))
+
+
 def _put(hour_of_day: int, keep: float, values: tuple[float, ...], more: float) -> tuple[float, ...]:
     return (*values[:hour_of_day], values[hour_of_day] * keep + more, *values[hour_of_day + 1 :])
 
@@ -212,7 +239,8 @@ def learnt(
         return after, False
     return replace(
         after,
-        long=after.recent,
+        long=outweighed(after.recent),
+        recent=outweighed(after.recent),
         risen=0.0,
         fallen=0.0,
         drifting=True,

@@ -99,7 +99,7 @@ def _round(
     from agent.models.directory import Subject
     from agent.oversubscription.rate_policies import verify_rates
     from agent.settings.oversubscription import read_rates
-    from domain.rules.oversubscription.rates import USUAL_BUDGET
+    from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
     from trainer.learning.oversubscription_round import (
         EARLIER,
         OVERSUBSCRIPTION,
@@ -119,15 +119,17 @@ def _round(
     if champion is not None and (rules is None or rules.policy == "learned"):
         policy = str(directory.file_of(champion.model))
     budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
+    margin = NO_MARGIN if rules is None else rules.margin
     opted_out = frozenset() if rules is None else frozenset(n for n, one in rules.subscribers.items() if one.opted_out)
     settings = PoolRound(cpu_minutes * MINUTE_S)
-    facts = {"pool": pool, "alpha": alpha, "budget": budget, "opted_out": sorted(opted_out), "record": digest}
+    facts = {"pool": pool, "alpha": alpha, "budget": budget, "margin": [margin.level, margin.turn_h]}
+    facts |= {"opted_out": sorted(opted_out), "record": digest}
 
     def verify(path: Path) -> object:
         return read_rates(path) if rules is None else verify_rates(path, rules)
 
     return OversubscriptionRound(
-        PoolInUse(pool, policy, budget, alpha),
+        PoolInUse(pool, policy, budget, alpha, margin.level, margin.turn_h),
         opted_out,
         opened(folder, facts),
         settings,

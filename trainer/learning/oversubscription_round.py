@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from agent.models.directory import ModelsDirectory, Subject
-from domain.rules.oversubscription.rates import SHIELD, RateGuard
+from domain.rules.oversubscription.rates import SHIELD, Margin, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.weekly import Assessor
@@ -60,12 +60,22 @@ FIRST_REDRAWN: Final = 3_000
 
 @dataclass(frozen=True, slots=True)
 class PoolInUse:
-    """What decides for a pool now: a policy's text, as `simulate` has it; budget: of the agent's shield."""
+    """What decides for a pool now: a policy's text, as `simulate` has it; budget, level and turn_h: of its shield.
+
+    level, turn_h: see `domain.rules.oversubscription.rates.Margin`.
+    """
 
     pool: str
     policy: str
     budget: float
     alpha: float
+    level: float = 0.0
+    turn_h: int = 0
+
+    @property
+    def margin(self) -> Margin:
+        """The drift of usage that its shield leaves room for."""
+        return Margin(self.level, self.turn_h)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +222,11 @@ class OversubscriptionRound:
     def _judge(self, budget: Budget) -> dict[str, Any]:
         """Play all on the later weeks, on redrawn ones, and once on the usage that was measured."""
         later, found = self._scenario(LATER), self.state.stages["rates"]
+        before = self.in_use.budget, self.in_use.margin
         texts = {
-            NOW: guarded(self.in_use.policy, self.in_use.budget),
-            RULE: guarded(self._text(RULE), self.in_use.budget),
-            LEARNT: guarded(str(self.model), self.in_use.budget),
+            NOW: guarded(self.in_use.policy, *before),
+            RULE: guarded(self._text(RULE), *before),
+            LEARNT: guarded(str(self.model), *before),
             BOUND: self._text(BOUND),
         }
         arrivals = arrivals_of(later)
@@ -272,6 +283,7 @@ class OversubscriptionRound:
             self.settings.limits,
             now=self.in_use.policy,
             budget=self.in_use.budget,
+            margin=self.in_use.margin,
             alpha=self.in_use.alpha,
             start=START,
             weeks=later.weeks,

@@ -300,8 +300,12 @@ FORMS = (
 """The texts there are, for help and messages."""
 _GUARDS = (SHIELD, FILTER)
 _GUARD: Mapping[str, type] = {
-    **{"b": float, "posterior": bool, "psi": float, "rho": float},
-    **{"level": float, "turn_h": int},
+    "b": float,
+    "posterior": bool,
+    "psi": float,
+    "rho": float,
+    "level": float,
+    "turn_h": int,
 }
 _SETTINGS: Mapping[str, Mapping[str, type]] = {
     "none": {},

@@ -169,6 +169,8 @@ def examine(case: Inspected, one: Probationer) -> Tried:
     more at all. Raises BadInput for a report or a file that is damaged or was tampered with; LedgerUnavailable.
     """
     case.directory.check_probationer(case.subject, one)
+    # A file of JSON says nothing of its own content.
+    case.directory.read(one.model)
     case.verify(case.directory.file_of(one.model))
     found = Tried(one, Standing.RUNNING, f"its {one.hours:g} h end at {moment_text(one.until)}")
     champion = case.directory.champion(case.subject)

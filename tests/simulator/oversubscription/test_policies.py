@@ -177,7 +177,9 @@ def test_a_margin_places_as_if_usage_had_risen_and_turned_already(level: float, 
     found = judge(margin, Task(calm, week), episodes=1).placement
     known = judge(policy_of("shield:base=grid:0.4,b=0.003"), Task(risen, week), episodes=1).placement
     assert found.rate.tolist() == known.rate.tolist()
-    assert found.raised > judge(policy_of("shield:base=grid:0.4,b=0.003"), Task(calm, week), episodes=1).placement.raised
+    assert (
+        found.raised > judge(policy_of("shield:base=grid:0.4,b=0.003"), Task(calm, week), episodes=1).placement.raised
+    )
 
 
 def test_a_filter_saves_by_construction_and_uses_fewer_machines_than_reservation() -> None:

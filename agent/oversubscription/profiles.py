@@ -38,8 +38,6 @@ DEFAULT_PERSISTENCE: Final = 0.85
 LEARNT_AFTER_DAYS: Final = 30.0
 LARGEST_CORRELATION: Final = 0.5
 QUIET_H: Final = 24
-BEFORE_A_DRIFT: Final = 0.1
-"""What the last seven days are worth once a drift was found in them: a day of the usage of now outweighs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +168,6 @@ def with_hour(sums: HourSums, hour_of_day: int, use: HourUse, keep: float) -> Ho
     return HourSums(put(sums.count, float(use.count)), put(sums.total, use.total), put(sums.squares, use.squares))
 
 
-def outweighed(sums: HourSums) -> HourSums:
-    """Return sums that a day of new usage outweighs; an hour's count stays at LEAST_COUNT, or it would not be known."""
-    keep = [min(1.0, max(BEFORE_A_DRIFT, LEAST_COUNT / count)) if count > 0.0 else 1.0 for count in sums.count]
-
-    def kept(values: tuple[float, ...]) -> tuple[float, ...]:
-        return tuple(value * share for value, share in zip(values, keep, strict=True))
-
-    return HourSums(kept(sums.count), kept(sums.total), kept(sums.squares))
-
-
 def _put(hour_of_day: int, keep: float, values: tuple[float, ...], more: float) -> tuple[float, ...]:
     return (*values[:hour_of_day], values[hour_of_day] * keep + more, *values[hour_of_day + 1 :])
 
@@ -239,8 +227,7 @@ def learnt(
         return after, False
     return replace(
         after,
-        long=outweighed(after.recent),
-        recent=outweighed(after.recent),
+        long=after.recent,
         risen=0.0,
         fallen=0.0,
         drifting=True,

@@ -444,8 +444,8 @@ class LearningSettings(Section, title="Learning"):
         ge=0,
         le=2160,
         description="How long after a promotion what is lived is compared with what was predicted or promised, in "
-        "hours. Where a fleet surely costs more, or a pool or cluster surely breaks its promise, the promotion is rolled "
-        "back.",
+        "hours. Where a fleet surely costs more, or a pool or cluster surely breaks its promise, the promotion is "
+        "rolled back.",
     )
     cpu_minutes: float = Field(
         10.0, gt=0, le=1440, description="Time of a processor that a round may take for one subject, in minutes."

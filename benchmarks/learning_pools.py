@@ -17,17 +17,20 @@ not counted; in the middle of the next one usage changes, known to nobody. From 
 everything is reserved in full, as after an alarm. The size is chosen on calibration weeks with drifts of their own, by
 a rule that was written before the held-out weeks were played:
 
-    of the sizes with which no calibration week breaks the promise with a chance above 1 - alpha, the one that saves
-    most cores on their mean; where there is none, the one that breaks the fewest weeks, the most saving of those.
-    A week that breaks it even with every core of every VM reserved is no size's fault: it is left out, and counted.
+    of the sizes with which no calibration week breaks the promise with a chance above TIGHTENED times 1 - alpha, as in
+    every calibration, the one that saves most cores on their mean; where there is none, the one with which the fewest
+    weeks do, the most saving of those. A week that breaks the promise even with every core of every VM reserved is no
+    size's fault: it is left out, and counted.
 
-A first form of it had cold weeks, in which half as many VMs are there when usage changes, and an answer after 6 hours:
-it chose no margin at all. It was replaced after the weeks from 2,000 on had been looked at, so that the weeks of the
-rule as it stands are others, from 9,000 on, which nothing had been played on.
+This is its third form. The first had cold weeks, in which half as many VMs are there when usage changes, and an answer
+after 6 hours: it chose no margin at all, and was replaced after the weeks from 2,000 on had been looked at. The second
+allowed all of 1 - alpha on the calibration weeks: in internal-like it chose no margin, and before the rates of the file
+one of the eight weeks from 9,000 on broke the promise, in 19 % of its draws. The weeks of the form as it stands are
+those from 11,000 on, which nothing had been played on when it was written.
 
 Chances are assessed (specification §12.1), not drawn. calm_*: of the worst held-out week without a drift; answered_*:
-with one; sampled_*: the same, as the share of episodes of usage that are drawn; weeks_*: held-out weeks that break the
-promise with one; stuck_*: those that break it even where everything is reserved from the change on, with no delay: what
+with one; unanswered_*: with one that no alarm answers; sampled_*: as answered, the share of episodes of usage that are
+drawn; weeks_*: held-out weeks that break the promise with one; stuck_*: those that break it even where everything is reserved from the change on, with no delay: what
 was placed before cannot be helped; full_*: those that break it with all VMs reserved in full.
 clairvoyant_*: cores saved, week by week, by the best rates and budget of a family (BASES, BUDGETS) before a shield that
 knows the usage before and after the change, no week broken where one of them keeps it: what knowing the drift would
@@ -74,6 +77,7 @@ from domain.units import HOUR_S, HOURS_PER_DAY
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.usage import usage_of
 from simulator.oversubscription.weekly import Placement, sample
+from trainer.oversubscription.calibration import TIGHTENED
 from trainer.oversubscription.episodes import judge
 from trainer.oversubscription.policies import (
     SHIPPED,
@@ -105,7 +109,7 @@ MARGINS = tuple(
 )
 CALIBRATED_ON, FIRST_CALIBRATED = 24, 7_000
 """Weeks on which the margin is chosen, and the number of the first one and its drift."""
-FIRST_HELD_OUT = 9_000
+FIRST_HELD_OUT = 11_000
 ANSWERED_H = 12
 """The last of the alarms of an agent's pool that lived a drift came after 11 hours, the median after 5 (--lived)."""
 BASES, BUDGETS = (0.2, 0.3, 0.4, 0.5, 0.6), (0.001, 0.003, 0.01, 0.03)
@@ -207,9 +211,10 @@ class Met:
     hot: list[float]
     saved: list[float]
 
-    def broken(self, left_out: Sequence[bool]) -> int:
-        """Return how many weeks break the promise, of those that are not left out."""
-        return sum(share > 1.0 - ALPHA and not out for share, out in zip(self.hot, left_out, strict=True))
+    def broken(self, left_out: Sequence[bool], share: float = 1.0) -> int:
+        """Return how many weeks break the promise, or a share of it, of those that are not left out."""
+        limit = share * (1.0 - ALPHA)
+        return sum(hot > limit and not out for hot, out in zip(self.hot, left_out, strict=True))
 
 
 Numbered = tuple[int, Week]
@@ -323,7 +328,7 @@ def margins(scenario: Scenario, weeks: int, episodes: int) -> tuple[dict[str, fl
             progress(f"{scenario.name} {label}, margin {margin.level:g} and {margin.turn_h} h")
             policy = behind(base, margin)
             found = met(policy, scenario, earlier, answered_h=ANSWERED_H)
-            rows.append((margin, found.broken(helpless["earlier"]), float(np.mean(found.saved)), found))
+            rows.append((margin, found.broken(helpless["earlier"], TIGHTENED), float(np.mean(found.saved)), found))
         fewest = min(broken for _, broken, _, _ in rows)
         chosen = max((row for row in rows if row[1] == fewest), key=lambda row: row[2])[0]
         key = f"{scenario.name}_{label}"
@@ -338,6 +343,7 @@ def margins(scenario: Scenario, weeks: int, episodes: int) -> tuple[dict[str, fl
         for margin in MARGINS:
             progress(f"{scenario.name} {label}, held out, margin {margin.level:g} and {margin.turn_h} h")
             policy = behind(base, margin)
+            never = met(policy, scenario, held_out, answered_h=None)
             calm = met(policy, scenario, held_out, answered_h=None, drift=False)
             late = met(policy, scenario, held_out, answered_h=ANSWERED_H)
             once = met(policy, scenario, held_out, answered_h=0)
@@ -349,6 +355,7 @@ def margins(scenario: Scenario, weeks: int, episodes: int) -> tuple[dict[str, fl
                     "calm": _rounded(calm.hot),
                     "answered": _rounded(late.hot),
                     "at_once": _rounded(once.hot),
+                    "unanswered": _rounded(never.hot),
                 }
             )
             if margin == chosen:
@@ -358,6 +365,7 @@ def margins(scenario: Scenario, weeks: int, episodes: int) -> tuple[dict[str, fl
                     f"turn_h_{key}": float(margin.turn_h),
                     f"calm_{key}": max(calm.hot),
                     f"answered_{key}": max(late.hot),
+                    f"unanswered_{key}": max(never.hot),
                     f"weeks_{key}": float(late.broken([False] * weeks)),
                     f"sampled_{key}": max(drawn.hot),
                     f"stuck_{key}": float(once.broken([False] * weeks)),

@@ -30,8 +30,9 @@ those from 11,000 on, which nothing had been played on when it was written.
 
 Chances are assessed (specification §12.1), not drawn. calm_*: of the worst held-out week without a drift; answered_*:
 with one; unanswered_*: with one that no alarm answers; sampled_*: as answered, the share of episodes of usage that are
-drawn; weeks_*: held-out weeks that break the promise with one; stuck_*: those that break it even where everything is reserved from the change on, with no delay: what
-was placed before cannot be helped; full_*: those that break it with all VMs reserved in full.
+drawn; weeks_*: held-out weeks that break the promise with one; stuck_*: those that break it even where everything is
+reserved from the change on, with no delay: what was placed before cannot be helped; full_*: those that break it with
+all VMs reserved in full.
 clairvoyant_*: cores saved, week by week, by the best rates and budget of a family (BASES, BUDGETS) before a shield that
 knows the usage before and after the change, no week broken where one of them keeps it: what knowing the drift would
 have saved. It is the best of a family in hindsight, not a proof that no placement saves more.

@@ -6,6 +6,7 @@ all of them or none, and what does not add up is mended.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ from agent.admission.records import (
     EventKind,
     PriorKind,
     PriorSource,
+    ShadowAnswer,
     Taken,
     check_event,
     check_request,
@@ -43,6 +45,46 @@ TRIES: Final = 50
 T = TypeVar("T")
 
 
+class Shadow:
+    """A model on probation: it answers beside the rule that decides, from a book of its own with the same deployments.
+
+    model: the SHA-256 of its file. Not safe between threads.
+    """
+
+    def __init__(self, model: str, rules: ClusterRules) -> None:
+        self.model, self._book = model, Book(rules)
+
+    def refresh(self, real: Book, now: float) -> int:
+        """Compute the futures that are out of date, as it believes, and return how many there were."""
+        self._follow(real)
+        return self._book.refresh(now)
+
+    def answer(self, real: Book, request: AdmissionRequest, now: float) -> ShadowAnswer:
+        """Return what it would decide on a request; whatever is wrong with it is said there, and raised nowhere."""
+        try:
+            self._follow(real)
+            found, _ = _judged(self._book, request, "", now)
+        except Exception as error:
+            log.warning("shadow_failed", cluster=real.rules.name, detail=str(error))
+            failed = f"{type(error).__name__}: {error}"
+            return ShadowAnswer(self.model, admit=False, reason=Reason.INTERNAL_ERROR, failed=failed)
+        return ShadowAnswer(self.model, found.admit, found.reason)
+
+    def _follow(self, real: Book) -> None:
+        """Take in what is inside the real book, which may have been read anew since."""
+        own = self._book
+        inside = {one.deployment_id: one for one in real.inside()}
+        if own.rules.capacity_cores != real.rules.capacity_cores:
+            own.rules = replace(own.rules, capacity_cores=real.rules.capacity_cores)
+        for gone in [one for one in own.inside() if one.deployment_id not in inside]:
+            own.put(replace(gone, stage=Stage.GONE, cores=0))
+        own.forget(math.inf)
+        for name, one in inside.items():
+            if own.known.get(name) is not one:
+                own.put(one)
+        own.tallies, own.unused_budget = real.tallies, real.unused_budget
+
+
 class CachedBook:
     """One cluster's book and counts, and the revision of the ledger that they are of. Not safe between threads."""
 
@@ -55,6 +97,7 @@ class CachedBook:
         self.counts = ClusterCounts()
         self._book: Book | None = None
         self._dropped: Book | None = None
+        self.shadow: Shadow | None = None
 
     def book(self) -> Book:
         """Return what is inside as the ledger has it now."""
@@ -152,7 +195,9 @@ def answer_all(
             decision = _decided_before(cached, book, request, () if advice else made)
             if decision is None:
                 number = counts.decisions + 1
+                shadow = None if cached.shadow is None else cached.shadow.answer(book, request, now)
                 decision = _decided(book, request, f"{cached.rules.name}-a{number}", now, advice=advice)
+                decision = replace(decision, shadow=shadow)
                 before = _same_advice(cached, decision, made) if advice else None
                 if before is not None:
                     decision = before

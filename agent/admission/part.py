@@ -161,10 +161,16 @@ class AdmissionPart(Part):
             yield Chore("futures", FUTURES_EVERY_S, self._renew_futures)
 
     def _renew_futures(self) -> None:
-        """Compute what admissions will ask for before they ask; without a ledger it is left for the next time."""
+        """Compute what admissions will ask for before they ask; without a ledger it is left for the next time.
+
+        A model on probation is taken up first, or let go.
+        """
+        from agent.admission.service import try_out
+
         settings = self.host.settings
         assert settings is not None, "there are clusters"
         try:
+            try_out(self.clusters, settings)
             self.clusters.forget(self.host.clock.now() - settings.ledger.retention_days * DAY_S)
             self.clusters.refresh()
         except TrimtabError as error:

@@ -131,6 +131,19 @@ class HourPrice:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowAnswer:
+    """What a model on probation, by its file's SHA-256, would have decided on a request, with the cluster as it is.
+
+    failed: why there is no answer, "" where there is one; then `admit` says nothing.
+    """
+
+    model: str
+    admit: bool
+    reason: Reason
+    failed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AdmissionDecision:
     """Whether a deployment may come in, and all that it rests on.
 
@@ -186,6 +199,8 @@ class AdmissionDecision:
     owner: str = ""
     price: HourPrice | None = None
     """None where no future was looked at, or the rule does not go by standard deviations."""
+    shadow: ShadowAnswer | None = None
+    """None where no model is on probation."""
 
 
 class EventKind(StrEnum):

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from agent.admission import snapshots
-from agent.admission.answers import CachedBook, answer_all, log_decisions, observe_all
+from agent.admission.answers import CachedBook, Shadow, answer_all, log_decisions, observe_all
 from agent.admission.book import Book
 from agent.admission.decision import first_unsafe, kept_for_uncertainty, worst_slack
 from agent.admission.deployments import NOT_INSIDE, NOT_TAKEN_IN, Deployment, Stage
@@ -30,9 +30,9 @@ from agent.admission.records import (
 from agent.admission.store import AdmissionStore, Change, ClusterCounts, month_of
 from agent.decisions.part import one_service
 from agent.ledger import Ledger
-from agent.models.directory import ModelsDirectory
+from agent.models.directory import ModelsDirectory, Subject
 from agent.settings import Settings
-from agent.settings.admission import LEARNED, champion_of, rules_of
+from agent.settings.admission import LEARNED, champion_of, cluster_model_in, rules_of
 from domain.clock import Clock
 from domain.decisions import Event, Mode
 from domain.errors import BadInput, TrimtabError, UnknownName
@@ -206,9 +206,30 @@ class AdmissionService:
             return self._cached.book().known.get(deployment_id)
 
     def refresh(self, *, all_of_them: bool = False) -> int:
-        """Compute the futures that are out of date, so that the next decision need not; return how many there were."""
+        """Compute the futures that are out of date, so that the next decision need not; return how many there were.
+
+        Those of a model on probation too.
+        """
         with self._lock:
-            return self._cached.book().refresh(self._clock.now(), all_of_them=all_of_them)
+            book, now = self._cached.book(), self._clock.now()
+            if self._cached.shadow is not None:
+                self._cached.shadow.refresh(book, now)
+            return book.refresh(now, all_of_them=all_of_them)
+
+    def try_out(self, model: str, rules: ClusterRules | None) -> None:
+        """Ask other rules beside those that decide from now on, which changes no answer; None: no longer.
+
+        model: the SHA-256 of the file on probation that they are of.
+        """
+        with self._lock:
+            held = self._cached.shadow
+            if rules is None or held is None or held.model != model:
+                self._cached.shadow = None if rules is None else Shadow(model, rules)
+
+    @property
+    def on_probation(self) -> str:
+        """The SHA-256 of the file whose rules are asked beside those that decide, "" for none."""
+        return "" if self._cached.shadow is None else self._cached.shadow.model
 
     def resize(self, capacity_cores: int) -> None:
         """Work with another capacity from now on, such as a quota that was raised; BadInput when it is none."""
@@ -299,6 +320,34 @@ class Clusters(dict[str, AdmissionService]):
     def refresh(self) -> int:
         """Compute the futures that are out of date in every cluster; return how many there were."""
         return sum(service.refresh() for service in self.values())
+
+
+def try_out(clusters: Clusters, settings: Settings) -> None:
+    """Have every cluster ask the model that is on probation for it, and no other; one that is refused is logged."""
+    models = ModelsDirectory(settings.models_directory, settings.promotion_key)
+    try:
+        named = models.probationers()
+    except TrimtabError as error:
+        log.error("model_refused", detail=str(error))
+        return
+    for name, service in clusters.items():
+        subject = Subject("admission", name)
+        one = named.get(subject)
+        if one is None or name not in settings.clusters:
+            service.try_out("", None)
+            continue
+        model = Path(one.model).stem
+        if service.on_probation == model:
+            continue
+        try:
+            models.check_probationer(subject, one)
+            held = cluster_model_in(models.file_of(one.model), models.read(one.model).content)
+            learned = settings.clusters[name].model_copy(update={"rule": LEARNED})
+            service.try_out(model, rules_of(name, learned, held))
+            log.info("model_on_probation", cluster=name, detail=held.rule)
+        except TrimtabError as error:
+            service.try_out("", None)
+            log.error("model_refused", cluster=name, detail=str(error))
 
 
 def clusters_of(settings: Settings, ledger: Ledger, clock: Clock) -> Clusters:

@@ -255,6 +255,13 @@ class AdmissionStore:
         found = self._decisions.newest(ADMISSION, cluster, limit=limit, about=deployment_id)
         return tuple(codec.decode(AdmissionDecision, record.body) for record in found)
 
+    def decisions_since(self, cluster: str, since: float) -> tuple[AdmissionDecision, ...]:
+        """Return a cluster's decisions made since then, advice too, the oldest first."""
+        of_span = (decided.c.decision == ADMISSION) & (decided.c.subject == cluster) & (decided.c.at >= since)
+        query = select(decided.c.decision_id, decided.c.at, decided.c.body).where(of_span)
+        rows = self._paged(query, decided.c.at, decided.c.decision_id)
+        return tuple(codec.decode(AdmissionDecision, codec.unpack(row["body"])) for row in rows)
+
     def write(self, cluster: str, revision: int, change: Change, *, whole: bool = False) -> int:
         """Write a change to a cluster that stands at `revision`, and return its new one: all or nothing.
 

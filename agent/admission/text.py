@@ -37,6 +37,10 @@ def admission_lines(decision: AdmissionDecision) -> list[str]:
         lines += ["", "Largest there", *columns(_largest(decision.top_expected, decision.top_variance))]
     if decision.price is not None:
         lines += ["", "Price of an hour", *columns(_hour(decision.price))]
+    if decision.shadow is not None:
+        shadow = decision.shadow
+        would = "would admit it" if shadow.admit else f"would refuse it: {shadow.reason}"
+        lines += ["", f"On probation, decides nothing: {shadow.model[:12]} {shadow.failed or would}"]
     lines += ["", f"Took {decision.evaluation_us / 1000.0:.2f} ms; {decision.refreshed} futures were computed anew"]
     return lines
 

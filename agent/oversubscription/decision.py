@@ -17,7 +17,7 @@ from agent.oversubscription.hours import Folded, hour_of_day
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import Counts, PoolMemory, SubscriberMemory
 from agent.oversubscription.profiles import Profiles
-from agent.oversubscription.records import HourDecision, MachineRisk, PoolRisk, Source, SubscriberRate
+from agent.oversubscription.records import HourDecision, MachineRisk, PoolRisk, ShadowRates, Source, SubscriberRate
 from domain.decisions import Reason
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from domain.rules.oversubscription.rates import KNOWN_AFTER_H, level_at_least, next_level, with_little_history
@@ -109,7 +109,8 @@ def _one(s: Situation, c: Conditions) -> Choice:
     if s.pressed:
         floors.append((Reason.MACHINE_HOT, safer))
     if s.drifting:
-        floors.append((Reason.USAGE_DRIFTED, safer))
+        # What it was oversold by holds no longer, and VMs once placed cannot be taken back.
+        floors.append((Reason.USAGE_DRIFTED, 1.0))
     if c.frozen:
         floors.append((Reason.RATES_FROZEN, max(_level(FROZEN_RATE, c.actions), s.previous)))
     if c.paused:
@@ -350,6 +351,25 @@ def decide_hour(
         evaluation_us=(time.perf_counter() - began) * 1e6,
     )
     return Decided(decision, inputs, memory, assessed)
+
+
+def shadowed(inputs: ChoiceInputs, wanted: Wanted, before: ShadowRates | None) -> ShadowRates:
+    """Return what a model on probation would have decided where this was.
+
+    before: what it would have decided the hour before, None where it was not asked.
+    """
+    held = before if before is not None and before.model == wanted.model and not before.failed else None
+    situations = tuple(
+        replace(
+            one,
+            wanted=wanted.rates.get(one.subscriber),
+            previous=one.previous if held is None else held.rate(one.subscriber),
+            lowered_at=None,
+        )
+        for one in inputs.situations
+    )
+    choices = choose(ChoiceInputs(inputs.conditions, situations))
+    return ShadowRates(wanted.model, tuple((one.subscriber, one.rate) for one in choices), wanted.budget)
 
 
 def _situations(folded: Folded, rules: PoolRules, asked: Wanted | None) -> tuple[Situation, ...]:

@@ -9,7 +9,7 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,16 @@ from agent.oversubscription.loads import Loads, loads_of
 from agent.oversubscription.memory import Counts, PoolMemory
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.rate_policies import PoolModels
-from agent.oversubscription.records import HourDecision, Publication, RateDecision, RateRequest, Source, Vm
+from agent.oversubscription.records import (
+    HourDecision,
+    Publication,
+    RateDecision,
+    RateRequest,
+    ShadowRate,
+    ShadowRates,
+    Source,
+    Vm,
+)
 from agent.oversubscription.shield import Answer, ask_filter, ask_shield
 from agent.oversubscription.store import HOUR, AlreadyDecided, OversubscriptionStore
 from agent.oversubscription.usage_book import UsageBook
@@ -63,6 +72,9 @@ def answer(
             reasons = (*reasons, Reason.NO_MACHINE)
         elif not found.safe:
             reasons = (*reasons, Reason.NO_SAFE_LEVEL)
+    shadow = None
+    if hour is not None and hour.shadow is not None and failed is None and loads is not None and profiles is not None:
+        shadow = shadow_rate(hour.shadow, request, rules, loads, profiles, memory.closed)
     machine = loads.names[found.machine] if loads is not None and found.machine >= 0 else ""
     hash_of = f"{hour.state_hash if hour else ''}{machine}{found.hot_hours!r}"
     decision = RateDecision(
@@ -93,8 +105,25 @@ def answer(
         hour=hour.hour if hour is not None else -1,
         evaluation_us=0.0,
         requested_by=request.requested_by,
+        shadow=shadow,
     )
     return replace(decision, evaluation_us=(time.perf_counter() - began) * 1e6), found.machine
+
+
+def shadow_rate(
+    shadow: ShadowRates,
+    request: RateRequest,
+    rules: PoolRules,
+    loads: Loads,
+    profiles: Profiles,
+    closed: Collection[str],
+) -> ShadowRate | None:
+    """Return what a model on probation would have answered, None where it has no rates for the hour."""
+    if shadow.failed:
+        return None
+    ask = ask_filter if rules.risk_filter else ask_shield
+    found = ask(loads, profiles, request, shadow.rate(request.subscriber), rules, shadow.budget, closed)
+    return ShadowRate(shadow.model, found.rate, found.safe)
 
 
 def _base(
@@ -386,7 +415,7 @@ class Pool:
     def rebuild(self, memory: PoolMemory | None = None) -> None:
         """Compute profiles and loads from memory, inventory and promises; long work is done outside the lock."""
         memory, rules = memory or self.memory, self.rules
-        profiles = profiles_of(memory.subscribers, memory.hour, rules.rho, rules.persistence)
+        profiles = profiles_of(memory.subscribers, memory.hour, rules.rho, rules.persistence, rules.drift_hours)
         loads = loads_of(tuple(self.vms.values()), memory.table, profiles, rules)
         with self._lock:
             for vm, _ in self.promised.values():

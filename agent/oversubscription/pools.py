@@ -15,7 +15,7 @@ from agent.decisions.part import one_service
 from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.models.background import Background
-from agent.oversubscription.decision import Decided, Wanted, decide_hour, hot_hours
+from agent.oversubscription.decision import Decided, Wanted, decide_hour, hot_hours, shadowed
 from agent.oversubscription.hours import Folded, HotMachine, fold, hour_of_day
 from agent.oversubscription.loads import Loads
 from agent.oversubscription.memory import PoolMemory, vm_key
@@ -23,9 +23,9 @@ from agent.oversubscription.observation import Sight, expected_requests
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.profiles import Profiles, profiles_of
 from agent.oversubscription.publisher import Publisher
-from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_of
+from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_of, probationer_of
 from agent.oversubscription.recorded_hours import HourRecorder
-from agent.oversubscription.records import HourDecision
+from agent.oversubscription.records import HourDecision, ShadowRates
 from agent.oversubscription.store import AlreadyDecided, OversubscriptionStore
 from agent.oversubscription.usage_book import FIVE_MINUTES_S, UsageBook
 from agent.rails.base import RailLimits
@@ -60,6 +60,7 @@ class PoolTurns:
         # Recorded, and not yet returned: a turn that failed half-way returned nothing.
         self._recorded: list[Event] = []
         self._reading: Background[RatePolicy] | None = None
+        self._beside: Background[RatePolicy | None] | None = None
         self._waited = 0
         self._recorder = HourRecorder()
 
@@ -102,6 +103,8 @@ class PoolTurns:
         if due and self._reading is not None and self._reading.over():
             # A file that changes is read again for the next hour.
             self._reading = None
+        if due and self._beside is not None and self._beside.over():
+            self._beside = None
         if events and not due:
             # A re-arm between reading the memory and writing it would be undone.
             with pool.lock:
@@ -122,6 +125,11 @@ class PoolTurns:
         if self._reading is None:
             call = partial(policy_of, rules.policy, rules, self.pool.models)
             self._reading, self._waited = Background(f"pool {rules.name}", call), 0
+        if self._beside is None:
+            beside = partial(probationer_of, rules, self.pool.models)
+            self._beside = Background(f"pool {rules.name} on probation", beside)
+            # Here and not before the decision, under whose lock requests wait.
+            self._beside.over(POLICY_PATIENCE_S)
         self._waited += 1
         return self._reading.over(POLICY_PATIENCE_S) or self._waited > POLICY_TURNS
 
@@ -152,7 +160,8 @@ class PoolTurns:
             folded = replace(folded, memory=_with_answers(folded.memory, pool.memory))
             loads, known = pool.ground()
             fresh = self._fresh(now)
-            wanted = self._wanted(folded, loads, known, events, now)
+            sight = self._sight(folded, loads, known)
+            wanted = self._wanted(sight, events, now)
             learning = self._recorder.row(rules, pool.vms, readings, hour, len(folded.hot), rules.policy)
             for _ in range(2):
                 decided = decide_hour(
@@ -166,6 +175,7 @@ class PoolTurns:
                     paused=paused,
                     fresh=fresh,
                 )
+                decided = replace(decided, decision=replace(decided.decision, shadow=self._shadow(sight, decided)))
                 noted = [*events, *self._happened(folded, decided, before, now)]
                 try:
                     pool.store.write_hour(
@@ -184,12 +194,29 @@ class PoolTurns:
                 return
         raise AlreadyDecided
 
-    def _wanted(
-        self, folded: Folded, loads: Loads, profiles: Profiles, events: list[Event], now: float
-    ) -> Wanted | None:
+    def _shadow(self, sight: Sight, decided: Decided) -> ShadowRates | None:
+        """Return what the model on probation would have decided; whatever is wrong with it changes nothing else.
+
+        None where there is none; one that is still being read has its next chance in an hour.
+        """
+        beside, before = self._beside, None if self.pool.hour is None else self.pool.hour.shadow
+        if beside is None or not beside.over():
+            return None
+        model = ""
+        try:
+            policy = beside.answer()
+            if policy is None:
+                return None
+            model = policy.model
+            return shadowed(decided.inputs, Wanted(policy.rates(sight), policy.budget, model), before)
+        except Exception as error:
+            log.warning("shadow_failed", pool=self.pool.rules.name, detail=str(error))
+            return ShadowRates(model, (), 0.0, f"{type(error).__name__}: {error}")
+
+    def _sight(self, folded: Folded, loads: Loads, profiles: Profiles) -> Sight:
         pool, memory = self.pool, folded.memory
         clock = hour_of_day(memory.hour + 1, pool.rules)
-        sight = Sight(
+        return Sight(
             memories=memory.subscribers,
             vms=(*pool.vms.values(), *(vm for vm, _ in pool.promised.values() if vm.vm not in pool.vms)),
             asked=expected_requests(memory.subscribers, clock),
@@ -199,6 +226,8 @@ class PoolTurns:
             hour_of_day=clock,
             hot_hours=hot_hours(memory, pool.rules),
         )
+
+    def _wanted(self, sight: Sight, events: list[Event], now: float) -> Wanted | None:
         try:
             policy = self._policy()
             wanted = Wanted(policy.rates(sight), policy.budget, policy.model, policy.multiplier)
@@ -232,7 +261,7 @@ class PoolTurns:
             detail = f"{machine_name} will be hot in the next hour with a chance of {chance:.0%}"
             yield self._event(now, Reason.MACHINE_WARM, detail, machine_name)
         for name in folded.drifted:
-            detail = f"{name} uses its cores otherwise than it did: its rate goes up, its last seven days count alone"
+            detail = f"{name} uses its cores otherwise than it did: new VMs are reserved in full until that is learnt"
             yield self._event(now, Reason.USAGE_DRIFTED, detail, name)
         seen = decision.risk.hot_hours_seen
         if decision.rolled_back and not before.rolled_back:

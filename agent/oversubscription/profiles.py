@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from agent.oversubscription.arrays import Floats, clipped, unclipped
 from agent.oversubscription.drift import ERROR_KEEP, QUIET_BELOW, SETTLED_AFTER_H, judged
 from agent.oversubscription.memory import KEPT_PEAKS, Asked, DaySums, HourSums, SubscriberMemory
-from domain.rules.oversubscription.usage import SD_FLOOR, WIDENED, PageHinkley, fill_profile, peak_variance_ratio
+from domain.rules.oversubscription.usage import (
+    SD_FLOOR,
+    WIDENED,
+    PageHinkley,
+    fill_profile,
+    peak_variance_ratio,
+    turned_excess,
+)
 from domain.units import HOURS_PER_DAY, HOURS_PER_WEEK
 
 LONG_KEEP: Final = 0.5 ** (1.0 / 28.0)
@@ -39,7 +46,8 @@ class Profiles:
 
     narrow: sd as measured; sd itself is wider for a week after a drift, for what comes, not for what was. error: what
     the data leave open of the means (N, 24), one standard error, VMs' own levels counted. persistence, rho: shares of
-    the variance that are each VM's own level, and that a subscriber's VMs have in common, (N + 1,).
+    the variance that are each VM's own level, and that a subscriber's VMs have in common, (N + 1,). excess: by how much
+    the means rise when days turn as far as there is room for, (N + 1, 24), see `usage.turned_excess`.
     """
 
     names: tuple[str, ...]
@@ -52,6 +60,7 @@ class Profiles:
     error: Floats
     persistence: Floats
     rho: Floats
+    excess: Floats
 
     def index(self, name: str) -> int:
         """Return the place of a subscriber; its own when it is unknown: the last, which is the pool's."""
@@ -59,11 +68,16 @@ class Profiles:
 
 
 def profiles_of(
-    subscribers: Mapping[str, SubscriberMemory], hour: int, rho: float | None, persistence: float | None
+    subscribers: Mapping[str, SubscriberMemory],
+    hour: int,
+    rho: float | None,
+    persistence: float | None,
+    turn_h: int = 0,
 ) -> Profiles:
     """Return the profiles; row N, after the named ones, is that of the pool, for those of whom nothing is known.
 
-    rho, persistence: as an operator set them; None: as each subscriber's usage tells.
+    rho, persistence: as an operator set them; None: as each subscriber's usage tells. turn_h: by how many hours days
+    may turn, for `excess`.
     """
     names = tuple(sorted(subscribers))
     count = np.array([subscribers[name].long.count for name in names]).reshape(-1, HOURS_PER_DAY)
@@ -89,7 +103,8 @@ def profiles_of(
     first, variance, third = clipped(mu, sd)
     vms = np.array([max(subscribers[name].vm_hours / max(subscribers[name].history_h, 1.0), 1.0) for name in names])
     error = np.sqrt(variance / np.append(vms, max(vms.sum(), 1.0))[:, None])
-    return Profiles(names, mu, sd, narrow, first, variance, third, error, share, common)
+    excess = turned_excess(first, turn_h)
+    return Profiles(names, mu, sd, narrow, first, variance, third, error, share, common, excess)
 
 
 def _spread(count: Floats, squares: Floats, known: NDArray[np.bool_]) -> Floats:

@@ -40,6 +40,7 @@ from domain.rules.oversubscription.pool import PoolRules
 from domain.rules.oversubscription.ridge import WINDOW_H, moving_average_rate
 
 LEARNED: Final = "learned"
+PROBATION: Final = "on probation"
 OVERSUBSCRIPTION: Final = "oversubscription"
 BEFORE_THE_GATE: Final = "in use before the gate"
 BY_SETTINGS: Final = "its file is named in the settings"
@@ -107,6 +108,19 @@ def policy_of(text: str, rules: PoolRules, models: PoolModels | None = None) -> 
         return verify_rates(held.file_of(champion.model), rules, content, text=text, forced=forced)
     forms = f"{MOVING_AVERAGE}, {STATIC}:RATE, {RATES}:FILE, {MODEL}:PATH or {LEARNED}"
     raise BadInput("champion" if text == LEARNED else "policy", text, f"give {forms}")
+
+
+def probationer_of(rules: PoolRules, models: PoolModels) -> RatePolicy | None:
+    """Return the policy of the model on probation for a pool, None for none; BadInput when it is refused."""
+    if models.directory is None:
+        return None
+    directory, subject = ModelsDirectory(models.directory, models.key), subject_of(rules)
+    one = directory.probationers().get(subject)
+    if one is None:
+        return None
+    directory.check_probationer(subject, one)
+    content = directory.read(one.model).content
+    return verify_rates(directory.file_of(one.model), rules, content, text=PROBATION)
 
 
 def subject_of(rules: PoolRules) -> Subject:

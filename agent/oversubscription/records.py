@@ -65,6 +65,33 @@ class LevelTried:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowRate:
+    """What a model on probation would have answered to a request, by its digest."""
+
+    model: str
+    rate: float
+    safe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowRates:
+    """What a model on probation would have decided for an hour: rates by subscriber, and its shield's budget.
+
+    The same rails as the decision's, from its own rates of the hour before and without the cool-down. failed: why there
+    are none, "" where there are.
+    """
+
+    model: str
+    rates: tuple[tuple[str, float], ...]
+    budget: float
+    failed: str = ""
+
+    def rate(self, subscriber: str) -> float:
+        """Return a subscriber's rate, 1.0 where there is none."""
+        return dict(self.rates).get(subscriber, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class RateDecision:
     """The rate for one request and all that it rests on; `hot_hours` are those of the machine in the next day."""
 
@@ -95,6 +122,7 @@ class RateDecision:
     hour: int
     evaluation_us: float
     requested_by: str = ""
+    shadow: ShadowRate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +189,7 @@ class HourDecision:
     """What was decided for an hour: every subscriber's rate, and the pool's risk.
 
     budget: expected hot hours of a machine in a day that a request may leave; None where it was not recorded.
+    shadow: None where no model is on probation.
     """
 
     decision_id: str
@@ -179,6 +208,7 @@ class HourDecision:
     detail: str
     evaluation_us: float
     budget: float | None = None
+    shadow: ShadowRates | None = None
 
 
 class Step(StrEnum):

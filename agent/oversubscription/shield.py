@@ -86,10 +86,10 @@ def open_machines(loads: Loads, closed: Collection[str]) -> NDArray[np.bool_]:
 def machines_among(
     loads: Loads, profiles: Profiles, request: RateRequest, candidates: list[int], rules: PoolRules
 ) -> tuple[Machines, Demand]:
-    """Return these machines, and the request's VM on any of them."""
+    """Return these machines, and the request's VM on any of them; the means leave room for the drift of the rules."""
     owner = profiles.index(request.subscriber)
     cores, variance = request.cores, profiles.variance[owner]
-    present = loads.by_owner[candidates, owner]
+    present, factor, excess = loads.by_owner[candidates, owner], rules.margin.factor, profiles.excess
     # What the VM shares with its owner's others on a machine belongs to that machine.
     rho = float(profiles.rho[owner])
     shared = np.array([added_variance(float(c), cores, variance, rho) for c in present]) - cores**2 * variance
@@ -97,7 +97,7 @@ def machines_among(
         free_cores=loads.free_cores[candidates],
         free_memory=loads.free_memory[candidates],
         free_network=loads.free_network[candidates],
-        mean=loads.mean[candidates],
+        mean=factor * (loads.mean[candidates] + loads.by_owner[candidates] @ excess),
         variance=loads.variance[candidates] + shared,
         third=loads.third[candidates],
         threshold=rules.threshold_cores,
@@ -106,7 +106,7 @@ def machines_among(
         cores=cores,
         memory=request.memory_gb,
         network=request.network_gbit,
-        mean=cores * profiles.mean[owner],
+        mean=cores * factor * (profiles.mean[owner] + excess[owner]),
         variance=cores**2 * variance,
         third=cores**3 * profiles.third[owner],
     )

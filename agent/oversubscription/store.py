@@ -76,6 +76,12 @@ class OversubscriptionStore:
         found = self._decisions.newest(OVERSUBSCRIPTION, pool, limit=limit, kind=kind)
         return tuple(read_decision(record) for record in found)
 
+    def hours_since(self, pool: str, since: float) -> tuple[HourDecision, ...]:
+        """Return the decisions on hours made since then, oldest first."""
+        found = self._decisions.newest(OVERSUBSCRIPTION, pool, limit=_ALL, kind=HOUR, since=since)
+        ordered = sorted(found, key=lambda record: record.number or 0)
+        return tuple(codec.decode(HourDecision, record.body) for record in ordered)
+
     def requests_since(self, pool: str, since: float) -> tuple[RateDecision, ...]:
         """Return the answers to requests made since then, oldest first."""
         found = self._decisions.newest(OVERSUBSCRIPTION, pool, limit=_ALL, kind=REQUEST, since=since)

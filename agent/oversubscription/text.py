@@ -51,6 +51,10 @@ def _hour(decision: HourDecision, inputs: ChoiceInputs | None) -> list[str]:
     lines += columns(machines)
     if decision.closed:
         lines.append(f"  closed to oversold VMs: {', '.join(decision.closed)}")
+    if decision.shadow is not None:
+        shadow = decision.shadow
+        would = shadow.failed or ", ".join(f"{name} {rate:g}" for name, rate in shadow.rates)
+        lines += ["", f"On probation, decides nothing: {shadow.model} would have had {would}"]
     if inputs is not None:
         again = {choice.subscriber: choice.rate for choice in choose(inputs)}
         same = again == {one.subscriber: one.rate for one in decision.subscribers}
@@ -66,6 +70,10 @@ def _request(decision: RateDecision) -> list[str]:
         risk = "no room" if one.hot_hours is None else f"{one.hot_hours:.2g}"
         rows.append((one.rate, one.machine or "none", risk))
     rate, _ = replayed(decision)
+    beside = []
+    if decision.shadow is not None:
+        shadow = decision.shadow
+        beside = [f"On probation, decides nothing: {shadow.model} would have answered {shadow.rate:g}"]
     again = "the same rate" if rate == decision.rate else f"ANOTHER RATE: {rate:g}"
     return [
         f"{decision.decision_id}  {time_text(decision.at)}  pool {decision.pool}",
@@ -75,6 +83,7 @@ def _request(decision: RateDecision) -> list[str]:
         f"Levels ({decision.budget:g} hot hours allowed)",
         *columns(rows),
         "",
+        *beside,
         f"Decided again from what is recorded: {again}",
     ]
 

@@ -444,8 +444,9 @@ class LearningSettings(Section, title="Learning"):
         168.0,
         ge=0,
         le=2160,
-        description="How long after a promotion lived and predicted cost are compared, in hours. Where the fleet "
-        "surely costs more, the promotion is rolled back.",
+        description="How long after a promotion what is lived is compared with what was predicted or promised, in "
+        "hours. Where a fleet surely costs more, or a pool or cluster surely breaks its promise, the promotion is "
+        "rolled back.",
     )
     cpu_minutes: float = Field(
         10.0, gt=0, le=1440, description="Time of a processor that a round may take for one subject, in minutes."

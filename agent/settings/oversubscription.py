@@ -109,6 +109,18 @@ class PoolSettings(Section, title="A pool"):
         description="Expected hot hours of a machine in a day that a request may leave. Not set: what the guard of the "
         "file of rates says, 0.003 without one. More than the guard's is refused.",
     )
+    drift_level: float = Field(
+        0.0,
+        ge=0,
+        le=2,
+        description="Shield and filter leave room for a rise of all usage by this share, before there is one.",
+    )
+    drift_hours: int = Field(
+        0,
+        ge=0,
+        le=12,
+        description="They leave room for days that turn by so many hours, to either side, each subscriber for itself.",
+    )
     risk_filter: bool = Field(
         False,
         description="`true`: a request is told the best-fitting machine that stays within the budget, at its rate; "

@@ -58,7 +58,7 @@ def take_in_beliefs(state: State, weeks: Weeks, guard: Guard) -> None:
                 guard.mu[n, hour], guard.sd[n, hour], mean, variance, guard.persistence, guard.shared
             )
             first, second, third = clipped_moments(mu, sd)
-            new = (c * first, c * c * second, c * c * c * third)
+            new = (c * guard.factor * (first + guard.excess[n, hour]), c * c * second, c * c * c * third)
             for power in range(3):
                 state.day[k, hour, power] += new[power] - state.own[row, hour, power]
                 state.own[row, hour, power] = new[power]

@@ -86,11 +86,14 @@ def clear(state: State, cluster: Cluster, week: int, seed: np.uint64) -> None:
 
 @compiled
 def _share(state: State, guard: Guard, tables: Tables, row: int, n: int, c: float, hour: int, power: int) -> float:
-    """Return what a VM adds to a moment of its machine's usage in an hour of the day: mean, variance, third."""
+    """Return what a VM adds to a moment of its machine's usage in an hour of the day: mean, variance, third.
+
+    The mean has the guard's margin.
+    """
     if guard.posterior and state.machine[row] >= 0:
         return float(state.own[row, hour, power])
     if power == 0:
-        return float(c * tables.mean[n, hour])
+        return float(c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour]))
     if power == 1:
         return float(c * c * tables.variance[n, hour])
     return float(c * c * c * tables.third[n, hour])
@@ -132,7 +135,7 @@ def put(
     if guard.kind != UNGUARDED:
         if guard.posterior:
             for hour in range(24):
-                state.own[row, hour, 0] = c * tables.mean[n, hour]
+                state.own[row, hour, 0] = c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
                 state.own[row, hour, 1] = c * c * tables.variance[n, hour]
                 state.own[row, hour, 2] = c * c * c * tables.third[n, hour]
         _add_to_day(state, guard, tables, row, k, n, c, 1.0)
@@ -212,7 +215,7 @@ def _within(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: 
     for i in range(24):
         hour = (start + i) % 24
         p = hot_probability(
-            state.day[k, hour, 0] + c * tables.mean[n, hour],
+            state.day[k, hour, 0] + c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour]),
             state.day[k, hour, 1] + c * c * tables.variance[n, hour],
             state.day[k, hour, 2] + c * c * c * tables.third[n, hour],
             cluster.threshold,

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput
 from domain.rules.oversubscription.rates import FILTER as FILTERED
-from domain.rules.oversubscription.rates import SHIELD, check_budget
+from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, check_budget
+from domain.rules.oversubscription.usage import moments_of, turned_excess
 from simulator.compilation import fields
 from simulator.oversubscription.scenario import Scenario, Week
 
@@ -92,6 +93,9 @@ class Guard(NamedTuple):
     shared: float
     mu: Floats
     sd: Floats
+    factor: float
+    """A mean counts as `factor` times itself and its excess, (N, 24): the drift of usage that there is room for."""
+    excess: Floats
 
 
 class Copies(NamedTuple):
@@ -212,7 +216,8 @@ KINDS = {"none": UNGUARDED, SHIELD: ESCALATE, FILTERED: FILTER}
 
 def unguarded(scenario: Scenario) -> Guard:
     """Return the guard that lets everything pass."""
-    return Guard(UNGUARDED, 1.0, np.array(scenario.actions), False, 0.0, 0.0, scenario.mu, scenario.sd)
+    levels, excess = np.array(scenario.actions), np.zeros(scenario.mu.shape)
+    return Guard(UNGUARDED, 1.0, levels, False, 0.0, 0.0, scenario.mu, scenario.sd, 1.0, excess)
 
 
 def guard_of(
@@ -223,16 +228,20 @@ def guard_of(
     posterior: bool = False,
     persistence: float = 0.85,
     shared: float = 0.0,
+    margin: Margin = NO_MARGIN,
 ) -> Guard:
     """Return a guard: `shield` raises the rate of a risky request, `filter` looks for another machine; BadInput.
 
     budget: expected hot hours of a machine in the next day. posterior: learn each VM's own level from its usage;
-    persistence and shared are the shares of the variance that are a VM's offset and its owner's.
+    persistence and shared are the shares of the variance that are a VM's offset and its owner's. margin: the drift of
+    usage that it leaves room for; spreads are taken to stay as they are.
     """
     if kind not in KINDS:
         raise BadInput("guard", kind, f"choose one of {', '.join(KINDS)}")
     check_budget("b", budget)
     if not (0.0 <= persistence < 1.0 and 0.0 <= shared < 1.0 and persistence + shared < 1.0):
         raise BadInput("psi", persistence, "give shares of the variance that leave some for the hour's noise")
-    levels = np.array(scenario.actions)
-    return Guard(KINDS[kind], budget, levels, posterior, persistence, shared, scenario.mu, scenario.sd)
+    levels, known, excess = np.array(scenario.actions), (scenario.mu, scenario.sd), np.zeros(scenario.mu.shape)
+    if margin.turn_h:
+        excess = turned_excess(moments_of(*known).mean, margin.turn_h)
+    return Guard(KINDS[kind], budget, levels, posterior, persistence, shared, *known, margin.factor, excess)

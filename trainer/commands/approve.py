@@ -73,18 +73,29 @@ def approve(
 
 
 def _divergence(directory: ModelsDirectory, subject: Subject, one: Probationer, ledger: str | None) -> str:
-    """Return where the proposals differ so far, "" for a decision whose ledger has none; a ledger may be elsewhere."""
-    from agent.models.directory import AUTOSCALING
+    """Return where the proposals differ so far; a ledger may be elsewhere."""
     from agent.settings.location import ledger_location
-    from trainer.learning.probation import divergence_of
 
-    if subject.decision != AUTOSCALING:
-        return ""
     try:
-        source = ledger or ledger_location(os.environ)
-        return f"so far {divergence_of(source, subject.name, one).sentence}"
+        return f"so far {_differing(ledger or ledger_location(os.environ), subject, one)}"
     except TrimtabError as error:
         return f"where it differs so far cannot be told: {error}"
+
+
+def _differing(source: str, subject: Subject, one: Probationer) -> str:
+    from agent.models.directory import AUTOSCALING
+
+    if subject.decision == AUTOSCALING:
+        from trainer.learning import probation
+
+        return probation.divergence_of(source, subject.name, one).sentence
+    if subject.decision == "oversubscription":
+        from trainer.learning import pool_trial
+
+        return pool_trial.divergence_of(source, subject.name, one)[1]
+    from trainer.learning import cluster_trial
+
+    return cluster_trial.divergence_of(source, subject.name, one)[2]
 
 
 def _print(as_json: bool, data: dict[str, str | None], lines: list[str]) -> None:

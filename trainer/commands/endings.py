@@ -22,10 +22,11 @@ the budget; of a promotion that was taken back."""
 
 STATUSES_OF_PROMISE = """
 Exit status:
-  1  the gate refused what was learnt
+  1  the gate refused what was learnt, or a model on probation did not keep its promise
   2  bad input
   4  too little is recorded
   5  the time of a processor is used up: give more to go on
+  6  the promise was surely broken under a new champion: it was rolled back
 """
 """For the help of the rounds of pools and clusters."""
 
@@ -76,6 +77,8 @@ def end_of_promise(state: State, name: str) -> End:
     gate = state.stages["gate"]
     if gate["promoted"]:
         return End(Ending.PROMOTED, f"the gate passed a new champion of {name}", cpu_s=state.cpu_s)
+    if gate["on_probation"]:
+        return End(Ending.PROBATION, f"the gate passed a model of {name}, it is on probation", cpu_s=state.cpu_s)
     if gate["passed"] is False:
         return End(Ending.REFUSED, f"the gate: {'; '.join(gate['reasons'])}", REFUSED, state.cpu_s)
     return End(Ending.KEPT, f"what decides for {name} stays: {'; '.join(gate['reasons'])}", cpu_s=state.cpu_s)

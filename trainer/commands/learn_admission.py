@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+import time
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
-from agent.commands.options import JsonOption, LedgerOption, print_json, show
+from agent.commands.options import JsonOption, LedgerOption
 from agent.decisions.text import columns
 from domain.errors import BadInput
-from domain.units import HOURS_PER_YEAR, MINUTE_S
-from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End, end_of_promise, with_status
+from domain.units import HOURS_PER_YEAR
+from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End
+from trainer.commands.learn_options import (
+    Asked,
+    CpuMinutesOption,
+    ModelsDirOption,
+    ProbationHoursOption,
+    PromiseRun,
+    ThenOption,
+    WatchHoursOption,
+    gate_lines,
+    learn_promise,
+    round_end,
+    terms_of,
+)
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption, cluster_of_settings
 
 if TYPE_CHECKING:
-    from agent.models.directory import ModelsDirectory
-    from trainer.learning.admission_round import AdmissionRound, InUse
+    from agent.models.directory import Champion, ModelsDirectory, Probationer
+    from trainer.learning.admission_round import AdmissionRound, ClusterRound, InUse
+    from trainer.learning.promise import Inspected, Kept, Replay
 
 EPILOG = epilog(
     STATUSES_OF_PROMISE,
     calls=(
         "trimtab learn admission main --ledger /var/lib/trimtab/ledger.db",
         "trimtab learn admission main --try --cpu-minutes 30 --out runs/learn/main",
+        "trimtab learn admission main --probation-hours 168 --then approve",
     ),
 )
 
@@ -36,15 +52,11 @@ def admission(
     cluster: Annotated[str, Argument(metavar="CLUSTER", help="The key of the cluster.")],
     ledger: LedgerOption = None,
     days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of the last days are used.")] = 365.0,
-    models_dir: Annotated[
-        Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")
-    ] = None,
+    models_dir: ModelsDirOption = None,
     out: Annotated[
         Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/admission-CLUSTER.")
     ] = None,
-    cpu_minutes: Annotated[
-        float, Option(metavar="MINUTES", min=0.01, help="Time of a processor, over all resumptions.")
-    ] = 10.0,
+    cpu_minutes: CpuMinutesOption = None,
     years: Annotated[float, Option(metavar="YEARS", help="Length of a simulated run.")] = 1.0,
     against: Annotated[
         str | None, Option(metavar="RULE", help="What decides now; else the champion, or as the settings have it.")
@@ -53,38 +65,65 @@ def admission(
     sla: Annotated[
         float | None, Option(metavar="SHARE", help="Scale-outs that may be refused; else as the settings.")
     ] = None,
+    probation_hours: ProbationHoursOption = None,
+    then: ThenOption = None,
+    watch_hours: WatchHoursOption = None,
     key_file: KeyOption = None,
     try_only: TryOption = False,
+    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn from what a cluster's ledger recorded: fit its population, tune thresholds, judge them, ask the gate.
 
     The latest two fifths of the time are held out. The population and the threshold of the earlier part are judged in
     the world of the later one, against what decides now and against a threshold of cores alone. What keeps the promise
-    there and fills the cluster more goes to the gate; what passes is the cluster's champion, which decides from the
-    agent's next start on where the cluster's RULE is `learned`. A round that was stopped goes on with the same command.
+    there and fills the cluster more goes to the gate; what passes is the cluster's champion, after its probation where
+    there is one, and decides from the agent's next start on where the cluster's RULE is `learned`. A round that was
+    stopped goes on with the same command.
+
+    Before a new round, the command looks after what the last ones left: the refused requests since a promotion of the
+    last days are held to the promise, and it is rolled back where that is surely broken; a rule on probation is judged
+    when its hours are over.
     """
-    from agent.models.directory import ModelsDirectory, Subject, moment_s, read_key
-    from agent.settings.location import models_location, promotion_key_location
-    from trainer.learning.admission_round import ADMISSION
-    from trainer.learning.state import locked, set_aside
+    from agent.models.directory import ModelsDirectory, Subject, moment_text, read_key
+    from agent.settings.admission import cluster_model_in
+    from agent.settings.location import ledger_location, models_location, promotion_key_location
+    from trainer.learning.admission_round import ADMISSION, ClusterRound
+    from trainer.learning.promise import Inspected
+    from trainer.learning.stages import Budget
 
     if sla is not None and not 0.0 < sla < 1.0:
         raise BadInput("--sla", sla, "give a share between 0 and 1, such as 1e-3")
-    folder, place = out or OUT / f"admission-{cluster}", models_dir or models_location(os.environ)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    place = models_dir or models_location(os.environ)
     directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
+    terms = terms_of(Asked(cpu_minutes, probation_hours, then, watch_hours))
+    folder, now_s = out or OUT / f"admission-{cluster}", time.time() if at is None else at
+    run = PromiseRun(Subject(ADMISSION, cluster), directory, folder, terms, now_s, try_only, as_json)
+    source, settings = ledger or ledger_location(os.environ), ClusterRound(terms.cpu_s, years * HOURS_PER_YEAR)
+    in_use = partial(_in_use, cluster, directory, against, capacity, sla)
 
-    def learnt() -> End:
-        before = set_aside(folder)
-        if before is not None:
-            typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
-        in_use = _in_use(cluster, directory, against, capacity, sla)
-        work = _round(in_use, ledger, folder, directory, now, days, cpu_minutes, years, try_only=try_only)
-        return _go_on(work, as_json=as_json)
+    def work_in(place: Path) -> AdmissionRound:
+        return _round(run, in_use(), source, place, settings, days, moment_text(now_s))
 
-    with locked(place, f"admission-{cluster}", now):
-        with_status(place, Subject(ADMISSION, cluster), moment_s(now), learnt, try_only=try_only)
+    def round_() -> End:
+        work = work_in(folder)
+        work.go_on()
+        return round_end(work.state, cluster, _lines(work), as_json=as_json)
+
+    def case() -> Inspected:
+        from trainer.learning.cluster_trial import lived, replay
+
+        def watched(champion: Champion) -> Kept | str:
+            rule = cluster_model_in(directory.file_of(champion.model)).rule
+            return lived(source, cluster, champion, rule, in_use().sla)
+
+        def replayed(one: Probationer) -> Replay:
+            with TemporaryDirectory() as place:
+                return replay(source, one, work_in(Path(place)), Budget(terms.cpu_s))
+
+        return Inspected(run.subject, directory, cluster_model_in, now_s, "cores idle", watched, replayed)
+
+    learn_promise(run, case, round_)
 
 
 def _in_use(
@@ -110,46 +149,31 @@ def _in_use(
 
 
 def _round(
-    in_use: InUse,
-    ledger: str | None,
-    folder: Path,
-    directory: ModelsDirectory,
-    now: str,
-    days: float,
-    cpu_minutes: float,
-    years: float,
-    *,
-    try_only: bool,
+    run: PromiseRun, in_use: InUse, source: str, folder: Path, settings: ClusterRound, days: float, now: str
 ) -> AdmissionRound:
     from importlib.metadata import version
 
-    from agent.settings.location import ledger_location
-    from trainer.learning.admission_round import AdmissionRound, ClusterRound, keep_tables
+    from trainer.learning.admission_round import AdmissionRound, keep_tables
     from trainer.learning.clusters import read_cluster
     from trainer.learning.state import opened
 
-    settings = ClusterRound(cpu_minutes * MINUTE_S, years * HOURS_PER_YEAR)
-    read = partial(read_cluster, ledger or ledger_location(os.environ), in_use.cluster)
-    digest = keep_tables(folder, read, days, version("trimtab"))
+    digest = keep_tables(folder, partial(read_cluster, source, in_use.cluster), days, version("trimtab"))
     facts = {"cluster": in_use.cluster, "capacity": in_use.capacity, "sla": in_use.sla}
-    state = opened(folder, {**facts, "record": digest, "hours": settings.hours})
     return AdmissionRound(
-        in_use, state, settings, directory, now, try_only, tell=lambda line: typer.echo(line, err=True)
+        in_use,
+        opened(folder, {**facts, "record": digest, "hours": settings.hours}),
+        settings,
+        run.directory,
+        now,
+        run.try_only,
+        tell=lambda line: typer.echo(line, err=True),
+        term=run.terms.term(run.now_s),
     )
-
-
-def _go_on(work: AdmissionRound, *, as_json: bool) -> End:
-    stages = work.go_on()
-    if as_json:
-        print_json({"directory": str(work.state.folder), "cpu_s": work.state.cpu_s, **stages})
-    else:
-        show(_lines(work))
-    return end_of_promise(work.state, work.in_use.cluster)
 
 
 def _lines(work: AdmissionRound) -> list[str]:
     stages, name = work.state.stages, work.in_use.cluster
-    judged, gate = stages["judge"], stages["gate"]
+    judged = stages["judge"]
     rows: list[tuple[object, ...]] = [("in the later world", "rule", "cores taken", "refused", "upper 90 %", "promise")]
     for label, rule in judged["rules"].items():
         if rule is None:
@@ -158,13 +182,8 @@ def _lines(work: AdmissionRound) -> list[str]:
         use, refused = judged["utilisation"][label]["value"], judged["refused"][label]["value"]
         kept = "kept" if judged["keeps"][label] else "broken"
         rows.append((label, rule, f"{use:.2%}", f"{refused:.2g}", f"{judged['upper_90'][label]:.2g}", kept))
-    lines = [*columns(rows)]
-    if gate["promoted"]:
-        lines.append(f"the gate: passed, {stages['threshold']['rules']['learnt']} is the champion of {name} now")
-        if work.in_use.learned is not True:
-            lines.append(f"it decides once TRIMTAB_CLUSTERS__{name}__RULE is `learned`, from the agent's next start on")
-    elif gate["passed"]:
-        lines.append("the gate: passed; nothing is changed (--try)")
-    else:
-        lines += ["the gate: what decides now stays", *(f"  {reason}" for reason in gate["reasons"])]
-    return [*lines, f"report: {work.state.folder / 'report.html'}"]
+    lines = [*columns(rows), *gate_lines(work.state, str(stages["threshold"]["rules"]["learnt"]), name)]
+    if stages["gate"]["promoted"] and work.in_use.learned is not True:
+        once = f"it decides once TRIMTAB_CLUSTERS__{name}__RULE is `learned`, from the agent's next start on"
+        lines.insert(-1, once)
+    return lines

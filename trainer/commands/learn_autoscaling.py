@@ -14,8 +14,20 @@ from typer import Argument, Option
 from agent.commands.options import JsonOption, LedgerOption, print_json, show
 from agent.decisions.text import columns
 from domain.errors import BadInput
-from domain.units import HOUR_S, MINUTE_S
+from domain.units import HOUR_S
 from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, with_status
+from trainer.commands.learn_options import (
+    Asked,
+    CpuMinutesOption,
+    Judged,
+    ModelsDirOption,
+    ProbationHoursOption,
+    ThenOption,
+    WatchHoursOption,
+    after_probation,
+    tell,
+    terms_of,
+)
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption
 
@@ -61,33 +73,15 @@ def autoscaling(
         float | None,
         Option(metavar="SECONDS", min=0.0, help="The fleet's IDLE_S; else of the settings here, else the default."),
     ] = None,
-    models_dir: Annotated[
-        Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")
-    ] = None,
+    models_dir: ModelsDirOption = None,
     check: Annotated[bool, Option("--check", help="Cut windows and check the simulator, no more.")] = False,
     out: Annotated[
         Path | None, Option(metavar="DIR", help="Folder of the round, which goes on there; else runs/learn/FLEET.")
     ] = None,
-    cpu_minutes: Annotated[
-        float | None,
-        Option(metavar="MINUTES", min=0.01, help="Time of a processor, over all resumptions; else of the settings."),
-    ] = None,
-    probation_hours: Annotated[
-        float | None,
-        Option(
-            metavar="HOURS",
-            min=0.0,
-            help="How long what passes runs as a shadow before it may decide, 0: not at all; else of the settings.",
-        ),
-    ] = None,
-    then: Annotated[
-        str | None,
-        Option(metavar="promote|approve|nothing", help="What follows a probation that held; else of the settings."),
-    ] = None,
-    watch_hours: Annotated[
-        float | None,
-        Option(metavar="HOURS", min=0.0, help="How long a promotion is watched, 0: not; else of the settings."),
-    ] = None,
+    cpu_minutes: CpuMinutesOption = None,
+    probation_hours: ProbationHoursOption = None,
+    then: ThenOption = None,
+    watch_hours: WatchHoursOption = None,
     setting: Annotated[
         list[str] | None, Option("--set", metavar="FIELD=VALUE", help="A field of the scorer's recipe; repeatable.")
     ] = None,
@@ -160,16 +154,6 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the options say of budget, probation and watch; None: the settings have it."""
-
-    cpu_minutes: float | None
-    probation_hours: float | None
-    then: str | None
-    watch_hours: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """How a round is done, and how long a promotion is watched."""
 
@@ -191,26 +175,19 @@ class Run:
 
 
 def _plan(asked: Asked, recipe: tuple[str, ...], start: str) -> Plan:
-    from agent.models.directory import Then
-    from agent.settings import load_settings
     from trainer.autoscaling.scorer_tuning import FINE
     from trainer.kit.fields import changes_of, pairs_of
     from trainer.learning.round import RoundSettings
 
-    known = load_settings(os.environ).learning
-    then = asked.then or str(known.then)
-    if then not in [*Then]:
-        raise BadInput("--then", then, f"choose one of {', '.join(Then)}")
-    minutes = known.cpu_minutes if asked.cpu_minutes is None else asked.cpu_minutes
-    hours = known.probation_hours if asked.probation_hours is None else asked.probation_hours
+    terms = terms_of(asked)
     settings = RoundSettings(
-        cpu_s=minutes * MINUTE_S,
+        cpu_s=terms.cpu_s,
         recipe=replace(FINE, **changes_of("--set", type(FINE), pairs_of("--set", recipe))),
         start=start,
-        probation_hours=hours,
-        then=Then(then),
+        probation_hours=terms.probation_hours,
+        then=terms.then,
     )
-    return Plan(settings, known.watch_hours if asked.watch_hours is None else asked.watch_hours)
+    return Plan(settings, terms.watch_hours)
 
 
 def _looked_after(run: Run) -> End | None:
@@ -265,43 +242,23 @@ def _watched(run: Run, case: Inspection) -> End | None:
 
 def _on_probation(run: Run, case: Inspection) -> End | None:
     """Judge a model on probation, and do what follows from it; None where there is none."""
-    from agent.models.directory import Then
     from agent.models.file import load_model
-    from agent.models.rounds import Ending
-    from trainer.learning.probation import Standing, examine, write_probation
+    from trainer.learning.probation import examine, write_probation
 
     one = case.directory.probationers().get(case.subject)
     if one is None:
         return None
     found = examine(case, one, run.plan.round.limits)
     page = write_probation(run.out, case.fleet, found) if found.divergence is not None else None
-    held, sentence, act = found.standing is Standing.HELD, found.sentence, not run.try_only
-    end = End(Ending.PROBATION, sentence)
-    if found.standing in (Standing.BROKEN, Standing.GIVEN_UP):
-        if act:
-            case.directory.end_probation(case.subject, found.why, case.now)
-        end = End(Ending.REFUSED, f"{sentence}; its probation is over, what decides stays", REFUSED)
-    elif held and one.then is Then.PROMOTE:
-        if act:
-            case.directory.approve(case.subject, case.now, load_model, reason=found.why)
-        end = End(Ending.PROMOTED, f"{sentence}; it is the champion of {case.fleet} now")
-    elif held and one.then is Then.APPROVE:
-        end = End(Ending.PROBATION, f"{sentence}; to use it: trimtab approve autoscaling {case.fleet}")
-    elif held:
-        if act:
-            case.directory.end_probation(case.subject, f"{found.why}; nothing follows, as set", case.now)
-        end = End(Ending.KEPT, f"{sentence}; nothing follows, as set")
+    judged, act = Judged(one, found.standing, found.why, found.sentence), not run.try_only
+    end = after_probation(case.directory, case.subject, judged, case.now, load_model, act=act)
     about = {"standing": found.standing, "sentence": end.sentence, "changed": act}
     _tell(run, {"probation": asdict(found) | about}, end.sentence, page)
     return end
 
 
 def _tell(run: Run, data: dict[str, Any], sentence: str, page: Path | None) -> None:
-    if run.as_json:
-        print_json({"directory": str(run.out), **data})
-    else:
-        tried = ["nothing is changed (--try)"] if run.try_only else []
-        show([sentence, *tried, *([] if page is None else [f"report: {page}"])])
+    tell(run.out, data, sentence, page, try_only=run.try_only, as_json=run.as_json)
 
 
 def _spent(sentence: str) -> End:

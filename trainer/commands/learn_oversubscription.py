@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
-from agent.commands.options import JsonOption, LedgerOption, print_json, show
+from agent.commands.options import JsonOption, LedgerOption
 from agent.decisions.text import columns
-from domain.units import DAY_S, MINUTE_S
-from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End, end_of_promise, with_status
+from domain.units import DAY_S
+from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End
+from trainer.commands.learn_options import (
+    Asked,
+    CpuMinutesOption,
+    ModelsDirOption,
+    ProbationHoursOption,
+    PromiseRun,
+    ThenOption,
+    WatchHoursOption,
+    gate_lines,
+    learn_promise,
+    round_end,
+    terms_of,
+)
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption, pool_of_settings
 
 if TYPE_CHECKING:
-    from agent.models.directory import ModelsDirectory
-    from trainer.learning.oversubscription_round import OversubscriptionRound
+    from agent.models.directory import Champion, Probationer, Verify
+    from domain.rules.oversubscription.pool import PoolRules
+    from trainer.learning.oversubscription_round import OversubscriptionRound, PoolInUse
     from trainer.learning.pools import RecordedPool
+    from trainer.learning.promise import Inspected, Kept, Replay
 
 EPILOG = epilog(
     STATUSES_OF_PROMISE,
     calls=(
         "trimtab learn oversubscription main --ledger /var/lib/trimtab/ledger.db",
         "trimtab learn oversubscription main --try --cpu-minutes 30 --out runs/learn/main",
+        "trimtab learn oversubscription main --probation-hours 48 --then approve",
     ),
 )
 
@@ -35,46 +51,49 @@ def oversubscription(
     pool: Annotated[str, Argument(metavar="POOL", help="The key of the pool.")],
     ledger: LedgerOption = None,
     days: Annotated[float, Option(metavar="DAYS", min=1.0, help="How many of the last days are used.")] = 60.0,
-    models_dir: Annotated[
-        Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")
-    ] = None,
+    models_dir: ModelsDirOption = None,
     out: Annotated[
         Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/oversubscription-POOL.")
     ] = None,
-    cpu_minutes: Annotated[
-        float, Option(metavar="MINUTES", min=0.01, help="Time of a processor, over all resumptions.")
-    ] = 10.0,
+    cpu_minutes: CpuMinutesOption = None,
+    probation_hours: ProbationHoursOption = None,
+    then: ThenOption = None,
+    watch_hours: WatchHoursOption = None,
     key_file: KeyOption = None,
     try_only: TryOption = False,
+    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn from what a pool's ledger recorded: calibrate rates and their shield, judge them, ask the gate.
 
     The record is cut into weeks of the pool's horizon; the latest two fifths are held out, with the usage that was
     measured in them. Rates and shield of the earlier weeks are judged there against what decides now and against rates
-    alone. What keeps the promise and reserves less goes to the gate; what passes is the pool's champion, which decides
-    from the next hour on where the pool's POLICY is `learned`. A round that was stopped goes on with the same command.
+    alone. What keeps the promise and reserves less goes to the gate; what passes is the pool's champion, after its
+    probation where there is one, and decides from the next hour on where the pool's POLICY is `learned`. A round that
+    was stopped goes on with the same command.
+
+    Before a new round, the command looks after what the last ones left: the hot hours since a promotion of the last
+    days are held to the promise, and it is rolled back where that is surely broken; rates on probation are judged when
+    their hours are over.
     """
-    from agent.models.directory import ModelsDirectory, Subject, moment_s, read_key
+    from agent.models.directory import ModelsDirectory, Subject, moment_text, read_key
     from agent.settings.location import ledger_location, models_location, promotion_key_location
     from trainer.learning.oversubscription_round import OVERSUBSCRIPTION
-    from trainer.learning.state import locked, set_aside
 
-    _, own = pool_of_settings(pool)
-    folder, place = out or OUT / f"oversubscription-{pool}", models_dir or own or models_location(os.environ)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    rules, own = pool_of_settings(pool)
+    place = models_dir or own or models_location(os.environ)
     directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
+    terms = terms_of(Asked(cpu_minutes, probation_hours, then, watch_hours))
+    folder, now_s = out or OUT / f"oversubscription-{pool}", time.time() if at is None else at
+    run = PromiseRun(Subject(OVERSUBSCRIPTION, pool), directory, folder, terms, now_s, try_only, as_json)
+    source, verify = ledger or ledger_location(os.environ), _verify(rules)
 
-    def learnt() -> End:
-        before = set_aside(folder)
-        if before is not None:
-            typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
-        source = ledger or ledger_location(os.environ)
-        work = _round(pool, source, days, folder, directory, now, cpu_minutes, try_only=try_only)
-        return _go_on(work, as_json=as_json)
+    def round_() -> End:
+        work = _round(run, rules, source, days, moment_text(now_s), verify)
+        work.go_on()
+        return round_end(work.state, pool, _lines(work), as_json=as_json)
 
-    with locked(place, f"oversubscription-{pool}", now):
-        with_status(place, Subject(OVERSUBSCRIPTION, pool), moment_s(now), learnt, try_only=try_only)
+    learn_promise(run, lambda: _inspected(run, rules, source, verify), round_)
 
 
 def _record(source: str, pool: str, days: float) -> RecordedPool:
@@ -83,85 +102,83 @@ def _record(source: str, pool: str, days: float) -> RecordedPool:
     return read_pool(source, pool, since=newest_of(source, pool) - days * DAY_S)
 
 
+def _verify(rules: PoolRules | None) -> Verify:
+    from agent.oversubscription.rate_policies import verify_rates
+    from agent.settings.oversubscription import read_rates
+
+    return read_rates if rules is None else lambda path: verify_rates(path, rules)
+
+
+def _in_use(run: PromiseRun, rules: PoolRules | None, recorded: str) -> PoolInUse:
+    """Return what decides for a pool: the champion, where the settings let it, else the settings, else as recorded."""
+    from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
+    from trainer.learning.oversubscription_round import PoolInUse, in_words
+
+    champion = run.directory.champion(run.subject)
+    policy = in_words({"policy": recorded if rules is None else rules.policy})
+    if champion is not None and (rules is None or rules.policy == "learned"):
+        policy = str(run.directory.file_of(champion.model))
+    budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
+    margin = NO_MARGIN if rules is None else rules.margin
+    return PoolInUse(run.subject.name, policy, budget, alpha, margin.level, margin.turn_h)
+
+
+def _inspected(run: PromiseRun, rules: PoolRules | None, source: str, verify: Verify) -> Inspected:
+    from trainer.learning.pool_trial import lived, replay
+    from trainer.learning.pools import read_pool
+    from trainer.learning.promise import Inspected
+
+    pool = run.subject.name
+
+    def replayed(one: Probationer) -> Replay:
+        in_use = _in_use(run, rules, read_pool(source, pool).policy)
+        texts = (in_use.policy, str(run.directory.file_of(one.model)))
+        return replay(source, pool, one, texts, in_use.budget, in_use.margin, in_use.alpha)
+
+    def watched(champion: Champion) -> Kept | str:
+        return lived(source, pool, champion)
+
+    return Inspected(run.subject, run.directory, verify, run.now_s, "cores reserved", watched, replayed)
+
+
 def _round(
-    pool: str,
-    source: str,
-    days: float,
-    folder: Path,
-    directory: ModelsDirectory,
-    now: str,
-    cpu_minutes: float,
-    *,
-    try_only: bool,
+    run: PromiseRun, rules: PoolRules | None, source: str, days: float, now: str, verify: Verify
 ) -> OversubscriptionRound:
     import json
 
-    from agent.models.directory import Subject
-    from agent.oversubscription.rate_policies import verify_rates
-    from agent.settings.oversubscription import read_rates
-    from domain.rules.oversubscription.rates import USUAL_BUDGET
-    from trainer.learning.oversubscription_round import (
-        EARLIER,
-        OVERSUBSCRIPTION,
-        OversubscriptionRound,
-        PoolInUse,
-        PoolRound,
-        in_words,
-        keep_weeks,
-    )
+    from trainer.learning.oversubscription_round import EARLIER, OversubscriptionRound, PoolRound, keep_weeks
     from trainer.learning.state import opened
 
-    rules, _ = pool_of_settings(pool)
+    pool, folder = run.subject.name, run.out
     digest = keep_weeks(folder, lambda: _record(source, pool, days))
     kept = json.loads((folder / EARLIER / f"{pool}.json").read_bytes())
-    champion = directory.champion(Subject(OVERSUBSCRIPTION, pool))
-    policy = in_words({"policy": kept["recorded"]["policy"] if rules is None else rules.policy})
-    if champion is not None and (rules is None or rules.policy == "learned"):
-        policy = str(directory.file_of(champion.model))
-    budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
+    in_use = _in_use(run, rules, kept["recorded"]["policy"])
     opted_out = frozenset() if rules is None else frozenset(n for n, one in rules.subscribers.items() if one.opted_out)
-    settings = PoolRound(cpu_minutes * MINUTE_S)
-    facts = {"pool": pool, "alpha": alpha, "budget": budget, "opted_out": sorted(opted_out), "record": digest}
-
-    def verify(path: Path) -> object:
-        return read_rates(path) if rules is None else verify_rates(path, rules)
-
+    facts = {"pool": pool, "alpha": in_use.alpha, "budget": in_use.budget, "margin": [in_use.level, in_use.turn_h]}
+    facts |= {"opted_out": sorted(opted_out), "record": digest}
     return OversubscriptionRound(
-        PoolInUse(pool, policy, budget, alpha),
+        in_use,
         opted_out,
         opened(folder, facts),
-        settings,
-        directory,
+        PoolRound(run.terms.cpu_s),
+        run.directory,
         verify,
         now,
-        try_only,
+        run.try_only,
         tell=lambda line: typer.echo(line, err=True),
+        term=run.terms.term(run.now_s),
     )
-
-
-def _go_on(work: OversubscriptionRound, *, as_json: bool) -> End:
-    stages = work.go_on()
-    if as_json:
-        print_json({"directory": str(work.state.folder), "cpu_s": work.state.cpu_s, **stages})
-    else:
-        show(_lines(work))
-    return end_of_promise(work.state, work.in_use.pool)
 
 
 def _lines(work: OversubscriptionRound) -> list[str]:
     stages, name = work.state.stages, work.in_use.pool
-    judged, gate = stages["judge"], stages["gate"]
+    judged = stages["judge"]
     rows: list[tuple[object, ...]] = [("on the later weeks", "reserved", "hot, worst week", "at most, 95 %", "promise")]
     for label, reserved in judged["reserved"].items():
         kept = "kept" if judged["keeps"][label] else "broken"
         mean, worst = sum(reserved) / len(reserved), max(judged["hot"][label])
         rows.append((label, f"{mean:.1%}", f"{worst:.1%}", f"{judged['upper_95'][label]:.1%}", kept))
-    lines = [*columns(rows)]
-    if gate["promoted"]:
-        lines.append(f"the gate: passed, {work.model} is the champion of {name} now")
-        lines.append(f"it decides from the next hour on where TRIMTAB_POOLS__{name}__POLICY is `learned`")
-    elif gate["passed"]:
-        lines.append("the gate: passed; nothing is changed (--try)")
-    else:
-        lines += ["the gate: what decides now stays", *(f"  {reason}" for reason in gate["reasons"])]
-    return [*lines, f"report: {work.state.folder / 'report.html'}"]
+    lines = [*columns(rows), *gate_lines(work.state, str(work.model), name)]
+    if stages["gate"]["promoted"]:
+        lines.insert(-1, f"it decides from the next hour on where TRIMTAB_POOLS__{name}__POLICY is `learned`")
+    return lines

@@ -441,7 +441,7 @@ def oversubscription(
     agent takes up a new champion with the next hour.
     """
     from agent.oversubscription.rate_policies import verify_rates
-    from domain.rules.oversubscription.rates import USUAL_BUDGET
+    from domain.rules.oversubscription.rates import NO_MARGIN, USUAL_BUDGET
 
     rules, place = pool_of_settings(subject)
 
@@ -463,6 +463,7 @@ def oversubscription(
             Limits(),
             now=against,
             budget=USUAL_BUDGET if rules is None else rules.budget(None),
+            margin=NO_MARGIN if rules is None else rules.margin,
             alpha=0.95 if rules is None else rules.alpha,
             start=start,
             weeks=words_of(held_out),

@@ -39,11 +39,11 @@ from trainer.kit.intervals import compare
 from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.clusters import RecordedCluster, export_table
 from trainer.learning.report import DATA_FILE, PAGE_FILE, write_folder
-from trainer.learning.stages import Budget, Stage, Tell, check_minutes, cpu_s, go_on, plain
+from trainer.learning.stages import Budget, Stage, Tell, ask_gate, check_minutes, cpu_s, go_on, not_asked, plain
 from trainer.learning.state import State
 from trainer.learning.windows import TooLittle
 from trainer.promotion.admission import cluster_gate
-from trainer.promotion.gate import Limits, hold
+from trainer.promotion.gate import Gate, Limits, Term
 
 ADMISSION: Final = "admission"
 EARLIER, LATER = "earlier", "later"
@@ -123,7 +123,10 @@ def keep_tables(
 
 @dataclass(slots=True)
 class AdmissionRound:
-    """A round under way; the tables are in the folder of its state. now: the time for the record of the gate."""
+    """A round under way; the tables are in the folder of its state. now: the time for the record of the gate.
+
+    term: of the probation of what passes, None where it decides at once.
+    """
 
     in_use: InUse
     state: State
@@ -132,6 +135,7 @@ class AdmissionRound:
     now: str
     try_only: bool = False
     tell: Tell = lambda line: None
+    term: Term | None = None
 
     def go_on(self) -> dict[str, Any]:
         """Do every stage that is not done, and return the results by stage.
@@ -153,6 +157,18 @@ class AdmissionRound:
             "gate": self._gate,
         }
         return go_on(self.state, stages, self.settings.cpu_s, self.tell)
+
+    def prepare(self) -> None:
+        """Fit both parts and plan the runs, where that is not done; raises as `go_on` does."""
+        stages: dict[str, Stage] = {"fit": self._fit, "plan": self._plan}
+        go_on(self.state, stages, self.settings.cpu_s, self.tell)
+
+    def held_out(self, rule: str, belief: Population | None, budget: Budget) -> Runs:
+        """Return the runs of a rule in the world of the later part, the same ones for every rule; see `prepare`.
+
+        belief: what the rule takes the population for, None for the world's own. Raises BudgetUsed.
+        """
+        return self._played(LATER, rule, belief, comparison_seeds(self._runs), budget)
 
     @property
     def model(self) -> Path:
@@ -230,11 +246,7 @@ class AdmissionRound:
         rules = {NOW: self.in_use.rule, **self.state.stages["threshold"]["rules"]}
         beliefs = {NOW: self.in_use.population, LEARNT: self._believed, BOUND: None, RULE: None}
         cell = Cell(str(self._world(LATER)), "zeroth:1", hours=self.settings.hours)
-        played = {
-            name: self._played(LATER, rule, beliefs[name], comparison_seeds(self._runs), budget)
-            for name, rule in rules.items()
-            if rule is not None
-        }
+        played = {name: self.held_out(rule, beliefs[name], budget) for name, rule in rules.items() if rule is not None}
         idle = {name: 1.0 - runs.utilisation for name, runs in played.items()}
         found = {name: result_of(replace(cell, policy=str(rules[name])), runs) for name, runs in played.items()}
         upper = {
@@ -261,18 +273,18 @@ class AdmissionRound:
         """Hand the learnt rule to the gate; a promotion after which the round was stopped is found, not repeated."""
         why = self.objection()
         if why:
-            return {"promoted": False, "passed": None, "reasons": [why], "report": None}
+            return not_asked(why)
         world = cluster_of(str(self._world(LATER)))
         given = {**asdict(self._believed), "rule": self.state.stages["threshold"]["rules"][LEARNT]}
         given |= {"name": self.in_use.cluster, "capacity": world.capacity, "arrival_rate": world.arrival_rate}
         replace_file(self.model, json.dumps({**given, "sla": world.sla}, indent=1, sort_keys=True) + "\n")
         subject = Subject(ADMISSION, self.in_use.cluster)
-        champion = self.directory.champions().get(subject)
         name = f"{hashlib.sha256(self.model.read_bytes()).hexdigest()}.json"
-        if champion is not None and champion.model == name and not self.try_only:
-            passed = self.directory.check(subject, champion).get("passed") is True
-            return {"promoted": passed, "passed": passed, "reasons": [], "report": champion.report}
-        gate = cluster_gate(
+        place = (self.model, name, self.directory, subject, cluster_model_in, self._cluster_gate)
+        return ask_gate(*place, budget, at=self.now, try_only=self.try_only, term=self.term)
+
+    def _cluster_gate(self) -> Gate:
+        return cluster_gate(
             self.settings.limits,
             now=self.in_use.rule,
             world=str(self._world(LATER)),
@@ -281,16 +293,6 @@ class AdmissionRound:
             runs=self._runs,
             hours=self.settings.hours,
         )
-
-        def checked(challenger: Path, beaten: Path | None) -> Any:
-            budget.check()
-            return gate(challenger, beaten)
-
-        given_at: dict[str, Any] = {"at": self.now, "try_only": self.try_only}
-        contest = hold(self.model, self.directory, subject, cluster_model_in, checked, **given_at)
-        judged = contest.judgement
-        about = {"promoted": contest.promoted, "passed": judged.passed, "reasons": list(judged.reasons)}
-        return plain({**about, "report": contest.report_name, "overall": asdict(judged.overall)})
 
     def objection(self) -> str:
         """Return why the learnt rule does not go to the gate, "" where it does."""

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from agent.models.directory import ModelsDirectory, Subject
-from domain.rules.oversubscription.rates import SHIELD, RateGuard
+from domain.rules.oversubscription.rates import SHIELD, Margin, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.weekly import Assessor
@@ -33,7 +33,7 @@ from trainer.kit.intervals import compare
 from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.pools import RecordedPool, export_scenario
 from trainer.learning.report import DATA_FILE, PAGE_FILE, write_folder
-from trainer.learning.stages import Budget, Stage, Tell, check_minutes, cpu_s, go_on, plain
+from trainer.learning.stages import Budget, Stage, Tell, ask_gate, check_minutes, cpu_s, go_on, not_asked, plain
 from trainer.learning.state import State
 from trainer.learning.windows import TooLittle
 from trainer.oversubscription.calibration import AUTO, Calibrated, calibrate
@@ -42,7 +42,7 @@ from trainer.oversubscription.policies import RatesFile, Task, policy_of, scenar
 from trainer.oversubscription.search import optimise
 from trainer.oversubscription.trials import SEED, policy_text
 from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
-from trainer.promotion.gate import Limits, hold
+from trainer.promotion.gate import Gate, Limits, Term
 from trainer.promotion.oversubscription import guarded, pool_gate
 
 OVERSUBSCRIPTION: Final = "oversubscription"
@@ -60,12 +60,22 @@ FIRST_REDRAWN: Final = 3_000
 
 @dataclass(frozen=True, slots=True)
 class PoolInUse:
-    """What decides for a pool now: a policy's text, as `simulate` has it; budget: of the agent's shield."""
+    """What decides for a pool now: a policy's text, as `simulate` has it; budget, level and turn_h: of its shield.
+
+    level, turn_h: see `domain.rules.oversubscription.rates.Margin`.
+    """
 
     pool: str
     policy: str
     budget: float
     alpha: float
+    level: float = 0.0
+    turn_h: int = 0
+
+    @property
+    def margin(self) -> Margin:
+        """The drift of usage that its shield leaves room for."""
+        return Margin(self.level, self.turn_h)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,7 @@ def keep_weeks(folder: Path, read: Callable[[], RecordedPool]) -> str:
 class OversubscriptionRound:
     """A round under way; the weeks are in the folder of its state. now: the time for the record of the gate.
 
+    term: of the probation of what passes, None where it decides at once.
     opted_out: subscribers that are reserved in full whatever is learnt. verify: refuses a file that the pool's settings
     do not permit.
     """
@@ -130,6 +141,7 @@ class OversubscriptionRound:
     now: str
     try_only: bool = False
     tell: Tell = lambda line: None
+    term: Term | None = None
 
     def go_on(self) -> dict[str, Any]:
         """Do every stage that is not done, and return the results by stage.
@@ -212,10 +224,11 @@ class OversubscriptionRound:
     def _judge(self, budget: Budget) -> dict[str, Any]:
         """Play all on the later weeks, on redrawn ones, and once on the usage that was measured."""
         later, found = self._scenario(LATER), self.state.stages["rates"]
+        before = self.in_use.budget, self.in_use.margin
         texts = {
-            NOW: guarded(self.in_use.policy, self.in_use.budget),
-            RULE: guarded(self._text(RULE), self.in_use.budget),
-            LEARNT: guarded(str(self.model), self.in_use.budget),
+            NOW: guarded(self.in_use.policy, *before),
+            RULE: guarded(self._text(RULE), *before),
+            LEARNT: guarded(str(self.model), *before),
             BOUND: self._text(BOUND),
         }
         arrivals = arrivals_of(later)
@@ -259,19 +272,20 @@ class OversubscriptionRound:
         """Hand the rates to the gate; a promotion after which the round was stopped is found, not repeated."""
         why = self.objection()
         if why:
-            return {"promoted": False, "passed": None, "reasons": [why], "report": None}
+            return not_asked(why)
         subject = Subject(OVERSUBSCRIPTION, self.in_use.pool)
-        champion = self.directory.champions().get(subject)
         name = f"{hashlib.sha256(self.model.read_bytes()).hexdigest()}.json"
-        if champion is not None and champion.model == name and not self.try_only:
-            passed = self.directory.check(subject, champion).get("passed") is True
-            return {"promoted": passed, "passed": passed, "reasons": [], "report": champion.report}
+        place = (self.model, name, self.directory, subject, self.verify, lambda: self._pool_gate(budget))
+        return ask_gate(*place, budget, at=self.now, try_only=self.try_only, term=self.term)
+
+    def _pool_gate(self, budget: Budget) -> Gate:
         later = self._scenario(LATER)
-        gate = pool_gate(
+        return pool_gate(
             later,
             self.settings.limits,
             now=self.in_use.policy,
             budget=self.in_use.budget,
+            margin=self.in_use.margin,
             alpha=self.in_use.alpha,
             start=START,
             weeks=later.weeks,
@@ -280,11 +294,6 @@ class OversubscriptionRound:
             tuned=self._text(BOUND),
             on_progress=lambda _: budget.check(),
         )
-        given: dict[str, Any] = {"at": self.now, "try_only": self.try_only}
-        contest = hold(self.model, self.directory, subject, self.verify, gate, **given)
-        judged = contest.judgement
-        about = {"promoted": contest.promoted, "passed": judged.passed, "reasons": list(judged.reasons)}
-        return plain({**about, "report": contest.report_name, "overall": asdict(judged.overall)})
 
     def objection(self) -> str:
         """Return why the learnt rates do not go to the gate, "" where they do."""

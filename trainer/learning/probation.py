@@ -152,14 +152,14 @@ def examine(case: Inspection, one: Probationer, limits: Limits | None = None) ->
     needed = LEAST_SHARE * one.hours * HOUR_S / MINUTE_S
     if divergence.asked < needed:
         why = f"{divergence.asked} of its proposals are recorded, at least {needed:.0f} are needed"
-        return replace(found, standing=undecided, why=_undecided(why, one, late))
+        return replace(found, standing=undecided, why=why_undecided(why, one, late))
     recorded = _recorded(case, one)
     job_core_s = None if recorded is None else recorded.job_core_s
     spans = () if recorded is None or job_core_s is None else marked_stretches(recorded, job_core_s)
     count = sum(len(span.marks) for span in spans)
     if recorded is None or count < LEAST_WINDOWS:
         why = f"the minutes that can be replayed make {count} windows, {LEAST_WINDOWS} are needed"
-        return replace(found, standing=undecided, why=_undecided(why, one, late))
+        return replace(found, standing=undecided, why=why_undecided(why, one, late))
     learner = case.learner(recorded)
     theirs, ours = (
         replay_windows(
@@ -178,7 +178,7 @@ def examine(case: Inspection, one: Probationer, limits: Limits | None = None) ->
     off = _off(theirs)
     if abs(off) > WITHIN:
         why = f"the replay of what decided costs {off:+.1%} of what was recorded: the simulator is not true"
-        return replace(found, standing=undecided, why=_undecided(why, one, late))
+        return replace(found, standing=undecided, why=why_undecided(why, one, late))
     return judged(found, limits)
 
 
@@ -264,7 +264,8 @@ def _off(windows: Sequence[WindowCost]) -> float:
     return sum(one.replayed for one in windows) / recorded - 1.0 if recorded > 0.0 else 0.0
 
 
-def _undecided(why: str, one: Probationer, late: bool) -> str:
+def why_undecided(why: str, one: Probationer, late: bool) -> str:
+    """Return why nothing can be said of a probation yet, and until when it goes on, for people."""
     end = moment_text(one.since + LONGEST * one.hours * HOUR_S)
     return f"{why}; twice its hours are over" if late else f"{why}; it goes on until {end} at most"
 

@@ -45,12 +45,12 @@ from trainer.learning.fidelity import check_fidelity
 from trainer.learning.minutes import Span, span_of
 from trainer.learning.recent import FAMILY
 from trainer.learning.replay import Loop, play
-from trainer.learning.stages import Budget, Stage, Tell, check_minutes, cpu_s, go_on, plain
+from trainer.learning.stages import Budget, Stage, Tell, ask_gate, check_minutes, cpu_s, go_on, not_asked, plain
 from trainer.learning.state import State
 from trainer.learning.subject import Learner
 from trainer.learning.windows import Windows
 from trainer.promotion.autoscaling import fleet_gate
-from trainer.promotion.gate import Limits, Term, hold
+from trainer.promotion.gate import Gate, Limits, Term
 
 NOW, RULE, SCORER, SHIPPED = "decides now", "tuned rule", "scorer", "shipped scorer"
 SEEDS, JUDGING_SEED = 3, 2_500_000_000
@@ -231,19 +231,13 @@ class Round:
         """Hand the cheapest scorer to the gate; a promotion after which the round stopped is found, not repeated."""
         model, why = self._challenger()
         if model is None:
-            return {"promoted": False, "passed": None, "reasons": [why], "report": None, "on_probation": False}
-        subject = Subject(AUTOSCALING, self.learner.fleet)
-        champion = self.directory.champions().get(subject)
-        if champion is not None and champion.model == model.name and not self.try_only:
-            report = self.directory.check(subject, champion)
-            passed = report.get("passed") is True
-            found = {"promoted": passed, "passed": passed, "reasons": [], "report": champion.report}
-            return {**found, "on_probation": False}
-        tried = self.directory.probationers().get(subject)
-        if tried is not None and tried.model == model.name and not self.try_only:
-            self.directory.check_probationer(subject, tried)
-            found = {"promoted": False, "passed": True, "reasons": [], "report": tried.report}
-            return {**found, "on_probation": True}
+            return not_asked(why)
+        subject, hours = Subject(AUTOSCALING, self.learner.fleet), self.settings.probation_hours
+        term = Term(moment_s(self.now), hours, self.settings.then) if hours > 0.0 else None
+        place = (model, model.name, self.directory, subject, load_model)
+        return ask_gate(*place, self._fleet_gate, budget, at=self.now, try_only=self.try_only, term=term)
+
+    def _fleet_gate(self) -> Gate:
         cases = self._cases()
         setting = self.setting
         text = f"queue-rule:horizon_s={setting.horizon_s:g},idle_s={setting.idle_s:g},skip_cooling=true"
@@ -252,21 +246,7 @@ class Round:
         rule = Contender(known.label, {**known.texts, FAMILY: text, ANYWHERE: text})
         facts = {"groups": ",".join(self.settings.suite), "short": True, "recent": len(self.windows.held_out)}
         facts |= {"world": self.learner.world, "round": self.state.facts.get("record", "")}
-
-        def checked(challenger: Path, beaten: Path | None) -> Any:
-            budget.check()
-            return fleet_gate(cases, self.settings.limits, facts=facts, rule=lambda: rule)(challenger, beaten)
-
-        hours, term = self.settings.probation_hours, None
-        if hours > 0.0:
-            term = Term(moment_s(self.now), hours, self.settings.then)
-        contest = hold(
-            model, self.directory, subject, load_model, checked, at=self.now, try_only=self.try_only, term=term
-        )
-        judged = contest.judgement
-        about: dict[str, Any] = {"promoted": contest.promoted, "on_probation": contest.on_probation}
-        about |= {"passed": judged.passed, "reasons": list(judged.reasons)}
-        return plain({**about, "report": contest.report_name, "overall": asdict(judged.overall)})
+        return fleet_gate(cases, self.settings.limits, facts=facts, rule=lambda: rule)
 
     def _challenger(self) -> tuple[Path | None, str]:
         """Return the file that goes to the gate; None, and why, where what decides now or the tuned rule is as good."""

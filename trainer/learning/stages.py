@@ -1,18 +1,21 @@
-"""What every round of learning goes by: stages that are done once, and seconds of a processor that bound them."""
+"""What every round of learning goes by: stages that are done once, seconds of a processor that bound them, the gate."""
 
 from __future__ import annotations
 
 import math
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from agent.models.directory import ModelsDirectory, Subject, Verify
 from domain.errors import BadInput, TrimtabError
 from domain.units import MINUTE_S
 from trainer.learning.state import State
+from trainer.promotion.gate import Gate, Term, hold
 
 Tell = Callable[[str], None]
 """Called with a line as a stage begins or ends."""
@@ -91,6 +94,52 @@ def go_on(
         if ends(name, result):
             break
     return {name: state.stages[name] for name in stages if name in state.stages}
+
+
+def not_asked(why: str) -> dict[str, Any]:
+    """Return the result of the gate's stage where nothing goes to the gate, and why."""
+    return {"promoted": False, "on_probation": False, "passed": None, "reasons": [why], "report": None}
+
+
+def ask_gate(
+    model: Path,
+    name: str,
+    directory: ModelsDirectory,
+    subject: Subject,
+    verify: Verify,
+    gate: Callable[[], Gate],
+    budget: Budget,
+    *,
+    at: str,
+    try_only: bool,
+    term: Term | None,
+) -> dict[str, Any]:
+    """Hand a model to the gate, and return the result of the stage.
+
+    name: of its file in the models directory. What the round promoted, or put on probation, before it was stopped is
+    found and not repeated. Raises BudgetUsed before the gate begins, and BadInput where it refuses to compare.
+    """
+    champion = directory.champions().get(subject)
+    if champion is not None and champion.model == name and not try_only:
+        passed = directory.check(subject, champion).get("passed") is True
+        about = {"promoted": passed, "on_probation": False, "passed": passed}
+        return {**about, "reasons": [], "report": champion.report}
+    tried = directory.probationers().get(subject)
+    if tried is not None and tried.model == name and not try_only:
+        directory.check_probationer(subject, tried)
+        about = {"promoted": False, "on_probation": True, "passed": True}
+        return {**about, "reasons": [], "report": tried.report}
+    asked = gate()
+
+    def checked(challenger: Path, beaten: Path | None) -> Any:
+        budget.check()
+        return asked(challenger, beaten)
+
+    contest = hold(model, directory, subject, verify, checked, at=at, try_only=try_only, term=term)
+    judged = contest.judgement
+    about = {"promoted": contest.promoted, "on_probation": contest.on_probation, "passed": judged.passed}
+    more = {"reasons": list(judged.reasons), "report": contest.report_name, "overall": asdict(judged.overall)}
+    return plain({**about, **more})
 
 
 def plain(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,10 @@ from domain.errors import BadInput
 from domain.rules.oversubscription import ridge
 from domain.rules.oversubscription.rates import (
     FILTER,
+    NO_MARGIN,
     SHIELD,
     USUAL_BUDGET,
+    Margin,
     RateGuard,
     check_actions,
     check_rate,
@@ -87,6 +89,7 @@ class Guarded:
     posterior: bool = False
     persistence: float = 0.85
     shared: float = 0.0
+    margin: Margin = NO_MARGIN
 
     def plan(self, task: Task) -> Plan:
         """Return the base's plan with the guard; raises BadInput."""
@@ -97,6 +100,7 @@ class Guarded:
             posterior=self.posterior,
             persistence=self.persistence,
             shared=self.shared,
+            margin=self.margin,
         )
         return replace(self.base.plan(task), guard=guard)
 
@@ -289,13 +293,20 @@ FORMS = (
     "ma",
     "sl",
     "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=,bound=tail|markov,step=,block_h=",
-    "shield:base=POLICY,b=,posterior=,psi=,rho=",
-    "filter:rate=,b=,posterior=,psi=,rho=",
+    "shield:base=POLICY,b=,posterior=,psi=,rho=,level=,turn_h=",
+    "filter:rate=,b=,posterior=,psi=,rho=,level=,turn_h=",
     "FILE.json of `trimtab tune oversubscription`, FILE.onnx of `trimtab train oversubscription`",
 )
 """The texts there are, for help and messages."""
 _GUARDS = (SHIELD, FILTER)
-_GUARD: Mapping[str, type] = {"b": float, "posterior": bool, "psi": float, "rho": float}
+_GUARD: Mapping[str, type] = {
+    "b": float,
+    "posterior": bool,
+    "psi": float,
+    "rho": float,
+    "level": float,
+    "turn_h": int,
+}
 _SETTINGS: Mapping[str, Mapping[str, type]] = {
     "none": {},
     "ma": {},
@@ -317,7 +328,8 @@ _SETTINGS: Mapping[str, Mapping[str, type]] = {
 def policy_of(text: str) -> OversubscriptionPolicy:
     """Return the policy of a text; raises BadInput.
 
-    A guard's base may have settings of its own, in brackets: `shield:base=(static:alpha=0.85),b=0.003`.
+    A guard's base may have settings of its own, in brackets: `shield:base=(static:alpha=0.85),b=0.003`. Its `level` and
+    `turn_h` are the drift of usage that it leaves room for, see `domain.rules.oversubscription.rates.Margin`.
     """
     name, _, rest = text.partition(":")
     if text.endswith((".json", ".onnx")) and name not in _GUARDS:
@@ -342,7 +354,9 @@ def policy_of(text: str) -> OversubscriptionPolicy:
     if name in _GUARDS:
         base = policy_of(given.pop("base", "grid:0.5") if name == SHIELD else f"grid:{given.pop('rate', '0.2')}")
         renamed = {"b": "budget", "psi": "persistence", "rho": "shared"}
-        return Guarded(text, base, name, **{renamed.get(setting, setting): value for setting, value in given.items()})
+        margin = Margin(given.pop("level", 0.0), given.pop("turn_h", 0))
+        settings = {renamed.get(setting, setting): value for setting, value in given.items()}
+        return Guarded(text, base, name, margin=margin, **settings)
     if given.get("evaluations", 1) < 1:
         raise BadInput("policy", text, "give evaluations as a whole number, 1 or more")
     for setting in ("alpha", "cap"):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from domain.errors import BadInput
-from domain.rules.oversubscription.rates import SHIELD
+from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario
 from trainer.oversubscription.calibration import calibrate
@@ -32,6 +32,7 @@ def pool_gate(
     *,
     now: str,
     budget: float,
+    margin: Margin = NO_MARGIN,
     alpha: float = 0.95,
     start: str = "cold",
     weeks: Sequence[str] = (),
@@ -41,7 +42,9 @@ def pool_gate(
     tuned: str = "",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Gate:
-    """Return the gate of pools. now: the policy that decides where there is no champion. budget: of the agent's shield.
+    """Return the gate of pools. now: the policy that decides where there is no champion.
+
+    budget, margin: of the agent's shield.
 
     weeks: of the scenario, held out. drawn: how many are redrawn. episodes: of usage on each week. evaluations: weeks
     assessed by the search for the best tuned rule, where none comes with the scenario. tuned: that rule, as `simulate`
@@ -64,9 +67,9 @@ def pool_gate(
         return Played(tuple(costs), upper, 1.0 - alpha)
 
     def gate(challenger: Path, champion: Path | None) -> Verdict:
-        texts = {"challenger": guarded(str(challenger), budget)}
-        texts["champion"] = guarded(now if champion is None else str(champion), budget)
-        texts["tuned"] = guarded(tuned or _tuned(scenario, start, alpha, evaluations, on_progress), budget)
+        texts = {"challenger": guarded(str(challenger), budget, margin)}
+        texts["champion"] = guarded(now if champion is None else str(champion), budget, margin)
+        texts["tuned"] = guarded(tuned or _tuned(scenario, start, alpha, evaluations, on_progress), budget, margin)
         runs = {label: played(text) for label, text in texts.items()}
         facts = {
             "champion": {"policies": {"*": now}} if champion is None else {},
@@ -80,15 +83,26 @@ def pool_gate(
             },
         }
         label = now if champion is None else "champion"
-        return promise_verdict(runs, limits, label, facts, alpha=alpha, budget=budget)
+        room = {"drift_level": margin.level, "drift_hours": float(margin.turn_h)}
+        return promise_verdict(runs, limits, label, facts, alpha=alpha, budget=budget, **room)
 
     return gate
 
 
-def guarded(text: str, budget: float) -> str:
-    """Return the policy as the agent runs it: behind its own guard, else behind the agent's shield."""
-    named = text.endswith(".json") and read_rates(Path(text)).guard is not None
-    return text if named or text.startswith("shield:") else f"{SHIELD}:base=({text}),b={budget:g}"
+def guarded(text: str, budget: float, margin: Margin = NO_MARGIN) -> str:
+    """Return the policy as the agent runs it: with the budget of its own guard, else of the agent's shield.
+
+    margin: of the pool's settings, which holds before any shield. Rates behind a filter are judged without it, which
+    makes them look riskier than they are.
+    """
+    if text.startswith("shield:"):
+        return text
+    guard = read_rates(Path(text)).guard if text.endswith(".json") else None
+    if guard is not None and (margin == NO_MARGIN or guard.kind != SHIELD):
+        return text
+    held = budget if guard is None else guard.budget
+    room = "" if margin == NO_MARGIN else f",level={margin.level:g},turn_h={margin.turn_h}"
+    return f"{SHIELD}:base=({text}),b={held:g}{room}"
 
 
 def _tuned(scenario: Scenario, start: str, alpha: float, evaluations: int, on_progress: Callable[[str], None]) -> str:

@@ -16,6 +16,7 @@ from domain.rules.oversubscription.rates import (
     FILTER,
     SHIELD,
     USUAL_BUDGET,
+    Margin,
     RateGuard,
     check_actions,
     check_budget,
@@ -51,6 +52,7 @@ class PoolRules:
     which it is hot. shield_budget: expected hot hours of a machine in a day that a request may leave; None: those of
     the policy's file, or the usual ones. rho, persistence: shares of a usage's variance that an owner's VMs have in
     common, and that is each VM's own level, None: learnt.
+    drift_level, drift_hours: the drift of usage that shield and filter leave room for, see `rates.Margin`.
     policy: see `agent.oversubscription.rate_policies`. risk_filter: a request gets another machine, not another rate.
     """
 
@@ -67,6 +69,8 @@ class PoolRules:
     horizon_h: int = 120
     hot_hours: int | None = None
     shield_budget: float | None = None
+    drift_level: float = 0.0
+    drift_hours: int = 0
     rho: float | None = None
     persistence: float | None = None
     cooldown_s: float = 7200.0
@@ -97,6 +101,7 @@ class PoolRules:
             raise BadInput("horizon_h", self.horizon_h, "give whole hours, 1 to 8760")
         if self.hot_hours is not None and not 2 <= self.hot_hours <= self.horizon_h:
             raise BadInput("hot_hours", self.hot_hours, "give at least 2 hours and no more than the horizon has")
+        Margin(self.drift_level, self.drift_hours)
         if self.shield_budget is not None:
             check_budget("shield_budget", self.shield_budget)
         for subscriber, rules in self.subscribers.items():
@@ -126,6 +131,11 @@ class PoolRules:
     def violation(self) -> int:
         """Hot hours in the horizon that break the promise."""
         return max(2, violation_hours(self.horizon_h)) if self.hot_hours is None else self.hot_hours
+
+    @property
+    def margin(self) -> Margin:
+        """The drift of usage that shield and filter leave room for."""
+        return Margin(self.drift_level, self.drift_hours)
 
     def budget(self, guard: RateGuard | None) -> float:
         """Return the expected hot hours a day that a request may leave, given the guard of the policy's file.

@@ -99,6 +99,36 @@ class RateGuard:
         return {"kind": self.kind, "budget": self.budget}
 
 
+MOST_LEVEL: Final = 2.0
+MOST_TURN_H: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """The drift of usage that a guard leaves room for, before there is any; BadInput names a size out of range.
+
+    level: by how much all usage may rise, as a share of itself, 0 to 2. turn_h: by how many hours the day of each
+    subscriber may shift, to either side, 0 to 12, each for itself.
+    """
+
+    level: float = 0.0
+    turn_h: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.level) and 0.0 <= self.level <= MOST_LEVEL):
+            raise BadInput("drift_level", self.level, f"give a share from 0 to {MOST_LEVEL:g}, such as 0.3")
+        if isinstance(self.turn_h, bool) or int(self.turn_h) != self.turn_h or not 0 <= self.turn_h <= MOST_TURN_H:
+            raise BadInput("drift_hours", self.turn_h, f"give whole hours from 0 to {MOST_TURN_H}, such as 2")
+
+    @property
+    def factor(self) -> float:
+        """What a mean is multiplied by."""
+        return 1.0 + self.level
+
+
+NO_MARGIN: Final = Margin()
+
+
 def check_budget(name: str, budget: float) -> float:
     """Return a budget of expected hot hours a day; BadInput for one out of range."""
     if not (math.isfinite(budget) and 0.0 < budget <= LARGEST_BUDGET):

@@ -87,6 +87,26 @@ def clopper_pearson_upper(bad: int, episodes: int, confidence: float = 0.95) -> 
     return high
 
 
+def clopper_pearson_lower(bad: int, episodes: int, confidence: float = 0.95) -> float:
+    """Return the one-sided lower bound on the chance of a bad episode after `bad` of so many; raises BadInput."""
+    return 1.0 - clopper_pearson_upper(episodes - bad, episodes, confidence)
+
+
+def promised_share(horizon_h: int, limit: int, allowed: float) -> float:
+    """Return the share of hot hours at which `limit` of so many independent hours are hot with this chance.
+
+    What a promise about a horizon says of its single hours: hours hot more often break it. allowed: 1 - alpha.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if 1.0 - _at_most(limit - 1, horizon_h, middle) > allowed:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
 def _at_most(bad: int, episodes: int, p: float) -> float:
     """Return the chance of at most so many bad episodes."""
     if p <= 0.0:

@@ -64,6 +64,16 @@ def moments_of(mu: Floats, sd: Floats) -> Moments:
     return Moments(mean, variance, third)
 
 
+def turned_excess(mean: Floats, turn_h: int) -> Floats:
+    """Return by how much each hour's mean, (N, 24), rises when the day turns by up to so many hours, (N, 24).
+
+    Each subscriber by itself: the largest mean of the hours within reach, less the hour's own.
+    """
+    reached = [np.roll(mean, step, axis=-1) for step in range(-turn_h, turn_h + 1)]
+    excess: Floats = np.maximum.reduce(reached) - mean
+    return excess
+
+
 def fill_profile(values: Floats) -> Floats:
     """Return a profile (N, 24) whose nan hours are the mean of the neighbours within two hours, else of the day (§11).
 

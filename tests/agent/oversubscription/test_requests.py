@@ -18,7 +18,7 @@ from agent.oversubscription.decision import choose
 from agent.oversubscription.hours import fold
 from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import PoolMemory, SubscriberMemory, VmTable, columns_of, levels
-from agent.oversubscription.profiles import persistence_of, profiles_of
+from agent.oversubscription.profiles import Profiles, persistence_of, profiles_of
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
 from agent.oversubscription.shield import ask_filter, ask_shield, replayed
 from agent.oversubscription.store import OversubscriptionStore
@@ -28,7 +28,7 @@ from domain.rules.oversubscription.pool import SubscriberRules
 from domain.rules.oversubscription.rates import USUAL_BUDGET
 from domain.rules.oversubscription.risk import hot_probability
 from domain.rules.oversubscription.shield import Demand, Machines
-from domain.rules.oversubscription.usage import clipped_moments, offset_belief
+from domain.rules.oversubscription.usage import clipped_moments, offset_belief, turned_excess
 from tests.agent.oversubscription.pools import OURS, House, rules, vm
 from tests.oracles.persistence import estimate_persistence
 from tests.oracles.shield import shield
@@ -105,29 +105,59 @@ def test_levels_in_arrays_are_the_domains(hours: int, total: float, own: float, 
     assert float(width[0]) == pytest.approx(max(variance + 1.0 - own, 0.0) ** 0.5)
 
 
+def with_a_day(profiles: Profiles, turn_h: int) -> Profiles:
+    """The profiles with a day in them, and what the means rise by when it turns."""
+    mu = profiles.mu * (0.6 + 0.4 * np.sin(np.arange(24) * np.pi / 12.0))
+    mean, variance, third = clipped(mu, profiles.sd)
+    excess = turned_excess(mean, turn_h)
+    return replace(profiles, mu=mu, mean=mean, variance=variance, third=third, excess=excess)
+
+
 @given(data=st.data(), rate=st.sampled_from([0.2, 0.4, 0.6, 1.0]), cores=st.floats(1.0, 16.0))
 @settings(deadline=None, max_examples=60)
 def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: float, cores: float) -> None:
     sizes = data.draw(st.lists(st.tuples(st.integers(0, 5), st.floats(1.0, 12.0), st.floats(0.2, 1.0)), max_size=20))
     vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
-    pool, budget = rules(machines=6, subscribers={"web": OURS}), data.draw(st.sampled_from([1e-6, 1e-3, 0.1]))
-    profiles = profiles_of({}, 0, 0.0, None)
+    budget = data.draw(st.sampled_from([1e-6, 1e-3, 0.1]))
+    level, turn_h = data.draw(st.sampled_from([(0.0, 0), (0.3, 0), (0.0, 3), (0.4, 2)]))
+    pool = rules(machines=6, subscribers={"web": OURS}, drift_level=level, drift_hours=turn_h)
+    profiles = with_a_day(profiles_of({}, 0, 0.0, None), turn_h)
     loads = loads_of(vms, VmTable(), profiles, pool)
     request = RateRequest("main", "web", cores, 4.0)
     found = ask_shield(loads, profiles, request, rate, pool, budget, ())
+    # Nobody has a level of its own yet, so that the machines' means are those of the profile.
+    drifted = np.max([np.roll(profiles.mean, step, axis=1) for step in range(-turn_h, turn_h + 1)], axis=0)
     whole = Machines(
         free_cores=loads.free_cores,
         free_memory=loads.free_memory,
         free_network=loads.free_network,
-        mean=loads.mean,
+        mean=(1.0 + level) * np.array([by_owner @ drifted for by_owner in loads.by_owner]),
         variance=loads.variance,
         third=loads.third,
         threshold=pool.threshold_cores,
     )
     n = profiles.index("web")
-    moments = (cores * profiles.mean[n], cores**2 * profiles.variance[n], cores**3 * profiles.third[n])
+    moments = ((1.0 + level) * cores * drifted[n], cores**2 * profiles.variance[n], cores**3 * profiles.third[n])
     expected = shield(whole, Demand(cores, 4.0, 0.0, *moments), rate, pool.actions, budget)
     assert (found.rate, found.machine, found.safe) == (expected.rate, expected.machine, expected.safe)
+
+
+def test_a_request_is_refused_for_a_rise_that_there_is_room_for_in_the_settings_alone() -> None:
+    profiles = profiles_of({}, 0, 0.0, None)
+    vms = [Vm(f"v{k}", "web", "m1", 8.0, 4.0, 0.0, 0.3) for k in range(3)]
+
+    def answer(level: float) -> tuple[float, float]:
+        pool = rules(machines=1, subscribers={"web": OURS}, drift_level=level)
+        loads = loads_of(vms, VmTable(), profiles, pool)
+        found = ask_shield(loads, profiles, RateRequest("main", "web", 4.0, 4.0), 0.3, pool, 0.02, ())
+        assert found.hot_hours is not None
+        # What people see of the pool is what is expected, without the margin.
+        assert loads.mean[0].max() == pytest.approx(24.0 * profiles.mean[-1].max())
+        return found.rate, found.hot_hours
+
+    calm, risen = answer(0.0), answer(1.0)
+    assert (calm[0], risen[0]) == (0.3, 1.0)
+    assert calm[1] < risen[1]
 
 
 def test_a_machine_that_uses_its_budget_up_is_taken_and_none_beyond() -> None:

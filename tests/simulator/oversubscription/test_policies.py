@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +165,23 @@ def test_a_shield_makes_a_loose_base_safer_and_counts_its_interventions() -> Non
     assert shielded.sampled.hot_hours.mean() < 0.1 * bare.sampled.hot_hours.mean()
 
 
+@pytest.mark.parametrize(("level", "turn_h"), [(0.25, 0), (0.0, 2), (0.25, 2)])
+def test_a_margin_places_as_if_usage_had_risen_and_turned_already(level: float, turn_h: int) -> None:
+    # With little spread, far from 0 and 1, the moments of a risen profile are those of the profile with a risen mean.
+    day = 0.3 + 0.1 * np.sin((np.arange(24) + 4.0 * np.arange(12)[:, None]) * np.pi / 12.0)
+    calm = replace(INTERNAL, mu=day, sd=np.full_like(day, 0.03), _kept={})
+    reached = np.max([np.roll(day, step, axis=1) for step in range(-turn_h, turn_h + 1)], axis=0)
+    risen = replace(calm, mu=(1.0 + level) * reached, _kept={})
+    week = INTERNAL.week("s0")
+    margin = policy_of(f"shield:base=grid:0.4,b=0.003,level={level},turn_h={turn_h}")
+    found = judge(margin, Task(calm, week), episodes=1).placement
+    known = judge(policy_of("shield:base=grid:0.4,b=0.003"), Task(risen, week), episodes=1).placement
+    assert found.rate.tolist() == known.rate.tolist()
+    assert (
+        found.raised > judge(policy_of("shield:base=grid:0.4,b=0.003"), Task(calm, week), episodes=1).placement.raised
+    )
+
+
 def test_a_filter_saves_by_construction_and_uses_fewer_machines_than_reservation() -> None:
     answer = judged("filter:rate=0.2,b=0.003")
     assert answer.s_cores == pytest.approx(0.8, abs=1e-6)
@@ -199,6 +217,7 @@ def test_knowing_each_vms_own_level_saves_machines_at_low_risk() -> None:
         ),
         *("rates:1;1;1;1;1", "static:bound=hope", "static:step=0.3", "static:block_h=5"),
         *("static:alpha=2", "static:cap=0", "static:evaluations=0.5", "static:speed=1", "shield:base=none,b=-1"),
+        *("shield:level=-1", "shield:level=2.1", "shield:turn_h=13", "shield:turn_h=0.5"),
         *("filter:base=none", "filter:posterior=perhaps", "filter:psi=1,posterior=true", "shield:base=nobody"),
     ],
 )

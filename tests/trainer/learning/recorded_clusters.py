@@ -39,13 +39,26 @@ def rules(capacity: int, population: Population = POPULATIONS["K"]) -> ClusterRu
     )
 
 
-def record(path: Path, cluster: Cluster, hours: float, seed: int = 0, *, at: float = START_S) -> int:
-    """Play a cluster under zeroth, report every event to the service on a ledger, and return how many there were."""
+def record(
+    path: Path,
+    cluster: Cluster,
+    hours: float,
+    seed: int = 0,
+    *,
+    at: float = START_S,
+    shadow: tuple[str, ClusterRules] | None = None,
+) -> int:
+    """Play a cluster under zeroth, report every event to the service on a ledger, and return how many there were.
+
+    shadow: a model on probation, and its rules.
+    """
     log = play(draw_run(cluster, seed, hours=hours), rule_of(f"zeroth:{cluster.capacity}"), log=MOST_EVENTS).log
     assert len(log) < MOST_EVENTS
     clock = VirtualClock(at)
     with Ledger.open(f"sqlite:///{path}") as ledger:
         service = AdmissionService(rules(cluster.capacity), AdmissionStore(ledger), clock)
+        if shadow is not None:
+            service.try_out(*shadow)
         batch: list[DeploymentEvent] = []
         for number, (kind, whose, cores, time) in enumerate(
             zip(*(log[name].tolist() for name in ("kind", "deployment", "cores", "time")), strict=True)

@@ -19,6 +19,7 @@ from domain.rules.oversubscription.rates import (
     LOWEST_RATE,
     SHIELD,
     USUAL_BUDGET,
+    Margin,
     RateGuard,
     check_budget,
     clip_rate,
@@ -45,6 +46,8 @@ def test_what_is_not_given_has_the_documented_default() -> None:
         "horizon_h": 120,
         "hot_hours": None,
         "shield_budget": None,
+        "drift_level": 0.0,
+        "drift_hours": 0,
         "rho": None,
         "persistence": None,
         "cooldown_s": 7200.0,
@@ -72,6 +75,8 @@ def test_what_is_not_given_has_the_documented_default() -> None:
         ("horizon_h", [1, 8760], [0, 8761]),
         ("hot_hours", [None, 2, 120], [1, 121]),
         ("shield_budget", [None, 1e-6, 24.0], [0.0, -1.0, 24.1, NAN, INF]),
+        ("drift_level", [0.0, 0.3, 2.0], [-0.01, 2.01, NAN, INF]),
+        ("drift_hours", [0, 2, 12], [-1, 13, 1.5, True]),
         ("actions", [(1.0,), (0.5, 1.0)], [(), (0.5,), (0.5, 0.5, 1.0)]),
         ("timezone", ["UTC", "Europe/Berlin"], ["Nowhere/None", "../UTC"]),
         (
@@ -90,6 +95,12 @@ def test_each_field_has_its_range(field: str, allowed: list[Any], refused: list[
         word = caught.value.field
         assert word == field or word.endswith(" of a")
         assert caught.value.remedy
+
+
+def test_the_margin_for_a_drift_is_none_unless_it_is_set() -> None:
+    assert (POOL.margin, POOL.margin.factor) == (Margin(0.0, 0), 1.0)
+    assert replace(POOL, drift_level=0.25, drift_hours=2).margin == Margin(0.25, 2)
+    assert Margin(0.25).factor == 1.25
 
 
 def test_rho_and_persistence_share_a_usages_variance() -> None:

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from domain.errors import BadInput
 from domain.rules.oversubscription.risk import (
     any_hot,
+    clopper_pearson_lower,
     clopper_pearson_upper,
     correlated_variance,
     count_at_least,
     hot_probability,
+    promised_share,
     satisfied,
 )
 from domain.rules.oversubscription.usage import clipped_moments
@@ -64,6 +66,24 @@ def test_a_machine_without_spread_is_hot_from_the_threshold_on() -> None:
 @given(SHARES)
 def test_any_hot_is_one_minus_the_product(shares: list[float]) -> None:
     assert any_hot(np.array(shares)) == pytest.approx(1.0 - math.prod(1.0 - p for p in shares), abs=1e-12)
+
+
+@pytest.mark.parametrize(("hours", "limit", "allowed"), [(120, 3, 0.05), (24, 2, 0.05), (120, 3, 0.25), (168, 5, 0.01)])
+def test_hours_that_are_hot_as_often_as_promised_break_it_as_often_as_allowed(
+    hours: int, limit: int, allowed: float
+) -> None:
+    share = promised_share(hours, limit, allowed)
+    assert count_at_least(np.full(hours, share), limit) == pytest.approx(allowed, abs=1e-9)
+    # As many hot hours as break the promise in its horizon are just as many as the share does not explain.
+    assert clopper_pearson_lower(limit, hours, 1.0 - allowed) == pytest.approx(share, abs=1e-9)
+    assert clopper_pearson_lower(limit - 1, hours, 1.0 - allowed) < share
+
+
+@given(st.integers(0, 40), st.integers(1, 40))
+def test_the_interval_holds_the_share_that_was_seen(bad: int, more: int) -> None:
+    low, high = clopper_pearson_lower(bad, bad + more), clopper_pearson_upper(bad, bad + more)
+    assert 0.0 <= low <= bad / (bad + more) <= high <= 1.0
+    assert (low == 0.0) == (bad == 0)
 
 
 def test_very_small_chances_are_not_lost() -> None:

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import SampleRejected
-from domain.rules.oversubscription.usage import clean_sample, clipped_moments, fill_profile, hold_gaps, moments_of
+from domain.rules.oversubscription.usage import (
+    clean_sample,
+    clipped_moments,
+    fill_profile,
+    hold_gaps,
+    moments_of,
+    turned_excess,
+)
 
 NODES = np.linspace(-8.0, 8.0, 400_001)
 WEIGHTS = np.exp(-0.5 * NODES**2)
@@ -54,6 +61,25 @@ def test_moments_are_those_of_a_share(mu: float, sd: float) -> None:
     assert -1e-12 <= mean <= 1.0 + 1e-12
     assert 0.0 <= variance <= mean * (1.0 - mean) + 1e-12
     assert abs(third) <= variance + 1e-12
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=48, max_size=48), st.integers(0, 12))
+def test_no_turn_within_reach_exceeds_the_mean_and_its_excess(means: list[float], turn_h: int) -> None:
+    mean = np.array(means).reshape(2, 24)
+    risen = mean + turned_excess(mean, turn_h)
+    turned = [np.roll(mean, step, axis=1) for step in range(-turn_h, turn_h + 1)]
+    assert all((risen >= day - 1e-12).all() for day in turned)
+    # And one of them reaches it: there is no more room than is needed.
+    assert np.abs(np.min([risen - day for day in turned], axis=0)).max() < 1e-12
+
+
+def test_a_peak_is_reached_from_as_many_hours_on_either_side() -> None:
+    mean = np.full((1, 24), 0.2)
+    mean[0, 0] = 0.5
+    excess = turned_excess(mean, 2)
+    assert np.flatnonzero(excess[0]).tolist() == [1, 2, 22, 23]
+    assert excess[0, 1] == pytest.approx(0.3)
+    assert not turned_excess(mean, 0).any()
 
 
 def test_without_spread_the_usage_is_its_mean() -> None:

@@ -1,0 +1,116 @@
+"""A model on probation: the pool records what it would have decided and answered, and goes by none of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.ledger import codec
+from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, read_model_file
+from agent.oversubscription.rate_policies import verify_rates
+from agent.oversubscription.records import HourDecision, RateDecision
+from agent.oversubscription.store import OversubscriptionStore
+from agent.oversubscription.text import rate_lines
+from agent.settings.oversubscription import DIGITS
+from domain.rules.oversubscription.rates import USUAL_BUDGET
+from tests.agent.models.making import reported
+from tests.agent.oversubscription.pools import START, House, rules, vm
+
+SUBJECT = Subject("oversubscription", "main")
+
+
+def on_probation(folder: Path, rates: dict[str, float], **more: Any) -> Probationer:
+    """Rates for the pool, which passed the gate, on probation in `folder/models` since the pool's begin."""
+    directory = ModelsDirectory(folder / "models")
+    directory.path.mkdir(exist_ok=True)
+    path = folder / "challenger.json"
+    path.write_text(json.dumps({"kind": "oversubscription-rates", "rates": rates, **more}))
+    model = read_model_file(path)
+    report = reported(directory.path, model.name, None, SUBJECT, champion={"sha256": None})
+    verify = lambda at: verify_rates(at, rules())  # noqa: E731
+    return directory.put_on_probation(model, SUBJECT, report, START, 24.0, Then.PROMOTE, verify, beaten=None)
+
+
+def house_of(folder: Path, *, tried: bool) -> House:
+    """A pool that has lived for a week at rate 0.5, with the models directory of the probation or without."""
+    made = House(folder, rules(policy="static:0.5"), [vm(f"v{k}", "web", f"m{k % 2 + 1}") for k in range(6)])
+    if tried:
+        made.pool.models = replace(made.pool.models, directory=folder / "models")
+    return made
+
+
+def test_what_it_would_have_had_is_recorded_and_changes_nothing(tmp_path: Path) -> None:
+    made: list[Any] = []
+    for tried in (False, True):
+        folder = tmp_path / str(tried)
+        folder.mkdir()
+        one = on_probation(folder, {"web": 0.2, "batch": 1.0})
+        house = house_of(folder, tried=tried)
+        house.live(170)
+        answer = house.ask(cores=4.0)
+        assert house.pool.hour is not None
+        rows = [(row.subscriber, row.rate, row.reasons) for row in house.pool.hour.subscribers]
+        made.append((rows, answer.rate, answer.machine, answer.hot_hours))
+        shadow, hour = answer.shadow, house.pool.hour
+        if tried:
+            digest = Path(one.model).stem[:DIGITS]
+            assert hour.shadow is not None
+            assert (hour.shadow.model, hour.shadow.failed, hour.shadow.budget) == (digest, "", USUAL_BUDGET)
+            # After a week of history it has come down to its own rates, a level an hour, behind the same rails.
+            assert (hour.shadow.rate("web"), hour.shadow.rate("batch")) == (0.2, 1.0)
+            assert (shadow.model, shadow.rate, shadow.safe) == (digest, 0.2, True)
+            assert codec.decode(HourDecision, codec.encode(hour)) == hour
+            assert codec.decode(RateDecision, codec.encode(answer)) == answer
+            assert any("On probation, decides nothing" in line for line in rate_lines(answer, None))
+            hours = OversubscriptionStore(house.ledger).hours_since("main", START)
+            assert len(hours) == 170
+            assert [one.hour for one in hours] == sorted(one.hour for one in hours)
+        else:
+            assert (shadow, hour.shadow) == (None, None)
+        house.ledger.close()
+    assert made[0] == made[1]
+
+
+def test_a_subscriber_that_is_drifting_is_reserved_in_full_by_a_shadow_too(tmp_path: Path) -> None:
+    on_probation(tmp_path, {"web": 0.2, "batch": 1.0})
+    house = house_of(tmp_path, tried=True)
+    house.live(192)
+    assert house.rate() == 0.5
+    hours = 0
+    while not house.pool.memory.subscribers["web"].drifting and hours < 24:
+        house.live(1, seed=hours, mean=0.6)
+        hours += 1
+    assert hours < 24
+    assert house.pool.hour is not None
+    # A level an hour would be 0.6 now: it is reserved in full in the hour in which the drift is found.
+    assert house.rate() == 1.0
+    assert house.pool.hour.shadow is not None
+    assert house.pool.hour.shadow.rate("web") == 1.0
+    house.ledger.close()
+
+
+LONG = pytest.mark.exhaustive
+
+
+@pytest.mark.parametrize("damage", ["changed", pytest.param("gone", marks=LONG), pytest.param("report", marks=LONG)])
+def test_one_that_is_damaged_is_named_and_changes_nothing(tmp_path: Path, damage: str) -> None:
+    one = on_probation(tmp_path, {"web": 0.2, "batch": 1.0})
+    model = tmp_path / "models" / (one.report if damage == "report" else one.model)
+    if damage == "gone":
+        model.unlink()
+    else:
+        model.write_text(model.read_text().replace("0.2", "0.3").replace("true", "false"))
+    house = house_of(tmp_path, tried=True)
+    house.live(140)
+    assert house.pool.hour is not None
+    assert house.pool.hour.shadow is not None
+    assert house.pool.hour.shadow.failed
+    assert house.pool.hour.shadow.rate("web") == 1.0
+    answer = house.ask(cores=4.0)
+    assert (answer.shadow, answer.rate) == (None, house.rate())
+    assert answer.rate < 1.0
+    house.ledger.close()

@@ -1,0 +1,188 @@
+"""Probation and watch of pools and clusters: what is surely beyond the promise is taken back, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.models.directory import Champion, ModelsDirectory, Probationer, Subject, Then, moment_text, read_model_file
+from agent.settings.oversubscription import read_rates
+from domain.errors import BadInput
+from domain.rules.oversubscription.risk import promised_share
+from domain.units import HOUR_S
+from tests.agent.models.making import reported
+from trainer.learning.probation import Standing
+from trainer.learning.promise import Inspected, Kept, Replay, examine, take_back, watch, write_probation, write_watch
+
+START = 1_790_553_600.0
+SUBJECT = Subject("oversubscription", "main")
+PROMISED = promised_share(120, 3, 0.05)
+
+
+def rates(folder: Path, rate: float) -> Path:
+    path = folder / f"rates-{rate:g}.json"
+    path.write_text(json.dumps({"kind": "oversubscription-rates", "rates": {"web": rate}}))
+    return path
+
+
+def directory_of(folder: Path) -> ModelsDirectory:
+    (folder / "models").mkdir(exist_ok=True)
+    return ModelsDirectory(folder / "models")
+
+
+def promoted(directory: ModelsDirectory, folder: Path, rate: float, hour: float = 0.0) -> Champion:
+    model = read_model_file(rates(folder, rate))
+    report = reported(directory.path, model.name, None, SUBJECT)
+    return directory.promote(model, SUBJECT, report, moment_text(START + hour * HOUR_S), read_rates)
+
+
+def tried(directory: ModelsDirectory, folder: Path, rate: float = 0.2, then: Then = Then.PROMOTE) -> Probationer:
+    model, now = read_model_file(rates(folder, rate)), directory.champion(SUBJECT)
+    sha = None if now is None else Path(now.model).stem
+    report = reported(directory.path, model.name, None, SUBJECT, champion={"sha256": sha})
+    beaten = None if now is None else now.model
+    return directory.put_on_probation(model, SUBJECT, report, START, 48.0, then, read_rates, beaten=beaten)
+
+
+def look(
+    directory: ModelsDirectory,
+    hour: float,
+    lived: Kept | str = "",
+    replay: Callable[[Probationer], Replay] = lambda one: Replay(0, 24, ""),
+) -> Inspected:
+    """A look so many hours after the begin, which finds this."""
+    now_s = START + hour * HOUR_S
+    return Inspected(SUBJECT, directory, read_rates, now_s, "cores reserved", lambda champion: lived, replay)
+
+
+def kept(bad: int, of: int = 120) -> Kept:
+    return Kept(bad, of, PROMISED, "hours were hot")
+
+
+@pytest.mark.parametrize(
+    ("bad", "of", "broken"),
+    [(0, 120, False), (2, 120, False), (3, 120, True), (1, 7, True), (1, 8, False), (2, 24, True), (3, 168, False)],
+)
+def test_the_promise_is_surely_broken_where_chance_does_not_explain_what_was_bad(
+    bad: int, of: int, broken: bool
+) -> None:
+    found = kept(bad, of)
+    assert found.broken is broken
+    assert found.low <= bad / of <= found.high
+    assert f"{bad} of {of} hours were hot" in found.sentence
+
+
+def test_nothing_seen_breaks_nothing() -> None:
+    assert (kept(0, 0).broken, kept(0, 0).low, kept(0, 0).high) == (False, 0.0, 1.0)
+    assert Kept(0, 50, 0.0, "hours were hot").broken is False
+
+
+def test_a_promotion_that_surely_breaks_the_promise_is_taken_back(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path)
+    before, now = promoted(directory, tmp_path, 0.5), promoted(directory, tmp_path, 0.3, 10.0)
+    case = look(directory, 60.0, kept(3, 50))
+    found = watch(case, 168.0)
+    assert found is not None
+    assert (found.broken, found.model) == (True, now.model)
+    page = write_watch(tmp_path, SUBJECT, found)
+    assert "surely more" in page.read_text()
+    assert json.loads((page.parent / "summary.json").read_text())["broken"] is True
+    assert take_back(case, found) == f"{before.model[:12]} decides again"
+    assert directory.champions()[SUBJECT].model == before.model
+    last = directory.history(SUBJECT)[-1]
+    assert last["event"] == "rolled back"
+    assert last["reason"].startswith("taken back by the watch: 3 of 50 hours were hot")
+    # What a rollback brought back is not watched, and the next look takes nothing more back.
+    assert watch(case, 168.0) is None
+
+
+@pytest.mark.parametrize("lived", [kept(1, 120), kept(0, 50), "too few hours"])
+def test_one_that_keeps_it_or_of_which_too_little_is_known_stays(tmp_path: Path, lived: Kept | str) -> None:
+    directory = directory_of(tmp_path)
+    promoted(directory, tmp_path, 0.3)
+    found = watch(look(directory, 130.0, lived), 168.0)
+    assert found is not None
+    assert not found.broken
+    assert watch(look(directory, 169.0, kept(9)), 168.0) is None
+
+
+def test_a_rollback_of_the_first_champion_leaves_the_settings(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path)
+    promoted(directory, tmp_path, 0.3)
+    case = look(directory, 60.0, kept(9, 60))
+    found = watch(case, 168.0)
+    assert found is not None
+    # Another one has come meanwhile: nothing of it is taken back.
+    promoted(directory, tmp_path, 0.4, 59.0)
+    with pytest.raises(BadInput, match="it has taken the place"):
+        take_back(case, found)
+    directory.rollback(case.now, SUBJECT, read_rates)
+    assert take_back(case, found) == "the policy of the settings decides again"
+    assert SUBJECT not in directory.champions()
+
+
+def replayed(bad: int, challenger: float, asked: int = 48) -> Callable[[Probationer], Replay]:
+    """Four windows in which what decided reserved half of the cores."""
+    windows, now = tuple("abcd"), (0.50, 0.52, 0.48, 0.51)
+    ours = tuple(challenger * cost for cost in now)
+    return lambda one: Replay(asked, 24, "it differs", windows, now, ours, kept(bad, 48))
+
+
+@pytest.mark.parametrize(
+    ("bad", "challenger", "standing", "said"),
+    [
+        (0, 0.8, Standing.HELD, "-20.0%"),
+        (0, 1.0, Standing.HELD, r"\+0.0%"),
+        (0, 1.04, Standing.BROKEN, "surely worse"),
+        (0, 1.06, Standing.BROKEN, r"more than \+5%"),
+        (1, 0.8, Standing.HELD, "1 of 48 hours were hot"),
+        (3, 0.8, Standing.BROKEN, "the promise is surely broken"),
+    ],
+)
+def test_a_probation_is_held_to_the_promise_and_to_what_decides(
+    tmp_path: Path, bad: int, challenger: float, standing: Standing, said: str
+) -> None:
+    import re
+
+    directory = directory_of(tmp_path)
+    one = tried(directory, tmp_path)
+    found = examine(look(directory, 49.0, "", replayed(bad, challenger)), one)
+    assert found.standing is standing
+    assert re.search(said, found.why), found.why
+    page = write_probation(tmp_path, SUBJECT, found, "cores reserved")
+    assert "it differs" in page.read_text()
+    # Nothing is changed by looking.
+    assert directory.probationers()[SUBJECT] == one
+
+
+def test_it_runs_and_waits_and_is_given_up_in_its_time(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path)
+    promoted(directory, tmp_path, 0.5, -1.0)
+    one = tried(directory, tmp_path)
+
+    def standing(hour: float, replay: Replay) -> Standing:
+        return examine(look(directory, hour, "", lambda _: replay), one).standing
+
+    good = replayed(0, 0.8)(one)
+    few = replace(good, asked=23)
+    assert standing(47.9, good) is Standing.RUNNING
+    assert standing(48.0, good) is Standing.HELD
+    assert standing(48.0, few) is Standing.WAITING
+    assert standing(48.0, replace(good, too_little="no window")) is Standing.WAITING
+    assert standing(96.0, few) is Standing.GIVEN_UP
+    promoted(directory, tmp_path, 0.6, 1.0)
+    assert standing(20.0, good) is Standing.GIVEN_UP
+    assert "it was compared with" in examine(look(directory, 20.0), one).why
+
+
+def test_a_model_that_was_changed_is_not_judged(tmp_path: Path) -> None:
+    directory = directory_of(tmp_path)
+    one = tried(directory, tmp_path)
+    file = directory.file_of(one.model)
+    file.write_text(file.read_text().replace("web", "w"))
+    with pytest.raises(BadInput, match="its content has SHA-256"):
+        examine(look(directory, 49.0, "", replayed(0, 0.8)), one)

@@ -1,0 +1,239 @@
+"""What `trimtab learn` shares for every decision: options, how long a probation and a watch are, and what follows them.
+
+Pools and clusters go one road, on which what is learnt must keep a promise: `learn_promise`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Option
+
+from agent.commands.options import print_json, show
+from domain.errors import BadInput
+from domain.units import MINUTE_S
+from trainer.commands.endings import REFUSED, ROLLED_BACK, End, end_of_promise, with_status
+
+if TYPE_CHECKING:
+    from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, Verify
+    from trainer.learning.probation import Standing
+    from trainer.learning.promise import Inspected
+    from trainer.learning.state import State
+    from trainer.promotion.gate import Term
+
+ModelsDirOption = Annotated[Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")]
+CpuMinutesOption = Annotated[
+    float | None,
+    Option(metavar="MINUTES", min=0.01, help="Time of a processor, over all resumptions; else of the settings."),
+]
+ProbationHoursOption = Annotated[
+    float | None,
+    Option(
+        metavar="HOURS",
+        min=0.0,
+        help="How long what passes runs as a shadow before it may decide, 0: not at all; else of the settings.",
+    ),
+]
+ThenOption = Annotated[
+    str | None,
+    Option(metavar="promote|approve|nothing", help="What follows a probation that held; else of the settings."),
+]
+WatchHoursOption = Annotated[
+    float | None,
+    Option(metavar="HOURS", min=0.0, help="How long a promotion is watched, 0: not; else of the settings."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options say of budget, probation and watch; None: the settings have it."""
+
+    cpu_minutes: float | None
+    probation_hours: float | None
+    then: str | None
+    watch_hours: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How long a round, a probation and a watch are, and what follows a probation that held."""
+
+    cpu_s: float
+    probation_hours: float
+    then: Then
+    watch_hours: float
+
+    def term(self, since: float) -> Term | None:
+        """Return the probation of what passes now, epoch seconds; None where it decides at once."""
+        from trainer.promotion.gate import Term
+
+        return Term(since, self.probation_hours, self.then) if self.probation_hours > 0.0 else None
+
+
+def terms_of(asked: Asked) -> Terms:
+    """Return what was asked for, else what the settings have; BadInput for an unknown `--then`."""
+    from agent.models.directory import Then
+    from agent.settings import load_settings
+
+    known = load_settings(os.environ).learning
+    then = asked.then or str(known.then)
+    if then not in [*Then]:
+        raise BadInput("--then", then, f"choose one of {', '.join(Then)}")
+    return Terms(
+        MINUTE_S * (known.cpu_minutes if asked.cpu_minutes is None else asked.cpu_minutes),
+        known.probation_hours if asked.probation_hours is None else asked.probation_hours,
+        Then(then),
+        known.watch_hours if asked.watch_hours is None else asked.watch_hours,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A probation as it stands: what was found of it, and a sentence for people."""
+
+    one: Probationer
+    standing: Standing
+    why: str
+    sentence: str
+
+
+def after_probation(
+    directory: ModelsDirectory, subject: Subject, found: Judged, now: str, verify: Verify, *, act: bool
+) -> End:
+    """Do what follows from how a probation stands, and return the end of the call; act: else nothing is changed."""
+    from agent.models.directory import Then
+    from agent.models.rounds import Ending
+    from trainer.learning.probation import Standing
+
+    held, sentence, then = found.standing is Standing.HELD, found.sentence, found.one.then
+    if found.standing in (Standing.BROKEN, Standing.GIVEN_UP):
+        if act:
+            directory.end_probation(subject, found.why, now)
+        return End(Ending.REFUSED, f"{sentence}; its probation is over, what decides stays", REFUSED)
+    if held and then is Then.PROMOTE:
+        if act:
+            directory.approve(subject, now, verify, reason=found.why)
+        return End(Ending.PROMOTED, f"{sentence}; it is the champion of {subject.name} now")
+    if held and then is Then.APPROVE:
+        return End(Ending.PROBATION, f"{sentence}; to use it: trimtab approve {subject}")
+    if held:
+        if act:
+            directory.end_probation(subject, f"{found.why}; nothing follows, as set", now)
+        return End(Ending.KEPT, f"{sentence}; nothing follows, as set")
+    return End(Ending.PROBATION, sentence)
+
+
+def tell(out: Path, data: dict[str, Any], sentence: str, page: Path | None, *, try_only: bool, as_json: bool) -> None:
+    """Print what came of a watch or a probation."""
+    if as_json:
+        print_json({"directory": str(out), **data})
+    else:
+        tried = ["nothing is changed (--try)"] if try_only else []
+        show([sentence, *tried, *([] if page is None else [f"report: {page}"])])
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseRun:
+    """One call for a pool or a cluster: its models, its folder, and what the call may change. now_s: epoch seconds."""
+
+    subject: Subject
+    directory: ModelsDirectory
+    out: Path
+    terms: Terms
+    now_s: float
+    try_only: bool
+    as_json: bool
+
+
+def learn_promise(run: PromiseRun, case: Callable[[], Inspected], work: Callable[[], End]) -> None:
+    """Look after a promotion and a probation, else do a round, with its lock and its status; exits with its status.
+
+    case: for the look, asked for where there is something to look after alone. work: the round.
+    """
+    from agent.models.directory import moment_text
+    from trainer.learning.state import locked, set_aside
+
+    def learnt() -> End:
+        end = _looked_after(run, case)
+        if end is not None:
+            return end
+        before = set_aside(run.out)
+        if before is not None:
+            typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
+        return work()
+
+    with locked(run.directory.path, f"{run.subject.decision}-{run.subject.name}", moment_text(run.now_s)):
+        with_status(run.directory.path, run.subject, run.now_s, learnt, try_only=run.try_only)
+
+
+def _looked_after(run: PromiseRun, case: Callable[[], Inspected]) -> End | None:
+    from trainer.learning.watch import watched_promotion
+
+    hours = run.terms.watch_hours
+    if watched_promotion(run.directory, run.subject, run.now_s, hours) is not None:
+        end = _watched(run, case())
+        if end is not None:
+            return end
+    one = run.directory.probationers().get(run.subject)
+    return None if one is None else _on_probation(run, case(), one)
+
+
+def _watched(run: PromiseRun, case: Inspected) -> End | None:
+    from agent.models.rounds import Ending
+    from trainer.learning.promise import take_back, watch, write_watch
+
+    found = watch(case, run.terms.watch_hours)
+    if found is None:
+        return None
+    typer.echo(found.sentence, err=True)
+    if found.kept is None:
+        return None
+    page = write_watch(run.out, case.subject, found)
+    if not found.broken:
+        return None
+    sentence = found.sentence
+    if not run.try_only:
+        sentence = f"rolled back, {take_back(case, found)}: {sentence}"
+    data = {"watch": asdict(found), "rolled_back": not run.try_only}
+    tell(run.out, data, sentence, page, try_only=run.try_only, as_json=run.as_json)
+    return End(Ending.ROLLED_BACK, sentence, ROLLED_BACK)
+
+
+def _on_probation(run: PromiseRun, case: Inspected, one: Probationer) -> End:
+    from trainer.learning.promise import examine, write_probation
+
+    found, act = examine(case, one), not run.try_only
+    page = write_probation(run.out, case.subject, found, case.cost) if found.replay is not None else None
+    judged = Judged(one, found.standing, found.why, found.sentence)
+    end = after_probation(run.directory, case.subject, judged, case.now, case.verify, act=act)
+    data = {"probation": asdict(found) | {"sentence": end.sentence, "changed": act}}
+    tell(run.out, data, end.sentence, page, try_only=run.try_only, as_json=run.as_json)
+    return end
+
+
+def gate_lines(state: State, passed: str, name: str) -> list[str]:
+    """Return what the gate said of a round for a pool or a cluster, and where its report is. passed: what it is of."""
+    gate = state.stages["gate"]
+    if gate["promoted"]:
+        lines = [f"the gate: passed, {passed} is the champion of {name} now"]
+    elif gate["on_probation"]:
+        lines = [f"the gate: passed, {passed} is on probation for {name}: it decides nothing yet"]
+    elif gate["passed"]:
+        lines = ["the gate: passed; nothing is changed (--try)"]
+    else:
+        lines = ["the gate: what decides now stays", *(f"  {reason}" for reason in gate["reasons"])]
+    return [*lines, f"report: {state.folder / 'report.html'}"]
+
+
+def round_end(state: State, name: str, lines: list[str], *, as_json: bool) -> End:
+    """Print a round of a pool or a cluster whose stages are done, and return its end."""
+    if as_json:
+        print_json({"directory": str(state.folder), "cpu_s": state.cpu_s, **state.stages})
+    else:
+        show(lines)
+    return end_of_promise(state, name)

@@ -1,0 +1,90 @@
+"""What a cluster lived under its champion, and what its challenger would have made of the newest record.
+
+The agent recorded what the challenger would have answered beside what it did. What that would have cost the answers do
+not say, as nobody knows how those would have grown who were turned away: for that both play the world that is fitted to
+the newest part of the record, each believing in its own population, as in a round (`trainer.learning.admission_round`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from agent.admission.records import AdmissionDecision, EventKind
+from agent.admission.store import AdmissionStore
+from agent.ledger import Ledger
+from agent.models.directory import Champion, Probationer
+from agent.settings.admission import cluster_model_in
+from domain.rules.admission.population import Population
+from trainer.learning.admission_round import AdmissionRound
+from trainer.learning.probation import LEAST_SHARE
+from trainer.learning.promise import Kept, Replay
+from trainer.learning.recorded import ledger_url
+from trainer.learning.stages import Budget
+
+LEAST_REQUESTS: Final = 50
+"""Requests for more cores that must have come under a champion before anything is said of it."""
+_REQUESTS: Final = (EventKind.SCALED, EventKind.REFUSED)
+WORDS: Final = "requests for more cores were refused"
+
+
+def lived(source: str, cluster: str, champion: Champion, rule: str, sla: float) -> Kept | str:
+    """Return how many requests for more cores were refused since a champion decides, or why that cannot be said.
+
+    rule: the champion's, as decisions name it: it decides from the agent's next start on, and from its first decision
+    on requests count. LedgerUnavailable.
+    """
+    assert champion.at_s is not None, "a promotion that is watched has a time"
+    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+        store = AdmissionStore(ledger)
+        made = [one for one in store.decisions_since(cluster, champion.at_s) if one.policy == rule and not one.advice]
+        if not made:
+            return f"{rule} has decided nothing since then: the cluster takes it up where RULE is `learned`"
+        events = [one for one in store.events_since(cluster, made[0].at) if one.kind in _REQUESTS]
+    if len(events) < LEAST_REQUESTS:
+        return f"{len(events)} requests for more cores came, {LEAST_REQUESTS} are needed to judge it by"
+    return Kept(sum(one.kind is EventKind.REFUSED for one in events), len(events), sla, WORDS)
+
+
+def divergence_of(source: str, cluster: str, one: Probationer) -> tuple[int, int, str]:
+    """Return on how many requests a model on probation was asked and on how many it was to be; and, where it differs.
+
+    LedgerUnavailable.
+    """
+    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+        made = AdmissionStore(ledger).decisions_since(cluster, one.since)
+    sha = Path(one.model).stem
+    asked = [(d, d.shadow) for d in made if d.shadow is not None and d.shadow.model == sha and not d.shadow.failed]
+    more = [d for d, shadow in asked if shadow.admit and not d.admit]
+    fewer = [d for d, shadow in asked if d.admit and not shadow.admit]
+    text = f"of {len(asked)} who asked it would have admitted {len(more)} more ({_cores(more)} cores)"
+    return len(asked), len(made), f"{text} and refused {len(fewer)} more ({_cores(fewer)} cores)"
+
+
+def replay(source: str, one: Probationer, work: AdmissionRound, budget: Budget) -> Replay:
+    """Return what challenger and present rule make of the world of the newest part of the record.
+
+    work: a round over the record as it is now, of which the fit and the plan are made here where they are not yet.
+    Raises BudgetUsed, TooLittle, LedgerUnavailable.
+    """
+    asked, were, divergence = divergence_of(source, work.in_use.cluster, one)
+    none = Replay(asked, max(round(LEAST_SHARE * were), 1), divergence)
+    challenger = cluster_model_in(work.directory.file_of(one.model))
+    beliefs: list[tuple[str, Population]] = [
+        (work.in_use.rule, work.in_use.population),
+        (challenger.rule, challenger.population),
+    ]
+    work.prepare()
+    idle: list[tuple[float, ...]] = []
+    refused = of = 0
+    for rule, population in beliefs:
+        runs = work.held_out(rule, population, budget)
+        idle.append(tuple((1.0 - runs.utilisation).tolist()))
+        refused, of = int(runs.failures.sum()), int(runs.requests.sum())
+    names = tuple(f"run {k}" for k in range(len(idle[0])))
+    return replace(none, windows=names, now=idle[0], challenger=idle[1], kept=Kept(refused, of, work.in_use.sla, WORDS))
+
+
+def _cores(made: list[AdmissionDecision]) -> int:
+    return sum(one.cores for one in made)

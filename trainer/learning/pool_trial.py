@@ -1,0 +1,122 @@
+"""What a pool lived under its champion, and what its challenger would have made of the same hours.
+
+The agent recorded what the challenger would have answered beside what it did. What that would have cost says the replay
+of the recorded hours under both: requests as they came, usage as measured, the hours cut into windows of half a day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from agent.ledger import Ledger
+from agent.models.directory import Champion, Probationer
+from agent.oversubscription.store import OversubscriptionStore
+from agent.settings.oversubscription import DIGITS
+from domain.errors import BadInput
+from domain.rules.oversubscription.rates import Margin
+from domain.rules.oversubscription.risk import promised_share
+from domain.units import HOUR_S
+from simulator.oversubscription.scenario import scenario_of
+from trainer.learning.pools import RecordedPool, export_scenario, read_pool
+from trainer.learning.probation import LEAST_SHARE, LONGEST
+from trainer.learning.promise import Kept, Replay
+from trainer.learning.recorded import ledger_url
+from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.policies import Task, policy_of
+from trainer.oversubscription.trials import SEED
+from trainer.promotion.oversubscription import guarded
+
+WINDOW_H: Final = 12
+LEAST_WINDOWS: Final = 3
+LEAST_HOURS: Final = 24
+"""Hours that a champion must have decided before anything is said of it."""
+
+
+def lived(source: str, pool: str, champion: Champion) -> Kept | str:
+    """Return how many of the hours that a champion decided were hot, or why that cannot be said.
+
+    An hour is lived under the decision of the one before. LedgerUnavailable.
+    """
+    assert champion.at_s is not None, "a promotion that is watched has a time"
+    digest = Path(champion.model).stem[:DIGITS]
+    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+        made = OversubscriptionStore(ledger).hours_since(pool, champion.at_s)
+    decided = {one.hour + 1 for one in made if one.model == digest}
+    try:
+        recorded = read_pool(source, pool, champion.at_s)
+    except BadInput:
+        return "the ledger has no hour since then"
+    hot = {hour.hour: hour.hot > 0 for hour in recorded.hours if hour.hour in decided}
+    if len(hot) < LEAST_HOURS:
+        return f"{len(hot)} hours that it decided are recorded, {LEAST_HOURS} are needed to judge it by"
+    return hot_of(recorded, sum(hot.values()), len(hot))
+
+
+def hot_of(recorded: RecordedPool, hot: int, hours: int) -> Kept:
+    """Return so many hot hours of so many against the pool's promise, which is about its horizon."""
+    rules = recorded.rules
+    allowed = promised_share(recorded.horizon_h, int(rules["violation"]), 1.0 - float(rules["alpha"]))
+    return Kept(hot, hours, allowed, "hours were hot")
+
+
+def divergence_of(source: str, pool: str, one: Probationer) -> tuple[int, str]:
+    """Return for how many hours a model on probation was asked, and where it differs from what decided, for people."""
+    until = one.since + LONGEST * one.hours * HOUR_S
+    digest = Path(one.model).stem[:DIGITS]
+    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+        store = OversubscriptionStore(ledger)
+        hours = [made for made in store.hours_since(pool, one.since) if made.at < until]
+        requests = [made for made in store.requests_since(pool, one.since) if made.at < until]
+    asked = [(m, m.shadow) for m in hours if m.shadow is not None and m.shadow.model == digest and not m.shadow.failed]
+    answers = [(made, made.shadow) for made in requests if made.shadow is not None and made.shadow.model == digest]
+    rates = [(row.rate, shadow.rate(row.subscriber)) for made, shadow in asked for row in made.subscribers]
+    other = sum(abs(ours - theirs) > 1e-9 for ours, theirs in rates)
+    text = f"it would have set another rate in {other / max(len(rates), 1):.1%} of {len(rates)} cases in {len(asked)} h"
+    if answers:
+        cores = sum(made.cores for made, _ in answers)
+        ours = sum(made.rate * made.cores for made, _ in answers) / cores
+        theirs = sum(shadow.rate * made.cores for made, shadow in answers) / cores
+        text += f", and reserved {theirs:.1%} of the cores of {len(answers)} requests in place of {ours:.1%}"
+    return len(asked), text
+
+
+def replay(
+    source: str, pool: str, one: Probationer, texts: tuple[str, str], budget: float, margin: Margin, alpha: float
+) -> Replay:
+    """Return what the hours of a probation would have been; LedgerUnavailable.
+
+    texts: what decides now and the challenger, as `simulate` has them. budget, margin: of the agent's shield.
+    """
+    asked, divergence = divergence_of(source, pool, one)
+    needed = round(LEAST_SHARE * one.hours)
+    none = Replay(asked, needed, divergence)
+    until = one.since + LONGEST * one.hours * HOUR_S
+    with TemporaryDirectory() as place:
+        try:
+            recorded = read_pool(source, pool, one.since, until)
+            cut = replace(recorded, rules={**recorded.rules, "horizon_h": WINDOW_H})
+            export_scenario(cut, Path(place) / "hours")
+        except BadInput as error:
+            return replace(none, too_little=str(error))
+        scenario = scenario_of(str(Path(place) / "hours"))
+        weeks = [name for name in scenario.weeks if scenario.week(name).requests]
+        if len(weeks) < LEAST_WINDOWS:
+            why = f"{len(weeks)} windows of {WINDOW_H} h with requests are recorded, {LEAST_WINDOWS} are needed"
+            return replace(none, too_little=why)
+        costs: list[tuple[float, ...]] = []
+        hot = 0
+        for text in texts:
+            played = []
+            for name in weeks:
+                usage = f"replay:{scenario.folder / f'{scenario.name}_{name}_usage.csv.gz'}"
+                task = Task(scenario, scenario.week(name), "warm", alpha)
+                found = judge(policy_of(guarded(text, budget, margin)), task, usage=usage, episodes=1, seed=SEED)
+                played.append(found)
+            costs.append(tuple(1.0 - (found.s_cores or 0.0) for found in played))
+            # The challenger comes last, and its hot hours are those that count.
+            hot = sum(int(found.sampled.hot_hours[0]) for found in played)
+    kept = hot_of(recorded, hot, WINDOW_H * len(weeks))
+    return replace(none, windows=tuple(weeks), now=costs[0], challenger=costs[1], kept=kept)

@@ -106,7 +106,7 @@ def test_any_history_is_the_same_compiled_and_plain(instance: Instance, policy: 
 def test_whole_instances_are_the_same_container_by_container(name: str, policy: Policy) -> None:
     instance = instance_of(name)
     events, _ = events_of(instance)
-    assert play(instance, policy).host.tolist() == play_plainly(instance, policy, events, 700).where.tolist()
+    assert play(instance, policy).host.tolist() == play_plainly(instance, policy, events, 1600).where.tolist()
 
 
 def test_a_month_with_departures_is_the_same() -> None:

@@ -22,6 +22,7 @@ from agent.autoscaling.policies.ppo_lstm import outside_training
 from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.store import FleetStore
 from agent.decisions.turn import TickReport
+from agent.models.card import SCORER_MEMORY
 from agent.rails.state import LoopState, not_ahead, on_this_clock, shifted
 from collectors.interruptions import Interruption, InterruptionKind
 from domain.clock import BothTimes
@@ -30,6 +31,7 @@ from domain.decisions import AGENT, Decision, Direction, Event, Intent, Mode, Ou
 from domain.errors import BadInput, FailureClass, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable, TrimtabError
 from domain.fleet import Fleet
 from domain.observations.autoscaling import obs_v2_names
+from domain.observations.autoscaling_scorer import STATE_FEATURES
 from domain.observed import Lifecycle, Observed, ReadFailure
 from domain.snapshot import Snapshot
 
@@ -471,7 +473,9 @@ def _about_training(
     """Return an event when the learned policy begins or ceases to see what its training did not."""
     old, new = outside_training(before.memory), outside_training(after.memory)
     if new - old and snapshot is not None:
-        names = obs_v2_names(len(snapshot.groups))
+        # A scorer sees the fleet by other features than a network does, and more of them.
+        scores = any(key.endswith(f".{SCORER_MEMORY}") for key in after.memory)
+        names = STATE_FEATURES if scores else obs_v2_names(len(snapshot.groups))
         what = ", ".join(names[position] for position in sorted(new))
         return (Event(fleet, now, Reason.OUTSIDE_TRAINING, f"the learned policy sees what training did not: {what}"),)
     if old and not new:

@@ -42,7 +42,7 @@ SuiteWorldOption = Annotated[
     Option(
         "--world",
         metavar="live-like|training|NAME|FILE",
-        help="The world of T3, T5 and T6; or any other, of your --workload.",
+        help="The world of T3, T5 and T6; or any other, of jobs of your own.",
     ),
 ]
 OwnWorkloadsOption = Annotated[

@@ -247,11 +247,11 @@ def autoscaling(
         from trainer.promotion.autoscaling import fleet_gate
         from trainer.promotion.gate import Limits
 
-        own = own_world(world, workload or ())
+        own = own_world(world, workload or (), recent or ())
         if own is not None and world not in set(World):
             chosen, groups = World.LIVE_LIKE, words_of(traces or "")
             if groups:
-                raise BadInput("--traces", traces, f"leave it out in world {own.name}: its jobs are --workload")
+                raise BadInput("--traces", traces, f"leave it out in world {own.name}: its jobs are your own")
         else:
             chosen, groups = World(world), words_of(SUITE if traces is None and own is None else traces or "")
         cases = [*suite(groups, short=short, world=chosen, seeds=seeds)]
@@ -262,7 +262,8 @@ def autoscaling(
             cases += own_cases(own, workload or (), seeds or (FEW_SEEDS if short else SEEDS))
             if challenger is not None:
                 told(str(challenger), own)
-            rule = partial(tuned_rule, own, workload or (), workers)
+            if workload:
+                rule = partial(tuned_rule, own, workload, workers)
             facts |= {"world": own.name, "world_sha256": own.digest, "workloads": ",".join(workload or ())}
         if not cases:
             raise BadInput("--traces", traces, "name at least one group, or give --recent or --workload")

@@ -496,7 +496,11 @@ def world_of(recorded: Recorded, base: SimulationConfig) -> SimulationConfig:
 
 
 def fitted_world(world: SimulationConfig, fleet: Fleet) -> SimulationConfig:
-    """Return the world with the types, limits and minimum of a fleet, starting from its minimum."""
+    """Return the world with the types, limits and minimum of a fleet, starting from its minimum.
+
+    What the world says by type (speed, boots, reclaims) holds for the fleet's types in their order, where there are as
+    many of them.
+    """
     minimum = tuple(group.minimum for group in fleet.groups)
     same = len(world.types) == len(fleet.groups)
     return replace(
@@ -505,7 +509,7 @@ def fitted_world(world: SimulationConfig, fleet: Fleet) -> SimulationConfig:
         limits=tuple(group.maximum for group in fleet.groups),
         minimum=minimum,
         initial=minimum,
-        speed=(),
+        speed=world.speed if same else (),
         boot_lows_s=world.boot_lows_s if same else (),
         boot_highs_s=world.boot_highs_s if same else (),
         boot_quantiles_s=world.boot_quantiles_s if same else (),

@@ -1,5 +1,6 @@
 """Recent production as cases: trace files as they are, ledgers turned into traces minute by minute."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,16 @@ def test_a_ledgers_fleet_decides_types_and_limits() -> None:
     world = fitted_world(preset("live-like"), Fleet("web", groups))
     assert (world.limits, world.minimum, world.initial, world.cores) == ((4, 3), (1, 0), (1, 0), (2, 8))
     assert world.cooldown_s == 300.0
+
+
+def test_what_a_world_says_by_type_holds_for_a_fleet_with_as_many_types() -> None:
+    live = preset("live-like")
+    said = {"speed": (1.0, 1.0, 2.0), "reclaims_per_hour": (0.0, 0.0, 1.0), "boot_lows_s": (1.0, 2.0, 3.0)}
+    world = replace(live, **said, boot_highs_s=(4.0, 5.0, 6.0))
+    groups = tuple(Group(f"g{k}", f"asg-{k}", kind, 0, 4) for k, kind in enumerate(live.types))
+    same, fewer = (fitted_world(world, Fleet("web", some)) for some in (groups, groups[:2]))
+    assert {name: getattr(same, name) for name in said} == said
+    assert (fewer.speed, fewer.reclaims_per_hour, fewer.boot_lows_s) == ((), (), ())
 
 
 def test_what_is_neither_trace_nor_ledger_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The watch over a promotion: it stays while the fleet lives as predicted, and goes where that was a lie."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from agent.rehearsal.virtual_time import START
 from domain.errors import BadInput
 from domain.units import HOUR_S
 from simulator.autoscaling.reference.world_file import World, write_world
-from tests.agent.models.making import reported
+from tests.agent.models.making import reported, scorer
 from tests.trainer.learning.recording import FLEET, RULE, WORLD
 from tests.trainer.learning.tried import HOURS, SUBJECT, Site
+from trainer.learning.fidelity import replay_windows
+from trainer.learning.minutes import read_record_since
 from trainer.learning.watch import (
     Watched,
     WatchedWindow,
@@ -25,6 +28,7 @@ from trainer.learning.watch import (
     weighed,
     write_watch,
 )
+from trainer.learning.windows import marked_stretches, part_of
 
 NOW = HOURS + 1.0
 
@@ -105,6 +109,34 @@ def test_a_simulator_with_boots_of_a_third_predicted_too_little_and_the_promotio
     event, reason = site.events()[-1]
     assert event == "rolled back"
     assert reason.startswith("taken back by the watch: it cost +")
+
+
+LARGE_DEARER = replace(
+    WORLD, types=(*WORLD.types[:2], replace(WORLD.types[2], price_per_hour=1.25 * WORLD.types[2].price_per_hour))
+)
+
+
+@pytest.mark.exhaustive
+def test_a_lie_about_a_type_that_was_never_ordered_is_found_once_a_promotion_orders_it(site: Site) -> None:
+    lie = site.folder / "lie.toml"
+    write_world(World(replace(LARGE_DEARER, speed=(1.0, 1.0, 2.0)), "lie"), lie)
+    sparing = scorer(site.folder, {"is_rule": 3.0, "is_hold": -1.0, "added_price": -100.0})
+    site.directory.store(sparing.read_bytes(), sparing.name)
+    site.promoted(sparing, 0.0)
+    site.live([(sparing, HOURS), (site.thrifty, HOURS)], world=LARGE_DEARER)
+    site.promoted(site.thrifty, HOURS)
+    record = read_record_since(str(site.ledger), FLEET, START)
+    before = part_of(record, START, START + HOURS * HOUR_S)
+    assert max(minute.requested[2] for minute in before.minutes) == 0
+    true, told = (site.look(HOURS, world).learner(before) for world in (None, lie))
+    assert told.config.speed == (1.0, 1.0, 2.0)
+    stretches = marked_stretches(before, record.job_core_s or 0.0)
+    # No replay of what was recorded tells one world from the other, so no check of the simulator does.
+    costs = [replay_windows(one.loop, one.config, stretches, 0, seeds=1) for one in (true, told)]
+    assert costs[0] == costs[1]
+    seen = found(site, lie, 2.0 * HOURS)
+    assert "of what was predicted, surely more than +5%" in seen.faults[0]
+    assert found(site, hour=2.0 * HOURS).faults == ()
 
 
 def test_too_few_minutes_are_said_and_nothing_is_done(site: Site) -> None:

@@ -20,14 +20,15 @@ SEEDS, FEW_SEEDS, TUNED_ON = 10, 3, 3
 """Boot seeds for each workload, in the short form too, and those that the queue rule is tuned on."""
 
 
-def own_world(text: str, workloads: Sequence[str]) -> World | None:
+def own_world(text: str, workloads: Sequence[str], recent: Sequence[str] = ()) -> World | None:
     """Return the world of one's own cases, None where the suite alone is asked for.
 
-    Raises BadInput for a world of one's own without a workload, and as `world_of`.
+    recent: ledgers and traces of production, which a world of one's own may have for its jobs too. Raises BadInput for
+    a world of one's own without jobs, and as `world_of`.
     """
     if not workloads and text in SUITE_WORLDS:
         return None
-    if not workloads:
+    if not workloads and not recent:
         names = ", ".join(SUITE_WORLDS)
         raise BadInput(
             "--world", text, f"choose one of {names}, which T1 to T6 are for, or give its jobs by --workload"

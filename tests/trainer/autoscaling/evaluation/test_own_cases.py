@@ -89,6 +89,8 @@ def test_the_yardstick_is_tuned_and_told_what_the_world_tells(world: str, jobs: 
 def test_a_world_needs_jobs_and_the_worlds_of_the_suite_do_not(world: str, jobs: str) -> None:
     assert own_world("live-like", ()) is own_world("training", ()) is None
     assert own_world("training", [jobs]) == world_of("exact")
+    assert own_world(world, (), ["ledger.db"]) == world_of(world)
+    assert own_world("live-like", (), ["ledger.db"]) is None
     with pytest.raises(BadInput, match="or give its jobs by --workload"):
         own_world(world, ())
     with pytest.raises(BadInput, match=r"FILE\.toml"):
@@ -119,12 +121,16 @@ def test_promote_holds_a_model_to_the_rule_tuned_for_the_jobs(jobs: str, tmp_pat
     assert report["suite"]["world"] == "exact"
     assert report["suite"]["workloads"] == jobs
     assert report["champion"]["policies"]["*"].startswith("queue-rule:horizon_s=")
+    recent = call(*given, "--world", "exact", "--recent", jobs, "--json")
+    assert recent.exit_code in (0, 1), recent.output
+    suite = json.loads(recent.stdout)["suite"]
+    assert (suite["world"], suite["recent"], suite["workloads"]) == ("exact", 1, "")
     hidden = tmp_path / "hidden.toml"
     hidden.write_text(WORLD.replace("typical", "typicl"), "utf-8")
     refused = call(*given, "--world", str(hidden), "--workload", jobs)
     assert (refused.exit_code, "did you mean typical_core_s?" in refused.stderr) == (2, True)
     suite = call(*given, *own, "--traces", "T1")
-    assert (suite.exit_code, "its jobs are --workload" in suite.stderr) == (2, True)
+    assert (suite.exit_code, "its jobs are your own" in suite.stderr) == (2, True)
 
 
 def test_policies_that_are_named_are_told_what_the_world_tells(world: str) -> None:

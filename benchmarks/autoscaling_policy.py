@@ -64,7 +64,7 @@ Costs = NDArray[np.float64]
 def families(seeds: int) -> dict[str, list[Lesson]]:
     """Return the cases of the suite by family."""
     found: dict[str, list[Lesson]] = {}
-    for case in suite(("T3", "T5", "T6"), seeds=seeds):
+    for case in suite(("T3", "T5", "T6"), seeds=seeds, shifted=seeds):
         found.setdefault(case.family, []).append(Lesson(case.config, case.trace, RuleSetting(), case.seed))
     return found
 

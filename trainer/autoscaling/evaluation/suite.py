@@ -161,10 +161,12 @@ def suite(
     short: bool = False,
     world: World = World.LIVE_LIKE,
     seeds: int | None = None,
+    shifted: int | None = None,
 ) -> tuple[Case, ...]:
     """Return the cases of these groups, the same ones on every call.
 
-    seeds: at most so many cases per family. Raises BadInput for a group that does not exist.
+    seeds: at most so many cases per family. shifted: so many of each family of T6, instead of the extent's. Raises
+    BadInput for a group that does not exist.
     """
     wanted = list(dict.fromkeys(groups))
     unknown = [group for group in wanted if group not in GROUPS]
@@ -173,6 +175,7 @@ def suite(
     if seeds is not None and seeds < 1:
         raise BadInput("--seeds", seeds, "give 1 or more")
     extent = SHORT if short else FULL
+    extent = extent if shifted is None else replace(extent, shifted=shifted)
     config = preset("live-like" if world is World.LIVE_LIKE else "train-rand")
     cases = [case for group in GROUPS if group in wanted for case in _cases(group, extent, config, world.value)]
     return tuple(cases if seeds is None else _first_of_each_family(cases, seeds))

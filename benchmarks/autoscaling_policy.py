@@ -41,6 +41,7 @@ from simulator.autoscaling.reference import preset
 from trainer.autoscaling.announcing import bursts
 from trainer.autoscaling.evaluation.suite import suite
 from trainer.autoscaling.scorer import (
+    GENERAL,
     Lesson,
     Recipe,
     Trained,
@@ -220,7 +221,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--train", action="store_true", help="train anew, and judge that")
     parser.add_argument("--seeds", type=int, default=30, help="cases per family at most (default 30)")
     parser.add_argument("--fleets", type=int, default=FLEETS, help=f"held-out fleets (default {FLEETS})")
-    parser.add_argument("--episodes", type=int, default=500, help="--train: episodes per round (default 500)")
+    parser.add_argument("--episodes", type=int, default=2500, help="--train: episodes per round (default 2500)")
     parser.add_argument(
         "--selection", type=int, default=180, help="--train: fleets that choose the margin (default 180)"
     )
@@ -236,7 +237,7 @@ def main(given: Sequence[str] | None = None) -> int:
         begun = time.process_time()
         if anew:
             progress(f"training {number + 1} of {runs}")
-            recipe = Recipe(rounds=(asked.episodes,) * 3, selection=asked.selection)
+            recipe = replace(GENERAL, rounds=(asked.episodes,) * 3, selection=asked.selection)
             trained = with_margin(train(lessons, recipe, number, progress), preset("live-like"))
         else:
             trained = start_of(asked.model)

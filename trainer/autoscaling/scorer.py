@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -24,13 +24,15 @@ from simulator.autoscaling.branching import BRANCH_STEPS, NO_WEIGHTS, BranchedEp
 from simulator.autoscaling.reference.configuration import SimulationConfig
 from trainer.autoscaling.announcing import announced, announced_in_part
 from trainer.autoscaling.fleets import HORIZONS_S, fleet_of, tuned
-from trainer.autoscaling.tasks import FAMILIES, SELECTION_SEED, SHARES, TRAINING_SEED, load_of
+from trainer.autoscaling.tasks import BAGS, FAMILIES, SELECTION_SEED, TRAINING_SEED, load_of
 
 Floats = NDArray[np.float32]
 Rows = NDArray[np.float64]
 
 INPUTS = (*STATE_FEATURES, *CANDIDATE_FEATURES)
 """Names of a network's inputs: of the state, then of a candidate."""
+PART = 10
+"""Lessons that are played, kept and learnt from together."""
 NEVER = -1e9
 """Logit of a candidate that does not exist."""
 SHIFTED = 0.35
@@ -74,7 +76,9 @@ class Recipe:
     rounds: episodes per round of data aggregation. explore: share of random decisions per round. branch_share: of the
     minutes with more than one candidate. most: branched minutes per episode. branch_steps: under the rule after a
     candidate's own step. hidden: units of the two layers.
-    networks: of the ensemble. epochs, batch, rate, entropy: of the fit, one cycle of the learning rate.
+    networks: of the ensemble. groups: parts of the lessons (PART) take turns in so many groups, and so do networks;
+    each learns from one, so that votes differ where lessons do not settle them. epochs, batch, rate, entropy: of the
+    fit, one cycle of the learning rate.
     margin: logits by which a candidate must beat the rule's choice in training (see `with_margin`). idle_limit_min:
     minutes for which VMs beyond the minimum may idle before the rule decides. selection: fleets at large that the
     margin is chosen on. left_out: names of inputs that the networks do not see. Raises BadInput.
@@ -87,6 +91,7 @@ class Recipe:
     branch_steps: int = BRANCH_STEPS
     hidden: int = 64
     networks: int = 7
+    groups: int = 1
     epochs: float = 6.0
     batch: int = 1024
     rate: float = 2e-3
@@ -112,7 +117,7 @@ class Recipe:
             shares = getattr(self, name)
             if not all(0.0 <= share <= 1.0 for share in (shares if name == "explore" else (shares,))):
                 raise BadInput(name, shares, "give shares in 0..1")
-        for name in ("most", "branch_steps", "hidden", "networks", "epochs", "batch", "rate", "selection"):
+        for name in ("most", "branch_steps", "hidden", "networks", "groups", "epochs", "batch", "rate", "selection"):
             if not getattr(self, name) > 0:
                 raise BadInput(name, getattr(self, name), "give a number above 0")
         for name in ("entropy", "margin", "idle_limit_min"):
@@ -130,6 +135,15 @@ class Recipe:
         return np.array([name not in self.left_out for name in INPUTS])
 
 
+LOADS = (*FAMILIES, BAGS)
+LOAD_SHARES = (0.36, 0.1, 0.1, 0.1, 0.17, 0.17)
+"""Chance of each family of loads in a lesson."""
+
+
+GENERAL = Recipe(rounds=(2500, 2500, 2500), networks=15, groups=5)
+"""Of the scorer for fleets at large."""
+
+
 def suite_lessons(first: int, count: int, world: SimulationConfig) -> Iterator[Lesson]:
     """Yield lessons of a world with loads of every kind, boots up to 2.4 times as long and one price up or down.
 
@@ -137,7 +151,7 @@ def suite_lessons(first: int, count: int, world: SimulationConfig) -> Iterator[L
     """
     for seed in range(TRAINING_SEED + first, TRAINING_SEED + first + count):
         rng = np.random.default_rng([seed, 77])
-        family, config = str(rng.choice(np.array(FAMILIES), p=SHARES)), world
+        family, config = str(rng.choice(np.array(LOADS), p=LOAD_SHARES)), world
         if rng.random() < SHIFTED:
             longer = rng.uniform(1.0, 2.4)
             config = replace(config, boot_low_s=config.boot_low_s * longer, boot_high_s=config.boot_high_s * longer)
@@ -421,28 +435,53 @@ class Lessons:
     def __iter__(self) -> Iterator[Lesson]:
         return iter(self.source(self.first, self.count))
 
+    def parts(self) -> list[Lessons]:
+        """Return them in parts of PART lessons."""
+        ends = range(0, self.count, PART)
+        return [Lessons(self.source, self.first + at, min(PART, self.count - at)) for at in ends]
+
 
 class Workshop:
     """Gathers samples and fits networks to them, here and in memory."""
 
     def __init__(self) -> None:
         self.samples = Samples()
+        self._parts: list[Samples] = []
 
     def gather(self, lessons: Lessons, recipe: Recipe, weights: tuple[Weights, ...], explore: float) -> None:
         """Add what these lessons teach to the samples."""
-        gather(lessons, recipe, weights, explore, self.samples)
+        for some in lessons.parts():
+            part = Samples()
+            gather(some, recipe, weights, explore, part)
+            self._parts.append(part)
+            self.samples.extend(part)
 
     def fit(self, recipe: Recipe, seeds: Sequence[int], start: Trained | None) -> list[tuple[Weights, ...]]:
         """Return the weights of a network per seed, see `network_of`."""
-        table = self.samples.joined()
-        return [network_of(table, recipe, seed, start) for seed in seeds]
+        return [network_of(own_parts(self._parts, recipe, seed), recipe, seed, start) for seed in seeds]
 
 
-def network_of(table: Table, recipe: Recipe, seed: int, start: Trained | None) -> tuple[Weights, ...]:
+Part = TypeVar("Part")
+
+
+def own_parts(parts: Sequence[Part], recipe: Recipe, seed: int) -> Sequence[Part]:
+    """Return the parts of the lessons that the network of a training's seed learns from (`Recipe.groups`).
+
+    With fewer parts than groups there are only as many groups.
+    """
+    groups = max(min(recipe.groups, len(parts)), 1)
+    return parts[seed % 100 % groups :: groups]
+
+
+def network_of(parts: Iterable[Samples], recipe: Recipe, seed: int, start: Trained | None) -> tuple[Weights, ...]:
     """Return the weights that a training's seed leads to: of a voter, or of the network of gains (GAINS_SEED).
 
     start: what each network goes on from; drawn weights where it is None.
     """
+    samples = Samples()
+    for part in parts:
+        samples.extend(part)
+    table = samples.joined()
     number = seed % 100
     made, old = fit, None
     if number == GAINS_SEED:
@@ -569,7 +608,7 @@ class Selection:
     @property
     def cases(self) -> list[tuple[str, int]]:
         """The group and the number in it of each case."""
-        groups = [(group, self.count // 3) for group in (*FAMILIES, BOOTS, PRICE, ANNOUNCED)]
+        groups = [(group, self.count // 3) for group in (*LOADS, BOOTS, PRICE, ANNOUNCED)]
         return [(group, k) for group, cases in (*groups, (FLEETS, self.count)) for k in range(cases)]
 
     def lesson(self, group: str, number: int) -> Lesson:
@@ -589,7 +628,7 @@ class Selection:
                 for kind in world.types
             ]
             world = replace(world, types=tuple(types))
-        family = group if group in FAMILIES else FAMILIES[0]
+        family = group if group in LOADS else FAMILIES[0]
         return Lesson(world, load_of(family, seed, world.max_cores), RuleSetting(), seed)
 
 

@@ -47,6 +47,7 @@ from trainer.autoscaling.scorer import (
     gather,
     general_lessons,
     network_of,
+    own_parts,
     train,
     with_margin,
 )
@@ -77,8 +78,6 @@ SOURCES = (
     *(f"trainer/autoscaling/{name}.py" for name in ("announcing", "fleets", "scorer", "scorer_runs", "tasks")),
 )
 """Program text that decides weights: a run of another version is not gone on with."""
-PART = 10
-"""Lessons that are written together."""
 FIT = 0.15
 """What fitting one network takes per lesson learnt from, in times of playing a lesson; only for the time left."""
 TELL = 0.1
@@ -194,10 +193,9 @@ class _Filed(Workshop):
 
     def gather(self, lessons: Lessons, recipe: Recipe, weights: tuple[Weights, ...], explore: float) -> None:
         """Add what these lessons teach, from files where they have been played."""
-        parts: dict[Path, Lessons] = {}
-        for at in range(0, lessons.count, PART):
-            path = self._folder / f"{self._lessons + at:06d}.npz"
-            parts[path] = Lessons(lessons.source, lessons.first + at, min(PART, lessons.count - at))
+        parts = {
+            self._folder / f"{self._lessons + some.first - lessons.first:06d}.npz": some for some in lessons.parts()
+        }
         known = {path: found for path in parts if (found := _read(path)) is not None}
         missing = [(part, recipe, weights, explore) for path, part in parts.items() if path not in known]
         answers = iter(self._map(_played, missing))
@@ -218,7 +216,8 @@ class _Filed(Workshop):
     def fit(self, recipe: Recipe, seeds: Sequence[int], start: Trained | None) -> list[tuple[Weights, ...]]:
         """Return the weights of a network per seed, each fitted by a process that reads the files."""
         found = []
-        for weights in self._map(_fitted, [(tuple(self._paths), recipe, seed, start) for seed in seeds]):
+        items = [(tuple(own_parts(self._paths, recipe, seed)), recipe, seed, start) for seed in seeds]
+        for weights in self._map(_fitted, items):
             found.append(weights)
             self._meter.fitted()
         return found
@@ -235,13 +234,15 @@ def _played(item: tuple[Lessons, Recipe, tuple[Weights, ...], float]) -> Samples
 def _fitted(item: tuple[tuple[Path, ...], Recipe, int, Trained | None]) -> tuple[Weights, ...]:
     """Return the weights that the samples in files lead to."""
     paths, recipe, seed, start = item
-    samples = Samples()
-    for path in paths:
-        found = _read(path)
-        if found is None:
-            raise BadInput("samples", str(path), "it was removed meanwhile: run it again with --resume")
-        samples.extend(found[0])
-    return network_of(samples.joined(), recipe, seed, start)
+    return network_of(map(_kept, paths), recipe, seed, start)
+
+
+def _kept(path: Path) -> Samples:
+    """Return a part that was written; BadInput where it is gone."""
+    found = _read(path)
+    if found is None:
+        raise BadInput("samples", str(path), "it was removed meanwhile: run it again with --resume")
+    return found[0]
 
 
 _COLUMNS = ("states", "candidates", "gains", "worths")
@@ -279,7 +280,7 @@ class _Meter:
         recipe, self._show = plan.recipe, show
         last = len(recipe.rounds) - 1
         networks = [recipe.networks + 1 if number == last else 1 for number in range(len(recipe.rounds))]
-        self._fits = [FIT * sum(recipe.rounds[: number + 1]) for number in range(len(networks))]
+        self._fits = [FIT * sum(recipe.rounds[: number + 1]) / recipe.groups for number in range(len(networks))]
         self._total = sum(recipe.rounds) + sum(n * f for n, f in zip(networks, self._fits, strict=True))
         self._total += 2.0 * recipe.selection
         self._done = self._told = self._kept = 0.0

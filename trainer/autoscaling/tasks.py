@@ -32,6 +32,10 @@ from trainer.autoscaling.worlds import told
 FAMILIES = ("random", "longer", "burst", "idle", "log")
 SHARES = (0.4, 0.12, 0.12, 0.12, 0.24)
 """Chance of each family in training."""
+BAGS = "bags"
+"""A family beside them, of the lessons of scorers."""
+LARGEST_BAG = 0.2
+"""Share of a load's work in one of its bags at most."""
 LONGEST_JOB_S = 4.0 * HOUR_S
 MOST_JOBS = 8000
 CALL_S = 60.0
@@ -73,6 +77,8 @@ def load_of(family: str, seed: int, fleet_cores: int) -> Trace:
     random: `train_rand`. longer: the same with run times up to 2.5 times as long. burst: one of its batches up to 12
     times as large. idle: its first hour, then hours with a short job now and then. log: see `log_like`.
     """
+    if family == BAGS:
+        return bags_of_tasks(seed, fleet_cores)
     rng = np.random.default_rng([seed, FAMILIES.index(family)])
     if family == "log":
         return log_like(seed, fleet_cores)
@@ -110,6 +116,37 @@ def log_like(seed: int, fleet_cores: int) -> Trace:
     arrival_s = np.interp(np.sort(rng.random(kept)), np.cumsum(rate) / rate.sum(), at) * span_s
     arrival_s -= arrival_s[0]
     return make_trace(f"log-like-{seed}", np.repeat(arrival_s, width[:kept]), np.repeat(service_s[:kept], width[:kept]))
+
+
+def bags_of_tasks(seed: int, fleet_cores: int) -> Trace:
+    """Return the load of users who submit bags of like jobs, as job logs of grids and clusters have them.
+
+    Over 2 to 5 hours; gaps between bags are lognormal with a sigma of 0.5 to 2.5, sizes of bags with a median of 1 to
+    16 and a sigma of 0.5 to 2. A bag has one run time, lognormal with a median of 8 to 240 s and a sigma of 0.8 to 2.2,
+    which its jobs vary by a sigma of 0 to 0.6; it is submitted at once or, every second one, over up to two minutes.
+    The work is 15 to 60 % of what `fleet_cores` do in that time.
+    """
+    rng = np.random.default_rng([seed, len(FAMILIES) + 1])
+    span_s = rng.uniform(2.0, 5.0) * HOUR_S
+    work_core_s = math.exp(rng.uniform(math.log(0.15), math.log(0.6))) * fleet_cores * span_s
+    middle, spread = math.exp(rng.uniform(0.0, math.log(16.0))), rng.uniform(0.5, 2.0)
+    median_s, sigma = math.exp(rng.uniform(math.log(8.0), math.log(240.0))), rng.uniform(0.8, 2.2)
+    sizes = np.clip(np.rint(rng.lognormal(math.log(middle), spread, size=MOST_JOBS)), 1, MOST_JOBS // 4).astype(int)
+    lengths_s = np.minimum(rng.lognormal(math.log(median_s), sigma, size=MOST_JOBS), LONGEST_JOB_S)
+    sizes = np.clip(sizes, 1, np.maximum(LARGEST_BAG * work_core_s / lengths_s, 1.0).astype(int))
+    enough = int(np.searchsorted(np.cumsum(lengths_s * sizes), work_core_s)) + 1
+    few = int(np.searchsorted(np.cumsum(sizes), MOST_JOBS))
+    bags = max(min(enough, few, MOST_JOBS), 2)
+    sizes, lengths_s = sizes[:bags], lengths_s[:bags]
+    gaps = rng.lognormal(0.0, rng.uniform(0.5, 2.5), size=bags - 1)
+    begins_s = np.concatenate([[0.0], np.cumsum(gaps)]) / gaps.sum() * span_s
+    over_s = np.where(rng.random(bags) < 0.5, rng.uniform(0.0, 120.0, size=bags), 0.0)
+    jobs = int(sizes.sum())
+    arrival_s = np.repeat(begins_s, sizes) + np.repeat(over_s, sizes) * rng.random(jobs)
+    varied = rng.lognormal(0.0, rng.uniform(0.0, 0.6), size=jobs)
+    service_s = np.minimum(np.repeat(lengths_s, sizes) * varied, LONGEST_JOB_S)
+    order = np.argsort(arrival_s, kind="stable")
+    return make_trace(f"bags-{seed}", arrival_s[order] - arrival_s[order[0]], service_s[order])
 
 
 def _thinned(trace: Trace, share: float, rng: np.random.Generator) -> Trace:

@@ -60,7 +60,7 @@ def train_scorers(
 
     With workloads: for one world and these loads, from the weights that `start` names, or from nothing.
     """
-    from trainer.autoscaling.scorer import Recipe
+    from trainer.autoscaling.scorer import GENERAL, Recipe
     from trainer.autoscaling.scorer_runs import check, general_plan, run, shown_as
     from trainer.kit.fields import changes_of, pairs_of
     from trainer.kit.runs import RUN_FILE
@@ -73,7 +73,7 @@ def train_scorers(
     if workloads:
         plans = _own_plans(out, seeds, changes, start, world or "live-like", workloads)
     else:
-        plans = {out / f"seed-{seed}": general_plan(Recipe(**changes), seed) for seed in seeds}
+        plans = {out / f"seed-{seed}": general_plan(replace(GENERAL, **changes), seed) for seed in seeds}
     for place, plan in plans.items():
         check(plan, place, resume=resume)
     found: list[dict[str, Any]] = []

@@ -30,6 +30,8 @@ from trainer.autoscaling.scorer import (
     fit_gains,
     fleet_lessons,
     gather,
+    network_of,
+    own_parts,
     ratios,
     suite_lessons,
     train,
@@ -189,6 +191,28 @@ def test_longer_branches_take_more_steps() -> None:
 
 def trained(seed: int) -> tuple[Weights, ...]:
     return train(lambda first, count: suite_lessons(first, count, LIVE), SMALL, seed).weights
+
+
+@pytest.mark.parametrize(("parts", "groups"), [(20, 5), (7, 3), (2, 5), (1, 1)])
+def test_networks_of_a_group_share_their_lessons_and_groups_none(parts: int, groups: int) -> None:
+    recipe = replace(SMALL, networks=2 * groups, groups=groups)
+    own = [own_parts(range(parts), recipe, 300 + k) for k in range(recipe.networks)]
+    there = min(parts, groups)
+    assert sorted(part for one in own[:there] for part in one) == list(range(parts))
+    assert own[there : 2 * there] == own[:there]
+
+
+def test_a_network_learns_from_the_lessons_of_its_group_alone() -> None:
+    parts = []
+    for seed in (3, 4):
+        parts.append(Samples())
+        gather([lesson(seed)], SMALL, NO_WEIGHTS, 0.0, parts[-1])
+    halves = replace(SMALL, groups=2)
+    alone = network_of(own_parts(parts, halves, 1), halves, 1, None)
+    other = network_of(own_parts([Samples(), parts[1]], halves, 1), halves, 1, None)
+    everything = network_of(own_parts(parts, SMALL, 1), SMALL, 1, None)
+    assert all(np.array_equal(a, b) for a, b in zip(alone, other, strict=True))
+    assert not np.array_equal(alone[0], everything[0])
 
 
 def test_the_same_seed_trains_the_same_weights_and_another_does_not() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainer.autoscaling.selection import score
-from trainer.autoscaling.tasks import FAMILIES, SHARES, load_of, mixture
+from trainer.autoscaling.tasks import BAGS, FAMILIES, LARGEST_BAG, MOST_JOBS, SHARES, load_of, mixture
 
 
 def test_families_have_their_shares_whatever_their_number() -> None:
@@ -16,7 +16,7 @@ def test_families_have_their_shares_whatever_their_number() -> None:
     assert len({trace.digest for trace in made.traces}) == 2 * len(FAMILIES)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, BAGS])
 def test_a_seed_gives_the_same_load_every_time(family: str) -> None:
     assert load_of(family, 7, 140).digest == load_of(family, 7, 140).digest != load_of(family, 8, 140).digest
 
@@ -33,6 +33,27 @@ def test_a_load_like_a_log_has_at_most_the_work_it_is_meant_to_have(seed: int) -
     assert trace.work_core_s <= 0.6 * 140 * 4 * 3600.0 + longest_job_core_s
     assert trace.arrival_s[0] == 0.0
     assert trace.arrival_s.max() <= 4 * 3600.0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bags_of_tasks_come_in_order_and_none_is_most_of_the_work(seed: int) -> None:
+    trace = load_of(BAGS, seed, 140)
+    assert trace.arrival_s[0] == 0.0
+    assert (np.diff(trace.arrival_s) >= 0.0).all()
+    assert trace.jobs <= 1.25 * MOST_JOBS
+    most_core_s = 0.6 * 140 * 5 * 3600.0
+    # The last bag may go beyond, and lengths within a bag vary.
+    assert trace.work_core_s <= 1.5 * (1.0 + LARGEST_BAG) * most_core_s
+    at_once = [trace.service_s[trace.arrival_s == at].sum() for at in np.unique(trace.arrival_s)]
+    assert max(at_once) <= 1.5 * max(LARGEST_BAG * most_core_s, trace.service_s.max())
+
+
+def test_bags_of_tasks_come_in_bursts_beside_a_load_like_a_log() -> None:
+    def spread(family: str) -> float:
+        gaps = [np.diff(load_of(family, seed, 140).arrival_s) for seed in range(12)]
+        return float(np.median([one.std() / one.mean() for one in gaps]))
+
+    assert spread(BAGS) > 2.0 * spread("log")
 
 
 def test_an_idle_load_goes_on_for_hours_with_four_short_jobs() -> None:

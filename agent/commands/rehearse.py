@@ -152,7 +152,7 @@ def _show(found: RehearsalResult, keep: Path | None) -> None:
 @app.command("rehearse-learning", epilog=examples("trimtab rehearse-learning", "trimtab rehearse-learning --keep DIR"))
 def rehearse_learning(
     seed: Annotated[int, typer.Option(min=0, help="Seed of jobs and boot times.")] = 0,
-    cpu_minutes: Annotated[float, typer.Option(min=0.1, metavar="MINUTES", help="Budget of the round.")] = 3.0,
+    cpu_minutes: Annotated[float, typer.Option(min=0.1, metavar="MINUTES", help="Budget of each round.")] = 3.0,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep ledger, models and reports in this new folder.")
     ] = None,
@@ -161,8 +161,9 @@ def rehearse_learning(
     """Live ten days of a fleet whose load changes on the fourth, and learn from its ledger, in three minutes.
 
     The agent's own loop lives the days in virtual time; `trimtab learn` and `trimtab promote` run as processes of their
-    own: the round of day five, which the gate refuses, the gate over the fleet's own days alone, probation, promotion,
-    and the watch in a world that lies. Needs the extras dry-run and train: `make dry-run-learning`.
+    own: the round of day five, its probation and its promotion; a second scorer from a world file that lies, refused
+    where the world is as it is, and let pass in that one; and the watch, which takes it back. Needs the extras dry-run
+    and train: `make dry-run-learning`.
     """
     from tempfile import TemporaryDirectory
 
@@ -190,12 +191,14 @@ def _closing(told: Told) -> list[str]:
     for day in told.days:
         dollars = (f"${value:.2f}" for value in (day.rent, day.waiting, day.cost))
         rows.append((day.number, day.load, day.policy.removeprefix("learned:")[:12], day.jobs, *dollars))
-    changes = [(event, reason[:100]) for event, reason in told.events]
+    steps: list[tuple[object, ...]] = [("after day", "command", "exit status", "seconds", "")]
+    steps += [(one.day, one.name, one.status, f"{one.wall_s:.0f}", one.what) for one in told.steps]
     return [
         *columns(rows),
-        f"a day of the new load cost ${told.cost(4, 5, 6, 7):.2f} before the promotion and ${told.cost(8, 9):.2f} "
-        f"after it: {told.saving:.1%} less",
+        f"a day of the new load cost ${told.cost(4, 5, 6, 7):.2f} before the promotion and ${told.cost(8):.2f} "
+        f"after it: {told.saving:.1%} less; ${told.cost(9, 10):.2f} under the scorer of the world that lies",
+        *columns(steps),
         "what became of the champions:",
-        *columns(changes),
+        *columns(told.events),
         f"{told.wall_s:.0f} s",
     ]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from domain.errors import BadInput
 from simulator.autoscaling.reference import preset
-from trainer.autoscaling import scorer_runs
+from trainer.autoscaling import scorer, scorer_runs
 from trainer.autoscaling.scorer import HELD_OUT, MOST_SEED, Lessons, Map, Recipe, Trained, gather, suite_lessons, train
 from trainer.autoscaling.scorer_file import read_trained
 from trainer.autoscaling.scorer_runs import (
@@ -35,7 +36,7 @@ from trainer.kit.files import ROOT
 from trainer.kit.progress import CURVE_FILE, read_curve
 
 LESSONS = partial(suite_lessons, world=preset("live-like"))
-TINY = Recipe(rounds=(3, 2), explore=(0.15, 0.05), most=15, hidden=8, networks=2, batch=32, selection=3)
+TINY = Recipe(rounds=(3, 2), explore=(0.15, 0.05), most=15, hidden=8, networks=2, groups=2, batch=32, selection=3)
 
 
 def same(trained: Trained, spread: Map) -> Trained:
@@ -53,9 +54,12 @@ def plan(seed: int = 0, recipe: Recipe = TINY) -> Plan:
     return Plan(recipe, seed, LESSONS, {"kind": "suite"}, same)
 
 
-@pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scorer_runs, "PART", 1)
+@pytest.fixture(scope="module", autouse=True)
+def small_parts() -> Iterator[None]:
+    """Which network learns from which lessons depends on it: it is small for every run here."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scorer, "PART", 1)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -250,8 +254,8 @@ from pathlib import Path
 from typing import Any
 import sys
 from tests.trainer.autoscaling.test_scorer_runs import plan
-from trainer.autoscaling import scorer_runs
-scorer_runs.PART = 1
+from trainer.autoscaling import scorer, scorer_runs
+scorer.PART = 1
 scorer_runs.run(plan(), Path(sys.argv[1]), resume=True)
 """
 

@@ -64,7 +64,7 @@ def test_the_package_list_is_the_house() -> None:
 def extras_that_may_be_needed(module: Path) -> tuple[str, ...]:
     """The extras beyond the base requirements that a module may import."""
     if module.parts[0] == "trainer":
-        return ("dry-run", "train", "distributed")
+        return ("dry-run", "train", "distributed", "placement")
     if module.parts[:2] == ("simulator", "aws") or module.parts[:2] == ("agent", "rehearsal"):
         return ("dry-run",)
     if module.parts[0] == "simulator":

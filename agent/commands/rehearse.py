@@ -151,7 +151,7 @@ def _show(found: RehearsalResult, keep: Path | None) -> None:
 
 @app.command("rehearse-learning", epilog=examples("trimtab rehearse-learning", "trimtab rehearse-learning --keep DIR"))
 def rehearse_learning(
-    seed: Annotated[int, typer.Option(min=0, help="Seed of jobs and boot times.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of jobs and boot times.")] = 1,
     cpu_minutes: Annotated[float, typer.Option(min=0.1, metavar="MINUTES", help="Budget of each round.")] = 3.0,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep ledger, models and reports in this new folder.")

@@ -180,7 +180,7 @@ def lying_world() -> SimulationConfig:
 class LearningRehearsal:
     """The rehearsal in a folder: `ledger.db`, `models/`, the folders of both rounds, and `lie.toml`."""
 
-    def __init__(self, folder: Path, say: Say, *, seed: int = 0, cpu_minutes: float = 5.0) -> None:
+    def __init__(self, folder: Path, say: Say, *, seed: int = 1, cpu_minutes: float = 5.0) -> None:
         self.folder, self._say, self._cpu_minutes = folder, say, cpu_minutes
         self.told = Told()
         self.ledger, self.models = folder / "ledger.db", ModelsDirectory(folder / "models")

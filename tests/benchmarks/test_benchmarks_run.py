@@ -34,6 +34,7 @@ SMALLEST = {
     "scorer_forms": "--episodes 2 --selection 3",
     "scorer_optimisation": "--episodes 2 --selection 3 --seconds 1",
     "scorer_weights": "--share 0.001 --jobs 1",
+    "fresh_cases": "release --count 2 --no-logs --jobs 1",
     "dry_run_policies": "--seeds 1993 --job-core-s 60",
     "release_choice": "--task release-small --share 0.05",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
@@ -120,6 +121,10 @@ PROMISED = {
     },
     "scorer_weights": {
         *("mean_shipped", "mean_other", "worst_other", "difference", "difference_low", "difference_high", "may_ship"),
+    },
+    "fresh_cases": {
+        *("mean_of_nine", "worst_family", "other_mean_of_nine", "other_worst_family"),
+        *("difference", "difference_low", "difference_high"),
     },
     "scorer_optimisation": {
         *("mean_scorer", "worst_scorer", "mean_optimised", "worst_optimised", "difference_optimised"),
@@ -217,6 +222,7 @@ TARGETS = {
     "scorer_forms": set(),
     "scorer_optimisation": set(),
     "scorer_weights": set(),
+    "fresh_cases": {"worst_family"},
     "release_choice": set(),
     "admission_grids": {"agreement_near"},
     "admission_tolerance": {"points_off"},

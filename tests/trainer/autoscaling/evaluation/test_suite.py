@@ -47,6 +47,14 @@ def test_the_first_groups_keep_the_published_worlds_and_the_rest_follow_the_choi
     assert suite(["T4"], short=True)[0].config == preset("paper-live")
 
 
+def test_more_cases_of_the_shifts_begin_with_those_of_the_suite() -> None:
+    more = suite(["T6"], shifted=12)
+    assert {family: sum(case.family == family for case in more) for family in {case.family for case in more}} == (
+        dict.fromkeys({case.family for case in suite(["T6"])}, 12)
+    )
+    assert {case.name for case in suite(["T6"])} < {case.name for case in more}
+
+
 def test_seeds_limits_each_family() -> None:
     families = [case.family for case in suite(short=True, seeds=1)]
     assert len(families) == len(set(families))

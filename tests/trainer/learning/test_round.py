@@ -253,7 +253,7 @@ def test_the_shipped_scorer_comes_back_where_it_costs_less_than_the_one_that_was
         handed.append(model)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("trainer.learning.round.hold", hold)
+    monkeypatch.setattr("trainer.learning.stages.hold", hold)
     means["shipped scorer"] = [0.9 * cost for cost in means["tuned rule"]]
     with pytest.raises(KeyboardInterrupt):
         work.go_on()

@@ -78,7 +78,7 @@ def histories_of(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     count, whose, kind, cores, at = len(run.arrivals), log["deployment"], log["kind"], log["cores"], log["time"]
 
     def summed(which: NDArray[np.bool_], weight: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(whose[which], weight[which], count)
+        return np.bincount(whose[which], weight[which], count).astype(np.float64)
 
     one = np.ones(len(log))
     asked = (kind == SCALED) | (kind == SCALE_REFUSED)
@@ -149,7 +149,8 @@ def world_of(cluster: Cluster, seed: int, labels: int, hours: float) -> World:
     whole = Tally(0.0, float(rows.shape[1]), tuple(float(part) for part in parts.sum(axis=1)), law.power)
     shuffled = dice.permutation(past_label)
     pairs = [part for kind in kinds for part in (np.full(labels, WITHIN), WITHIN / kind)]
-    true = tuple(Population(*(float(part[n]) for part in pairs), law.power, law.lifetimes) for n in range(labels))
+    numbers = np.array([*pairs, np.full(labels, law.power), np.full(labels, law.lifetimes)]).T.tolist()
+    true = tuple(Population(*row) for row in numbers)
     laws = {
         "population": (law,) * labels,
         "pooled": (law_within(law, whole, 0.5),) * labels,

@@ -39,7 +39,7 @@ class Feed:
         self.accepted = self.refused = self.withheld = 0
 
     def append(
-        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float
+        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
     ) -> Sequence[Refusal]:
         """Pass on what is not silent. What the store refuses is counted, and is no error here: clocks are wrong."""
         if self.silent:

@@ -92,8 +92,9 @@ def fresh_cases(traces: int, shifts: int, count: int, *, logs: bool) -> Iterator
     for log, (_, begins) in STRETCHES.items() if logs else ():
         for from_s in begins:
             found = None if (log, from_s) in suite else stretch(log, from_s)
-            for boot in range(BOOTS) if found is not None else ():
-                yield log, Lesson(world, found, RuleSetting(), boot)
+            if found is not None:
+                for boot in range(BOOTS):
+                    yield log, Lesson(world, found, RuleSetting(), boot)
 
 
 def costs_of(models: Sequence[Trained], case: Case) -> list[float]:

@@ -15,13 +15,15 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from agent.autoscaling.policies.ppo_lstm import LearnedPolicy
-from agent.models.file import load_model
+from agent.models.card import ModelCard
+from agent.models.file import Model, load_model
 from agent.rails.state import Memory
 from benchmarks.report import Target, arguments, repeat, report
 from domain.fleet import Fleet, Group
@@ -68,7 +70,7 @@ def main() -> int:
     learned = Learned("obs-7", "act-7", masked=True, network="lstm", world=world)
     with tempfile.TemporaryDirectory(dir=chosen.directory) as place:
         path = export(layers_of(network), answer_of(network), learned, [train_fit()], Path(place))
-        policy = LearnedPolicy(load_model(path))
+        policy = LearnedPolicy(cast("Model[ModelCard]", load_model(path)))
         steps: dict[str, Step] = {
             "p50_us": policy.model.run,
             "torch_network_p50_us": answer_of(network),

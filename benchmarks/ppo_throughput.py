@@ -60,8 +60,7 @@ def branching(quality: float, seed: int, most_s: float) -> tuple[float, bool]:
         lessons = [Lesson(stage.config, trace, RULE, played + k) for k in range(LESSONS)]
         gather(lessons, RECIPE, weights, RECIPE.explore[0 if weights is NO_WEIGHTS else -1], samples)
         played += LESSONS
-        table = samples.joined()
-        weights = joined([network_of(table, RECIPE, 100 * seed + k, None) for k in range(RECIPE.networks)])
+        weights = joined([network_of([samples], RECIPE, 100 * seed + k, None) for k in range(RECIPE.networks)])
         spent_s += time.process_time() - before_s
         costs = [
             judged.play(SELECTION_SEED + k, weights, margin=1.0, idle_limit_min=RECIPE.idle_limit_min).cost

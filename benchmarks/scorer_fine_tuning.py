@@ -95,8 +95,8 @@ class World:
             gather(self.lessons(played, rung - played), recipe, weights, explore, samples)
             played = rung
             epochs = max(recipe.epochs, LEAST_FITS * recipe.batch / max(samples.minutes, 1))
-            table, enough = samples.joined(), replace(recipe, epochs=epochs)
-            weights = joined([network_of(table, enough, k, start) for k in range(recipe.networks)])
+            enough = replace(recipe, epochs=epochs)
+            weights = joined([network_of([samples], enough, k, start) for k in range(recipe.networks)])
             tried: list[Policy] = [(weights, margin, recipe.idle_limit_min) for margin in MARGINS]
             shares = self.shares(CHOSEN_ON, CHOSEN, tried)
             best = int(np.argmin(shares)) if min(shares) <= WORST else len(MARGINS) - 1

@@ -245,8 +245,9 @@ def run(name: str, directory: Path) -> dict[str, Any]:
     )
     # 1 says that a target was missed, which a busy machine may well do.
     assert done.returncode in (0, 1), done.stderr
-    (line,) = done.stdout.splitlines()
-    answer: dict[str, Any] = json.loads(line)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 1, done.stdout + done.stderr
+    answer: dict[str, Any] = json.loads(lines[0])
     return answer
 
 

@@ -176,7 +176,7 @@ def test_a_margin_places_as_if_usage_had_risen_and_turned_already(level: float, 
     margin = policy_of(f"shield:base=grid:0.4,b=0.003,level={level},turn_h={turn_h}")
     found = judge(margin, Task(calm, week), episodes=1).placement
     known = judge(policy_of("shield:base=grid:0.4,b=0.003"), Task(risen, week), episodes=1).placement
-    assert found.rate.tolist() == known.rate.tolist()
+    np.testing.assert_array_equal(found.rate, known.rate)
     assert (
         found.raised > judge(policy_of("shield:base=grid:0.4,b=0.003"), Task(calm, week), episodes=1).placement.raised
     )

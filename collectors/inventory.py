@@ -67,6 +67,7 @@ class Inventory:
         self._hook_name = hook_name
         self._details: dict[str, _Details] = {}
         self._launched: dict[str, float] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
         self._instances: dict[str, Instance] = {}
 
     def observe(self, names: Sequence[str], now: float) -> Observed:
@@ -93,7 +94,7 @@ class Inventory:
         wanted = frozenset(names)
         self._details = {name: details for name, details in self._details.items() if name in wanted}
         self._refresh_details(described, now)
-        self._learn_launch_times(described, complete=len(described) == len(wanted))
+        self._learn_from_ec2(described, complete=len(described) == len(wanted))
         groups = {}
         for name in names:
             if name in described:
@@ -103,7 +104,7 @@ class Inventory:
                 else:
                     failures[name] = ReadFailure(FailureClass.UNSUPPORTED, why)
         self._instances = {instance.vm: instance for group in groups.values() for instance in group.instances}
-        return Observed(now, groups, failures)
+        return Observed(now, groups, failures, dict(self._names))
 
     def fresh(self, name: str, now: float) -> GroupObserved:
         """Read one group, its instance refreshes included, right now; for the check before a side effect.
@@ -179,10 +180,11 @@ class Inventory:
             return False
         return any(refresh.get("Status") in _REFRESHING for refresh in response.get("InstanceRefreshes", ()))
 
-    def _learn_launch_times(self, described: dict[str, dict[str, Any]], *, complete: bool) -> None:
+    def _learn_from_ec2(self, described: dict[str, dict[str, Any]], *, complete: bool) -> None:
         there = [one["InstanceId"] for group in described.values() for one in group["Instances"]]
         if complete:
             self._launched = {vm: self._launched[vm] for vm in there if vm in self._launched}
+            self._names = {vm: self._names[vm] for vm in self._launched}
         for chunk in _chunks([vm for vm in there if vm not in self._launched], IDS_PER_CALL):
             # A filter, not InstanceIds: one id that is gone would fail the whole call.
             wanted = [{"Name": "instance-id", "Values": chunk}]
@@ -192,6 +194,8 @@ class Inventory:
                         for one in reservation.get("Instances", ()):
                             if "InstanceId" in one and "LaunchTime" in one:
                                 self._launched[one["InstanceId"]] = one["LaunchTime"].timestamp()
+                                names = (one.get("PrivateDnsName"), one.get("PrivateIpAddress"))
+                                self._names[one["InstanceId"]] = tuple(name for name in names if name)
             except CloudError:
                 return  # unknown launch times are allowed; the next tick reads them again
 

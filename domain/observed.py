@@ -92,8 +92,12 @@ class ReadFailure:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Every group that could be read, by AWS name, and why the others could not."""
+    """Every group that could be read, by AWS name, and why the others could not.
+
+    names: what the network calls each VM, by instance id, where that is known.
+    """
 
     at: float
     groups: Mapping[str, GroupObserved] = field(default_factory=dict)
     failures: Mapping[str, ReadFailure] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

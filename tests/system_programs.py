@@ -41,6 +41,13 @@ SYSTEM_PROGRAMS = (
         lambda: _on_path("initdb") or bool(glob.glob("/usr/lib/postgresql/*/bin/initdb")),
     ),
     SystemProgram("needs_systemd", "systemd-analyze", ("systemd",), lambda: _on_path("systemd-analyze")),
+    SystemProgram(
+        "needs_collectd",
+        "collectd",
+        ("collectd-core",),
+        # Where only root looks for programs.
+        lambda: _on_path("collectd") or shutil.which("collectd", path="/usr/sbin") is not None,
+    ),
     SystemProgram("needs_libcairo", "libcairo", ("libcairo2",), lambda: ctypes.util.find_library("cairo") is not None),
 )
 

@@ -240,8 +240,15 @@ class AutoscalingPart(Part):
             self._finder = FleetFinder(settings, session, host.problem)
 
     def sink(self, below: SampleSink) -> SampleSink:
-        """Return the series of the fleets."""
-        return self.series
+        """Return the series of the fleets, behind the map of other senders' names where there is one."""
+        settings = self._settings
+        if settings is None or settings.input_map is None:
+            return self.series
+        from collectors.mapping import Hosts, MappedSink, read_map
+
+        rules = read_map(settings.input_map)
+        self.ports.hosts = Hosts(rules.hosts)
+        return MappedSink(self.series, rules, self.ports.hosts)
 
     def collectors(self) -> Sequence[Collector]:
         """Return the collectors of every fleet."""
@@ -491,9 +498,10 @@ class AutoscalingPart(Part):
     @classmethod
     def preflight(cls, settings: Settings, account: Account) -> Iterator[CheckResult]:
         """Yield what was found about the groups of every fleet, models, plug-ins and permission to act."""
-        from agent.autoscaling.preflight.fleets import check_fleets
+        from agent.autoscaling.preflight.fleets import check_fleets, check_input_map
 
-        return check_fleets(settings, account) if settings.fleets else iter(())
+        yield from check_input_map(settings)
+        yield from check_fleets(settings, account) if settings.fleets else ()
 
     @classmethod
     def arrivals(cls, settings: Settings, arrivals: Arrivals) -> Iterator[CheckResult]:

@@ -14,6 +14,7 @@ from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.state import Ages
 from collectors.interruptions import InterruptionQueue
+from collectors.mapping import Hosts
 from domain.announcements import Recurring
 from domain.clock import JumpDetector
 from domain.decisions import Mode
@@ -49,6 +50,7 @@ class Ports:
     nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
     `clock_step_s` is a step of the clock seen but not recorded yet; `refusals` are AWS's that no minute has recorded.
     `probationer` returns the policy that is on probation for a fleet, by its name, which is a shadow of it then.
+    `hosts` holds the names of the VMs for the map of other senders' paths; None without one.
     """
 
     fleets: tuple[ManagedFleet, ...]
@@ -68,3 +70,4 @@ class Ports:
     ages: Ages = field(default_factory=Ages)
     refusals: Refusals = field(default_factory=Refusals)
     probationer: Callable[[str], str | None] = _nobody
+    hosts: Hosts | None = None

@@ -82,6 +82,8 @@ class _Turn:
         jumps = self._carry_over_clock_step(times)
         before = dict(states)
         self._observed = ports.actuator.observe(self._fleets, self._now)
+        if ports.hosts is not None:
+            ports.hosts.update(vm_names(self._fleets, self._observed))
         self._permission.read(self._observed)
         settled = self._settle()
         if any(may_have_changed(intent, outcome) for intent, outcome in settled):
@@ -386,6 +388,15 @@ class _Turn:
                 busy = ports.aggregator.busy_cores(fleet, self._now)
                 self._events.extend(ports.actuator.tend(fleet, self._observed, busy, self._now, self._permission))
         self._record_events(recorded)
+
+
+def vm_names(fleets: Sequence[Fleet], observed: Observed) -> Iterator[tuple[tuple[str, str, str], Sequence[str]]]:
+    """Yield every VM by its fleet's and group's keys and its id, with what the network calls it."""
+    for fleet in fleets:
+        for group in fleet.groups:
+            seen = observed.groups.get(group.name)
+            for instance in () if seen is None else seen.instances:
+                yield (fleet.name, group.key, instance.vm), observed.names.get(instance.vm, ())
 
 
 def _unreadable(fleet: Fleet, observed: Observed) -> ReadFailure | None:

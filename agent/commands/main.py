@@ -11,6 +11,7 @@ __all__ = ["app"]
 VERBS = (
     "run",
     "collect",
+    "inputs",
     "dry_run",
     "rehearse",
     "decisions",

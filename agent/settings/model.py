@@ -511,6 +511,12 @@ class Settings(BaseSettings):
         description="SQS queue with spot and rebalance notifications from EventBridge. Not set: none are read.",
         examples=["https://sqs.eu-west-1.amazonaws.com/123456789012/trimtab-interruptions"],
     )
+    input_map: File | None = Field(
+        None,
+        description="File that says which measurements the Graphite paths of other senders are, such as collectd's "
+        "(docs/operate/inputs.md). Not set: Trimtab's own paths are taken, all others refused.",
+        examples=["/etc/trimtab/inputs.toml"],
+    )
     ledger: LedgerSettings = LedgerSettings()
     leader: LeaderSettings = LeaderSettings()
     discovery: DiscoverySettings = DiscoverySettings()

@@ -17,6 +17,7 @@ SMALLEST = {
     "tick": "--runs 1 --vms 40 --few 20 --fleets 2 --ticks 3 --warm-up 2",
     "ledger": "--runs 1 --decisions 40 --rows 4000",
     "ingest": "--runs 1 --vms 200 --rounds 3",
+    "inputs": "--runs 1 --vms 50 --rounds 3",
     "learning": "--weeks 2 --lessons 3",
     "learning_export": "--minutes 3000",
     "learning_pools": "--weeks 1 --episodes 2 --scenario azure_like",
@@ -55,6 +56,10 @@ PROMISED = {
     },
     "ledger": {"decisions_per_s", "decisions_per_s_by_20", "ratio_vs_bare_sqlite", "explain_ms", "list_ms", "rows"},
     "ingest": {"lines_per_cpu_s", "carbon_lines_per_cpu_s", "ratio_vs_carbon", "lines_per_s", "carbon_lines_per_s"},
+    "inputs": {
+        *("mapped_lines_per_cpu_s", "folded_lines_per_cpu_s", "own_lines_per_cpu_s", "carbon_lines_per_cpu_s"),
+        "ratio_vs_carbon",
+    },
     "learning_export": {
         *("export_year_s", "export_year_cpu_s", "export_year_mb", "world_year_s", "world_year_mb", "row_bytes"),
     },
@@ -193,6 +198,7 @@ TARGETS = {
     "tick": {"p99_ms", "peak_rss_mb"},
     "ledger": {"explain_ms"},
     "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},
+    "inputs": {"mapped_lines_per_cpu_s", "folded_lines_per_cpu_s"},
     "learning": {"learn_vs_shipped", "worst_week", "regretted_promotions"},
     "ppo_throughput": {"sb3_by_branching"},
     "learning_export": {"export_year_s", "export_year_mb", "world_year_mb", "row_bytes"},
@@ -252,7 +258,7 @@ def run(name: str, directory: Path) -> dict[str, Any]:
 
 
 def install_what_it_needs(name: str) -> None:
-    if name == "ingest":
+    if name in ("ingest", "inputs"):
         try:
             installed()
         except NotInstallable as reason:

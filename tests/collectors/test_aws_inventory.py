@@ -195,6 +195,14 @@ def test_unknown_launch_times_are_allowed_and_asked_for_again(shift: Shift) -> N
     assert [one.launched_at for one in group.instances] == [START, START]
 
 
+def test_what_the_network_calls_a_vm_is_known_with_its_launch_time(shift: Shift) -> None:
+    observed = Inventory(shift.session).observe(NAMES, shift.now)
+    there = [one.vm for group in observed.groups.values() for one in group.instances]
+    assert sorted(observed.names) == sorted(there)
+    name, address = observed.names[there[0]]
+    assert name.startswith("ip-" + address.replace(".", "-"))
+
+
 def test_an_endpoint_that_is_down_is_reported_and_never_raised(shift: Shift) -> None:
     options = AwsOptions("us-east-1", "http://127.0.0.1:1", read_attempts=1, access_key_id="A", secret_access_key="s")
     observed = Inventory(AwsSession(options, shift.clock, read_only=True)).observe(NAMES, shift.now)

@@ -21,8 +21,9 @@ from agent.settings.discovery import FLEET
 from agent.settings.fleet import MeasuredBy
 from agent.settings.model import learned_policies
 from collectors.aws import AwsSession
+from collectors.mapping import read_map
 from domain.decisions import Mode
-from domain.errors import BadInput, CloudError, CollectionFailed, ConfigurationError
+from domain.errors import BadInput, CloudError, CollectionFailed, ConfigurationError, TrimtabError
 from domain.samples import QueueMetric
 
 CHANGES = (
@@ -189,6 +190,20 @@ def check_collectors(settings: Settings, session: AwsSession) -> Iterator[CheckR
             yield ok(subject, f"collected {count} samples")
         else:
             yield advice(subject, "responds without samples", f"check again when VMs run; {INSTRUMENT}")
+
+
+def check_input_map(settings: Settings) -> Iterator[CheckResult]:
+    """Yield whether the map of other senders' paths can be used, where one is set."""
+    if settings.input_map is None:
+        return
+    try:
+        rules = read_map(settings.input_map)
+    except TrimtabError as error:
+        yield missing("input map", str(error), "correct the file; `trimtab inputs try` shows what lines become")
+        return
+    detail = f"{settings.input_map} has {len(rules.rules)} rules and {len(rules.hosts)} hosts"
+    by_host = any("host" in rule.pattern.groupindex for rule in rules.rules)
+    yield ok("input map", detail + (", and finds VMs by host name (ec2:DescribeInstances)" if by_host else ""))
 
 
 def check_arrivals(settings: Settings, arrivals: Arrivals) -> Iterator[CheckResult]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.autoscaling.part import AutoscalingPart
 from agent.autoscaling.store import FleetStore
 from agent.decisions.rounds import LOOK_EVERY_S
 from agent.decisions.turn import TickReport
@@ -22,7 +24,7 @@ from agent.settings import Settings
 from agent.view.board import ServiceBoard, ServiceState
 from domain.clock import VirtualClock
 from domain.decisions import AGENT, Mode, Reason
-from domain.errors import CloudError, FailureClass
+from domain.errors import CloudError, FailureClass, RejectReason
 from tests.simulator.aws.world import START, World
 
 GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
@@ -180,3 +182,37 @@ def test_a_promotion_that_was_rolled_back_goes_with_the_turn_and_into_the_ledger
     turning.agent.clock.sleep(LOOK_EVERY_S)
     check_itself(turning.agent.settings, turning.agent, turning.board)
     assert "learn-autoscaling-web.json is not readable" in turning.board.read().problems["learning"]
+
+
+@pytest.mark.exhaustive
+def test_a_vm_is_found_by_its_host_name_from_the_first_turn_that_sees_it(cloud: World, tmp_path: Path) -> None:
+    cloud.group("web-s", size=(0, 1, 5))
+    cloud.control.ready_now()
+    rules = tmp_path / "inputs.toml"
+    rules.write_text('[[series]]\nfrom = "collectd.{host}.busy"\nto = "cpu_percent"\n')
+    settings = Settings(
+        state_directory=tmp_path,
+        listener={"port": 0},
+        input_map=rules,
+        aws={"region": "us-east-1", "endpoint_url": cloud.running.endpoint, "read_timeout_s": 0.5},
+        fleets={"web": {"policy": "hold", "groups": {"workers": GROUP}}},
+    )
+    with assembled(settings, VirtualClock(START + 5.0), AwsKeys("agent", "simulated")) as agent:
+        (part,) = (one for one in agent.parts if isinstance(one, AutoscalingPart))
+        (vm,) = part.ports.actuator.observe([part.ports.fleets[0].fleet], START).names.items()
+        host = vm[1][0].replace(".", "_")
+
+        def say(value: float) -> bool:
+            counters = agent.listener.counters
+            before = counters.accepted + counters.rejected_total
+            with socket.create_connection((agent.listener.host, agent.listener.port), timeout=5.0) as sender:
+                sender.sendall(f"collectd.{host}.busy {value} {START + 4.0}\n".encode())
+            until = time.monotonic() + 30.0
+            while counters.accepted + counters.rejected_total == before and time.monotonic() < until:
+                time.sleep(0.005)
+            return part.series.vm_rows("web", "workers").get(vm[0]) is not None
+
+        assert not say(71.0)
+        assert agent.listener.counters.rejected[RejectReason.UNKNOWN_VM] == 1
+        Loop(agent, ServiceBoard(START)).turn()
+        assert say(72.0)

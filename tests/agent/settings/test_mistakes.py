@@ -369,7 +369,7 @@ def test_settings_of_files_and_sockets_are_not_called_directories() -> None:
         assert node is not None
         assert node.field is not None
         words = expected(path[-1], node.field)
-        if path[-1].endswith(("_file", "certificate", "private_key")):
+        if path[-1].endswith(("_file", "_map", "certificate", "private_key")):
             assert words == "the absolute path of a file", path
         elif path[-1] == "socket":
             assert words == "the absolute path of a unix socket"

@@ -1,0 +1,526 @@
+"""Names of other senders: a file of patterns that says which measurement each foreign Graphite path is.
+
+A rule has a glob (`from = "collectd.{host}.cpu-*.cpu-{state}"`; a part in braces is named, `*` is any text, neither
+reaches over a dot) or a regular expression with named parts (`regex = ...`), and the measurement it becomes. A VM is
+named by its instance id (part `vm`) or by any name that the inventory knows it by (part `host`). Several lines may be
+folded into one reading, such as those of each processor.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from collectors.base import Refusal, SampleSink
+from collectors.intake import IntakeLimits
+from domain.errors import BadInput, ConfigurationError, Mistake, RejectReason
+from domain.samples import (
+    PREFIX,
+    QUEUE_METRICS,
+    VM_METRICS,
+    QueueMetric,
+    QueueSeries,
+    Sample,
+    Series,
+    VmMetric,
+    VmSeries,
+)
+
+OWN: Final = f"{PREFIX}.".encode()
+MOST_RULES: Final = 500
+MOST_KNOWN: Final = 200_000
+"""Paths whose place is remembered; beyond that all of them are looked at anew."""
+MOST_MEMBERS: Final = 2048
+"""Lines that one reading may be folded from: a machine of 512 cores with four states each."""
+MOST_FOLDS: Final = 50_000
+WINDOW_S: Final = 60.0
+KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_PARTS: Final = frozenset({"fleet", "group", "vm", "host"})
+_FIELDS: Final = {
+    *("from", "regex", "to", "fleet", "group", "vm", "scale", "offset", "fold", "part", "counted", "not_counted"),
+    "window_s",
+}
+
+
+class Fold(StrEnum):
+    """How several lines become one reading; share: 100 times the sum of the counted lines by the sum of all."""
+
+    MEAN = "mean"
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    SHARE = "share"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: which paths it takes, what they become, and reading = offset + scale * value before any fold.
+
+    fleet, group, vm: constants, None where a part of the path says it. part, counted, inverse: of a share, the part
+    that tells whether a line counts, its values, and whether they are those that do not. window_s: a line older than
+    that beside the newest no longer belongs to a folded reading.
+    """
+
+    written: str
+    pattern: re.Pattern[str]
+    to: VmMetric | QueueMetric
+    fleet: str | None = None
+    group: str | None = None
+    vm: str | None = None
+    scale: float = 1.0
+    offset: float = 0.0
+    fold: Fold | None = None
+    part: str = ""
+    counted: frozenset[str] = frozenset()
+    inverse: bool = False
+    window_s: float = WINDOW_S
+
+    def counts(self, parts: Mapping[str, str | None]) -> bool:
+        """Return whether a line counts in a share."""
+        return self.fold is not Fold.SHARE or (parts.get(self.part) in self.counted) is not self.inverse
+
+
+@dataclass(frozen=True, slots=True)
+class InputMap:
+    """The rules in the order of the file, the first that fits holds; hosts: names of VMs that no inventory knows."""
+
+    rules: tuple[Rule, ...]
+    hosts: Mapping[str, VmPlace] = field(default_factory=dict)
+
+    def match(self, path: str) -> tuple[Rule, Mapping[str, str | None]] | None:
+        """Return the first rule that takes this path, and the path's named parts."""
+        for rule in self.rules:
+            found = rule.pattern.fullmatch(path)
+            if found is not None:
+                return rule, found.groupdict()
+        return None
+
+
+VmPlace = tuple[str, str, str]
+"""Keys of the fleet and of the group, and the instance id."""
+
+
+def read_map(path: Path) -> InputMap:
+    """Read a map from a TOML file; BadInput where it cannot be read, ConfigurationError with every mistake in it."""
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as fault:
+        raise BadInput("input map", str(path), f"{fault}: give a readable TOML file in UTF-8") from None
+    except tomllib.TOMLDecodeError as fault:
+        raise BadInput("input map", f"{path}: {fault}", "give TOML: [[series]] tables with from, to, ...") from None
+    return map_of(data)
+
+
+def map_of(data: Mapping[str, Any]) -> InputMap:
+    """Return the map that a parsed file holds; ConfigurationError names every wrong field with its remedy."""
+    wrong: list[Mistake] = [
+        Mistake(name, "", "remove it: a map has [[series]] tables and one [hosts] table")
+        for name in sorted(data.keys() - {"series", "hosts"})
+    ]
+    tables = data.get("series", [])
+    if not isinstance(tables, list) or not tables or len(tables) > MOST_RULES:
+        wrong.append(Mistake("series", "", f"give 1 to {MOST_RULES} [[series]] tables"))
+        tables = []
+    rules = []
+    for number, table in enumerate(tables, 1):
+        read = _Reading(f"series[{number}]", table if isinstance(table, dict) else {}, wrong)
+        rule = read.rule()
+        if rule is not None:
+            rules.append(rule)
+    hosts = _hosts(data.get("hosts", {}), wrong)
+    if wrong:
+        raise ConfigurationError(wrong)
+    return InputMap(tuple(rules), hosts)
+
+
+def _hosts(table: Any, wrong: list[Mistake]) -> dict[str, VmPlace]:
+    found: dict[str, VmPlace] = {}
+    for name, place in table.items() if isinstance(table, dict) else ():
+        keys = place.split(".") if isinstance(place, str) else []
+        if len(keys) == 3 and all(map(KEY.fullmatch, keys)):
+            found[name] = keys[0], keys[1], keys[2]
+        else:
+            wrong.append(Mistake(f"hosts.{name}", repr(place), 'give "fleet.group.vm", such as "web.workers.i-0abc"'))
+    if not isinstance(table, dict):
+        wrong.append(Mistake("hosts", repr(table), 'give a table: [hosts] with NAME = "fleet.group.vm"'))
+    return found
+
+
+class _Reading:
+    """Reads one [[series]] table and notes what is wrong with it."""
+
+    def __init__(self, where: str, table: Mapping[str, Any], wrong: list[Mistake]) -> None:
+        self._where, self._table, self._wrong, self._found = where, table, wrong, len(wrong)
+
+    def _refuse(self, name: str, remedy: str) -> None:
+        self._wrong.append(Mistake(f"{self._where}.{name}", repr(self._table.get(name, "(nothing)")), remedy))
+
+    def rule(self) -> Rule | None:
+        """Return the rule; None where something is wrong."""
+        table = self._table
+        for name in sorted(table.keys() - _FIELDS):
+            self._refuse(name, f"remove it: known are {', '.join(sorted(_FIELDS))}")
+        pattern = self._pattern()
+        metric = self._metric()
+        constants = {name: self._key(name) for name in ("fleet", "group", "vm")}
+        scale, offset = self._number("scale", 1.0), self._number("offset", 0.0)
+        window_s = self._number("window_s", WINDOW_S)
+        if not 1.0 <= window_s <= 3600.0:
+            self._refuse("window_s", "give seconds from 1 to 3600")
+        fold = self._fold()
+        parts = frozenset(pattern.groupindex) if pattern is not None else frozenset()
+        part, counted, inverse = self._share(fold, parts)
+        if pattern is not None and metric is not None:
+            self._check_place(metric, parts, {name for name, value in constants.items() if value is not None})
+            self._check_fold(fold, pattern)
+        if len(self._wrong) > self._found or pattern is None or metric is None:
+            return None
+        written = str(table.get("from") or table.get("regex"))
+        return Rule(
+            written, pattern, metric, **constants, scale=scale, offset=offset, fold=fold, part=part, counted=counted,
+            inverse=inverse, window_s=window_s,
+        )  # fmt: skip
+
+    def _pattern(self) -> re.Pattern[str] | None:
+        glob, regex = self._table.get("from"), self._table.get("regex")
+        if (glob is None) == (regex is None):
+            self._refuse("from", "give either `from`, a path with {parts} and *, or `regex`")
+            return None
+        name, text = ("from", glob) if regex is None else ("regex", regex)
+        if not isinstance(text, str) or not text or len(text) > 500:
+            self._refuse(name, "give a text of 1 to 500 characters")
+            return None
+        try:
+            return re.compile(text if regex is not None else _of_glob(text))
+        except (re.error, RecursionError) as fault:
+            self._refuse(name, f"{fault}: name each part once, with letters, digits and _")
+            return None
+
+    def _metric(self) -> VmMetric | QueueMetric | None:
+        text = self._table.get("to")
+        found = VM_METRICS.get(text) or QUEUE_METRICS.get(text) if isinstance(text, str) else None
+        if found is None:
+            self._refuse("to", f"give one of {', '.join((*VmMetric, *QueueMetric))}")
+        return found
+
+    def _key(self, name: str) -> str | None:
+        value = self._table.get(name)
+        if value is None or (isinstance(value, str) and KEY.fullmatch(value)):
+            return value
+        self._refuse(name, "give a key: letters, digits, _ and -")
+        return None
+
+    def _number(self, name: str, default: float) -> float:
+        value = self._table.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            self._refuse(name, "give a finite number")
+            return default
+        return float(value)
+
+    def _fold(self) -> Fold | None:
+        text = self._table.get("fold")
+        if text is None:
+            return None
+        if text not in list(Fold):
+            self._refuse("fold", f"give one of {', '.join(Fold)}, or leave it out where one line is one reading")
+            return None
+        return Fold(text)
+
+    def _share(self, fold: Fold | None, parts: frozenset[str]) -> tuple[str, frozenset[str], bool]:
+        given = [name for name in ("counted", "not_counted") if name in self._table]
+        if fold is not Fold.SHARE:
+            for name in (*given, *(["part"] if "part" in self._table else [])):
+                self._refuse(name, 'remove it, or set fold = "share"')
+            return "", frozenset(), False
+        part = self._table.get("part")
+        if part not in parts:
+            self._refuse("part", f"name a part of the path: {', '.join(sorted(parts)) or 'it has none'}")
+        if len(given) != 1:
+            self._refuse("counted", "give either `counted` or `not_counted`, a list of values of the part")
+            return "", frozenset(), False
+        values = self._table[given[0]]
+        if not isinstance(values, list) or not values or not all(isinstance(one, str) for one in values):
+            self._refuse(given[0], 'give a list of texts, such as ["idle"]')
+            return "", frozenset(), False
+        return str(part), frozenset(values), given[0] == "not_counted"
+
+    def _check_place(self, metric: VmMetric | QueueMetric, parts: frozenset[str], constants: set[str]) -> None:
+        for name in sorted(parts & constants):
+            self._refuse(name, "remove it here, or do not name this part in the path")
+        given = parts | constants
+        if isinstance(metric, QueueMetric):
+            if "fleet" not in given:
+                self._refuse("fleet", "name the fleet of the queue: as a part {fleet} of the path, or here")
+        elif not given & {"vm", "host"}:
+            self._refuse("vm", "name the VM: as a part {vm} (its instance id) or {host} (its host name) of the path")
+
+    def _check_fold(self, fold: Fold | None, pattern: re.Pattern[str]) -> None:
+        text = str(self._table.get("from") or "")
+        others = set(pattern.groupindex) - _PARTS
+        if fold is None and (others or "*" in text):
+            self._refuse("fold", f"say how lines that differ in another part become one reading: {', '.join(Fold)}")
+
+
+def _of_glob(text: str) -> str:
+    """Return the regular expression of a glob; re.error for a part without a name."""
+    found = []
+    for piece in re.split(r"(\{[^{}]*\}|\*)", text):
+        if piece == "*":
+            found.append(r"[^.]*")
+        elif piece.startswith("{") and piece.endswith("}"):
+            if not piece[1:-1].isidentifier():
+                raise re.error(f"{piece} is no name of a part")
+            found.append(rf"(?P<{piece[1:-1]}>[^.]+)")
+        else:
+            found.append(re.escape(piece))
+    return "".join(found)
+
+
+class Hosts:
+    """The names that VMs are known by; read by the listener's thread, replaced as a whole by the loop's.
+
+    A name of two VMs leads to neither. `version` rises with every change.
+    """
+
+    def __init__(self, fixed: Mapping[str, VmPlace] | None = None) -> None:
+        self._fixed = dict(fixed or {})
+        self._known: Mapping[str, VmPlace] = self._fixed
+        self.version = 0
+
+    def update(self, vms: Iterable[tuple[VmPlace, Sequence[str]]]) -> None:
+        """Take the VMs that there are now, each with its names; its instance id is one of them."""
+        found: dict[str, VmPlace | None] = {}
+        for place, names in vms:
+            for spelling in _spellings((place[2], *names)):
+                found[spelling] = place if found.get(spelling, place) == place else None
+        known = {name: place for name, place in found.items() if place is not None} | self._fixed
+        if known != self._known:
+            self._known = known
+            self.version += 1
+
+    def find(self, name: str) -> VmPlace | None:
+        """Return the VM of this name, None where there is none or more than one."""
+        return self._known.get(name) or self._known.get(name.lower())
+
+
+def _spellings(names: Iterable[str]) -> set[str]:
+    """Return how senders write these names: whole or its first label, with dots, or with what stands for dots."""
+    found = set()
+    for name in filter(None, names):
+        is_address = name.replace(".", "").isdigit()
+        for one in {name} if is_address else {name, name.partition(".")[0]}:
+            found |= {one, one.lower(), one.replace(".", "_").lower(), one.replace(".", "-").lower()}
+    return found
+
+
+@dataclass(slots=True)
+class _Folded:
+    """A reading that is folded from several lines. members: each line's value, time, and whether it counts.
+
+    A round is over when every known line has come once, or when one comes a second time: the first round of a sender
+    ends by the second alone, since nobody knows its lines before.
+    """
+
+    rule: Rule
+    members: dict[bytes, tuple[float, float, bool]] = field(default_factory=dict)
+    come: set[bytes] = field(default_factory=set)
+    complete: bool = False
+
+    def take(self, path: bytes, value: float, at: float, counts: bool) -> tuple[float, float] | None:
+        """Take a line; return the reading (value, time) of a round that it ends, else None."""
+        reading = None
+        if path in self.come:
+            # With the last round's lines all here the reading has been given already.
+            reading = self._reading() if len(self.come) < len(self.members) or not self.complete else None
+            self.come.clear()
+            self.complete = True
+        if path not in self.members and len(self.members) >= MOST_MEMBERS:
+            return reading
+        self.members[path] = value, at, counts
+        self.come.add(path)
+        if self.complete and len(self.come) == len(self.members):
+            reading = self._reading()
+        return reading
+
+    def _reading(self) -> tuple[float, float] | None:
+        newest = max(at for _, at, _ in self.members.values())
+        if any(newest - at > self.rule.window_s for _, at, _ in self.members.values()):
+            self.members = {p: one for p, one in self.members.items() if newest - one[1] <= self.rule.window_s}
+            self.come &= self.members.keys()
+        values = [value for value, _, _ in self.members.values()]
+        match self.rule.fold:
+            case Fold.MEAN:
+                folded = sum(values) / len(values)
+            case Fold.MAX:
+                folded = max(values)
+            case Fold.MIN:
+                folded = min(values)
+            case Fold.SHARE:
+                whole = sum(values)
+                if whole <= 0.0:
+                    return None
+                folded = 100.0 * sum(value for value, _, counts in self.members.values() if counts) / whole
+            case _:
+                folded = sum(values)
+        return folded, newest
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a path's readings go: the path of our own series, and the fold that they go through, if any."""
+
+    path: bytes
+    rule: Rule
+    folded: _Folded | None
+    counts: bool
+
+
+class MappedSink:
+    """Hands readings of mapped paths on under our names, and all others as they are; one thread at a time.
+
+    What cannot be handed on is refused here: FOREIGN_PATH where no rule takes it, UNKNOWN_VM where its host is unknown.
+    A line that only waits for the rest of its round counts as taken.
+    """
+
+    def __init__(self, below: SampleSink, rules: InputMap, hosts: Hosts, limits: IntakeLimits | None = None) -> None:
+        self._below, self._rules, self._hosts = below, rules, hosts
+        self._limits = limits or IntakeLimits()
+        self._known: dict[bytes, _Target | RejectReason] = {}
+        self._folds: dict[tuple[bytes, int], _Folded] = {}
+        self._any = _any_of(rules.rules)
+        self._version = hosts.version
+
+    def append(
+        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
+    ) -> Sequence[Refusal]:
+        """Take readings, see `SampleSink`."""
+        if self._version != self._hosts.version:
+            self._version = self._hosts.version
+            self._known.clear()
+            if len(self._folds) > MOST_FOLDS // 2:
+                self._folds.clear()
+        refused: list[Refusal] = []
+        positions: list[int] = []
+        new_paths: list[bytes] = []
+        new_values: list[float] = []
+        new_times: list[float] = []
+        known = self._known.get
+        earliest, latest = now - self._limits.max_age_s, now + self._limits.max_ahead_s
+        for position, path in enumerate(paths):
+            value, at = values[position], times[position]
+            target = known(path)
+            if target is None:
+                if path.startswith(OWN):
+                    positions.append(position)
+                    new_paths.append(path)
+                    new_values.append(value)
+                    new_times.append(at)
+                    continue
+                target = self._place(path)
+            if isinstance(target, RejectReason):
+                refused.append(Refusal(position, target))
+                continue
+            value = target.rule.offset + target.rule.scale * value
+            if target.folded is not None:
+                if not earliest < at <= latest or value - value != 0.0:
+                    refused.append(Refusal(position, _why(value, at, latest)))
+                    continue
+                reading = target.folded.take(path, value, at, target.counts)
+                if reading is None:
+                    continue
+                value, at = reading
+            positions.append(position)
+            new_paths.append(target.path)
+            new_values.append(value)
+            new_times.append(at)
+        if new_paths:
+            below = self._below.append(new_paths, new_values, new_times, now, peer)
+            refused += [Refusal(positions[position], reason) for position, reason in below]
+        return refused
+
+    def append_samples(self, samples: Sequence[Sample], now: float) -> Sequence[Refusal]:
+        """Take readings that are under our names already."""
+        return self._below.append_samples(samples, now)
+
+    def explain(self, path: str) -> str:
+        """Return in words what becomes of this path."""
+        found = self._rules.match(path)
+        if path.encode().startswith(OWN):
+            return "taken as it is"
+        if found is None:
+            return "no rule takes it"
+        rule, parts = found
+        series = series_of(rule, parts, self._hosts.find)
+        if series is None:
+            name = rule.vm or parts.get("vm") or parts.get("host")
+            return f"{rule.to} of a VM named {name}, which is not in the inventory now (rule {rule.written})"
+        if rule.fold is None:
+            return f"{series.path} (rule {rule.written})"
+        share = f", {'counts' if rule.counts(parts) else 'does not count'}" if rule.fold is Fold.SHARE else ""
+        return f"part of {series.path}, {rule.fold}{share} (rule {rule.written})"
+
+    def _place(self, path: bytes) -> _Target | RejectReason:
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[path] = target = self._placed(path)
+        return target
+
+    def _placed(self, path: bytes) -> _Target | RejectReason:
+        try:
+            text = path.decode("utf-8")
+        except UnicodeDecodeError:
+            return RejectReason.NOT_TEXT
+        found = self._rules.match(text) if self._any is None or self._any.fullmatch(text) else None
+        if found is None:
+            return RejectReason.FOREIGN_PATH
+        rule, parts = found
+        series = series_of(rule, parts, self._hosts.find)
+        if series is None:
+            return RejectReason.UNKNOWN_VM
+        name = series.path.encode()
+        if rule.fold is None:
+            return _Target(name, rule, None, True)
+        key = name, id(rule)
+        if key not in self._folds and len(self._folds) >= MOST_FOLDS:
+            self._folds.clear()
+            self._known.clear()
+        folded = self._folds.setdefault(key, _Folded(rule))
+        return _Target(name, rule, folded, rule.counts(parts))
+
+
+def series_of(rule: Rule, parts: Mapping[str, str | None], find: Callable[[str], VmPlace | None]) -> Series | None:
+    """Return the series of ours that a path becomes; None where its VM, or a part of its place, is unknown."""
+    fleet, group = rule.fleet or parts.get("fleet"), rule.group or parts.get("group")
+    if isinstance(rule.to, QueueMetric):
+        return QueueSeries(fleet, rule.to) if fleet and KEY.fullmatch(fleet) else None
+    vm = rule.vm or parts.get("vm")
+    if fleet and group and vm:
+        return VmSeries(fleet, group, vm, rule.to) if all(map(KEY.fullmatch, (fleet, group, vm))) else None
+    place = find(vm or parts.get("host") or "")
+    if place is None or (fleet or place[0]) != place[0] or (group or place[1]) != place[1]:
+        return None
+    return VmSeries(*place, rule.to)
+
+
+def _any_of(rules: Sequence[Rule]) -> re.Pattern[str] | None:
+    """Return an expression that takes what any rule takes, to tell foreign paths at once; None where there is none.
+
+    Names of parts would stand in it twice, so they are left out; an expression that refers to one has no such form.
+    """
+    bare = [re.sub(r"\(\?P<[^>]*>", "(?:", rule.pattern.pattern) for rule in rules]
+    try:
+        return re.compile("|".join(f"(?:{one})" for one in bare))
+    except re.error:
+        return None
+
+
+def _why(value: float, at: float, latest: float) -> RejectReason:
+    if value - value != 0.0 or not math.isfinite(at):
+        return RejectReason.NOT_FINITE
+    return RejectReason.FUTURE if at > latest else RejectReason.TOO_OLD

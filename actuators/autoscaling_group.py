@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from actuators.base import Permit
 from actuators.drain import Drains, DrainSettings
@@ -36,7 +36,7 @@ class AutoScalingActuator:
         inventory: Inventory,
         fleets: Iterable[Fleet] = (),
         *,
-        drain: DrainSettings | None = None,
+        drain: Callable[[str], DrainSettings] = lambda fleet: DrainSettings(),
         protect_busy: bool = True,
         owned_protection: Iterable[str] = (),
     ) -> None:
@@ -45,7 +45,7 @@ class AutoScalingActuator:
         self._protection = Protection(session, owned_protection) if protect_busy else None
         self._ours = self._protection.ours if self._protection else frozenset(owned_protection)
         self._sizes = GroupSizes(session, inventory, self._ours)
-        self._drains = Drains(session, drain or DrainSettings())
+        self._drains = Drains(session, drain)
 
     def observe(self, fleets: Sequence[Fleet], now: float) -> Observed:
         """Read every group of the fleets, 100 names a call."""

@@ -9,7 +9,7 @@ hook runs out by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from actuators.activities import Kind, read_activities
@@ -44,8 +44,9 @@ class _Drain:
 class Drains:
     """Remembers the drains under way; what is lost in a restart is read again from the scaling activities."""
 
-    def __init__(self, session: AwsSession, settings: DrainSettings) -> None:
-        self._session, self._settings = session, settings
+    def __init__(self, session: AwsSession, settings: Callable[[str], DrainSettings]) -> None:
+        """settings: those of a fleet, by its name."""
+        self._session, self._settings_of = session, settings
         self._drains: dict[str, dict[str, _Drain]] = {}
 
     def clock_stepped(self, step_s: float) -> None:
@@ -64,15 +65,17 @@ class Drains:
         """Take each held VM of the group one step further; returns what happened."""
         hook = group.drain_hook
         held = [instance.vm for instance in group.instances if instance.lifecycle is Lifecycle.DRAINING]
+        settings = self._settings_of(fleet)
         known = self._drains.setdefault(group.name, {})
         for vm in set(known) - set(held):
             del known[vm]
         if hook is None or not held:
             return []
-        events = [self._begin(fleet, group, hook, vm, busy_cores.get(vm), now) for vm in self._begun(group, held, now)]
+        new = self._begun(group, held, now, settings.deadline_s)
+        events = [self._begin(fleet, group, _deadline_s(settings, hook), vm, busy_cores.get(vm), now) for vm in new]
         for vm in held:
             try:
-                events += self._step(fleet, group.name, hook, vm, busy_cores.get(vm), now, permit)
+                events += self._step(fleet, group.name, hook, settings, vm, busy_cores.get(vm), now, permit)
             except Fenced:
                 break
             except Held:
@@ -87,7 +90,7 @@ class Drains:
                     break  # the next VM would meet the same; the next tick tries again
         return events
 
-    def _begun(self, group: GroupObserved, held: list[str], now: float) -> list[str]:
+    def _begun(self, group: GroupObserved, held: list[str], now: float, deadline_s: float) -> list[str]:
         """Note VMs held since the last tick, since the time that AWS gives; return their ids."""
         known = self._drains[group.name]
         new = [vm for vm in held if vm not in known]
@@ -96,7 +99,7 @@ class Drains:
         started: dict[str, float] = {}
         try:
             # Before any restart of ours: as far back as a drain may last.
-            for activity in read_activities(self._session, group.name, now - self._settings.deadline_s, most_pages=3):
+            for activity in read_activities(self._session, group.name, now - deadline_s, most_pages=3):
                 if activity.kind is Kind.TERMINATE and activity.vm is not None and activity.running:
                     started[activity.vm] = min(now, activity.started_at)
         except CloudError:
@@ -108,16 +111,24 @@ class Drains:
         return new
 
     def _begin(
-        self, fleet: str, group: GroupObserved, hook: DrainHook, vm: str, busy: float | None, now: float
+        self, fleet: str, group: GroupObserved, deadline_s: float, vm: str, busy: float | None, now: float
     ) -> Event:
         drain = self._drains[group.name][vm]
         state = "does not report" if busy is None else f"has {busy:g} busy cores"
-        left_s = max(0.0, self._deadline(drain, hook) - now)
+        left_s = max(0.0, drain.started_at + deadline_s - now)
         detail = f"{vm} of {group.name} drains: it {state}; at the latest in {left_s:.0f} s it is let go"
         return Event(fleet, now, Reason.DRAINING, detail, vm)
 
     def _step(
-        self, fleet: str, group: str, hook: DrainHook, vm: str, busy: float | None, now: float, permit: Permit
+        self,
+        fleet: str,
+        group: str,
+        hook: DrainHook,
+        settings: DrainSettings,
+        vm: str,
+        busy: float | None,
+        now: float,
+        permit: Permit,
     ) -> list[Event]:
         drain = self._drains[group][vm]
         if drain.completed_at is not None:
@@ -126,23 +137,20 @@ class Drains:
                 self._complete(fleet, group, hook, vm, now, permit)
             return []
         waited_s = now - drain.started_at
-        if now >= self._deadline(drain, hook):
+        if waited_s >= _deadline_s(settings, hook):
             self._complete(fleet, group, hook, vm, now, permit)
             state = "not reporting" if busy is None else f"with {busy:g} cores still busy"
             detail = f"{vm} of {group} was let go after {waited_s:.0f} s, {state}: the drain's time was up"
             return [Event(fleet, now, Reason.DRAIN_TIMED_OUT, detail, vm)]
         if busy is None:
             return []
-        if busy > 0.0 or waited_s < self._settings.notice_s:
+        if busy > 0.0 or waited_s < settings.notice_s:
             if drain.heartbeat_at is None or now - drain.heartbeat_at >= hook.heartbeat_s / HEARTBEATS_PER_PERIOD:
                 self._call(Act.HEARTBEAT, "RecordLifecycleActionHeartbeat", fleet, group, hook, vm, permit)
                 drain.heartbeat_at = now
             return []
         self._complete(fleet, group, hook, vm, now, permit)
         return [Event(fleet, now, Reason.DRAINED, f"{vm} of {group} is idle after {waited_s:.0f} s and was let go", vm)]
-
-    def _deadline(self, drain: _Drain, hook: DrainHook) -> float:
-        return drain.started_at + min(self._settings.deadline_s, hook.limit_s)
 
     def _complete(self, fleet: str, group: str, hook: DrainHook, vm: str, now: float, permit: Permit) -> None:
         operation = "CompleteLifecycleAction"
@@ -169,3 +177,8 @@ class Drains:
             # The hook ran out, or the response to an earlier call was lost: the VM leaves, as intended.
             if "No active Lifecycle Action" not in str(error):
                 raise
+
+
+def _deadline_s(settings: DrainSettings, hook: DrainHook) -> float:
+    """Return how long a drain may last: AWS ends a hook by itself at its own limit."""
+    return min(settings.deadline_s, hook.limit_s)

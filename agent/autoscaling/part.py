@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from actuators.base import Actuator
+    from actuators.drain import DrainSettings
     from agent.autoscaling.api import VmReport
     from agent.autoscaling.fleet_finder import FleetFinder
     from agent.autoscaling.model_watch import ModelWatch
@@ -584,9 +585,18 @@ def _autoscaling_group(host: ActuatorHost) -> Actuator:
         host.session,
         Inventory(host.session),
         host.fleets,
+        drain=lambda fleet: drain_settings(host.settings, fleet),
         protect_busy=host.settings.protect_busy,
         owned_protection=host.protected,
     )
+
+
+def drain_settings(settings: Settings, fleet: str) -> DrainSettings:
+    """Return how long VMs of a fleet may drain; the default for one that its tags describe."""
+    from actuators.drain import DrainSettings
+
+    described = settings.fleets.get(fleet)
+    return DrainSettings() if described is None else DrainSettings(described.drain_deadline_s)
 
 
 AUTOSCALING_GROUP = ActuatorKind(_autoscaling_group)

@@ -277,6 +277,13 @@ class FleetSettings(Section, title="A fleet"):
         examples=["threshold", "learned,queue-rule"],
     )
     idle_s: float = Field(120.0, ge=0, le=86_400, description="A VM without a busy core for this long counts as idle.")
+    drain_deadline_s: float = Field(
+        3600.0,
+        ge=60,
+        le=172_800,
+        description="A VM that is still busy so long after its drain began is let go, in seconds: longer than the "
+        "longest job. The lifecycle hook's own limit, 48 hours or 100 times its heartbeat timeout, holds as well.",
+    )
     waiting_price_per_hour: float = Field(
         0.036,
         gt=0,

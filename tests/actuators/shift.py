@@ -83,7 +83,7 @@ class Shift:
         self.session = AwsSession(options, self.clock, read_only=read_only, fence=fence)
         self.sessions.append(self.session)
         self.inventory = Inventory(self.session)
-        about.setdefault("drain", DrainSettings(deadline_s=900.0, notice_s=30.0))
+        about.setdefault("drain", lambda fleet: DrainSettings(deadline_s=900.0, notice_s=30.0))
         self.actuator = AutoScalingActuator(self.session, self.inventory, (FLEET,), **about)
 
     def permit(self, call: ChangingCall) -> Refusal | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from actuators.drain import DrainSettings
+from agent.autoscaling.part import drain_settings
+from agent.settings import Settings
 from domain.decisions import Direction
 from domain.observed import DrainHook, Observed
 from tests.actuators.shift import FLEET, Shift
@@ -73,6 +76,13 @@ def test_a_drain_past_its_deadline_is_ended_and_reported(shift: Shift) -> None:
     assert shift.now - shift.world.activities("web-s")[0]["StartTime"].timestamp() == 900.0
     assert after_termination(shift)[-1] == (COMPLETE, vm)
     assert COMPLETE not in [operation for operation, _ in after_termination(shift)[:-1]]
+
+
+def test_each_fleet_has_its_own_deadline(shift: Shift) -> None:
+    vm = begin_drain(shift, drain=lambda fleet: DrainSettings({FLEET.name: 180.0}[fleet]))
+    happened = [event for _ in range(3) for event in shift.tend({vm: 2.0})]
+    assert happened == [("draining", vm), ("drain_timed_out", vm)]
+    assert shift.now - shift.world.activities("web-s")[0]["StartTime"].timestamp() == 180.0
 
 
 def test_a_lost_completion_is_given_again(shift: Shift) -> None:
@@ -155,3 +165,11 @@ def test_in_observe_mode_drains_are_left_alone(shift: Shift) -> None:
     shift.start_agent(read_only=True)
     assert shift.tend({vm: 2.0}) == []
     assert after_termination(shift) == []
+
+
+def test_the_deadline_of_a_drain_is_the_fleets_own() -> None:
+    groups = {"s": {"vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}}
+    settings = Settings(fleets={"web": {"groups": groups, "drain_deadline_s": 7200.0}, "other": {"groups": groups}})
+    assert [drain_settings(settings, name).deadline_s for name in ("web", "other", "found by its tags")] == [
+        *(7200.0, 3600.0, 3600.0),
+    ]

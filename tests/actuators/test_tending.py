@@ -28,7 +28,7 @@ class Watch:
     """Drains under way; `step` tends them at a time after NOW and returns (reason, VM) of what happened."""
 
     def __init__(self, cloud: Cloud, settings: DrainSettings = SETTINGS) -> None:
-        self.cloud, self.drains = cloud, Drains(cloud, settings)  # type: ignore[arg-type]
+        self.cloud, self.drains = cloud, Drains(cloud, lambda fleet: settings)  # type: ignore[arg-type]
         self.events: list[Event] = []
 
     def step(

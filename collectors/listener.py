@@ -15,6 +15,7 @@ import structlog
 
 from collectors.base import SampleSink
 from collectors.intake import IntakeCounters, LineReader
+from collectors.pickled import PickleReader
 
 log = structlog.get_logger(__name__)
 
@@ -79,7 +80,8 @@ class Admittance:
 class GraphiteListener:
     """Receives `path value timestamp` lines over TCP, UDP or both and hands them to the sink.
 
-    `port` 0 takes any free port; after `start` the one in use, the same for both, is in `port`. `now` gives the time in
+    `port` 0 takes any free port; after `start` the one in use, the same for both, is in `port`. `pickle_port`, where it
+    is given, takes the pickled messages of relays over TCP. `now` gives the time in
     seconds since the epoch (a scaled clock in the dry run); idle connections are timed by the machine's own clock.
     Whatever a sender does, the listener keeps running and holds at most one unfinished line per connection.
     """
@@ -94,10 +96,12 @@ class GraphiteListener:
         *,
         tcp: bool = True,
         udp: bool = False,
+        pickle_port: int | None = None,
     ) -> None:
         self.counters = IntakeCounters()
         self.host = host
         self.port = port
+        self.pickle_port = pickle_port
         self._tcp, self._udp = tcp, udp
         self._sink = sink
         self._now = now
@@ -146,16 +150,22 @@ class GraphiteListener:
 
     async def _serve(self, ready: SimpleQueue[OSError | None]) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        server: asyncio.Server | None = None
+        servers: list[asyncio.Server] = []
         datagrams: asyncio.DatagramTransport | None = None
-        if self._tcp:
-            server = await self._loop.create_server(lambda: _Connection(self), self.host, self.port)
-            self.port = server.sockets[0].getsockname()[1]
         try:
+            if self._tcp:
+                servers.append(await self._loop.create_server(lambda: _Connection(self), self.host, self.port))
+                self.port = servers[0].sockets[0].getsockname()[1]
+            if self.pickle_port is not None:
+                pickled = await self._loop.create_server(
+                    lambda: _Connection(self, PickleReader), self.host, self.pickle_port
+                )
+                servers.append(pickled)
+                self.pickle_port = pickled.sockets[0].getsockname()[1]
             if self._udp:
                 datagrams = await self._open_datagrams()
         except OSError:
-            if server is not None:
+            for server in servers:
                 server.close()
             raise
         log.info(
@@ -164,6 +174,7 @@ class GraphiteListener:
             port=self.port,
             tcp=self._tcp,
             udp=self._udp,
+            pickle_port=self.pickle_port,
             networks=[str(network) for network in self._limits.networks],
             connections=self._slots.most,
         )
@@ -173,7 +184,7 @@ class GraphiteListener:
             await self._stopping.wait()
         finally:
             sweeper.cancel()
-            if server is not None:
+            for server in servers:
                 server.close()
             if datagrams is not None:
                 datagrams.abort()
@@ -309,11 +320,11 @@ class _Slots:
 class _Connection(asyncio.Protocol):
     """One sender. Its bytes are read to the end as they arrive, so nothing is buffered beyond an unfinished line."""
 
-    def __init__(self, listener: GraphiteListener) -> None:
+    def __init__(self, listener: GraphiteListener, reader: type[LineReader] | type[PickleReader] = LineReader) -> None:
         self._listener = listener
         self._transport: asyncio.BaseTransport | None = None
         self._loop = asyncio.get_running_loop()
-        self._reader = LineReader(listener._sink, listener.counters, listener._now)
+        self._reader = reader(listener._sink, listener.counters, listener._now)
         self.peer = ""
         self.opened_at = self.received_at = self._loop.time()
         self.produced_at: float | None = None
@@ -345,6 +356,8 @@ class _Connection(asyncio.Protocol):
         self.received_at = now
         if self._listener._slots.holds(self) and self._reader.feed(data):
             self._listener._slots.produced(self, now)
+        if self._reader.broken:
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reader.close()

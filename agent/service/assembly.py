@@ -299,7 +299,16 @@ def started_listener(settings: Settings, store: SampleSink, clock: Clock) -> Gra
         max_connections=listens.max_connections,
         per_peer=listens.connections_per_peer,
     )
-    listener = GraphiteListener(store, clock.now, listens.host, listens.port, limits, tcp=listens.tcp, udp=listens.udp)
+    listener = GraphiteListener(
+        store,
+        clock.now,
+        listens.host,
+        listens.port,
+        limits,
+        tcp=listens.tcp,
+        udp=listens.udp,
+        pickle_port=listens.pickle_port,
+    )
     try:
         listener.start()
     except OSError as error:

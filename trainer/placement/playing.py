@@ -136,7 +136,7 @@ def decisions(instance: Instance, policy: Policy) -> Iterator[dict[str, Any]]:
     where: dict[tuple[str, int], tuple[int, int]] = {}
     by_name = {request.name: request for request in instance.requests}
     number = 0
-    for kind, name, index in _events(instance):
+    for _, kind, name, index in events(instance):
         if kind == "release":
             if (name, index) in where:
                 cluster.release(*where.pop((name, index)))
@@ -168,13 +168,13 @@ def decisions(instance: Instance, policy: Policy) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def _events(instance: Instance) -> Iterator[tuple[str, str, int]]:
-    """Yield requests and releases in the order in which the simulator plays them."""
+def events(instance: Instance) -> Iterator[tuple[float, str, str, int]]:
+    """Yield requests and releases in the order in which the simulator plays them: seconds, kind, request, index."""
     ends = [(end.at_s, 0, "release", end.request, end.index) for end in instance.releases]
     begins = [(request.at_s, 1, "place", request.name, 0) for request in instance.requests]
     ordered = sorted([*ends, *begins], key=lambda one: one[:2]) if ends else begins
-    for _, _, kind, name, index in ordered:
-        yield kind, name, index
+    for at_s, _, kind, name, index in ordered:
+        yield at_s, kind, name, index
 
 
 def write_log(instance: Instance, policy: Policy, path: Path) -> int:

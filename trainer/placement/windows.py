@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from domain.rules.placement.bounds import least_hosts, needs_of
 from domain.rules.placement.checker import REJECTED, Packing, violations
 from domain.rules.placement.cluster import choose, cluster_of
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy
 from domain.units import HOUR_S
 from simulator.placement import engine
-from trainer.placement.bounds import lower_bound
+from trainer.placement.bounds import largest_host, lower_bound
 from trainer.placement.evaluation import FigureWrong
 from trainer.placement.playing import events
 from trainer.placement.samples import PRICE_OF_REJECTION
@@ -61,21 +62,17 @@ class Case:
         if not self.length_s:
             return float(lower_bound(instance).hosts)
         apps = {app.name: k for k, app in enumerate(instance.applications)}
-        demand = np.array([app.demand for app in instance.applications], dtype=np.int64)
-        limit = np.array([app.limit for app in instance.applications], dtype=np.int64)
-        most = np.array([host.capacity for host in instance.hosts if host.count != 0]).max(axis=0)
-        owner = {request.name: apps[request.application] for request in instance.requests}
-        sizes = {request.name: request.count for request in instance.requests}
+        needs, most = needs_of(instance.applications), largest_host(instance)
+        owner = {request.name: (apps[request.application], request.count) for request in instance.requests}
         running = np.zeros(len(apps), dtype=np.int64)
-        total, last = 0.0, 0.0
+        total, last, hosts = 0.0, 0.0, 0
         for at_s, kind, name, _ in events(instance):
-            now_s = min(at_s, self.length_s)
-            if now_s > last:
-                needs = max(int((-(-(running @ demand) // most)).max()), int((-(-running // limit)).max(initial=0)))
-                total, last = total + needs * (now_s - last), now_s
-            running[owner[name]] += sizes[name] if kind == "place" else -1
-        needs = max(int((-(-(running @ demand) // most)).max()), int((-(-running // limit)).max(initial=0)))
-        return (total + needs * (self.length_s - last)) / self.length_s
+            if (now_s := min(at_s, self.length_s)) > last:
+                total, last = total + hosts * (now_s - last), now_s
+            app, count = owner[name]
+            running[app] += count if kind == "place" else -1
+            hosts = least_hosts(running, needs, most).hosts
+        return (total + hosts * (self.length_s - last)) / self.length_s
 
 
 def _placed(instance: Instance, policy: Policy, length_s: float) -> tuple[Packing, float]:

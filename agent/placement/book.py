@@ -6,7 +6,6 @@ same hosts in the same order, so that they choose alike.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ import numpy as np
 from agent.placement.records import HostRecord, HostState, Origin, Reservation, Stage
 from agent.placement.store import PoolState
 from domain.errors import BadInput, UnknownName
+from domain.rules.placement.bounds import least_hosts, needs_of
 from domain.rules.placement.cluster import Cluster, Host
-from domain.rules.placement.instance import MOST, UNLIMITED, Instance, Vector, excluded_pairs, parse_instance
+from domain.rules.placement.instance import Instance, Vector, excluded_pairs, parse_instance
 
 STRANDED: Final[Vector] = (8, 16, 1)
 """Free cores on a host that cannot take a container of this size are stranded."""
@@ -314,19 +314,11 @@ class Book:
 
 def lower_bound(cluster: Cluster) -> int:
     """Return the least number of hosts for what runs: by each dimension, by limits, and by pairs that exclude."""
-    n = len(cluster.hosts)
-    total = cluster.used[:, :n].sum(axis=1)
-    best = 0
-    for k in range(3):
-        sizes = np.sort(cluster.capacity[k, :n][~cluster.failed[:n]])[::-1].cumsum()
-        best = max(best, int(np.searchsorted(sizes, total[k])) + 1 if total[k] else 0)
-    counts = cluster.instances[: len(cluster.applications), :n].sum(axis=1, dtype=np.int64)
-    needs = {}
-    for app, count in zip(cluster.applications, counts.tolist(), strict=True):
-        limit = MOST if app.limit >= UNLIMITED else app.limit
-        needs[app.name] = math.ceil(count / limit)
-    pairs = (needs[a] + needs[b] for a, b in excluded_pairs(cluster.applications) if needs[a] and needs[b])
-    return int(max([best, *needs.values(), *pairs]))
+    n, apps = len(cluster.hosts), cluster.applications
+    place = {app.name: k for k, app in enumerate(apps)}
+    needs = needs_of(apps, [(place[a], place[b]) for a, b in excluded_pairs(apps)])
+    running = cluster.instances[: len(apps), :n].sum(axis=1, dtype=np.int64)
+    return least_hosts(running, needs, cluster.capacity[:, :n][:, ~cluster.failed[:n]]).hosts
 
 
 def _host(record: HostRecord) -> Host:

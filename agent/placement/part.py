@@ -45,6 +45,7 @@ class PlacementPart(Part):
     kept = KEPT
     configured_in = SUBJECTS.name
     model_suffixes = (".json",)
+    learns = True
     asks = (
         *("requests", "*/requests", "*/what-if", "*/extender/filter", "*/extender/prioritize"),
         *(f"*/requests/*/{verb}" for verb in ("confirm", "cancel", "release", "move")),

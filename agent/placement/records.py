@@ -26,6 +26,17 @@ COMPARISON: Final = "comparison"
 """Kinds of decisions: on a request, on the containers of a host that failed, and a day's comparison of policies."""
 
 
+GIVEN_BACK: Final = (Reason.CONTAINERS_RELEASED, Reason.PLACEMENT_CANCELLED, Reason.PLACEMENT_LAPSED)
+"""Events after which containers of a request run no more; each says how many."""
+_NUMBER: Final = re.compile(r"(?:^|: )(\d+) containers\b")
+
+
+def given_back(detail: str) -> int:
+    """Return how many containers an event of GIVEN_BACK was about, by its words; 0 where they do not say."""
+    found = _NUMBER.search(detail)
+    return int(found[1]) if found else 0
+
+
 class Stage(StrEnum):
     """How far a reservation has come."""
 

@@ -17,9 +17,11 @@ from agent.decisions.store import DecisionStore, Record
 from agent.ledger import Ledger, codec, journal, state
 from agent.ledger.database import Clash
 from agent.ledger.kept import Kept
+from agent.ledger.schema import journal as journal_table
 from agent.ledger.schema import state as table
 from agent.placement.records import (
     COMPARISON,
+    GIVEN_BACK,
     MOVE,
     REQUEST,
     Comparison,
@@ -28,6 +30,7 @@ from agent.placement.records import (
     PlacementDecision,
     PoolHead,
     Reservation,
+    given_back,
 )
 from domain.decisions import Event
 
@@ -120,6 +123,20 @@ class PlacementStore:
         """Return the decisions on requests with since <= at < until, oldest first; of more than `most` the newest."""
         found = self._decisions.newest(PLACEMENT, pool, limit=most, kind=REQUEST, since=since, until=until)
         return [codec.decode(PlacementDecision, record.body) for record in reversed(found)]
+
+    def ended_between(self, pool: str, since: float, until: float) -> list[tuple[float, str, int]]:
+        """Return when containers were given back with since <= at < until, oldest first: time, request, how many."""
+        query = (
+            select(journal_table.c.body)
+            .where(journal_table.c.kind == journal.Kind.EVENT.value, journal_table.c.fleet == pool)
+            .where(journal_table.c.reason.in_([reason.value for reason in GIVEN_BACK]))
+            .where(journal_table.c.at >= since, journal_table.c.at < until)
+            .order_by(journal_table.c.seq)
+        )
+        with self._database.read() as connection:
+            bodies = connection.execute(query).scalars().all()
+        events = [codec.decode(Event, codec.unpack(body)) for body in bodies]
+        return [(one.at, one.subject, given_back(one.detail)) for one in events]
 
     def write(self, pool: str, before: bytes | None, change: Change, *, epoch: int | None = None) -> bytes:
         """Write a change to a pool whose head is stored as `before`; return how it is stored now. All or nothing.

@@ -10,14 +10,16 @@ from typing import Any, Final
 
 import structlog
 
-from agent.models.directory import ModelsDirectory
+from agent.models.directory import ModelsDirectory, Subject
 from agent.models.regular_files import read_file
 from agent.placement.choosing import Chooser
 from agent.placement.fleet import FleetHosts, merged
 from agent.placement.pool import PlacementPool
 from agent.placement.records import Comparison, PlacementDecision
+from agent.placement.settings import FILE
+from agent.placement.store import PLACEMENT
 from domain.decisions import Event, Reason
-from domain.errors import BadInput, CloudError, ConfigurationError
+from domain.errors import BadInput, CloudError, ConfigurationError, TrimtabError
 from domain.rules.placement.cluster import Cluster
 from domain.units import DAY_S, HOUR_S
 
@@ -185,21 +187,41 @@ class PoolTurns:
         self.pool, self._fleet, self._groups = pool, fleet, groups
         self._file = InventoryFile(pool)
         settings = pool.settings
-        self.shadow: Shadow | None = None
-        if settings.shadow is not None:
-            followed = settings.model_copy(update={"policy": settings.shadow, "canary": None})
-            self.shadow = Shadow(pool, Chooser(pool.name, followed, models))
+        self._models = models
+        self._shadow_text = settings.shadow
+        self.shadow = self._follower(settings.shadow)
         self._gap_since: float | None = None
         self._looked_at: float | None = None
         self._said = ""
         self._lasts: set[Reason] = set()
         self.drift = 0.0
 
+    def _follower(self, text: str | None) -> Shadow | None:
+        if text is None:
+            return None
+        followed = self.pool.settings.model_copy(update={"policy": text, "canary": None})
+        return Shadow(self.pool, Chooser(self.pool.name, followed, self._models))
+
+    def _look_at_probation(self) -> None:
+        """Let the shadow be what is on probation for the pool, else that of the settings."""
+        subject, text = Subject(PLACEMENT, self.pool.name), self.pool.settings.shadow
+        try:
+            one = self._models.probationers().get(subject)
+            if one is not None:
+                self._models.check_probationer(subject, one)
+                self._models.read(one.model)
+                text = f"{FILE}:{self._models.file_of(one.model)}"
+        except TrimtabError as error:
+            log.warning("probation_refused", pool=self.pool.name, detail=str(error))
+        if text != self._shadow_text:
+            self._shadow_text, self.shadow = text, self._follower(text)
+
     def turn(self, now: float, monotonic: float, epoch: int) -> tuple[Event, ...]:
         """Turn once; return what is an alarm while it lasts. Raises LedgerError, or Fenced once the epoch is over."""
         pool, notes = self.pool, list[Event]()
         pool.lapse(epoch)
         pool.chooser.look()
+        self._look_at_probation()
         troubles = [self._file.follow(epoch), self._follow_fleet(epoch)]
         pool.problem = "; ".join(filter(None, troubles))
         if pool.problem != self._said:

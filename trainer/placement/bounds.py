@@ -4,27 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from domain.rules.placement.bounds import Bound, Ints, least_hosts, needs_of
 from domain.rules.placement.instance import DIMENSIONS, Instance, excluded_pairs
-
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """Hosts that are open at the same time in every packing, and what asks for them.
-
-    by: a dimension, `limit` (one application on hosts enough for its limit), `exclusion` (applications of which no two
-    share a host) or `snapshot` (hosts that are open from the begin).
-    """
-
-    hosts: int
-    by: str
 
 
 def lower_bound(instance: Instance) -> Bound:
@@ -33,24 +18,18 @@ def lower_bound(instance: Instance) -> Bound:
     Containers that were released before others came count while they run. Raises BadInput where no host can take a
     container at all.
     """
-    most = np.array([host.capacity for host in instance.hosts if host.count != 0]).max(axis=0, initial=0)
-    apps = instance.applications
-    demand = np.array([app.demand for app in apps], dtype=np.int64).reshape(-1, len(DIMENSIONS))
-    limit = np.array([app.limit for app in apps], dtype=np.int64)
-    if not (demand <= most).all():
+    most, needs = largest_host(instance), needs_of(instance.applications, cliques(instance))
+    if not (needs.demand <= most[:, 0]).all():
         raise BadInput("instance", instance.name, "no host can take some container: add hosts")
-    grown = cliques(instance)
-    members = np.array([k for clique in grown for k in clique], dtype=np.int64)
-    starts = np.cumsum([0, *(len(clique) for clique in grown)])[:-1]
-    best = Bound(len(instance.snapshot), "snapshot")
-    for running in _peaks(instance):
-        total, needs = running @ demand, -(-running // limit)
-        found = [Bound(-(-int(total[k]) // int(most[k])), name) for k, name in enumerate(DIMENSIONS) if most[k]]
-        found.append(Bound(int(needs.max(initial=0)), "limit"))
-        if grown:
-            found.append(Bound(int(np.add.reduceat(needs[members], starts).max()), "exclusion"))
-        best = max([best, *found], key=lambda bound: bound.hosts)
-    return best
+    found = (least_hosts(running, needs, most) for running in _peaks(instance))
+    return max([Bound(len(instance.snapshot), "snapshot"), *found], key=lambda bound: bound.hosts)
+
+
+def largest_host(instance: Instance) -> Ints:
+    """Return the most that a host of an instance has in each dimension, (3, 1)."""
+    sizes = [host.capacity for host in instance.hosts if host.count != 0]
+    most: Ints = np.array(sizes, dtype=np.int64).reshape(-1, len(DIMENSIONS)).max(axis=0, initial=0)[:, None]
+    return most
 
 
 def cliques(instance: Instance) -> list[tuple[int, ...]]:

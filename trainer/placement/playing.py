@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agent.placement.choosing import read_policy
 from domain.errors import BadInput
+from domain.rules.placement.bounds import Bound
 from domain.rules.placement.checker import Packing, violations
 from domain.rules.placement.cluster import DIGEST_EVERY, choose, cluster_of
 from domain.rules.placement.instance import DIMENSIONS, Instance
-from domain.rules.placement.policies import NAMED, TIERS, Policy, parse_policy, reserve
+from domain.rules.placement.policies import NAMED, TIERS, Policy, reserve
 from domain.units import DAY_S, HOUR_S
 from simulator.placement import engine
 from simulator.placement.instances import shuffle_order
 from trainer.kit.files import replace_file
-from trainer.placement.bounds import Bound, lower_bound
+from trainer.placement.bounds import lower_bound
 from trainer.placement.evaluation import FigureWrong, packing_of, rates_of
 
 
@@ -43,11 +45,7 @@ def policy_of(text: str) -> Policy:
         raise BadInput(
             "policy", text, f"give one of {', '.join(NAMED)}, reserve:HOSTS,CORES,COUNT, or a policy's .json"
         )
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadInput("policy", text, f"give a JSON file that can be read: {error}") from None
-    return parse_policy(document, path.name)
+    return read_policy(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +134,7 @@ def decisions(instance: Instance, policy: Policy) -> Iterator[dict[str, Any]]:
     where: dict[tuple[str, int], tuple[int, int]] = {}
     by_name = {request.name: request for request in instance.requests}
     number = 0
-    for kind, name, index in _events(instance):
+    for _, kind, name, index in events(instance):
         if kind == "release":
             if (name, index) in where:
                 cluster.release(*where.pop((name, index)))
@@ -168,13 +166,13 @@ def decisions(instance: Instance, policy: Policy) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def _events(instance: Instance) -> Iterator[tuple[str, str, int]]:
-    """Yield requests and releases in the order in which the simulator plays them."""
+def events(instance: Instance) -> Iterator[tuple[float, str, str, int]]:
+    """Yield requests and releases in the order in which the simulator plays them: seconds, kind, request, index."""
     ends = [(end.at_s, 0, "release", end.request, end.index) for end in instance.releases]
     begins = [(request.at_s, 1, "place", request.name, 0) for request in instance.requests]
     ordered = sorted([*ends, *begins], key=lambda one: one[:2]) if ends else begins
-    for _, _, kind, name, index in ordered:
-        yield kind, name, index
+    for at_s, _, kind, name, index in ordered:
+        yield at_s, kind, name, index
 
 
 def write_log(instance: Instance, policy: Policy, path: Path) -> int:

@@ -46,7 +46,8 @@ class Plan:
 
     family: that the vector is of. population: points an iteration. refresh: iterations between fresh samples, on which
     the best so far are valued anew. patience: iterations without a gain above GAIN that end it. finalists: of the best,
-    so many are valued once more on samples of their own, and the best of these is the answer.
+    so many are valued once more on samples of their own, and the best of these is the answer. starts: vectors that the
+    first population has, beside the named policies.
     """
 
     family: str = "tiers17a"
@@ -57,6 +58,7 @@ class Plan:
     patience: int = 15
     finalists: int = 6
     seed: int = 0
+    starts: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         parts_of(self.family)
@@ -191,7 +193,8 @@ def uniform(plan: Plan, iteration: int) -> Floats:
 
 def first(plan: Plan) -> Floats:
     """Return the population that every method begins with: the named policies, the rest uniform."""
-    points, named = uniform(plan, 0), list(named_starts(plan.family).values())[: plan.population]
+    known = [np.array(start, dtype=np.float64) for start in plan.starts]
+    points, named = uniform(plan, 0), [*known, *named_starts(plan.family).values()][: plan.population]
     if named:
         points[: len(named)] = named
     return points

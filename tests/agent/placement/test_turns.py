@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from agent.ledger import Ledger
-from agent.models.directory import ModelsDirectory
+from agent.models.directory import ModelsDirectory, Subject, Then, moment_text, read_model_file
+from agent.placement.choosing import read_policy
 from agent.placement.fleet import FleetHosts
 from agent.placement.pool import PlacementPool
 from agent.placement.records import Comparison, HostState
@@ -17,10 +19,12 @@ from agent.placement.turns import PoolTurns, mix_distance
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Reason
+from domain.rules.placement.policies import BF, DP, policy_document
 from domain.units import DAY_S, HOUR_S
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_in_thread
-from tests.agent.placement.hosts import app, ask, held, host, inventory, kind, made
+from tests.agent.models.making import reported
+from tests.agent.placement.hosts import START, app, ask, held, host, inventory, kind, made
 from tests.simulator.aws.world import START as CLOUD_START
 from tests.simulator.aws.world import World
 
@@ -187,3 +191,32 @@ class TestAFleet:
         pool = made(ledger, clock, inventory(), fleet="web")
         turn(turns_of(pool, FleetHosts(session, pool.settings)), clock)
         assert pool.problem == "the fleet web is not managed: its VMs are not known"
+
+
+def test_what_is_on_probation_is_followed_by_the_shadow_until_it_ends(
+    ledger: Ledger, clock: VirtualClock, tmp_path: Path
+) -> None:
+    models, subject = ModelsDirectory(tmp_path / "models"), Subject("placement", "main")
+    models.path.mkdir()
+    challenger = tmp_path / "challenger.json"
+    challenger.write_text(json.dumps(policy_document(DP)))
+    pool = made(ledger, clock, inventory(), shadow="bf")
+    turns = PoolTurns(pool, models, None, dict)
+    settings_shadow = turns.shadow
+    turn(turns, clock)
+    assert turns.shadow is settings_shadow
+    model = read_model_file(challenger)
+    report = reported(models.path, model.name, None, subject, champion={"sha256": None})
+    models.put_on_probation(model, subject, report, START, 24.0, Then.PROMOTE, read_policy, beaten=None)
+    turn(turns, clock)
+    assert turns.shadow is not None
+    assert turns.shadow._chooser.main.policy.digest == DP.digest
+    followed = turns.shadow
+    turn(turns, clock)
+    assert turns.shadow is followed
+    (models.path / model.name).write_text("changed")
+    turn(turns, clock)
+    assert turns.shadow._chooser.main.policy == BF
+    models.end_probation(subject, "over", moment_text(START))
+    turn(turns, clock)
+    assert turns.shadow._chooser.main.policy == BF

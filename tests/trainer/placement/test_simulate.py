@@ -125,7 +125,7 @@ def test_policies_are_named_or_read_from_files(tmp_path: Path) -> None:
         with pytest.raises(BadInput):
             policy_of(text)
     path.write_text("{")
-    with pytest.raises(BadInput, match="can be read"):
+    with pytest.raises(BadInput, match="give a JSON file of a policy"):
         policy_of(str(path))
     path.write_text(json.dumps(policy_document(FIRST) | {"theta": [2.0]}))
     with pytest.raises(ConfigurationError, match="17 numbers"):

@@ -51,7 +51,9 @@ class Config:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
         """Return what `plain` made."""
-        return cls(tuple(data["instances"]), Plan(**data["plan"]), Samples(**data["samples"]))
+        starts = tuple(tuple(start) for start in data["plan"].get("starts", ()))
+        plan = Plan(**{**data["plan"], "starts": starts})
+        return cls(tuple(data["instances"]), plan, Samples(**data["samples"]))
 
     @property
     def sequences(self) -> int:

@@ -1,6 +1,6 @@
 """The rolling plan: the program of the known jobs, solved by HiGHS within a time budget (specification §10.2).
 
-`pip install 'trimtab[deferral]'` brings HiGHS. Without an answer within the budget the next policy of the ladder decides.
+`pip install 'trimtab[deferral]'` brings HiGHS. Without an answer in time the next policy of the ladder decides.
 """
 
 from __future__ import annotations
@@ -105,7 +105,9 @@ class RollingPlan:
     def __post_init__(self) -> None:
         if self.steps < 1 or not 0.0 < self.factor <= 1.0 or not self.budget_s > 0.0:
             wrong = (self.steps, self.factor, self.budget_s)
-            raise BadInput("rolling", wrong, "give steps of at least 1, a factor above 0 to 1, a budget above 0 seconds")
+            raise BadInput(
+                "rolling", wrong, "give steps of at least 1, a factor above 0 to 1, a budget above 0 seconds"
+            )
 
     def plan(self, view: View) -> Plan | None:
         """Return the plan of a step; None where the solver had no answer within the budget."""
@@ -144,4 +146,3 @@ def forecast_paths(forecast: Forecast, *, margin: float = MARGIN, quantile: floa
 def persistence(view: View, steps: int) -> Floats:
     """Return the capacity of now for every step: what to expect before there is a record to fit a forecast to."""
     return np.full(steps, float(view.capacity))
-

@@ -143,4 +143,4 @@ def rolling(view: View, path: Floats, *, factor: float = FACTOR) -> Rolling:
     columns = (np.concatenate(pair) for pair in zip(cur[:6], fut[:6], strict=True))
     known, cores, duration, earliest, latest, submitted = columns
     made = program(Jobs(cores, duration, earliest, latest, submitted), limit, now=now, factor=factor, hard=1)
-    return Rolling(made, known, view.cur.count)
+    return Rolling(made, known, view.cur.size)

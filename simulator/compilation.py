@@ -61,6 +61,7 @@ _KERNELS = (
         ),
     ),
     (("simulator/placement",), ("domain/rules/placement/*.py", "domain/units.py")),
+    (("simulator/deferral",), ("domain/rules/deferral/*.py",)),
 )
 """Folders of compiled functions, and the sources elsewhere of functions and constants that are compiled in."""
 

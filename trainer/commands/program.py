@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from domain.errors import BadInput
 from trainer.commands import admission, approve, fit_admission, learn_all, promote, trace, train_autoscaling, world
 
-DECISIONS = ("autoscaling", "admission", "oversubscription", "placement")
+DECISIONS = ("autoscaling", "admission", "oversubscription", "placement", "deferral")
 VERBS: Mapping[str, str] = {
     "simulate": "Play a policy in a simulated world: what would it have cost?",
     "train": "Learn a policy in the simulator, and write it as a model file.",

@@ -59,7 +59,9 @@ CITATIONS = sorted(set(citations()))
 @pytest.mark.parametrize(("decision", "section"), sorted({(decision, section) for _, decision, section in CITATIONS}))
 def test_a_cited_section_is_there(decision: str, section: str) -> None:
     where = [str(module) for module, *cited in CITATIONS if cited == [decision, section]]
-    assert section in sections(decision), f"the specification of {decision} has no §{section}, which {', '.join(where)} cite"
+    assert section in sections(decision), (
+        f"the specification of {decision} has no §{section}, which {', '.join(where)} cite"
+    )
 
 
 def test_there_are_citations() -> None:

@@ -25,7 +25,7 @@ Policies:
   fifo:skip  sjf:skip        the same, passing over what does not fit
   knapsack  knapsack:alpha=0.3,beta=0
                              the most valuable set of jobs in each step
-  rolling  rolling:steps=10,factor=0.8,margin=0.5
+  rolling  rolling:steps=10,factor=0.7,margin=0.5
                              a plan of the next steps, solved anew in each
   optimum                    all jobs and capacities known
   FILE.onnx  FILE.onnx:skip  a learned policy, from `trimtab train deferral`

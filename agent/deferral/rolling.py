@@ -27,7 +27,7 @@ Paths = Callable[[View, int], Floats]
 
 BUDGET_S = 0.2
 """A plan that takes longer is given up."""
-SOLVING = 0.85
+SOLVING = 0.7
 """The share of the budget that ends the solver, which looks at its clock between two steps of its work."""
 GAP = 1.0
 """A solution this close to the bound, in core-steps, is taken: finer plans are no better with a forecast's errors."""

@@ -190,7 +190,7 @@ def _lines(one: Evaluation) -> list[str]:
 def _asked(checks: list[Check]) -> list[str]:
     if not checks:
         return []
-    words = {True: "yes", False: "NO", None: "too few episodes"}
+    words = {True: "yes", False: "NO", None: "no verdict"}
     rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
     rows += [(words[check.kept], check.key, check.asked, check.found) for check in checks]
     return [*columns(rows), ""]

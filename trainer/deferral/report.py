@@ -98,11 +98,11 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _checked(checks: Sequence[Check]) -> Section:
-    words = {True: "kept", False: "missed", None: "too few episodes"}
+    words = {True: "kept", False: "missed", None: "no verdict"}
     ranked = sorted(checks, key=lambda check: (check.kept is not False, check.kept is None))
     rows = [[escape(c.asked), escape(c.key), escape(c.found), chip(c.kept, words[c.kept])] for c in ranked]
     missed = sum(check.kept is False for check in checks)
-    caption = f"Misses first. On fewer than {FEWEST} episodes nothing is said to be kept or missed."
+    caption = f"Misses first. No verdict on fewer than {FEWEST} episodes, or on other seeds than were asked."
     body = table(("asked", "criterion", "found", ""), rows, caption)
     return Section("asked", f"What was asked — {missed} of {len(checks)} missed", body)
 

@@ -15,6 +15,7 @@ from trainer.commands.options import WorkersOption, epilog
 
 if TYPE_CHECKING:
     from trainer.deferral.evaluation import Check, Evaluation, Subject
+    from trainer.deferral.report import Recorded
 
 SUFFIX = ".toml"
 EPILOG = epilog(
@@ -32,7 +33,7 @@ scenario. Each schedule passes an independent check before a figure is shown.
         "trimtab evaluate deferral --scenario sched_drop --seeds 0-7",
         "trimtab evaluate deferral --scenario all --seeds 0-99 --workers 8 --out evidence",
         "trimtab evaluate deferral --scenario mine.toml --policies low=rolling:quantile=0.1",
-        "trimtab evaluate deferral --runs OSDEC=FOLDER --out evidence",
+        "trimtab evaluate deferral --runs FOLDER --seeds 0-99 --out evidence",
         "trimtab evaluate deferral --trace azure_like,LOG.swf.gz --seeds 0-7 --json",
     ),
 )
@@ -52,7 +53,7 @@ def deferral(
         list[str] | None, Option("--policies", metavar="LABEL=POLICY", help="One more; repeatable.")
     ] = None,
     runs: Annotated[
-        list[str] | None, Option(metavar="LABEL=FOLDER", help="All seeds of `trimtab train deferral`; repeatable.")
+        list[str] | None, Option(metavar="FOLDER", help="All that `trimtab train deferral` wrote to it; repeatable.")
     ] = None,
     workers: WorkersOption = 1,
     out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
@@ -71,12 +72,13 @@ def deferral(
     if out is not None and out.exists() and not out.is_dir():
         raise BadInput("--out", str(out), "name a folder")
     numbers = seeds_of(seeds)
-    contenders = contenders_of([*_labelled(policies or []), *_trained(runs or [])])
+    trained, recorded = _trained(runs or [])
+    contenders = contenders_of([*_labelled(policies or []), *trained])
     subjects = _subjects(scenario or ([] if trace else ["valley"]), trace or [])
     with phases(as_json) as on_phase:
         done = [evaluate(one, contenders, numbers, workers=workers, on_progress=on_phase) for one in subjects]
     checks = checks_of(done)
-    files = [] if out is None else write(out, done)
+    files = [] if out is None else write(out, done, recorded)
     if as_json:
         print_json(
             {
@@ -125,21 +127,37 @@ def _labelled(given: list[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _trained(given: list[str]) -> list[tuple[str, str]]:
-    """Return the models of every seed by the label of the training."""
-    from trainer.kit.runs import SUMMARY_FILE
+def _trained(given: list[str]) -> tuple[list[tuple[str, str]], list[Recorded]]:
+    """Return the models under the folders by label, and the figures of what has no model file.
 
-    pairs = []
-    for text in given:
-        label, equals, name = text.partition("=")
+    A method as published has the paper's name and decoding, and is played with the decoding of its card too.
+    """
+    from trainer.deferral.report import PAPER_1, Recorded
+    from trainer.kit.runs import RUN_FILE
+
+    names = {method: label for _, label, method, *_ in PAPER_1 if method}
+    pairs: list[tuple[str, str]] = []
+    recorded: list[Recorded] = []
+    for name in given:
         try:
-            if not equals or not label:
-                raise ValueError("no label")
-            summary = json.loads((Path(name) / SUMMARY_FILE).read_text("utf-8"))
-            pairs += [(label, str(Path(name) / model)) for model in summary["models"]]
+            files = sorted(Path(name).glob(f"**/{RUN_FILE}"))
+            if not files:
+                raise ValueError("there is no finished run in it")
+            for file in files:
+                run = json.loads(file.read_text("utf-8"))
+                place = file.parent.parent.name
+                method = str(run["config"]["method"])
+                label = names[method] if place.endswith("-paper") else f"{place}:prefix"
+                if run["model"] is not None:
+                    model = file.parent / run["model"]
+                    pairs += [(label, f"{model}:prefix"), (place, str(model))]
+                else:
+                    means = {key: one["prefix"] for key, one in run["reports"].items() if "prefix" in one}
+                    recorded.append(Recorded(label, means))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BadInput("--runs", text, f"give LABEL=FOLDER, the --out of a finished training: {error}") from None
-    return pairs
+            remedy = f"give the --out of a finished `trimtab train deferral`: {error}"
+            raise BadInput("--runs", name, remedy) from None
+    return pairs, recorded
 
 
 def _lines(one: Evaluation) -> list[str]:

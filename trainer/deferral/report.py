@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +18,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PAPER_1: tuple[tuple[str, str | None, float, float, float], ...] = (
-    ("FIFO", "fifo", 3602.45, 193.64, 3408.82),
-    ("SJF", "sjf", 3386.66, 112.06, 3274.66),
-    ("Tetris", "tetris", 3689.65, 282.42, 3407.20),
-    ("REINFORCE", "REINFORCE", 3560.23, 121.64, 3301.06),
-    ("PPO", "PPO-MLP", 3596.25, 218.74, 3377.48),
-    ("PointerNet", "PointerNet", 3583.60, 205.76, 3377.91),
-    ("PPO+Att", "PPO+Att", 3495.20, 95.66, 3387.22),
-    ("PPO+Att+AuxH", "+AuxH", 3706.87, 101.28, 3444.00),
-    ("PPO+Att+AuxL", "+AuxL", 3737.47, 240.42, 3466.22),
-    ("OSDEC", "OSDEC", 3761.24, 250.25, 3475.37),
+PAPER_1: tuple[tuple[str, str, str | None, float, float, float], ...] = (
+    ("FIFO", "fifo", None, 3602.45, 193.64, 3408.82),
+    ("SJF", "sjf", None, 3386.66, 112.06, 3274.66),
+    ("Tetris", "tetris", None, 3689.65, 282.42, 3407.20),
+    ("REINFORCE", "REINFORCE", "reinforce", 3560.23, 121.64, 3301.06),
+    ("PPO", "PPO-MLP", "mlp", 3596.25, 218.74, 3377.48),
+    ("PointerNet", "PointerNet", "pointer", 3583.60, 205.76, 3377.91),
+    ("PPO+Att", "PPO+Att", "attention", 3495.20, 95.66, 3387.22),
+    ("PPO+Att+AuxH", "+AuxH", "aux-high", 3706.87, 101.28, 3444.00),
+    ("PPO+Att+AuxL", "+AuxL", "aux-low", 3737.47, 240.42, 3466.22),
+    ("OSDEC", "OSDEC", "full", 3761.24, 250.25, 3475.37),
 )
-"""The paper's name, our label, utilisation, delay charge and total of its Table 1."""
+"""The paper's name, our label and method of training, utilisation, delay charge and total of its Table 1."""
 PAPER_2: dict[str, tuple[float, float]] = {
     "FIFO": (3611.01, 3449.22),
     "SJF": (3398.76, 3298.38),
@@ -62,10 +63,21 @@ _BASE = "valley"
 _CAPACITY, _RUNNING = FLEET[0], FLEET[2]
 
 
-def write(folder: Path, done: Sequence[Evaluation], notes: Sequence[str] = ()) -> list[Path]:
-    """Write `report.html`, `summary.json` and the drawings into a folder; return the files. notes: of the trainings."""
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Figures of a trained network that has no model file, from its training: by scenario, on seeds 0 to 99."""
+
+    label: str
+    means: Mapping[str, Mapping[str, float]]
+
+
+def write(folder: Path, done: Sequence[Evaluation], recorded: Sequence[Recorded] = ()) -> list[Path]:
+    """Write `report.html`, `summary.json` and the drawings into a folder; return the files.
+
+    recorded: shown in Table 1 where nothing of that label was played; several of a label are its seeds.
+    """
     checks = checks_of(done)
-    sections = [_checked(checks), *_tables(done)]
+    sections = [_checked(checks), *_tables(done, recorded)]
     plots: dict[str, Plot] = {}
     for one in done:
         key = "".join(letter if letter.isalnum() else "-" for letter in one.subject.name)
@@ -74,8 +86,6 @@ def write(folder: Path, done: Sequence[Evaluation], notes: Sequence[str] = ()) -
         content.append(_coverage(one))
         sections.append(Section(key, f"{one.subject.name} — {len(one.seeds)} episodes", "\n".join(content)))
         plots |= own
-    if notes:
-        sections.append(Section("training", "Training", "".join(f"<p>{escape(note)}</p>" for note in notes)))
     facts = {"code": str(done[0].as_data()["code"]), "seeds": _seeds(done[0].seeds)}
     page = document("Deferral policies", sections, facts)
     data = {"checks": [check.as_data() for check in checks], "evaluations": [one.as_data() for one in done]}
@@ -97,12 +107,12 @@ def _checked(checks: Sequence[Check]) -> Section:
     return Section("asked", f"What was asked — {missed} of {len(checks)} missed", body)
 
 
-def _tables(done: Sequence[Evaluation]) -> list[Section]:
+def _tables(done: Sequence[Evaluation], recorded: Sequence[Recorded]) -> list[Section]:
     by_name = {one.subject.name: one for one in done}
     base = by_name.get(_BASE)
     if base is None:
         return []
-    parts = [_table_1(base)]
+    parts = [_table_1(base, recorded)]
     real_time = by_name.get("realtime")
     if real_time is not None:
         parts.append(_table_2(base, real_time))
@@ -120,22 +130,22 @@ def _ours(one: Evaluation, label: str | None) -> Figures | None:
 
 def _known(one: Evaluation) -> list[Figures]:
     """Return what the paper does not have."""
-    labels = {(label or "").lower() for _, label, *_ in PAPER_1}
+    labels = {label.lower() for _, label, *_ in PAPER_1}
     return [figures for figures in one.figures if figures.label.lower() not in labels]
 
 
-def _table_1(base: Evaluation) -> str:
+def _table_1(base: Evaluation, recorded: Sequence[Recorded]) -> str:
     head = ("", "utilisation<br>paper", "ours", "delay charge<br>paper", "ours", "total<br>paper", "ours", "± seeds")
     rows = []
-    for name, label, *paper in PAPER_1:
+    for name, label, _, *paper in PAPER_1:
         own = _ours(base, label)
-        ours = ["", "", "", ""] if own is None else [*_three(own), f"{own.spread:.1f}" if own.spread else ""]
-        rows.append([escape(name), *(cell for pair in zip(map(_one, paper), ours, strict=False) for cell in pair)])
-        rows[-1].append(ours[3])
+        ours = _remembered(recorded, label) if own is None else [*_three(own), _spread(own.spread)]
+        cells = [cell for pair in zip(map(_one, paper), ours, strict=False) for cell in pair]
+        rows.append([escape(name), *cells, ours[3]])
     for own in _known(base):
         cells = [cell for value in _three(own) for cell in ("", value)]
-        rows.append([escape(own.label), *cells, f"{own.spread:.1f}" if own.spread else ""])
-    caption = "Table 1: `valley` stands for its data, of which the base case is fitted (specification §7)."
+        rows.append([escape(own.label), *cells, _spread(own.spread)])
+    caption = "Table 1: `valley` stands for its data, and is fitted to it (§7). * as its training reported it."
     return table(head, rows, caption)
 
 
@@ -169,6 +179,21 @@ def _table_4(by_name: dict[str, Evaluation]) -> str:
         "the rest; ours are both of `valley`. Capacity is scaled by the mean work of a job (§6, point 11)."
     )
     return table(head, rows, caption)
+
+
+def _remembered(recorded: Sequence[Recorded], label: str) -> list[str]:
+    """Return utilisation, delay charge and total of a training, and their spread over its seeds."""
+    own = [one.means[_BASE] for one in recorded if one.label == label and _BASE in one.means]
+    if not own:
+        return [""] * 4
+    totals = np.array([one["total"] for one in own])
+    fields = ("utilisation", "delay_charge", "total")
+    spread = float(totals.std(ddof=1)) if totals.size > 1 else 0.0
+    return [*(f"{_one(float(np.mean([one[field] for one in own])))}*" for field in fields), _spread(spread)]
+
+
+def _spread(value: float) -> str:
+    return f"{value:.1f}" if value else ""
 
 
 def _three(own: Figures) -> list[str]:
@@ -207,7 +232,7 @@ def _figures_table(one: Evaluation) -> str:
                 f"{data['expired_core_steps']:,.1f}",
                 f"{versus.mean:+.1f} [{versus.low:+.1f}, {versus.high:+.1f}]",
                 "" if own.to_optimum is None else f"{own.to_optimum:.2%}",
-                f"{own.spread:.1f}" if own.spread else "",
+                _spread(own.spread),
                 str(own.fallbacks or ""),
             ]
         )

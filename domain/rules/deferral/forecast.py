@@ -190,7 +190,9 @@ class Forecast:
 
     def _drops(self, known: Floats, hour: int) -> Bools:
         """Return which of the known capacities (n,) are within a drop."""
-        return _below(known, (hour - np.arange(len(known))[::-1]) % WEEK_H, self.level, self.depth, self._wide())
+        hours = (hour - np.arange(len(known))[::-1]) % WEEK_H
+        wide = np.where(self.enter >= _OFTEN, 0.0, self._wide())
+        return _below(known, hours, self.level, self.depth, wide)
 
     def _wide(self) -> float:
         return self.sigma / math.sqrt(1.0 - self.phi**2)
@@ -252,7 +254,7 @@ class _Shape(NamedTuple):
     depth: Floats
     enter: Floats
     stay: Floats
-    wide: float
+    wide: Floats
 
 
 def _checked_history(one: History) -> tuple[Ints, Floats]:
@@ -269,12 +271,12 @@ def _group(hours: Ints) -> Ints:
     return np.asarray(hours % DAY_H + DAY_H * (hours >= WEEKEND_H), dtype=np.int64)
 
 
-def _below(values: Floats, hours: Ints, level: Floats, depth: Floats, wide: float) -> Bools:
-    """Return which values lie nearer to what a drop leaves than to the level, and are no usual noise."""
+def _below(values: Floats, hours: Ints, level: Floats, depth: Floats, wide: Floats) -> Bools:
+    """Return which values lie nearer to what a drop leaves than to the level, and by `wide` (24) below that."""
     own = level[hours]
     middle = own * (1.0 + depth[hours % DAY_H]) / 2.0
     limit = np.where(depth[hours % DAY_H] < 1.0, middle, -np.inf)
-    return np.asarray(np.nan_to_num(values, nan=np.inf) < np.minimum(limit, own - wide), dtype=np.bool_)
+    return np.asarray(np.nan_to_num(values, nan=np.inf) < np.minimum(limit, own - wide[hours % DAY_H]), dtype=np.bool_)
 
 
 def _shape(pieces: Sequence[tuple[Ints, Floats]]) -> _Shape:
@@ -287,7 +289,10 @@ def _shape(pieces: Sequence[tuple[Ints, Floats]]) -> _Shape:
     fraction = float(np.nanmedian(low / base)) if found.any() else 1.0
     depth = np.full(DAY_H, fraction)
     level = base[_group(np.arange(WEEK_H))]
-    flags = [_below(own, at, level, depth, _OUTLIER * spread) for at, own in pieces]
+    # Where drops recur, what is nearer to a drop is one; at other hours it must be no usual noise either.
+    recurs = found[:DAY_H] | found[DAY_H:]
+    wide = np.where(recurs, 0.0, _OUTLIER * spread)
+    flags = [_below(own, at, level, depth, wide) for at, own in pieces]
     dropped = np.concatenate(flags)
     # An hour of its own depth: a planned drop and a rare burst may differ.
     for hour in range(DAY_H):
@@ -302,17 +307,19 @@ def _shape(pieces: Sequence[tuple[Ints, Floats]]) -> _Shape:
     total = np.bincount(hours[usual], weights=residual, minlength=WEEK_H)
     level = level + total / (count + _CELL_WEEKS)
     enter, stay = _chain(pieces, flags)
-    return _Shape(np.maximum(level, 0.0), np.clip(depth, 0.02, 1.0), enter, stay, spread)
+    return _Shape(np.maximum(level, 0.0), np.clip(depth, 0.02, 1.0), enter, stay, wide / _OUTLIER)
 
 
 def _groups(hours: Ints, values: Floats) -> tuple[Floats, Floats, float]:
     """Return level and mean of a drop (NaN without one), both (48,), by hour and kind of day, and the usual spread."""
     group = _group(hours)
     base, low, variances = np.full(2 * DAY_H, np.nan), np.full(2 * DAY_H, np.nan), []
-    for number in range(2 * DAY_H):
-        own = np.sort(values[group == number])
+    sorted_values = [np.sort(values[group == number]) for number in range(2 * DAY_H)]
+    clear = np.array([_cut(own) > 0 for own in sorted_values])
+    for number, own in enumerate(sorted_values):
         if own.size:
-            cut = _cut(own)
+            # An hour with clear drops on working days has them at weekends too, of which fewer are known.
+            cut = _cut(own, apart=0.7 if clear[(number + DAY_H) % (2 * DAY_H)] else 1.0)
             base[number] = own[cut:].mean()
             if cut:
                 low[number] = own[:cut].mean()
@@ -325,11 +332,12 @@ def _groups(hours: Ints, values: Floats) -> tuple[Floats, Floats, float]:
     return base, low, math.sqrt(float(np.median(variances))) if variances else 0.0
 
 
-def _cut(values: Floats) -> int:
+def _cut(values: Floats, apart: float = 1.0) -> int:
     """Return how many of the sorted values belong to a drop: 0 unless two groups lie clearly apart.
 
     The cut leaves the least variance within both parts (Otsu). They lie apart where their means differ by three
-    pooled standard deviations, and more where there are few values: parts of one normal distribution have 2.7.
+    pooled standard deviations, and more where there are few values: parts of one normal distribution have 2.7. apart:
+    a factor of that.
     """
     n = values.size
     if n < 4:
@@ -341,7 +349,7 @@ def _cut(values: Floats) -> int:
     cut = int(np.argmin(within)) + 1
     low, high = float(values[:cut].mean()), float(values[cut:].mean())
     deviation = math.sqrt(max(float(within[cut - 1]), 0.0) / max(1, n - 2))
-    return cut if low <= _DEEP * high and high - low > (3.0 + 4.0 / math.sqrt(n)) * deviation else 0
+    return cut if low <= _DEEP * high and high - low > apart * (3.0 + 4.0 / math.sqrt(n)) * deviation else 0
 
 
 def _chain(pieces: Sequence[tuple[Ints, Floats]], flags: Sequence[Bools]) -> tuple[Floats, Floats]:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from tests.architecture.product import ROOT
+from trainer.commands import evaluate_deferral
 
 
 def called(*words: str) -> Any:
@@ -45,6 +46,23 @@ def test_a_trace_is_played_with_a_forecast_of_its_other_weeks() -> None:
     assert all(policy["share_of_optimum"] <= 1.0 for policy in one["policies"])
 
 
+def test_the_runs_of_a_training_get_the_names_of_the_paper(tmp_path: Path) -> None:
+    """As published, a model is played as the paper decodes it and as its card says; what has no file is read."""
+    for place, method, model in (("full-paper", "full", "m.onnx"), ("full-imitation", "full", "m.onnx"),
+                                 ("mlp-paper", "mlp", None)):  # fmt: skip
+        folder = tmp_path / place / "seed-0"
+        folder.mkdir(parents=True)
+        means = {"utilisation": 1.0, "delay_charge": 0.0, "total": 1.0}
+        run = {"config": {"method": method}, "model": model, "reports": {"valley": {"prefix": means}}}
+        (folder / "run.json").write_text(json.dumps(run), "utf-8")
+    pairs, recorded = evaluate_deferral._trained([str(tmp_path)])
+    labels = [(label, text.partition(".onnx")[2]) for label, text in pairs]
+    assert labels == [
+        ("full-imitation:prefix", ":prefix"), ("full-imitation", ""), ("OSDEC", ":prefix"), ("full-paper", "")
+    ]  # fmt: skip
+    assert [(one.label, one.means["valley"]["total"]) for one in recorded] == [("PPO-MLP", 1.0)]
+
+
 @pytest.mark.parametrize(
     ("words", "field"),
     [
@@ -54,7 +72,7 @@ def test_a_trace_is_played_with_a_forecast_of_its_other_weeks() -> None:
         (["--policies", "rolling"], "--policies"),
         (["--policies", "mine=lifo"], "policy"),
         (["--policies", "fifo=sjf"], "label"),
-        (["--runs", "mine=nowhere"], "--runs"),
+        (["--runs", "nowhere"], "--runs"),
         (["--trace", "azure_like"], "--trace"),
         (["--out", __file__], "--out"),
     ],

@@ -16,7 +16,7 @@ from trainer.deferral import evaluation
 from trainer.deferral.evaluation import STANDARD, Evaluation, Subject, checks_of, contenders_of, day_of, evaluate
 from trainer.deferral.exact import ScheduleWrong
 from trainer.deferral.policies import policy_of
-from trainer.deferral.report import PAPER_1, PAPER_2, PAPER_4, write
+from trainer.deferral.report import PAPER_1, PAPER_2, PAPER_4, Recorded, write
 
 SHORT = Subject("short", SCENARIOS["valley"].model_copy(update={"steps": 12}))
 PAIR = [("two", "fifo:prefix"), ("two", "sjf:prefix")]
@@ -134,6 +134,19 @@ def test_the_report_has_the_papers_tables_and_the_day(done: Evaluation, tmp_path
     drawing = "valley-day.svg"
     assert (tmp_path / "again" / drawing).read_bytes() == (tmp_path / drawing).read_bytes()
     assert len(again) == 3
+
+
+def test_a_network_without_a_model_file_is_shown_as_its_training_reported_it(done: Evaluation, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    valley = replace(done, subject=Subject("valley", SCENARIOS["valley"]))
+    seeds = [
+        Recorded("PPO-MLP", {"valley": {"utilisation": 3500.0, "delay_charge": 100.0, "total": total}})
+        for total in (3390.0, 3410.0)
+    ]
+    page = write(tmp_path, [valley], seeds)[0].read_text("utf-8")
+    (row,) = [line for line in page.splitlines() if "<td>PPO</td>" in line and "3,377.5" in line]
+    assert "<td>3,400.0*</td><td>14.1</td>" in row
 
 
 def test_the_papers_tables_name_the_same_policies() -> None:

@@ -76,13 +76,18 @@ def test_a_drop_that_has_begun_goes_on_and_ends_in_time(drops: Forecast) -> None
     assert drops.chances(np.array([drops.level[8], drops.level[9]]), 9, 3).max() < 0.02
 
 
-@pytest.mark.parametrize(("hour", "frac", "length"), [(15, 0.5, 3), (22, 0.35, 5), (4, 0.75, 2)])
-def test_drops_of_other_hours_depths_and_lengths_are_found_too(hour: int, frac: float, length: int) -> None:
-    """Parameter sets that are not those of the specification, in forty weeks."""
-    changes = {"drop_hour": hour, "drop_frac": frac, "drop_len": length}
+@pytest.mark.parametrize(
+    ("hour", "frac", "length", "chance"),
+    [(15, 0.5, 3, 0.7), (22, 0.35, 5, 0.7), (4, 0.75, 2, 0.9), (15, 0.35, 4, 0.5)],
+)
+def test_drops_of_other_hours_depths_and_lengths_are_found_too(
+    hour: int, frac: float, length: int, chance: float
+) -> None:
+    """Parameter sets that are not those of the specification, in forty weeks; the last one is three spreads deep."""
+    changes = {"drop_hour": hour, "drop_frac": frac, "drop_len": length, "drop_p": chance}
     found = fit(_weeks(SCENARIOS["sched_drop"].model_copy(update=changes), 40))
     assert int(found.enter.argmax()) == hour
-    assert found.enter[hour] == pytest.approx(0.7, abs=0.08)
+    assert found.enter[hour] == pytest.approx(chance, abs=0.08)
     assert found.depth[hour] == pytest.approx(1 - frac, abs=0.06)
     assert (found.stay >= 0.5).sum() == length - 1
 

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
-from domain.rules.deferral.forecast import DAY_H, Forecast, History, fit
+from domain.rules.deferral.forecast import Forecast, History, fit
 from domain.rules.deferral.jobs import Ints, Score, objective, occupancy
+from domain.units import HOURS_PER_DAY
 from simulator.deferral.scenarios import CALIBRATION_SEEDS, Episode, Scenario, episode
 from trainer.deferral.exact import check
 from trainer.deferral.policies import OPTIMUM, Player, policy_of
@@ -294,11 +295,11 @@ def _play(case: _Case) -> _Outcome:
 
 def day_of(played: Episode, start: Ints) -> Day:
     """Return mean core-steps by hour of the day under a schedule [N]; deferred: started after the earliest start."""
-    hours = played.hours % DAY_H
-    seen = np.maximum(np.bincount(hours, minlength=DAY_H), 1)
+    hours = played.hours % HOURS_PER_DAY
+    seen = np.maximum(np.bincount(hours, minlength=HOURS_PER_DAY), 1)
     later = np.where(start > played.jobs.earliest, start, -1)
     rows = (played.capacity, *(occupancy(played.jobs, own, played.steps) for own in (start, later)))
-    return Day(*(np.bincount(hours, weights=row, minlength=DAY_H) / seen for row in rows))
+    return Day(*(np.bincount(hours, weights=row, minlength=HOURS_PER_DAY) / seen for row in rows))
 
 
 def _below(played: Episode, forecast: Forecast | None) -> Floats:
@@ -307,7 +308,7 @@ def _below(played: Episode, forecast: Forecast | None) -> Floats:
         return counts
     ahead = np.array(AHEAD)
     for t in range(played.steps - 1):
-        known = played.capacity[max(0, t - DAY_H) : t + 1]
+        known = played.capacity[max(0, t - HOURS_PER_DAY) : t + 1]
         quantiles = forecast.quantiles(known, int(played.hours[t]), int(ahead[-1]), LEVELS)[:, ahead - 1]
         inside = t + ahead < played.steps
         real = played.capacity[np.minimum(t + ahead, played.steps - 1)]

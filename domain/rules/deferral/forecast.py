@@ -26,19 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from domain.units import HOURS_PER_DAY, HOURS_PER_WEEK
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-DAY_H, WEEK_H = 24, 168
 WEEKEND_H = 120
 """Hours of the week count from Monday 0:00; the weekend begins at this one."""
 AHEAD = 24
 """Steps ahead for which residuals are kept; beyond them those of the last one serve."""
-CALIBRATION_H = 28 * DAY_H
+CALIBRATION_H = 28 * HOURS_PER_DAY
 """The newest hours whose residuals make the quantiles of an agent's forecast."""
-LEAST_H = 2 * DAY_H
+LEAST_H = 2 * HOURS_PER_DAY
 """A forecast needs this many hours."""
 LONGEST_DROP = 12
 """Ages of a drop that are told apart."""
@@ -89,7 +89,7 @@ class Forecast:
     def spread(self, hour: int, steps: int) -> Floats:
         """Return the standard deviation of the noise (steps,) after the hour of the week `hour`."""
         k = np.arange(1, steps + 1)
-        return self._spread(k) * self.scale[(hour + k) % DAY_H]
+        return self._spread(k) * self.scale[(hour + k) % HOURS_PER_DAY]
 
     def _spread(self, k: Ints) -> Floats:
         grown = (1.0 - self.phi ** (2.0 * k)) / (1.0 - self.phi**2)
@@ -144,12 +144,12 @@ class Forecast:
         found = np.empty((number, steps))
         innovations = self.residuals[0]
         for k in range(1, steps + 1):
-            now = (hour + k) % DAY_H
+            now = (hour + k) % HOURS_PER_DAY
             going_on = np.where(age > 0, self.stay[np.clip(age, 1, LONGEST_DROP) - 1], self.enter[now])
             age = np.where(rng.random(number) < going_on, age + 1, 0)
             drawn = np.interp(rng.random(number), LEVELS, innovations)
             noise = self.phi * noise + self.sigma * self.scale[now] * drawn
-            course = self.level[(hour + k) % WEEK_H] + noise
+            course = self.level[(hour + k) % HOURS_PER_WEEK] + noise
             found[:, k - 1] = np.where(age > 0, course * self.depth[now], course)
         return np.asarray(found.clip(0.0), dtype=np.float64)
 
@@ -176,8 +176,8 @@ class Forecast:
         known = np.asarray(capacity, dtype=np.float64)
         age = self._age(known, hour)
         k = np.arange(1, steps + 1)
-        mean = self.level[(hour + k) % WEEK_H] + self.phi**k * self._noise(known, hour, age)
-        return mean, self.depth[(hour + k) % DAY_H], self._chances(age, hour, steps)
+        mean = self.level[(hour + k) % HOURS_PER_WEEK] + self.phi**k * self._noise(known, hour, age)
+        return mean, self.depth[(hour + k) % HOURS_PER_DAY], self._chances(age, hour, steps)
 
     def _atoms(self, capacity: NDArray[Any], hour: int, steps: int) -> tuple[Floats, Floats]:
         """Return the values of the distributions and their weights, both (steps, 78)."""
@@ -190,7 +190,7 @@ class Forecast:
 
     def _drops(self, known: Floats, hour: int) -> Bools:
         """Return which of the known capacities (n,) are within a drop."""
-        hours = (hour - np.arange(len(known))[::-1]) % WEEK_H
+        hours = (hour - np.arange(len(known))[::-1]) % HOURS_PER_WEEK
         wide = np.where(self.enter >= _OFTEN, 0.0, self._wide())
         return _below(known, hours, self.level, self.depth, wide)
 
@@ -208,16 +208,16 @@ class Forecast:
         """Return the noise now, x; 0 where the capacity now is not known."""
         if len(known) == 0 or not math.isfinite(known[-1]):
             return 0.0
-        whole = known[-1] / self.depth[hour % DAY_H] if age else known[-1]
+        whole = known[-1] / self.depth[hour % HOURS_PER_DAY] if age else known[-1]
         wide = 4.0 * self._wide()
-        return float(np.clip(whole - self.level[hour % WEEK_H], -wide, wide))
+        return float(np.clip(whole - self.level[hour % HOURS_PER_WEEK], -wide, wide))
 
     def _chances(self, age: int, hour: int, steps: int) -> Floats:
         state = np.zeros(LONGEST_DROP + 1)
         state[min(age, LONGEST_DROP)] = 1.0
         found = np.empty(steps)
         for k in range(1, steps + 1):
-            enter = self.enter[(hour + k) % DAY_H]
+            enter = self.enter[(hour + k) % HOURS_PER_DAY]
             going = state[1:] * self.stay
             state = np.concatenate(([state[0] * (1.0 - enter) + (state[1:] - going).sum(), state[0] * enter], going))
             state[-2] += state[-1]
@@ -236,8 +236,8 @@ def fit(histories: Sequence[History], *, calibration_h: int | None = None) -> Fo
     known = sum(int(np.isfinite(values).sum()) for _, values in pieces)
     if known < LEAST_H:
         raise BadInput("history", known, f"a forecast needs at least {LEAST_H} known hours")
-    weeks = [(hours[k : k + WEEK_H], values[k : k + WEEK_H]) for hours, values in pieces
-             for k in range(0, len(values), WEEK_H)]  # fmt: skip
+    weeks = [(hours[k : k + HOURS_PER_WEEK], values[k : k + HOURS_PER_WEEK]) for hours, values in pieces
+             for k in range(0, len(values), HOURS_PER_WEEK)]  # fmt: skip
     shape = _shape(pieces)
     folds = min(_FOLDS, len(weeks))
     spared = []
@@ -259,24 +259,26 @@ class _Shape(NamedTuple):
 
 def _checked_history(one: History) -> tuple[Ints, Floats]:
     values = np.asarray(one.capacity, dtype=np.float64)
-    if not 0 <= one.begin < WEEK_H:
+    if not 0 <= one.begin < HOURS_PER_WEEK:
         raise BadInput("history.begin", one.begin, "give the hour of the week, 0 to 167")
     if values.ndim != 1 or (values < 0).any() or np.isinf(values).any():
         raise BadInput("history.capacity", values.shape, "give one finite capacity of at least 0 an hour, or NaN")
-    return (one.begin + np.arange(len(values))) % WEEK_H, values
+    return (one.begin + np.arange(len(values))) % HOURS_PER_WEEK, values
 
 
 def _group(hours: Ints) -> Ints:
     """Return hour of the day and kind of day as one number, 0 to 47."""
-    return np.asarray(hours % DAY_H + DAY_H * (hours >= WEEKEND_H), dtype=np.int64)
+    return np.asarray(hours % HOURS_PER_DAY + HOURS_PER_DAY * (hours >= WEEKEND_H), dtype=np.int64)
 
 
 def _below(values: Floats, hours: Ints, level: Floats, depth: Floats, wide: Floats) -> Bools:
     """Return which values lie nearer to what a drop leaves than to the level, and by `wide` (24) below that."""
     own = level[hours]
-    middle = own * (1.0 + depth[hours % DAY_H]) / 2.0
-    limit = np.where(depth[hours % DAY_H] < 1.0, middle, -np.inf)
-    return np.asarray(np.nan_to_num(values, nan=np.inf) < np.minimum(limit, own - wide[hours % DAY_H]), dtype=np.bool_)
+    middle = own * (1.0 + depth[hours % HOURS_PER_DAY]) / 2.0
+    limit = np.where(depth[hours % HOURS_PER_DAY] < 1.0, middle, -np.inf)
+    return np.asarray(
+        np.nan_to_num(values, nan=np.inf) < np.minimum(limit, own - wide[hours % HOURS_PER_DAY]), dtype=np.bool_
+    )
 
 
 def _shape(pieces: Sequence[tuple[Ints, Floats]]) -> _Shape:
@@ -287,24 +289,24 @@ def _shape(pieces: Sequence[tuple[Ints, Floats]]) -> _Shape:
     base, low, spread = _groups(hours[there], values[there])
     found = np.isfinite(low)
     fraction = float(np.nanmedian(low / base)) if found.any() else 1.0
-    depth = np.full(DAY_H, fraction)
-    level = base[_group(np.arange(WEEK_H))]
+    depth = np.full(HOURS_PER_DAY, fraction)
+    level = base[_group(np.arange(HOURS_PER_WEEK))]
     # Where drops recur, what is nearer to a drop is one; at other hours it must be no usual noise either.
-    recurs = found[:DAY_H] | found[DAY_H:]
+    recurs = found[:HOURS_PER_DAY] | found[HOURS_PER_DAY:]
     wide = np.where(recurs, 0.0, _OUTLIER * spread)
     flags = [_below(own, at, level, depth, wide) for at, own in pieces]
     dropped = np.concatenate(flags)
     # An hour of its own depth: a planned drop and a rare burst may differ.
-    for hour in range(DAY_H):
-        mine = dropped & (hours % DAY_H == hour)
+    for hour in range(HOURS_PER_DAY):
+        mine = dropped & (hours % HOURS_PER_DAY == hour)
         if mine.any():
             number = float(mine.sum())
             own = float((values[mine] / level[hours[mine]]).mean())
             depth[hour] = (number * own + _RATE_HOURS * fraction) / (number + _RATE_HOURS)
     usual = there & ~dropped
     residual = values[usual] - level[hours[usual]]
-    count = np.bincount(hours[usual], minlength=WEEK_H)
-    total = np.bincount(hours[usual], weights=residual, minlength=WEEK_H)
+    count = np.bincount(hours[usual], minlength=HOURS_PER_WEEK)
+    total = np.bincount(hours[usual], weights=residual, minlength=HOURS_PER_WEEK)
     level = level + total / (count + _CELL_WEEKS)
     enter, stay = _chain(pieces, flags)
     return _Shape(np.maximum(level, 0.0), np.clip(depth, 0.02, 1.0), enter, stay, wide / _OUTLIER)
@@ -313,13 +315,13 @@ def _shape(pieces: Sequence[tuple[Ints, Floats]]) -> _Shape:
 def _groups(hours: Ints, values: Floats) -> tuple[Floats, Floats, float]:
     """Return level and mean of a drop (NaN without one), both (48,), by hour and kind of day, and the usual spread."""
     group = _group(hours)
-    base, low, variances = np.full(2 * DAY_H, np.nan), np.full(2 * DAY_H, np.nan), []
-    sorted_values = [np.sort(values[group == number]) for number in range(2 * DAY_H)]
+    base, low, variances = np.full(2 * HOURS_PER_DAY, np.nan), np.full(2 * HOURS_PER_DAY, np.nan), []
+    sorted_values = [np.sort(values[group == number]) for number in range(2 * HOURS_PER_DAY)]
     clear = np.array([_cut(own) > 0 for own in sorted_values])
     for number, own in enumerate(sorted_values):
         if own.size:
             # An hour with clear drops on working days has them at weekends too, of which fewer are known.
-            cut = _cut(own, apart=0.7 if clear[(number + DAY_H) % (2 * DAY_H)] else 1.0)
+            cut = _cut(own, apart=0.7 if clear[(number + HOURS_PER_DAY) % (2 * HOURS_PER_DAY)] else 1.0)
             base[number] = own[cut:].mean()
             if cut:
                 low[number] = own[:cut].mean()
@@ -327,7 +329,7 @@ def _groups(hours: Ints, values: Floats) -> tuple[Floats, Floats, float]:
                 variances.append(own[cut:].var(ddof=1))
     for number in np.flatnonzero(np.isnan(base)).tolist():
         # An hour that was never seen: the same hour of the other kind of day, else the mean of all.
-        other = base[(number + DAY_H) % (2 * DAY_H)]
+        other = base[(number + HOURS_PER_DAY) % (2 * HOURS_PER_DAY)]
         base[number] = other if math.isfinite(other) else values.mean()
     return base, low, math.sqrt(float(np.median(variances))) if variances else 0.0
 
@@ -354,12 +356,12 @@ def _cut(values: Floats, apart: float = 1.0) -> int:
 
 def _chain(pieces: Sequence[tuple[Ints, Floats]], flags: Sequence[Bools]) -> tuple[Floats, Floats]:
     """Return the chance that a drop begins by hour of the day, and that it goes on by its age."""
-    begun, could = np.zeros(DAY_H), np.zeros(DAY_H)
+    begun, could = np.zeros(HOURS_PER_DAY), np.zeros(HOURS_PER_DAY)
     went_on, aged = np.zeros(LONGEST_DROP), np.zeros(LONGEST_DROP)
     for (hours, values), own in zip(pieces, flags, strict=True):
         age = -1
         for k in range(len(own)):
-            hour, now = int(hours[k]) % DAY_H, bool(own[k])
+            hour, now = int(hours[k]) % HOURS_PER_DAY, bool(own[k])
             if not math.isfinite(values[k]):
                 age = -1
                 continue
@@ -372,7 +374,7 @@ def _chain(pieces: Sequence[tuple[Ints, Floats]], flags: Sequence[Bools]) -> tup
             # How old a drop is that was there from the first hour on is not known.
             age = 0 if not now else age + 1 if age >= 0 else -1
     if not begun.any():
-        return np.zeros(DAY_H), np.zeros(LONGEST_DROP)
+        return np.zeros(HOURS_PER_DAY), np.zeros(LONGEST_DROP)
     rate = begun / np.maximum(could, 1)
     seldom = rate < _OFTEN
     usual = float(begun[seldom].sum() / max(1.0, could[seldom].sum()))
@@ -395,7 +397,7 @@ def _with_noise(
     noise, dropped = [], []
     for (hours, values), level in zip(weeks, levels, strict=True):
         flags = _below(values, hours, level, np.where(shape.enter.any(), shape.depth, 1.0), shape.wide)
-        noise.append(np.where(flags, values / shape.depth[hours % DAY_H], values) - level[hours])
+        noise.append(np.where(flags, values / shape.depth[hours % HOURS_PER_DAY], values) - level[hours])
         dropped.append(flags)
     before = np.concatenate([x[:-1] for x in noise])
     after = np.concatenate([x[1:] for x in noise])
@@ -405,19 +407,19 @@ def _with_noise(
     error = after[usual] - phi * before[usual]
     sigma = float(error.std()) if error.size > 1 else 0.0
     sigma = max(sigma, 1e-6)
-    clock = np.concatenate([hours[1:] for hours, _ in weeks])[usual] % DAY_H
-    number = np.bincount(clock, minlength=DAY_H)
-    square_by_hour = np.bincount(clock, weights=(error / sigma) ** 2, minlength=DAY_H)
+    clock = np.concatenate([hours[1:] for hours, _ in weeks])[usual] % HOURS_PER_DAY
+    number = np.bincount(clock, minlength=HOURS_PER_DAY)
+    square_by_hour = np.bincount(clock, weights=(error / sigma) ** 2, minlength=HOURS_PER_DAY)
     scale = np.sqrt((square_by_hour + _SCALE_HOURS) / (number + _SCALE_HOURS))
     blank = np.zeros((AHEAD, len(LEVELS)))
     bare = Forecast(shape.level, phi, sigma, scale, shape.enter, shape.stay, shape.depth, blank, known)
-    newest = weeks if calibration_h is None else weeks[-max(1, math.ceil(calibration_h / WEEK_H)) :]
+    newest = weeks if calibration_h is None else weeks[-max(1, math.ceil(calibration_h / HOURS_PER_WEEK)) :]
     first = len(weeks) - len(newest)
     residuals = np.empty_like(blank)
     for k in range(1, AHEAD + 1):
         wide = float(bare._spread(np.array(k)))
         own = [
-            (x[k:] - phi**k * x[:-k]) / (wide * scale[hours[k:] % DAY_H])
+            (x[k:] - phi**k * x[:-k]) / (wide * scale[hours[k:] % HOURS_PER_DAY])
             for x, (hours, _) in zip(noise[first:], newest, strict=True)
             if len(x) > k
         ]
@@ -434,11 +436,11 @@ def _conformal(ordered: Floats) -> Floats:
 
 
 _SHAPES: dict[str, tuple[int, ...]] = {
-    "level": (WEEK_H,),
-    "scale": (DAY_H,),
-    "enter": (DAY_H,),
+    "level": (HOURS_PER_WEEK,),
+    "scale": (HOURS_PER_DAY,),
+    "enter": (HOURS_PER_DAY,),
     "stay": (LONGEST_DROP,),
-    "depth": (DAY_H,),
+    "depth": (HOURS_PER_DAY,),
     "residuals": (AHEAD, len(LEVELS)),
 }
 _RANGES: dict[str, tuple[float, float]] = {

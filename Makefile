@@ -24,6 +24,7 @@ DRY_RUN_READY := $(VENV)/.ready-for-dry-run
 LEARNING_READY := $(VENV)/.ready-for-learning
 TEST_READY := $(VENV)/.ready-for-test
 KERNELS_READY := $(VENV)/.ready-kernels
+EXTRAS := $(shell sed -n '/^\[project.optional-dependencies\]/,/^\[project.scripts\]/s/^\([a-z-]*\) = .*/\1/p' pyproject.toml | paste -sd, -)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -67,8 +68,8 @@ $(LEARNING_READY): pyproject.toml constraints.txt | $(MADE)
 	@touch $(DRY_RUN_READY) $@
 
 $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
-	@echo "installing trimtab[dry-run,train,distributed,placement,dev] into $(VENV) (only when its requirements have changed)"
-	@$(PIP_INSTALL) --editable '.[dry-run,train,distributed,placement,dev]'
+	@echo "installing trimtab[$(EXTRAS)] into $(VENV) (only when its requirements have changed)"
+	@$(PIP_INSTALL) --editable '.[$(EXTRAS)]'
 	@touch $(DRY_RUN_READY) $(LEARNING_READY) $@
 
 # Compiled once here, and not by each process that runs tests. After a change `make test ARGS=...` leaves it to the tests.

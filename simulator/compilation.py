@@ -47,25 +47,22 @@ def drop_stale(folders: Iterable[Path], sources: Iterable[Path] = ()) -> None:
             continue
 
 
-_KERNELS = (
-    (("simulator/admission", "domain/rules/admission"), ("domain/units.py",)),
-    (
-        ("simulator/autoscaling", "domain/rules", "domain/observations"),
-        ("simulator/autoscaling/reference/*.py", "domain/units.py", "domain/workload.py"),
-    ),
-    (
-        ("simulator/oversubscription",),
-        (
-            *("domain/rules/oversubscription/*.py", "simulator/admission/streams.py"),
-            *("domain/observations/oversubscription.py", "domain/units.py"),
-        ),
-    ),
-    (("simulator/placement",), ("domain/rules/placement/*.py", "domain/units.py")),
+_SHARED = (
+    *("domain/rules/*.py", "domain/observations/*.py", "domain/units.py", "domain/workload.py"),
+    "simulator/admission/streams.py",
 )
-"""Folders of compiled functions, and the sources elsewhere of functions and constants that are compiled in."""
+"""Sources of functions and constants that are compiled into the kernels of any room, beside its own rules."""
 
-for _folders, _sources in _KERNELS:
-    drop_stale([ROOT / folder for folder in _folders], [path for name in _sources for path in ROOT.glob(name)])
+
+def _drop_stale_kernels() -> None:
+    shared = [path for name in _SHARED for path in ROOT.glob(name)]
+    drop_stale([ROOT / "domain/rules", ROOT / "domain/observations"], shared)
+    for room in (path.parent for path in (ROOT / "simulator").glob("*/__init__.py")):
+        rules = ROOT / "domain/rules" / room.name
+        drop_stale([room, rules], [*shared, *room.glob("*/*.py")])
+
+
+_drop_stale_kernels()
 
 
 def fields(kind: str, names: str) -> list[tuple[str, str]]:

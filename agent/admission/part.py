@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from agent.admission.settings import SUBJECTS
 from agent.admission.store import ADMISSION, EVENTS_KEPT, KEPT, AdmissionStore
 from agent.decisions.metrics import Section, counter, gauge
 from agent.decisions.part import (
@@ -57,9 +58,22 @@ class AdmissionPart(Part):
     order = 20
     kept = KEPT
     kept_beside = (EVENTS_KEPT,)
-    configured_in = "clusters"
+    configured_in = SUBJECTS.name
     model_suffixes = (".json", ".toml")
     learns = True
+    asks = ("requests", "requests/batch", "deployments/events", "deployments/*/events")
+    lists = ("requests/batch", "deployments/events")
+    earlier = MappingProxyType(
+        {
+            r"admissions(/batch)?": r"admission/requests\1",
+            r"admissions/([^/]+)": r"admission/decisions/\1",
+            r"deployments/(.+)": r"admission/deployments/\1",
+            r"clusters": "admission",
+            r"clusters/([^/]+)": r"admission/\1",
+            r"clusters/([^/]+)/admissions": r"admission/\1/requests",
+        }
+    )
+    rehearsal = "agent.rehearsal.admissions:SECTION"
     sections = (
         Section(
             "Admission",
@@ -258,7 +272,7 @@ class AdmissionPart(Part):
     @classmethod
     def model(cls, path: Path) -> ModelSummary:
         """Return the rule and the population of a file; ModelRefused."""
-        from agent.settings.admission import cluster_model_in
+        from agent.admission.settings import cluster_model_in
 
         model = cluster_model_in(path)
         return ModelSummary({"rule": model.rule, "population": dict(model.held)}, does=model.rule, limits=cls.name)

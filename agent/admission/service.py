@@ -27,12 +27,12 @@ from agent.admission.records import (
     PriorSource,
     Taken,
 )
+from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
 from agent.admission.store import AdmissionStore, Change, ClusterCounts, month_of
 from agent.decisions.part import one_service
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject
 from agent.settings import Settings
-from agent.settings.admission import LEARNED, champion_of, cluster_model_in, rules_of
 from domain.clock import Clock
 from domain.decisions import Event, Mode
 from domain.errors import BadInput, TrimtabError, UnknownName
@@ -333,7 +333,7 @@ def try_out(clusters: Clusters, settings: Settings) -> None:
     for name, service in clusters.items():
         subject = Subject("admission", name)
         one = named.get(subject)
-        if one is None or name not in settings.clusters:
+        if one is None or name not in SUBJECTS.of(settings):
             service.try_out("", None)
             continue
         model = Path(one.model).stem
@@ -342,7 +342,7 @@ def try_out(clusters: Clusters, settings: Settings) -> None:
         try:
             models.check_probationer(subject, one)
             held = cluster_model_in(models.file_of(one.model), models.read(one.model).content)
-            learned = settings.clusters[name].model_copy(update={"rule": LEARNED})
+            learned = SUBJECTS.of(settings)[name].model_copy(update={"rule": LEARNED})
             service.try_out(model, rules_of(name, learned, held))
             log.info("model_on_probation", cluster=name, detail=held.rule)
         except TrimtabError as error:
@@ -354,7 +354,7 @@ def clusters_of(settings: Settings, ledger: Ledger, clock: Clock) -> Clusters:
     """Return the clusters that the settings describe, on this ledger."""
     models = ModelsDirectory(settings.models_directory, settings.promotion_key)
     services = {}
-    for name, cluster in settings.clusters.items():
+    for name, cluster in SUBJECTS.of(settings).items():
         model = None
         if cluster.rule == LEARNED:
             try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -19,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from agent.api.control import create_control_router
 from agent.api.errors import add_error_handlers
 from agent.api.limits import RequestLimits
+from agent.api.paths import successor
 from agent.api.reading import anonymous, create_health_router, create_reading_router, create_subject_router
 from agent.api.security import OPEN_PATHS, READING_METHODS, Role, roles_for
 from agent.view.view import AgentView, installed_version
@@ -28,9 +28,8 @@ What a running Trimtab agent knows and lets its operators switch.
 
 Over the unix socket whoever may open the socket may do everything. Over TCP each request carries a token, as
 `Authorization: Bearer <token>` or as the password of Basic authentication. A token has one role: `read` opens what is
-read; `ask` asks for admission and rates, reports events of deployments, and reads what it asks about; `control` opens
-everything. Each operation lists its roles. Times are seconds since the epoch, durations seconds (of futures hours),
-money dollars.
+read; `ask` asks for decisions, reports what became of them, and reads what it asks about; `control` opens everything.
+Each operation lists its roles. Times are seconds since the epoch, durations seconds (of futures hours), money dollars.
 """
 
 CREDENTIALS: Final = {
@@ -38,30 +37,6 @@ CREDENTIALS: Final = {
     "basic": {"type": "http", "scheme": "basic", "description": "Over TCP, for browsers: a token as the password."},
 }
 PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
-EARLIER: Final = tuple(
-    (re.compile(f"/api/v1/{before}"), f"/api/v1/{now}")
-    for before, now in (
-        (r"fleets", "autoscaling"),
-        (r"fleets/([^/]+)(/vms)?", r"autoscaling/\1\2"),
-        (r"admissions(/batch)?", r"admission/requests\1"),
-        (r"admissions/([^/]+)", r"admission/decisions/\1"),
-        (r"deployments/(.+)", r"admission/deployments/\1"),
-        (r"clusters", "admission"),
-        (r"clusters/([^/]+)", r"admission/\1"),
-        (r"clusters/([^/]+)/admissions", r"admission/\1/requests"),
-        (r"oversubscription/pools/([^/]+)", r"oversubscription/\1"),
-        (r"oversubscription/pools/([^/]+)/decisions", r"oversubscription/\1/rates"),
-    )
-)
-"""Paths of the release before, and those that take their place; they are served until the next release."""
-
-
-def successor(path: str) -> str | None:
-    """Return the path that took the place of this one, None for one that is still called so."""
-    for pattern, now in EARLIER:
-        if found := pattern.fullmatch(path):
-            return found.expand(now)
-    return None
 
 
 class _Application(FastAPI):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,23 +11,13 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent.api.errors import FAILED, SECURITY_HEADERS, refuse
+from agent.api.paths import is_list
 
 log = structlog.get_logger(__name__)
 
 Count = Callable[[str, str, int, float], None]
 """Takes what was served: method, route (its pattern), status, seconds."""
 
-BATCHES = frozenset(
-    {
-        "/api/v1/admission/requests/batch",
-        "/api/v1/admission/deployments/events",
-        "/api/v1/admissions/batch",
-        "/api/v1/deployments/events",
-    }
-)
-"""Paths that take many requests in one body."""
-LISTS = re.compile(r"/api/v1/placement/[^/]+/(?:what-if|extender/filter|extender/prioritize)")
-"""Paths whose body lists hosts or requests."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -36,8 +25,8 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 class RequestLimits:
     """Bytes of a request's target, of its head and of its body; seconds for head and body; open connections.
 
-    A body may have `body_bytes`, enough for one request with every text at its longest and escaped; on the paths of
-    BATCHES and LISTS `batch_bytes`, enough for as many as a batch takes with every text at its longest in ASCII.
+    A body may have `body_bytes`, enough for one request with every text at its longest and escaped; on the paths that
+    list many `batch_bytes`, enough for as many as a batch takes with every text at its longest in ASCII.
     """
 
     target_bytes: int = 4096
@@ -49,7 +38,7 @@ class RequestLimits:
 
     def body_limit(self, path: str) -> int:
         """Return how many bytes the body of a request to this path may have."""
-        return self.batch_bytes if path in BATCHES or LISTS.fullmatch(path) else self.body_bytes
+        return self.batch_bytes if is_list(path) else self.body_bytes
 
 
 class _TooLarge(Exception):

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agent.api.errors import refuse
+from agent.api.paths import is_asked, is_asked_about
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", ""})
 READING_METHODS = frozenset({"GET", "HEAD"})
@@ -20,19 +21,6 @@ OPEN_PATHS = frozenset({"/healthz"})
 """May be read over TCP without a token."""
 # Chromium takes a header line for one challenge, the first: Basic is the one that it can meet.
 CHALLENGE = {"www-authenticate": 'Basic realm="trimtab", Bearer realm="trimtab"'}
-
-
-ASKS = re.compile(
-    r"/api/v1/(?:admission/requests(?:/batch)?|admission/deployments/(?:[^/]+/)?events|oversubscription/requests"
-    r"|placement/(?:[^/]+/)?requests|placement/[^/]+/requests/[^/]+/(?:confirm|cancel|release|move)"
-    r"|placement/[^/]+/(?:what-if|extender/filter|extender/prioritize)"
-    r"|admissions(?:/batch)?|deployments/(?:[^/]+/)?events)"
-)
-"""What an allocator posts. Listed one by one, so that a new route is the operator's until it stands here."""
-ASKED_ABOUT = re.compile(
-    r"/api/v1/(?:(?:admission|oversubscription|placement|admissions|clusters)(?:/.*)?|openapi\.json)"
-)
-"""What an allocator reads: what it asks about, and how to ask."""
 
 
 class Role(Enum):
@@ -53,11 +41,14 @@ SETTINGS = {
 
 
 def roles_for(method: str, path: str) -> tuple[Role, ...]:
-    """Return the roles that may call `method` on `path` (of a request, or a route's pattern), the narrowest first."""
+    """Return the roles that may call `method` on `path` (of a request, or a route's pattern), the narrowest first.
+
+    A new route is the operator's until its decision says that it is asked.
+    """
     if method in READING_METHODS:
-        asker = (Role.ASKER,) if ASKED_ABOUT.fullmatch(path) else ()
+        asker = (Role.ASKER,) if is_asked_about(path) else ()
         return (*asker, Role.READER, Role.OPERATOR)
-    return (Role.ASKER, Role.OPERATOR) if method == "POST" and ASKS.fullmatch(path) else (Role.OPERATOR,)
+    return (Role.ASKER, Role.OPERATOR) if method == "POST" and is_asked(path) else (Role.OPERATOR,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,6 @@ EPILOG = "\n\n".join(
             "trimtab dry-run --page",
             "trimtab dry-run --fault throttle --headless",
             "trimtab dry-run --section admission",
-            "trimtab dry-run --section oversubscription",
-            "trimtab dry-run --section placement",
             "trimtab dry-run --fault none --set FLEETS__web__POLICY=threshold",
             "trimtab dry-run --fault none --section fleet --world my.toml --workload jobs.csv",
         ),
@@ -78,7 +76,7 @@ def dry_run(
         str,
         typer.Option(
             metavar="NAME",
-            help="fleet, admission, oversubscription, placement: one of the four below. all.",
+            help="fleet: the hour alone. A decision: its section alone. all.",
         ),
     ] = "all",
 ) -> None:
@@ -88,25 +86,20 @@ def dry_run(
     report over TCP, faults strike, and the loop of `trimtab run` scales the fleet. At the end: what it cost, and what
     other fleets would have cost with the same jobs.
 
-    Then, in some seconds, a day before a cluster with a vCPU quota: groups ask to come in, and the agent raises them to
-    their size or refuses them. `trimtab explain` tells why.
-
-    Then, in half a minute, nine days of a pool whose CPU is oversold: rates come down as its subscribers become known,
-    a surge makes machines hot, and everything is reserved again.
-
-    Then, in some seconds, two days of a pool of hosts on which containers are placed: a large request comes, and a host
-    fails.
+    Then a section for every other decision that has one, in some seconds to half a minute each: days of a cluster or of
+    pools on a clock that is not waited for, with demand and troubles of their own. `trimtab explain` tells why.
 
     Exits with status 1 when the ledger lacks an event that the fault plan requires, 130 when stopped by Ctrl-C.
     """
     from agent.rehearsal.faults import plan_named
-    from agent.rehearsal.run import DryRunOptions, Ending, Section, play
+    from agent.rehearsal.run import DryRunOptions, Ending, play
+    from agent.rehearsal.sections import section_names
 
-    if section not in {each.value for each in Section}:
-        raise BadInput("--section", section, f"choose one of: {', '.join(each.value for each in Section)}")
+    if section not in section_names():
+        raise BadInput("--section", section, f"choose one of: {', '.join(section_names())}")
     overrides = dict(_pair(text) for text in setting or [])
     options = DryRunOptions(plan_named(fault), speed, seed, minutes, workload, mode, keep, overrides, page, world)
-    ending = play(options, Section(section), headless=headless, as_json=as_json)
+    ending = play(options, section, headless=headless, as_json=as_json)
     if ending is Ending.STOPPED:
         raise typer.Exit(INTERRUPTED)
     if ending is Ending.INCOMPLETE:

@@ -325,11 +325,11 @@ def pool_model(
 
 def _pool(name: str | None) -> tuple[PoolRules, Path]:
     """Return the rules of the pool meant and the directory of its models; BadInput when it has none."""
+    from agent.oversubscription.settings import SUBJECTS, pool_rules_of
     from agent.settings import load_settings
-    from agent.settings.oversubscription import pool_rules_of
 
     settings = load_settings(os.environ)
-    pools = settings.pools
+    pools = SUBJECTS.of(settings)
     there = ", ".join(sorted(pools)) or "(none is set)"
     if name is None and len(pools) != 1:
         raise BadInput("--pool", "", f"name one of: {there}")

@@ -203,6 +203,11 @@ class Part:
     subjects by name, "" where they describe none. settings_model: of its own settings, TRIMTAB_<NAME>__..., None for a
     part whose settings are the agent's. model_suffixes: endings of the files that `model` reads. learns: whether
     `trimtab learn` makes rounds for its subjects.
+
+    Of its paths below /api/v1/<name>/, with `*` for any one segment: asks, those that the token of an allocator may
+    post to (it reads all of a decision that has some); lists, those whose body may list many. earlier: patterns of
+    paths below /api/v1/ that the release before had, and the paths there that took their place. rehearsal: module and
+    name, as `agent.rehearsal.placements:SECTION`, of its section of `trimtab dry-run`, "" for none.
     """
 
     name: ClassVar[str]
@@ -216,6 +221,10 @@ class Part:
     settings_model: ClassVar[type[BaseModel] | None] = None
     model_suffixes: ClassVar[tuple[str, ...]] = ()
     learns: ClassVar[bool] = False
+    asks: ClassVar[tuple[str, ...]] = ()
+    lists: ClassVar[tuple[str, ...]] = ()
+    earlier: ClassVar[Mapping[str, str]] = {}
+    rehearsal: ClassVar[str] = ""
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -26,6 +26,7 @@ from agent.decisions.store import Record
 from agent.decisions.turn import TickReport
 from agent.ledger import codec
 from agent.oversubscription.recorded_hours import HOURS_KEPT
+from agent.oversubscription.settings import SUBJECTS
 from agent.oversubscription.store import HOUR, KEPT, OVERSUBSCRIPTION, OversubscriptionStore, read_decision
 from domain.decisions import Reason
 from domain.errors import LedgerUnavailable
@@ -48,9 +49,17 @@ class OversubscriptionPart(Part):
     order = 30
     kept = KEPT
     kept_beside = (HOURS_KEPT,)
-    configured_in = "pools"
+    configured_in = SUBJECTS.name
     model_suffixes = (".onnx", ".json")
     learns = True
+    asks = ("requests",)
+    earlier = MappingProxyType(
+        {
+            r"oversubscription/pools/([^/]+)": r"oversubscription/\1",
+            r"oversubscription/pools/([^/]+)/decisions": r"oversubscription/\1/rates",
+        }
+    )
+    rehearsal = "agent.rehearsal.oversubscription:SECTION"
     sections = (
         Section(
             "Oversubscription",
@@ -258,7 +267,7 @@ class OversubscriptionPart(Part):
     def model(cls, path: Path) -> ModelSummary:
         """Return the levels of a model, or the rates of a file of rates; BadInput."""
         if path.suffix != ".onnx":
-            from agent.settings.oversubscription import read_rates
+            from agent.oversubscription.settings import read_rates
 
             rates = dict(read_rates(path).rates)
             return ModelSummary({"rates": rates}, does=f"rates of {', '.join(rates)}", limits=cls.name)
@@ -272,7 +281,7 @@ class OversubscriptionPart(Part):
     @classmethod
     def model_directories(cls, settings: Settings) -> Iterator[Path]:
         """Yield the directories that pools have for their models alone."""
-        for pool in settings.pools.values():
+        for pool in SUBJECTS.of(settings).values():
             kind, _, given = pool.policy.partition(":")
             if kind == "model" and Path(given).is_dir():
                 yield Path(given)

@@ -26,11 +26,11 @@ from agent.oversubscription.publisher import Publisher
 from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_of, probationer_of
 from agent.oversubscription.recorded_hours import HourRecorder
 from agent.oversubscription.records import HourDecision, ShadowRates
+from agent.oversubscription.settings import SUBJECTS, pool_rules_of
 from agent.oversubscription.store import AlreadyDecided, OversubscriptionStore
 from agent.oversubscription.usage_book import FIVE_MINUTES_S, UsageBook
 from agent.rails.base import RailLimits
 from agent.settings import Settings
-from agent.settings.oversubscription import pool_rules_of
 from collectors.aws import AwsSession
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason
@@ -390,7 +390,7 @@ def pools_of(settings: Settings, ledger: Ledger, clock: Clock, session: AwsSessi
     """Return the pools that the settings describe, on this ledger."""
     pools: dict[str, Pool] = {}
     publishers: dict[str, Publisher] = {}
-    for name, one in settings.pools.items():
+    for name, one in SUBJECTS.of(settings).items():
         book = UsageBook(unknown_per_peer=settings.listener.unknown_vms_per_peer)
         models = PoolModels(settings.models_directory, settings.promotion_key)
         pool = pools[name] = Pool(

@@ -19,7 +19,7 @@ from pydantic.dataclasses import dataclass as checked
 from agent.models.directory import refused
 from agent.models.file import GOLDEN_DEADLINE_S, card_in, first_line, open_model, run_within, try_golden
 from agent.oversubscription.observation import Sight, observation_of
-from agent.settings.oversubscription import places_of
+from agent.oversubscription.settings import places_of
 from domain.errors import BadInput
 from domain.observations.oversubscription import OBS_O_EXT_VERSION, OBS_O_VERSION, SCALE
 from domain.rules.oversubscription.pool import PoolRules

@@ -24,7 +24,7 @@ from agent.models.directory import (
 )
 from agent.oversubscription.memory import SubscriberMemory
 from agent.oversubscription.observation import Sight
-from agent.settings.oversubscription import (
+from agent.oversubscription.settings import (
     DIGITS,
     MODEL,
     MOVING_AVERAGE,

@@ -28,7 +28,7 @@ from agent.placement.records import (
     Reservation,
     Stage,
 )
-from agent.settings.placement import PlacementPolicyText
+from agent.placement.settings import PlacementPolicyText
 
 if TYPE_CHECKING:
     from agent.placement.part import PlacementPart

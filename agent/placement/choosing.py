@@ -18,7 +18,7 @@ import numpy as np
 
 from agent.models.directory import ModelRefused, ModelsDirectory, Subject
 from agent.models.regular_files import read_file
-from agent.settings.placement import FILE, LEARNED, PlacementSettings
+from agent.placement.settings import FILE, LEARNED, PlacementSettings
 from domain.errors import BadInput, ConfigurationError, PolicyFailure, TrimtabError
 from domain.rules.placement.cluster import Choice, Cluster, Obstacle, choose, explain
 from domain.rules.placement.policies import BF, NAMED, TIERS, Policy, parse_policy, reserve, scores, tier_price

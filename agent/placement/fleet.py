@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.placement.records import HostRecord, HostState, Origin
-from agent.settings.placement import PlacementSettings
+from agent.placement.settings import PlacementSettings
 from collectors.aws import AwsSession
 from collectors.tagged_groups import TaggedGroups, VmSize
 from domain.rules.placement.instance import Vector

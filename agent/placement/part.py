@@ -15,6 +15,7 @@ from agent.decisions.part import Capacity, Card, Explanation, Host, ModelSummary
 from agent.decisions.store import Record
 from agent.decisions.turn import TickReport
 from agent.ledger import codec
+from agent.placement.settings import SUBJECTS
 from agent.placement.store import KEPT, PLACEMENT, PlacementStore, read_decision
 from domain.decisions import Event, Reason
 from domain.errors import ConfigurationError, Fenced, LedgerError, TrimtabError
@@ -42,8 +43,14 @@ class PlacementPart(Part):
     subject_word = "placement"
     order = 40
     kept = KEPT
-    configured_in = "placements"
+    configured_in = SUBJECTS.name
     model_suffixes = (".json",)
+    asks = (
+        *("requests", "*/requests", "*/what-if", "*/extender/filter", "*/extender/prioritize"),
+        *(f"*/requests/*/{verb}" for verb in ("confirm", "cancel", "release", "move")),
+    )
+    lists = ("*/what-if", "*/extender/filter", "*/extender/prioritize")
+    rehearsal = "agent.rehearsal.placements:SECTION"
     sections = (
         Section(
             "Placement",
@@ -231,7 +238,7 @@ class PlacementPart(Part):
         """Yield whether each pool's inventory, policy and fleet can be used."""
         from agent.placement.pools import check_inventory, check_policies
 
-        for name, pool in settings.placements.items():
+        for name, pool in SUBJECTS.of(settings).items():
             subject = f"placement {name}"
             if pool.inventory_file is None and pool.fleet is None:
                 variable = f"TRIMTAB_PLACEMENTS__{name}__INVENTORY_FILE"

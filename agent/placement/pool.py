@@ -30,9 +30,9 @@ from agent.placement.records import (
     check_request,
     most_common,
 )
+from agent.placement.settings import PlacementSettings
 from agent.placement.shared import SharedBook
 from agent.placement.store import Change, Made
-from agent.settings.placement import PlacementSettings
 from domain.clock import Clock
 from domain.decisions import Direction, Event, Mode, Reason
 from domain.errors import BadInput, ConfigurationError, StateConflict, UnknownName

@@ -12,9 +12,9 @@ from agent.models.regular_files import read_file
 from agent.placement.choosing import Chooser, named_policy
 from agent.placement.fleet import FleetHosts
 from agent.placement.pool import PlacementPool
+from agent.placement.settings import SUBJECTS, PlacementSettings
 from agent.placement.turns import LARGEST_INVENTORY_BYTES, PoolTurns
 from agent.settings import Settings
-from agent.settings.placement import PlacementSettings
 from domain.errors import TrimtabError
 from domain.rules.placement.instance import parse_instance
 
@@ -37,7 +37,7 @@ def pools_of(host: Host) -> Pools:
         return Pools({}, {})
     models = ModelsDirectory(host.settings.models_directory, host.settings.promotion_key)
     pools, turns = {}, {}
-    for name, settings in host.settings.placements.items():
+    for name, settings in SUBJECTS.of(host.settings).items():
         chooser = Chooser(name, settings, models)
         pools[name] = PlacementPool(
             name, settings, host.ledger, host.clock, chooser, host.settings.mode, _pending(host, settings)

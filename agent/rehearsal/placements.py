@@ -15,8 +15,9 @@ from agent.placement.part import PlacementPart
 from agent.placement.pool import PlacementPool
 from agent.placement.records import Comparison, PlaceRequest
 from agent.rehearsal.scenario import LEDGER, ORIGIN, shown_path
-from agent.rehearsal.sections import OnEvent, SectionResult, agent_at
+from agent.rehearsal.sections import OnEvent, Section, SectionResult, agent_at
 from domain.clock import VirtualClock
+from domain.decisions import Reason
 from domain.units import HOUR_S
 from simulator.aws.process import start_process
 
@@ -178,3 +179,17 @@ def play_placements(
             examples={one.reason.value: one.decision_id for one in reversed(made)},
             ledger=shown_path(directory / LEDGER),
         )
+
+
+SECTION = Section(
+    play_placements,
+    shown=frozenset(
+        {
+            Reason.NO_HOST,
+            Reason.PLACED_IN_PART,
+            Reason.HOST_FAILED,
+            Reason.CONTAINERS_LOST,
+            Reason.HOSTS_COMPARED,
+        }
+    ),
+)

@@ -35,7 +35,6 @@ from agent.rehearsal.faults import (
     recorded_reasons,
     required_reasons,
 )
-from agent.rehearsal.placements import play_placements
 from agent.rehearsal.scenario import (
     AGENT_KEY,
     FLEET,
@@ -56,7 +55,7 @@ from agent.rehearsal.scenario import (
     shown_program,
 )
 from agent.rehearsal.screens import JsonScreen, LineScreen, LiveScreen, Screen, Turn, clock_text
-from agent.rehearsal.sections import AdmissionResult, SectionResult, play_admissions, play_oversubscription
+from agent.rehearsal.sections import ALL, FLEET_ALONE, SectionResult, sections
 from agent.rehearsal.site import SiteProcess, SiteSpec, site_process
 from agent.rehearsal.summary import WAITING_PRICE_PER_HOUR, FleetParameters, LiveRun, RunCost, Summary, compare
 from agent.service.assembly import Agent, AwsKeys, assembled
@@ -340,41 +339,6 @@ def fresh_directory(directory: Path) -> Path:
     return directory
 
 
-SHOWN = frozenset(
-    {
-        Reason.ADMITTED,
-        Reason.REJECTED_FEASIBILITY,
-        Reason.REJECTED_RULE,
-        Reason.REJECTED_UNSAFE,
-        Reason.REJECTED_INPUT,
-        Reason.NO_CAPACITY,
-        Reason.OBSERVE_MODE,
-        Reason.RATES_CHANGED,
-        Reason.RATES_FROZEN,
-        Reason.RATES_ROLLED_BACK,
-        Reason.MACHINE_HOT,
-        Reason.USAGE_DRIFTED,
-        Reason.NO_MACHINE,
-        Reason.NO_HOST,
-        Reason.PLACED_IN_PART,
-        Reason.HOST_FAILED,
-        Reason.CONTAINERS_LOST,
-        Reason.HOSTS_COMPARED,
-    }
-)
-"""Events of a cluster or a pool that are worth a line."""
-
-
-class Section(Enum):
-    """The part of a dry run: the hour of a fleet, a cluster's gate, a pool's rates, a pool's hosts, or all in order."""
-
-    ALL = "all"
-    FLEET = "fleet"
-    ADMISSION = "admission"
-    OVERSUBSCRIPTION = "oversubscription"
-    PLACEMENT = "placement"
-
-
 class Ending(Enum):
     """How a dry run ended."""
 
@@ -383,8 +347,8 @@ class Ending(Enum):
     STOPPED = "stopped"
 
 
-def play(options: DryRunOptions, section: Section, *, headless: bool = False, as_json: bool = False) -> Ending:
-    """Run and print.
+def play(options: DryRunOptions, section: str, *, headless: bool = False, as_json: bool = False) -> Ending:
+    """Run and print what `section` names, one of `section_names`.
 
     Return COMPLETE when the ledger holds every event that the fault plan requires (always so in observe mode), STOPPED
     after Ctrl-C or SIGTERM.
@@ -404,14 +368,11 @@ def play(options: DryRunOptions, section: Section, *, headless: bool = False, as
     summary: Summary | None = None
     try:
         with logging_to(directory / LOG), termination_as_interrupt():
-            if section in (Section.ALL, Section.FLEET):
+            if section in (ALL, FLEET_ALONE):
                 summary = run.run()
-            if section is Section.ADMISSION or (section is Section.ALL and acts):
-                results.append(play_admissions(*common))
-            if section in (Section.ALL, Section.OVERSUBSCRIPTION):
-                results.append(play_oversubscription(*common))
-            if section in (Section.ALL, Section.PLACEMENT):
-                results.append(play_placements(*common))
+            for name, one in sections().items():
+                if section == name or (section == ALL and (acts or not one.acts_only)):
+                    results.append(one.play(*common))
     except KeyboardInterrupt:
         _print_stopped(console, screen, run.turns, directory)
         return Ending.STOPPED
@@ -428,12 +389,12 @@ def play(options: DryRunOptions, section: Section, *, headless: bool = False, as
 
 
 def show_events(console: Console, screen: Screen) -> Callable[[decisions.Event], None]:
-    """Return a function that prints an event of a cluster or pool as a line; the terminal view omits admissions.
+    """Return a function that prints an event of a section as a line; the terminal view omits some.
 
     With JSON it prints nothing: the entries of the ledger have the events.
     """
     lines = isinstance(screen, LineScreen)
-    shown = SHOWN if lines else SHOWN - {Reason.ADMITTED}
+    shown = {reason for one in sections().values() for reason in (one.shown if lines else one.shown - one.in_lines)}
 
     def show(event: decisions.Event) -> None:
         if not isinstance(screen, JsonScreen) and event.reason in shown:
@@ -509,9 +470,8 @@ def _write_ledger(screen: JsonScreen, directory: Path) -> None:
 
 def _print_result(console: Console, result: SectionResult) -> None:
     console.print(f"\n{result.sentence()}", highlight=False)
-    if isinstance(result, AdmissionResult):
-        for reason, decision_id, detail in result.refusals():
-            console.print(f"  {reason}, for example {decision_id}: {detail}", style="dim", highlight=False)
+    for note in result.notes():
+        console.print(f"  {note}", style="dim", highlight=False)
     console.print(f"{result.question}: [cyan]{result.next_command()}[/cyan]", highlight=False, soft_wrap=True)
 
 

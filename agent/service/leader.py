@@ -12,6 +12,7 @@ import structlog
 from agent.ledger import Ledger, LedgerOwner
 from agent.ledger.postgresql import Held
 from agent.settings import Settings
+from agent.settings.subjects import described_subjects
 from collectors.aws import AwsSession
 from domain.clock import Clock, since_boot
 from domain.decisions import Reason
@@ -337,6 +338,5 @@ def region_of(settings: Settings, session: AwsSession) -> str | None:
 
 def manages_aws(settings: Settings) -> bool:
     """Return whether the settings describe something on AWS to look for."""
-    gates = any(cluster.tagged_groups for cluster in settings.clusters.values())
-    publishes = any(pool.parameter for pool in settings.pools.values())
-    return bool(settings.fleets or settings.discovery.enabled or gates or publishes)
+    others = (one.on_aws(each) for one in described_subjects() for each in one.of(settings).values())
+    return bool(settings.fleets or settings.discovery.enabled or any(others))

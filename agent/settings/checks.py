@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from ipaddress import ip_address
 
-from agent.settings.admission import ClusterSettings, rules_of
 from agent.settings.fleet import FleetSettings, GroupSettings, MeasuredBy, PolicyName
 from agent.settings.model import LOOPBACK, HttpSettings, Settings
-from agent.settings.names import SettingPath
-from agent.settings.oversubscription import PoolSettings, check_policy, pool_rules_of
+from agent.settings.subjects import Conflict, SettingPath, described_subjects
 from domain.decisions import Mode
-from domain.errors import BadInput
 from domain.samples import QUEUE_SEGMENT
 
 ZERO_SAFE = (PolicyName.QUEUE_RULE,)
@@ -25,18 +21,10 @@ OF_THE_API = frozenset({"announcements", "decisions"})
 ROLE_VERBS = {"token": "reads", "ask_token": "requests decisions"}
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A setting that does not fit others: its path, the paths it depends on, and what to do."""
-
-    path: SettingPath
-    depends_on: tuple[SettingPath, ...]
-    remedy: str
-
-
 def conflicts(settings: Settings) -> Iterator[Conflict]:
     """Return every conflict between settings."""
-    described = ("fleets", "clusters", "pools", "placements")
+    subjects = described_subjects()
+    described = ("fleets", *(one.name for one in subjects))
     acts_on_something = settings.discovery.enabled or any(getattr(settings, name) for name in described)
     if settings.mode is Mode.ACT and not acts_on_something:
         remedy = (
@@ -68,10 +56,9 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
         if name in OF_THE_API:
             yield Conflict(("fleets", name), (), f"choose another key: /api/v1/autoscaling/{name} is not a fleet's URL")
         yield from _of_fleet(("fleets", name), fleet)
-    for name, cluster in settings.clusters.items():
-        yield from _of_cluster(name, cluster)
-    for name, pool in settings.pools.items():
-        yield from _of_pool(name, pool, settings)
+    for one in subjects:
+        for name, described_by in one.of(settings).items():
+            yield from one.conflicts(name, described_by, settings)
 
 
 def _is_loopback(host: str) -> bool:
@@ -174,36 +161,3 @@ def _budget(path: SettingPath, fleet: FleetSettings, minima: tuple[SettingPath, 
         if budget is not None and budget < least * hours:
             remedy = f"give at least {least * hours:g}, what the groups cost at their MIN, or lower a MIN"
             yield Conflict((*path, "rails", name), (*minima, *prices), remedy)
-
-
-def _of_cluster(name: str, cluster: ClusterSettings) -> Iterator[Conflict]:
-    path = ("clusters", name)
-    try:
-        rules_of(name, cluster)
-    except BadInput as error:
-        others = ("policy", "threshold_cores", "kappa", "risk", "moments", "population_file")
-        depends_on = tuple((*path, other) for other in others if other != error.field)
-        yield Conflict((*path, error.field), depends_on, error.remedy)
-    if cluster.quota_code and cluster.reservation_id:
-        remedy = "give the quota or the reservation: a cluster has one capacity"
-        yield Conflict((*path, "reservation_id"), ((*path, "quota_code"),), remedy)
-    if (cluster.quota_code or cluster.reservation_id) and not cluster.tagged_groups:
-        measured = "quota_code" if cluster.quota_code else "reservation_id"
-        remedy = f"set it to true: {measured} is read for a cluster of tagged groups"
-        yield Conflict((*path, "tagged_groups"), ((*path, measured),), remedy)
-
-
-def _of_pool(name: str, pool: PoolSettings, settings: Settings) -> Iterator[Conflict]:
-    path = ("pools", name)
-    if name in settings.fleets:
-        yield Conflict(path, (("fleets", name),), "choose another key: a fleet has it, and metric paths begin with it")
-    if QUEUE_SEGMENT in pool.subscribers:
-        remedy = f"choose another key: {QUEUE_SEGMENT} is the queue's segment in metric paths"
-        yield Conflict((*path, "subscribers", QUEUE_SEGMENT), (), remedy)
-    try:
-        check_policy(pool.policy, pool_rules_of(name, pool))
-    except BadInput as error:
-        # The place of a subscriber in a model is asked for by the policy.
-        setting = error.field if error.field in PoolSettings.model_fields else "policy"
-        others = ("actions", "rho", "horizon_h", "policy")
-        yield Conflict((*path, setting), tuple((*path, other) for other in others if other != setting), error.remedy)

@@ -17,12 +17,11 @@ from pydantic_settings import EnvSettingsSource
 from agent.settings.checks import conflicts
 from agent.settings.kinds import KEY_PHRASE, expected
 from agent.settings.location import CREDENTIALS, MASK, PREFIX, credentials, masked, without_password
-from agent.settings.model import Settings
+from agent.settings.model import Settings, described
 from agent.settings.names import (
     DELIMITER,
     NOT_SETTINGS,
     Node,
-    SettingPath,
     known,
     leaf,
     name_of,
@@ -33,6 +32,7 @@ from agent.settings.names import (
     tree,
 )
 from agent.settings.plug_ins import own_mistakes
+from agent.settings.subjects import SettingPath
 from domain.errors import BadInput, ConfigurationError, Mistake
 
 HARMLESS = re.compile(r"-?\d{1,6}(?:\.\d{1,3})?|true|false|yes|no|on|off", re.IGNORECASE)
@@ -75,7 +75,7 @@ class _GivenSource(EnvSettingsSource):
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
-        super().__init__(Settings)
+        super().__init__(described())
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
         return dict(self._values)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self, cast
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, create_model, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from agent.models.directory import SHORTEST_KEY_BYTES, Then
 from agent.rails.base import RailLimits
-from agent.settings.admission import ClusterSettings
 from agent.settings.fleet import FleetSettings
 from agent.settings.kinds import (
     Account,
@@ -34,11 +34,10 @@ from agent.settings.kinds import (
     web_address,
 )
 from agent.settings.location import DEFAULT_STATE_DIRECTORY, models_of, promotion_key_of, socket_of, sqlite_url
-from agent.settings.oversubscription import PoolSettings
-from agent.settings.placement import PlacementSettings
-from agent.settings.plug_ins import ACTUATORS, installed
+from agent.settings.plug_ins import ACTUATORS, DECISIONS, installed
+from agent.settings.subjects import Subjects, described_subjects
 from domain.decisions import Mode
-from domain.errors import BadInput
+from domain.errors import BadInput, ConfigurationError, Mistake
 from domain.fleet import Fleet
 
 LOOPBACK = "127.0.0.0/8,::1/128"
@@ -358,8 +357,8 @@ class HttpSettings(Section, title="HTTP"):
     )
     ask_token: Token | None = Field(
         None,
-        description="Over TCP, for allocators: requests admission, rates and hosts, reports what became of them, reads "
-        "their decisions, and permits nothing else. Give it as the credential `trimtab_http__ask_token`.",
+        description="Over TCP, for allocators: requests decisions, reports what became of them, reads what can be "
+        "requested, and permits nothing else. Give it as the credential `trimtab_http__ask_token`.",
     )
     operator_token: Token | None = Field(
         None,
@@ -525,9 +524,10 @@ class Settings(BaseSettings):
     learned: LearnedSettings = LearnedSettings()
     learning: LearningSettings = LearningSettings()
     fleets: dict[Key, FleetSettings] = Field({}, description="The fleets, by their key.")
-    clusters: dict[Key, ClusterSettings] = Field({}, description="The clusters, by their key.")
-    pools: dict[Key, PoolSettings] = Field({}, description="The pools, by their key.")
-    placements: dict[Key, PlacementSettings] = Field({}, description="The placement pools, by their key.")
+
+    def __new__(cls, **values: Any) -> Self:
+        """Return settings that have the subjects of every installed decision as well."""
+        return cast("Self", object.__new__(described() if cls is Settings else cls))
 
     @field_validator("*", mode="before")
     @classmethod
@@ -582,6 +582,24 @@ class Settings(BaseSettings):
             raise BadInput(
                 "fleet", name, f"choose one of: {', '.join(sorted(self.fleets)) or '(none is set)'}"
             ) from None
+
+
+def described() -> type[Settings]:
+    """Return the settings with a dictionary for the subjects of every installed decision."""
+    return _described(described_subjects())
+
+
+@lru_cache(maxsize=4)
+def _described(subjects: tuple[Subjects[Any], ...]) -> type[Settings]:
+    taken = [one.name for one in subjects if one.name in Settings.model_fields]
+    if taken:
+        remedy = "its package must choose another name: settings of the agent have this one"
+        raise ConfigurationError([Mistake(DECISIONS, taken[0], remedy)])
+    fields: dict[str, Any] = {
+        one.name: (dict[Key, one.model], Field({}, description=f"The {one.words}, by their key."))  # type: ignore[name-defined]  # known when it runs
+        for one in subjects
+    }
+    return create_model(Settings.__name__, __base__=Settings, __module__=__name__, __doc__=Settings.__doc__, **fields)
 
 
 def named_policy(settings: Settings, text: str) -> str:

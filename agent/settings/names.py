@@ -15,9 +15,8 @@ from pydantic.fields import FieldInfo
 
 from agent.settings.kinds import expected
 from agent.settings.location import PREFIX, masked
-from agent.settings.model import Settings
-
-SettingPath = tuple[str, ...]
+from agent.settings.model import Settings, described
+from agent.settings.subjects import SettingPath, described_subjects
 
 DELIMITER = "__"
 NOT_SETTINGS = {
@@ -25,16 +24,8 @@ NOT_SETTINGS = {
 }
 """Names with the prefix of settings that are not settings."""
 
-KEYS = {
-    "fleets": "<fleet>",
-    "groups": "<group>",
-    "clusters": "<cluster>",
-    "pools": "<pool>",
-    "subscribers": "<subscriber>",
-    "placements": "<placement>",
-    "announcements": "<announcement>",
-}
-"""The dictionaries among the settings, each with a placeholder for its key."""
+KEYS = MappingProxyType({"fleets": "<fleet>", "groups": "<group>", "announcements": "<announcement>"})
+"""The dictionaries among the agent's own settings, each with a placeholder for its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +39,19 @@ class Node:
     section: type[BaseModel] | None = None
 
 
-@functools.cache
+def keys() -> Mapping[str, str]:
+    """Return the dictionaries among all settings, each with a placeholder for its key."""
+    return {**KEYS, **{name: key for one in described_subjects() for name, key in one.keys.items()}}
+
+
 def tree() -> Node:
     """Return the tree of all settings."""
-    return _node("", Settings, None)
+    return _tree(described())
+
+
+@functools.lru_cache(maxsize=4)
+def _tree(settings: type[Settings]) -> Node:
+    return _node("", settings, None)
 
 
 def _node(name: str, kind: Any, field: FieldInfo | None) -> Node:
@@ -122,18 +122,20 @@ def suggestion(path: SettingPath) -> str | None:
 
 def _without_delimiters(path: SettingPath) -> str | None:
     """Find the setting by its letters alone: the most frequent mistake is one underscore instead of two."""
-    keys = KEYS | {name: key for name, key in itertools.pairwise(path) if name in KEYS}
-    names = {name_of(item).lower().replace(DELIMITER, "_"): name_of(item) for item in paths(keys)}
+    there = keys()
+    given = {**there, **{name: key for name, key in itertools.pairwise(path) if name in there}}
+    names = {name_of(item).lower().replace(DELIMITER, "_"): name_of(item) for item in paths(given)}
     close = difflib.get_close_matches((PREFIX + "_".join(path)).lower(), names, n=1, cutoff=0.8)
     return names[close[0]] if close else None
 
 
-def paths(keys: Mapping[str, str] = MappingProxyType(KEYS)) -> Iterator[SettingPath]:
-    """Return the path of every setting; `keys`: the key to use in each dictionary of settings."""
+def paths(given: Mapping[str, str] | None = None) -> Iterator[SettingPath]:
+    """Return the path of every setting; given: the key to use in each dictionary of settings, else its placeholder."""
+    names = keys() if given is None else given
 
     def below(node: Node, path: SettingPath) -> Iterator[SettingPath]:
         if node.values is not None:
-            yield from below(node.values, (*path, keys[path[-1]]))
+            yield from below(node.values, (*path, names[path[-1]]))
         elif node.children is not None:
             for name, child in node.children.items():
                 yield from below(child, (*path, name))
@@ -232,7 +234,7 @@ def _section(title: str, text: str, node: Node, path: SettingPath) -> Iterator[s
     for name, child in sections:
         below, place = child, (*path, name)
         if child.values is not None:
-            below, place = child.values, (*place, KEYS[name])
+            below, place = child.values, (*place, keys()[name])
         if below.section is not None:
             title = str(below.section.model_config["title"])
             yield from _section(title, (below.section.__doc__ or "").splitlines()[0], below, place)

@@ -110,9 +110,9 @@ def _section(name: str) -> str:
 
 
 def _sections_of_the_agent() -> frozenset[str]:
-    from agent.settings.model import Settings
+    from agent.settings.model import described
 
-    return frozenset(Settings.model_fields)
+    return frozenset(described().model_fields)
 
 
 def own_settings(name: str, model: type[M], environ: Mapping[str, str]) -> M:

@@ -12,6 +12,7 @@ from actuators.values import Parameters
 from agent.admission.gate.gate import Gate
 from agent.admission.gate.records import ADMISSION, DECISION
 from agent.admission.service import AdmissionService
+from agent.admission.settings import ClusterSettings
 from agent.admission.store import AdmissionStore
 from agent.alarms.book import Alarm
 from agent.alarms.delivery import SnsTopic
@@ -21,7 +22,6 @@ from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.publisher import Publisher
 from agent.oversubscription.store import OversubscriptionStore
 from agent.rails.base import RailLimits
-from agent.settings.admission import ClusterSettings
 from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted, QueueDepthCollector
 from domain.controls import Controls
 from domain.decisions import Mode, Reason

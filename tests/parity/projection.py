@@ -24,9 +24,10 @@ from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
 from agent.models.shipped import shipped_models
 from agent.oversubscription.store import OversubscriptionStore
-from agent.rehearsal.sections import RESEARCH as POOL
-from agent.rehearsal.sections import STAGING as CLUSTER
-from agent.rehearsal.sections import play_admissions, play_oversubscription
+from agent.rehearsal.admissions import STAGING as CLUSTER
+from agent.rehearsal.admissions import play_admissions
+from agent.rehearsal.oversubscription import RESEARCH as POOL
+from agent.rehearsal.oversubscription import play_oversubscription
 from agent.rehearsal.virtual_time import FLEET, START, Rehearsal, quiet_logs, rail_set
 from domain.rules.admission.rule import rule_of
 from domain.workload import make_trace

@@ -31,7 +31,8 @@ from trainer.commands.learn_options import (
     terms_of,
 )
 from trainer.commands.options import epilog
-from trainer.commands.promote import KeyOption, TryOption, cluster_of_settings
+from trainer.commands.promote import KeyOption, TryOption
+from trainer.commands.promote_admission import cluster_of_settings
 
 if TYPE_CHECKING:
     from agent.models.directory import Champion, ModelsDirectory, Probationer
@@ -85,8 +86,8 @@ def admission(
     last days are held to the promise, and it is rolled back where that is surely broken; a rule on probation is judged
     when its hours are over.
     """
+    from agent.admission.settings import cluster_model_in
     from agent.models.directory import ModelsDirectory, Subject, moment_text, read_key
-    from agent.settings.admission import cluster_model_in
     from agent.settings.location import ledger_location, models_location, promotion_key_location
     from trainer.learning.admission_round import ADMISSION, ClusterRound
     from trainer.learning.promise import Inspected
@@ -130,13 +131,13 @@ def _in_use(
     cluster: str, directory: ModelsDirectory, against: str | None, capacity: int | None, sla: float | None
 ) -> InUse:
     """Return what decides for a cluster: the champion, where the settings let it, else what the settings say."""
+    from agent.admission.settings import LEARNED, SUBJECTS, champion_of, rules_of
     from agent.settings import load_settings
-    from agent.settings.admission import LEARNED, champion_of, rules_of
     from domain.rules.admission.population import POPULATIONS
     from trainer.learning.admission_round import ADMISSION, InUse
 
     rule, promised, cores = cluster_of_settings(cluster)
-    known = load_settings(os.environ).clusters.get(cluster)
+    known = SUBJECTS.of(load_settings(os.environ)).get(cluster)
     population, learned = POPULATIONS["T"], None
     if known is not None:
         population, learned = rules_of(cluster, known).population, known.rule == LEARNED

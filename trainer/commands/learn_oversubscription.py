@@ -28,7 +28,8 @@ from trainer.commands.learn_options import (
     terms_of,
 )
 from trainer.commands.options import epilog
-from trainer.commands.promote import KeyOption, TryOption, pool_of_settings
+from trainer.commands.promote import KeyOption, TryOption
+from trainer.commands.promote_oversubscription import pool_of_settings
 
 if TYPE_CHECKING:
     from agent.models.directory import Champion, Probationer, Verify
@@ -104,7 +105,7 @@ def _record(source: str, pool: str, days: float) -> RecordedPool:
 
 def _verify(rules: PoolRules | None) -> Verify:
     from agent.oversubscription.rate_policies import verify_rates
-    from agent.settings.oversubscription import read_rates
+    from agent.oversubscription.settings import read_rates
 
     return read_rates if rules is None else lambda path: verify_rates(path, rules)
 

@@ -1,8 +1,8 @@
 """The trainer's verbs, added to the program by the entry point `trimtab.commands`.
 
 Every verb takes a decision: `trimtab VERB DECISION`. The command of a pair is the function DECISION of the module
-`trainer.commands.VERB_DECISION`, with its end of the help as EPILOG; those of `promote`, which are much alike, are in
-one module. A command loads what it needs when it runs.
+`trainer.commands.VERB_DECISION`, with its end of the help as EPILOG. A command loads what it needs when it runs. What
+to do in place of a verb that a decision does not take stands in the decision's own package, as ABSENT.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from agent.settings.plug_ins import DECISIONS, installed
 from domain.errors import BadInput
-from trainer.commands import admission, approve, fit_admission, learn_all, promote, trace, train_autoscaling, world
+from trainer.commands import admission, approve, fit_admission, learn_all, trace, train_autoscaling, world
 
-DECISIONS = ("autoscaling", "admission", "oversubscription", "placement")
 VERBS: Mapping[str, str] = {
     "simulate": "Play a policy in a simulated world: what would it have cost?",
     "train": "Learn a policy in the simulator, and write it as a model file.",
@@ -29,32 +29,15 @@ VERBS: Mapping[str, str] = {
     "learn": "Do the whole round of learning on what was recorded: fit, judge, report, and the gate.",
     "price": "Show what uncertainty costs.",
 }
-ABSENT: Mapping[tuple[str, str], str] = {
-    ("train", "admission"): "its rules have no network: find their population by `trimtab fit admission`, and the "
-    "threshold by `trimtab tune admission`",
-    (
-        "fit",
-        "autoscaling",
-    ): "it has no population: make a workload of a job log by `trimtab trace import-swf`, and "
-    "find a rule's setting for it by `trimtab tune autoscaling`",
-    ("fit", "oversubscription"): "the agent learns the usage of a pool from its readings: find rates for it by "
-    "`trimtab tune oversubscription`",
-    ("price", "autoscaling"): "rent and waiting are given by `trimtab simulate autoscaling`",
-    (
-        "price",
-        "oversubscription",
-    ): "cores saved and hot hours are given by `trimtab simulate oversubscription`",
-    ("tune", "placement"): "the vector of a policy is found by `trimtab train placement`",
-    ("fit", "placement"): "requests are played as they came: write them as an instance's file for "
-    "`trimtab simulate placement`",
-    (
-        "promote",
-        "placement",
-    ): "the settings of the pool name its policy: give the file that `trimtab train placement` wrote",
-    ("learn", "placement"): "learn from an instance's file by `trimtab train placement`",
-    ("price", "placement"): "the hosts that requests cost are given by `trimtab simulate placement`",
-}
-"""Pairs without a command, and what to do instead."""
+
+
+def absent(decision: str) -> Mapping[str, str]:
+    """Return what to do in place of the verbs that a decision does not take, by verb."""
+    package = f"trainer.{decision}"
+    found: Mapping[str, str] = {}
+    if find_spec(package) is not None:
+        found = getattr(import_module(package), "ABSENT", found)
+    return found
 
 
 class Verb(TyperGroup):
@@ -77,15 +60,12 @@ def register(app: typer.Typer) -> None:
         group = typer.Typer(cls=Verb, no_args_is_help=True, rich_markup_mode=None, help=words)
         # With a callback a decision stays a word of its own, however few there are.
         group.callback()(lambda: None)
-        for decision in DECISIONS:
+        for decision in installed(DECISIONS):
             name = f"trainer.commands.{verb}_{decision}"
-            if verb == "promote" and decision in promote.COMMANDS:
-                command, epilog = promote.COMMANDS[decision]
-                group.command(decision, epilog=epilog)(command)
-            elif find_spec(name) is not None:
+            if find_spec(name) is not None:
                 module = import_module(name)
                 group.command(decision, epilog=module.EPILOG)(getattr(module, decision))
-            elif (verb, decision) in ABSENT:
+            elif verb in absent(decision):
                 group.command(decision, hidden=True)(_absent(verb, decision))
         if verb == "train":
             group.command("export", epilog=train_autoscaling.EXPORT_EPILOG)(train_autoscaling.export)
@@ -111,6 +91,6 @@ def _subject_first(args: list[str]) -> list[str]:
 
 def _absent(verb: str, decision: str) -> Callable[[], None]:
     def refuse() -> None:
-        raise BadInput("DECISION", decision, f"`trimtab {verb}` does not take it; {ABSENT[verb, decision]}")
+        raise BadInput("DECISION", decision, f"`trimtab {verb}` does not take it; {absent(decision)[verb]}")
 
     return refuse

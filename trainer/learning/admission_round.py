@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from agent.admission.settings import cluster_model_in
 from agent.models.directory import ModelsDirectory, Subject
-from agent.settings.admission import cluster_model_in
 from domain.errors import BadInput, TraceError
 from domain.rules.admission.population import Population
 from domain.units import DAY_S, HOUR_S, HOURS_PER_YEAR

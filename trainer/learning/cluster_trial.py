@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.admission.records import AdmissionDecision, EventKind
+from agent.admission.settings import cluster_model_in
 from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
 from agent.models.directory import Champion, Probationer
-from agent.settings.admission import cluster_model_in
 from domain.rules.admission.population import Population
 from trainer.learning.admission_round import AdmissionRound
 from trainer.learning.probation import LEAST_SHARE

@@ -13,8 +13,8 @@ from typing import Final
 
 from agent.ledger import Ledger
 from agent.models.directory import Champion, Probationer
+from agent.oversubscription.settings import DIGITS
 from agent.oversubscription.store import OversubscriptionStore
-from agent.settings.oversubscription import DIGITS
 from domain.errors import BadInput
 from domain.rules.oversubscription.rates import Margin
 from domain.rules.oversubscription.risk import promised_share

@@ -13,7 +13,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.settings.admission import cluster_model_in
+from agent.admission.settings import cluster_model_in
 from domain.errors import BadInput
 from simulator.admission import cluster_of
 from simulator.admission.arrivals import HOURS_PER_RUN

@@ -34,13 +34,13 @@ from agent.admission.gate.turn import GateJournal, GateTurn
 from agent.admission.gate.watch import GateWatch, end_event
 from agent.admission.records import AdmissionDecision, AdmissionRequest, DeploymentEvent
 from agent.admission.service import AdmissionService, Clusters
+from agent.admission.settings import SUBJECTS, ClusterSettings
 from agent.admission.store import AdmissionStore
 from agent.decisions.guards import unmeasured_permit
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
 from agent.rails.state import not_ahead, shifted
 from agent.settings import Settings
-from agent.settings.admission import ClusterSettings
 from collectors.aws import AwsSession
 from collectors.inventory import Inventory
 from collectors.tagged_groups import ClusterGroup, ClusterReader
@@ -384,7 +384,7 @@ class Gate:
 
 def gate_of(settings: Settings, session: AwsSession, ledger: Ledger, clusters: Clusters, clock: Clock) -> Gate | None:
     """Return the gate before the clusters of tagged groups, None when there is no such cluster."""
-    gated = {name: cluster for name, cluster in settings.clusters.items() if cluster.tagged_groups}
+    gated = {name: cluster for name, cluster in SUBJECTS.of(settings).items() if cluster.tagged_groups}
     if not gated:
         return None
     services = {name: clusters[name] for name in gated}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent.admission.gate.records import ADMISSION, PENDING, REQUESTED
+from agent.admission.settings import LEARNED, SUBJECTS, ClusterSettings, champion_of
 from agent.decisions.checks import CheckResult, advice, missing, ok
 from agent.decisions.guards import Held, held_by_breaker, held_by_pause
 from agent.models.directory import ModelsDirectory
@@ -18,7 +19,6 @@ from agent.rails.base import RailLimits, utc
 from agent.rails.capacity_memory import short_until
 from agent.rails.state import LoopState
 from agent.settings import Settings
-from agent.settings.admission import LEARNED, ClusterSettings, champion_of
 from collectors.aws import AwsSession
 from collectors.tagged_groups import ClusterGroup, ClusterReader
 from domain.controls import Controls
@@ -76,7 +76,7 @@ def _held_by_group(group: ClusterGroup) -> Held | None:
 
 def check_rules(settings: Settings) -> Iterator[CheckResult]:
     """Yield what decides for each cluster with a learned rule, or why nothing does."""
-    for name, cluster in settings.clusters.items():
+    for name, cluster in SUBJECTS.of(settings).items():
         if cluster.rule == LEARNED:
             try:
                 rule = champion_of(ModelsDirectory(settings.models_directory, settings.promotion_key), name).rule
@@ -88,7 +88,7 @@ def check_rules(settings: Settings) -> Iterator[CheckResult]:
 
 def check_clusters(settings: Settings, session: AwsSession) -> Iterator[CheckResult]:
     """Yield the results for every cluster of tagged groups."""
-    gated = {name: cluster for name, cluster in settings.clusters.items() if cluster.tagged_groups}
+    gated = {name: cluster for name, cluster in SUBJECTS.of(settings).items() if cluster.tagged_groups}
     if not gated:
         return
     reader = ClusterReader(session)
@@ -103,7 +103,7 @@ def check_clusters(settings: Settings, session: AwsSession) -> Iterator[CheckRes
     for name, cluster in gated.items():
         yield _capacity(name, cluster, reader)
         yield from _groups(name, [group for group in groups if group.cluster == name])
-    unknown_names = sorted({group.cluster for group in groups} - settings.clusters.keys())
+    unknown_names = sorted({group.cluster for group in groups} - SUBJECTS.of(settings).keys())
     if unknown_names:
         detail = f"groups are tagged into clusters that no setting describes: {', '.join(map(repr, unknown_names))}"
         yield advice("clusters", detail, "correct their tag trimtab:cluster, or describe the cluster")

@@ -10,11 +10,11 @@ import pytest
 
 from agent.admission.records import AdmissionDecision
 from agent.admission.service import AdmissionService, Clusters, try_out
+from agent.admission.settings import cluster_model_in
 from agent.admission.text import admission_lines
 from agent.ledger import codec
 from agent.models.directory import ModelsDirectory, Subject, Then, read_model_file
 from agent.settings import load_settings
-from agent.settings.admission import cluster_model_in
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from tests.agent.admission.clusters import HOUR_S, START, ask, event

@@ -10,10 +10,10 @@ import pytest
 
 from agent.admission.book import bands_of, horizons_of, kappas_of
 from agent.admission.service import clusters_of
+from agent.admission.settings import cluster_model_in, rules_of
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject, read_model_file
 from agent.settings import Settings, load_settings
-from agent.settings.admission import cluster_model_in, rules_of
 from domain.clock import VirtualClock
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind

@@ -13,9 +13,9 @@ from agent.ledger import codec
 from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, read_model_file
 from agent.oversubscription.rate_policies import verify_rates
 from agent.oversubscription.records import HourDecision, RateDecision
+from agent.oversubscription.settings import DIGITS
 from agent.oversubscription.store import OversubscriptionStore
 from agent.oversubscription.text import rate_lines
-from agent.settings.oversubscription import DIGITS
 from domain.rules.oversubscription.rates import USUAL_BUDGET
 from tests.agent.models.making import reported
 from tests.agent.oversubscription.pools import START, House, rules, vm

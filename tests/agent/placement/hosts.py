@@ -12,7 +12,7 @@ from agent.models.directory import ModelsDirectory
 from agent.placement.choosing import Chooser, Pick
 from agent.placement.pool import PlacementPool
 from agent.placement.records import HostRecord, HostState, Origin, PlaceRequest, Reservation
-from agent.settings.placement import PlacementSettings
+from agent.placement.settings import PlacementSettings
 from domain.clock import Clock
 from domain.decisions import Mode
 from domain.rules.placement.checker import Packing, violations

@@ -7,7 +7,7 @@ import pytest
 from agent.ledger import Ledger
 from agent.placement.fleet import capacity_of, merged
 from agent.placement.records import HostRecord, HostState, MoveDecision, Origin
-from agent.settings.placement import PlacementSettings
+from agent.placement.settings import PlacementSettings
 from collectors.tagged_groups import VmSize
 from domain.clock import VirtualClock
 from domain.decisions import Reason

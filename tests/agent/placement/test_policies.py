@@ -13,7 +13,7 @@ from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory
 from agent.placement.choosing import SHIPPED, Chooser, Pick, PolicySource, named_policy, read_policy, share_of
 from agent.placement.records import HostState
-from agent.settings.placement import PlacementSettings
+from agent.placement.settings import PlacementSettings
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import BadInput, ConfigurationError

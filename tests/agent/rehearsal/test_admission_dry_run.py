@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from agent.admission.gate.records import group_records
 from agent.commands.main import app
 from agent.ledger import Ledger
-from agent.rehearsal.sections import AdmissionResult, Demand, play_admissions
+from agent.rehearsal.admissions import AdmissionResult, Demand, play_admissions
 from domain.decisions import Event, Reason
 from domain.rules.admission.population import POPULATIONS
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from agent.commands.main import app
 from agent.ledger import Ledger
 from agent.oversubscription.store import OversubscriptionStore
-from agent.rehearsal.sections import NINE_DAYS_H, PARAMETER, OversubscriptionResult, play_oversubscription
+from agent.rehearsal.oversubscription import NINE_DAYS_H, PARAMETER, OversubscriptionResult, play_oversubscription
 from domain.decisions import Event, Reason
 
 SOONER = {

@@ -19,6 +19,7 @@ from agent.service.leader import (
     manages_aws,
     region_of,
 )
+from agent.settings import Settings
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import CloudError, FailureClass, Fenced, LedgerError, LedgerForeign, LedgerUnavailable
@@ -501,29 +502,25 @@ def test_once_it_is_closed_no_lead_is_taken_up(end: Callable[[BoundLeader], None
     assert (ledger.asked, proper.done, leader.epoch()) == ([], [], None)
 
 
-def some_settings(**about: Any) -> Any:
-    plain: dict[str, Any] = {"clusters": {}, "pools": {}, "fleets": {}}
-    aws, discovery = (
-        SimpleNamespace(account=about.pop("account", None)),
-        SimpleNamespace(enabled=about.pop("found", False)),
-    )
-    return SimpleNamespace(**(plain | about), aws=aws, discovery=discovery)
+CLUSTER = {"capacity_cores": 100}
+POOL = {"machines": 1, "machine_cores": 8, "machine_memory_gb": 64}
 
 
 @pytest.mark.parametrize(
     ("about", "managed"),
     [
         ({}, False),
-        ({"fleets": {"web": object()}}, True),
-        ({"found": True}, True),
-        ({"clusters": {"a": SimpleNamespace(tagged_groups=())}}, False),
-        ({"clusters": {"a": SimpleNamespace(tagged_groups=()), "b": SimpleNamespace(tagged_groups=("g",))}}, True),
-        ({"pools": {"a": SimpleNamespace(parameter=None)}}, False),
-        ({"pools": {"a": SimpleNamespace(parameter="/rates")}}, True),
+        ({"fleets": {"web": {"policy": "hold", "groups": {}}}}, True),
+        ({"discovery": {"enabled": True}}, True),
+        ({"clusters": {"a": CLUSTER}}, False),
+        ({"clusters": {"a": CLUSTER, "b": {**CLUSTER, "tagged_groups": True}}}, True),
+        ({"pools": {"a": POOL}}, False),
+        ({"pools": {"a": {**POOL, "parameter": "/trimtab/oversubscription/a"}}}, True),
+        ({"placements": {"a": {}}}, False),
     ],
 )
 def test_account_and_region_matter_where_something_on_aws_is_managed(about: dict[str, Any], managed: bool) -> None:
-    settings = some_settings(**about)
+    settings = Settings(**about)
     asked: list[tuple[str, str]] = []
 
     def read(service: str, operation: str) -> dict[str, int]:
@@ -539,7 +536,7 @@ def test_account_and_region_matter_where_something_on_aws_is_managed(about: dict
         assert asked == []
         assert found() == "2222"
         assert asked == [("sts", "GetCallerIdentity")]
-        named = account_of(some_settings(account="1111", **about), lambda: session)
+        named = account_of(Settings(aws={"account": "1" * 12}, **about), lambda: session)
         assert named is not None
-        assert named() == "1111"
+        assert named() == "1" * 12
         assert len(asked) == 1

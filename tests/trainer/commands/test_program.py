@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from trainer.commands.program import ABSENT, DECISIONS, VERBS
+from agent.settings.plug_ins import DECISIONS, installed
+from trainer.commands.program import VERBS, absent
 
 RUNNER = CliRunner()
 
@@ -19,13 +20,13 @@ def call(*words: str) -> Result:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("decision", DECISIONS)
+@pytest.mark.parametrize("decision", installed(DECISIONS))
 def test_every_verb_takes_every_decision_or_says_what_to_do_instead(verb: str, decision: str) -> None:
-    if (verb, decision) in ABSENT:
+    if verb in absent(decision):
         answer = call(verb, decision)
         assert answer.exit_code == 2
         assert f"`trimtab {verb}` does not take it" in answer.stderr
-        assert "`trimtab " in ABSENT[verb, decision] or "settings" in ABSENT[verb, decision]
+        assert "`trimtab " in absent(decision)[verb] or "settings" in absent(decision)[verb]
     else:
         answer = call(verb, decision, "--help")
         assert answer.exit_code == 0

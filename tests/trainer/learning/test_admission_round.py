@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from agent.admission.settings import champion_of
 from agent.commands.main import app
 from agent.models.directory import ModelsDirectory, Subject
 from agent.models.rounds import Ending, read_rounds
-from agent.settings.admission import champion_of
 from simulator.admission import Cluster
 from tests.trainer.learning.recorded_clusters import SMALL, record
 from trainer.learning.admission_round import AdmissionRound, ClusterRound, InUse, keep_tables

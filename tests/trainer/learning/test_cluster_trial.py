@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from agent.admission.settings import cluster_model_in
 from agent.commands.main import app
 from agent.models.directory import Champion, ModelsDirectory, Probationer, Subject, Then, moment_text, read_model_file
 from agent.models.rounds import Ending, read_rounds
-from agent.settings.admission import cluster_model_in
 from domain.rules.admission.cluster import PolicyKind
 from simulator.admission import Cluster
 from tests.agent.models.making import reported

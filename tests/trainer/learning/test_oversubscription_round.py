@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
 from agent.models.directory import ModelsDirectory, Subject
-from agent.settings.oversubscription import read_rates
+from agent.oversubscription.settings import read_rates
 from tests.trainer.learning.test_pools import lived
 from trainer.learning.oversubscription_round import (
     LEARNT,

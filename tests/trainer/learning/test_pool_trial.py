@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from agent.commands.main import app
 from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, moment_text, read_model_file
 from agent.models.rounds import Ending, read_rounds
-from agent.settings.oversubscription import read_rates
+from agent.oversubscription.settings import read_rates
 from domain.units import HOUR_S
 from tests.agent.models.making import reported
 from tests.agent.oversubscription.pools import START, House, rules, vm

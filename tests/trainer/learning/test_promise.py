@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.models.directory import Champion, ModelsDirectory, Probationer, Subject, Then, moment_text, read_model_file
-from agent.settings.oversubscription import read_rates
+from agent.oversubscription.settings import read_rates
 from domain.errors import BadInput
 from domain.rules.oversubscription.risk import promised_share
 from domain.units import HOUR_S

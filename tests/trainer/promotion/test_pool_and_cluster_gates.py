@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.admission.settings import champion_of, cluster_model_in
 from agent.models.directory import ModelRefused, ModelsDirectory, Subject, read_model_file
-from agent.settings.admission import champion_of, cluster_model_in
-from agent.settings.oversubscription import read_rates as rates_in_agent
+from agent.oversubscription.settings import read_rates as rates_in_agent
 from domain.errors import BadInput
 from tests.trainer.oversubscription.small import LEVELS, staggered_pair
 from tests.trainer.promotion.arena import AT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.settings.admission import ClusterSettings
+from agent.admission.settings import ClusterSettings
 from tests.agent.admission.gate.yard import MakeYard, Yard
 
 QUOTA = "L-1216C47A"

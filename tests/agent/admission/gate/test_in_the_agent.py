@@ -11,12 +11,12 @@ import pytest
 
 from agent.admission.gate.gate import Gate
 from agent.admission.part import AdmissionPart
+from agent.admission.settings import ClusterSettings
 from agent.decisions.part import Host, Part, Turn
 from agent.decisions.turn import TickReport
 from agent.service import chores
 from agent.service.assembly import Agent, AwsKeys, assembled, turned
 from agent.settings import load_settings
-from agent.settings.admission import ClusterSettings
 from agent.view.board import ServiceBoard
 from domain.clock import read_both
 from domain.decisions import Event, Mode, Reason

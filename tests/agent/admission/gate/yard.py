@@ -15,9 +15,9 @@ from agent.admission.gate.gate import Gate
 from agent.admission.gate.records import GroupRecord, group_records
 from agent.admission.records import AdmissionDecision, DeploymentEvent
 from agent.admission.service import AdmissionService
+from agent.admission.settings import ClusterSettings
 from agent.admission.store import AdmissionStore
 from agent.ledger import Ledger
-from agent.settings.admission import ClusterSettings
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Event, Mode, Outcome

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
 from agent.models.regular_files import read_file
 from agent.settings.kinds import Expected, File, Key, Section
+from agent.settings.subjects import Conflict, Subjects
 from domain.errors import BadInput
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
 from domain.rules.oversubscription.rates import ACTIONS, RateGuard, check_rate, guard_of_file
+from domain.samples import QUEUE_SEGMENT
+
+if TYPE_CHECKING:
+    from agent.settings.model import Settings
 
 MOVING_AVERAGE: Final = "moving-average"
 STATIC: Final = "static"
@@ -245,3 +250,29 @@ def rates_in(content: bytes, path: Path) -> HeldRates:
     price = float(multiplier) if isinstance(multiplier, int | float) and not isinstance(multiplier, bool) else None
     guard = guard_of_file(f"rates file {path}", held.get("guard"))
     return HeldRates(MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:DIGITS], price, guard)
+
+
+def _conflicts(name: str, pool: PoolSettings, settings: Settings) -> Iterator[Conflict]:
+    path = (SUBJECTS.name, name)
+    if name in settings.fleets:
+        yield Conflict(path, (("fleets", name),), "choose another key: a fleet has it, and metric paths begin with it")
+    if QUEUE_SEGMENT in pool.subscribers:
+        remedy = f"choose another key: {QUEUE_SEGMENT} is the queue's segment in metric paths"
+        yield Conflict((*path, "subscribers", QUEUE_SEGMENT), (), remedy)
+    try:
+        check_policy(pool.policy, pool_rules_of(name, pool))
+    except BadInput as error:
+        # The place of a subscriber in a model is asked for by the policy.
+        setting = error.field if error.field in PoolSettings.model_fields else "policy"
+        others = ("actions", "rho", "horizon_h", "policy")
+        yield Conflict((*path, setting), tuple((*path, other) for other in others if other != setting), error.remedy)
+
+
+SUBJECTS = Subjects(
+    "pools",
+    "pools",
+    PoolSettings,
+    {"pools": "<pool>", "subscribers": "<subscriber>"},
+    _conflicts,
+    lambda one: one.parameter is not None,
+)

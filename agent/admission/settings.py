@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from agent.models.directory import ModelsDirectory, Subject, forced_reason, read_model_file, refused
 from agent.models.regular_files import read_file
 from agent.settings.kinds import Expected, File, QuotaCode, ReservationId, Section
+from agent.settings.subjects import Conflict, Subjects
 from domain.errors import BadInput
 from domain.rules.admission.cluster import ClusterRules, Moments, PolicyKind, terms_of
 from domain.rules.admission.names import HALF_LIFE_DAYS
 from domain.rules.admission.population import POPULATIONS, Population
 from domain.rules.admission.rule import KINDS, rule_of
+
+if TYPE_CHECKING:
+    from agent.settings.model import Settings
 
 DEFAULT_KAPPA = 2.8
 LEARNED = "learned"
@@ -290,3 +294,25 @@ def _population(given: Mapping[str, Any], path: Path) -> Population:
         return Population(**numbers)
     except BadInput as error:
         raise BadInput("population_file", str(path), f"its {error}") from None
+
+
+def _conflicts(name: str, cluster: ClusterSettings, settings: Settings) -> Iterator[Conflict]:
+    path = (SUBJECTS.name, name)
+    try:
+        rules_of(name, cluster)
+    except BadInput as error:
+        others = ("policy", "threshold_cores", "kappa", "risk", "moments", "population_file")
+        depends_on = tuple((*path, other) for other in others if other != error.field)
+        yield Conflict((*path, error.field), depends_on, error.remedy)
+    if cluster.quota_code and cluster.reservation_id:
+        remedy = "give the quota or the reservation: a cluster has one capacity"
+        yield Conflict((*path, "reservation_id"), ((*path, "quota_code"),), remedy)
+    if (cluster.quota_code or cluster.reservation_id) and not cluster.tagged_groups:
+        measured = "quota_code" if cluster.quota_code else "reservation_id"
+        remedy = f"set it to true: {measured} is read for a cluster of tagged groups"
+        yield Conflict((*path, "tagged_groups"), ((*path, measured),), remedy)
+
+
+SUBJECTS = Subjects(
+    "clusters", "clusters", ClusterSettings, {"clusters": "<cluster>"}, _conflicts, lambda one: one.tagged_groups
+)

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from agent.settings.kinds import Expected, File, Key, Section
+from agent.settings.subjects import Subjects
 
 BEST_FIT = "bf"
 """The policy that stands in for one that failed."""
@@ -82,3 +83,6 @@ class PlacementSettings(Section, title="A placement pool"):
         le=1,
         description="Distance between the mix of the last day's requests and that before it that raises an alarm.",
     )
+
+
+SUBJECTS = Subjects("placements", "placement pools", PlacementSettings, {"placements": "<placement>"})

@@ -1,0 +1,177 @@
+"""`trimtab promote autoscaling`: a model decides for a fleet if it beats what decides now; and the way back."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Option
+
+from agent.commands.options import JsonOption
+from domain.errors import BadInput
+from trainer.commands.options import (
+    OwnWorkloadsOption,
+    SuiteSeedsOption,
+    SuiteWorldOption,
+    WorkersOption,
+    epilog,
+    words_of,
+)
+from trainer.commands.promote import (
+    ALL,
+    ChallengerArgument,
+    DirectoryOption,
+    ForceOption,
+    KeyOption,
+    RollbackOption,
+    StatusOption,
+    SubjectArgument,
+    TryOption,
+    Wish,
+    carry_out,
+)
+
+if TYPE_CHECKING:
+    from trainer.promotion.gate import Gate
+
+SUITE = "T1,T2,T3,T4,T5,T6"
+
+
+EPILOG = epilog(
+    """
+The gate: same traces, seeds and entry states for both, mid-run states too.
+  cheaper in 95 % of paired bootstrap resamples, families counting alike;
+  no family of traces more than 5 % dearer; no run beyond the run-time limit.
+  Else the champion stays, and the exit status is 1.
+""",
+    calls=(
+        "trimtab promote autoscaling web MODEL.onnx --recent /var/lib/trimtab/ledger.db",
+        "trimtab promote autoscaling web MODEL.onnx --world my.toml --workload my.swf.gz:hours=24",
+        "trimtab promote autoscaling web --rollback",
+    ),
+)
+
+
+def autoscaling(
+    ctx: typer.Context,
+    subject: SubjectArgument,
+    challenger: ChallengerArgument = None,
+    models_dir: DirectoryOption = None,
+    recent: Annotated[
+        list[str] | None,
+        Option(metavar="LEDGER|FILE", help="Replay recent production too: a ledger, a CSV or an SWF; repeatable."),
+    ] = None,
+    traces: Annotated[
+        str | None,
+        Option(metavar="T1,T2,...", help="Groups of the suite to run; else all, or your --workload alone."),
+    ] = None,
+    short: Annotated[bool, Option("--short", help="Few cases of each kind: a trial, not a release.")] = False,
+    seeds: SuiteSeedsOption = None,
+    world: SuiteWorldOption = "live-like",
+    workload: OwnWorkloadsOption = None,
+    run_time_limit: Annotated[
+        float, Option(metavar="FACTOR", help="Longest run time, as a multiple of the champion's.", min=1.0)
+    ] = 1.5,
+    probation_hours: Annotated[
+        float, Option(metavar="HOURS", min=0.0, help="How long it runs as a shadow first; `trimtab learn` judges it.")
+    ] = 0.0,
+    then: Annotated[
+        str, Option(metavar="promote|approve|nothing", help="What follows a probation that held.")
+    ] = "promote",
+    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
+    key_file: KeyOption = None,
+    try_only: TryOption = False,
+    force: ForceOption = None,
+    rollback: RollbackOption = False,
+    status: StatusOption = False,
+    workers: WorkersOption = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a learned policy in use if it beats the present one on held-out traces, or go back to the one before.
+
+    It decides for one fleet, or with `all` for every fleet that it fits and that has no champion of its own. The first
+    champion has to beat the tuned queue rule; where the jobs are yours (--workload, in any --world) it is tuned for
+    them first. Every trial leaves a report in the models directory, with the SHA-256 of models, traces and results,
+    signed where there is a key. The agent takes up a new champion within a minute.
+    """
+    from agent.models.file import load_model
+
+    def gate() -> Gate:
+        from trainer.autoscaling.evaluation.own import FEW_SEEDS, SEEDS, own_cases, own_world, tuned_rule
+        from trainer.autoscaling.evaluation.suite import World, suite
+        from trainer.autoscaling.worlds import told
+        from trainer.kit.progress import bars
+        from trainer.learning.recent import recent_cases
+        from trainer.promotion.autoscaling import fleet_gate
+        from trainer.promotion.gate import Limits
+
+        own = own_world(world, workload or (), recent or ())
+        if own is not None and world not in set(World):
+            chosen, groups = World.LIVE_LIKE, words_of(traces or "")
+            if groups:
+                raise BadInput("--traces", traces, f"leave it out in world {own.name}: its jobs are your own")
+        else:
+            chosen, groups = World(world), words_of(SUITE if traces is None and own is None else traces or "")
+        cases = [*suite(groups, short=short, world=chosen, seeds=seeds)]
+        cases += recent_cases(recent or (), None if own is None else own.config)
+        rule = None
+        facts = {"groups": ",".join(groups), "short": short, "world": chosen.value, "recent": len(recent or ())}
+        if own is not None:
+            cases += own_cases(own, workload or (), seeds or (FEW_SEEDS if short else SEEDS))
+            if challenger is not None:
+                told(str(challenger), own)
+            if workload:
+                rule = partial(tuned_rule, own, workload, workers)
+            facts |= {"world": own.name, "world_sha256": own.digest, "workloads": ",".join(workload or ())}
+        if not cases:
+            raise BadInput("--traces", traces, "name at least one group, or give --recent or --workload")
+        limits = Limits(run_time_factor=run_time_limit)
+        shown = ctx.with_resource(bars(as_json))
+        task = shown.add_task("cases, from reset and from mid-run", total=len(cases))
+        return fleet_gate(
+            cases,
+            limits,
+            facts=facts,
+            world=chosen,
+            rule=rule,
+            workers=workers,
+            on_progress=lambda n: shown.advance(task, n),
+        )
+
+    fleet = "" if subject == ALL else subject
+    wish = Wish(challenger, key_file, force, rollback, status, try_only, as_json, probation_hours, then, at)
+    if challenger is not None:
+        _check_fleet(challenger, fleet)
+    carry_out("autoscaling", fleet, models_dir, load_model, gate, wish)
+
+
+def _check_fleet(challenger: Path, fleet: str) -> None:
+    """Raise BadInput when settings describe fleets and the one named is none of them, or the model does not fit it.
+
+    Where the settings describe none, as on a machine that trains, the name is believed.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from agent.models.card import misfit
+    from agent.models.file import load_model
+    from agent.settings import load_settings
+    from agent.settings.kinds import Key
+
+    if not fleet:
+        return
+    try:
+        TypeAdapter(Key).validate_python(fleet)
+    except ValidationError:
+        raise BadInput("fleet", fleet, "give the key of a fleet, as in TRIMTAB_FLEETS__<fleet>__POLICY") from None
+    settings = load_settings(os.environ)
+    if not settings.fleets:
+        return
+    if fleet not in settings.fleets:
+        there = ", ".join(sorted(settings.fleets))
+        raise BadInput("fleet", fleet, f"choose one of the fleets of the settings: {there}")
+    unfit = misfit(load_model(challenger).card, settings.fleet(fleet))
+    if unfit:
+        raise BadInput("CHALLENGER", str(challenger), f"{unfit}: train one for that fleet, or name another")

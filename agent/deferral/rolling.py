@@ -1,0 +1,148 @@
+"""The rolling plan: the program of the known jobs, solved by HiGHS within a time budget (specification §10.2).
+
+`pip install 'trimtab[deferral]'` brings HiGHS. Without an answer in time the next policy of the ladder decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from domain.errors import BadInput
+from domain.rules.deferral.choosing import View
+from domain.rules.deferral.forecast import Forecast
+from domain.rules.deferral.jobs import Ints
+from domain.rules.deferral.rolling import FACTOR, MARGIN, STEPS, Program, rolling
+
+Floats = NDArray[np.float64]
+Paths = Callable[[View, int], Floats]
+"""Returns the capacity expected in so many steps after the step of a view."""
+
+BUDGET_S = 0.2
+"""A plan that takes longer is given up."""
+GAP = 1.0
+"""A solution this close to the bound, in core-steps, is taken: finer plans are no better with a forecast's errors."""
+WINDOW = 24
+"""Steps before this one that a forecast reads."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What the rolling plan decides and expects.
+
+    chosen: positions in `View.cur` that start now, ascending. known: numbers of the jobs that it looked at; start: the
+    step in which it starts each of them, -1 where it does not within its horizon.
+    """
+
+    chosen: Ints
+    known: Ints
+    start: Ints
+
+
+def check_available() -> None:
+    """Raise BadInput, with the remedy, where HiGHS is missing."""
+    if find_spec("highspy") is None:
+        raise BadInput("policy", "rolling", "highspy is missing: pip install 'trimtab[deferral]', or use knapsack")
+
+
+def solve(made: Program, *, budget_s: float = math.inf, gap: float = GAP) -> tuple[Floats, float] | None:
+    """Return values (columns,) of the program and the proven bound of its worth; None where time was too short.
+
+    Raises BadInput where HiGHS is missing.
+    """
+    check_available()
+    import highspy
+
+    columns = made.worth.size
+    if columns == 0:
+        return np.empty(0), 0.0
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    for name, value in (
+        ("output_flag", False),
+        ("random_seed", 0),
+        ("threads", 1),
+        ("mip_rel_gap", 0.0),
+        ("mip_abs_gap", gap),
+        ("time_limit", budget_s),
+    ):
+        solver.setOptionValue(name, value)
+    model: Any = highspy.HighsLp()
+    model.num_col_, model.num_row_ = columns, made.limit.size
+    model.sense_ = highspy.ObjSense.kMaximize
+    model.col_cost_, model.col_lower_, model.col_upper_ = made.worth, np.zeros(columns), made.upper
+    model.row_lower_, model.row_upper_ = np.full(made.limit.size, -np.inf), made.limit
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_, model.a_matrix_.index_ = made.begins.astype(np.int32), made.rows.astype(np.int32)
+    model.a_matrix_.value_ = made.factors
+    whole, part = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
+    model.integrality_ = [whole] * made.starts + [part] * (columns - made.starts)
+    solver.passModel(model)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    bound = float(solver.getInfo().mip_dual_bound)
+    return np.array(solver.getSolution().col_value), bound
+
+
+@dataclass(frozen=True, slots=True)
+class RollingPlan:
+    """Plans each step over the jobs known then.
+
+    paths: the capacity that it expects. steps: of its horizon, this one included. factor: of the worth of later starts.
+    """
+
+    paths: Paths
+    steps: int = STEPS
+    factor: float = FACTOR
+    budget_s: float = BUDGET_S
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not 0.0 < self.factor <= 1.0 or not self.budget_s > 0.0:
+            wrong = (self.steps, self.factor, self.budget_s)
+            raise BadInput(
+                "rolling", wrong, "give steps of at least 1, a factor above 0 to 1, a budget above 0 seconds"
+            )
+
+    def plan(self, view: View) -> Plan | None:
+        """Return the plan of a step; None where the solver had no answer within the budget."""
+        path = self.paths(view, self.steps - 1)
+        own = rolling(view, path, factor=self.factor)
+        solved = solve(own.program, budget_s=self.budget_s)
+        if solved is None:
+            return None
+        found = own.program.starts_of(solved[0])
+        start = np.where(found >= 0, found + view.step, -1)
+        now = own.known[: own.ready][start[: own.ready] == view.step]
+        chosen = np.flatnonzero(np.isin(view.cur.job, now))
+        if int(view.cur.cores[chosen].sum()) > max(0, view.free):
+            # Beyond the tolerances of the solver: no plan is better than one that does not fit.
+            return None
+        return Plan(chosen, own.known, start)
+
+    def __call__(self, view: View) -> Ints | None:
+        """Return the positions in `view.cur` that start now; None as `plan`. Without room nothing is planned."""
+        if view.free <= 0 or not (view.cur.cores <= view.free).any():
+            return np.empty(0, dtype=np.int64)
+        plan = self.plan(view)
+        return None if plan is None else plan.chosen
+
+
+def forecast_paths(forecast: Forecast, *, margin: float = MARGIN, quantile: float | None = None) -> Paths:
+    """Return what a forecast expects after a view: its path with a margin, or a quantile of each step."""
+
+    def paths(view: View, steps: int) -> Floats:
+        known = np.append(view.history.capacity[-WINDOW:], view.capacity)
+        return forecast.path(known, view.hour_of_week, steps, quantile=quantile, margin=margin)
+
+    return paths
+
+
+def persistence(view: View, steps: int) -> Floats:
+    """Return the capacity of now for every step: what to expect before there is a record to fit a forecast to."""
+    return np.full(steps, float(view.capacity))

@@ -208,7 +208,7 @@ class Part:
     Of its paths below /api/v1/<name>/, with `*` for any one segment: asks, those that the token of an allocator may
     post to (it reads all of a decision that has some); lists, those whose body may list many. earlier: patterns of
     paths below /api/v1/ that the release before had, and the paths there that took their place. rehearsal: module and
-    name, as `agent.rehearsal.placements:SECTION`, of its section of `trimtab dry-run`, "" for none.
+    name, as `agent.rehearsal.admissions:SECTION`, of its section of `trimtab dry-run`, "" for none.
     """
 
     name: ClassVar[str]

@@ -17,6 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.api.app import create_app
+from agent.api.limits import RequestLimits
+from agent.api.security import Role, roles_for
 from agent.api.server import HttpServer
 from agent.autoscaling.part import AutoscalingPart
 from agent.commands.main import app
@@ -24,10 +26,13 @@ from agent.decisions import parts as installed
 from agent.decisions.part import Capacity
 from agent.decisions.store import DecisionStore
 from agent.preflight.check import check_everything
+from agent.rehearsal.sections import section_names
 from agent.service.assembly import Agent, AwsKeys, assembled
 from agent.service.daemon import Loop
 from agent.service.http import parts_of
-from agent.settings import Settings, load_settings
+from agent.settings import Settings, load_settings, read_settings
+from agent.settings.names import effective, page
+from agent.settings.subjects import Subjects
 from agent.telemetry.telemetry import Telemetry
 from agent.view.board import ServiceBoard
 from agent.view.view import AgentView
@@ -37,10 +42,15 @@ from domain.controls import Pause, PauseScope
 from domain.decisions import Mode
 from domain.errors import ConfigurationError
 from tests.agent.api.conftest import over_socket
+from tests.agent.decisions.tokens import settings as toy_settings
+from tests.agent.decisions.tokens.settings import SUBJECTS, DeskSettings
 from tests.architecture.product import ROOT
 from tests.simulator.aws.world import START, World
 
 GROUP = {"name": "web-s", "vm_type": "m5a.large", "cores": 2, "memory_gb": 8.0, "price_per_hour": 0.086, "max": 5}
+
+
+ENTRY = "[trimtab.decisions]\ntokens = tests.agent.decisions.tokens.part:TokensPart\n"
 
 
 @pytest.fixture
@@ -49,7 +59,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     about = tmp_path / "site" / "tokens-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tokens\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[trimtab.decisions]\ntokens = tests.agent.decisions.toy:TokensPart\n")
+    (about / "entry_points.txt").write_text(ENTRY)
     monkeypatch.setattr(sys, "path", [str(about.parent), *sys.path])
     installed.kinds.cache_clear()
     yield about
@@ -196,11 +206,79 @@ def test_its_own_settings_are_its_own(running: Running, monkeypatch: pytest.Monk
         running.agent.parts.named("tokens").own_settings()
 
 
+def test_its_subjects_stand_in_the_settings_and_their_reference(toy: Path) -> None:
+    read = read_settings({"TRIMTAB_DESKS__north__STOCK": "7"})
+    assert SUBJECTS.of(read.settings)["north"].stock == 7
+    assert effective(read.settings)["TRIMTAB_DESKS__north__KEPT"] == "0"
+    assert "| `TRIMTAB_DESKS__<desk>__STOCK` | `100` | a whole number from 0 to 1000 | Tokens that it has. |" in page()
+    wrong = {"TRIMTAB_DESKS__north__STOCK": "1001", "TRIMTAB_DESKS__north__STOK": "1"}
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(wrong)
+    assert {mistake.name: mistake.remedy for mistake in caught.value.mistakes} == {
+        "TRIMTAB_DESKS__north__STOCK": "give a whole number from 0 to 1000",
+        "TRIMTAB_DESKS__north__STOK": "there is no such setting; did you mean TRIMTAB_DESKS__north__STOCK?",
+    }
+
+
+def test_it_says_which_of_its_settings_do_not_fit(toy: Path) -> None:
+    with pytest.raises(ConfigurationError, match="TRIMTAB_DESKS__north__KEPT=8: give at most STOCK=7"):
+        load_settings({"TRIMTAB_DESKS__north__STOCK": "7", "TRIMTAB_DESKS__north__KEPT": "8"})
+    load_settings({"TRIMTAB_DESKS__north__STOCK": "7", "TRIMTAB_MODE": "act"})
+
+
+def test_without_its_package_its_settings_are_unknown() -> None:
+    with pytest.raises(ConfigurationError, match="there is no such setting"):
+        load_settings({"TRIMTAB_DESKS__north__STOCK": "7"})
+
+
+def test_settings_under_a_name_of_the_agents_or_of_another_decision_are_refused(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, why in (("http", "settings of the agent have this one"), ("pools", "another decision has settings")):
+        monkeypatch.setattr(toy_settings, "SUBJECTS", Subjects(name, "desks", DeskSettings, {name: "<desk>"}))
+        monkeypatch.setattr(sys, "path", [*sys.path, f"/nowhere/{name}"])
+        with pytest.raises(ConfigurationError, match=why):
+            load_settings({})
+
+
+def test_an_allocator_asks_it_and_nothing_else_of_it(toy: Path) -> None:
+    asked = roles_for("POST", "/api/v1/tokens/desk/requests")
+    assert asked == (Role.ASKER, Role.OPERATOR)
+    for path in ("tokens/desk/close", "tokens/desk/requests/one", "tokens/a/b/requests", "tokens"):
+        assert roles_for("POST", f"/api/v1/{path}") == (Role.OPERATOR,)
+    assert Role.ASKER in roles_for("GET", "/api/v1/tokens/desk")
+    assert Role.ASKER in roles_for("GET", "/api/v1/counters/desk")
+    assert Role.ASKER not in roles_for("GET", "/api/v1/tokensx")
+    limits = RequestLimits()
+    assert limits.body_limit("/api/v1/tokens/desk/requests") == limits.batch_bytes
+    assert limits.body_limit("/api/v1/tokens/desk/close") == limits.body_bytes
+
+
+def test_paths_of_the_release_before_lead_to_it(running: Running) -> None:
+    with running.client() as client:
+        answer = client.get("/api/v1/counters/desk")
+        assert (answer.json()["subject"], answer.headers["deprecation"]) == ("desk", "true")
+        assert client.post("/api/v1/tokens/desk/requests", json={"names": ["ada"]}).json() == {"tokens": 1}
+
+
+def test_its_section_is_in_the_dry_run(toy: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    status, output = trimtab("dry-run", "--section", "tokens", "--headless", "--keep", kept)
+    assert status == 0, output
+    assert "a token of seed 1993" in output
+    assert "worth no line" not in output
+    assert "2 hours of the desk: 6 tokens" in output
+    assert "why so many" in output
+    status, output = trimtab("dry-run", "--section", "counters", "--keep", kept)
+    assert status == 2
+    assert section_names()[-1] == "tokens"
+
+
 def test_two_packages_of_one_name_are_refused(toy: Path) -> None:
     other = toy.parent / "others-1.0.dist-info"
     other.mkdir()
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
-    (other / "entry_points.txt").write_text("[trimtab.decisions]\ntokens = tests.agent.decisions.toy:TokensPart\n")
+    (other / "entry_points.txt").write_text(ENTRY)
     with pytest.raises(ConfigurationError, match="two packages bring this decision"):
         installed.kinds()
 

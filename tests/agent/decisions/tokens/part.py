@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from types import MappingProxyType
 
+from fastapi import APIRouter
 from pydantic import BaseModel
 
 from agent.decisions import store
 from agent.decisions.checks import CheckResult, ok
 from agent.decisions.guards import held_by_pause
+from agent.decisions.http import Body
 from agent.decisions.metrics import Reading, Section, gauge
-from agent.decisions.part import Part, Turn
+from agent.decisions.part import Part, Severity, Turn
 from agent.decisions.store import Record
 from agent.decisions.turn import TickReport
 from agent.ledger import journal
 from domain.decisions import Direction, Event, Reason
+from tests.agent.decisions.tokens.settings import SUBJECTS
 
 
 class TokenSettings(BaseModel):
@@ -25,16 +29,44 @@ class TokenSettings(BaseModel):
     tokens: int = 3
 
 
+class TokenRequest(Body):
+    """Tokens that an allocator asks for, with the names of who gets them."""
+
+    names: list[str]
+
+
 class TokensPart(Part):
-    """One subject, `desk`: it hands out tokens unless it is paused, or a fleet still waits for cores."""
+    """The subject `desk`, and those of the settings: tokens unless it is paused, or a fleet still waits for cores."""
 
     name = "tokens"
     subject_word = "desk"
     settings_model = TokenSettings
+    configured_in = SUBJECTS.name
+    asks = ("*/requests",)
+    lists = ("*/requests",)
+    earlier = MappingProxyType({r"counters/([^/]+)": r"tokens/\1"})
+    alarms = MappingProxyType({Reason.BUSY: Severity.WARNING})
+    rehearsal = "tests.agent.decisions.tokens.section:SECTION"
     sections = (Section("Tokens", (gauge("tokens_given", "tokens of the newest decision", "desk"),)),)
 
     def subjects(self) -> tuple[str, ...]:
-        return ("desk",)
+        return ("desk", *self.configured)
+
+    def managed(self) -> tuple[str, ...]:
+        return self.subjects()
+
+    def router(self) -> APIRouter:
+        router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"])
+
+        @router.post("/{desk}/requests")
+        def request(desk: str, wanted: TokenRequest) -> dict[str, int]:
+            return {"tokens": len(wanted.names)}
+
+        @router.post("/{desk}/close")
+        def close(desk: str) -> dict[str, str]:
+            return {"closed": desk}
+
+        return router
 
     def turn(self, turn: Turn) -> TickReport:
         capacity = self.host.capacity("autoscaling", "web")

@@ -74,9 +74,9 @@ class DeferralResult(SectionResult):
         queue = "" if self.advised else f"; {self.sent} starts came on the ready queue, {self.sent_twice} of them twice"
         return (
             f"{self.hours} hours of the pool {self.pool} on {CORES} cores: of {self.jobs} jobs, {advised}"
-            f"{self.started} started with {self.core_steps:,} core-hours after {self.delay_h:.1f} h in the mean, {self.expired} "
-            f"did not in time; they used {self.utilisation:.0%} of what on-demand work left over and ran on "
-            f"{self.violation} core-hours more than that; steps decided by {by}{compared}{queue}"
+            f"{self.started} started with {self.core_steps:,} core-hours after {self.delay_h:.1f} h in the mean, "
+            f"{self.expired} did not in time; they used {self.utilisation:.0%} of what on-demand work left over "
+            f"and ran on {self.violation} core-hours more; steps decided by {by}{compared}{queue}"
         )
 
     def notes(self) -> list[str]:

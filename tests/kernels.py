@@ -77,7 +77,16 @@ def placement() -> None:
     rollout(s1(), (BF,), fitted([s1()]), samples=1)
 
 
-KERNELS: tuple[Callable[[], None], ...] = (admission, autoscaling, oversubscription, placement)
+def deferral() -> None:
+    """Play a short episode by an order and by the knapsack."""
+    from simulator.deferral.engine import play, rule_of
+    from simulator.deferral.scenarios import episode
+
+    for text in ("fifo", "knapsack"):
+        play(episode("valley", 0), rule_of(text))
+
+
+KERNELS: tuple[Callable[[], None], ...] = (admission, autoscaling, oversubscription, placement, deferral)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,16 +197,24 @@ def decode(
     return take_in_order(order, cores, free, kind)
 
 
-def knapsack_values(view: View, alpha: float = ALPHA, beta: float = BETA) -> Floats:
-    """Return what a start in this step is worth for each job of `view.cur`, [K] (§10.1).
+def start_value(revenue: Any, delay: Any, waits: Any, held: Any, alpha: float, beta: float) -> Any:
+    """Return what a start in this step is worth, of one job (numbers) or of each (arrays) (§10.1).
 
-    Its revenue less the charge for its delay; less `alpha` of what it is worth in the next step, if it may still start
-    then; less `beta` for each core and step that it holds beyond this one.
+    revenue: core-steps. delay: steps since the earliest start. waits: whether it may start in the next step too, where
+    it is worth `alpha` of what it is now, less a step's charge. held: core-steps beyond this step, each at `beta`.
     """
+    now = revenue - W1 * delay
+    return now - alpha * ((now - W1) * waits) - beta * held
+
+
+def knapsack_values(view: View, alpha: float = ALPHA, beta: float = BETA) -> Floats:
+    """Return what a start in this step is worth for each job of `view.cur`, [K]."""
     jobs = view.cur
-    now = jobs.revenue - W1 * (view.step - jobs.earliest)
-    later = np.where(jobs.latest > view.step, now - W1, 0.0)
-    return np.asarray(now - alpha * later - beta * (jobs.cores * (jobs.duration - 1)))
+    held = jobs.cores * (jobs.duration - 1)
+    return np.asarray(
+        start_value(jobs.revenue, view.step - jobs.earliest, jobs.latest > view.step, held, alpha, beta),
+        dtype=np.float64,
+    )
 
 
 def knapsack(values: Floats, cores: Ints, free: int) -> Ints:

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 STEPS = 10
 """Steps that a plan looks at, with the one that is decided."""
-FACTOR = 0.8
+FACTOR = 0.7
 """What a start in a later step is worth of its value: jobs that are not known yet will want that room too."""
 MARGIN = 0.5
 """Spreads of the forecast that a plan keeps free."""

@@ -1,0 +1,161 @@
+"""A learned policy of deferral from its ONNX file: checked when it is read, and never believed blindly (§12, §13).
+
+The file is what `trimtab train deferral` writes, named after its SHA-256: inputs `tokens` (batch, M, 18), `mask`
+(batch, M), 1 for a row that counts, and `window` (batch, 24, 11); outputs `order` and `worth` (batch, M), the scores
+for a decoding in their order and by knapsack, and `next` (batch, 4), what it foretells of the next step. All float32;
+see `domain.rules.deferral.tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as checked
+
+from agent.models.directory import refused
+from agent.models.file import card_in, first_line, open_model, run_within, try_golden
+from domain.rules.deferral.choosing import Decoding, Floats, ScoresUnusable, View, decode
+from domain.rules.deferral.jobs import Ints
+from domain.rules.deferral.tokens import (
+    MOST_TOKENS,
+    TOKEN_FEATURES,
+    TOKENS_VERSION,
+    WINDOW_FEATURES,
+    WORTH,
+    scores_of,
+    tokens,
+    values_of,
+    window,
+)
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+KIND: Final = "deferral-scores"
+TOLERANCE: Final = 1e-4
+DEADLINE_S: Final = 1.0
+"""A state of 128 jobs takes a few milliseconds."""
+ORDER, WORTHS, KNAPSACK = "order", "worth", "knapsack"
+
+
+@checked(frozen=True, config=ConfigDict(extra="ignore"))
+class GoldenStates:
+    """States and what the trainer's network answered to them."""
+
+    tokens: list[list[list[float]]]
+    mask: list[list[float]]
+    window: list[list[list[float]]]
+    order: list[list[float]]
+    worth: list[list[float]]
+
+
+@checked(frozen=True, config=ConfigDict(extra="ignore"))
+class ScoreCard:
+    """What a file says of itself. cref: mean capacity in training, cores. scenario: of the training.
+
+    decoding: what its scores were chosen for. worth: core-steps for each core that a score of 1 stands for.
+    """
+
+    kind: Literal["deferral-scores"]
+    version: Literal[1]
+    tokens_version: str
+    token_features: tuple[str, ...]
+    window_features: tuple[str, ...]
+    cref: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+    worth: float
+    scenario: str
+    decoding: Literal["prefix", "skip", "knapsack"]
+    golden: GoldenStates
+    training: Mapping[str, Any] | None = None
+    evaluation: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a model says of the jobs of `View.cur`.
+
+    scores: [K]. For a knapsack the core-steps that a start in this step is worth, else the confidence that a job
+    starts, -1 to 1. dropped: jobs beyond the tokens of a state, which are scored by the per-step knapsack.
+    """
+
+    scores: Floats
+    dropped: int
+
+
+@dataclass(slots=True, eq=False)
+class ScoreModel:
+    """A verified model; `name` is the SHA-256 of its file. fault: why it is not followed any more, "" for nothing.
+
+    After a score that is no number the model is unhealthy: it refuses every decision until it is loaded anew.
+    """
+
+    name: str
+    card: ScoreCard
+    session: onnxruntime.InferenceSession = field(repr=False)
+    fault: str = ""
+
+    def score(self, view: View, kind: Decoding | None = None) -> Scored:
+        """Return the scores of a step; ScoresUnusable, and the model is unhealthy, where they are no numbers.
+
+        kind: the decoding that they are for, else that of the card.
+        """
+        if self.fault:
+            raise ScoresUnusable(f"model {self.name[:12]}: {self.fault}")
+        state, packed = tokens(view, self.card.cref, MOST_TOKENS), (kind or self.card.decoding) == KNAPSACK
+        inputs = {
+            "tokens": state.matrix[None],
+            "mask": state.mask[None].astype(np.float32),
+            "window": window(view, self.card.cref)[None],
+        }
+        scores = scores_of(view, state, self._answer(inputs, WORTHS if packed else ORDER))
+        lost = int((~np.isfinite(scores)).sum())
+        if lost:
+            raise self._unhealthy(f"{lost} of {scores.size} scores are no numbers")
+        return Scored(values_of(scores, view.cur.cores) if packed else scores, state.dropped)
+
+    def choose(self, view: View, kind: Decoding | None = None) -> Ints:
+        """Return the positions in `view.cur` that start, never more than fits; raises as `score` does.
+
+        kind: how scores are decoded, else as the model was chosen for.
+        """
+        return self.starts(view, self.score(view, kind).scores, kind)
+
+    def starts(self, view: View, scores: Floats, kind: Decoding | None = None) -> Ints:
+        """Return the positions that start by scores that `score` gave for the same decoding."""
+        return decode(scores, view.cur.cores, view.free, kind or self.card.decoding, ties=view.cur.submitted)
+
+    def _answer(self, inputs: Mapping[str, NDArray[np.float32]], output: str) -> NDArray[np.float32]:
+        try:
+            rows: NDArray[np.float32] = run_within(self.session, [output], inputs, DEADLINE_S)[0][0]
+        except Exception as error:
+            # Whatever ONNX Runtime raises: the step goes on without the model.
+            raise self._unhealthy(f"it fails ({first_line(error)})") from None
+        return rows
+
+    def _unhealthy(self, fault: str) -> ScoresUnusable:
+        self.fault = fault
+        return ScoresUnusable(f"model {self.name[:12]}: {fault}: load it anew, or go back to the one before")
+
+
+def load_score_model(path: Path) -> ScoreModel:
+    """Read, verify and try a model file; ModelRefused, a BadInput, names what is wrong and what to do."""
+    name, session, text = open_model(path)
+    card = card_in(path, text, ScoreCard)
+    here = (TOKENS_VERSION, TOKEN_FEATURES, WINDOW_FEATURES, WORTH)
+    if (card.tokens_version, card.token_features, card.window_features, card.worth) != here:
+        raise refused(path, f"it was trained on {card.tokens_version}, this program makes {TOKENS_VERSION}: train anew")
+    golden = card.golden
+    shape = np.shape(golden.tokens)[:2]
+    if np.shape(golden.mask) != shape or {np.shape(golden.order), np.shape(golden.worth)} != {shape}:
+        raise refused(path, "its golden states do not belong together: export it anew")
+    given: dict[str, ArrayLike] = {"tokens": golden.tokens, "mask": golden.mask, "window": golden.window}
+    if {node.name for node in session.get_inputs()} != set(given):
+        raise refused(path, f"its graph does not take {', '.join(given)}: export it anew")
+    try_golden(path, session, given, {ORDER: golden.order, WORTHS: golden.worth}, TOLERANCE)
+    return ScoreModel(name, card, session)

@@ -1,0 +1,527 @@
+"""Training of a deferral policy: rounds of imitation, then PPO with a pull towards what imitation came to (§5, §10.4).
+
+One update is a round of imitation, or an iteration of PPO or REINFORCE. Everything that a run needs to go on is in its
+state: resumed, it goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from domain.errors import BadInput
+from domain.rules.deferral.choosing import Decoding
+from simulator.deferral.scenarios import CALIBRATION_SEEDS, TRAINING_SEED, Episode, episode
+from simulator.deferral.world import World
+from trainer.deferral.acting import judge, mean_total, see, starts_of
+from trainer.deferral.configuration import Config
+from trainer.deferral.imitation import ORDER_SHARE, facts, loss_of, play_round
+from trainer.deferral.networks import (
+    TASKS,
+    Answer,
+    Inputs,
+    Network,
+    PointerPolicy,
+    SetPolicy,
+    SlotPolicy,
+    set_deviation,
+    widened,
+)
+from trainer.kit.checkpoint import Checkpoint, Checkpoints, check_resumable, weights_hash
+from trainer.kit.progress import Progress
+
+Floats = NDArray[np.float64]
+EXTENDABLE = ("iterations",)
+FIRST_SEED = TRAINING_SEED + len(CALIBRATION_SEEDS)
+SEEDS_PER_RUN = 1_000_000
+"""Room for the episodes of one run, so that no two seeds of a run share one."""
+CREF_EPISODES = 40
+
+
+@cache
+def mean_capacity(scenarios: tuple[str, ...]) -> float:
+    """Return the mean capacity of training episodes, cores: Cref (§3)."""
+    return float(np.mean([episode(name, seed).capacity.mean() for name in scenarios for seed in CALIBRATION_SEEDS]))
+
+
+def network_of(config: Config) -> Network:
+    """Return the untrained network of a method, drawn from torch's generator."""
+    if config.method == "mlp":
+        return SlotPolicy(config.deviation)
+    if config.method == "pointer":
+        return PointerPolicy()
+    return SetPolicy(
+        low=config.method in ("full", "aux-low"),
+        high=config.method in ("full", "aux-high"),
+        scale_low=config.scale_low,
+        scale_high=config.scale_high,
+        end_to_end=config.end_to_end,
+        deviation=config.deviation,
+    )
+
+
+class Batch(NamedTuple):
+    """Experience of T steps in E environments, by environment and then by step, so [E T] states."""
+
+    inputs: Inputs
+    scores: Tensor
+    log_probs: Tensor
+    values: Tensor
+    following: Tensor
+    """[E T, 4]: the next step; nan after an episode's end."""
+    present: Tensor
+    rewards: Floats
+    """[T, E], and whether the episode ended with the step."""
+    dones: Floats
+    last_values: Floats
+    """[E]: of the states after the last step, 0 after an end."""
+
+
+def advantages(batch: Batch, rewards: Floats, gamma: float, gae_lambda: float) -> Floats:
+    """Return the generalised advantage estimates [T, E] of scaled rewards (§5)."""
+    steps, places = rewards.shape
+    values = batch.values.double().numpy().reshape(places, steps).T
+    found, ahead, value_after = np.zeros_like(rewards), np.zeros(places), batch.last_values
+    for t in range(steps - 1, -1, -1):
+        goes_on = 1.0 - batch.dones[t]
+        error = rewards[t] + gamma * goes_on * value_after - values[t]
+        ahead = error + gamma * gae_lambda * goes_on * ahead
+        found[t], value_after = ahead, values[t]
+    return found
+
+
+def rewards_to_go(rewards: Floats, dones: Floats, gamma: float) -> Floats:
+    """Return the discounted sums of the rewards still to come, [T, E]."""
+    found, ahead = np.zeros_like(rewards), np.zeros(rewards.shape[1])
+    for t in range(len(rewards) - 1, -1, -1):
+        ahead = rewards[t] + gamma * (1.0 - dones[t]) * ahead
+        found[t] = ahead
+    return found
+
+
+@dataclass(slots=True)
+class ReturnScale:
+    """Running deviation of the discounted sums of rewards, by which rewards are divided; sums: [E]."""
+
+    sums: Floats
+    count: float = 1e-4
+    mean: float = 0.0
+    variance: float = 1.0
+
+    def add(self, rewards: Floats, dones: Floats, gamma: float) -> None:
+        """Add the rewards [T, E] of new experience."""
+        seen = np.empty_like(rewards)
+        for t, reward in enumerate(rewards):
+            self.sums = self.sums * gamma + reward
+            seen[t] = self.sums
+            self.sums = self.sums * (1.0 - dones[t])
+        total, delta = self.count + seen.size, float(seen.mean()) - self.mean
+        between = delta**2 * self.count * seen.size / total
+        self.variance = (self.variance * self.count + float(seen.var()) * seen.size + between) / total
+        self.mean += delta * seen.size / total
+        self.count = total
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation, never 0."""
+        return math.sqrt(self.variance + 1e-8)
+
+
+def judged(network: Network, inputs: Inputs, scores: Tensor, kind: Decoding) -> tuple[Tensor, Tensor, Answer]:
+    """Return the log-probability [B] and the entropy [B] of scores, and the network's answer (§4)."""
+    if isinstance(network, PointerPolicy):
+        _, log_prob, entropy, answer = network.points(inputs, scores)
+        return log_prob, entropy, answer
+    answer = network(inputs)
+    current = inputs.current.to(answer.value.dtype)
+    spread = answer.deviation.log()
+    each = -0.5 * ((scores - answer.mean(kind)) / answer.deviation).square() - spread - 0.5 * math.log(2.0 * math.pi)
+    entropy = (spread + 0.5 * math.log(2.0 * math.pi * math.e)) * current
+    return (each * current).sum(-1), entropy.sum(-1), answer
+
+
+def distance(answer: Answer, anchor: Answer, current: Tensor, kind: Decoding) -> Tensor:
+    """Return the mean KL divergence of the anchor's Gaussian scores from the answer's, summed over a state's jobs."""
+    ratio = anchor.deviation / answer.deviation
+    moved = (anchor.mean(kind) - answer.mean(kind)) / answer.deviation
+    each = 0.5 * (ratio.square() + moved.square() - 1.0) - ratio.log()
+    return (each * current).sum(-1).mean()
+
+
+class Learner:
+    """A run at one moment; `update` is one round of imitation or one iteration."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        # An order of starts has no values for a knapsack.
+        self.kind: Decoding = "prefix" if config.method == "pointer" else config.decoding
+        self.cref = mean_capacity(config.scenarios)
+        torch.manual_seed(config.seed)
+        self.network = network_of(config)
+        self.rng = np.random.default_rng([config.seed, 1])
+        self.draws = torch.Generator().manual_seed(config.seed + 1)
+        self.updates, self.steps = 0, 0
+        self.standardised = False
+        self.anchor: dict[str, Tensor] | None = None
+        self.best_weights: dict[str, Tensor] = {}
+        self.best_total = -math.inf
+        self.optimiser = self._optimiser()
+        self.scale = ReturnScale(np.zeros(config.environments))
+        self.played = [0] * config.environments
+        self.worlds: list[World] = []
+
+    def _optimiser(self) -> torch.optim.Adam:
+        groups: dict[str, list[Tensor]] = {"policy": [], "value": [], "predictor": []}
+        for name, parameter in self.network.named_parameters():
+            groups[name.split(".")[0] if name.split(".")[0] in groups else "policy"].append(parameter)
+        return torch.optim.Adam([{"params": found, "lr": 1e-3} for found in groups.values()], foreach=False)
+
+    # Imitation.
+
+    def imitate(self) -> dict[str, float]:
+        """Play a round, label it, learn from it; return its figures by name."""
+        config = self.config
+        left = 1.0 - self.updates / config.rounds
+        lesson = play_round(
+            self.network if self.updates else None,
+            self._episodes(self.updates * config.environments, config.environments),
+            self.cref,
+            self.rng,
+            kind=config.labels,
+            draws=config.price_draws,
+            noise=config.price_noise * self.cref,
+        )
+        self._standardise(lesson.following)
+        self._rates(config.imitation_rate * (0.05 + 0.95 * left), config.imitation_rate * left, left)
+        names = ("loss/worth", "loss/order", "loss/auxiliary")
+        sums, count = np.zeros(len(names)), 0
+        for _ in range(config.passes):
+            for chosen in self._parts(len(lesson.worth)):
+                part = lesson.rows(chosen)
+                answer: Answer = self.network(part.inputs)
+                worth, order = loss_of(answer, part)
+                beside = self._foretelling(answer, part.following)
+                self._descend(worth + ORDER_SHARE * order + beside)
+                sums, count = sums + np.array([worth.item(), order.item(), beside.item()]), count + 1
+        self.steps += len(lesson.worth)
+        figures = dict(zip(names, (sums / count).tolist(), strict=True))
+        return figures | self._foretold(lesson.inputs, lesson.following, lesson_present(lesson.inputs, self.cref))
+
+    # PPO and REINFORCE.
+
+    def iterate(self) -> dict[str, float]:
+        """Collect experience and learn from it; return the figures of this iteration by name."""
+        config, done = self.config, self.updates - self.config.rounds
+        if done == 0:
+            self._begin()
+        left = 1.0 - done / max(config.iterations, 1)
+        falling = 0.1 + 0.9 * left
+        frozen = done < config.value_iterations
+        batch = self._collect(config.steps)
+        self._standardise(batch.following)
+        self.scale.add(batch.rewards, batch.dones, config.gamma)
+        rewards = batch.rewards / self.scale.deviation
+        plain = config.method == "reinforce"
+        if plain:
+            gained = rewards_to_go(rewards, batch.dones, config.gamma)
+            gained = gained - gained.mean()
+        else:
+            gained = advantages(batch, rewards, config.gamma, config.gae_lambda)
+        flat = torch.from_numpy(gained.T.reshape(-1).astype(np.float32))
+        targets = flat + batch.values
+        ahead = (flat - flat.mean()) / (flat.std() + 1e-8)
+        # What the policy goes by since imitation must not drift under it: the predictor stays as it is.
+        self._rates(
+            *(0.0 if frozen else config.policy_rate * falling, config.value_rate * falling),
+            0.0 if config.rounds else falling,
+        )
+        names = ("loss/policy", "loss/value", "policy/entropy", "policy/kl", "policy/anchor", "loss/auxiliary")
+        sums, count = np.zeros(len(names)), 0
+        anchor = self._anchored()
+        for _ in range(1 if plain else config.epochs):
+            for chosen in self._parts(len(flat)):
+                inputs = batch.inputs.rows(chosen)
+                scores = batch.scores[chosen, : inputs.mask.shape[1]]
+                log_prob, entropy, answer = judged(self.network, inputs, scores, self.kind)
+                log_ratio = log_prob - batch.log_probs[chosen]
+                if plain:
+                    policy = -(ahead[chosen] * log_prob).mean()
+                else:
+                    ratio = log_ratio.exp()
+                    near = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+                    policy = -torch.min(ahead[chosen] * ratio, ahead[chosen] * near).mean()
+                value = 0.5 * (answer.value - targets[chosen]).square().mean() * (not plain)
+                pull = torch.zeros(())
+                if anchor is not None:
+                    with torch.no_grad():
+                        before = anchor(inputs)
+                    pull = distance(answer, before, inputs.current.to(answer.value.dtype), self.kind)
+                beside = self._foretelling(answer, batch.following[chosen])
+                self._descend(policy + value - config.entropy * entropy.mean() + config.kl * pull + beside)
+                moved = (log_ratio.exp() - 1.0 - log_ratio).mean()
+                parts = (policy, value, entropy.mean(), moved, pull, beside)
+                sums, count = sums + np.array([float(torch.as_tensor(p).detach()) for p in parts]), count + 1
+        self.steps += len(flat)
+        figures = dict(zip(names, (sums / count).tolist(), strict=True))
+        figures["episodes/reward_per_step"] = float(batch.rewards.mean())
+        return figures | self._foretold(batch.inputs, batch.following, batch.present)
+
+    def _begin(self) -> None:
+        """Enter PPO: with the best of the imitation, a small deviation, and environments of its own."""
+        config = self.config
+        if config.rounds:
+            self.network.load_state_dict(self.best_weights)
+            if isinstance(self.network, SetPolicy):
+                set_deviation(self.network.deviation, config.deviation)
+            self.anchor = {name: value.clone() for name, value in self.network.state_dict().items()}
+        self.optimiser = self._optimiser()
+        self.worlds = [World(self._next(place)) for place in range(config.environments)]
+
+    def _collect(self, steps: int) -> Batch:
+        config = self.config
+        moments: list[tuple[Inputs, Tensor, Tensor, Tensor]] = []
+        rewards, dones = np.zeros((steps, config.environments)), np.zeros((steps, config.environments))
+        present = np.zeros((steps + 1, config.environments, len(TASKS)))
+        for t in range(steps):
+            seen = see(self.worlds, self.cref)
+            present[t] = [facts(world) for world in self.worlds]
+            scores, log_prob, answer = self._draw(seen.inputs)
+            moments.append((seen.inputs, scores, log_prob, answer.value))
+            for place, chosen in enumerate(starts_of(seen, scores, self.kind)):
+                rewards[t, place] = self.worlds[place].step(chosen)
+                if self.worlds[place].done:
+                    dones[t, place] = 1.0
+                    self.worlds[place] = World(self._next(place))
+        present[steps] = [facts(world) for world in self.worlds]
+        with torch.no_grad():
+            last = self.network(see(self.worlds, self.cref).inputs).value.double().numpy()
+        following = np.where(dones[..., None] > 0.0, np.nan, present[1:])
+        rows = max(inputs.mask.shape[1] for inputs, *_ in moments)
+
+        def by_place(tensors: list[Tensor]) -> Tensor:
+            alike = [widened(tensor, rows) if tensor.dim() > 1 else tensor for tensor in tensors]
+            return torch.stack(alike, dim=1).flatten(0, 1)
+
+        windows = torch.stack([inputs.window for inputs, *_ in moments], dim=1).flatten(0, 1)
+        tokens, masks = (by_place([getattr(inputs, name) for inputs, *_ in moments]) for name in ("tokens", "mask"))
+        _, *drawn = (list(column) for column in zip(*moments, strict=True))
+        scores, log_probs, values = (by_place(column) for column in drawn)
+        after, before = (
+            torch.from_numpy(np.swapaxes(array, 0, 1).reshape(-1, len(TASKS)).astype(np.float32))
+            for array in (following, present[:-1])
+        )
+        inputs = Inputs(tokens, masks, windows)
+        return Batch(inputs, scores, log_probs, values, after, before, rewards, dones, last * (1.0 - dones[-1]))
+
+    def _draw(self, inputs: Inputs) -> tuple[Tensor, Tensor, Answer]:
+        with torch.no_grad():
+            if isinstance(self.network, PointerPolicy):
+                scores, log_prob, _, answer = self.network.points(inputs, generator=self.draws)
+                return scores, log_prob, answer
+            answer = self.network(inputs)
+            mean = answer.mean(self.kind)
+            scores = mean + answer.deviation * torch.randn(mean.shape, generator=self.draws)
+            return scores, judged(self.network, inputs, scores, self.kind)[0], answer
+
+    def _anchored(self) -> Network | None:
+        if self.anchor is None or not self.config.kl:
+            return None
+        network = deepcopy(self.network)
+        network.load_state_dict(self.anchor)
+        return network.requires_grad_(False)
+
+    # Both.
+
+    def judge(self) -> dict[str, float]:
+        """Judge the deterministic policy on the calibration seeds, and keep it when it is the best so far."""
+        config = self.config
+        chosen = _calibration(config.scenarios, config.evaluation_episodes)
+        total = mean_total(judge(self.network, self.cref, chosen, self.kind))
+        offered = float(np.mean([made.jobs.revenue.sum() for made in chosen]))
+        if total > self.best_total:
+            self.best_total = total
+            self.best_weights = {name: value.clone() for name, value in self.network.state_dict().items()}
+        return {"held_out/total": total, LOST: offered - total, "best": offered - self.best_total}
+
+    def _episodes(self, first: int, count: int) -> list[Episode]:
+        names, at = self.config.scenarios, FIRST_SEED + SEEDS_PER_RUN * self.config.seed
+        return [episode(names[number % len(names)], at + number) for number in range(first, first + count)]
+
+    def _next(self, place: int) -> Episode:
+        config = self.config
+        number = (config.rounds + self.played[place]) * config.environments + place
+        self.played[place] += 1
+        return self._episodes(number, 1)[0]
+
+    def _standardise(self, following: Tensor) -> None:
+        """Take the scales of the predictor's targets from the first experience."""
+        if not self.standardised:
+            known = following[~following.isnan().any(dim=1)]
+            predictor = self.network.predictor
+            predictor.centre.copy_(known.mean(dim=0))
+            predictor.spread.copy_(known.std(dim=0).clamp(min=1.0))
+            self.standardised = True
+
+    def _foretelling(self, answer: Answer, following: Tensor) -> Tensor:
+        known = ~following.isnan().any(dim=1)
+        predictor = self.network.predictor
+        wanted = (following[known] - predictor.centre) / predictor.spread
+        errors: Tensor = (answer.foretold[known] - wanted).square().sum(dim=0) / max(int(known.sum()), 1)
+        return errors.sum()
+
+    def _foretold(self, inputs: Inputs, following: Tensor, present: Tensor) -> dict[str, float]:
+        """Return R² of each auxiliary task, and of persistence, that the next step is as this one."""
+        known = ~following.isnan().any(dim=1)
+        predictor = self.network.predictor
+        with torch.no_grad():
+            found = predictor(inputs.window[known])[2] * predictor.spread + predictor.centre
+        wanted = following[known]
+        around = (wanted - wanted.mean(dim=0)).square().sum(dim=0)
+        figures: dict[str, float] = {}
+        for words, guess in (("auxiliary", found), ("persistence", present[known])):
+            # Of what never changed, nothing can be explained.
+            share = torch.where(around > 1e-6, 1.0 - (wanted - guess).square().sum(dim=0) / around, 0.0)
+            figures |= {f"{words}/{task}": value for task, value in zip(TASKS, share.tolist(), strict=True)}
+        return figures
+
+    def _rates(self, policy: float, value: float, falling: float) -> None:
+        rates = (policy, value, self.config.auxiliary_rate * falling)
+        for group, rate in zip(self.optimiser.param_groups, rates, strict=True):
+            group["lr"] = rate
+
+    def _parts(self, count: int) -> tuple[Tensor, ...]:
+        order = torch.from_numpy(self.rng.permutation(count))
+        return torch.split(order, self.config.minibatch)
+
+    def _descend(self, loss: Tensor) -> None:
+        self.optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.gradient_norm)
+        self.optimiser.step()
+
+    def state(self) -> dict[str, Any]:
+        """Return everything needed to go on."""
+        return {
+            "weights": self.network.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "anchor": self.anchor,
+            "best_weights": self.best_weights,
+            "best_total": self.best_total,
+            "draws": self.draws.get_state(),
+            "rng": self.rng.bit_generator.state,
+            "counts": [self.updates, self.steps, int(self.standardised)],
+            "scale": asdict(self.scale),
+            "played": list(self.played),
+            "starts": [world.start for world in self.worlds],
+            "times": [world.t for world in self.worlds],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of the same configuration."""
+        self.network.load_state_dict(state["weights"])
+        self.optimiser.load_state_dict(deepcopy(state["optimiser"]))
+        self.anchor, self.best_weights = state["anchor"], dict(state["best_weights"])
+        self.best_total = state["best_total"]
+        self.draws.set_state(state["draws"])
+        self.rng.bit_generator.state = state["rng"]
+        self.updates, self.steps, known = state["counts"]
+        self.standardised = bool(known)
+        self.scale = ReturnScale(**state["scale"])
+        self.worlds = []
+        for place, (start, until) in enumerate(zip(state["starts"], state["times"], strict=True)):
+            self.played[place] = state["played"][place] - 1
+            world = World(self._next(place))
+            while world.t < until:
+                world.step(np.flatnonzero(start[world.view().cur.job] == world.t))
+            self.worlds.append(world)
+
+
+LOST = "held_out/lost"
+"""Core-steps that were offered less the total: what is lower for a better policy."""
+
+
+def lesson_present(inputs: Inputs, cref: float) -> Tensor:
+    """Return what the predictor's tasks are in the present step, [B, 4], as the windows say it."""
+    last = inputs.window[:, -1]
+    return torch.stack([last[:, 0] * cref, last[:, 3] * 8.0, last[:, 4] * 6.0, last[:, 7] * cref * 10.0], dim=1)
+
+
+@cache
+def _calibration(scenarios: tuple[str, ...], count: int) -> tuple[Episode, ...]:
+    return tuple(episode(scenarios[k % len(scenarios)], seed) for k, seed in enumerate(CALIBRATION_SEEDS[:count]))
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a run came to: the best weights, their mean total on the calibration seeds, and its last figures."""
+
+    weights: Mapping[str, Tensor]
+    best_total: float
+    updates: int
+    figures: Mapping[str, float]
+    complete: bool
+
+
+def train(
+    config: Config,
+    *,
+    checkpoints: Checkpoints | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    cpu_minutes: float | None = None,
+) -> Learnt:
+    """Learn a policy, going on from the last checkpoint where there is one; raises BadInput.
+
+    cpu_minutes: end after the update in which so many were spent, over all resumptions. on_progress: called after every
+    update.
+    """
+    torch.set_num_threads(1)
+    learner = Learner(config)
+    before = checkpoints.last() if checkpoints is not None else None
+    wall, cpu = 0.0, 0.0
+    figures: dict[str, float] = {}
+    if before is not None and checkpoints is not None:
+        check_resumable(before, config.plain(), checkpoints.directory, EXTENDABLE)
+        learner.restore(before.state)
+        wall, cpu = before.progress["wall_s"], before.progress["cpu_s"]
+        figures = dict(before.progress["figures"])
+    began = time.perf_counter() - wall, time.process_time() - cpu
+    limit = math.inf if cpu_minutes is None else 60.0 * cpu_minutes
+    while learner.updates < config.updates and time.process_time() - began[1] < limit:
+        imitating = learner.updates < config.rounds
+        figures = learner.imitate() if imitating else learner.iterate()
+        learner.updates += 1
+        last = learner.updates in (config.rounds, config.updates)
+        held = learner.best_total
+        spent = time.process_time() - began[1] >= limit
+        if last or spent or learner.updates % config.evaluate_every == 0:
+            figures |= learner.judge()
+        at = {
+            "update": learner.updates,
+            "steps": learner.steps,
+            "total_steps": config.updates * config.steps * config.environments,
+            "wall_s": time.perf_counter() - began[0],
+            "cpu_s": time.process_time() - began[1],
+        }
+        if checkpoints is not None:
+            progress = {**at, "figures": figures}
+            checkpoints.save(Checkpoint(config.plain(), progress, learner.state()), best=learner.best_total > held)
+        best = figures.pop("best", None)
+        on_progress(Progress(**at, figures=figures, best_cost=best))  # type: ignore[arg-type]
+    if not learner.best_weights:
+        raise BadInput("cpu_minutes", cpu_minutes, "give enough for one update")
+    return Learnt(learner.best_weights, learner.best_total, learner.updates, figures, learner.updates >= config.updates)
+
+
+def hash_of(learnt: Learnt) -> str:
+    """Return the hash of the weights that were kept."""
+    return weights_hash(learnt.weights)

@@ -57,5 +57,5 @@ class LearnedRung:
         model = self._model
         if model is None:
             raise PolicyFailure(self.problem)
-        scored = model.score(view)
-        return Starts(model.starts(view, scored), scored.scores(model.card.decoding))
+        scores = model.score(view).scores
+        return Starts(model.starts(view, scores), scores)

@@ -94,7 +94,13 @@ class PoolTurns:
 
     def _send(self, now: float, epoch: int, decided: str = "") -> None:
         """Send the starts of a decision of this turn; without one, again those of earlier turns that are open."""
-        open_now = [job for job in open_starts(self.pool.current()) if decided in ("", job.decision_id)]
+        step = step_at(now, self.pool.settings.step_s)
+        # What for certain never left in its own step is decided anew: its room or its window may be gone.
+        open_now = [
+            job
+            for job in open_starts(self.pool.current())
+            if decided in ("", job.decision_id) and (job.uncertain or job.start == step)
+        ]
         if self._ready is None:
             # The queue was taken out of the settings: workers read the starts over HTTP.
             if open_now:

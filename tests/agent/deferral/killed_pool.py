@@ -32,7 +32,8 @@ CORES = 24
 TIMES = [START, START + 60.0, START + HOUR_S, START + 3 * HOUR_S, START + 6 * HOUR_S]
 HIDDEN_S = 121.0
 """A message that was received and not deleted is hidden for less."""
-Ledgers = Callable[[], Ledger]
+Queues = tuple[str, str]
+"""The URLs of the submit queue and of the ready queue."""
 
 
 class Life:
@@ -58,7 +59,7 @@ class Life:
 
         return called
 
-    def live(self, url: str, endpoint: str, queues: tuple[str, str], first: int, after: Callable[[int], object]) -> None:
+    def live(self, url: str, endpoint: str, queues: Queues, first: int, after: Callable[[int], object]) -> None:
         """Take the turns from `first` on; `after` is called with the number of each that is over."""
         clock = VirtualClock(TIMES[first])
         options = AwsOptions(REGION, endpoint, access_key_id=AGENT_KEY, secret_access_key=SECRET)
@@ -77,7 +78,7 @@ class Life:
         session.close()
 
 
-def killed(url: str, endpoint: str, queues: tuple[str, str], first: int, at: int | None) -> tuple[int, bool, int]:
+def killed(url: str, endpoint: str, queues: Queues, first: int, at: int | None) -> tuple[int, bool, int]:
     """Let a child live from turn `first`; return the turn to go on with, whether it was killed, and its points."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -103,13 +104,15 @@ def killed(url: str, endpoint: str, queues: tuple[str, str], first: int, at: int
     return (turns[-1] if turns else first), os.WIFSIGNALED(status), (points[0] if points else 0)
 
 
-def fresh_queues(client: Any, name: str, *, fifo: bool) -> tuple[str, str]:
+def fresh_queues(client: Any, name: str, *, fifo: bool) -> Queues:
     """Return a submit queue with the jobs on it, and an empty ready queue."""
     submit = client.create_queue(QueueName=f"submit-{name}")["QueueUrl"]
     about = {"FifoQueue": "true"} if fifo else {}
-    ready = client.create_queue(QueueName=f"ready-{name}.fifo" if fifo else f"ready-{name}", Attributes=about)["QueueUrl"]
+    ready = client.create_queue(QueueName=f"ready-{name}.fifo" if fifo else f"ready-{name}", Attributes=about)[
+        "QueueUrl"
+    ]
     for n in range(JOBS):
-        job = {"job_id": f"j{n}", "cores": 4, "duration_steps": 3, "latest_at": START + 30 * HOUR_S, "payload": f"p{n}"}
+        job = {"job_id": f"j{n}", "cores": 4, "duration_steps": 3, "latest_at": START + 30 * HOUR_S}
         client.send_message(QueueUrl=submit, MessageBody=json.dumps(job))
     return submit, ready
 
@@ -124,7 +127,7 @@ def drained(client: Any, url: str) -> Counter[str]:
     return found
 
 
-def wrong_after(url: str, client: Any, queues: tuple[str, str], *, fifo: bool) -> list[str]:
+def wrong_after(url: str, client: Any, queues: Queues, *, fifo: bool) -> list[str]:
     """Return what is wrong once the second life is over."""
     wrong = []
     everything = {f"j{n}" for n in range(JOBS)}

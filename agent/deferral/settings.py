@@ -10,7 +10,7 @@ from pydantic import Field
 
 from agent.settings.kinds import Expected, Section, Url
 from agent.settings.subjects import Conflict, Subjects
-from domain.units import HOUR_S
+from domain.units import DAY_S, HOUR_S
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -66,7 +66,7 @@ class DeferralSettings(Section, title="A deferral pool"):
     step_s: int = Field(
         int(HOUR_S),
         ge=60,
-        le=86_400,
+        le=int(DAY_S),
         description="Length of a step. Once in each, jobs are started; durations count in steps.",
     )
     margin: MarginText = Field("0", description="Cores that are kept free for a fall of the capacity.", examples=["5%"])
@@ -115,7 +115,7 @@ class DeferralSettings(Section, title="A deferral pool"):
 
 def _conflicts(name: str, pool: DeferralSettings, settings: Settings) -> Iterator[Conflict]:
     path = ("deferrals", name)
-    if 86_400 % pool.step_s:
+    if int(DAY_S) % pool.step_s:
         yield Conflict((*path, "step_s"), (), "give a length of which a day has a whole number, such as 3600 or 900")
     if pool.submit_queue_url is not None and pool.submit_queue_url == pool.ready_queue_url:
         remedy = "give another queue: what is sent would be received as jobs"

@@ -90,7 +90,7 @@ def make(cloud: RunningCloud, ledger: Ledger, clock: VirtualClock) -> Iterator[M
     session.close()
 
 
-def job(job_id: str, cores: int = 4, duration: int = 2, **more: Any) -> str:
+def job(job_id: str, cores: float = 4, duration: int = 2, **more: Any) -> str:
     return json.dumps(
         {"job_id": job_id, "cores": cores, "duration_steps": duration, "latest_at": START + 9 * HOUR_S, **more}
     )

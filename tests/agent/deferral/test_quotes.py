@@ -25,8 +25,8 @@ def pool(ledger: Ledger, clock: VirtualClock) -> DeferralPool:
     return pool
 
 
-def asked(pool: DeferralPool, *about: object, **more: float) -> Quote:
-    return quote(pool, Outlook(3600), order("q", *about, window=11, **more))  # type: ignore[arg-type]
+def asked(pool: DeferralPool, cores: int, duration: int) -> Quote:
+    return quote(pool, Outlook(3600), order("q", cores, duration, window=11))
 
 
 def explained(pool: DeferralPool, job_id: str, paused: str = "") -> JobExplained:

@@ -169,14 +169,11 @@ class PoolTurns:
         pool, settings = self.pool, self.pool.settings
 
         def work(state: PoolState, _: float) -> tuple[Decided | None, Change | None]:
-            step = step_at(now, settings.step_s)
-            head = state.head
-            if head.step is not None and step <= head.step:
-                if step < head.step and not self._went_back:
-                    log.warning("step_repeated", pool=pool.name, step=step, decided=head.step)
-                self._went_back = step < head.step
-                return None, None
-            self._went_back = False
+            step, last = step_at(now, settings.step_s), state.head.step
+            back = last is not None and step < last
+            if back and not self._went_back:
+                log.warning("step_repeated", pool=pool.name, step=step, decided=last)
+            self._went_back = back
             held = held_by_pause(pool.ledger.controls(pool.name), (Direction.OUT,), now)
             decided = decide(
                 pool.name,

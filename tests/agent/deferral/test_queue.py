@@ -19,7 +19,7 @@ from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, REGION, SECRET, aws_c
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope
-from domain.errors import CloudError, FailureClass, StateConflict
+from domain.errors import CloudError, FailureClass, LedgerUnavailable, StateConflict
 from domain.units import HOUR_S
 from simulator.aws.process import RunningCloud, start_in_thread
 from tests.agent.deferral.pools import POOL, START, begun, decided, made, order, stages, turning
@@ -308,3 +308,19 @@ def test_calls_stay_below_what_sqs_takes(ledger: Ledger, clock: VirtualClock) ->
     sizes = [sum(len(json.dumps(start_message(POOL, replace(one, start=1), 3600))) for one in call) for call in calls]
     assert max(sizes) < 256 * 1024
     assert Sending() == Sending((), {}, {})
+
+
+def test_a_message_whose_job_could_not_be_recorded_stays_on_the_queue(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q = make()
+    q.put(job("a"))
+
+    def full(*about: object, **more: object) -> bytes:
+        raise LedgerUnavailable("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(q.pool.store, "write", full)
+        with pytest.raises(LedgerUnavailable):
+            q.turns.turn(START, 1)
+    assert q.left() == 1

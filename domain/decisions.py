@@ -164,6 +164,21 @@ class Reason(StrEnum):
     PLACEMENT_REFUSING = "placement_refusing"
     PLACEMENT_DRIFTED = "placement_drifted"
     HOSTS_COMPARED = "hosts_compared"
+    # deferral of jobs to left-over cores
+    JOB_SUBMITTED = "job_submitted"
+    JOB_REFUSED = "job_refused"
+    JOB_CANCELLED = "job_cancelled"
+    JOB_EXPIRED = "job_expired"
+    JOBS_STARTED = "jobs_started"
+    NO_JOB_STARTED = "no_job_started"
+    START_REPEATED = "start_repeated"
+    STEPS_SKIPPED = "steps_skipped"
+    CAPACITY_MISSING = "capacity_missing"
+    FORECAST_UNCOVERED = "forecast_uncovered"
+    VIOLATION_BUDGET_USED = "violation_budget_used"
+    POLICY_FELL_BACK = "policy_fell_back"
+    JOBS_AT_RISK = "jobs_at_risk"
+    POLICIES_COMPARED = "policies_compared"
 
 
 class Origin(StrEnum):

@@ -45,8 +45,8 @@ from agent.settings.plug_ins import ACTUATORS, installed, refused
 from domain.clock import JumpDetector
 from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
 from domain.errors import ConfigurationError, Mistake, TrimtabError
-from domain.fleet import Fleet
-from domain.snapshot import Snapshot
+from domain.fleet import Fleet, Group
+from domain.snapshot import GroupSnapshot, Snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +81,8 @@ MODELS_PATIENCE_S: Final = 20.0
 REPORTING_WITHIN_INTERVALS: Final = 6
 TURN_PATIENCE_S: Final = 0.5
 """So long a turn waits for a model that it has not seen before; it goes on with the one before, or the rules."""
+SPARE_FRESH_S: Final = 600.0
+"""Spare cores that were measured longer ago are not known."""
 
 
 class AutoscalingPart(Part):
@@ -166,7 +168,16 @@ class AutoscalingPart(Part):
                 max(0, n - seen.in_service) * group.vm_type.cores
                 for (group, seen), n in zip(pairs, wanted, strict=True)
             ),
+            spare=self._spare(record.inputs.snapshot.taken_at, pairs),
         )
+
+    def _spare(self, taken_at: float, pairs: Sequence[tuple[Group, GroupSnapshot]]) -> float | None:
+        """Return the cores of warm VMs that are not busy, None where they were not measured lately."""
+        late = not 0.0 <= self.host.clock.now() - taken_at <= SPARE_FRESH_S
+        if late or any(seen.warm and seen.busy_cores is None for _, seen in pairs):
+            return None
+        cores = sum(seen.warm * group.vm_type.cores - (seen.busy_cores or 0.0) for group, seen in pairs)
+        return max(0.0, float(cores))
 
     def groups(self) -> Mapping[tuple[str, str], str]:
         """Return the AWS name of every group of the managed fleets."""

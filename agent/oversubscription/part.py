@@ -128,11 +128,14 @@ class OversubscriptionPart(Part):
         return self._pools
 
     def capacity(self, subject: str) -> Capacity | None:
-        """Return the cores promised to VMs that do not run yet."""
+        """Return the cores promised to VMs that do not run yet, and those of the machines that nothing reserves."""
         if subject not in self.configured:
             return None
-        promised = self.pools[subject].promised
-        return Capacity(reserved=sum(vm.cores * vm.rate for vm, _ in promised.values()))
+        pool = self.pools[subject]
+        reserved = sum(vm.cores * vm.rate for vm, _ in pool.promised.values())
+        loads = pool.loads
+        spare = None if loads is None or pool.problem else float(loads.free_cores[loads.free_cores > 0.0].sum())
+        return Capacity(reserved=reserved, spare=spare)
 
     # In the daemon
 

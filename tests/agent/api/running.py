@@ -15,6 +15,8 @@ from agent.autoscaling.status import FleetStatus, fleet_status
 from agent.decisions.part import Check, Host
 from agent.decisions.parts import Parts, parts_of
 from agent.decisions.turn import TickReport
+from agent.deferral.part import DeferralPart
+from agent.deferral.pools import Pools as DeferralPools
 from agent.oversubscription.part import OversubscriptionPart
 from agent.oversubscription.pools import Pools
 from agent.placement.part import PlacementPart
@@ -38,6 +40,7 @@ POOLS = {
     }
 }
 PLACEMENTS = {"south": {"policy": "reserve:1,8,2"}}
+DEFERRALS = {"night": {"policy": "knapsack"}}
 
 
 class Running:
@@ -46,7 +49,8 @@ class Running:
     def __init__(self, world: World, **settings: Any) -> None:
         self.world = world
         self.models_dir = world.directory / "models"
-        about = {"mode": world.mode, "clusters": CLUSTERS, "pools": POOLS, "placements": PLACEMENTS}
+        about = {"mode": world.mode, "clusters": CLUSTERS, "pools": POOLS}
+        about |= {"placements": PLACEMENTS, "deferrals": DEFERRALS}
         self.settings = Settings(**{**about, "learned": {"models_dir": self.models_dir}, **settings})
         self.board = ServiceBoard(world.agent_clock.now())
         self.collectors = {"queue web": CollectorHealth(successes=3, last_success_at=world.agent_clock.now())}
@@ -92,6 +96,11 @@ class Running:
     def placements(self) -> PlacementPools:
         """The pools of its placement."""
         return next(part for part in self.parts.parts if isinstance(part, PlacementPart)).pools
+
+    @property
+    def deferrals(self) -> DeferralPools:
+        """The pools of its deferral."""
+        return next(part for part in self.parts.parts if isinstance(part, DeferralPart)).pools
 
     def app(self, *routers: APIRouter) -> FastAPI:
         """The application, unguarded."""

@@ -99,6 +99,21 @@ def test_it_tells_every_route(description: dict[str, Any]) -> None:
         ("POST", "/api/v1/placement/{pool}/switch"),
         ("POST", "/api/v1/placement/{pool}/extender/filter"),
         ("POST", "/api/v1/placement/{pool}/extender/prioritize"),
+        ("GET", "/api/v1/deferral"),
+        ("GET", "/api/v1/deferral/pools"),
+        ("GET", "/api/v1/deferral/pools/{pool}"),
+        ("GET", "/api/v1/deferral/decisions/{decision_id}"),
+        ("GET", "/api/v1/deferral/{subject}"),
+        ("GET", "/api/v1/deferral/{subject}/decisions"),
+        ("POST", "/api/v1/deferral/jobs"),
+        ("POST", "/api/v1/deferral/pools/{pool}/jobs"),
+        ("GET", "/api/v1/deferral/pools/{pool}/jobs"),
+        ("GET", "/api/v1/deferral/pools/{pool}/jobs/{job_id}"),
+        ("POST", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/cancel"),
+        ("GET", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/explain"),
+        ("POST", "/api/v1/deferral/pools/{pool}/quote"),
+        ("POST", "/api/v1/deferral/pools/{pool}/capacity"),
+        ("POST", "/api/v1/deferral/pools/{pool}/drain"),
     }
 
 

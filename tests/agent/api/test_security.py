@@ -58,6 +58,20 @@ ASKED = {
     ("GET", "/api/v1/placement/{pool}/explain/{application}"),
     ("GET", "/api/v1/placement/{pool}/hosts"),
     ("GET", "/api/v1/placement/{subject}/decisions"),
+    ("GET", "/api/v1/deferral"),
+    ("GET", "/api/v1/deferral/pools"),
+    ("GET", "/api/v1/deferral/pools/{pool}"),
+    ("GET", "/api/v1/deferral/decisions/{decision_id}"),
+    ("GET", "/api/v1/deferral/{subject}"),
+    ("GET", "/api/v1/deferral/{subject}/decisions"),
+    ("POST", "/api/v1/deferral/jobs"),
+    ("POST", "/api/v1/deferral/pools/{pool}/jobs"),
+    ("GET", "/api/v1/deferral/pools/{pool}/jobs"),
+    ("GET", "/api/v1/deferral/pools/{pool}/jobs/{job_id}"),
+    ("POST", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/cancel"),
+    ("GET", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/explain"),
+    ("POST", "/api/v1/deferral/pools/{pool}/quote"),
+    ("POST", "/api/v1/deferral/pools/{pool}/capacity"),
 }
 """All that an allocator's token opens, besides /healthz and the description."""
 SWITCHES = ["/api/v1/pause", "/api/v1/resume", "/api/v1/pin", "/api/v1/unpin", "/nothing"]

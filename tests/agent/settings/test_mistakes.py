@@ -30,6 +30,7 @@ def mistakes(environ: dict[str, str]) -> dict[str, tuple[str, str]]:
 def test_every_setting_wrong_at_once_gives_one_message_that_lists_all() -> None:
     keys = {"fleets": "web", "groups": "workers_s", "clusters": "main", "pools": "east", "subscribers": "ours"}
     keys["placements"] = "south"
+    keys["deferrals"] = "night"
     keys["announcements"] = "nightly"
     wrong = list(paths(keys))
     assert len(wrong) > 60

@@ -48,7 +48,7 @@ def test_ours_are_registered_like_any_other() -> None:
         COLLECTORS: ["cloudwatch_cpu", "cloudwatch_submitted", "graphite_render", "queue_depth"],
         ACTUATORS: ["autoscaling_group"],
         POLICIES: ["hold", "queue-rule", "target-tracking", "threshold"],
-        DECISIONS: ["admission", "autoscaling", "oversubscription", "placement"],
+        DECISIONS: ["admission", "autoscaling", "deferral", "oversubscription", "placement"],
     }
     for group in GROUPS:
         for name, entry in installed(group).items():

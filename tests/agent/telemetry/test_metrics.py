@@ -8,6 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.decisions.metrics import PREFIX, Kind
+from agent.deferral.records import History, JobOrder, StepRow
+from agent.deferral.store import Change
 from agent.models.directory import Subject
 from agent.models.rounds import Ending, write_round
 from agent.placement.records import PlaceRequest
@@ -17,6 +19,7 @@ from agent.telemetry.telemetry import Telemetry
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Reason
 from domain.samples import QueueMetric, QueueSeries, Sample
+from domain.units import HOUR_S
 from tests.agent.api.conftest import over_socket
 from tests.agent.api.running import Running
 from tests.agent.placement.hosts import inventory
@@ -186,6 +189,17 @@ def _python() -> str:
     return platform.python_version()
 
 
+def defer(agent: Running) -> None:
+    """Let a job be deferred and start, on a capacity that was forecast for two days."""
+    service, now = agent.deferrals["night"], agent.world.agent_clock.now()
+    first = int(now // HOUR_S) - 50
+    rows = tuple(StepRow(first + k, 10, low=8.0, high=12.0) for k in range(50))
+    service.pool.tried(lambda state, at: (None, Change(state.head, history=History(rows))))
+    service.pool.submit(JobOrder("j1", 4, 2, now + 4 * HOUR_S))
+    service.pool.report(10)
+    service.turns.turn(now, agent.world.ports.epoch)
+
+
 def everything_happens(agent: Running) -> Telemetry:
     """Let what is counted happen to an agent; return its metrics."""
     telemetry = Telemetry(agent.view)
@@ -199,6 +213,7 @@ def everything_happens(agent: Running) -> Telemetry:
     agent.turn_pools()
     agent.placements["south"].hosts.adopt(inventory(), "inventory", world.ports.epoch)
     agent.placements["south"].request(PlaceRequest("south", "r1", "shop", 1000, partial=True))
+    defer(agent)
     write_round(agent.models_dir, Subject("autoscaling", "web"), Ending.PROMOTED, "", now)
     world.ledger.pin("web", Pin({"small": 3}, "ada", "test", now, now + 600.0))
     agent.tick(2)

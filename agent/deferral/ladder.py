@@ -1,0 +1,189 @@
+"""The policies of a pool, the first that answers decides: learned, rolling plan, knapsack, first come.
+
+A policy is believed in nothing: one that raises, is late, or starts what does not fit is passed over and the next is
+asked. Scores that are not finite let the knapsack decide the whole step.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agent.deferral.records import Tried
+from agent.deferral.rolling import RollingPlan, check_available
+from agent.deferral.settings import FIFO, KNAPSACK, LADDER, LEARNED, ROLLING, DeferralSettings
+from domain.errors import BadInput
+from domain.rules.deferral.choosing import ScoresUnusable, View, fifo, knapsack, knapsack_values, take_in_order
+from domain.rules.deferral.jobs import Ints
+
+Floats = NDArray[np.float64]
+
+LARGEST_KNAPSACK: Final = 50_000_000
+"""Jobs times free cores of the largest knapsack that is solved; beyond, first come decides."""
+_GRACE_S: Final = 0.05
+_UNLIMITED_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Positions in `View.cur` that start, and a score of every job of it where the policy has one."""
+
+    positions: Ints
+    scores: Floats | None = None
+
+
+Rung = Callable[[View, Floats, float], Starts | None]
+"""Decides on a view and the capacity that is expected after it, within so many seconds; None: it has no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What was decided: by which policy, what starts, a score for every job of `View.cur`, and what was tried."""
+
+    policy: str
+    positions: Ints
+    scores: Floats
+    tried: tuple[Tried, ...]
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether another policy decided than the first that was asked."""
+        return len(self.tried) > 1
+
+
+def knapsack_rung(view: View, path: Floats, budget_s: float) -> Starts | None:
+    """Start the most valuable jobs that fit."""
+    if view.cur.size * max(0, view.free) > LARGEST_KNAPSACK:
+        return None
+    values = knapsack_values(view)
+    return Starts(knapsack(values, view.cur.cores, view.free), values)
+
+
+def fifo_rung(view: View, path: Floats, budget_s: float) -> Starts:
+    """Start jobs in the order of their submission, passing over those that do not fit."""
+    return Starts(take_in_order(fifo(view.cur), view.cur.cores, view.free, "skip"))
+
+
+@dataclass(slots=True)
+class Ladder:
+    """Policies by name. learned, rolling: None where there is none, and its name in `absent` says why.
+
+    A policy that hangs is not asked again before it has ended.
+    """
+
+    first: str
+    rungs: Mapping[str, Rung]
+    budgets_s: Mapping[str, float]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    _busy: dict[str, threading.Thread] = field(default_factory=dict)
+
+    def decide(self, view: View, path: Floats) -> Chosen:
+        """Return what starts; with no job or no room nothing is asked. path: the capacity expected after it."""
+        if view.cur.size == 0 or view.free <= 0:
+            nothing = np.empty(0, dtype=np.int64)
+            return Chosen("", nothing, knapsack_values(view), ())
+        tried: list[Tried] = []
+        names = LADDER[LADDER.index(self.first) :]
+        for name in names:
+            if name == ROLLING and any(one.failure.startswith(_UNUSABLE) for one in tried):
+                continue
+            began = time.perf_counter()
+            starts, failure = self._asked(name, view, path)
+            tried.append(Tried(name, failure, round(1000.0 * (time.perf_counter() - began), 3)))
+            if starts is not None:
+                scores = knapsack_values(view) if starts.scores is None else starts.scores
+                return Chosen(name, np.sort(starts.positions), scores, tuple(tried))
+        return Chosen("", np.empty(0, dtype=np.int64), knapsack_values(view), tuple(tried))
+
+    def _asked(self, name: str, view: View, path: Floats) -> tuple[Starts | None, str]:
+        """Return what a policy starts, or why that is not followed."""
+        rung = self.rungs.get(name)
+        if rung is None:
+            return None, self.absent.get(name, "there is none")
+        busy = self._busy.get(name)
+        if busy is not None and busy.is_alive():
+            return None, "it has not ended since it was asked last"
+        budget_s = self.budgets_s.get(name, _UNLIMITED_S)
+        answers: list[Starts | BaseException | None] = []
+
+        def ask() -> None:
+            try:
+                answers.append(rung(view, path, budget_s))
+            except BaseException as error:
+                answers.append(error)
+
+        thread = threading.Thread(target=ask, name=f"deferral {name}", daemon=True)
+        began = time.perf_counter()
+        thread.start()
+        thread.join(budget_s + _GRACE_S)
+        took_s = time.perf_counter() - began
+        if not answers:
+            self._busy[name] = thread
+            return None, f"it did not answer within {1000.0 * budget_s:.0f} ms"
+        found = answers[0]
+        if isinstance(found, ScoresUnusable):
+            return None, f"{_UNUSABLE}: {found}"
+        if isinstance(found, BaseException):
+            return None, f"{type(found).__name__}: {found}"
+        if took_s > budget_s + _GRACE_S:
+            return None, f"it took {1000.0 * took_s:.0f} ms (at most {1000.0 * budget_s:.0f} ms)"
+        if found is None:
+            return None, "it has no answer"
+        wrong = wrong_with(found.positions, view)
+        if wrong:
+            return None, wrong
+        if found.scores is not None and not np.all(np.isfinite(found.scores)):
+            return None, f"{_UNUSABLE}: scores that are not finite"
+        return found, ""
+
+
+_UNUSABLE: Final = "scores unusable"
+
+
+def wrong_with(positions: Ints, view: View) -> str:
+    """Return what forbids these starts, "" for nothing."""
+    chosen = np.asarray(positions)
+    if chosen.ndim != 1 or not (chosen.size == 0 or np.issubdtype(chosen.dtype, np.integer)):
+        return "its starts are no list of positions"
+    if chosen.size and (chosen.min() < 0 or chosen.max() >= view.cur.size):
+        return f"it starts a job that is none of the {view.cur.size} that could"
+    if np.unique(chosen).size != chosen.size:
+        return "it starts a job twice"
+    if not chosen.size:
+        return ""
+    jobs = view.cur
+    if (jobs.earliest[chosen] > view.step).any() or (jobs.latest[chosen] < view.step).any():
+        return "it starts a job outside its window"
+    cores = int(jobs.cores[chosen].sum())
+    return f"it starts {cores} cores where {view.free} are free" if cores > max(0, view.free) else ""
+
+
+def rolling_rung(view: View, path: Floats, budget_s: float) -> Starts | None:
+    """Start what a plan over the known jobs and the expected capacity starts now."""
+    positions = RollingPlan(lambda view, steps: path[:steps], steps=path.size + 1, budget_s=budget_s)(view)
+    return None if positions is None else Starts(positions)
+
+
+def ladder_of(settings: DeferralSettings, first: str, rungs: Mapping[str, Rung], absent: Mapping[str, str]) -> Ladder:
+    """Return the ladder that begins with a policy; the knapsack and first come are always there."""
+    own: dict[str, Rung] = {KNAPSACK: knapsack_rung, FIFO: fifo_rung}
+    missing = dict(absent)
+    try:
+        check_available()
+        own[ROLLING] = rolling_rung
+    except BadInput as error:
+        missing[ROLLING] = error.remedy
+    budgets_s = {LEARNED: settings.learned_within_ms / 1000.0, ROLLING: settings.rolling_within_ms / 1000.0}
+    return Ladder(first, {**own, **rungs}, budgets_s, missing)
+
+
+def ranked(chosen: Chosen) -> Sequence[int]:
+    """Return the positions of the jobs that could start, the best score first."""
+    order: list[int] = np.argsort(-chosen.scores, kind="stable").tolist()
+    return order

@@ -1,0 +1,185 @@
+"""The deferral pools of one agent, from its settings, each with its ladder of policies, its queues and its turns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.decisions.guards import held_by_pause
+from agent.decisions.part import Host, one_service
+from agent.decisions.text import time_text
+from agent.deferral.capacity import NOMINAL, Outlook, believed, margin_in_force, read_capacity
+from agent.deferral.ladder import Ladder, Rung, ladder_of
+from agent.deferral.learned import LearnedRung
+from agent.deferral.pool import DeferralPool, reserved_cores
+from agent.deferral.queue import ReadyQueue, SubmitQueue
+from agent.deferral.records import Drain, JobOrder, Stage, StepDecision, Totals, step_at
+from agent.deferral.rollouts import JobExplained, Quote, explain_job, quote
+from agent.deferral.settings import LEARNED, SUBJECTS, DeferralSettings, PoolMode
+from agent.deferral.shadow import Shadow
+from agent.deferral.turns import PoolTurns
+from agent.models.directory import ModelsDirectory
+from agent.settings import Settings
+from domain.decisions import Direction
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool now. step: the newest that was decided, None before the first; next_at: when the next one is.
+
+    capacity: cores that the pool goes by, None where it knows none; margin: of them kept free; running: cores of jobs;
+    free: what starts could take. jobs: by stage. coverage: of the forecast, by quantile. at_risk: jobs that may not
+    start in their window. budget_used: share of the violation budget. problem: what a person should look into.
+    """
+
+    pool: str
+    mode: PoolMode
+    at: float
+    step: int | None
+    next_at: float
+    capacity: int | None
+    measured: bool
+    source: str
+    margin: int
+    running: int
+    free: int
+    policy: str
+    shadow: str
+    jobs: Mapping[str, int]
+    totals: Totals
+    budget_used: float
+    coverage: Mapping[str, float]
+    fallback_share: float
+    at_risk: tuple[str, ...]
+    drain: Drain | None
+    decision_ms: float
+    last: str
+    problem: str
+
+
+class PoolService:
+    """One pool with everything around it; any thread may ask, `turns` are the loop's."""
+
+    def __init__(self, name: str, settings: DeferralSettings, host: Host, agent: Settings) -> None:
+        self.name, self.settings, self._host = name, settings, host
+        self.pool = DeferralPool(name, settings, host.ledger, host.clock, agent.mode)
+        self.learned = LearnedRung(name, settings, ModelsDirectory(agent.models_directory, agent.promotion_key))
+        self._ladder = self.ladder(settings.policy)
+        shadow = None
+        if settings.shadow is not None and settings.shadow != settings.policy:
+            beside = self.ladder(settings.shadow)
+            shadow = Shadow(name, settings.step_s, settings.policy, settings.shadow, lambda: beside)
+        session, clock = host.session, host.clock
+        submit = settings.submit_queue_url
+        self.turns = PoolTurns(
+            self.pool,
+            lambda: self._ladder,
+            shadow,
+            host.capacity,
+            SubmitQueue(session, submit, clock) if session is not None and submit is not None else None,
+            ReadyQueue(session, name, settings) if session is not None and settings.ready_queue_url else None,
+            Outlook(settings.step_s),
+            self._versions,
+        )
+        self._asked = Outlook(settings.step_s)
+        self._asking = threading.Lock()
+
+    def ladder(self, first: str) -> Ladder:
+        """Return a ladder of the pool's policies that begins with one of them."""
+        rungs: dict[str, Rung] = {LEARNED: self.learned}
+        return ladder_of(self.settings, first, rungs, {})
+
+    def _versions(self) -> Mapping[str, str]:
+        from importlib.metadata import version
+
+        found = {"trimtab": version("trimtab")}
+        return {**found, "model": self.learned.digest} if self.learned.digest else found
+
+    def look(self) -> None:
+        """Read the model again, where the pool has one."""
+        if LEARNED in (self.settings.policy, self.settings.shadow):
+            self.learned.look()
+
+    def quote(self, order: JobOrder) -> Quote:
+        """Return what to expect of a job that would be submitted now; BadInput."""
+        with self._asking:
+            return quote(self.pool, self._asked, order)
+
+    def explain(self, job_id: str) -> JobExplained:
+        """Return why a job is where it is; UnknownName."""
+        with self._asking:
+            return explain_job(self.pool, self._asked, job_id, self.paused(), self.turns.watch.missing)
+
+    def paused(self) -> str:
+        """Return why operators let nothing start now, "" where they do."""
+        held = held_by_pause(self._host.ledger.controls(self.name), (Direction.OUT,), self._host.clock.now())
+        return "" if held is None else held.detail
+
+    def last_step(self) -> StepDecision | None:
+        """Return the newest decision of a step."""
+        newest = self.pool.store.newest(self.name, 1, "step")
+        return newest[0] if newest and isinstance(newest[0], StepDecision) else None
+
+    def problem(self) -> str:
+        """Return what a person should look into."""
+        learned = self.learned.problem if LEARNED in (self.settings.policy, self.settings.shadow) else ""
+        return "; ".join(filter(None, (self.turns.problem, self.turns.watch.missing, learned)))
+
+    def view(self) -> PoolView:
+        """Return the pool now."""
+        state, now, settings = self.pool.current(), self._host.clock.now(), self.settings
+        step = step_at(now, settings.step_s)
+        reading = read_capacity(settings, state, self._host.capacity, now, step)
+        cores = believed(reading, state, step, self.turns.outlook.spread)
+        margin, used = margin_in_force(settings, state.history.rows, step, cores.cores or 0)
+        running = reserved_cores(state, step)
+        watch, last = self.turns.watch, self.last_step()
+        counts = {stage.value: 0 for stage in Stage}
+        for job in state.jobs.values():
+            counts[job.stage.value] += 1
+        following = step + 1 if state.head.step is not None and state.head.step >= step else step
+        return PoolView(
+            self.name,
+            PoolMode.OBSERVE if self.pool.advises else PoolMode.ENFORCE,
+            now,
+            state.head.step,
+            float(following * settings.step_s),
+            cores.cores,
+            cores.measured,
+            settings.capacity,
+            margin,
+            running,
+            max(0, (cores.cores or 0) - margin - running),
+            settings.policy,
+            settings.shadow or "",
+            counts,
+            state.head.totals,
+            used,
+            watch.coverage,
+            watch.fallback_share,
+            watch.at_risk,
+            state.head.drain,
+            sum(one.took_ms for one in last.tried) if last is not None else 0.0,
+            f"{last.decision_id} {time_text(last.at)}: {last.detail}" if last is not None else "",
+            self.problem(),
+        )
+
+
+class Pools(dict[str, PoolService]):
+    """Pools by name; any thread may use them."""
+
+    def one(self, name: str | None) -> PoolService:
+        """Return the pool of that name, the only one when none is given; UnknownName lists those there are."""
+        return one_service(self, name, "pool")
+
+
+def pools_of(host: Host) -> Pools:
+    """Return the pools that the settings describe, on the host's ledger; none where there are no settings."""
+    if host.settings is None:
+        return Pools()
+    agent = host.settings
+    return Pools({name: PoolService(name, own, host, agent) for name, own in SUBJECTS.of(agent).items()})
+
+
+__all__ = ["NOMINAL", "PoolService", "PoolView", "Pools", "pools_of"]

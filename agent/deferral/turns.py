@@ -1,0 +1,300 @@
+"""What the agent that leads does for a pool each turn: jobs are received, the step is decided once, starts are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from agent.decisions.guards import held_by_pause, unmeasured_permit
+from agent.decisions.part import CapacityOf
+from agent.deferral.capacity import NOMINAL, TOLERANCE, Outlook, coverage, read_capacity
+from agent.deferral.deciding import Decided, decide
+from agent.deferral.ladder import Ladder
+from agent.deferral.pool import DeferralPool, open_starts
+from agent.deferral.queue import DEDUPLICATED_S, ReadyQueue, Sending, SubmitQueue, in_calls
+from agent.deferral.records import Comparison, JobRecord, Stage, step_at
+from agent.deferral.shadow import Shadow
+from agent.deferral.store import Change, PoolState
+from agent.rails.state import LoopState
+from domain.decisions import Direction, Event, Reason
+from domain.units import DAY_S
+
+log = structlog.get_logger(__name__)
+
+AT_RISK_STEPS: Final = 6
+"""A waiting job whose latest start comes within so many steps is looked at."""
+BUDGET_ALARM: Final = 0.8
+FALLBACK_ALARM: Final = 0.05
+FALLBACK_DAYS: Final = 1
+FALLBACK_LEAST: Final = 20
+"""Decisions in that time from which on the share of fallbacks is an alarm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is looked at in every turn. coverage: by quantile, {} where too little is known."""
+
+    coverage: Mapping[str, float]
+    budget_used: float
+    fallback_share: float
+    at_risk: tuple[str, ...]
+    missing: str
+    margin: int
+
+
+class PoolTurns:
+    """Turns one pool. capacity_of: what other parts know. submit, ready: None where the pool has no such queue."""
+
+    def __init__(
+        self,
+        pool: DeferralPool,
+        ladder: Callable[[], Ladder],
+        shadow: Shadow | None,
+        capacity_of: CapacityOf,
+        submit: SubmitQueue | None,
+        ready: ReadyQueue | None,
+        outlook: Outlook,
+        versions: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self.pool, self.outlook, self.shadow = pool, outlook, shadow
+        self._ladder, self._capacity_of, self._versions = ladder, capacity_of, versions
+        self._submit, self._ready = submit, ready
+        self._lasts: set[Reason] = set()
+        self._went_back = False
+        self.last: Decided | None = None
+        self.problem = self._send_problem = ""
+        self.watch = Watch({}, 0.0, 0.0, (), "", 0)
+
+    def turn(self, now: float, epoch: int) -> tuple[Event, ...]:
+        """Turn once; return what is an alarm while it lasts. Raises LedgerError, or Fenced once the epoch is over."""
+        if not self.pool.advises:
+            self._receive(epoch)
+            # What an earlier turn, or another process, recorded and perhaps sent.
+            self._send(now, epoch)
+        decided = self._decide(now, epoch)
+        if decided is not None:
+            self.last = decided
+            if not self.pool.advises and decided.made.starts:
+                self._send(now, epoch, decided.made.decision_id)
+        troubles = [self._submit.problem if self._submit is not None else "", self._send_problem]
+        self.problem = "; ".join(filter(None, troubles))
+        return self._lasting(now, epoch)
+
+    # Receiving and sending
+
+    def _receive(self, epoch: int) -> None:
+        if self._submit is None:
+            return
+        for messages, receipts in self._submit.batches():
+            self.pool.take_messages(messages, epoch)
+            self._submit.delete(receipts)
+
+    def _send(self, now: float, epoch: int, decided: str = "") -> None:
+        """Send the starts of a decision of this turn; without one, again those of earlier turns that are open."""
+        step = step_at(now, self.pool.settings.step_s)
+        # What for certain never left in its own step is decided anew: its room or its window may be gone.
+        open_now = [
+            job
+            for job in open_starts(self.pool.current())
+            if decided in ("", job.decision_id) and (job.uncertain or job.start == step)
+        ]
+        if self._ready is None:
+            # The queue was taken out of the settings: workers read the starts over HTTP.
+            if open_now:
+                self._note_result(
+                    [job.job_id for job in open_now], Sending(tuple(job.job_id for job in open_now)), epoch
+                )
+            return
+        permit = unmeasured_permit(now, self.pool.clock, self.pool.ledger.controls, lambda subject: LoopState())
+        self._send_problem = ""
+        for jobs in in_calls(open_now):
+            ids = [job.job_id for job in jobs]
+            if not decided:
+                self._note_attempt(ids, epoch)
+                known = self.pool.current().jobs
+                jobs = [known[name] for name in ids]
+            result = self._ready.send(jobs, permit)
+            self._note_result(ids, result, epoch)
+            failed = {**result.unsent, **result.unknown}
+            if failed:
+                self._send_problem = f"{len(failed)} starts were not sent: {next(iter(failed.values()))}"
+
+    def _note_attempt(self, ids: list[str], epoch: int) -> None:
+        """Record, before it is made, an attempt to send starts that an earlier one may have sent."""
+        fifo = self._ready is not None and self._ready.fifo
+
+        def work(state: PoolState, now: float) -> tuple[None, Change | None]:
+            changed: dict[str, JobRecord | None] = {}
+            totals, notes = state.head.totals, list[Event]()
+            step = step_at(now, self.pool.settings.step_s)
+            for name in ids:
+                job = state.jobs[name]
+                first_at = now if job.attempted_at is None or job.uncertain == 0 else job.attempted_at
+                if job.uncertain and not (fifo and 0.0 <= now - first_at < DEDUPLICATED_S):
+                    totals = replace(totals, repeated_starts=totals.repeated_starts + 1)
+                    detail = f"{name} is sent again, and may arrive twice: its worker must ignore an id it has seen"
+                    notes.append(Event(self.pool.name, now, Reason.START_REPEATED, detail, name))
+                job = replace(job, attempts=job.attempts + 1, uncertain=job.uncertain + 1, attempted_at=first_at)
+                if job.free_from is not None:
+                    # It may begin as late as now.
+                    job = replace(job, free_from=max(job.free_from, step + job.duration))
+                changed[name] = job
+            return None, Change(replace(state.head, totals=totals), changed, notes=notes)
+
+        self.pool.tried(work, epoch=epoch)
+
+    def _note_result(self, ids: list[str], result: Sending, epoch: int) -> None:
+        sent = frozenset(result.sent)
+
+        def work(state: PoolState, now: float) -> tuple[None, Change | None]:
+            changed: dict[str, JobRecord | None] = {}
+            for name in ids:
+                job = state.jobs[name]
+                if name in sent:
+                    changed[name] = replace(job, stage=Stage.RUNNING, detail="")
+                elif name in result.unsent:
+                    changed[name] = replace(job, uncertain=max(0, job.uncertain - 1), detail=result.unsent[name])
+                else:
+                    changed[name] = replace(job, detail=result.unknown.get(name, ""))
+            return None, Change(state.head, changed)
+
+        self.pool.tried(work, epoch=epoch)
+
+    # Deciding
+
+    def _decide(self, now: float, epoch: int) -> Decided | None:
+        pool, settings = self.pool, self.pool.settings
+
+        def work(state: PoolState, _: float) -> tuple[Decided | None, Change | None]:
+            step, last = step_at(now, settings.step_s), state.head.step
+            back = last is not None and step < last
+            if back and not self._went_back:
+                log.warning("step_repeated", pool=pool.name, step=step, decided=last)
+            self._went_back = back
+            held = held_by_pause(pool.ledger.controls(pool.name), (Direction.OUT,), now)
+            decided = decide(
+                pool.name,
+                settings,
+                state,
+                now,
+                read_capacity(settings, state, self._capacity_of, now, step),
+                self.outlook,
+                self._ladder(),
+                paused="" if held is None else held.detail,
+                advice=pool.advises,
+                versions=self._versions(),
+            )
+            return decided, None if decided is None else decided.change
+
+        decided = pool.tried(work, epoch=epoch)
+        if decided is not None:
+            log.info("step_decided", pool=pool.name, decision_id=decided.made.decision_id, detail=decided.made.detail)
+            if self.shadow is not None:
+                compared = self.shadow.follow(pool.current(), decided)
+                if compared is not None:
+                    self._compare(compared, epoch)
+        return decided
+
+    def _compare(self, made: Comparison, epoch: int) -> None:
+        def work(state: PoolState, now: float) -> tuple[None, Change | None]:
+            number = state.head.decisions + 1
+            numbered = replace(made, decision_id=f"{self.pool.name}-d{number}")
+            note = Event(self.pool.name, now, made.reason, made.detail, numbered.decision_id)
+            return None, Change(replace(state.head, decisions=number), made=[(numbered, b"")], notes=[note])
+
+        self.pool.tried(work, epoch=epoch)
+
+    # Alarms
+
+    def _lasting(self, now: float, epoch: int) -> tuple[Event, ...]:
+        state = self.pool.current()
+        self.watch = self._watched(state, now)
+        found = list(self._alarms(now))
+        fresh = [event for event in found if event.reason not in self._lasts]
+        self._lasts = {event.reason for event in found}
+        if fresh:
+            # Recorded when it begins; an alarm for as long as it is returned.
+            self.pool.tried(lambda state, _: (None, Change(state.head, notes=fresh)), epoch=epoch)
+        return tuple(found)
+
+    def _watched(self, state: PoolState, now: float) -> Watch:
+        settings, rows = self.pool.settings, state.history.rows
+        step = state.head.step if state.head.step is not None else step_at(now, settings.step_s)
+        asked = [row for row in rows if row.asked and row.step > step - round(FALLBACK_DAYS * DAY_S / settings.step_s)]
+        share = sum(row.fallback for row in asked) / len(asked) if len(asked) >= FALLBACK_LEAST else 0.0
+        last = self.last
+        missing = "" if last is None or last.believed.cores is not None else last.believed.detail
+        return Watch(
+            coverage(rows, step, settings.step_s),
+            0.0 if last is None else last.budget_used,
+            share,
+            at_risk(state, step, self.outlook, settings.step_s),
+            missing,
+            0 if last is None else last.margin,
+        )
+
+    def _alarms(self, now: float) -> list[Event]:
+        watch, name = self.watch, self.pool.name
+        found = []
+        if watch.missing:
+            detail = f"the capacity of {name} is missing and nothing starts: {watch.missing}"
+            found.append(Event(name, now, Reason.CAPACITY_MISSING, detail))
+        for quantile, share in watch.coverage.items():
+            if share < NOMINAL - TOLERANCE:
+                detail = (
+                    f"in 7 days {share:.0%} of the steps kept the quantile {quantile} of the forecast of {name} "
+                    f"(nominal {NOMINAL:.0%}): the capacity changes in another way than before; raise MARGIN"
+                )
+                found.append(Event(name, now, Reason.FORECAST_UNCOVERED, detail))
+                break
+        if watch.budget_used > BUDGET_ALARM:
+            detail = (
+                f"{watch.budget_used:.0%} of the violation budget of {name} is used: its margin is {watch.margin} cores"
+            )
+            found.append(Event(name, now, Reason.VIOLATION_BUDGET_USED, detail))
+        if watch.fallback_share > FALLBACK_ALARM:
+            detail = (
+                f"another policy than {self.pool.settings.policy} decided {watch.fallback_share:.0%} of the last day's "
+                f"steps of {name} (at most {FALLBACK_ALARM:.0%}): trimtab status deferral {name} says why"
+            )
+            found.append(Event(name, now, Reason.POLICY_FELL_BACK, detail))
+        if watch.at_risk:
+            named = ", ".join(watch.at_risk[:8])
+            detail = f"{len(watch.at_risk)} jobs of {name} may not start in their window: {named}"
+            found.append(Event(name, now, Reason.JOBS_AT_RISK, detail))
+        return found
+
+
+def at_risk(state: PoolState, step: int, outlook: Outlook, step_s: int) -> tuple[str, ...]:
+    """Return the waiting jobs whose latest start comes within six steps and for which no room is expected until then.
+
+    Room: jobs in the order of their latest starts take what the forecast leaves, each at its first step.
+    """
+    steps = AT_RISK_STEPS
+    waiting = [
+        job for job in state.jobs.values() if job.stage is Stage.WAITING and step < job.latest + 1 <= step + steps + 1
+    ]
+    if not waiting or state.head.capacity is None:
+        return ()
+    path = outlook.path(steps)
+    room = [int(path[k]) for k in range(steps)]
+    for job in state.jobs.values():
+        if job.start is None:
+            continue
+        for k in range(steps):
+            if job.holds(step + 1 + k):
+                room[k] -= job.cores
+    found = []
+    for job in sorted(waiting, key=lambda job: (job.latest, job.number)):
+        for k in range(steps):
+            at = step + 1 + k
+            if job.earliest <= at <= job.latest and room[k] >= job.cores:
+                for later in range(k, min(steps, k + job.duration)):
+                    room[later] -= job.cores
+                break
+        else:
+            found.append(job.job_id)
+    return tuple(found)

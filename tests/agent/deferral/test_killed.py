@@ -1,0 +1,43 @@
+"""SIGKILL before and after every call and every write: no job is lost, none starts twice on a FIFO queue."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def report(directory: Path, every: int, queue: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.agent.deferral.killed_pool", str(directory), str(every), queue],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=850,
+    )
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_killed_pool_loses_no_job_and_starts_none_twice(tmp_path: Path) -> None:
+    found = report(tmp_path, 11, "fifo")
+    assert found["wrong"] == {}
+    assert isinstance(found["deaths"], int)
+    assert found["deaths"] >= 4
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("queue", ["fifo", "standard"])
+def test_nor_at_any_other_point(tmp_path: Path, queue: str) -> None:
+    found = report(tmp_path, 1, queue)
+    assert found["wrong"] == {}
+    assert found["deaths"] == found["points"]

@@ -1,0 +1,124 @@
+"""The ladder: the first policy that answers in time and with what fits decides; no policy is believed unchecked."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from agent.deferral.ladder import Floats, Ladder, Starts, ladder_of
+from agent.deferral.records import JobRecord
+from agent.deferral.settings import DeferralSettings
+from agent.deferral.views import seen_by
+from domain.errors import PolicyFailure
+from domain.rules.deferral.choosing import ScoresUnusable, View
+from domain.rules.deferral.jobs import Ints
+from tests.agent.deferral.pools import STEP
+
+PATH = np.full(9, 10.0)
+
+
+def view(*sizes: tuple[int, int], free: int = 10) -> View:
+    jobs = [
+        JobRecord(f"j{n}", n + 1, "", cores, duration, STEP, STEP + 3, STEP, 0.0)
+        for n, (cores, duration) in enumerate(sizes)
+    ]
+    return seen_by(jobs, (), STEP, free, 3600).view
+
+
+THREE = view((6, 1), (6, 3), (4, 2))
+
+
+def starting(*positions: int) -> Starts:
+    return Starts(np.array(positions, dtype=np.int64))
+
+
+def ladder(rung: object, first: str = "learned") -> Ladder:
+    settings = DeferralSettings(learned_within_ms=50)
+    return ladder_of(settings, first, {"learned": rung}, {})  # type: ignore[dict-item]  # what no rung should be
+
+
+def test_the_first_that_answers_decides() -> None:
+    chosen = ladder(lambda view, path, budget_s: starting(0)).decide(THREE, PATH)
+    assert (chosen.policy, chosen.positions.tolist(), chosen.fell_back) == ("learned", [0], False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (starting(0, 1), "it starts 12 cores where 10 are free"),
+        (starting(0, 0), "it starts a job twice"),
+        (starting(3), "it starts a job that is none of the 3 that could"),
+        (starting(-1), "none of the 3"),
+        (Starts(np.array([0.5])), "no list of positions"),
+        (Starts(np.array([[0]])), "no list of positions"),
+        (None, "it has no answer"),
+    ],
+)
+def test_what_may_not_be_is_passed_over(answer: Starts | None, why: str) -> None:
+    chosen = ladder(lambda view, path, budget_s: answer).decide(THREE, PATH)
+    assert (chosen.policy, chosen.positions.tolist()) == ("rolling", [1, 2])
+    assert why in chosen.tried[0].failure
+    assert chosen.fell_back
+
+
+def test_one_that_raises_is_passed_over() -> None:
+    def raising(view: View, path: Floats, budget_s: float) -> Starts:
+        raise PolicyFailure("no model is in use")
+
+    chosen = ladder(raising).decide(THREE, PATH)
+    assert chosen.policy == "rolling"
+    assert chosen.tried[0].failure == "PolicyFailure: no model is in use"
+
+
+@pytest.mark.parametrize("score", [np.nan, np.inf, -np.inf])
+def test_scores_that_are_no_numbers_let_the_knapsack_decide(score: float) -> None:
+    def unusable(view: View, path: Floats, budget_s: float) -> Starts:
+        raise ScoresUnusable("1 of 3 scores are not finite")
+
+    def given(view: View, path: Floats, budget_s: float) -> Starts:
+        return Starts(np.array([0]), np.array([1.0, score, 0.0]))
+
+    for rung in (unusable, given):
+        chosen = ladder(rung).decide(THREE, PATH)
+        assert [one.policy for one in chosen.tried] == ["learned", "knapsack"]
+        assert chosen.positions.tolist() == [1, 2]
+
+
+def test_one_that_hangs_is_passed_over_and_not_asked_again_before_it_ends() -> None:
+    until = threading.Event()
+    asked: list[int] = []
+
+    def hanging(view: View, path: Floats, budget_s: float) -> Starts:
+        asked.append(1)
+        until.wait(30.0)
+        return starting(0)
+
+    own = ladder(hanging)
+    first, second = own.decide(THREE, PATH), own.decide(THREE, PATH)
+    until.set()
+    assert first.tried[0].failure == "it did not answer within 50 ms"
+    assert second.tried[0].failure == "it has not ended since it was asked last"
+    assert (first.policy, second.policy, len(asked)) == ("rolling", "rolling", 1)
+
+
+def test_nothing_is_asked_without_jobs_or_room() -> None:
+    def never(view: View, path: Floats, budget_s: float) -> Starts:
+        raise AssertionError
+
+    for nothing in (view(), view((1, 1), free=0), view((1, 1), free=-5)):
+        chosen = ladder(never).decide(nothing, PATH)
+        assert (chosen.positions.size, chosen.tried, chosen.fell_back) == (0, (), False)
+
+
+def test_the_knapsack_leaves_what_is_too_large_to_first_come() -> None:
+    many = view(*[(60_000, 1)] * 40, *[(1, 1)] * 40, free=1_000_000)
+    chosen = ladder(None, "knapsack").decide(many, PATH)
+    assert [one.policy for one in chosen.tried] == ["knapsack", "fifo"]
+    assert int(many.cur.cores[chosen.positions].sum()) <= 1_000_000
+
+
+def test_an_answer_of_one_type_is_an_answer() -> None:
+    found: Ints = np.array([2, 0], dtype=np.int64)
+    assert ladder(lambda view, path, budget_s: Starts(found)).decide(THREE, PATH).positions.tolist() == [0, 2]

@@ -1,0 +1,87 @@
+"""What to expect of a job before it is submitted, and what a job that waits is waiting for."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.deferral.capacity import Outlook
+from agent.deferral.pool import DeferralPool
+from agent.deferral.rollouts import JobExplained, Quote, explain_job, quote
+from agent.ledger import Ledger
+from domain.clock import VirtualClock
+from domain.errors import BadInput, UnknownName
+from domain.units import HOUR_S
+from tests.agent.deferral.pools import START, STEP, decided, made, order, turning
+
+
+@pytest.fixture
+def pool(ledger: Ledger, clock: VirtualClock) -> DeferralPool:
+    """A pool whose capacity was 10 cores, a little more or less, for six steps, with discounts of 60 %."""
+    pool = made(ledger, clock, discount=0.6)
+    turns = turning(pool)
+    for k in range(6):
+        decided(turns, clock.now(), cores=10 + k % 2)
+        clock.advance(HOUR_S)
+    return pool
+
+
+def asked(pool: DeferralPool, cores: int, duration: int) -> Quote:
+    return quote(pool, Outlook(3600), order("q", cores, duration, window=11))
+
+
+def explained(pool: DeferralPool, job_id: str, paused: str = "") -> JobExplained:
+    return explain_job(pool, Outlook(3600), job_id, paused, "")
+
+
+class TestQuote:
+    def test_is_sure_for_a_small_job_and_none_for_what_never_fits(self, pool: DeferralPool) -> None:
+        small = asked(pool, 1, 2)
+        assert (small.probability, small.delay_steps, small.discount, small.rollouts) == (1.0, 0.0, 0.6, 200)
+        assert small.likely_at == START + 6 * HOUR_S
+        large = asked(pool, 500, 2)
+        assert (large.probability, large.delay_steps, large.discount) == (0.0, None, 0.0)
+        assert large.unlikely
+
+    def test_falls_with_what_waits_before_it(self, pool: DeferralPool, clock: VirtualClock) -> None:
+        alone = asked(pool, 8, 4)
+        for n in range(3):
+            pool.submit(order(f"before-{n}", 8, 5, window=30))
+        behind = asked(pool, 8, 4)
+        assert alone.probability > 0.9
+        assert behind.probability < alone.probability
+
+    def test_is_the_same_again_and_recorded_nowhere(self, pool: DeferralPool) -> None:
+        before = pool.current().stored
+        assert asked(pool, 6, 3) == asked(pool, 6, 3)
+        assert pool.current().stored == before
+
+    def test_is_refused_as_the_job_would_be(self, pool: DeferralPool) -> None:
+        with pytest.raises(BadInput, match="cores"):
+            asked(pool, 0, 1)
+
+
+class TestExplained:
+    def test_says_what_a_job_waits_for(self, pool: DeferralPool, clock: VirtualClock) -> None:
+        pool.submit(order("new", 1, 1, window=20))
+        assert explained(pool, "new").waits_for == f"the next decision, in step {STEP + 6}"
+        pool.submit(order("later", 1, 1, window=20, earliest_at=START + 12 * HOUR_S))
+        assert explained(pool, "later").waits_for == f"its earliest start, step {STEP + 12}"
+        assert explained(pool, "later").expected_at == START + 12 * HOUR_S
+        pool.submit(order("wide", 8, 4, window=20))
+        pool.submit(order("beside", 8, 3, window=20))
+        pool.submit(order("huge", 50, 2, window=20))
+        decided(turning(pool), clock.now(), cores=10)
+        found = explained(pool, "beside")
+        assert found.waits_for.startswith("jobs before it: it was number 3 of 4")
+        assert (found.rank, found.of, found.decision_id) == (3, 4, "night-d7")
+        assert found.expected_at == START + 10 * HOUR_S
+        assert explained(pool, "huge").waits_for == "more capacity than was seen in 28 days: it needs 50 cores"
+        assert explained(pool, "huge").expected_at is None
+        assert explained(pool, "wide").waits_for == "nothing: it runs"
+        assert explained(pool, "beside", "paused by ada").waits_for == "the end of a pause: paused by ada"
+        pool.drain(START + 8 * HOUR_S, "ada", "maintenance")
+        assert "the end of a drain" in explained(pool, "beside").waits_for
+
+    def test_of_a_job_that_is_not_known_is_refused(self, pool: DeferralPool) -> None:
+        with pytest.raises(UnknownName):
+            explained(pool, "nothing")

@@ -1,0 +1,116 @@
+"""Two agents on one pool's ledger agree, whoever is asked; only the one that leads decides, and none sends twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.decisions.parts import kept
+from agent.deferral.pool import DeferralPool
+from agent.deferral.records import PoolHead, Submitted
+from agent.deferral.store import Change, Moved
+from agent.ledger import Ledger
+from domain.clock import VirtualClock
+from domain.errors import Fenced, StateConflict
+from domain.units import DAY_S, HOUR_S
+from tests.agent.deferral.pools import POOL, START, begun, decided, made, order, stages, turning
+
+
+@pytest.fixture
+def other(path: Path, ledger: Ledger) -> Iterator[Ledger]:
+    with Ledger.open(f"sqlite:///{path}", busy_timeout_s=30.0) as opened:
+        yield opened
+
+
+def test_what_one_takes_the_other_knows_starts_and_cancels(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
+    one, two = made(ledger, clock), made(other, clock)
+    first = one.submit(order("a", cores=8))
+    assert two.submit(order("a", cores=8)).job == first.job
+    assert begun(decided(turning(two), START, cores=10)) == ["a"]
+    one.submit(order("b"))
+    two.cancel("b")
+    assert stages(one) == stages(two) == {"a": "running", "b": "cancelled"}
+
+
+def test_only_the_one_that_leads_decides_a_step(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
+    one, two = made(ledger, clock), made(other, clock)
+    one.submit(order("a", cores=8))
+    old = ledger.take_epoch("one", clock.now())
+    new = other.take_epoch("two", clock.now())
+    one.report(10)
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            turning(one).turn(START, old)
+    assert stages(two) == {"a": "waiting"}
+    assert begun(decided(turning(two), START, epoch=new)) == ["a"]
+    clock.advance(HOUR_S)
+    with pytest.raises(Fenced):
+        turning(one).turn(clock.now(), old)
+    assert one.current().head.decisions == 1
+
+
+def test_a_step_that_another_decided_is_not_decided_again(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
+    one, two = made(ledger, clock), made(other, clock)
+    for name in ("a", "b", "c"):
+        one.submit(order(name, cores=8, duration=2))
+    assert len(begun(decided(turning(one), START, cores=10))) == 1
+    two.report(100)
+    turning(two).turn(START + 60.0, 1)
+    assert list(stages(one).values()).count("running") == 1
+    assert one.current().head.decisions == 1
+
+
+def test_many_that_submit_at_once_are_all_taken_once(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
+    pools = [made(ledger, clock), made(other, clock)]
+
+    def asked(n: int) -> Submitted:
+        # Every job is given to both agents.
+        return pools[n % 2].submit(order(f"j{n // 2}"))
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(asked, range(20)))
+    assert sorted(one.already for one in answers) == [False] * 10 + [True] * 10
+    assert sorted(job.number for job in pools[0].jobs()) == list(range(1, 11))
+    assert pools[1].current().head.totals.submitted == 10
+
+
+def test_one_id_with_two_contents_at_once_stands_for_one(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
+    pools = [made(ledger, clock), made(other, clock)]
+
+    def asked(n: int) -> str:
+        try:
+            pools[n].submit(order("a", cores=n + 1))
+        except StateConflict:
+            return "conflict"
+        return "taken"
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(asked, range(2))) == ["conflict", "taken"]
+
+
+def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = made(ledger, clock)
+    before = pool.current()
+    pool.submit(order("a"))
+    late = Change(replace(before.head, revision=before.head.revision + 1), jobs={"a": None})
+    with pytest.raises(Moved):
+        pool.store.write(POOL, before.stored, late)
+    assert stages(made(ledger, clock)) == {"a": "waiting"}
+    with pytest.raises(Moved):
+        pool.store.write(POOL, None, Change(PoolHead(revision=1)))
+
+
+def test_old_decisions_go_and_what_waits_stays(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = made(ledger, clock)
+    pool.submit(order("waits", cores=50, window=24 * 200))
+    decided(turning(pool), START, cores=10)
+    clock.advance(100 * DAY_S)
+    ledger.compact(clock.now(), 90 * DAY_S, kept())
+    again: DeferralPool = made(ledger, clock)
+    assert stages(again) == {"waits": "waiting"}
+    assert again.store.newest(POOL) == ()
+    assert decided(turning(again), clock.now(), cores=10).decision_id == "night-d2"

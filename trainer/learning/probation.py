@@ -18,13 +18,14 @@ from agent.autoscaling.policies.ppo_lstm import LEARNED
 from agent.models.directory import Probationer, moment_text
 from agent.models.file import load_model
 from domain.decisions import Decision, Verdict
-from domain.errors import BadInput, UnknownName
+from domain.errors import BadInput
 from domain.fleet import Fleet
 from domain.units import HOUR_S, MINUTE_S
 from trainer.kit.intervals import Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.fidelity import WITHIN, WindowCost, replay_windows
-from trainer.learning.minutes import Record, opened_store, read_record_since
+from trainer.learning.minutes import Record, read_record_since
+from trainer.learning.recorded import read_decisions
 from trainer.learning.report import write_folder
 from trainer.learning.watch import LEAST_WINDOWS, Inspection
 from trainer.learning.windows import marked_stretches, part_of
@@ -210,21 +211,20 @@ def divergence_of(ledger: str, fleet: str, one: Probationer) -> Divergence:
     found: dict[str, list[tuple[int, int, int]]] = {name: [] for name in kinds}
     minutes = failed = 0
     try:
-        with opened_store(ledger, fleet) as store:
-            for inputs, made in store.inputs(fleet, one.since, one.since + LONGEST * one.hours * HOUR_S):
-                minutes += 1
-                proposal = next((one for one in made.shadows if one.policy == policy), None)
-                if proposal is None:
-                    # Beside what decides only shadows are recorded: one of another name stood in for it.
-                    failed += policy in inputs.shadows
-                    continue
-                if len(proposal.desired) != len(made.proposal.desired):
-                    continue
-                more = _more(inputs.fleet, proposal.desired, made.proposal.desired)
-                for name, is_kind in kinds.items():
-                    if is_kind(inputs, made):
-                        found[name].append(more)
-    except UnknownName:
+        for inputs, made in read_decisions(ledger, fleet, one.since, one.since + LONGEST * one.hours * HOUR_S):
+            minutes += 1
+            proposal = next((one for one in made.shadows if one.policy == policy), None)
+            if proposal is None:
+                # Beside what decides only shadows are recorded: one of another name stood in for it.
+                failed += policy in inputs.shadows
+                continue
+            if len(proposal.desired) != len(made.proposal.desired):
+                continue
+            more = _more(inputs.fleet, proposal.desired, made.proposal.desired)
+            for name, is_kind in kinds.items():
+                if is_kind(inputs, made):
+                    found[name].append(more)
+    except BadInput:
         minutes = 0
     situations = tuple(_situation(name, rows) for name, rows in found.items())
     return Divergence(minutes, situations[0].minutes, failed, situations)
@@ -254,7 +254,7 @@ def _situation(name: str, rows: Iterable[tuple[int, int, int]]) -> Situation:
 def _recorded(case: Inspection, one: Probationer) -> Record | None:
     try:
         recorded = read_record_since(case.ledger, case.fleet, one.since)
-    except (BadInput, UnknownName):
+    except BadInput:
         return None
     return part_of(recorded, one.since, one.since + LONGEST * one.hours * HOUR_S)
 

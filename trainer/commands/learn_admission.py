@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,19 +15,21 @@ from agent.commands.options import JsonOption, LedgerOption
 from agent.decisions.text import columns
 from domain.errors import BadInput
 from domain.units import HOURS_PER_YEAR
-from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End
+from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn_options import (
     Asked,
+    AtOption,
     CpuMinutesOption,
     ModelsDirOption,
     ProbationHoursOption,
     PromiseRun,
+    RoundFolderOption,
     ThenOption,
     WatchHoursOption,
     gate_lines,
     learn_promise,
+    promise_run,
     round_end,
-    terms_of,
 )
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption, cluster_of_settings
@@ -53,9 +54,7 @@ def admission(
     ledger: LedgerOption = None,
     days: Annotated[float, Option(metavar="DAYS", min=0.1, help="How many of the last days are used.")] = 365.0,
     models_dir: ModelsDirOption = None,
-    out: Annotated[
-        Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/admission-CLUSTER.")
-    ] = None,
+    out: RoundFolderOption = None,
     cpu_minutes: CpuMinutesOption = None,
     years: Annotated[float, Option(metavar="YEARS", help="Length of a simulated run.")] = 1.0,
     against: Annotated[
@@ -70,7 +69,7 @@ def admission(
     watch_hours: WatchHoursOption = None,
     key_file: KeyOption = None,
     try_only: TryOption = False,
-    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
+    at: AtOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn from what a cluster's ledger recorded: fit its population, tune thresholds, judge them, ask the gate.
@@ -85,28 +84,27 @@ def admission(
     last days are held to the promise, and it is rolled back where that is surely broken; a rule on probation is judged
     when its hours are over.
     """
-    from agent.models.directory import ModelsDirectory, Subject, moment_text, read_key
+    from agent.models.directory import Subject, moment_text
     from agent.settings.admission import cluster_model_in
-    from agent.settings.location import ledger_location, models_location, promotion_key_location
+    from agent.settings.location import ledger_location, models_location
     from trainer.learning.admission_round import ADMISSION, ClusterRound
     from trainer.learning.promise import Inspected
     from trainer.learning.stages import Budget
 
     if sla is not None and not 0.0 < sla < 1.0:
         raise BadInput("--sla", sla, "give a share between 0 and 1, such as 1e-3")
-    place = models_dir or models_location(os.environ)
-    directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
-    terms = terms_of(Asked(cpu_minutes, probation_hours, then, watch_hours))
-    folder, now_s = out or OUT / f"admission-{cluster}", time.time() if at is None else at
-    run = PromiseRun(Subject(ADMISSION, cluster), directory, folder, terms, now_s, try_only, as_json)
+    asked, place = Asked(cpu_minutes, probation_hours, then, watch_hours), models_dir or models_location(os.environ)
+    subject = Subject(ADMISSION, cluster)
+    run = promise_run(subject, asked, place, out, key_file, at, try_only=try_only, as_json=as_json)
+    directory, terms = run.directory, run.terms
     source, settings = ledger or ledger_location(os.environ), ClusterRound(terms.cpu_s, years * HOURS_PER_YEAR)
     in_use = partial(_in_use, cluster, directory, against, capacity, sla)
 
     def work_in(place: Path) -> AdmissionRound:
-        return _round(run, in_use(), source, place, settings, days, moment_text(now_s))
+        return _round(run, in_use(), source, place, settings, days, moment_text(run.now_s))
 
     def round_() -> End:
-        work = work_in(folder)
+        work = work_in(run.out)
         work.go_on()
         return round_end(work.state, cluster, _lines(work), as_json=as_json)
 
@@ -121,7 +119,7 @@ def admission(
             with TemporaryDirectory() as place:
                 return replay(source, one, work_in(Path(place)), Budget(terms.cpu_s))
 
-        return Inspected(run.subject, directory, cluster_model_in, now_s, "cores idle", watched, replayed)
+        return Inspected(run.subject, directory, cluster_model_in, run.now_s, "cores idle", watched, replayed)
 
     learn_promise(run, case, round_)
 

@@ -250,9 +250,9 @@ def _on_probation(run: Run, case: Inspection) -> End | None:
         return None
     found = examine(case, one, run.plan.round.limits)
     page = write_probation(run.out, case.fleet, found) if found.divergence is not None else None
-    judged, act = Judged(one, found.standing, found.why, found.sentence), not run.try_only
+    judged, act = Judged(one, found.status, found.why, found.sentence), not run.try_only
     end = after_probation(case.directory, case.subject, judged, case.now, load_model, act=act)
-    about = {"standing": found.standing, "sentence": end.sentence, "changed": act}
+    about = {"status": found.status, "sentence": end.sentence, "changed": act}
     _tell(run, {"probation": asdict(found) | about}, end.sentence, page)
     return end
 

@@ -6,6 +6,7 @@ Pools and clusters go one road, on which what is learnt must keep a promise: `le
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,11 +18,11 @@ from typer import Option
 from agent.commands.options import print_json, show
 from domain.errors import BadInput
 from domain.units import MINUTE_S
-from trainer.commands.endings import REFUSED, ROLLED_BACK, End, end_of_promise, with_status
+from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, End, end_of_promise, with_status
 
 if TYPE_CHECKING:
     from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, Verify
-    from trainer.learning.probation import Standing
+    from trainer.learning.probation import ProbationStatus
     from trainer.learning.promise import Inspected
     from trainer.learning.state import State
     from trainer.promotion.gate import Term
@@ -47,6 +48,10 @@ WatchHoursOption = Annotated[
     float | None,
     Option(metavar="HOURS", min=0.0, help="How long a promotion is watched, 0: not; else of the settings."),
 ]
+RoundFolderOption = Annotated[
+    Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/DECISION-SUBJECT.")
+]
+AtOption = Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +99,10 @@ def terms_of(asked: Asked) -> Terms:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A probation as it stands: what was found of it, and a sentence for people."""
+    """The status of a probation, what was found of it, and a sentence for people."""
 
     one: Probationer
-    standing: Standing
+    status: ProbationStatus
     why: str
     sentence: str
 
@@ -108,10 +113,10 @@ def after_probation(
     """Do what follows from how a probation stands, and return the end of the call; act: else nothing is changed."""
     from agent.models.directory import Then
     from agent.models.rounds import Ending
-    from trainer.learning.probation import Standing
+    from trainer.learning.probation import ProbationStatus
 
-    held, sentence, then = found.standing is Standing.HELD, found.sentence, found.one.then
-    if found.standing in (Standing.BROKEN, Standing.GIVEN_UP):
+    held, sentence, then = found.status is ProbationStatus.HELD, found.sentence, found.one.then
+    if found.status in (ProbationStatus.BROKEN, ProbationStatus.GIVEN_UP):
         if act:
             directory.end_probation(subject, found.why, now)
         return End(Ending.REFUSED, f"{sentence}; its probation is over, what decides stays", REFUSED)
@@ -148,6 +153,26 @@ class PromiseRun:
     now_s: float
     try_only: bool
     as_json: bool
+
+
+def promise_run(
+    subject: Subject,
+    asked: Asked,
+    place: Path,
+    out: Path | None,
+    key_file: Path | None,
+    at: float | None,
+    *,
+    try_only: bool,
+    as_json: bool,
+) -> PromiseRun:
+    """Return a call as its options have it. place: the models directory. Raises BadInput for what they contradict."""
+    from agent.models.directory import ModelsDirectory, read_key
+    from agent.settings.location import promotion_key_location
+
+    directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
+    folder = out or OUT / f"{subject.decision}-{subject.name}"
+    return PromiseRun(subject, directory, folder, terms_of(asked), time.time() if at is None else at, try_only, as_json)
 
 
 def learn_promise(run: PromiseRun, case: Callable[[], Inspected], work: Callable[[], End]) -> None:
@@ -209,7 +234,7 @@ def _on_probation(run: PromiseRun, case: Inspected, one: Probationer) -> End:
 
     found, act = examine(case, one), not run.try_only
     page = write_probation(run.out, case.subject, found, case.cost) if found.replay is not None else None
-    judged = Judged(one, found.standing, found.why, found.sentence)
+    judged = Judged(one, found.status, found.why, found.sentence)
     end = after_probation(run.directory, case.subject, judged, case.now, case.verify, act=act)
     data = {"probation": asdict(found) | {"sentence": end.sentence, "changed": act}}
     tell(run.out, data, end.sentence, page, try_only=run.try_only, as_json=run.as_json)

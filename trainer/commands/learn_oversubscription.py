@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,19 +11,21 @@ from typer import Argument, Option
 from agent.commands.options import JsonOption, LedgerOption
 from agent.decisions.text import columns
 from domain.units import DAY_S
-from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End
+from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn_options import (
     Asked,
+    AtOption,
     CpuMinutesOption,
     ModelsDirOption,
     ProbationHoursOption,
     PromiseRun,
+    RoundFolderOption,
     ThenOption,
     WatchHoursOption,
     gate_lines,
     learn_promise,
+    promise_run,
     round_end,
-    terms_of,
 )
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption, pool_of_settings
@@ -52,16 +52,14 @@ def oversubscription(
     ledger: LedgerOption = None,
     days: Annotated[float, Option(metavar="DAYS", min=1.0, help="How many of the last days are used.")] = 60.0,
     models_dir: ModelsDirOption = None,
-    out: Annotated[
-        Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/oversubscription-POOL.")
-    ] = None,
+    out: RoundFolderOption = None,
     cpu_minutes: CpuMinutesOption = None,
     probation_hours: ProbationHoursOption = None,
     then: ThenOption = None,
     watch_hours: WatchHoursOption = None,
     key_file: KeyOption = None,
     try_only: TryOption = False,
-    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
+    at: AtOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn from what a pool's ledger recorded: calibrate rates and their shield, judge them, ask the gate.
@@ -76,20 +74,18 @@ def oversubscription(
     days are held to the promise, and it is rolled back where that is surely broken; rates on probation are judged when
     their hours are over.
     """
-    from agent.models.directory import ModelsDirectory, Subject, moment_text, read_key
-    from agent.settings.location import ledger_location, models_location, promotion_key_location
+    from agent.models.directory import Subject, moment_text
+    from agent.settings.location import ledger_location, models_location
     from trainer.learning.oversubscription_round import OVERSUBSCRIPTION
 
     rules, own = pool_of_settings(pool)
-    place = models_dir or own or models_location(os.environ)
-    directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
-    terms = terms_of(Asked(cpu_minutes, probation_hours, then, watch_hours))
-    folder, now_s = out or OUT / f"oversubscription-{pool}", time.time() if at is None else at
-    run = PromiseRun(Subject(OVERSUBSCRIPTION, pool), directory, folder, terms, now_s, try_only, as_json)
+    place, subject = models_dir or own or models_location(os.environ), Subject(OVERSUBSCRIPTION, pool)
+    asked = Asked(cpu_minutes, probation_hours, then, watch_hours)
+    run = promise_run(subject, asked, place, out, key_file, at, try_only=try_only, as_json=as_json)
     source, verify = ledger or ledger_location(os.environ), _verify(rules)
 
     def round_() -> End:
-        work = _round(run, rules, source, days, moment_text(now_s), verify)
+        work = _round(run, rules, source, days, moment_text(run.now_s), verify)
         work.go_on()
         return round_end(work.state, pool, _lines(work), as_json=as_json)
 

@@ -55,8 +55,8 @@ DAYS = 10
 CHANGE_DAY = 4
 """The first day of the new load."""
 SHORT_S, LONG_S, SIGMA = 200.0, 600.0, 0.1
-"""Mean seconds of a job before and after the change, and how much lengths vary (of a lognormal). A replay gives the
-jobs of a minute their mean: where they vary much, VMs stay longer than in a replay."""
+"""Mean seconds of a job before and after the change, and how much lengths vary (of a lognormal). A replay knows their
+mean and quantiles, and not which job was the long one: where they vary much, VMs stay longer than in a replay."""
 APART_S = 720.0
 """Mean seconds between two single jobs."""
 OLD_BATCHES = tuple((hour + 1 / 6, 15) for hour in range(24))

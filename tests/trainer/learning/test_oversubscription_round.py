@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from agent.commands.main import app
 from agent.models.directory import ModelsDirectory, Subject
 from agent.models.rounds import Ending, read_rounds
 from agent.settings.oversubscription import read_rates
+from domain.errors import BadInput
 from tests.trainer.learning.test_pools import lived
+from trainer.kit import files
 from trainer.learning.oversubscription_round import (
     LEARNT,
     NOW,
@@ -165,6 +169,35 @@ def test_a_pool_that_reserves_other_than_its_policy_ends_the_round_and_names_rat
     assert done.exit_code == 3, done.output
     assert "the simulator does not describe pool main" in done.output
     assert read_rounds(tmp_path / "models", "oversubscription")[0]["main"].outcome is Ending.NOT_TRUE
+
+
+def test_a_disk_that_is_full_in_the_middle_leaves_a_round_that_goes_on(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        path.write_bytes(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    work = round_of(ledger, tmp_path)
+    work.state.done("now", asdict(work.in_use), 0.1)
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_synced", full)
+        with pytest.raises(OSError, match="No space left"):
+            work.go_on()
+    assert sorted(path.name for path in (tmp_path / "round").iterdir()) == ["earlier", "later", "state.json", "whole"]
+    again = opened(tmp_path / "round", {"pool": "main"})
+    assert list(again.stages) == ["now"]
+    # Nothing decides from what was half done.
+    assert ModelsDirectory(tmp_path / "models").champions() == {}
+
+
+def test_the_state_of_a_pools_round_that_was_changed_by_hand_is_refused(ledger: Path, tmp_path: Path) -> None:
+    work = round_of(ledger, tmp_path)
+    work.state.done("now", asdict(work.in_use), 0.1)
+    path = tmp_path / "round" / "state.json"
+    path.write_text(path.read_text().replace("grid:0.8", "grid:1.0"))
+    with pytest.raises(BadInput, match="its seal does not hold, it was changed"):
+        opened(tmp_path / "round", {"pool": "main"})
 
 
 def test_weeks_of_several_policies_are_not_replayed(ledger: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -116,7 +117,7 @@ def _in_use(run: PromiseRun, rules: PoolRules | None, recorded: str) -> PoolInUs
         policy = str(run.directory.file_of(champion.model))
     budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
     margin = NO_MARGIN if rules is None else rules.margin
-    return PoolInUse(run.subject.name, policy, budget, alpha, margin.level, margin.turn_h)
+    return PoolInUse(run.subject.name, policy, budget, alpha, margin)
 
 
 def _inspected(run: PromiseRun, rules: PoolRules | None, source: str, verify: Verify) -> Inspected:
@@ -150,7 +151,7 @@ def _round(
     kept = json.loads((folder / EARLIER / f"{pool}.json").read_bytes())
     in_use = _in_use(run, rules, kept["recorded"]["policy"])
     opted_out = frozenset() if rules is None else frozenset(n for n, one in rules.subscribers.items() if one.opted_out)
-    facts = {"pool": pool, "alpha": in_use.alpha, "budget": in_use.budget, "margin": [in_use.level, in_use.turn_h]}
+    facts = {"pool": pool, "alpha": in_use.alpha, "budget": in_use.budget, "margin": list(astuple(in_use.margin))}
     facts |= {"opted_out": sorted(opted_out), "record": digest}
     return OversubscriptionRound(
         in_use,

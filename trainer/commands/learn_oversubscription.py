@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,7 +137,7 @@ def _in_use(run: PromiseRun, rules: PoolRules | None, recorded: str) -> PoolInUs
         policy = str(run.directory.file_of(champion.model))
     budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
     margin = NO_MARGIN if rules is None else rules.margin
-    return PoolInUse(run.subject.name, policy, budget, alpha, margin.level, margin.turn_h)
+    return PoolInUse(run.subject.name, policy, budget, alpha, margin)
 
 
 def _opted_out(rules: PoolRules | None) -> frozenset[str]:
@@ -152,6 +152,7 @@ def _about(in_use: PoolInUse, opted_out: frozenset[str]) -> dict[str, Any]:
 
 def _in_use_elsewhere(run: PromiseRun, about: Mapping[str, Any]) -> tuple[PoolInUse, frozenset[str]]:
     """Return what decides for a pool, and who is reserved in full, by the file that its record came in."""
+    from domain.rules.oversubscription.rates import Margin
     from trainer.learning.oversubscription_round import PoolInUse
 
     given = dict(about)
@@ -159,7 +160,7 @@ def _in_use_elsewhere(run: PromiseRun, about: Mapping[str, Any]) -> tuple[PoolIn
         opted_out, file = frozenset(map(str, given.pop("opted_out"))), given.pop("file", None)
         if file is not None:
             given["policy"] = str(run.directory.file_of(str(file)))
-        return PoolInUse(**given), opted_out
+        return PoolInUse(**given | {"margin": Margin(**given["margin"])}), opted_out
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput("--from", "export.json", f"it does not say what decides now: {error}") from None
 
@@ -197,7 +198,7 @@ def _round(
     else:
         kept = json.loads((folder / EARLIER / f"{pool}.json").read_bytes())
         in_use, opted_out = _in_use(run, rules, kept["recorded"]["policy"]), _opted_out(rules)
-    facts = {"pool": pool, "alpha": in_use.alpha, "budget": in_use.budget, "margin": [in_use.level, in_use.turn_h]}
+    facts = {"pool": pool, "alpha": in_use.alpha, "budget": in_use.budget, "margin": list(astuple(in_use.margin))}
     facts |= {"opted_out": sorted(opted_out), "record": digest}
     return OversubscriptionRound(
         in_use,

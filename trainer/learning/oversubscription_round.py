@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from agent.models.directory import ModelsDirectory, Subject
-from domain.rules.oversubscription.rates import SHIELD, Margin, RateGuard
+from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.weekly import Assessor
@@ -64,22 +64,13 @@ FIRST_REDRAWN: Final = 3_000
 
 @dataclass(frozen=True, slots=True)
 class PoolInUse:
-    """What decides for a pool now: a policy's text, as `simulate` has it; budget, level and turn_h: of its shield.
-
-    level, turn_h: see `domain.rules.oversubscription.rates.Margin`.
-    """
+    """What decides for a pool now: a policy's text, as `simulate` has it; budget and margin: of its shield."""
 
     pool: str
     policy: str
     budget: float
     alpha: float
-    level: float = 0.0
-    turn_h: int = 0
-
-    @property
-    def margin(self) -> Margin:
-        """The drift of usage that its shield leaves room for."""
-        return Margin(self.level, self.turn_h)
+    margin: Margin = NO_MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +146,8 @@ class OversubscriptionRound:
         """
         if "now" in self.state.stages:
             # What the round itself promoted before it was stopped is not what it is compared with.
-            self.in_use = PoolInUse(**self.state.stages["now"])
+            held = self.state.stages["now"]
+            self.in_use = PoolInUse(**held | {"margin": Margin(**held["margin"])})
         stages: dict[str, Stage] = {
             "now": lambda budget: asdict(self.in_use),
             "fidelity": self._fidelity,

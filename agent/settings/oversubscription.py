@@ -114,8 +114,8 @@ class PoolSettings(Section, title="A pool"):
         gt=0,
         le=24,
         description="Expected hot hours of a machine in a day that a request may leave. Not set: what the guard of the "
-        "file of rates says, 0.003 without one, and at most 0.003 where `drift_spread` is not 0. More than the guard's is "
-        "refused.",
+        "file of rates says, 0.003 without one, and at most 0.003 where `drift_spread` is not 0. More than the guard's "
+        "is refused.",
     )
     drift_level: float = Field(
         0.0,

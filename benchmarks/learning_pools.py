@@ -35,7 +35,8 @@ Chances are assessed (specification §12.1), not drawn. calm_*: of the worst hel
 with one; late_*: answered LATE_H hours after the change; unanswered_*: with one that no alarm answers; sampled_*: as
 answered, the share of episodes of usage that are drawn; weeks_*: held-out weeks that break the promise with one;
 stuck_*: those that break it even where everything is reserved from the change on, with no delay: what was placed before
-cannot be helped; full_*: those that break it with all VMs reserved in full. kept_*: cores saved without a drift, with
+cannot be helped; full_*: those that break it with all VMs reserved in full; filter_*: those that do where each
+of them has the machine of a risk filter with USUAL_SPREAD. kept_*: cores saved without a drift, with
 the size chosen; free_*: without a margin.
 clairvoyant_*: cores saved, week by week, by the best rates and budget of a family (BASES, BUDGETS) before a shield that
 knows the usage before and after the change, no week broken where one of them keeps it: what knowing the drift would
@@ -48,7 +49,7 @@ is re-armed at the begin of the next week. lived_hot_*: the most hot hours of a 
 with three or more; lived_saved_*: of the cores requested in them; lived_last_hot_h_*: hours from the drift to the last
 hot hour, -1 for none after it. lived_alarmed_*, lived_alarm_h_*: subscribers of which the drift was found, and the
 median of the hours that it took. --level, --turn-h and --spread: the margin of the pool's shield. lived_pool_h_*: hours
-until everything was reserved.
+until everything was reserved; lived_early_h_*: hours before the drift in which everything was, as after one.
 """
 
 from __future__ import annotations
@@ -406,8 +407,12 @@ def margins(scenario: Scenario, weeks: int, episodes: int, drifts: int) -> tuple
         held_out = [(n, unseen_week(arrivals, n, EVALUATION)) for n in range(first, first + weeks)]
         full = met(policy_of("none"), scenario, held_out, answered_h=None)
         tables[f"full_{scenario.name}_{first}"] = _rounded(full.hot)
+        elsewhere = policy_of(f"filter:rate=1,b={USUAL_BUDGET:g}{margin_text(Margin(spread=USUAL_SPREAD))}")
+        moved = met(elsewhere, scenario, held_out, answered_h=None)
+        tables[f"filter_{scenario.name}_{first}"] = _rounded(moved.hot)
         if first == FIRST_HELD_OUT:
             figures[f"full_{scenario.name}"] = float(full.broken([False] * weeks))
+            figures[f"filter_{scenario.name}"] = float(moved.broken([False] * weeks))
         for label, base in bases.items():
             key = f"{scenario.name}_{label}"
             for margin in (Margin(), *(OTHERS if first == FIRST_HELD_OUT else ()), room):
@@ -499,7 +504,7 @@ def lived(scenario: Scenario, label: str, weeks: int, place: Path, margin: Margi
     hot, saved, requested, last_hot = [0] * (weeks + 1), 0.0, 0.0, -1
     drift_h = (weeks // 2 + 1) * scenario.hours
     alarms: dict[str, int] = {}
-    answered_h = -1
+    answered_h, early_h = -1, 0
     alive: dict[str, tuple[Vm, int]] = {}
     with Ledger.open(f"sqlite:///{place / 'ledger.db'}") as ledger:
         epoch = ledger.take_epoch("benchmark", clock.now())
@@ -546,9 +551,10 @@ def lived(scenario: Scenario, label: str, weeks: int, place: Path, margin: Margi
                 if at >= drift_h:
                     found = (n for n, one in pool.memory.subscribers.items() if one.drifting and n not in alarms)
                     alarms |= dict.fromkeys(found, at - drift_h + 1)
-                    rows = pool.hour.subscribers if pool.hour is not None else ()
-                    if answered_h < 0 and rows and all(Reason.USAGE_DRIFTED in row.reasons for row in rows):
-                        answered_h = at - drift_h + 1
+                rows = pool.hour.subscribers if pool.hour is not None else ()
+                if rows and all(Reason.USAGE_DRIFTED in row.reasons for row in rows):
+                    early_h += at < drift_h
+                    answered_h = at - drift_h + 1 if at >= drift_h > 0 > answered_h else answered_h
     judged = hot[1:]
     figures = {
         "lived_hot": float(max(judged)),
@@ -556,7 +562,7 @@ def lived(scenario: Scenario, label: str, weeks: int, place: Path, margin: Margi
         "lived_saved": saved / max(requested, 1e-9),
         "lived_last_hot_h": float(last_hot - drift_h) if last_hot >= drift_h else -1.0,
     }
-    figures |= {"lived_alarmed": float(len(alarms)), "lived_pool_h": float(answered_h)}
+    figures |= {"lived_alarmed": float(len(alarms)), "lived_pool_h": float(answered_h), "lived_early_h": float(early_h)}
     if alarms:
         figures["lived_alarm_h"] = float(np.median(list(alarms.values())))
     return Life(judged, figures, alarms)

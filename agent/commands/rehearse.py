@@ -18,7 +18,7 @@ from domain.errors import BadInput
 from domain.units import HOURS_PER_DAY
 
 if TYPE_CHECKING:
-    from agent.rehearsal.learning import Told
+    from agent.rehearsal.learning import Results
     from agent.rehearsal.virtual_time import RehearsalResult
 
 LONGEST_HOURS = 366.0 * HOURS_PER_DAY
@@ -177,28 +177,28 @@ def rehearse_learning(
         folder = keep or Path(place)
         folder.mkdir(parents=True, exist_ok=True)
         tell = (lambda line: None) if as_json else typer.echo
-        told = LearningRehearsal(folder, tell, seed=seed, cpu_minutes=cpu_minutes).run()
+        results = LearningRehearsal(folder, tell, seed=seed, cpu_minutes=cpu_minutes).run()
     if as_json:
-        print_json(asdict(told) | {"saving": told.saving})
+        print_json(asdict(results) | {"saving": results.saving})
     else:
-        show(_closing(told))
+        show(_closing(results))
 
 
-def _closing(told: Told) -> list[str]:
+def _closing(results: Results) -> list[str]:
     from agent.decisions.text import columns
 
     rows: list[tuple[object, ...]] = [("day", "load", "decided by", "jobs", "rent", "waiting", "cost")]
-    for day in told.days:
+    for day in results.days:
         dollars = (f"${value:.2f}" for value in (day.rent, day.waiting, day.cost))
         rows.append((day.number, day.load, day.policy.removeprefix("learned:")[:12], day.jobs, *dollars))
     steps: list[tuple[object, ...]] = [("after day", "command", "exit status", "seconds", "")]
-    steps += [(one.day, one.name, one.status, f"{one.wall_s:.0f}", one.what) for one in told.steps]
+    steps += [(one.day, one.name, one.status, f"{one.wall_s:.0f}", one.what) for one in results.steps]
     return [
         *columns(rows),
-        f"a day of the new load cost ${told.cost(4, 5, 6, 7):.2f} before the promotion and ${told.cost(8):.2f} "
-        f"after it: {told.saving:.1%} less; ${told.cost(9, 10):.2f} under the scorer of the world that lies",
+        f"a day of the new load cost ${results.cost(4, 5, 6, 7):.2f} before the promotion and ${results.cost(8):.2f} "
+        f"after it: {results.saving:.1%} less; ${results.cost(9, 10):.2f} under the scorer of the world that lies",
         *columns(steps),
         "what became of the champions:",
-        *columns(told.events),
-        f"{told.wall_s:.0f} s",
+        *columns(results.events),
+        f"{results.wall_s:.0f} s",
     ]

@@ -25,6 +25,8 @@ from domain.rules.oversubscription.risk import count_at_least
 from domain.units import HOUR_S, HOURS_PER_DAY
 
 FROZEN_RATE: Final = 0.6
+DRIFT_SHARE: Final = 0.25
+"""Where those that drift hold so much of the requested cores, the others are taken to drift too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,11 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What holds for the whole pool. fresh: whether the pool's measurements are recent enough to go by."""
+    """What holds for the whole pool. fresh: whether the pool's measurements are recent enough to go by.
+
+    drifting: whether subscribers with DRIFT_SHARE of its cores drift at once: a change met the pool, and it is not
+    waited for the alarms of the others.
+    """
 
     at: float
     actions: tuple[float, ...]
@@ -62,6 +68,7 @@ class Conditions:
     rolled_back: bool
     paused: bool
     fresh: bool
+    drifting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,7 @@ def _one(s: Situation, c: Conditions) -> Choice:
     safer = next_level(s.previous, c.actions)
     if s.pressed:
         floors.append((Reason.MACHINE_HOT, safer))
-    if s.drifting:
+    if s.drifting or c.drifting:
         # What it was oversold by holds no longer, and VMs once placed cannot be taken back.
         floors.append((Reason.USAGE_DRIFTED, 1.0))
     if c.frozen:
@@ -308,6 +315,7 @@ def decide_hour(
             rolled_back=rolled_back,
             paused=paused,
             fresh=fresh,
+            drifting=_drifting(before, loads, profiles),
         ),
         _situations(folded, rules, wanted),
     )
@@ -398,6 +406,12 @@ def _situations(folded: Folded, rules: PoolRules, asked: Wanted | None) -> tuple
             )
         )
     return tuple(found)
+
+
+def _drifting(memory: PoolMemory, loads: Loads, profiles: Profiles) -> bool:
+    cores = loads.by_owner.sum(axis=0)
+    held = sum(cores[profiles.index(name)] for name, one in memory.subscribers.items() if one.drifting)
+    return bool(held > 0.0 and held >= DRIFT_SHARE * cores.sum())
 
 
 def _closed(folded: Folded, rules: PoolRules) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from domain.rules.oversubscription.usage import (
     SD_FLOOR,
     WIDENED,
     PageHinkley,
+    drifted_means,
     fill_profile,
     peak_variance_ratio,
     turned_excess,
@@ -47,7 +48,8 @@ class Profiles:
     narrow: sd as measured; sd itself is wider for a week after a drift, for what comes, not for what was. error: what
     the data leave open of the means (N, 24), one standard error, VMs' own levels counted. persistence, rho: shares of
     the variance that are each VM's own level, and that a subscriber's VMs have in common, (N + 1,). excess: by how much
-    the means rise when days turn as far as there is room for, (N + 1, 24), see `usage.turned_excess`.
+    the means rise when days turn as far as there is room for, (N + 1, 24), see `usage.turned_excess`. moved, spread:
+    how they move over usual drifts, (N + 1, 24), see `usage.drifted_means`.
     """
 
     names: tuple[str, ...]
@@ -61,6 +63,8 @@ class Profiles:
     persistence: Floats
     rho: Floats
     excess: Floats
+    moved: Floats
+    spread: Floats
 
     def index(self, name: str) -> int:
         """Return the place of a subscriber; its own when it is unknown: the last, which is the pool's."""
@@ -104,7 +108,7 @@ def profiles_of(
     vms = np.array([max(subscribers[name].vm_hours / max(subscribers[name].history_h, 1.0), 1.0) for name in names])
     error = np.sqrt(variance / np.append(vms, max(vms.sum(), 1.0))[:, None])
     excess = turned_excess(first, turn_h)
-    return Profiles(names, mu, sd, narrow, first, variance, third, error, share, common, excess)
+    return Profiles(names, mu, sd, narrow, first, variance, third, error, share, common, excess, *drifted_means(first))
 
 
 def _spread(count: Floats, squares: Floats, known: NDArray[np.bool_]) -> Floats:

@@ -21,7 +21,14 @@ from agent.settings.kinds import Expected, File, Key, Section
 from agent.settings.subjects import Conflict, Subjects
 from domain.errors import BadInput
 from domain.rules.oversubscription.pool import PoolRules, SubscriberRules
-from domain.rules.oversubscription.rates import ACTIONS, RateGuard, check_rate, guard_of_file
+from domain.rules.oversubscription.rates import (
+    ACTIONS,
+    MOST_SPREAD,
+    USUAL_SPREAD,
+    RateGuard,
+    check_rate,
+    guard_of_file,
+)
 from domain.samples import QUEUE_SEGMENT
 
 if TYPE_CHECKING:
@@ -112,7 +119,8 @@ class PoolSettings(Section, title="A pool"):
         gt=0,
         le=24,
         description="Expected hot hours of a machine in a day that a request may leave. Not set: what the guard of the "
-        "file of rates says, 0.003 without one. More than the guard's is refused.",
+        "file of rates says, 0.003 without one, and at most 0.003 where `drift_spread` is not 0. More than the guard's "
+        "is refused.",
     )
     drift_level: float = Field(
         0.0,
@@ -125,6 +133,13 @@ class PoolSettings(Section, title="A pool"):
         ge=0,
         le=12,
         description="They leave room for days that turn by so many hours, to either side, each subscriber for itself.",
+    )
+    drift_spread: float = Field(
+        USUAL_SPREAD,
+        ge=0,
+        le=MOST_SPREAD,
+        description="They leave room for drifts in which each subscriber changes by itself: so many standard "
+        "deviations of a machine's usage over usual ones (levels by 15 %, days by up to 2 hours). 0: none.",
     )
     risk_filter: bool = Field(
         False,

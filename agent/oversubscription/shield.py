@@ -93,11 +93,16 @@ def machines_among(
     # What the VM shares with its owner's others on a machine belongs to that machine.
     rho = float(profiles.rho[owner])
     shared = np.array([added_variance(float(c), cores, variance, rho) for c in present]) - cores**2 * variance
+    # So does what the VM's owner adds to the room for drifts: of several owners it is less than the sum.
+    held = loads.by_owner[candidates].copy()
+    held[:, owner] += cores
+    drift = held @ profiles.moved + rules.margin.spread * np.sqrt((held * held) @ (profiles.spread * profiles.spread))
+    room = np.maximum(drift, 0.0) if rules.margin.spread else 0.0
     machines = Machines(
         free_cores=loads.free_cores[candidates],
         free_memory=loads.free_memory[candidates],
         free_network=loads.free_network[candidates],
-        mean=factor * (loads.mean[candidates] + loads.by_owner[candidates] @ excess),
+        mean=factor * (loads.mean[candidates] + loads.by_owner[candidates] @ excess) + room,
         variance=loads.variance[candidates] + shared,
         third=loads.third[candidates],
         threshold=rules.threshold_cores,

@@ -55,8 +55,8 @@ DAYS = 10
 CHANGE_DAY = 4
 """The first day of the new load."""
 SHORT_S, LONG_S, SIGMA = 200.0, 600.0, 0.1
-"""Mean seconds of a job before and after the change, and how much lengths vary (of a lognormal). A replay gives the
-jobs of a minute their mean: where they vary much, VMs stay longer than in a replay."""
+"""Mean seconds of a job before and after the change, and how much lengths vary (of a lognormal). A replay knows their
+mean and quantiles, and not which job was the long one: where they vary much, VMs stay longer than in a replay."""
 APART_S = 720.0
 """Mean seconds between two single jobs."""
 OLD_BATCHES = tuple((hour + 1 / 6, 15) for hour in range(24))
@@ -123,7 +123,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Told:
+class Results:
     """What came of the rehearsal; events: the history of the fleet's champions, with the reasons."""
 
     days: list[Day] = field(default_factory=list)
@@ -182,7 +182,7 @@ class LearningRehearsal:
 
     def __init__(self, folder: Path, say: Say, *, seed: int = 1, cpu_minutes: float = 5.0) -> None:
         self.folder, self._say, self._cpu_minutes = folder, say, cpu_minutes
-        self.told = Told()
+        self.results = Results()
         self.ledger, self.models = folder / "ledger.db", ModelsDirectory(folder / "models")
         self._shelf = ModelShelf(self.models.path)
         self._shipped = shipped_models()[0].path
@@ -207,7 +207,7 @@ class LearningRehearsal:
         (managed,) = self._fleet.ports.fleets
         self._fleet.ports.fleets = (replace(managed, policy="learned"),)
 
-    def run(self) -> Told:
+    def run(self) -> Results:
         """Live the ten days and learn; LearningFailed when a step ended otherwise than it must."""
         begun = time.monotonic()
         with quiet_logs():
@@ -238,9 +238,9 @@ class LearningRehearsal:
             self._live(10)
             self._ended(self._learn("watch", self.ledger, 10.0, *self._lie), 6, "the watch takes it back", ROLLED_BACK)
         self._fleet.close()
-        self.told.events = [(line["event"], line.get("reason", "")) for line in self.models.history(SUBJECT)]
-        self.told.wall_s = time.monotonic() - begun
-        return self.told
+        self.results.events = [(line["event"], line.get("reason", "")) for line in self.models.history(SUBJECT)]
+        self.results.wall_s = time.monotonic() - begun
+        return self.results
 
     def _live(self, number: int) -> None:
         simulation = self._fleet.cloud.simulation
@@ -253,13 +253,13 @@ class LearningRehearsal:
         load = "long jobs, two batches" if number >= CHANGE_DAY else "short jobs, a batch an hour"
         rent, waiting = after.rent - before.rent, after.penalty - before.penalty
         day = Day(number, load, rent, waiting, after.jobs_finished - before.jobs_finished, policy)
-        self.told.days.append(day)
+        self.results.days.append(day)
         who = "the shipped scorer" if self._shipped.stem in policy else policy.removeprefix("learned:")[:12]
         self._say(f"day {number}: {load}; {who} decides; ${day.cost:.2f} (rent ${rent:.2f}, waiting ${waiting:.2f})")
 
     def _copied(self) -> Path:
         """Return a copy of the ledger as it is now: what reads it meanwhile must not depend on how fast it is."""
-        path = self.folder / f"ledger-day-{len(self.told.days)}.db"
+        path = self.folder / f"ledger-day-{len(self.results.days)}.db"
         with sqlite3.connect(self.ledger) as here, sqlite3.connect(path) as there:
             here.backup(there)
         here.close()
@@ -290,7 +290,7 @@ class LearningRehearsal:
         log = (self.folder / f"{name}.log").open("w+", encoding="utf-8")
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stdout=log, stderr=log, env=environ)
         self._say(f"$ trimtab {' '.join(word for word in words[:3])} ... ({name})")
-        return _Started(name, len(self.told.days), process, Path(log.name), time.monotonic())
+        return _Started(name, len(self.results.days), process, Path(log.name), time.monotonic())
 
     def _ended(self, started: _Started, status: int, what: str, event: str = "") -> None:
         """Wait for a command, tell its last words, and hold it to its exit status.
@@ -300,7 +300,7 @@ class LearningRehearsal:
         found = started.process.wait()
         output = started.log.read_text("utf-8")
         wall_s = time.monotonic() - started.begun_s
-        self.told.steps.append(Step(started.name, started.day, what, found, output, wall_s))
+        self.results.steps.append(Step(started.name, started.day, what, found, output, wall_s))
         if found != status:
             raise LearningFailed(f"{started.name} ended with exit status {found}, not {status}:\n{output}")
         newest = [line["event"] for line in self.models.history(SUBJECT)][-1:]

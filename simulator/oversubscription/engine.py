@@ -214,8 +214,14 @@ def _within(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: 
     highest, worst = -1.0, start
     for i in range(24):
         hour = (start + i) % 24
+        mean = state.day[k, hour, 0] + c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour])
+        moved, spread = 0.0, 0.0
+        for owner in range(guard.moved.shape[0]):
+            cores = state.loads[k, owner, 0] + (c if owner == n else 0.0)
+            moved += cores * guard.moved[owner, hour]
+            spread += (cores * guard.spread[owner, hour]) ** 2
         p = hot_probability(
-            state.day[k, hour, 0] + c * guard.factor * (tables.mean[n, hour] + guard.excess[n, hour]),
+            mean + max(moved + np.sqrt(spread), 0.0),
             state.day[k, hour, 1] + c * c * tables.variance[n, hour],
             state.day[k, hour, 2] + c * c * c * tables.third[n, hour],
             cluster.threshold,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from domain.rules.oversubscription.rates import FILTER as FILTERED
 from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, check_budget
-from domain.rules.oversubscription.usage import moments_of, turned_excess
+from domain.rules.oversubscription.usage import drifted_means, moments_of, turned_excess
 from simulator.compilation import fields
 from simulator.oversubscription.scenario import Scenario, Week
 
@@ -96,6 +96,10 @@ class Guard(NamedTuple):
     factor: float
     """A mean counts as `factor` times itself and its excess, (N, 24): the drift of usage that there is room for."""
     excess: Floats
+    moved: Floats
+    """By how much a mean moves over usual drifts, (N, 24), and how far it may spread; without rows where there is no
+    room for them."""
+    spread: Floats
 
 
 class Copies(NamedTuple):
@@ -217,7 +221,7 @@ KINDS = {"none": UNGUARDED, SHIELD: ESCALATE, FILTERED: FILTER}
 def unguarded(scenario: Scenario) -> Guard:
     """Return the guard that lets everything pass."""
     levels, excess = np.array(scenario.actions), np.zeros(scenario.mu.shape)
-    return Guard(UNGUARDED, 1.0, levels, False, 0.0, 0.0, scenario.mu, scenario.sd, 1.0, excess)
+    return Guard(UNGUARDED, 1.0, levels, False, 0.0, 0.0, scenario.mu, scenario.sd, 1.0, excess, excess[:0], excess[:0])
 
 
 def guard_of(
@@ -242,6 +246,11 @@ def guard_of(
     if not (0.0 <= persistence < 1.0 and 0.0 <= shared < 1.0 and persistence + shared < 1.0):
         raise BadInput("psi", persistence, "give shares of the variance that leave some for the hour's noise")
     levels, known, excess = np.array(scenario.actions), (scenario.mu, scenario.sd), np.zeros(scenario.mu.shape)
-    if margin.turn_h:
-        excess = turned_excess(moments_of(*known).mean, margin.turn_h)
-    return Guard(KINDS[kind], budget, levels, posterior, persistence, shared, *known, margin.factor, excess)
+    moved, spread = excess[:0], excess[:0]
+    if margin.turn_h or margin.spread:
+        mean = moments_of(*known).mean
+        excess = turned_excess(mean, margin.turn_h)
+        if margin.spread:
+            moved, spread = drifted_means(mean)
+    shares = (posterior, persistence, shared)
+    return Guard(KINDS[kind], budget, levels, *shares, *known, margin.factor, excess, moved, margin.spread * spread)

@@ -24,6 +24,7 @@ STATUSES_OF_PROMISE = """
 Exit status:
   1  the gate refused what was learnt, or a model on probation did not keep its promise
   2  bad input
+  3  the simulator does not describe the pool or the cluster
   4  too little is recorded
   5  the time of a processor is used up: give more to go on
   6  the promise was surely broken under a new champion: it was rolled back
@@ -74,6 +75,9 @@ def end_of_promise(state: State, name: str) -> End:
     """Return the end of a round for a pool or a cluster, whose stages are done."""
     from agent.models.rounds import Ending
 
+    fidelity = state.stages["fidelity"]
+    if not fidelity["holds"]:
+        return End(Ending.NOT_TRUE, fidelity["sentence"], NOT_TRUE, state.cpu_s)
     gate = state.stages["gate"]
     if gate["promoted"]:
         return End(Ending.PROMOTED, f"the gate passed a new champion of {name}", cpu_s=state.cpu_s)

@@ -19,12 +19,16 @@ from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, ROLLED
 from trainer.commands.learn_options import (
     Asked,
     CpuMinutesOption,
+    ExportOption,
     Judged,
     ModelsDirOption,
+    OriginOption,
     ProbationHoursOption,
     ThenOption,
     WatchHoursOption,
     after_probation,
+    check_origin,
+    models_elsewhere,
     tell,
     terms_of,
 )
@@ -88,12 +92,8 @@ def autoscaling(
     start: Annotated[
         str, Option(metavar="RUN|FILE|release", help="Scorer to go on from where no scorer decides.")
     ] = "release",
-    export: Annotated[
-        Path | None, Option("--export", metavar="FILE", help="Write what a round elsewhere needs, no more.")
-    ] = None,
-    origin: Annotated[
-        Path | None, Option("--from", metavar="FILE|DIR", help="Learn from such a file in place of a ledger.")
-    ] = None,
+    export: ExportOption = None,
+    origin: OriginOption = None,
     key_file: KeyOption = None,
     try_only: TryOption = False,
     workers: Annotated[int, Option(metavar="N", min=1, help="Processes of --check.")] = 1,
@@ -111,8 +111,7 @@ def autoscaling(
     Before a new round, the command looks after what the last ones left: a promotion of the last days is held to what it
     was predicted to cost, and rolled back where it costs more; a model on probation is judged when its hours are over.
     """
-    if origin is not None and (ledger is not None or export is not None):
-        raise BadInput("--from", str(origin), "give it alone, without --ledger or --export")
+    check_origin(origin, ledger, export)
     if export is not None:
         _export(fleet, ledger, days, idle, models_dir, export)
         return
@@ -125,8 +124,7 @@ def autoscaling(
     from trainer.learning.state import locked
 
     folder = out or OUT / fleet
-    # What comes from elsewhere has a champion of its own, which must not stand in for the one in use here.
-    usual = folder.with_name(f"{folder.name}-models") if origin is not None else models_location(os.environ)
+    usual = models_elsewhere(folder) if origin is not None else models_location(os.environ)
     place, now_s = models_dir or usual, time.time() if at is None else at
     directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
     plan = _plan(Asked(cpu_minutes, probation_hours, then, watch_hours), tuple(setting or ()), start)
@@ -250,9 +248,9 @@ def _on_probation(run: Run, case: Inspection) -> End | None:
         return None
     found = examine(case, one, run.plan.round.limits)
     page = write_probation(run.out, case.fleet, found) if found.divergence is not None else None
-    judged, act = Judged(one, found.standing, found.why, found.sentence), not run.try_only
+    judged, act = Judged(one, found.status, found.why, found.sentence), not run.try_only
     end = after_probation(case.directory, case.subject, judged, case.now, load_model, act=act)
-    about = {"standing": found.standing, "sentence": end.sentence, "changed": act}
+    about = {"status": found.status, "sentence": end.sentence, "changed": act}
     _tell(run, {"probation": asdict(found) | about}, end.sentence, page)
     return end
 
@@ -389,7 +387,7 @@ def _learner(source: Source, models_dir: Path | None, folder: Path | None) -> Le
         found = read_export(source.origin)
         idle = found.idle_s if idle is None else idle
         if folder is not None:
-            place_models(found, place)
+            place_models(found.models, place)
         recorded = kept_record(folder, lambda: found.recorded)
     else:
         url = source.ledger or ledger_location(os.environ)

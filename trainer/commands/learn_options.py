@@ -5,10 +5,13 @@ Pools and clusters go one road, on which what is learnt must keep a promise: `le
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,13 +20,14 @@ from typer import Option
 from agent.commands.options import print_json, show
 from domain.errors import BadInput
 from domain.units import MINUTE_S
-from trainer.commands.endings import REFUSED, ROLLED_BACK, End, end_of_promise, with_status
+from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
 
 if TYPE_CHECKING:
     from agent.models.directory import ModelsDirectory, Probationer, Subject, Then, Verify
-    from trainer.learning.probation import Standing
+    from trainer.learning.probation import ProbationStatus
     from trainer.learning.promise import Inspected
     from trainer.learning.state import State
+    from trainer.learning.transfer import PartsExport
     from trainer.promotion.gate import Term
 
 ModelsDirOption = Annotated[Path | None, Option(metavar="DIR", help="Directory of models; else that of the settings.")]
@@ -47,6 +51,30 @@ WatchHoursOption = Annotated[
     float | None,
     Option(metavar="HOURS", min=0.0, help="How long a promotion is watched, 0: not; else of the settings."),
 ]
+RoundFolderOption = Annotated[
+    Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/DECISION-SUBJECT.")
+]
+ExportOption = Annotated[
+    Path | None, Option("--export", metavar="FILE", help="Write what a round elsewhere needs, no more.")
+]
+OriginOption = Annotated[
+    Path | None, Option("--from", metavar="FILE|DIR", help="Learn from such a file in place of a ledger.")
+]
+AtOption = Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")]
+
+
+def check_origin(origin: Path | None, ledger: str | None, export: Path | None) -> None:
+    """Raise BadInput where a call is to learn from a file and from something else as well."""
+    if origin is not None and (ledger is not None or export is not None):
+        raise BadInput("--from", str(origin), "give it alone, without --ledger or --export")
+
+
+def models_elsewhere(out: Path) -> Path:
+    """Return the models directory of a round on what comes from elsewhere, which has a champion of its own.
+
+    That must not stand in for the one in use here.
+    """
+    return out.with_name(f"{out.name}-models")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +122,10 @@ def terms_of(asked: Asked) -> Terms:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A probation as it stands: what was found of it, and a sentence for people."""
+    """The status of a probation, what was found of it, and a sentence for people."""
 
     one: Probationer
-    standing: Standing
+    status: ProbationStatus
     why: str
     sentence: str
 
@@ -108,10 +136,10 @@ def after_probation(
     """Do what follows from how a probation stands, and return the end of the call; act: else nothing is changed."""
     from agent.models.directory import Then
     from agent.models.rounds import Ending
-    from trainer.learning.probation import Standing
+    from trainer.learning.probation import ProbationStatus
 
-    held, sentence, then = found.standing is Standing.HELD, found.sentence, found.one.then
-    if found.standing in (Standing.BROKEN, Standing.GIVEN_UP):
+    held, sentence, then = found.status is ProbationStatus.HELD, found.sentence, found.one.then
+    if found.status in (ProbationStatus.BROKEN, ProbationStatus.GIVEN_UP):
         if act:
             directory.end_probation(subject, found.why, now)
         return End(Ending.REFUSED, f"{sentence}; its probation is over, what decides stays", REFUSED)
@@ -139,7 +167,10 @@ def tell(out: Path, data: dict[str, Any], sentence: str, page: Path | None, *, t
 
 @dataclass(frozen=True, slots=True)
 class PromiseRun:
-    """One call for a pool or a cluster: its models, its folder, and what the call may change. now_s: epoch seconds."""
+    """One call for a pool or a cluster: its models, its folder, and what the call may change.
+
+    now_s: epoch seconds. origin: the export to learn from, None for a ledger.
+    """
 
     subject: Subject
     directory: ModelsDirectory
@@ -148,6 +179,66 @@ class PromiseRun:
     now_s: float
     try_only: bool
     as_json: bool
+    origin: PartsExport | None = None
+
+
+def promise_run(
+    subject: Subject,
+    asked: Asked,
+    place: Path | None,
+    usual: Path,
+    out: Path | None,
+    key_file: Path | None,
+    at: float | None,
+    *,
+    try_only: bool,
+    as_json: bool,
+    origin: Path | None = None,
+) -> PromiseRun:
+    """Return a call as its options have it, with the files of its origin where it has one.
+
+    place: the models directory that is asked for. usual: the one of the settings. Raises BadInput for what the options
+    contradict, and for an origin that is no export of the subject.
+    """
+    from agent.models.directory import ModelsDirectory, read_key
+    from agent.settings.location import promotion_key_location
+    from trainer.learning.transfer import read_parts
+
+    folder, now_s = out or OUT / f"{subject.decision}-{subject.name}", time.time() if at is None else at
+    found = None if origin is None else read_parts(origin, subject)
+    directory = ModelsDirectory(
+        place or (usual if found is None else models_elsewhere(folder)),
+        read_key(key_file) or promotion_key_location(os.environ),
+    )
+    return PromiseRun(subject, directory, folder, terms_of(asked), now_s, try_only, as_json, found)
+
+
+def export_parts(
+    run: PromiseRun, path: Path, names: tuple[str, ...], keep: Callable[[Path], object], about: Mapping[str, Any]
+) -> None:
+    """Write what a round elsewhere needs of a pool or a cluster; exits where too little is recorded.
+
+    names: of the files or folders in which `keep` keeps the parts of the record. about: what decides now, as data; the
+    files that it names by `file` go along.
+    """
+    from trainer.learning.transfer import PartsExport, champion_files, parts_of, write_export
+    from trainer.learning.windows import TooLittle
+
+    with TemporaryDirectory() as place:
+        folder = Path(place) / "round"
+        try:
+            keep(folder)
+        except TooLittle as end:
+            typer.echo(str(end), err=True)
+            raise typer.Exit(TOO_LITTLE) from None
+        models = champion_files(run.directory, run.subject)
+        given = about.get("file")
+        if given is not None:
+            content = Path(given).read_bytes()
+            name = f"{hashlib.sha256(content).hexdigest()}.json"
+            models, about = {**models, name: content}, {**about, "file": name}
+        write_export(PartsExport(run.subject, about, parts_of(folder, names), models), path)
+    show([f"{path}: {run.subject.decision} {run.subject.name}, {len(models)} files of models"])
 
 
 def learn_promise(run: PromiseRun, case: Callable[[], Inspected], work: Callable[[], End]) -> None:
@@ -157,14 +248,19 @@ def learn_promise(run: PromiseRun, case: Callable[[], Inspected], work: Callable
     """
     from agent.models.directory import moment_text
     from trainer.learning.state import locked, set_aside
+    from trainer.learning.transfer import place_models, place_parts
 
     def learnt() -> End:
-        end = _looked_after(run, case)
+        # What was learnt elsewhere decides nothing there.
+        end = None if run.origin is not None else _looked_after(run, case)
         if end is not None:
             return end
         before = set_aside(run.out)
         if before is not None:
             typer.echo(f"the last round is over, it lies in {before}: this is a new one", err=True)
+        if run.origin is not None:
+            place_parts(run.origin, run.out)
+            place_models(run.origin.models, run.directory.path)
         return work()
 
     with locked(run.directory.path, f"{run.subject.decision}-{run.subject.name}", moment_text(run.now_s)):
@@ -209,7 +305,7 @@ def _on_probation(run: PromiseRun, case: Inspected, one: Probationer) -> End:
 
     found, act = examine(case, one), not run.try_only
     page = write_probation(run.out, case.subject, found, case.cost) if found.replay is not None else None
-    judged = Judged(one, found.standing, found.why, found.sentence)
+    judged = Judged(one, found.status, found.why, found.sentence)
     end = after_probation(run.directory, case.subject, judged, case.now, case.verify, act=act)
     data = {"probation": asdict(found) | {"sentence": end.sentence, "changed": act}}
     tell(run.out, data, end.sentence, page, try_only=run.try_only, as_json=run.as_json)

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Mapping
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from agent.commands.options import JsonOption, LedgerOption
 from agent.decisions.text import columns
+from domain.errors import BadInput
 from domain.units import DAY_S
-from trainer.commands.endings import OUT, STATUSES_OF_PROMISE, End
+from trainer.commands.endings import STATUSES_OF_PROMISE, End
 from trainer.commands.learn_options import (
     Asked,
+    AtOption,
     CpuMinutesOption,
+    ExportOption,
     ModelsDirOption,
+    OriginOption,
     ProbationHoursOption,
     PromiseRun,
+    RoundFolderOption,
     ThenOption,
     WatchHoursOption,
+    check_origin,
+    export_parts,
     gate_lines,
     learn_promise,
+    promise_run,
     round_end,
-    terms_of,
 )
 from trainer.commands.options import epilog
 from trainer.commands.promote import KeyOption, TryOption
@@ -44,6 +52,8 @@ EPILOG = epilog(
         "trimtab learn oversubscription main --ledger /var/lib/trimtab/ledger.db",
         "trimtab learn oversubscription main --try --cpu-minutes 30 --out runs/learn/main",
         "trimtab learn oversubscription main --probation-hours 48 --then approve",
+        "trimtab learn oversubscription main --export main.tar",
+        "trimtab learn oversubscription main --from main.tar --out runs/learn/main",
     ),
 )
 
@@ -53,22 +63,23 @@ def oversubscription(
     ledger: LedgerOption = None,
     days: Annotated[float, Option(metavar="DAYS", min=1.0, help="How many of the last days are used.")] = 60.0,
     models_dir: ModelsDirOption = None,
-    out: Annotated[
-        Path | None, Option(metavar="DIR", help="Folder of the round; else runs/learn/oversubscription-POOL.")
-    ] = None,
+    out: RoundFolderOption = None,
     cpu_minutes: CpuMinutesOption = None,
     probation_hours: ProbationHoursOption = None,
     then: ThenOption = None,
     watch_hours: WatchHoursOption = None,
+    export: ExportOption = None,
+    origin: OriginOption = None,
     key_file: KeyOption = None,
     try_only: TryOption = False,
-    at: Annotated[float | None, Option("--at", hidden=True, help="Now, epoch seconds; for rehearsals.")] = None,
+    at: AtOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn from what a pool's ledger recorded: calibrate rates and their shield, judge them, ask the gate.
 
     The record is cut into weeks of the pool's horizon; the latest two fifths are held out, with the usage that was
-    measured in them. Rates and shield of the earlier weeks are judged there against what decides now and against rates
+    measured in them. What ran, replayed on these, must reserve what was recorded, within 5 %, or the quantity that is
+    off is named. Rates and shield of the earlier weeks are judged there against what decides now and against rates
     alone. What keeps the promise and reserves less goes to the gate; what passes is the pool's champion, after its
     probation where there is one, and decides from the next hour on where the pool's POLICY is `learned`. A round that
     was stopped goes on with the same command.
@@ -77,20 +88,26 @@ def oversubscription(
     days are held to the promise, and it is rolled back where that is surely broken; rates on probation are judged when
     their hours are over.
     """
-    from agent.models.directory import ModelsDirectory, Subject, moment_text, read_key
-    from agent.settings.location import ledger_location, models_location, promotion_key_location
-    from trainer.learning.oversubscription_round import OVERSUBSCRIPTION
+    from agent.models.directory import Subject, moment_text
+    from agent.settings.location import ledger_location, models_location
+    from trainer.learning.oversubscription_round import OVERSUBSCRIPTION, PARTS, keep_weeks
 
     rules, own = pool_of_settings(pool)
-    place = models_dir or own or models_location(os.environ)
-    directory = ModelsDirectory(place, read_key(key_file) or promotion_key_location(os.environ))
-    terms = terms_of(Asked(cpu_minutes, probation_hours, then, watch_hours))
-    folder, now_s = out or OUT / f"oversubscription-{pool}", time.time() if at is None else at
-    run = PromiseRun(Subject(OVERSUBSCRIPTION, pool), directory, folder, terms, now_s, try_only, as_json)
+    check_origin(origin, ledger, export)
+    usual, subject = own or models_location(os.environ), Subject(OVERSUBSCRIPTION, pool)
+    asked = Asked(cpu_minutes, probation_hours, then, watch_hours)
+    run = promise_run(
+        subject, asked, models_dir, usual, out, key_file, at, try_only=try_only, as_json=as_json, origin=origin
+    )
     source, verify = ledger or ledger_location(os.environ), _verify(rules)
+    if export is not None:
+        record = _record(source, pool, days)
+        about = _about(_in_use(run, rules, record.policy), _opted_out(rules))
+        export_parts(run, export, PARTS, lambda folder: keep_weeks(folder, lambda: record), about)
+        return
 
     def round_() -> End:
-        work = _round(run, rules, source, days, moment_text(now_s), verify)
+        work = _round(run, rules, source, days, moment_text(run.now_s), verify)
         work.go_on()
         return round_end(work.state, pool, _lines(work), as_json=as_json)
 
@@ -121,7 +138,32 @@ def _in_use(run: PromiseRun, rules: PoolRules | None, recorded: str) -> PoolInUs
         policy = str(run.directory.file_of(champion.model))
     budget, alpha = (USUAL_BUDGET, 0.95) if rules is None else (rules.budget(None), rules.alpha)
     margin = NO_MARGIN if rules is None else rules.margin
-    return PoolInUse(run.subject.name, policy, budget, alpha, margin.level, margin.turn_h)
+    return PoolInUse(run.subject.name, policy, budget, alpha, margin)
+
+
+def _opted_out(rules: PoolRules | None) -> frozenset[str]:
+    return frozenset() if rules is None else frozenset(n for n, one in rules.subscribers.items() if one.opted_out)
+
+
+def _about(in_use: PoolInUse, opted_out: frozenset[str]) -> dict[str, Any]:
+    """Return what decides for a pool as data; a policy that is a file goes along."""
+    given = {**asdict(in_use), "opted_out": sorted(opted_out)}
+    return {**given, "policy": "", "file": in_use.policy} if Path(in_use.policy).is_file() else given
+
+
+def _in_use_elsewhere(run: PromiseRun, about: Mapping[str, Any]) -> tuple[PoolInUse, frozenset[str]]:
+    """Return what decides for a pool, and who is reserved in full, by the file that its record came in."""
+    from domain.rules.oversubscription.rates import Margin
+    from trainer.learning.oversubscription_round import PoolInUse
+
+    given = dict(about)
+    try:
+        opted_out, file = frozenset(map(str, given.pop("opted_out"))), given.pop("file", None)
+        if file is not None:
+            given["policy"] = str(run.directory.file_of(str(file)))
+        return PoolInUse(**given | {"margin": Margin(**given["margin"])}), opted_out
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput("--from", "export.json", f"it does not say what decides now: {error}") from None
 
 
 def _inspected(run: PromiseRun, rules: PoolRules | None, source: str, verify: Verify) -> Inspected:
@@ -152,10 +194,12 @@ def _round(
 
     pool, folder = run.subject.name, run.out
     digest = keep_weeks(folder, lambda: _record(source, pool, days))
-    kept = json.loads((folder / EARLIER / f"{pool}.json").read_bytes())
-    in_use = _in_use(run, rules, kept["recorded"]["policy"])
-    opted_out = frozenset() if rules is None else frozenset(n for n, one in rules.subscribers.items() if one.opted_out)
-    facts = {"pool": pool, "alpha": in_use.alpha, "budget": in_use.budget, "margin": [in_use.level, in_use.turn_h]}
+    if run.origin is not None:
+        in_use, opted_out = _in_use_elsewhere(run, run.origin.about)
+    else:
+        kept = json.loads((folder / EARLIER / f"{pool}.json").read_bytes())
+        in_use, opted_out = _in_use(run, rules, kept["recorded"]["policy"]), _opted_out(rules)
+    facts = {"pool": pool, "alpha": in_use.alpha, "budget": in_use.budget, "margin": list(astuple(in_use.margin))}
     facts |= {"opted_out": sorted(opted_out), "record": digest}
     return OversubscriptionRound(
         in_use,
@@ -173,13 +217,15 @@ def _round(
 
 def _lines(work: OversubscriptionRound) -> list[str]:
     stages, name = work.state.stages, work.in_use.pool
+    if not stages["fidelity"]["holds"]:
+        return [stages["fidelity"]["sentence"]]
     judged = stages["judge"]
     rows: list[tuple[object, ...]] = [("on the later weeks", "reserved", "hot, worst week", "at most, 95 %", "promise")]
     for label, reserved in judged["reserved"].items():
         kept = "kept" if judged["keeps"][label] else "broken"
         mean, worst = sum(reserved) / len(reserved), max(judged["hot"][label])
         rows.append((label, f"{mean:.1%}", f"{worst:.1%}", f"{judged['upper_95'][label]:.1%}", kept))
-    lines = [*columns(rows), *gate_lines(work.state, str(work.model), name)]
+    lines = [stages["fidelity"]["sentence"], *columns(rows), *gate_lines(work.state, str(work.model), name)]
     if stages["gate"]["promoted"]:
         lines.insert(-1, f"it decides from the next hour on where TRIMTAB_POOLS__{name}__POLICY is `learned`")
     return lines

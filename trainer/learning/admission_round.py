@@ -3,6 +3,7 @@
     record     the deployments of the earlier and of the later part of the record, as tables in the folder
     now        what decides when the round begins
     fit        the population behind the earlier part; that behind the later part is the world of the judging
+    fidelity   that world must give the cores that were taken (`trainer.learning.promise_fidelity`)
     plan       how many simulated runs the budget allows
     threshold  of `zeroth`, the rule that looks at nothing but cores, and of `second`, on the earlier world
     judge      both, and what decides now, in the later world, each believing in its own population
@@ -38,6 +39,7 @@ from trainer.kit.files import replace_file
 from trainer.kit.intervals import compare
 from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.clusters import RecordedCluster, export_table
+from trainer.learning.promise_fidelity import cluster_fidelity, is_not_true
 from trainer.learning.report import DATA_FILE, PAGE_FILE, write_folder
 from trainer.learning.stages import Budget, Stage, Tell, ask_gate, check_minutes, cpu_s, go_on, not_asked, plain
 from trainer.learning.state import State
@@ -46,7 +48,7 @@ from trainer.promotion.admission import cluster_gate
 from trainer.promotion.gate import Gate, Limits, Term
 
 ADMISSION: Final = "admission"
-EARLIER, LATER = "earlier", "later"
+EARLIER, LATER = PARTS = "earlier", "later"
 NOW, RULE, LEARNT, BOUND = "decides now", "tuned zeroth", "learnt", "bound"
 LATER_SHARE: Final = 0.4
 """Of the time that is recorded, the latest, as of fleets (`trainer.learning.windows`)."""
@@ -140,8 +142,8 @@ class AdmissionRound:
     def go_on(self) -> dict[str, Any]:
         """Do every stage that is not done, and return the results by stage.
 
-        Raises BudgetUsed, TooLittle where a part shows no core that ended or no request for more, and BadInput where
-        the gate refuses to compare; what is done is kept.
+        Ends after `fidelity` where the simulator is not true. Raises BudgetUsed, TooLittle where a part shows no core
+        that ended or no request for more, and BadInput where the gate refuses to compare; what is done is kept.
         """
         if "now" in self.state.stages:
             # What the round itself promoted before it was stopped is not what it is compared with.
@@ -150,13 +152,14 @@ class AdmissionRound:
         stages: dict[str, Stage] = {
             "now": lambda budget: {"rule": self.in_use.rule, "population": asdict(self.in_use.population)},
             "fit": self._fit,
+            "fidelity": self._fidelity,
             "plan": self._plan,
             "threshold": self._threshold,
             "judge": self._judge,
             "report": self._report,
             "gate": self._gate,
         }
-        return go_on(self.state, stages, self.settings.cpu_s, self.tell)
+        return go_on(self.state, stages, self.settings.cpu_s, self.tell, is_not_true)
 
     def prepare(self) -> None:
         """Fit both parts and plan the runs, where that is not done; raises as `go_on` does."""
@@ -218,6 +221,11 @@ class AdmissionRound:
                 "arrival_rate": {part: cluster_of(str(self._world(part))).arrival_rate for part in parts},
             }
         )
+
+    def _fidelity(self, budget: Budget) -> dict[str, Any]:
+        world = cluster_of(str(self._world(LATER)))
+        found = cluster_fidelity(self._histories(LATER), world.population, world.capacity, world.sla, budget)
+        return plain(found.as_data(f"cluster {self.in_use.cluster}"))
 
     def _plan(self, budget: Budget) -> dict[str, Any]:
         """Choose the runs that every threshold is held to; kept apart, so that a round that goes on has the same."""

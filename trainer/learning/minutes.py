@@ -1,35 +1,44 @@
 """What the loop of one fleet saw at each decision and did, and the jobs that this was: the input of a round.
 
 It comes from the inputs of the decisions, as far as these are kept: a replay begins with the jobs that wait and run at
-the end of a minute, and what is recorded for longer (`trainer.learning.recorded`) holds means of the minute. A ledger
-knows counts, not jobs: the jobs of a minute have the mean length known then. The cost of a minute is defined as the
-simulator's: rent of the VMs there, those that boot or drain included, and the price of the jobs that wait at its end.
+the end of a minute, and what is recorded for longer (`trainer.learning.recorded`, which reads both) holds means of the
+minute. That has the quantiles of job lengths, by which the jobs of a minute are spread about the mean known then. The
+cost of a minute is defined as the simulator's: rent of the VMs there, those that boot or drain included, and the price
+of the jobs that wait at its end.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agent.autoscaling.decide import DecisionInputs
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.minutes import CLOCK_SET, JobLengths, RecordedMinute
 from agent.rails.base import RailLimits
 from domain.decisions import Mode
-from domain.errors import BadInput, UnknownName
+from domain.errors import BadInput
 from domain.fleet import Fleet
+from domain.samples import NEWEST_JOBS
 from domain.snapshot import Terms
 from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import preset
-from trainer.learning.recorded import read_recorded, world_of
+from trainer.learning.jobs import arrivals_in, lengths_about
+from trainer.learning.recorded import (
+    Follows,
+    follows,
+    newest_end,
+    read_decisions,
+    read_recorded,
+    shape_of,
+    world_of,
+)
 
 LONGEST_FILLED_S = 600.0
 """A gap up to this length is bridged: the counters of the queue say what came in it. A longer one parts stretches."""
@@ -42,6 +51,7 @@ class Minute:
     """The load of a minute.
 
     Its end, jobs submitted in it, mean core-seconds of a finished job if known; busy cores, and jobs finished so far.
+    lengths: what was reported when its jobs had finished, None where no quantiles were.
     """
 
     end_s: float
@@ -49,6 +59,7 @@ class Minute:
     job_core_s: float | None
     busy_cores: float = 0.0
     finished: int = 0
+    lengths: JobLengths | None = None
 
 
 def mean_job_core_s(minutes: Sequence[Minute]) -> float | None:
@@ -64,7 +75,8 @@ class DecidedMinute:
     """One minute of a fleet, at the end of which a decision was made.
 
     load: its jobs and busy cores. waiting, running: jobs at its end. requested, booting, draining: VMs per group then.
-    rent, penalty: dollars. policy: what decided at its end. acted: the decision could change the fleet.
+    rent, penalty: dollars. policy: what decided at its end. acted: the decision could change the fleet. clock_set:
+    whether the clock was set since the minute before.
     """
 
     load: Minute
@@ -77,6 +89,7 @@ class DecidedMinute:
     penalty: float
     policy: str
     acted: bool
+    clock_set: bool = False
 
     @property
     def end_s(self) -> float:
@@ -142,46 +155,42 @@ NO_SNAPSHOT, NO_QUEUE, OBSERVED, OTHER_GROUPS = (
 )
 
 
+Known = Mapping[tuple[int, float], RecordedMinute]
+"""Recorded minutes by the epoch of the leader and their end."""
+
+
 def read_record(source: str, fleet: str, days: float) -> Record:
     """Return what a ledger (a SQLite file or a URL) recorded of a fleet in its last days, up to the newest decision.
 
-    Raises LedgerUnavailable for no ledger, UnknownName for a fleet that it does not know, BadInput where no minute can
-    be used.
+    Raises LedgerUnavailable for no ledger, BadInput for a fleet that it does not know, or where no minute can be used.
     """
-    with opened_store(source, fleet) as store:
-        newest = store.decisions(fleet, limit=1)
-        since = newest[0].decision.at - days * DAY_S if newest else None
-        return _read(store, source, fleet, since)
+    newest = newest_end(source, fleet)
+    return _read(source, fleet, None if newest is None else newest - days * DAY_S)
 
 
 def read_record_since(source: str, fleet: str, since_s: float) -> Record:
     """Return what a ledger recorded of a fleet since a moment, epoch seconds; raises as `read_record` does."""
-    with opened_store(source, fleet) as store:
-        return _read(store, source, fleet, since_s)
+    return _read(source, fleet, since_s)
 
 
-@contextmanager
-def opened_store(source: str, fleet: str) -> Iterator[FleetStore]:
-    """Open a ledger (a SQLite file or a URL) to read a fleet; LedgerUnavailable, and UnknownName for no such fleet."""
-    from agent.ledger import Ledger
-
-    url = source if "://" in source else f"sqlite:///{Path(source).absolute()}"
-    with Ledger.open(url, read_only=True) as ledger:
-        store = FleetStore(ledger)
-        if fleet not in store.fleets():
-            raise UnknownName("fleet", fleet, ", ".join(store.fleets()))
-        yield store
-
-
-def _read(store: FleetStore, source: str, fleet: str, since: float | None) -> Record:
-    found = record_of(fleet, (inputs for inputs, _ in store.inputs(fleet, since)))
+def _read(source: str, fleet: str, since: float | None) -> Record:
     recorded = read_recorded(source, fleet, since)
-    same = _shape(found.fleet) == _shape(recorded.fleet)
+    # Of what was decided without anything worth knowing here, nothing is held.
+    known = {
+        (one.epoch, one.end_s): one
+        for one in recorded.minutes
+        if CLOCK_SET in one.absent or (one.lengths is not None and one.lengths.quantiles is not None)
+    }
+    found = record_of(fleet, (inputs for inputs, _ in read_decisions(source, fleet, since)), known)
+    same = shape_of(found.fleet) == shape_of(recorded.fleet)
     return replace(found, boots=world_of(recorded, preset("live-like")).boot_quantiles_s) if same else found
 
 
-def record_of(fleet: str, inputs: Iterable[DecisionInputs]) -> Record:
-    """Return what was recorded, from the inputs of a fleet's decisions in the order of time; BadInput for nothing."""
+def record_of(fleet: str, inputs: Iterable[DecisionInputs], known: Known | None = None) -> Record:
+    """Return what was recorded, from the inputs of a fleet's decisions in the order in which they were made.
+
+    known: what was recorded of their minutes beside the inputs. Raises BadInput for nothing.
+    """
     left_out: Counter[str] = Counter()
     kept: list[tuple[Fleet, DecidedMinute]] = []
     lags_s: list[float] = []
@@ -192,18 +201,19 @@ def record_of(fleet: str, inputs: Iterable[DecisionInputs]) -> Record:
             left_out[why] += 1
             continue
         last = one
-        minute = _minute(one)
+        minute = _minute(one, known or {})
         lags_s.append(one.now - minute.end_s)
         kept.append((one.fleet, minute))
     if last is None:
         why = "; ".join(f"{reason} in {count} minutes" for reason, count in left_out.items()) or "there is no decision"
         raise BadInput("--ledger", fleet, f"no minute of this fleet can be replayed: {why}")
-    now = _shape(last.fleet)
-    minutes = [minute for of, minute in kept if _shape(of) == now]
+    now = shape_of(last.fleet)
+    minutes = [minute for of, minute in kept if shape_of(of) == now]
     if len(minutes) < len(kept):
         left_out[OTHER_GROUPS] += len(kept) - len(minutes)
     assert last.snapshot is not None
-    return Record(last.fleet, last.limits, last.snapshot.terms, median(lags_s), _stretches(minutes), dict(left_out))
+    stretches = _stretches(_with_lengths(minutes))
+    return Record(last.fleet, last.limits, last.snapshot.terms, median(lags_s), stretches, dict(left_out))
 
 
 def _unusable(inputs: DecisionInputs) -> str:
@@ -214,12 +224,7 @@ def _unusable(inputs: DecisionInputs) -> str:
     return OBSERVED if inputs.mode is Mode.OBSERVE else ""
 
 
-def _shape(fleet: Fleet) -> tuple[object, ...]:
-    """Return what makes minutes of a fleet comparable: types with their prices, and limits."""
-    return tuple((group.key, group.vm_type, group.minimum, group.maximum) for group in fleet.groups)
-
-
-def _minute(inputs: DecisionInputs) -> DecidedMinute:
+def _minute(inputs: DecisionInputs, known: Known) -> DecidedMinute:
     snapshot = inputs.snapshot
     assert snapshot is not None
     assert snapshot.queue is not None
@@ -228,8 +233,10 @@ def _minute(inputs: DecisionInputs) -> DecidedMinute:
     there = [group.requested + group.draining for group in groups]
     busy = sum(group.busy_cores or 0.0 for group in groups)
     done = queue.submitted - queue.waiting - queue.running
+    more = known.get((inputs.epoch, float(round(snapshot.bin_end))))
+    lengths = None if more is None else more.lengths
     return DecidedMinute(
-        load=Minute(snapshot.bin_end, queue.submitted_recent, queue.job_core_s, busy, done),
+        load=Minute(snapshot.bin_end, queue.submitted_recent, queue.job_core_s, busy, done, lengths),
         waiting=queue.waiting,
         running=queue.running,
         requested=snapshot.requested,
@@ -239,17 +246,42 @@ def _minute(inputs: DecisionInputs) -> DecidedMinute:
         penalty=queue.waiting * (terms.waiting_price_per_hour if terms else 0.0) * MINUTE_S / HOUR_S,
         policy=inputs.policy,
         acted=inputs.mode is Mode.ACT and inputs.leader,
+        clock_set=more is not None and CLOCK_SET in more.absent,
     )
 
 
+def _with_lengths(minutes: Sequence[DecidedMinute]) -> list[DecidedMinute]:
+    """Return the minutes, each with what was reported of lengths when its own jobs had finished.
+
+    A report is about the NEWEST_JOBS jobs that finished last: half of them later, those of a minute are in its midst.
+    """
+    if not any(minute.load.lengths for minute in minutes):
+        return list(minutes)
+    # A count that falls is that of a new episode of the job source.
+    finished = [0, *(max(b.load.finished - a.load.finished, 0) for a, b in pairwise(minutes))]
+    done = np.cumsum(finished)
+    there = np.array([minute.waiting + minute.running for minute in minutes])
+    submitted = np.array([minute.load.submitted for minute in minutes])
+    about = done + there - submitted / 2.0 + NEWEST_JOBS / 2
+    reports = [k for k, minute in enumerate(minutes) if minute.load.lengths is not None]
+    place = np.minimum(np.searchsorted(done[reports], about), len(reports) - 1)
+    return [
+        replace(minute, load=replace(minute.load, lengths=minutes[reports[at]].load.lengths))
+        for minute, at in zip(minutes, place.tolist(), strict=True)
+    ]
+
+
 def _stretches(minutes: Sequence[DecidedMinute]) -> tuple[tuple[DecidedMinute, ...], ...]:
-    """Part the minutes at long gaps; a clock that was set back parts them too, and a stretch of one minute is none."""
+    """Part the minutes at long gaps, and where the clock was set; a stretch of one minute is none."""
     found: list[list[DecidedMinute]] = []
     for minute in minutes:
-        step_s = minute.end_s - found[-1][-1].end_s if found else -1.0
-        if 0.0 < step_s <= LONGEST_FILLED_S + MINUTE_S:
+        before_s = found[-1][-1].end_s if found else minute.end_s - MINUTE_S
+        place = follows(before_s, minute.end_s, clock_set=minute.clock_set)
+        if place is Follows.TWICE:
+            continue
+        if found and place is Follows.IN_TIME and minute.end_s - before_s <= LONGEST_FILLED_S + MINUTE_S:
             found[-1].append(minute)
-        elif step_s != 0.0:
+        else:
             found.append([minute])
     return tuple(tuple(stretch) for stretch in found if len(stretch) > 1)
 
@@ -298,14 +330,16 @@ def span_of(name: str, minutes: Sequence[DecidedMinute], job_core_s: float, lead
     """Return minutes of one stretch as an episode.
 
     job_core_s: of a job until the job source has reported one. lead_s: see `Span.lead`. Jobs of a minute are spread
-    evenly over it, each of the mean length known then; jobs that ran at the begin are taken to be half done. Raises
-    BadInput for fewer than two minutes.
+    evenly over it, and their lengths about the mean known then by the quantiles that are known of them, so that their
+    total is kept (`trainer.learning.jobs`); jobs that ran at the begin are taken to be half done. Raises BadInput for
+    fewer than two minutes.
     """
     if len(minutes) < 2:
         raise BadInput("minutes", len(minutes), "give two or more: the first one is where an episode begins")
     first, length = minutes[0], minutes[0].load.job_core_s or job_core_s
-    arrivals = [0.0] * (first.waiting + first.running)
-    services = [length / 2.0] * first.running + [length] * first.waiting
+    # Of each minute: when its jobs came, how many, and their mean length. Those there at the begin stand for the first.
+    spans: list[tuple[float, float]] = [(0.0, 0.0)]
+    counts, means = [first.running + first.waiting], [length]
     rows: list[tuple[float, float, int, float]] = []
     requested: list[Counts] = []
     policies: list[str] = []
@@ -318,18 +352,24 @@ def span_of(name: str, minutes: Sequence[DecidedMinute], job_core_s: float, lead
         if before.end_s >= first.end_s + lead_s:
             finished += max(minute.load.finished - before.load.finished, 0)
         begun_s = before.end_s - first.end_s
-        arrivals += (begun_s + (np.arange(came) + 0.5) / max(came, 1) * steps * MINUTE_S).tolist()
-        services += [length] * came
+        spans.append((begun_s, begun_s + steps * MINUTE_S))
+        counts.append(came)
+        means.append(length)
         for at in range(steps):
             seen = minute if at == steps - 1 else before
             rows.append((seen.rent, seen.penalty, sum(seen.booting), seen.load.busy_cores))
             requested.append(seen.requested)
             policies.append(before.policy)
+    numbers = np.array(counts, dtype=np.int64)
+    begins_s, ends_s = np.array(spans).T
+    arrivals, _ = arrivals_in(begins_s, ends_s, numbers)
+    services = lengths_about(np.array(means), [minute.load.lengths for minute in minutes], numbers)
+    services[: first.running] /= 2.0
     lead = round(lead_s / MINUTE_S)
     columns = np.array(rows, dtype=np.float64).T[:, lead:]
     return Span(
         name,
-        make_trace(name, np.array(arrivals), np.array(services)),
+        make_trace(name, arrivals, services),
         first,
         rent=columns[0],
         penalty=columns[1],

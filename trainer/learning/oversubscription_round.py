@@ -2,6 +2,7 @@
 
     record   the earlier and the later weeks of the record, as scenario folders, each with the usage measured in it
     now      what decides when the round begins
+    fidelity what ran, replayed on the later weeks, must reserve what was recorded (`trainer.learning.promise_fidelity`)
     plan     how many assessments a search may take
     rates    constant rates calibrated on the earlier weeks, alone, and together with the shield before them
     judge    both, and what decides now, on the later weeks and on weeks redrawn from them, with the later usage
@@ -24,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from agent.models.directory import ModelsDirectory, Subject
-from domain.rules.oversubscription.rates import SHIELD, Margin, RateGuard
+from domain.rules.oversubscription.rates import NO_MARGIN, SHIELD, Margin, RateGuard
 from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.weekly import Assessor
@@ -32,6 +33,7 @@ from trainer.kit.checkpoint import package_versions
 from trainer.kit.intervals import compare
 from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.pools import RecordedPool, export_scenario
+from trainer.learning.promise_fidelity import is_not_true, pool_fidelity
 from trainer.learning.report import DATA_FILE, PAGE_FILE, write_folder
 from trainer.learning.stages import Budget, Stage, Tell, ask_gate, check_minutes, cpu_s, go_on, not_asked, plain
 from trainer.learning.state import State
@@ -46,13 +48,15 @@ from trainer.promotion.gate import Gate, Limits, Term
 from trainer.promotion.oversubscription import guarded, pool_gate
 
 OVERSUBSCRIPTION: Final = "oversubscription"
-EARLIER, LATER = "earlier", "later"
+EARLIER, LATER = PARTS = "earlier", "later"
 NOW, RULE, LEARNT, BOUND = "decides now", "tuned rates", "rates and shield", "bound"
 LATER_SHARE: Final = 0.4
 """Of the weeks that are recorded, the latest, as of fleets (`trainer.learning.windows`)."""
 LEAST_WEEKS: Final = 4
 START: Final = "warm"
 """A pool's week begins with the VMs that are there."""
+OF_FILES: Final = ("learned", "rates", "model")
+"""Policies of the settings that are files."""
 SEARCHES: Final = 5.0
 """Searches that a round makes, in those of constant rates on the earlier weeks."""
 FIRST_REDRAWN: Final = 3_000
@@ -60,22 +64,13 @@ FIRST_REDRAWN: Final = 3_000
 
 @dataclass(frozen=True, slots=True)
 class PoolInUse:
-    """What decides for a pool now: a policy's text, as `simulate` has it; budget, level and turn_h: of its shield.
-
-    level, turn_h: see `domain.rules.oversubscription.rates.Margin`.
-    """
+    """What decides for a pool now: a policy's text, as `simulate` has it; budget and margin: of its shield."""
 
     pool: str
     policy: str
     budget: float
     alpha: float
-    level: float = 0.0
-    turn_h: int = 0
-
-    @property
-    def margin(self) -> Margin:
-        """The drift of usage that its shield leaves room for."""
-        return Margin(self.level, self.turn_h)
+    margin: Margin = NO_MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,25 +141,48 @@ class OversubscriptionRound:
     def go_on(self) -> dict[str, Any]:
         """Do every stage that is not done, and return the results by stage.
 
-        Raises BudgetUsed, and BadInput where the gate refuses to compare; what is done is kept.
+        Ends after `fidelity` where the simulator is not true. Raises BudgetUsed, and BadInput where the gate refuses to
+        compare; what is done is kept.
         """
         if "now" in self.state.stages:
             # What the round itself promoted before it was stopped is not what it is compared with.
-            self.in_use = PoolInUse(**self.state.stages["now"])
+            held = self.state.stages["now"]
+            self.in_use = PoolInUse(**held | {"margin": Margin(**held["margin"])})
         stages: dict[str, Stage] = {
             "now": lambda budget: asdict(self.in_use),
+            "fidelity": self._fidelity,
             "plan": self._plan,
             "rates": self._rates,
             "judge": self._judge,
             "report": self._report,
             "gate": self._gate,
         }
-        return go_on(self.state, stages, self.settings.cpu_s, self.tell)
+        return go_on(self.state, stages, self.settings.cpu_s, self.tell, is_not_true)
 
     @property
     def model(self) -> Path:
         """The file of the learnt rates and their shield."""
         return self.state.folder / "rates.json"
+
+    def _fidelity(self, budget: Budget) -> dict[str, Any]:
+        """Replay the later weeks in which nothing but the newest policy decided."""
+        later = self._scenario(LATER)
+        recorded = json.loads((self.state.folder / LATER / f"{later.name}.json").read_bytes())["recorded"]
+        policy, share = str(recorded["policy"]), float(recorded["share_of_vms"])
+        # A file that was in use stands for itself; which one decided is in the settings, not in the record.
+        words = in_words({"policy": policy})
+        ran = self.in_use.policy if policy.partition(":")[0] in OF_FILES else words
+        weeks = [
+            (name, share * week["requested"], share * week["reserved"])
+            for name, week in recorded["weeks"].items()
+            if week.get("policies", [policy]) == [policy]
+        ]
+        if not weeks:
+            sentence = f"no later week of pool {self.in_use.pool} had one policy: its simulator was not checked"
+            return {"holds": True, "off": 0.0, "named": "", "quantities": {}, "sentence": sentence}
+        text = guarded(ran, self.in_use.budget, self.in_use.margin)
+        found = pool_fidelity(later, text, weeks, START, self.in_use.alpha, budget)
+        return plain(found.as_data(f"pool {self.in_use.pool}"))
 
     def _plan(self, budget: Budget) -> dict[str, Any]:
         """Choose how long a search is; kept apart, so that a round that goes on has the same."""

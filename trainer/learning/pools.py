@@ -142,6 +142,7 @@ class _Week:
     hot_hours: int = 0
     requested: float = 0.0
     reserved: float = 0.0
+    policies: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -277,6 +278,7 @@ class ScenarioWriter:
         week.hot_hours += hour.hot > 0
         week.requested += hour.requested
         week.reserved += hour.reserved
+        week.policies.add(hour.policy)
         wanted = self._wanted is None or int(week.name[1:]) in self._wanted
         clock = self._clock(hour.hour)
         for n, life in self._alive.items():
@@ -315,6 +317,7 @@ class ScenarioWriter:
             "hot_hours": week.hot_hours,
             "requested": round(week.requested, 1),
             "reserved": round(week.reserved, 1),
+            "policies": sorted(week.policies),
         }
 
 

@@ -18,13 +18,14 @@ from agent.autoscaling.policies.ppo_lstm import LEARNED
 from agent.models.directory import Probationer, moment_text
 from agent.models.file import load_model
 from domain.decisions import Decision, Verdict
-from domain.errors import BadInput, UnknownName
+from domain.errors import BadInput
 from domain.fleet import Fleet
 from domain.units import HOUR_S, MINUTE_S
 from trainer.kit.intervals import Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, table
 from trainer.learning.fidelity import WITHIN, WindowCost, replay_windows
-from trainer.learning.minutes import Record, opened_store, read_record_since
+from trainer.learning.minutes import Record, read_record_since
+from trainer.learning.recorded import read_decisions
 from trainer.learning.report import write_folder
 from trainer.learning.watch import LEAST_WINDOWS, Inspection
 from trainer.learning.windows import marked_stretches, part_of
@@ -84,8 +85,8 @@ class Divergence:
         return text + (f"; in {self.failed} minutes another policy stood in for it" if self.failed else "")
 
 
-class Standing(StrEnum):
-    """How a probation stands.
+class ProbationStatus(StrEnum):
+    """The status of a probation.
 
     running: its hours are not over. waiting: they are, and too little is recorded, or the simulator is not true; it
     goes on. held, broken: its promise. given up: it could not be judged in twice its hours, or another one is champion.
@@ -114,7 +115,7 @@ class Tried:
     """What came of a probation. promised: the gate's relative cost, None where its report has none. why: for people."""
 
     probationer: Probationer
-    standing: Standing
+    status: ProbationStatus
     why: str
     promised: float | None = None
     divergence: Divergence | None = None
@@ -137,29 +138,31 @@ def examine(case: Inspection, one: Probationer, limits: Limits | None = None) ->
     limits = limits or Limits()
     report = case.directory.check_probationer(case.subject, one)
     load_model(case.directory.file_of(one.model))
-    found = Tried(one, Standing.RUNNING, f"its {one.hours:g} h end at {moment_text(one.until)}", _promised(report))
+    found = Tried(
+        one, ProbationStatus.RUNNING, f"its {one.hours:g} h end at {moment_text(one.until)}", _promised(report)
+    )
     champion = case.directory.champion(case.subject)
     now = None if champion is None else champion.model
     if now != one.against:
         why = f"the champion is {now or 'none'} by now, it was compared with {one.against or 'none'}"
-        return replace(found, standing=Standing.GIVEN_UP, why=why)
+        return replace(found, status=ProbationStatus.GIVEN_UP, why=why)
     if case.now_s < one.until:
         return found
     late = case.now_s >= one.since + LONGEST * one.hours * HOUR_S
-    undecided = Standing.GIVEN_UP if late else Standing.WAITING
+    undecided = ProbationStatus.GIVEN_UP if late else ProbationStatus.WAITING
     divergence = divergence_of(case.ledger, case.fleet, one)
     found = replace(found, divergence=divergence)
     needed = LEAST_SHARE * one.hours * HOUR_S / MINUTE_S
     if divergence.asked < needed:
         why = f"{divergence.asked} of its proposals are recorded, at least {needed:.0f} are needed"
-        return replace(found, standing=undecided, why=why_undecided(why, one, late))
+        return replace(found, status=undecided, why=why_undecided(why, one, late))
     recorded = _recorded(case, one)
     job_core_s = None if recorded is None else recorded.job_core_s
     spans = () if recorded is None or job_core_s is None else marked_stretches(recorded, job_core_s)
     count = sum(len(span.marks) for span in spans)
     if recorded is None or count < LEAST_WINDOWS:
         why = f"the minutes that can be replayed make {count} windows, {LEAST_WINDOWS} are needed"
-        return replace(found, standing=undecided, why=why_undecided(why, one, late))
+        return replace(found, status=undecided, why=why_undecided(why, one, late))
     learner = case.learner(recorded)
     theirs, ours = (
         replay_windows(
@@ -173,28 +176,35 @@ def examine(case: Inspection, one: Probationer, limits: Limits | None = None) ->
             TriedWindow(own.name, own.hours, old.recorded, old.replayed, own.replayed)
             for old, own in zip(theirs, ours, strict=True)
         ),
-        comparison=compare([own.replayed for own in ours], [old.replayed for old in theirs]),
     )
+    comparison = compare([own.replayed for own in ours], [old.replayed for old in theirs])
+    found = replace(found, comparison=comparison)
     off = _off(theirs)
     if abs(off) > WITHIN:
         why = f"the replay of what decided costs {off:+.1%} of what was recorded: the simulator is not true"
-        return replace(found, standing=undecided, why=why_undecided(why, one, late))
-    return judged(found, limits)
+        return replace(found, status=undecided, why=why_undecided(why, one, late))
+    return judged(found, divergence, comparison, limits)
 
 
-def judged(found: Tried, limits: Limits) -> Tried:
+def judged(found: Tried, divergence: Divergence, comparison: Comparison, limits: Limits) -> Tried:
     """Return whether the promise of a probation held that was replayed; see `examine` for what it may cost."""
-    assert found.comparison is not None, "it was replayed"
-    assert found.divergence is not None, "its proposals were read"
-    r = found.comparison.relative
-    cost = f"the same minutes cost {r.mean:+.1%} ({r.low:+.1%} to {r.high:+.1%}) under it; {found.divergence.sentence}"
+    r = comparison.relative
+    why = f"the same minutes cost {r.mean:+.1%} ({r.low:+.1%} to {r.high:+.1%}) under it; {divergence.sentence}"
     if found.promised is not None:
-        cost += f"; the gate found {found.promised:+.1%}"
-    if r.mean > limits.worse:
-        return replace(found, standing=Standing.BROKEN, why=f"{cost}: more than {limits.worse:+.0%}")
-    if r.low > 0.0:
-        return replace(found, standing=Standing.BROKEN, why=f"{cost}: it is surely dearer")
-    return replace(found, standing=Standing.HELD, why=cost)
+        why += f"; the gate found {found.promised:+.1%}"
+    fault = fault_of(comparison, limits)
+    status = ProbationStatus.BROKEN if fault else ProbationStatus.HELD
+    return replace(found, status=status, why=f"{why}: {fault}" if fault else why)
+
+
+def fault_of(comparison: Comparison, limits: Limits) -> str:
+    """Return why a challenger costs too much to decide, for people; "" where it does not.
+
+    comparison: of its cost with that of what decided: it may be `limits.worse` above it, and not surely above at all.
+    """
+    if comparison.relative.mean > limits.worse:
+        return f"more than {limits.worse:+.0%}"
+    return "it is surely dearer" if comparison.relative.low > 0.0 else ""
 
 
 def divergence_of(ledger: str, fleet: str, one: Probationer) -> Divergence:
@@ -210,21 +220,20 @@ def divergence_of(ledger: str, fleet: str, one: Probationer) -> Divergence:
     found: dict[str, list[tuple[int, int, int]]] = {name: [] for name in kinds}
     minutes = failed = 0
     try:
-        with opened_store(ledger, fleet) as store:
-            for inputs, made in store.inputs(fleet, one.since, one.since + LONGEST * one.hours * HOUR_S):
-                minutes += 1
-                proposal = next((one for one in made.shadows if one.policy == policy), None)
-                if proposal is None:
-                    # Beside what decides only shadows are recorded: one of another name stood in for it.
-                    failed += policy in inputs.shadows
-                    continue
-                if len(proposal.desired) != len(made.proposal.desired):
-                    continue
-                more = _more(inputs.fleet, proposal.desired, made.proposal.desired)
-                for name, is_kind in kinds.items():
-                    if is_kind(inputs, made):
-                        found[name].append(more)
-    except UnknownName:
+        for inputs, made in read_decisions(ledger, fleet, one.since, one.since + LONGEST * one.hours * HOUR_S):
+            minutes += 1
+            proposal = next((one for one in made.shadows if one.policy == policy), None)
+            if proposal is None:
+                # Beside what decides only shadows are recorded: one of another name stood in for it.
+                failed += policy in inputs.shadows
+                continue
+            if len(proposal.desired) != len(made.proposal.desired):
+                continue
+            more = _more(inputs.fleet, proposal.desired, made.proposal.desired)
+            for name, is_kind in kinds.items():
+                if is_kind(inputs, made):
+                    found[name].append(more)
+    except BadInput:
         minutes = 0
     situations = tuple(_situation(name, rows) for name, rows in found.items())
     return Divergence(minutes, situations[0].minutes, failed, situations)
@@ -254,7 +263,7 @@ def _situation(name: str, rows: Iterable[tuple[int, int, int]]) -> Situation:
 def _recorded(case: Inspection, one: Probationer) -> Record | None:
     try:
         recorded = read_record_since(case.ledger, case.fleet, one.since)
-    except (BadInput, UnknownName):
+    except BadInput:
         return None
     return part_of(recorded, one.since, one.since + LONGEST * one.hours * HOUR_S)
 
@@ -287,8 +296,8 @@ def write_probation(folder: Path, fleet: str, found: Tried) -> Path:
         "since": moment_text(one.since),
         "hours": f"{one.hours:g}",
     }
-    held = {Standing.HELD: True, Standing.BROKEN: False}.get(found.standing)
-    body = f"<p>{chip(held, found.standing)} {escape(found.why)}.</p>"
+    held = {ProbationStatus.HELD: True, ProbationStatus.BROKEN: False}.get(found.status)
+    body = f"<p>{chip(held, found.status)} {escape(found.why)}.</p>"
     if comparison is not None:
         r = comparison.relative
         rows = [["the gate", "—" if found.promised is None else f"{found.promised:+.1%}"]]

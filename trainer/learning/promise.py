@@ -18,7 +18,7 @@ from domain.rules.oversubscription.risk import clopper_pearson_lower, clopper_pe
 from domain.units import HOUR_S
 from trainer.kit.intervals import Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, table
-from trainer.learning.probation import LONGEST, PROBATION_FOLDER, Standing, why_undecided
+from trainer.learning.probation import LONGEST, PROBATION_FOLDER, ProbationStatus, fault_of, why_undecided
 from trainer.learning.report import write_folder
 from trainer.learning.watch import WATCH_FOLDER, watched_promotion
 from trainer.promotion.gate import Limits
@@ -151,7 +151,7 @@ class Tried:
     """What came of a probation. why: for people. comparison: the challenger's cost against that of what decided."""
 
     probationer: Probationer
-    standing: Standing
+    status: ProbationStatus
     why: str
     replay: Replay | None = None
     comparison: Comparison | None = None
@@ -172,12 +172,12 @@ def examine(case: Inspected, one: Probationer) -> Tried:
     # A file of JSON says nothing of its own content.
     case.directory.read(one.model)
     case.verify(case.directory.file_of(one.model))
-    found = Tried(one, Standing.RUNNING, f"its {one.hours:g} h end at {moment_text(one.until)}")
+    found = Tried(one, ProbationStatus.RUNNING, f"its {one.hours:g} h end at {moment_text(one.until)}")
     champion = case.directory.champion(case.subject)
     now = None if champion is None else champion.model
     if now != one.against:
         why = f"the champion is {now or 'none'} by now, it was compared with {one.against or 'none'}"
-        return replace(found, standing=Standing.GIVEN_UP, why=why)
+        return replace(found, status=ProbationStatus.GIVEN_UP, why=why)
     if case.now_s < one.until:
         return found
     late = case.now_s >= one.since + LONGEST * one.hours * HOUR_S
@@ -187,26 +187,20 @@ def examine(case: Inspected, one: Probationer) -> Tried:
     if not why and replay.asked < replay.needed:
         why = f"{replay.asked} of its answers are recorded, at least {replay.needed} are needed"
     if why or replay.kept is None:
-        standing = Standing.GIVEN_UP if late else Standing.WAITING
-        return replace(found, standing=standing, why=why_undecided(why, one, late))
-    return judged(replace(found, comparison=compare(replay.challenger, replay.now)), case.limits, case.cost)
+        status = ProbationStatus.GIVEN_UP if late else ProbationStatus.WAITING
+        return replace(found, status=status, why=why_undecided(why, one, late))
+    return judged(found, replay, replay.kept, case)
 
 
-def judged(found: Tried, limits: Limits, cost: str) -> Tried:
+def judged(found: Tried, replay: Replay, kept: Kept, case: Inspected) -> Tried:
     """Return whether the promise of a probation held that was replayed; see `examine`."""
-    assert found.comparison is not None, "it was replayed"
-    assert found.replay is not None, "with its answers"
-    assert found.replay.kept is not None, "and held to the promise"
-    r, kept = found.comparison.relative, found.replay.kept
-    why = f"it has {r.mean:+.1%} ({r.low:+.1%} to {r.high:+.1%}) of the {cost}; {kept.sentence}"
-    why += f"; {found.replay.divergence}"
-    if kept.broken:
-        return replace(found, standing=Standing.BROKEN, why=f"{why}: the promise is surely broken")
-    if r.mean > limits.worse:
-        return replace(found, standing=Standing.BROKEN, why=f"{why}: more than {limits.worse:+.0%}")
-    if r.low > 0.0:
-        return replace(found, standing=Standing.BROKEN, why=f"{why}: it is surely worse")
-    return replace(found, standing=Standing.HELD, why=why)
+    comparison = compare(replay.challenger, replay.now)
+    r = comparison.relative
+    why = f"it has {r.mean:+.1%} ({r.low:+.1%} to {r.high:+.1%}) of the {case.cost}; {kept.sentence}"
+    why += f"; {replay.divergence}"
+    fault = "the promise is surely broken" if kept.broken else fault_of(comparison, case.limits)
+    status = ProbationStatus.BROKEN if fault else ProbationStatus.HELD
+    return replace(found, status=status, why=f"{why}: {fault}" if fault else why, comparison=comparison)
 
 
 def write_watch(folder: Path, subject: Subject, found: Watched) -> Path:
@@ -233,8 +227,8 @@ def write_probation(folder: Path, subject: Subject, found: Tried, cost: str) -> 
         "since": moment_text(one.since),
         "hours": f"{one.hours:g}",
     }
-    held = {Standing.HELD: True, Standing.BROKEN: False}.get(found.standing)
-    body = f"<p>{chip(held, found.standing)} {escape(found.why)}.</p>"
+    held = {ProbationStatus.HELD: True, ProbationStatus.BROKEN: False}.get(found.status)
+    body = f"<p>{chip(held, found.status)} {escape(found.why)}.</p>"
     sections = [Section("promise", "Did the promise hold?", body)]
     if replay is not None:
         pairs = zip(replay.windows, replay.now, replay.challenger, strict=True)

@@ -10,7 +10,7 @@ from domain.workload import Trace
 from simulator.autoscaling.reference import SimulationConfig, preset
 from simulator.workloads.named import workload_of
 from trainer.autoscaling.evaluation.suite import Case
-from trainer.learning.recorded import fitted_world, fleets_of, newest_end, read_recorded, traced
+from trainer.learning.recorded import fitted_world, fleets_of, newest_end, read_recorded, shape_of, traced
 
 FAMILY = "recent"
 LEDGER_ENDINGS = (".db", ".sqlite", ".sqlite3")
@@ -48,7 +48,7 @@ def _of_ledger(source: str, world: SimulationConfig, days: int) -> list[tuple[Si
         recorded = read_recorded(source, name, since=newest - days * DAY_S)
         fitted = fitted_world(world, recorded.fleet)
         # Before a change of its groups it was another fleet.
-        same = (one for one in traced(recorded) if one.fleet.groups == recorded.fleet.groups)
+        same = (one for one in traced(recorded) if shape_of(one.fleet) == shape_of(recorded.fleet))
         pairs += [(fitted, one.trace) for one in same]
     if not pairs:
         raise BadInput(

@@ -1,8 +1,7 @@
-"""What a ledger recorded of a fleet, as a stream of minutes, as traces of jobs, and as a world.
+"""What a ledger recorded of a fleet: read here alone, as a stream of minutes and of the decisions beside them.
 
-A trace covers a window of the recording. It ends early where the fleet changes or the clock is set; what is missing
-within it is listed as gaps. Of the jobs of a minute no order is known: they are spread evenly over it, and their
-lengths over the quantiles of then.
+Made of the minutes are traces of jobs and a world. A trace covers a window of the recording. It ends early where the
+fleet changes or the clock is set; what is missing within it is listed as gaps.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.minutes import (
     CLOCK_SET,
     CLOUD,
@@ -28,6 +28,7 @@ from agent.autoscaling.minutes import (
 )
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
+from domain.decisions import Decision
 from domain.errors import BadInput
 from domain.fleet import Fleet
 from domain.samples import NEWEST_JOBS
@@ -35,6 +36,7 @@ from domain.units import DAY_S, HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import SimulationConfig
 from simulator.autoscaling.reference.configuration import CooldownScope
+from trainer.learning.jobs import Floats, arrivals_in, lengths_at, shares_of
 
 __all__ = ["Recorded", "RecordedMinute", "RecordedTrace", "read_recorded", "traces", "windows", "world_of"]
 
@@ -45,7 +47,6 @@ QUANTILES = 11
 LEAST_BOOTS = 20
 """Fewer boots of a group than these are no distribution."""
 
-LEAST_LENGTH_S = 1e-3
 LEAST_FINISHED = 0.5
 """Where fewer of the jobs of a window are known to have finished, they say nothing of their order."""
 
@@ -54,13 +55,6 @@ LEAST_JOBS = 200
 LEAST_KNOWN = 0.95
 """Lengths are corrected by the work done where they miss it by more than the tolerance; below so many jobs in a window,
 or where busy cores are known in a smaller share of minutes, the work says too little."""
-
-GOLDEN = 0.6180339887498949
-_SHARES = np.array([0.0, 0.1, 0.5, 0.9, 0.99, 1.0])
-_TAIL = 0.01 / 0.09
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +124,31 @@ def read_recorded(source: str, fleet: str, since: float | None = None, until: fl
     """
     url = ledger_url(source)
     with Ledger.open(url, read_only=True) as ledger:
-        place, known = ledger.place, FleetStore(ledger).fleets()
-    if fleet not in known:
-        raise BadInput("--fleet", fleet, f"ledger {place} has {', '.join(known) or 'no fleet'}")
+        place = ledger.place
+        _check_known(ledger, fleet)
     minutes = _Minutes(url, fleet, since, until)
     newest = minutes.newest()
     if newest is None:
         raise BadInput("--fleet", fleet, f"ledger {place} has no minute of it in this span: widen --since and --until")
     return Recorded(newest.context.fleet, minutes, newest.context, place)
+
+
+def read_decisions(
+    source: str, fleet: str, since: float | None = None, until: float | None = None
+) -> Iterator[tuple[DecisionInputs, Decision]]:
+    """Yield the inputs and decisions of a fleet with since <= at < until, as long as they are kept, in their order.
+
+    Raises as `read_recorded` does, but for a span without any.
+    """
+    with Ledger.open(ledger_url(source), read_only=True) as ledger:
+        _check_known(ledger, fleet)
+        yield from FleetStore(ledger).inputs(fleet, since, until)
+
+
+def _check_known(ledger: Ledger, fleet: str) -> None:
+    known = FleetStore(ledger).fleets()
+    if fleet not in known:
+        raise BadInput("--fleet", fleet, f"ledger {ledger.place} has {', '.join(known) or 'no fleet'}")
 
 
 def ledger_url(source: str) -> str:
@@ -197,6 +208,28 @@ def _of_decisions(ledger: Ledger, fleet: str, since: float | None, until: float 
         finished = None if before is None or done is None else max(done - before, 0)
         if since is None or minute.end_s >= since:
             yield replace(minute, finished=finished)
+
+
+class Follows(Enum):
+    """How a minute follows the one before it in a record: in time, as one that was decided twice, or apart from it."""
+
+    IN_TIME, TWICE, APART = range(3)
+
+
+def follows(before_s: float, end_s: float, *, clock_set: bool) -> Follows:
+    """Return how a minute that ends at `end_s` follows one that ends at `before_s`, epoch seconds.
+
+    Two agents that take turns may decide the same minute, or one a little back; where the clock was set, or a minute
+    lies further back, nothing is known of the time between.
+    """
+    if clock_set or end_s < before_s - REPEATED_S:
+        return Follows.APART
+    return Follows.IN_TIME if end_s > before_s else Follows.TWICE
+
+
+def shape_of(fleet: Fleet) -> tuple[object, ...]:
+    """Return what makes minutes of a fleet comparable: the keys of its groups, types with their prices, and limits."""
+    return tuple((group.key, group.vm_type, group.minimum, group.maximum) for group in fleet.groups)
 
 
 # Windows
@@ -333,13 +366,10 @@ class _Window:
         if not with_jobs:
             return np.empty(0), np.empty(0), True
         since_s, until_s, counts = np.array(with_jobs, dtype=np.float64).T
-        numbers = counts.astype(np.int64)
-        of = np.repeat(np.arange(numbers.size), numbers)
-        within = np.arange(of.size) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-        arrivals = since_s[of] + (within + 0.5) / counts[of] * (until_s - since_s)[of]
+        arrivals, of = arrivals_in(since_s, until_s, counts.astype(np.int64))
         found = self._as_finished(of.size)
         if found is None:
-            found = lengths_at(known, of, _spread(of.size))
+            found = lengths_at(known, of, shares_of(of.size))
         return arrivals, found, all(one.quantiles is not None for one in known)
 
     def _as_finished(self, jobs: int) -> Floats | None:
@@ -358,11 +388,11 @@ class _Window:
         # A report is about the jobs that finished last: half of them later, these are in its midst.
         about = np.searchsorted(done, np.cumsum(counts) - 0.5 * counts + NEWEST_JOBS / 2)
         of = np.repeat(np.arange(numbers.size), numbers)
-        shares = _spread(of.size)
+        shares = shares_of(of.size)
         lengths = lengths_at(known, np.minimum(about, done.size - 1)[of], shares)
         begun = lengths[np.argsort(ends[of] - lengths, kind="stable")][round(self.under_way) :][:jobs]
         rest = jobs - begun.size
-        return np.concatenate([begun, lengths_at(known[-1:], np.zeros(rest, np.int64), _spread(rest))])
+        return np.concatenate([begun, lengths_at(known[-1:], np.zeros(rest, np.int64), shares_of(rest))])
 
     def _work_scale(self, lengths: Floats) -> float:
         missing = sum(until - since for since, until in self.gaps)
@@ -374,61 +404,32 @@ class _Window:
         return scale if scale > 0.0 and abs(scale - 1.0) > WORK_TOLERANCE else 1.0
 
 
-def _spread(count: int) -> Floats:
-    """Return shares in 0..1, without repetition, so that any stretch of them is spread evenly."""
-    found: Floats = np.modf(0.5 + GOLDEN * np.arange(count))[0]
-    return found
-
-
-def lengths_at(known: Sequence[JobLengths], of: Ints, shares: Floats) -> Floats:
-    """Return the length of each job (seconds on a core): at its share of the distribution numbered `of`.
-
-    Between quantiles the logarithm is linear, and so it is beyond the outermost. The mean counts where there are none:
-    it may be that of other jobs, such as all since the job source began.
-    """
-    logs = np.log(np.array([_points(one) for one in known]))
-    steps = logs[:, 1:] - logs[:, :-1]
-    place = np.clip(np.searchsorted(_SHARES, shares, side="right") - 1, 0, _SHARES.size - 2)
-    part = (shares - _SHARES[place]) / np.diff(_SHARES)[place]
-    # As reported to the last digit where there is but one length.
-    single = np.array([one.quantiles is None for one in known])[of]
-    means = np.array([max(one.mean, LEAST_LENGTH_S) for one in known])[of]
-    return np.where(single, means, np.exp(logs[of, place] + part * steps[of, place]))
-
-
-def _points(lengths: JobLengths) -> tuple[float, ...]:
-    if lengths.quantiles is None:
-        return (max(lengths.mean, LEAST_LENGTH_S),) * _SHARES.size
-    p10, p50, p90, p99 = (max(value, LEAST_LENGTH_S) for value in lengths.quantiles)
-    return p10 * (p10 / p50) ** 0.25, p10, p50, p90, p99, p99 * (p99 / p90) ** _TAIL
-
-
 def windows(recorded: Recorded, window_s: float = DAY_S) -> Iterator[_Window]:
     """Yield the windows of a recording, one after the other, each with its minutes gathered."""
     window: _Window | None = None
     began = blind_until = last_end = 0.0
     for minute in recorded.minutes:
         start = minute.end_s - MINUTE_S
-        clock_set = CLOCK_SET in minute.absent
-        if window is not None and not clock_set and 0.0 <= last_end - minute.end_s <= REPEATED_S:
+        place = follows(last_end, minute.end_s, clock_set=CLOCK_SET in minute.absent)
+        if window is not None and place is Follows.TWICE:
             window.add_events(minute, blind_until)
             continue
-        changed = window is not None and minute.context.fleet.groups != window.context.fleet.groups
-        if window is None or changed or clock_set or minute.end_s < last_end:
+        changed = window is not None and shape_of(minute.context.fleet) != shape_of(window.context.fleet)
+        if window is None or changed or place is Follows.APART:
             if window is not None:
                 yield window
             window, began = None, start
-            blind_until = start if clock_set or minute.end_s < last_end else blind_until
+            blind_until = start if place is Follows.APART else blind_until
         elif start > last_end:
             blind_until = start
         if {CLOUD, "cpu"} & set(minute.absent):
             blind_until = minute.end_s
-        place = began + (start - began) // window_s * window_s
-        if window is not None and place > window.start:
+        begin = began + (start - began) // window_s * window_s
+        if window is not None and begin > window.start:
             yield window
             window = None
         if window is None:
-            window = _Window(place, minute.context)
+            window = _Window(begin, minute.context)
         window.add(minute, blind_until)
         last_end = minute.end_s
     if window is not None:
@@ -525,12 +526,12 @@ def measured_world(
     Types, prices, limits, minimum and cool-down are those of the settings. Boot times are quantiles of the measured
     ones, less half of the interval at which VMs report; reclaims are spot notices over the hours of VMs.
     """
-    groups, context = recorded.fleet.groups, recorded.context
+    groups, context, shape = recorded.fleet.groups, recorded.context, shape_of(recorded.fleet)
     boots: list[list[float]] = [[] for _ in groups]
     interrupted, hours = np.zeros(len(groups)), np.zeros(len(groups))
     for window in windows(recorded):
         on_window(window.end)
-        if window.context.fleet.groups == groups:
+        if shape_of(window.context.fleet) == shape:
             interrupted += window.interrupted
             hours += window.vm_hours
             for found, more in zip(boots, window.boots, strict=True):

@@ -26,7 +26,7 @@ from agent.models.directory import (
     moment_text,
 )
 from agent.models.file import load_model
-from domain.errors import BadInput, UnknownName
+from domain.errors import BadInput
 from domain.units import DAY_S, HOUR_S
 from trainer.kit.intervals import Comparison, compare
 from trainer.kit.report import Section, chip, document, escape, table
@@ -168,7 +168,7 @@ def watch(case: Inspection, champion: Champion) -> Watched:
     found = Watched(champion.model, champion.previous, champion.at_s)
     try:
         recorded = read_record_since(case.ledger, case.fleet, champion.at_s - DAY_S)
-    except (BadInput, UnknownName):
+    except BadInput:
         return replace(found, too_little="the ledger has no minute since then")
     stretches = tuple(_decided_by(policy, recorded, champion.at_s))
     lived = replace(recorded, stretches=stretches)

@@ -293,8 +293,8 @@ FORMS = (
     "ma",
     "sl",
     "static:alpha=,weeks=s21+s22+s23,cap=,evaluations=,bound=tail|markov,step=,block_h=",
-    "shield:base=POLICY,b=,posterior=,psi=,rho=,level=,turn_h=",
-    "filter:rate=,b=,posterior=,psi=,rho=,level=,turn_h=",
+    "shield:base=POLICY,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
+    "filter:rate=,b=,posterior=,psi=,rho=,level=,turn_h=,spread=",
     "FILE.json of `trimtab tune oversubscription`, FILE.onnx of `trimtab train oversubscription`",
 )
 """The texts there are, for help and messages."""
@@ -306,6 +306,7 @@ _GUARD: Mapping[str, type] = {
     "rho": float,
     "level": float,
     "turn_h": int,
+    "spread": float,
 }
 _SETTINGS: Mapping[str, Mapping[str, type]] = {
     "none": {},
@@ -328,8 +329,8 @@ _SETTINGS: Mapping[str, Mapping[str, type]] = {
 def policy_of(text: str) -> OversubscriptionPolicy:
     """Return the policy of a text; raises BadInput.
 
-    A guard's base may have settings of its own, in brackets: `shield:base=(static:alpha=0.85),b=0.003`. Its `level` and
-    `turn_h` are the drift of usage that it leaves room for, see `domain.rules.oversubscription.rates.Margin`.
+    A guard's base may have settings of its own, in brackets: `shield:base=(static:alpha=0.85),b=0.003`. Its `level`,
+    `turn_h` and `spread` are the drift of usage it leaves room for, see `domain.rules.oversubscription.rates.Margin`.
     """
     name, _, rest = text.partition(":")
     if text.endswith((".json", ".onnx")) and name not in _GUARDS:
@@ -354,7 +355,7 @@ def policy_of(text: str) -> OversubscriptionPolicy:
     if name in _GUARDS:
         base = policy_of(given.pop("base", "grid:0.5") if name == SHIELD else f"grid:{given.pop('rate', '0.2')}")
         renamed = {"b": "budget", "psi": "persistence", "rho": "shared"}
-        margin = Margin(given.pop("level", 0.0), given.pop("turn_h", 0))
+        margin = Margin(given.pop("level", 0.0), given.pop("turn_h", 0), given.pop("spread", 0.0))
         settings = {renamed.get(setting, setting): value for setting, value in given.items()}
         return Guarded(text, base, name, margin=margin, **settings)
     if given.get("evaluations", 1) < 1:
@@ -365,6 +366,12 @@ def policy_of(text: str) -> OversubscriptionPolicy:
     weeks = tuple(filter(None, given.pop("weeks", "").split("+")))
     rule = Rule(**{setting: given.pop(setting) for setting in ("bound", "step", "block_h") if setting in given})
     return StaticOptimum(text, weeks=weeks, rule=rule, **given)
+
+
+def margin_text(margin: Margin) -> str:
+    """Return the settings of a guard that leave room for a drift, as a policy's text has them; "" for none."""
+    given = {"level": margin.level, "turn_h": margin.turn_h, "spread": margin.spread}
+    return "".join(f",{name}={value:g}" for name, value in given.items() if value)
 
 
 def _settings(text: str, rest: str, known: Mapping[str, type]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import BadInput
+from domain.rules.oversubscription.rates import LEVEL_SPREAD, TURN_H
 from domain.units import HOURS_PER_DAY
 from simulator.oversubscription.scenario import Scenario, Week, week_of
 
@@ -29,8 +30,6 @@ CALIBRATION, EVALUATION, SHIFTED, TRAINING, VALIDATION = 1, 2, 3, 4, 5
 """Streams of seeds that never meet: weeks to hold a calibration to, for the report, to learn from, to choose by."""
 DRAWN = "unseen"
 """Begins the name of a week drawn anew; its seed follows."""
-LEVEL_SPREAD, TURN_H = 0.15, 2
-"""A shifted profile: each subscriber's level times exp(0.15 normal), its day turned by up to 2 hours."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

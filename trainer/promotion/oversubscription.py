@@ -17,7 +17,7 @@ from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario
 from trainer.oversubscription.calibration import calibrate
 from trainer.oversubscription.episodes import judge
-from trainer.oversubscription.policies import Task, policy_of, read_rates, scenario_sha256, shipped_rates
+from trainer.oversubscription.policies import Task, margin_text, policy_of, read_rates, scenario_sha256, shipped_rates
 from trainer.oversubscription.trials import SEED, policy_text
 from trainer.oversubscription.unseen import EVALUATION, arrivals_of, unseen_week
 from trainer.promotion.gate import Gate, Limits, Played, Verdict, promise_verdict
@@ -83,7 +83,7 @@ def pool_gate(
             },
         }
         label = now if champion is None else "champion"
-        room = {"drift_level": margin.level, "drift_hours": float(margin.turn_h)}
+        room = {"drift_level": margin.level, "drift_hours": float(margin.turn_h), "drift_spread": margin.spread}
         return promise_verdict(runs, limits, label, facts, alpha=alpha, budget=budget, **room)
 
     return gate
@@ -100,9 +100,8 @@ def guarded(text: str, budget: float, margin: Margin = NO_MARGIN) -> str:
     guard = read_rates(Path(text)).guard if text.endswith(".json") else None
     if guard is not None and (margin == NO_MARGIN or guard.kind != SHIELD):
         return text
-    held = budget if guard is None else guard.budget
-    room = "" if margin == NO_MARGIN else f",level={margin.level:g},turn_h={margin.turn_h}"
-    return f"{SHIELD}:base=({text}),b={held:g}{room}"
+    held = budget if guard is None else margin.budget(guard.budget)
+    return f"{SHIELD}:base=({text}),b={held:g}{margin_text(margin)}"
 
 
 def _tuned(scenario: Scenario, start: str, alpha: float, evaluations: int, on_progress: Callable[[str], None]) -> str:

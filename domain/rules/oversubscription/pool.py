@@ -16,6 +16,7 @@ from domain.rules.oversubscription.rates import (
     FILTER,
     SHIELD,
     USUAL_BUDGET,
+    USUAL_SPREAD,
     Margin,
     RateGuard,
     check_actions,
@@ -52,7 +53,8 @@ class PoolRules:
     which it is hot. shield_budget: expected hot hours of a machine in a day that a request may leave; None: those of
     the policy's file, or the usual ones. rho, persistence: shares of a usage's variance that an owner's VMs have in
     common, and that is each VM's own level, None: learnt.
-    drift_level, drift_hours: the drift of usage that shield and filter leave room for, see `rates.Margin`.
+    drift_level, drift_hours, drift_spread: the drift of usage that shield and filter leave room for, see
+    `rates.Margin`.
     policy: see `agent.oversubscription.rate_policies`. risk_filter: a request gets another machine, not another rate.
     """
 
@@ -71,6 +73,7 @@ class PoolRules:
     shield_budget: float | None = None
     drift_level: float = 0.0
     drift_hours: int = 0
+    drift_spread: float = USUAL_SPREAD
     rho: float | None = None
     persistence: float | None = None
     cooldown_s: float = 7200.0
@@ -101,7 +104,7 @@ class PoolRules:
             raise BadInput("horizon_h", self.horizon_h, "give whole hours, 1 to 8760")
         if self.hot_hours is not None and not 2 <= self.hot_hours <= self.horizon_h:
             raise BadInput("hot_hours", self.hot_hours, "give at least 2 hours and no more than the horizon has")
-        Margin(self.drift_level, self.drift_hours)
+        _ = self.margin
         if self.shield_budget is not None:
             check_budget("shield_budget", self.shield_budget)
         for subscriber, rules in self.subscribers.items():
@@ -135,12 +138,13 @@ class PoolRules:
     @property
     def margin(self) -> Margin:
         """The drift of usage that shield and filter leave room for."""
-        return Margin(self.drift_level, self.drift_hours)
+        return Margin(self.drift_level, self.drift_hours, self.drift_spread)
 
     def budget(self, guard: RateGuard | None) -> float:
         """Return the expected hot hours a day that a request may leave, given the guard of the policy's file.
 
-        The settings may be stricter than the file. BadInput names the setting that permits more than its rates allow,
+        The settings may be stricter than the file; where there is room for usual drifts they are, as that was chosen
+        with the usual budget. BadInput names the setting that permits more than its rates allow,
         or asks for the other kind of guard.
         """
         if guard is None:
@@ -150,7 +154,7 @@ class PoolRules:
             remedy = f"set it to {wanted}: the rates of the policy's file were found behind a {guard.kind}"
             raise BadInput("risk_filter", self.risk_filter, remedy)
         if self.shield_budget is None:
-            return guard.budget
+            return self.margin.budget(guard.budget)
         if self.shield_budget > guard.budget:
             remedy = f"give at most {guard.budget:g}, which the policy's rates were found with, or leave it out"
             raise BadInput("shield_budget", self.shield_budget, remedy)

@@ -101,6 +101,13 @@ class RateGuard:
 
 MOST_LEVEL: Final = 2.0
 MOST_TURN_H: Final = 12
+MOST_SPREAD: Final = 6.0
+LEVEL_SPREAD: Final = 0.15
+"""A usual drift multiplies each subscriber's level by exp(0.15 normal), §9 B5."""
+TURN_H: Final = 2
+"""It turns each subscriber's day by up to so many hours, to either side."""
+USUAL_SPREAD: Final = 2.5
+"""Standard deviations of usual drifts that a pool leaves room for, by the rule in `benchmarks.learning_pools`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +115,30 @@ class Margin:
     """The drift of usage that a guard leaves room for, before there is any; BadInput names a size out of range.
 
     level: by how much all usage may rise, as a share of itself, 0 to 2. turn_h: by how many hours the day of each
-    subscriber may shift, to either side, 0 to 12, each for itself.
+    subscriber may shift, to either side, 0 to 12, each for itself. spread: how many standard deviations above its mean
+    a machine's usage may lie over usual drifts, in which each subscriber changes by itself, 0 to 6; 0: none.
     """
 
     level: float = 0.0
     turn_h: int = 0
+    spread: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.level) and 0.0 <= self.level <= MOST_LEVEL):
             raise BadInput("drift_level", self.level, f"give a share from 0 to {MOST_LEVEL:g}, such as 0.3")
         if isinstance(self.turn_h, bool) or int(self.turn_h) != self.turn_h or not 0 <= self.turn_h <= MOST_TURN_H:
             raise BadInput("drift_hours", self.turn_h, f"give whole hours from 0 to {MOST_TURN_H}, such as 2")
+        if not (math.isfinite(self.spread) and 0.0 <= self.spread <= MOST_SPREAD):
+            raise BadInput("drift_spread", self.spread, f"give 0 to {MOST_SPREAD:g}, such as {USUAL_SPREAD:g}")
 
     @property
     def factor(self) -> float:
         """What a mean is multiplied by."""
         return 1.0 + self.level
+
+    def budget(self, given: float) -> float:
+        """Return the budget of a guard with this margin, given that of its file; the usual spread goes with 0.003."""
+        return min(given, USUAL_BUDGET) if self.spread else given
 
 
 NO_MARGIN: Final = Margin()

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.errors import RejectReason, SampleRejected
+from domain.rules.oversubscription.rates import LEVEL_SPREAD, TURN_H
 from domain.units import HOURS_PER_DAY
 
 Floats = NDArray[np.float64]
@@ -72,6 +73,19 @@ def turned_excess(mean: Floats, turn_h: int) -> Floats:
     reached = [np.roll(mean, step, axis=-1) for step in range(-turn_h, turn_h + 1)]
     excess: Floats = np.maximum.reduce(reached) - mean
     return excess
+
+
+def drifted_means(mean: Floats) -> tuple[Floats, Floats]:
+    """Return by how much each hour's mean, (N, 24), moves on average over usual drifts, and the spread of that.
+
+    A usual drift (§9 B5) multiplies a subscriber's level by exp(LEVEL_SPREAD normal) and turns its day by up to TURN_H
+    hours to either side, all turns alike.
+    """
+    turned = np.array([np.roll(mean, step, axis=-1) for step in range(-TURN_H, TURN_H + 1)])
+    square = LEVEL_SPREAD * LEVEL_SPREAD
+    expected: Floats = math.exp(0.5 * square) * turned.mean(axis=0)
+    variance = math.exp(2.0 * square) * (turned * turned).mean(axis=0) - expected * expected
+    return expected - mean, np.sqrt(np.maximum(variance, 0.0))
 
 
 def fill_profile(values: Floats) -> Floats:

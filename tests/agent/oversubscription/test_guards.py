@@ -42,10 +42,12 @@ def rates_file(directory: Path, **more: Any) -> Path:
     [
         (None, {}, USUAL_BUDGET),
         (None, {"shield_budget": 0.5}, 0.5),
-        (SHIELDED, {}, 0.02),
+        (SHIELDED, {"drift_spread": 0.0}, 0.02),
+        (SHIELDED, {}, USUAL_BUDGET),
+        ({"kind": "shield", "budget": 0.001}, {}, 0.001),
         (SHIELDED, {"shield_budget": 0.02}, 0.02),
         (SHIELDED, {"shield_budget": 0.001}, 0.001),
-        ({"kind": "filter", "budget": 0.01}, {"risk_filter": True}, 0.01),
+        ({"kind": "filter", "budget": 0.01}, {"risk_filter": True, "drift_spread": 0.0}, 0.01),
     ],
 )
 def test_a_request_may_leave_what_the_file_says_or_less(
@@ -93,7 +95,7 @@ def test_a_budget_above_the_files_is_a_mistake_of_the_settings(tmp_path: Path) -
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    given = rules(policy=f"rates:{rates_file(tmp_path, guard=SHIELDED)}")
+    given = rules(policy=f"rates:{rates_file(tmp_path, guard=SHIELDED)}", drift_spread=0.0)
     made = House(tmp_path, given, [vm(f"v{k}", "web" if k % 2 else "batch", f"m{k % 2 + 1}") for k in range(12)])
     made.live(2)
     yield made

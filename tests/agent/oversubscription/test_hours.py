@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.ledger import codec
+from agent.oversubscription.decision import ChoiceInputs, Wanted, choose, decide_hour
+from agent.oversubscription.hours import Folded
+from agent.oversubscription.loads import loads_of
+from agent.oversubscription.memory import PoolMemory, SubscriberMemory, VmTable
+from agent.oversubscription.profiles import profiles_of
 from domain.decisions import Reason
 from domain.rules.oversubscription.pool import SubscriberRules
-from tests.agent.oversubscription.pools import OURS, House, rules, vm
+from domain.rules.oversubscription.rates import USUAL_BUDGET
+from tests.agent.oversubscription.pools import OURS, START, House, rules, vm
 
 Make = Callable[..., House]
 AT_ONCE = {name: SubscriberRules(internal=True, fixed_rate=0.3) for name in ("web", "batch")}
@@ -200,3 +208,19 @@ def test_the_moving_average_reserves_the_last_days_peaks(make: Make) -> None:
     assert house.rate() == 0.3
     house.live(24, mean=0.35, seed=9)
     assert house.rate() >= 0.5
+
+
+@pytest.mark.parametrize(("cores", "pool_wide"), [(4.0, True), (3.9, False)])
+def test_a_drift_of_a_quarter_of_the_cores_is_one_of_the_pool(cores: float, pool_wide: bool) -> None:
+    known = SubscriberMemory(rate=0.3, history_h=500.0, vm_hours=1000.0)
+    memory = PoolMemory(hour=500, subscribers={"web": replace(known, drifting=True), "batch": known})
+    vms = [vm("w", "web", "m1", cores), *(vm(f"b{k}", "batch", f"m{k + 2}", 4.0) for k in range(3))]
+    profiles = profiles_of(memory.subscribers, 500, None, None)
+    loads = loads_of(vms, VmTable(), profiles, rules())
+    wanted = Wanted({"web": 0.3, "batch": 0.3}, USUAL_BUDGET)
+    folded = Folded(memory, (), {}, (), {})
+    decided = decide_hour(folded, loads, profiles, rules(), wanted, START, 1, paused=False, fresh=True)
+    # It is not waited for the alarm of the others.
+    rates = {row.subscriber: (row.rate, Reason.USAGE_DRIFTED in row.reasons) for row in decided.decision.subscribers}
+    assert rates == {"web": (1.0, True), "batch": (1.0, True) if pool_wide else (0.3, False)}
+    assert choose(decided.inputs) == choose(codec.decode(ChoiceInputs, codec.encode(decided.inputs)))

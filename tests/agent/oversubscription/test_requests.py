@@ -25,10 +25,10 @@ from agent.oversubscription.store import OversubscriptionStore
 from domain.decisions import Reason
 from domain.errors import BadInput
 from domain.rules.oversubscription.pool import SubscriberRules
-from domain.rules.oversubscription.rates import USUAL_BUDGET
+from domain.rules.oversubscription.rates import USUAL_BUDGET, USUAL_SPREAD
 from domain.rules.oversubscription.risk import hot_probability
 from domain.rules.oversubscription.shield import Demand, Machines
-from domain.rules.oversubscription.usage import clipped_moments, offset_belief, turned_excess
+from domain.rules.oversubscription.usage import clipped_moments, drifted_means, offset_belief, turned_excess
 from tests.agent.oversubscription.pools import OURS, House, rules, vm
 from tests.oracles.persistence import estimate_persistence
 from tests.oracles.shield import shield
@@ -110,33 +110,38 @@ def with_a_day(profiles: Profiles, turn_h: int) -> Profiles:
     mu = profiles.mu * (0.6 + 0.4 * np.sin(np.arange(24) * np.pi / 12.0))
     mean, variance, third = clipped(mu, profiles.sd)
     excess = turned_excess(mean, turn_h)
-    return replace(profiles, mu=mu, mean=mean, variance=variance, third=third, excess=excess)
+    drifts = dict(zip(("moved", "spread"), drifted_means(mean), strict=True))
+    return replace(profiles, mu=mu, mean=mean, variance=variance, third=third, excess=excess, **drifts)
 
 
 @given(data=st.data(), rate=st.sampled_from([0.2, 0.4, 0.6, 1.0]), cores=st.floats(1.0, 16.0))
 @settings(deadline=None, max_examples=60)
 def test_the_answer_is_the_domains_on_all_machines(data: st.DataObject, rate: float, cores: float) -> None:
     sizes = data.draw(st.lists(st.tuples(st.integers(0, 5), st.floats(1.0, 12.0), st.floats(0.2, 1.0)), max_size=20))
-    vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
+    vms = [Vm(f"v{k}", ("web", "batch")[k % 2], f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
     budget = data.draw(st.sampled_from([1e-6, 1e-3, 0.1]))
-    level, turn_h = data.draw(st.sampled_from([(0.0, 0), (0.3, 0), (0.0, 3), (0.4, 2)]))
-    pool = rules(machines=6, subscribers={"web": OURS}, drift_level=level, drift_hours=turn_h)
-    profiles = with_a_day(profiles_of({}, 0, 0.0, None), turn_h)
+    level, turn_h, spread = data.draw(st.sampled_from([(0.0, 0, 0.0), (0.3, 0, 0.0), (0.0, 3, 1.0), (0.4, 2, 3.0)]))
+    room = {"drift_level": level, "drift_hours": turn_h, "drift_spread": spread}
+    pool = rules(machines=6, subscribers={"web": OURS, "batch": OURS}, **room)
+    profiles = with_a_day(profiles_of({"web": SubscriberMemory()}, 0, 0.0, None), turn_h)
     loads = loads_of(vms, VmTable(), profiles, pool)
     request = RateRequest("main", "web", cores, 4.0)
     found = ask_shield(loads, profiles, request, rate, pool, budget, ())
     # Nobody has a level of its own yet, so that the machines' means are those of the profile.
     drifted = np.max([np.roll(profiles.mean, step, axis=1) for step in range(-turn_h, turn_h + 1)], axis=0)
+    n = profiles.index("web")
+    held = loads.by_owner + cores * np.eye(len(profiles.names) + 1)[n]
+    risen = held @ profiles.moved + spread * np.sqrt(held**2 @ profiles.spread**2)
     whole = Machines(
         free_cores=loads.free_cores,
         free_memory=loads.free_memory,
         free_network=loads.free_network,
-        mean=(1.0 + level) * np.array([by_owner @ drifted for by_owner in loads.by_owner]),
+        mean=(1.0 + level) * np.array([by_owner @ drifted for by_owner in loads.by_owner])
+        + (np.maximum(risen, 0.0) if spread else 0.0),
         variance=loads.variance,
         third=loads.third,
         threshold=pool.threshold_cores,
     )
-    n = profiles.index("web")
     moments = ((1.0 + level) * cores * drifted[n], cores**2 * profiles.variance[n], cores**3 * profiles.third[n])
     expected = shield(whole, Demand(cores, 4.0, 0.0, *moments), rate, pool.actions, budget)
     assert (found.rate, found.machine, found.safe) == (expected.rate, expected.machine, expected.safe)
@@ -147,7 +152,7 @@ def test_a_request_is_refused_for_a_rise_that_there_is_room_for_in_the_settings_
     vms = [Vm(f"v{k}", "web", "m1", 8.0, 4.0, 0.0, 0.3) for k in range(3)]
 
     def answer(level: float) -> tuple[float, float]:
-        pool = rules(machines=1, subscribers={"web": OURS}, drift_level=level)
+        pool = rules(machines=1, subscribers={"web": OURS}, drift_level=level, drift_spread=0.0)
         loads = loads_of(vms, VmTable(), profiles, pool)
         found = ask_shield(loads, profiles, RateRequest("main", "web", 4.0, 4.0), 0.3, pool, 0.02, ())
         assert found.hot_hours is not None
@@ -184,14 +189,18 @@ def test_the_filter_gives_the_best_fit_among_the_machines_that_stay_cool(
     sizes = data.draw(st.lists(st.tuples(st.integers(0, 5), st.floats(1.0, 12.0), st.floats(0.2, 1.0)), max_size=20))
     vms = [Vm(f"v{k}", "web", f"m{m}", c, 4.0, 0.0, r) for k, (m, c, r) in enumerate(sizes)]
     budget = data.draw(st.sampled_from([1e-6, 1e-3, 0.1]))
-    pool = rules(machines=6, subscribers={"web": OURS}, risk_filter=True)
+    spread = data.draw(st.sampled_from([0.0, USUAL_SPREAD]))
+    pool = rules(machines=6, subscribers={"web": OURS}, risk_filter=True, drift_spread=spread)
     profiles = profiles_of({}, 0, 0.0, None)
     loads = loads_of(vms, VmTable(), profiles, pool)
     closed = {"m1"} if data.draw(st.booleans()) else set()
     found = ask_filter(loads, profiles, RateRequest("main", "web", cores, 4.0), rate, pool, budget, closed)
     n, hours = profiles.index("web"), np.zeros(len(loads.names))
     for k in range(len(loads.names)):
-        mean = loads.mean[k] + cores * profiles.mean[n]
+        # One subscriber's VMs move together.
+        held = loads.by_owner[k, n] + cores
+        risen = held * (profiles.moved[n] + spread * profiles.spread[n]) if spread else 0.0
+        mean = loads.mean[k] + cores * profiles.mean[n] + np.maximum(risen, 0.0)
         variance = loads.variance[k] + cores**2 * profiles.variance[n]
         third = loads.third[k] + cores**3 * profiles.third[n]
         parts = zip(mean.tolist(), variance.tolist(), third.tolist(), strict=True)

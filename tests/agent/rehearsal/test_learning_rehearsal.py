@@ -20,7 +20,7 @@ from agent.rehearsal.learning import (
     Day,
     LearningFailed,
     LearningRehearsal,
-    Told,
+    Results,
     _Started,
     fleet_world,
     load_of,
@@ -60,8 +60,8 @@ def test_more_days_begin_with_the_same_days() -> None:
 
 def test_what_is_saved_is_a_share_of_the_days_of_the_new_load() -> None:
     costs = (1.0, 1.0, 1.0, 4.0, 4.0, 4.0, 4.0, 3.0, 9.0, 9.0)
-    told = Told([Day(number, "", cost, 0.0, 1, "") for number, cost in enumerate(costs, 1)])
-    assert told.saving == pytest.approx(0.25)
+    results = Results([Day(number, "", cost, 0.0, 1, "") for number, cost in enumerate(costs, 1)])
+    assert results.saving == pytest.approx(0.25)
 
 
 def test_a_command_that_ends_otherwise_stops_it_with_what_it_printed(
@@ -79,14 +79,14 @@ def test_a_command_that_ends_otherwise_stops_it_with_what_it_printed(
         rehearsal._ended(started(1), 0, "")
     with pytest.raises(LearningFailed, match="after some no model is promoted"):
         rehearsal._ended(started(0), 0, "", PROMOTED)
-    assert [(step.day, step.status) for step in rehearsal.told.steps] == [(7, 6), (7, 1), (7, 0)]
+    assert [(step.day, step.status) for step in rehearsal.results.steps] == [(7, 6), (7, 1), (7, 0)]
 
 
 def test_the_world_that_lies_differs_in_the_speed_of_the_dear_type_alone(rehearsal: LearningRehearsal) -> None:
-    true, told = fleet_world(), world_named(str(rehearsal.folder / "lie.toml")).config
-    assert told == lying_world()
-    assert replace(told, speed=()) == true
-    assert told.speeds[2] > true.types[2].price_per_hour / (true.types[0].price_per_hour * 4.0) > true.speeds[2]
+    true, given = fleet_world(), world_named(str(rehearsal.folder / "lie.toml")).config
+    assert given == lying_world()
+    assert replace(given, speed=()) == true
+    assert given.speeds[2] > true.types[2].price_per_hour / (true.types[0].price_per_hour * 4.0) > true.speeds[2]
 
 
 def test_a_folder_that_exists_is_not_written_to(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_day_is_lived_by_the_agents_loop_and_its_ledger_is_copied_whole(
     rehearsal: LearningRehearsal, lines: list[str]
 ) -> None:
     rehearsal._live(1)
-    (day,) = rehearsal.told.days
+    (day,) = rehearsal.results.days
     assert day.jobs > 400
     assert day.cost == pytest.approx(rehearsal._fleet.cloud.simulation.measures().cost)
     assert lines[0].startswith("day 1: short jobs, a batch an hour; the shipped scorer decides; $")

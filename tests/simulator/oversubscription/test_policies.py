@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from domain.errors import BadInput
-from simulator.oversubscription.scenario import scenario_of
+from domain.rules.oversubscription.usage import drifted_means
+from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.usage import DAY_BEFORE_H, peak_log
-from simulator.oversubscription.weekly import Assessor
+from simulator.oversubscription.weekly import Assessor, Placement
 from tests.simulator.oversubscription.cases import invented, small, write_folder
 from trainer.oversubscription.episodes import Judged, judge
 from trainer.oversubscription.policies import Task, as_rates, policy_of
@@ -182,6 +183,22 @@ def test_a_margin_places_as_if_usage_had_risen_and_turned_already(level: float, 
     )
 
 
+def test_a_margin_for_usual_drifts_is_that_of_the_subscriber_on_a_machine_of_one_and_less_on_a_mixed_one() -> None:
+    day = np.tile(0.3 + 0.1 * np.sin(np.arange(24) * np.pi / 12.0), (12, 1))
+    calm = replace(INTERNAL, mu=day, sd=np.full_like(day, 0.03), _kept={})
+    moved, spread = drifted_means(day)
+    risen = replace(calm, mu=day + moved + 2.0 * spread, _kept={})
+
+    def raised(scenario: Scenario, week: Week, margin: str) -> Placement:
+        return judge(policy_of(f"shield:base=grid:0.4,b=0.003{margin}"), Task(scenario, week), episodes=1).placement
+
+    mixed = INTERNAL.week("s0")
+    alone = replace(mixed, subscriber=np.zeros_like(mixed.subscriber))
+    found, known = raised(calm, alone, ",spread=2"), raised(risen, alone, "")
+    np.testing.assert_array_equal(found.rate, known.rate)
+    assert raised(calm, mixed, "").raised < raised(calm, mixed, ",spread=2").raised < raised(risen, mixed, "").raised
+
+
 def test_a_filter_saves_by_construction_and_uses_fewer_machines_than_reservation() -> None:
     answer = judged("filter:rate=0.2,b=0.003")
     assert answer.s_cores == pytest.approx(0.8, abs=1e-6)
@@ -217,7 +234,7 @@ def test_knowing_each_vms_own_level_saves_machines_at_low_risk() -> None:
         ),
         *("rates:1;1;1;1;1", "static:bound=hope", "static:step=0.3", "static:block_h=5"),
         *("static:alpha=2", "static:cap=0", "static:evaluations=0.5", "static:speed=1", "shield:base=none,b=-1"),
-        *("shield:level=-1", "shield:level=2.1", "shield:turn_h=13", "shield:turn_h=0.5"),
+        *("shield:level=-1", "shield:level=2.1", "shield:turn_h=13", "shield:turn_h=0.5", "shield:spread=7"),
         *("filter:base=none", "filter:posterior=perhaps", "filter:psi=1,posterior=true", "shield:base=nobody"),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from agent.autoscaling.decide import Decided, DecisionInputs
+from agent.autoscaling.minutes import Measured
 from agent.autoscaling.policies.fallback import Models
 from agent.autoscaling.store import FleetStore
 from agent.ledger import Ledger
@@ -21,6 +22,7 @@ from domain.snapshot import Terms
 from domain.units import HOUR_S, MINUTE_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import SimulationConfig, preset
+from trainer.learning.recorded import ledger_url
 from trainer.learning.replay import Loop, play
 
 WORLD = preset("live-like")
@@ -60,14 +62,19 @@ def made(
     return found
 
 
-def recorded_in(path: Path, pairs: Sequence[tuple[DecisionInputs, Decided]]) -> Path:
-    """A ledger with these decisions; their intents are left out, for they would have to be followed one by one."""
-    with Ledger.open(f"sqlite:///{path}") as ledger:
-        epoch = ledger.take_epoch("tests", START)
-        FleetStore(ledger).record(
-            [
-                (replace(inputs, epoch=epoch), replace(one, decision=replace(one.decision, intents=())))
-                for inputs, one in pairs
-            ]
-        )
-    return path
+def recorded_in(path: Path | str, pairs: Sequence[tuple[DecisionInputs, Decided]], *measured: Measured) -> str:
+    """A ledger (a file or a URL) with these decisions, and what was measured of the first of their minutes.
+
+    Their intents are left out, for they would have to be followed one by one.
+    """
+    url = ledger_url(str(path))
+    with Ledger.open(url) as ledger:
+        epoch, store = ledger.take_epoch("tests", START), FleetStore(ledger)
+        rows = [
+            (replace(inputs, epoch=epoch), replace(one, decision=replace(one.decision, intents=())))
+            for inputs, one in pairs
+        ]
+        for row, more in zip(rows, measured, strict=False):
+            store.record([row], measured={FLEET: more})
+        store.record(rows[len(measured) :])
+    return str(path)

@@ -141,3 +141,26 @@ def test_a_budget_that_is_used_up_keeps_what_is_done_and_the_verb_says_so(ledger
     without = trimtab("learn", "admission", "main", *to)
     assert without.exit_code == 2
     assert "--capacity" in without.output
+
+
+@pytest.mark.exhaustive
+def test_a_round_on_another_machine_has_the_same_record_and_the_same_rule_to_beat(ledger: Path, tmp_path: Path) -> None:
+    here, tar, there = tmp_path / "models", tmp_path / "main.tar", tmp_path / "there"
+    given = ("--capacity", 130, "--sla", 0.05, "--against", "second:9")
+    to = ("--ledger", ledger, "--models-dir", here)
+    done = trimtab("learn", "admission", "main", *to, *given, "--export", tar)
+    assert done.exit_code == 0, done.output
+    few = ("--cpu-minutes", 0.01)
+    trimtab("learn", "admission", "main", *to, *given, *few, "--out", tmp_path / "home")
+    # Elsewhere there is neither a ledger nor a setting of the cluster.
+    away = trimtab("learn", "admission", "main", "--from", tar, *few, "--out", there)
+    assert away.exit_code == 5, away.output
+    home, away = (json.loads((place / "state.json").read_text())["facts"] for place in (tmp_path / "home", there))
+    assert home == away
+    assert read_rounds(tmp_path / "there-models", "admission")[0]["main"].outcome is Ending.BUDGET
+    other = trimtab("learn", "admission", "other", "--from", tar, "--out", there)
+    assert (other.exit_code, "it is of admission main, not of admission other" in other.output) == (2, True)
+    both = trimtab("learn", "admission", "main", "--from", tar, "--ledger", ledger)
+    assert (both.exit_code, "give it alone" in both.output) == (2, True)
+    short = trimtab("learn", "admission", "main", *to, *given, "--export", tar, "--days", 0.2)
+    assert (short.exit_code, "are needed" in short.output) == (4, True)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from agent.autoscaling.decide import DecisionInputs
+from agent.autoscaling.minutes import JobLengths, Measured
 from domain.decisions import Mode
-from domain.errors import BadInput, UnknownName
+from domain.errors import BadInput
 from tests.trainer.learning.recording import FLEET, loop_of, made, recorded_in
 from trainer.learning.minutes import OBSERVED, OTHER_GROUPS, read_record, record_of, span_of
 
@@ -34,7 +35,7 @@ def test_the_ledger_gives_back_what_was_decided(inputs: list[DecisionInputs], tm
     recorded = read_record(str(path), FLEET, 28.0)
     assert recorded.stretches[0] == record_of(FLEET, inputs[:13]).stretches[0]
     assert len(read_record(str(path), FLEET, 5.0 / 1440.0).minutes) == 6
-    with pytest.raises(UnknownName, match="web"):
+    with pytest.raises(BadInput, match="web"):
         read_record(str(path), "other", 28.0)
 
 
@@ -51,6 +52,65 @@ def test_a_short_gap_is_bridged_by_the_counters_and_a_long_one_parts_the_record(
 
 def test_a_clock_that_was_set_back_parts_the_record(inputs: list[DecisionInputs]) -> None:
     assert [len(one) for one in record_of(FLEET, inputs[20:40] + inputs[:10]).stretches] == [20, 10]
+
+
+def test_a_step_of_the_clock_that_the_ledger_knows_parts_the_record_however_short(
+    inputs: list[DecisionInputs], tmp_path: Path
+) -> None:
+    """Three minutes forward would be a gap that the counters of the queue bridge, if nobody had said so."""
+    pairs = made(0.5)
+    ahead = [
+        (replace(one, now=one.now + 180.0, snapshot=replace(one.snapshot, bin_end=one.snapshot.bin_end + 180.0)), of)
+        for one, of in pairs[10:]
+        if one.snapshot is not None
+    ]
+    marks = [Measured(clock_set=n == 10) for n in range(11)]
+    told = read_record(recorded_in(tmp_path / "told.db", [*pairs[:10], *ahead], *marks), FLEET, 1.0)
+    untold = read_record(recorded_in(tmp_path / "untold.db", [*pairs[:10], *ahead]), FLEET, 1.0)
+    assert [len(one) for one in told.stretches] == [10, len(ahead)]
+    assert [len(one) for one in untold.stretches] == [len(pairs)]
+
+
+def test_minutes_that_two_agents_decided_in_turns_count_once(inputs: list[DecisionInputs]) -> None:
+    """The second one took the lead a minute late, and decided the last two minutes of the first one again."""
+    again = [replace(one, epoch=one.epoch + 1) for one in inputs[8:10]]
+    assert record_of(FLEET, [*inputs[:10], *again, *inputs[10:]]).stretches == record_of(FLEET, inputs).stretches
+
+
+def test_a_group_of_another_name_in_aws_is_the_same_group(inputs: list[DecisionInputs]) -> None:
+    small, *others = loop_of().fleet.groups
+    moved, other = replace(small, name="web-2-s"), replace(small, key="small")
+    fleets = [replace(loop_of().fleet, groups=(one, *others)) for one in (moved, other)]
+    as_moved, as_other = ([replace(one, fleet=fleet) for one in inputs[:5]] for fleet in fleets)
+    assert record_of(FLEET, [*as_moved, *inputs[5:]]).left_out == {}
+    assert record_of(FLEET, [*as_other, *inputs[5:]]).left_out == {OTHER_GROUPS: 5}
+
+
+def test_the_jobs_of_a_stretch_have_the_total_and_the_quantiles_that_were_recorded(tmp_path: Path) -> None:
+    given, lengths = made(2.0), JobLengths(300.0, 150.0, 250.0, 500.0, 1000.0)
+    path = recorded_in(tmp_path / "ledger.db", given, *[Measured(lengths=lengths)] * len(given))
+    bare = read_record(recorded_in(tmp_path / "bare.db", given), FLEET, 1.0)
+    known, alike = (span_of("", one.stretches[0], 300.0).trace for one in (read_record(path, FLEET, 1.0), bare))
+    assert alike.service_s == pytest.approx(300.0)
+    assert known.arrival_s.tolist() == alike.arrival_s.tolist()
+    assert known.work_core_s == pytest.approx(alike.work_core_s)
+    shape = np.quantile(known.service_s, [0.1, 0.5, 0.9]) / np.median(known.service_s)
+    assert shape == pytest.approx([0.6, 1.0, 2.0], rel=0.1)
+    again = span_of("", read_record(path, FLEET, 1.0).stretches[0], 300.0).trace
+    assert again.digest == known.digest
+
+
+def test_a_minute_has_the_lengths_that_were_reported_when_its_jobs_had_finished(
+    inputs: list[DecisionInputs], tmp_path: Path
+) -> None:
+    """Forty jobs come in minutes 5 to 7: that they were others than before is reported ten minutes later."""
+    before, after = JobLengths(300.0, 290.0, 300.0, 310.0, 320.0), JobLengths(300.0, 100.0, 200.0, 600.0, 900.0)
+    pairs = made(1.0)
+    marks = [Measured(lengths=before if n < 14 else after) for n in range(len(pairs))]
+    minutes = read_record(recorded_in(tmp_path / "ledger.db", pairs, *marks), FLEET, 1.0).minutes
+    busiest = max(minutes, key=lambda minute: minute.load.submitted)
+    assert busiest.end_s < minutes[14].end_s
+    assert busiest.load.lengths == after
 
 
 def test_jobs_there_at_the_begin_are_in_the_episode(inputs: list[DecisionInputs]) -> None:

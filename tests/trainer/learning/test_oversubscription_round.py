@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,11 @@ from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
 from agent.models.directory import ModelsDirectory, Subject
+from agent.models.rounds import Ending, read_rounds
 from agent.oversubscription.settings import read_rates
+from domain.errors import BadInput
 from tests.trainer.learning.test_pools import lived
+from trainer.kit import files
 from trainer.learning.oversubscription_round import (
     LEARNT,
     NOW,
@@ -26,7 +31,7 @@ from trainer.learning.oversubscription_round import (
     keep_weeks,
 )
 from trainer.learning.pools import read_pool
-from trainer.learning.stages import BudgetUsed
+from trainer.learning.stages import Budget, BudgetUsed
 from trainer.learning.state import opened
 from trainer.learning.windows import TooLittle
 
@@ -38,7 +43,8 @@ SUBJECT = Subject("oversubscription", "main")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ledger of a pool that was watched for five days, whose horizon is a day."""
     folder = tmp_path_factory.mktemp("pool")
-    lived(folder, 5, every_h=1).ledger.close()
+    # Its VMs are reserved in full, and so its policy has it.
+    lived(folder, 5, every_h=1, policy="static:1").ledger.close()
     return folder / "ledger.db"
 
 
@@ -139,6 +145,87 @@ def test_a_budget_that_is_used_up_and_a_record_that_is_too_short_end_the_round(l
     assert "are needed" in few.output
     unknown = trimtab("learn", "oversubscription", "other", *to, "--out", tmp_path / "no")
     assert (unknown.exit_code, "has main" in unknown.output) == (2, True)
+
+
+def test_a_pool_that_reserves_other_than_its_policy_ends_the_round_and_names_rates(
+    ledger: Path, tmp_path: Path
+) -> None:
+    """Whoever placed its VMs reserved them in full, though the agent told them 0.3."""
+    work = round_of(ledger, tmp_path)
+    path = tmp_path / "round" / "later" / "main.json"
+    held = json.loads(path.read_text())
+    held["recorded"]["policy"] = "static:0.3"
+    for week in held["recorded"]["weeks"].values():
+        week["policies"] = ["static:0.3"]
+    path.write_text(json.dumps(held))
+    stages = work.go_on()
+    assert list(stages) == ["now", "fidelity"]
+    found = stages["fidelity"]
+    assert (found["holds"], found["named"]) == (False, "rates")
+    assert found["off"] < -0.05
+    (tmp_path / "round" / "state.json").unlink()
+    to = ("--ledger", ledger, "--models-dir", tmp_path / "models", "--out", tmp_path / "round")
+    done = trimtab("learn", "oversubscription", "main", *to)
+    assert done.exit_code == 3, done.output
+    assert "the simulator does not describe pool main" in done.output
+    assert read_rounds(tmp_path / "models", "oversubscription")[0]["main"].outcome is Ending.NOT_TRUE
+
+
+def test_a_disk_that_is_full_in_the_middle_leaves_a_round_that_goes_on(
+    ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        path.write_bytes(content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    work = round_of(ledger, tmp_path)
+    work.state.done("now", asdict(work.in_use), 0.1)
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "write_synced", full)
+        with pytest.raises(OSError, match="No space left"):
+            work.go_on()
+    assert sorted(path.name for path in (tmp_path / "round").iterdir()) == ["earlier", "later", "state.json", "whole"]
+    again = opened(tmp_path / "round", {"pool": "main"})
+    assert list(again.stages) == ["now"]
+    # Nothing decides from what was half done.
+    assert ModelsDirectory(tmp_path / "models").champions() == {}
+
+
+def test_the_state_of_a_pools_round_that_was_changed_by_hand_is_refused(ledger: Path, tmp_path: Path) -> None:
+    work = round_of(ledger, tmp_path)
+    work.state.done("now", asdict(work.in_use), 0.1)
+    path = tmp_path / "round" / "state.json"
+    path.write_text(path.read_text().replace("grid:0.8", "grid:1.0"))
+    with pytest.raises(BadInput, match="its seal does not hold, it was changed"):
+        opened(tmp_path / "round", {"pool": "main"})
+
+
+def test_weeks_of_several_policies_are_not_replayed(ledger: Path, tmp_path: Path) -> None:
+    work = round_of(ledger, tmp_path)
+    assert work._fidelity(Budget(60.0))["holds"]
+    path = tmp_path / "round" / "later" / "main.json"
+    held = json.loads(path.read_text())
+    for week in held["recorded"]["weeks"].values():
+        week["policies"] = ["moving-average", "static:1"]
+    path.write_text(json.dumps(held))
+    assert "was not checked" in work._fidelity(Budget(60.0))["sentence"]
+
+
+@pytest.mark.exhaustive
+def test_a_round_on_another_machine_has_the_same_record_and_the_same_rates_to_beat(
+    ledger: Path, tmp_path: Path
+) -> None:
+    tar, there, few = tmp_path / "main.tar", tmp_path / "there", ("--cpu-minutes", 0.01)
+    to = ("--ledger", ledger, "--models-dir", tmp_path / "models")
+    done = trimtab("learn", "oversubscription", "main", *to, "--export", tar)
+    assert done.exit_code == 0, done.output
+    trimtab("learn", "oversubscription", "main", *to, *few, "--out", tmp_path / "home")
+    away = trimtab("learn", "oversubscription", "main", "--from", tar, *few, "--out", there)
+    assert away.exit_code in (0, 5), away.output
+    home, elsewhere = (json.loads((place / "state.json").read_text()) for place in (tmp_path / "home", there))
+    assert home["facts"] == elsewhere["facts"]
+    assert home["stages"]["now"] == elsewhere["stages"]["now"]
+    assert read_rounds(tmp_path / "there-models", "oversubscription")[0]["main"].outcome in (Ending.BUDGET, Ending.KEPT)
 
 
 def test_the_policies_of_the_settings_have_their_words_in_the_simulator() -> None:

@@ -23,8 +23,8 @@ from tests.trainer.learning.tried import HOURS, SUBJECT, Site, name_of
 from trainer.kit.intervals import compare
 from trainer.learning.probation import (
     Divergence,
+    ProbationStatus,
     Situation,
-    Standing,
     Tried,
     divergence_of,
     examine,
@@ -84,16 +84,16 @@ def test_what_stood_in_for_a_shadow_that_failed_is_counted_apart(site: Site) -> 
 def test_hours_that_are_not_over_are_waited_for(hour: Site) -> None:
     one = hour.directory.probationers()[SUBJECT]
     found = examine(hour.look(0.9), one)
-    assert (found.standing, found.why) == (Standing.RUNNING, "its 1 h end at 2026-11-20T22:10:00Z")
+    assert (found.status, found.why) == (ProbationStatus.RUNNING, "its 1 h end at 2026-11-20T22:10:00Z")
 
 
 def test_too_few_minutes_let_it_go_on_for_twice_its_hours_at_most(hour: Site) -> None:
     one = hour.directory.probationers()[SUBJECT]
     found = examine(hour.look(1.1), one)
-    assert (found.standing, found.divergence is not None) == (Standing.WAITING, True)
+    assert (found.status, found.divergence is not None) == (ProbationStatus.WAITING, True)
     assert "make 1 windows, 8 are needed; it goes on until 2026-11-20T23:10:00Z at most" in found.why
     late = examine(hour.look(2.0), one)
-    assert late.standing is Standing.GIVEN_UP
+    assert late.status is ProbationStatus.GIVEN_UP
     assert "twice its hours are over" in late.why
     longer = replace(one, hours=3.0)
     assert "60 of its proposals are recorded, at least 90 are needed" in examine(hour.look(3.1), longer).why
@@ -105,29 +105,30 @@ def test_a_champion_that_changed_ends_it(hour: Site, tmp_path: Path) -> None:
     one = site.tried(site.lavish, 1.0)
     site.promoted(site.wary, 0.5)
     found = examine(site.look(0.6), one)
-    assert found.standing is Standing.GIVEN_UP
+    assert found.status is ProbationStatus.GIVEN_UP
     assert f"the champion is {site.wary.name} by now" in found.why
 
 
 @pytest.mark.parametrize(
-    ("mean", "spread", "standing", "why"),
+    ("mean", "spread", "status", "why"),
     [
-        (-0.04, 0.01, Standing.HELD, "cost -4.0%"),
-        (0.0, 0.01, Standing.HELD, "the gate found -5.0%"),
-        (0.04, 0.3, Standing.HELD, "cost +4.0%"),
-        (0.04, 0.01, Standing.BROKEN, "it is surely dearer"),
-        (0.06, 0.3, Standing.BROKEN, "more than +5%"),
+        (-0.04, 0.01, ProbationStatus.HELD, "cost -4.0%"),
+        (0.0, 0.01, ProbationStatus.HELD, "the gate found -5.0%"),
+        (0.04, 0.3, ProbationStatus.HELD, "cost +4.0%"),
+        (0.04, 0.01, ProbationStatus.BROKEN, "it is surely dearer"),
+        (0.06, 0.3, ProbationStatus.BROKEN, "more than +5%"),
     ],
 )
 def test_a_promise_holds_while_it_is_not_surely_dearer_nor_beyond_the_gates_limit(
-    hour: Site, mean: float, spread: float, standing: Standing, why: str
+    hour: Site, mean: float, spread: float, status: ProbationStatus, why: str
 ) -> None:
     theirs = [1.0] * 12
     ours = [1.0 + mean + spread * (-1) ** k for k in range(12)]
     every = Divergence(600, 600, 0, (Situation("all", 600, 60, 1.5, 3.0),))
     one = hour.directory.probationers()[SUBJECT]
-    found = judged(Tried(one, Standing.RUNNING, "", -0.05, every, (), compare(ours, theirs)), Limits())
-    assert found.standing is standing
+    tried = Tried(one, ProbationStatus.RUNNING, "", -0.05)
+    found = judged(tried, every, compare(ours, theirs), Limits())
+    assert found.status is status
     assert why in found.why
     assert "it differs in 10.0% of 600 minutes, by +1.5 VMs and +3.0 cores" in found.why
 
@@ -212,7 +213,7 @@ def test_one_that_held_is_promoted_or_waits_or_nothing_follows_as_set(long: Site
     assert shown.exit_code == 0, shown.output
     assert ended(site) == ("promoted", site.thrifty.name)
     data = json.loads((site.folder / "round" / "probation" / "summary.json").read_text())
-    assert data["standing"] == "held"
+    assert data["status"] == "held"
     assert data["comparison"]["relative"]["high"] < 0.0
     page = (site.folder / "round" / "probation" / "report.html").read_text()
     assert "Where they differ" in page
@@ -241,7 +242,7 @@ def test_a_simulator_that_is_not_true_to_these_hours_judges_nobody(long: Site, t
     site = begun(long, tmp_path)
     write_world(World(WORLD.boots_scaled(4.0), "lie"), tmp_path / "lie.toml")
     found = examine(site.look(HOURS + 0.1, tmp_path / "lie.toml"), site.directory.probationers()[SUBJECT])
-    assert found.standing is Standing.WAITING
+    assert found.status is ProbationStatus.WAITING
     assert "the simulator is not true" in found.why
 
 

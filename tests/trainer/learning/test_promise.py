@@ -15,7 +15,7 @@ from domain.errors import BadInput
 from domain.rules.oversubscription.risk import promised_share
 from domain.units import HOUR_S
 from tests.agent.models.making import reported
-from trainer.learning.probation import Standing
+from trainer.learning.probation import ProbationStatus
 from trainer.learning.promise import Inspected, Kept, Replay, examine, take_back, watch, write_probation, write_watch
 
 START = 1_790_553_600.0
@@ -133,25 +133,25 @@ def replayed(bad: int, challenger: float, asked: int = 48) -> Callable[[Probatio
 
 
 @pytest.mark.parametrize(
-    ("bad", "challenger", "standing", "said"),
+    ("bad", "challenger", "status", "said"),
     [
-        (0, 0.8, Standing.HELD, "-20.0%"),
-        (0, 1.0, Standing.HELD, r"\+0.0%"),
-        (0, 1.04, Standing.BROKEN, "surely worse"),
-        (0, 1.06, Standing.BROKEN, r"more than \+5%"),
-        (1, 0.8, Standing.HELD, "1 of 48 hours were hot"),
-        (3, 0.8, Standing.BROKEN, "the promise is surely broken"),
+        (0, 0.8, ProbationStatus.HELD, "-20.0%"),
+        (0, 1.0, ProbationStatus.HELD, r"\+0.0%"),
+        (0, 1.04, ProbationStatus.BROKEN, "surely dearer"),
+        (0, 1.06, ProbationStatus.BROKEN, r"more than \+5%"),
+        (1, 0.8, ProbationStatus.HELD, "1 of 48 hours were hot"),
+        (3, 0.8, ProbationStatus.BROKEN, "the promise is surely broken"),
     ],
 )
 def test_a_probation_is_held_to_the_promise_and_to_what_decides(
-    tmp_path: Path, bad: int, challenger: float, standing: Standing, said: str
+    tmp_path: Path, bad: int, challenger: float, status: ProbationStatus, said: str
 ) -> None:
     import re
 
     directory = directory_of(tmp_path)
     one = tried(directory, tmp_path)
     found = examine(look(directory, 49.0, "", replayed(bad, challenger)), one)
-    assert found.standing is standing
+    assert found.status is status
     assert re.search(said, found.why), found.why
     page = write_probation(tmp_path, SUBJECT, found, "cores reserved")
     assert "it differs" in page.read_text()
@@ -164,18 +164,18 @@ def test_it_runs_and_waits_and_is_given_up_in_its_time(tmp_path: Path) -> None:
     promoted(directory, tmp_path, 0.5, -1.0)
     one = tried(directory, tmp_path)
 
-    def standing(hour: float, replay: Replay) -> Standing:
-        return examine(look(directory, hour, "", lambda _: replay), one).standing
+    def status(hour: float, replay: Replay) -> ProbationStatus:
+        return examine(look(directory, hour, "", lambda _: replay), one).status
 
     good = replayed(0, 0.8)(one)
     few = replace(good, asked=23)
-    assert standing(47.9, good) is Standing.RUNNING
-    assert standing(48.0, good) is Standing.HELD
-    assert standing(48.0, few) is Standing.WAITING
-    assert standing(48.0, replace(good, too_little="no window")) is Standing.WAITING
-    assert standing(96.0, few) is Standing.GIVEN_UP
+    assert status(47.9, good) is ProbationStatus.RUNNING
+    assert status(48.0, good) is ProbationStatus.HELD
+    assert status(48.0, few) is ProbationStatus.WAITING
+    assert status(48.0, replace(good, too_little="no window")) is ProbationStatus.WAITING
+    assert status(96.0, few) is ProbationStatus.GIVEN_UP
     promoted(directory, tmp_path, 0.6, 1.0)
-    assert standing(20.0, good) is Standing.GIVEN_UP
+    assert status(20.0, good) is ProbationStatus.GIVEN_UP
     assert "it was compared with" in examine(look(directory, 20.0), one).why
 
 

@@ -1,7 +1,10 @@
 """A round on another machine: the record and the models in one file, in which nothing is believed."""
 
+import errno
 import io
+import os
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,16 @@ from domain.errors import BadInput
 from tests.agent.models.making import NOTHING, preferring
 from tests.trainer.learning.recording import FLEET, made, recorded_in
 from trainer.learning.minutes import Record, record_of
-from trainer.learning.transfer import export_of, place_models, read_export, write_export
+from trainer.learning.transfer import (
+    PartsExport,
+    export_of,
+    parts_of,
+    place_models,
+    place_parts,
+    read_export,
+    read_parts,
+    write_export,
+)
 
 AT = "2026-11-23T00:00:00Z"
 OWN = Subject(AUTOSCALING, FLEET)
@@ -38,7 +50,7 @@ def test_an_export_gives_back_record_champion_and_idle_time(
     write_export(export_of(recorded, 90.0, models), tmp_path / "web.tar")
     found = read_export(tmp_path / "web.tar")
     assert (found.recorded, found.idle_s) == (recorded, 90.0)
-    place_models(found, tmp_path / "elsewhere")
+    place_models(found.models, tmp_path / "elsewhere")
     there = ModelsDirectory(tmp_path / "elsewhere")
     champion = models.champions()[OWN]
     assert there.champions() == {OWN: champion}
@@ -60,7 +72,7 @@ def test_a_champion_that_is_there_stays(recorded: Record, models: ModelsDirector
     found = export_of(recorded, 90.0, models)
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "champion.json").write_text("{}")
-    place_models(found, tmp_path / "own")
+    place_models(found.models, tmp_path / "own")
     assert (tmp_path / "own" / "champion.json").read_text() == "{}"
 
 
@@ -99,3 +111,65 @@ def test_the_command_exports_and_checks_elsewhere(tmp_path: Path) -> None:
     other = CliRunner().invoke(app, ["learn", "autoscaling", "other", "--from", str(tar), "--check", *models])
     assert other.exit_code == 2
     assert "it is of fleet web, not of other" in other.output
+
+
+CLUSTER = Subject("admission", "main")
+PARTS = {
+    "earlier.csv.gz": b"e",
+    "earlier.csv.gz.json": b"{}",
+    "later/main.json": b"j",
+    "later/main_w3_usage.csv.gz": b"u",
+}
+
+
+def exported(path: Path, parts: Mapping[str, bytes] = PARTS) -> Path:
+    write_export(PartsExport(CLUSTER, {"sla": 0.01}, parts, {}), path)
+    return path
+
+
+def test_the_parts_of_a_record_come_whole_into_the_folder_of_a_round(tmp_path: Path) -> None:
+    found = read_parts(exported(tmp_path / "main.tar"), CLUSTER)
+    assert (found.about, found.parts) == ({"sla": 0.01}, PARTS)
+    place_parts(found, tmp_path / "round")
+    assert parts_of(tmp_path / "round", ("earlier.csv.gz", "earlier.csv.gz.json", "later")) == PARTS
+    (tmp_path / "round" / "earlier.csv.gz").write_bytes(b"own")
+    place_parts(found, tmp_path / "round")
+    assert (tmp_path / "round" / "earlier.csv.gz").read_bytes() == b"own"
+
+
+def test_a_folder_of_weeks_of_which_one_cannot_be_written_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round takes a folder that is there for whole."""
+    found, write = read_parts(exported(tmp_path / "main.tar"), CLUSTER), Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.name == "main_w3_usage.csv.gz":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write(path, data)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="No space left"):
+            place_parts(found, tmp_path / "round")
+    assert not (tmp_path / "round" / "later").exists()
+    place_parts(found, tmp_path / "round")
+    assert sorted(one.name for one in (tmp_path / "round" / "later").iterdir()) == ["main.json", "main_w3_usage.csv.gz"]
+
+
+@pytest.mark.parametrize("name", ["later/../x.json", "other.csv.gz", "later/a/x.json", "/later.csv.gz", "later/.json"])
+def test_a_part_that_has_no_place_in_a_round_is_refused(name: str, tmp_path: Path) -> None:
+    path = exported(tmp_path / "main.tar", {name: b"x"})
+    with pytest.raises(BadInput, match="has no place in one"):
+        read_parts(path, CLUSTER)
+
+
+def test_the_export_of_another_subject_or_of_a_fleet_is_refused(recorded: Record, tmp_path: Path) -> None:
+    path = exported(tmp_path / "main.tar")
+    with pytest.raises(BadInput, match="it is of admission main, not of oversubscription main"):
+        read_parts(path, Subject("oversubscription", "main"))
+    with pytest.raises(BadInput, match="learn autoscaling FLEET --export FILE"):
+        read_export(path)
+    write_export(export_of(recorded, 90.0, ModelsDirectory(tmp_path / "none")), path)
+    with pytest.raises(BadInput, match="learn admission NAME --export FILE"):
+        read_parts(path, CLUSTER)

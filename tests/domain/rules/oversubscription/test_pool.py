@@ -19,6 +19,7 @@ from domain.rules.oversubscription.rates import (
     LOWEST_RATE,
     SHIELD,
     USUAL_BUDGET,
+    USUAL_SPREAD,
     Margin,
     RateGuard,
     check_budget,
@@ -48,6 +49,7 @@ def test_what_is_not_given_has_the_documented_default() -> None:
         "shield_budget": None,
         "drift_level": 0.0,
         "drift_hours": 0,
+        "drift_spread": 2.5,
         "rho": None,
         "persistence": None,
         "cooldown_s": 7200.0,
@@ -76,6 +78,7 @@ def test_what_is_not_given_has_the_documented_default() -> None:
         ("hot_hours", [None, 2, 120], [1, 121]),
         ("shield_budget", [None, 1e-6, 24.0], [0.0, -1.0, 24.1, NAN, INF]),
         ("drift_level", [0.0, 0.3, 2.0], [-0.01, 2.01, NAN, INF]),
+        ("drift_spread", [0.0, 2.5, 6.0], [-0.01, 6.01, NAN, INF]),
         ("drift_hours", [0, 2, 12], [-1, 13, 1.5, True]),
         ("actions", [(1.0,), (0.5, 1.0)], [(), (0.5,), (0.5, 0.5, 1.0)]),
         ("timezone", ["UTC", "Europe/Berlin"], ["Nowhere/None", "../UTC"]),
@@ -97,9 +100,10 @@ def test_each_field_has_its_range(field: str, allowed: list[Any], refused: list[
         assert caught.value.remedy
 
 
-def test_the_margin_for_a_drift_is_none_unless_it_is_set() -> None:
-    assert (POOL.margin, POOL.margin.factor) == (Margin(0.0, 0), 1.0)
-    assert replace(POOL, drift_level=0.25, drift_hours=2).margin == Margin(0.25, 2)
+def test_there_is_room_for_usual_drifts_unless_it_is_set_otherwise() -> None:
+    assert (POOL.margin, POOL.margin.factor) == (Margin(0.0, 0, USUAL_SPREAD), 1.0)
+    assert USUAL_SPREAD > 0.0
+    assert replace(POOL, drift_level=0.25, drift_hours=2, drift_spread=0.0).margin == Margin(0.25, 2)
     assert Margin(0.25).factor == 1.25
 
 
@@ -154,7 +158,10 @@ def test_without_a_file_the_budget_is_the_settings_or_the_usual_one() -> None:
 
 def test_settings_may_be_stricter_than_the_policys_file_and_not_laxer() -> None:
     guard = RateGuard(SHIELD, 0.01)
-    assert POOL.budget(guard) == 0.01
+    assert replace(POOL, drift_spread=0.0).budget(guard) == 0.01
+    # The room for drifts was chosen with the usual budget.
+    assert POOL.budget(guard) == USUAL_BUDGET
+    assert POOL.budget(RateGuard(SHIELD, 0.001)) == 0.001
     assert replace(POOL, shield_budget=0.01).budget(guard) == 0.01
     assert replace(POOL, shield_budget=0.005).budget(guard) == 0.005
     with pytest.raises(BadInput, match=r"shield_budget is 0.02: give at most 0.01"):
@@ -162,7 +169,7 @@ def test_settings_may_be_stricter_than_the_policys_file_and_not_laxer() -> None:
 
 
 def test_rates_stay_behind_the_guard_that_they_were_found_with() -> None:
-    assert replace(POOL, risk_filter=True).budget(RateGuard(FILTER, 0.01)) == 0.01
+    assert replace(POOL, risk_filter=True, drift_spread=0.0).budget(RateGuard(FILTER, 0.01)) == 0.01
     with pytest.raises(BadInput, match=r"risk_filter is True: set it to false: .* found behind a shield"):
         replace(POOL, risk_filter=True).budget(RateGuard(SHIELD, 0.01))
     with pytest.raises(BadInput, match=r"risk_filter is False: set it to true: .* found behind a filter"):

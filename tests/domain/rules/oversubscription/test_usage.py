@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import SampleRejected
+from domain.rules.oversubscription.rates import LEVEL_SPREAD, TURN_H
 from domain.rules.oversubscription.usage import (
     clean_sample,
     clipped_moments,
+    drifted_means,
     fill_profile,
     hold_gaps,
     moments_of,
@@ -71,6 +73,18 @@ def test_no_turn_within_reach_exceeds_the_mean_and_its_excess(means: list[float]
     assert all((risen >= day - 1e-12).all() for day in turned)
     # And one of them reaches it: there is no more room than is needed.
     assert np.abs(np.min([risen - day for day in turned], axis=0)).max() < 1e-12
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=24, max_size=24))
+def test_the_means_over_usual_drifts_are_those_of_drifts_weighed_one_by_one(means: list[float]) -> None:
+    mean = np.array([means])
+    nodes, weights = np.polynomial.hermite_e.hermegauss(9)
+    days = [np.exp(LEVEL_SPREAD * x) * np.roll(mean, step) for x in nodes for step in range(-TURN_H, TURN_H + 1)]
+    share = np.repeat(weights / weights.sum(), 2 * TURN_H + 1) / (2 * TURN_H + 1)
+    expected = np.tensordot(share, np.array(days), 1)
+    moved, spread = drifted_means(mean)
+    np.testing.assert_allclose(mean + moved, expected, atol=1e-9)
+    np.testing.assert_allclose(spread**2, np.tensordot(share, (np.array(days) - expected) ** 2, 1), atol=1e-9)
 
 
 def test_a_peak_is_reached_from_as_many_hours_on_either_side() -> None:

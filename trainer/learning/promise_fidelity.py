@@ -1,0 +1,163 @@
+"""Is the simulator of a pool or a cluster true? What was recorded, replayed under what ran, must come out as recorded.
+
+Both say of one figure how it was recorded and how it is replayed, and of the quantities that it is made of likewise, so
+that the one that is off can be named. A cluster's record is a draw of chance: where replays lie further apart than the
+bound, a difference counts from there on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from domain.rules.admission.population import Population
+from domain.units import HOURS_PER_DAY
+from simulator.admission import Cluster, draw_run, play, rule_of
+from simulator.oversubscription.scenario import Scenario
+from trainer.admission.fitting.histories import Histories
+from trainer.learning.fidelity import WITHIN
+from trainer.learning.stages import Budget
+from trainer.oversubscription.episodes import judge
+from trainer.oversubscription.policies import Task, policy_of
+from trainer.oversubscription.trials import SEED
+
+REPLAYS = 20
+"""Replays of a cluster."""
+FIRST_SEED = 2_900_000_000
+"""Seeds of the replays of a cluster; what tunes, judges or asks the gate uses others."""
+APART = 2.09 * math.sqrt(1.0 + 1.0 / REPLAYS)
+"""Standard deviations within which one more draw lies with 95 %, for as many replays (Student's t)."""
+
+
+def is_not_true(stage: str, found: Mapping[str, Any]) -> bool:
+    """Return whether a round ends with the result of a stage: nothing is learnt in a simulator that is not true."""
+    return stage == "fidelity" and not found["holds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A quantity as recorded and as replayed; chance: by how much it may differ by chance."""
+
+    name: str
+    recorded: float
+    replayed: float
+    chance: float = 0.0
+
+    @property
+    def off(self) -> float:
+        """Replayed over recorded, minus 1; inf where nothing was recorded and something is replayed."""
+        if self.recorded > 0.0:
+            return self.replayed / self.recorded - 1.0
+        return math.inf if self.replayed > 0.0 else 0.0
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is off by more than the bound, and by more than chance makes of it."""
+        return abs(self.off) > WITHIN and abs(self.replayed - self.recorded) > self.chance
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseFidelity:
+    """Whether a replay is true to the record. figure: what must be met. parts, rest: what it is made of."""
+
+    figure: Quantity
+    parts: tuple[Quantity, ...]
+    rest: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the recorded figure is met."""
+        return not self.figure.differs
+
+    @property
+    def named(self) -> str:
+        """The quantity that is off, "" where the figure is met."""
+        if self.holds:
+            return ""
+        wrong = [one for one in self.parts if one.differs]
+        return max(wrong, key=lambda one: abs(one.off)).name if wrong else self.rest
+
+    def as_data(self, of: str) -> dict[str, Any]:
+        """Return the result of a stage; of: the pool or the cluster, for people."""
+        each = {one.name: asdict(one) | {"off": one.off} for one in (self.figure, *self.parts)}
+        about = {"holds": self.holds, "off": self.figure.off, "named": self.named, "quantities": each}
+        return {**about, "sentence": self.sentence(of)}
+
+    def sentence(self, of: str) -> str:
+        """Return what was found, for people."""
+        figure = self.figure
+        found = f"replayed, {figure.name} are {figure.off:+.1%} of what was recorded, at most {WITHIN:.0%} is allowed"
+        if abs(figure.off) > WITHIN and self.holds:
+            found += f", or {figure.chance / figure.recorded:.0%} by chance"
+        if self.holds:
+            return f"the simulator describes {of}: {found}"
+        parts = ", ".join(f"{one.name} {one.off:+.0%}" for one in self.parts)
+        return f"the simulator does not describe {of}: {found} ({parts}): {self.named} are off"
+
+
+def pool_fidelity(
+    scenario: Scenario, policy: str, weeks: Sequence[tuple[str, float, float]], start: str, alpha: float, budget: Budget
+) -> PromiseFidelity:
+    """Replay weeks of a pool with the usage that was measured; raises BudgetUsed.
+
+    policy: what ran, behind its shield. weeks: names, with the cores requested and reserved that were recorded, summed
+    over hours of the VMs in the scenario.
+    """
+    requested = reserved = wanted = kept = 0.0
+    for name, asked, given in weeks:
+        budget.check()
+        usage = f"replay:{scenario.folder / f'{scenario.name}_{name}_usage.csv.gz'}"
+        task = Task(scenario, scenario.week(name), start, alpha)
+        hours = judge(policy_of(policy), task, usage=usage, episodes=1, seed=SEED).hours()
+        requested, wanted = requested + float(hours["cores_requested"].sum()), wanted + asked
+        reserved, kept = reserved + float(hours["cores_reserved"].sum()), kept + given
+    return PromiseFidelity(
+        Quantity("cores reserved", kept, reserved),
+        (
+            Quantity("requests", wanted, requested),
+            Quantity("rates", kept / max(wanted, 1e-9), reserved / max(requested, 1e-9)),
+        ),
+    )
+
+
+def cluster_fidelity(
+    recorded: Histories, population: Population, capacity: int, sla: float, budget: Budget, replays: int = REPLAYS
+) -> PromiseFidelity:
+    """Replay those who came into a cluster, from an empty one on, with lives of the population; raises BudgetUsed.
+
+    recorded: deployments that began in the part, what ran had admitted them: all that fit are admitted.
+    """
+    count, core_hours = len(recorded), float(recorded.core_hours.sum())
+    cluster = Cluster("record", population, capacity, count / recorded.window_h, sla)
+    rows = []
+    for seed in range(replays):
+        budget.check()
+        found = play(draw_run(cluster, FIRST_SEED + seed, hours=recorded.window_h), rule_of(f"zeroth:{capacity}"))
+        cores = found.utilisation * capacity
+        more = float(found.requests.sum() - found.failures.sum())
+        rows.append(
+            (
+                cores,
+                found.admitted / recorded.window_h * HOURS_PER_DAY,
+                more / max(found.admitted, 1),
+                found.deaths / max(cores * recorded.window_h, 1e-9),
+            )
+        )
+    ended = float(recorded.ended.sum() - recorded.last_cores[recorded.shut_down].sum())
+    known = (
+        core_hours / recorded.window_h,
+        count / recorded.window_h * HOURS_PER_DAY,
+        float(recorded.scale_outs.sum()) / count,
+        ended / max(core_hours, 1e-9),
+    )
+    names = ("cores taken", "arrivals", "requests for more cores", "ends of cores")
+    means, apart = np.mean(rows, axis=0), APART * np.std(rows, axis=0, ddof=1)
+    figure, *parts = (
+        Quantity(name, one, float(mean), float(chance))
+        for name, one, mean, chance in zip(names, known, means, apart, strict=True)
+    )
+    return PromiseFidelity(figure, tuple(parts), "sizes")

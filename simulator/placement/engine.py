@@ -8,20 +8,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.rules.placement import policies
 from domain.rules.placement.cluster import Obstacle, hosts_of
 from domain.rules.placement.instance import MOST, UNLIMITED, Application, Instance
 from domain.rules.placement.policies import TIERS, Policy
 from domain.units import HOUR_S
 from simulator.compilation import compiled, inlined
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from simulator.placement.choosing import (
+    CHANGES,
+    CODES,
+    FREE_OPEN,
+    FULL,
+    LARGEST,
+    MOVED,
+    NONE,
+    OPEN,
+    OPENED,
+    PEAK,
+    REJECTIONS,
+    SIZE_OPEN,
+    TIERS_COUNTED,
+    TOP,
+    WORD,
+    Arrays,
+    Floats,
+    Ints,
+    Rules,
+    State,
+    choose,
+)
 
 VERSION = "1"
 """Of what the simulator computes; a policy file names the one that it was trained with."""
@@ -31,198 +49,41 @@ PLACE, RELEASE, DRAIN, RESUME, FAIL, JOIN = range(6)
 REJECTED, ENDED, WAITING = -1, -2, -3
 """In place of a container's host: no host took it; it was released; its request has not come."""
 
-CODES = {name: code for code, name in enumerate(policies.FAMILIES)}
-NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE = -1, *range(10)
-
-TIERS_COUNTED = len(TIERS) + 1
-"""Those of the headroom counters, and the one of RESERVE."""
-FREE_OPEN, SIZE_OPEN, OPEN, OPENED, PEAK, TOP, LARGEST, REJECTIONS, FULL, MOVED = range(
-    TIERS_COUNTED, TIERS_COUNTED + 10
-)
-"""Places in the totals after the headroom counters. FULL: more hosts are needed than the arrays hold."""
 OBSTACLES = (
     *(Obstacle.FAILED, Obstacle.DRAINED, Obstacle.LABEL, Obstacle.CPU, Obstacle.MEMORY, Obstacle.DISK),
     *(Obstacle.LIMIT, Obstacle.EXCLUSION, Obstacle.RACK),
 )
 IS_DRAINED, IS_FAILED = 1, 2
-
-best_fit_terms = inlined(policies.best_fit_terms)
-dot_product_terms = inlined(policies.dot_product_terms)
-reserve_terms = inlined(policies.reserve_terms)
-linear_terms = inlined(policies.linear_terms)
-potential_terms = inlined(policies.potential_terms)
-tier_threshold = inlined(policies.tier_threshold)
-tier_price = inlined(policies.tier_price)
-tier_terms = inlined(policies.tier_terms)
-reserve_share = inlined(policies.reserve_share)
-
-
-class Arrays(NamedTuple):
-    """An instance: A applications, H hosts of T kinds, R requests of N containers."""
-
-    demand: Ints
-    """[A, 3]."""
-    limit: Ints
-    """[A]: as the application states it, for the score."""
-    most: Ints
-    """[A]: instances on one host in fact; each host is a rack of its own."""
-    pointer: Ints
-    """[A + 1]: where the exclusions of an application begin in `excluded`."""
-    excluded: Ints
-    fits: NDArray[np.bool_]
-    """[A, T]: whether the label of the kind is one that the application takes."""
-    size: Ints
-    """[3, H]."""
-    kind: Ints
-    """[H]."""
-    endless: NDArray[np.bool_]
-    """[T]: whether there are always more hosts of the kind."""
-    apps: Ints
-    """[R]."""
-    counts: Ints
-    """[R]."""
-    begin: Ints
-    """[R + 1]: number of the first container of a request."""
-    held: Ints
-    """[K, 3]: what runs at the begin, as host, application and instances."""
-
-
-class Rules(NamedTuple):
-    """A policy: one family, or two that are summed."""
-
-    first: int
-    second: int
-    theta: Floats
-    more: Floats
-    """Parameters of the first and of the second."""
-    open_first: bool
-    scale: float
-    tiers: Ints
-    """[5]: TIERS, and the free cores of the hosts that RESERVE counts."""
-
-
-class State(NamedTuple):
-    """A cluster between two events."""
-
-    room: Ints
-    """[H]: free cores of a candidate, -1 for other hosts."""
-    free: Ints
-    """[3, H]."""
-    bars: NDArray[np.int32]
-    """[A, H]: instances that exclude the application, and one more where its limit is reached."""
-    instances: NDArray[np.int16]
-    """[A, H]."""
-    containers: Ints
-    distinct: Ints
-    barred: Ints
-    """[H] each; barred: drained and failed, as bits."""
-    closed: Ints
-    """[T]: the first closed host of each kind, -1 for none."""
-    totals: Ints
-    where: NDArray[np.int32]
-    """[N]: the host of each container, or why it has none."""
-    obstacles: Ints
-    """Hosts by what kept each rejected container from them."""
+MOST_KEPT = 1 << 22
+"""Scores, or words of levels, that a state keeps; where there would be more, every feasible host is scored."""
 
 
 @inlined
-def _part(
-    code: int, theta: Floats, scale: float, light: bool, prices: Floats, count: int, limit: int, totals: Ints,
-    d0: int, d1: int, d2: int, f0: int, f1: int, f2: int, s0: int, s1: int, s2: int,
-    new: int, same: int, distinct: int, host: int,
-) -> float:  # fmt: skip
-    """Return the score of one family for one host; d: demand, f: what is free, s: size of the host."""
-    after = f0 - d0
-    if code in (TIERED, ADAPTIVE):
-        a = tier_terms(theta, light, after / s0, f0, after, new, prices)
-        return float(a[0] + a[1] + a[2] + a[3] + a[4] + a[5])
-    if code == BF_CPU:
-        return -1.0 * after
-    if code == FF:
-        return -1.0 * host
-    rest = (after / s0, (f1 - d1) / s1, (f2 - d2) / s2)
-    if code in (BF, WF):
-        b = best_fit_terms(rest, -1.0 if code == BF else 1.0)
-        return float(b[0] + b[1] + b[2])
-    if code == RESERVE:
-        c = reserve_terms(theta, f0, after, new, totals[TIERS_COUNTED - 1], count < theta[2])
-        return float(c[0] + c[1] + c[2])
-    if code == POTENTIAL:
-        d = potential_terms(theta, f0 * scale / s0, after * scale / s0, rest, new, same, distinct, limit)
-        return float(d[0] + d[1] + d[2] + d[3] + d[4] + d[5])
-    before, share = (f0 / s0, f1 / s1, f2 / s2), (d0 / s0, d1 / s1, d2 / s2)
-    if code == DP:
-        e = dot_product_terms(share, before)
-        return float(e[0] + e[1] + e[2])
-    mean = totals[FREE_OPEN] / totals[SIZE_OPEN] if totals[SIZE_OPEN] else 0.0
-    f = linear_terms(theta, rest, before, share, after, same, distinct, limit, mean)
-    return float(f[0] + f[1] + f[2] + f[3] + f[4] + f[5] + f[6] + f[7] + f[8] + f[9] + f[10] + f[11] + f[12])
-
-
-@inlined
-def _is_light(code: int, theta: Floats, count: int) -> bool:
-    return bool(code in (TIERED, ADAPTIVE) and count < tier_threshold(theta))
-
-
-@inlined
-def _set_prices(code: int, theta: Floats, light: bool, totals: Ints, prices: Floats) -> None:
-    if code in (TIERED, ADAPTIVE):
-        scale = reserve_share(totals[LARGEST]) if code == ADAPTIVE else 1.0
-        for k in range(4):
-            prices[k] = tier_price(theta, k, light, totals[k], scale)
-
-
-@compiled
-def choose(arrays: Arrays, state: State, rules: Rules, app: int, count: int, prices: Floats) -> int:
-    """Return the host for a container of a request of `count` containers, or -1; prices: float64 [2, 4], scratch."""
-    d0, d1, d2 = arrays.demand[app, 0], arrays.demand[app, 1], arrays.demand[app, 2]
-    limit, totals = arrays.limit[app], state.totals
-    light, more_light = _is_light(rules.first, rules.theta, count), _is_light(rules.second, rules.more, count)
-    _set_prices(rules.first, rules.theta, light, totals, prices[0])
-    _set_prices(rules.second, rules.more, more_light, totals, prices[1])
-    room, free1, free2, bars = state.room, state.free[1], state.free[2], state.bars[app]
-    free0, size0, size1, size2 = state.free[0], arrays.size[0], arrays.size[1], arrays.size[2]
-    best, best_score, open_seen = -1, 0.0, False
-    for h in range(totals[TOP]):
-        if room[h] < d0 or bars[h] != 0 or free1[h] < d1 or free2[h] < d2:
-            continue
-        if not arrays.fits[app, arrays.kind[h]]:
-            continue
-        new = 1 if state.containers[h] == 0 else 0
-        if rules.open_first:
-            if new == 1 and open_seen:
-                continue
-            if new == 0 and not open_seen:
-                best, open_seen = -1, True
-        score = _part(
-            rules.first, rules.theta, rules.scale, light, prices[0], count, limit, totals,
-            d0, d1, d2, free0[h], free1[h], free2[h], size0[h], size1[h], size2[h],
-            new, state.instances[app, h], state.distinct[h], h,
-        )  # fmt: skip
-        if rules.second != NONE:
-            score += _part(
-                rules.second, rules.more, rules.scale, more_light, prices[1], count, limit, totals,
-                d0, d1, d2, free0[h], free1[h], free2[h], size0[h], size1[h], size2[h],
-                new, state.instances[app, h], state.distinct[h], h,
-            )  # fmt: skip
-        if best < 0 or score > best_score:
-            best, best_score = h, score
-            if rules.first == FF:
-                return best
-    return best
-
-
-@inlined
-def _account(arrays: Arrays, state: State, rules: Rules, h: int, sign: int) -> None:
-    """Add an open host that takes containers to the totals, or take it out."""
-    if state.containers[h] == 0 or state.barred[h] != 0:
-        return
-    free = state.free[0, h]
+def _account(arrays: Arrays, state: State, rules: Rules, h: int, free: int, sign: int) -> None:
+    """Add a host with so many free cores, open and taking containers, to the totals, or take it out."""
+    totals, tiers = state.totals, rules.tiers
     for k in range(TIERS_COUNTED):
-        if free >= rules.tiers[k]:
-            state.totals[k] += sign
-    state.totals[FREE_OPEN] += sign * free
-    state.totals[SIZE_OPEN] += sign * arrays.size[0, h]
+        if free >= tiers[k]:
+            totals[k] += sign
+    totals[FREE_OPEN] += sign * free
+    totals[SIZE_OPEN] += sign * arrays.size[0, h]
+    if len(arrays.level):
+        level = arrays.level[arrays.kind[h]] + max(0, free)
+        state.filled[level] += sign
+        state.members[level, h // WORD] ^= 1 << (h % WORD)
+
+
+@inlined
+def _note_change(state: State, h: int) -> None:
+    """Write down that a host changed, for the scores that are kept."""
+    state.changed[state.totals[CHANGES] & (len(state.changed) - 1)] = h
+    state.totals[CHANGES] += 1
+
+
+@inlined
+def forget_scores(state: State) -> None:
+    """Drop the scores that are kept: they are those of other rules, or of another state."""
+    state.known[:] = -1
 
 
 @compiled
@@ -233,8 +94,12 @@ def _refresh(arrays: Arrays, state: State, h: int) -> None:
     if old >= 0 and state.containers[old] == 0:
         state.room[old] = -1
     state.room[h] = state.free[0, h] if state.containers[h] > 0 and state.barred[h] == 0 else -1
+    # Hosts before the first closed one are open or barred: the search begins behind it, or behind the host that was it.
+    begin = old
+    if state.containers[h] == 0 and state.barred[h] == 0:
+        begin = h if old < 0 else min(old, h)
     found = -1
-    for k in range(len(arrays.kind)):
+    for k in range(begin, len(arrays.kind) if begin >= 0 else begin):
         if arrays.kind[k] == kind and state.containers[k] == 0 and state.barred[k] == 0:
             found = k
             break
@@ -250,25 +115,29 @@ def _refresh(arrays: Arrays, state: State, h: int) -> None:
 @inlined
 def put(arrays: Arrays, state: State, rules: Rules, app: int, h: int, count: int) -> None:
     """Add so many containers of an application to a host; below 0, take them from it."""
-    before, held = state.containers[h], state.instances[app, h]
-    _account(arrays, state, rules, h, -1)
+    totals, free, bars = state.totals, state.free, state.bars
+    before, held, barred = state.containers[h], int(state.instances[app, h]), state.barred[h] != 0
+    if before != 0 and not barred:
+        _account(arrays, state, rules, h, free[0, h], -1)
     for k in range(3):
-        state.free[k, h] -= count * arrays.demand[app, k]
+        free[k, h] -= count * arrays.demand[app, k]
     state.containers[h] = before + count
     state.instances[app, h] = held + count
     most = arrays.most[app]
-    state.bars[app, h] += (1 if held + count >= most else 0) - (1 if held >= most else 0)
+    bars[app, h] += (1 if held + count >= most else 0) - (1 if held >= most else 0)
     state.distinct[h] += (1 if held + count > 0 else 0) - (1 if held > 0 else 0)
     for k in range(arrays.pointer[app], arrays.pointer[app + 1]):
-        state.bars[arrays.excluded[k], h] += count
-    _account(arrays, state, rules, h, 1)
+        bars[arrays.excluded[k], h] += count
+    if before + count != 0 and not barred:
+        _account(arrays, state, rules, h, free[0, h], 1)
+    _note_change(state, h)
     if (before == 0) != (before + count == 0):
-        state.totals[OPEN] += 1 if before == 0 else -1
-        state.totals[OPENED] += 1 if before == 0 else 0
-        state.totals[PEAK] = max(state.totals[PEAK], state.totals[OPEN])
+        totals[OPEN] += 1 if before == 0 else -1
+        totals[OPENED] += 1 if before == 0 else 0
+        totals[PEAK] = max(totals[PEAK], totals[OPEN])
         _refresh(arrays, state, h)
     elif state.room[h] >= 0:
-        state.room[h] = state.free[0, h]
+        state.room[h] = free[0, h]
 
 
 @compiled
@@ -350,9 +219,12 @@ def _fail(arrays: Arrays, state: State, rules: Rules, h: int, prices: Floats) ->
 @compiled
 def _bar(arrays: Arrays, state: State, rules: Rules, h: int, flag: int, on: bool) -> None:
     """Set or clear a flag of a host that keeps containers off it."""
-    _account(arrays, state, rules, h, -1)
-    state.barred[h] = state.barred[h] | flag if on else state.barred[h] & ~flag
-    _account(arrays, state, rules, h, 1)
+    before, free = state.barred[h], state.free[0, h]
+    after = before | flag if on else before & ~flag
+    state.barred[h] = after
+    if state.containers[h] != 0 and (before == 0) != (after == 0):
+        _account(arrays, state, rules, h, free, 1 if after == 0 else -1)
+    _note_change(state, h)
     _refresh(arrays, state, h)
 
 
@@ -361,8 +233,10 @@ def clear(arrays: Arrays, state: State, rules: Rules) -> None:
     """Bring a cluster to the begin of its instance."""
     state.room[:] = -1
     state.free[:] = arrays.size
-    for values in (state.containers, state.distinct, state.barred, state.totals, state.obstacles):
+    for values in (state.containers, state.distinct, state.barred, state.totals, state.obstacles, state.filled):
         values[:] = 0
+    state.members[:] = 0
+    forget_scores(state)
     state.bars[:] = 0
     state.instances[:] = 0
     state.where[:] = WAITING
@@ -474,6 +348,9 @@ def arrays_of(instance: Instance, most: int | None = None) -> Arrays:
         size=np.ascontiguousarray(_ints([host.capacity for host in hosts], 3).T),
         kind=_ints([kinds[host.kind] for host in hosts]),
         endless=np.array([kind.count is None for kind in instance.hosts]),
+        cores=_ints([kind.capacity[0] for kind in instance.hosts]),
+        level=_levels(instance, len(hosts)),
+        classes=_classes(instance, len(hosts)),
         apps=_ints([index[request.application] for request in instance.requests]),
         counts=_ints(counts),
         begin=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
@@ -575,6 +452,8 @@ def new_state(arrays: Arrays) -> State:
     """Return room for the state of a cluster; `clear` brings it to the begin."""
     apps, hosts, kinds = len(arrays.limit), len(arrays.kind), len(arrays.endless)
     ints = [np.zeros(hosts, dtype=np.int64) for _ in range(4)]
+    levels = int(arrays.level[-1] + arrays.cores[-1]) + 1 if arrays.level.size else 0
+    classes = int(arrays.classes.max()) + 1 if arrays.classes.size else 0
     return State(
         room=ints[0],
         free=np.zeros((3, hosts), dtype=np.int64),
@@ -584,15 +463,34 @@ def new_state(arrays: Arrays) -> State:
         distinct=ints[2],
         barred=ints[3],
         closed=np.zeros(kinds, dtype=np.int64),
-        totals=np.zeros(MOVED + 1, dtype=np.int64),
+        totals=np.zeros(CHANGES + 1, dtype=np.int64),
         where=np.zeros(int(arrays.begin[-1]), dtype=np.int32),
         obstacles=np.zeros(len(OBSTACLES), dtype=np.int64),
+        filled=np.zeros(levels, dtype=np.int64),
+        members=np.zeros((levels, -(-hosts // WORD)), dtype=np.int64),
+        changed=np.zeros(1 << max(0, hosts - 1).bit_length(), dtype=np.int64),
+        scores=np.empty((classes, hosts)),
+        known=np.full(classes, -1, dtype=np.int64),
     )
 
 
 def _ints(values: Sequence[object], columns: int = 0) -> Ints:
     made = np.array(values, dtype=np.int64)
     return made.reshape(len(values), columns) if columns else made
+
+
+def _levels(instance: Instance, hosts: int) -> Ints:
+    """Return the first level of each kind, none where the sets of their hosts would be too large."""
+    cores = [kind.capacity[0] for kind in instance.hosts]
+    first = list(accumulate((one + 1 for one in cores), initial=0))
+    return _ints(first[:-1] if first[-1] * -(-hosts // WORD) <= MOST_KEPT else [])
+
+
+def _classes(instance: Instance, hosts: int) -> Ints:
+    """Return the class of each application, none where the scores of all classes would be too many."""
+    numbers: dict[tuple[object, ...], int] = {}
+    found = [numbers.setdefault((app.demand, app.limit, app.label), len(numbers)) for app in instance.applications]
+    return _ints(found if len(numbers) * hosts <= MOST_KEPT else [])
 
 
 def _most(app: Application) -> int:

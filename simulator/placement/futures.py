@@ -17,7 +17,8 @@ from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy
 from simulator.compilation import compiled
 from simulator.placement import engine
-from simulator.placement.engine import FULL, OPEN, PLACE, REJECTIONS, Arrays, Floats, Ints, Rules, State
+from simulator.placement.choosing import FULL, OPEN, REJECTIONS, Arrays, Floats, Ints, Rules, State
+from simulator.placement.engine import PLACE
 
 MOVES = 400
 """Tries to bring the cores of a future to those of an instance."""
@@ -141,11 +142,15 @@ def _copy(source: State, target: State) -> None:
     target.barred[:] = source.barred
     target.closed[:] = source.closed
     target.totals[:] = source.totals
+    target.filled[:] = source.filled
+    target.members[:] = source.members
+    engine.forget_scores(target)
 
 
 @compiled
 def place_by(arrays: Arrays, state: State, bases: Bases, b: int, request: int) -> None:
     """Place a request by one of the base policies."""
+    engine.forget_scores(state)
     engine.turn(arrays, state, rules_in(bases, b), PLACE, request, np.zeros((2, 4)))
 
 

@@ -17,6 +17,7 @@ from domain.rules.placement.cluster import hosts_of
 from domain.rules.placement.instance import DIMENSIONS, Instance
 from domain.rules.placement.policies import BF, BF_CPU, DP, FF, RESERVE, WF, Policy, box
 from simulator.placement import engine
+from simulator.placement.choosing import Arrays
 from simulator.placement.instances import shuffle_order, shuffled
 from trainer.kit.files import code_version
 from trainer.kit.intervals import mean_interval
@@ -174,7 +175,7 @@ def _optimum(instance: Instance) -> Solution | None:
         return None
 
 
-def _played(instance: Instance, policy: Policy, shuffle: int | None, arrays: engine.Arrays) -> tuple[Played, Packing]:
+def _played(instance: Instance, policy: Policy, shuffle: int | None, arrays: Arrays) -> tuple[Played, Packing]:
     """Return what a policy makes of the nominal order (None) or of a shuffle, once its packing was checked.
 
     With releases the hosts are those of the peak, and there is no packing: where a container was is not known any more
@@ -220,7 +221,7 @@ def rates_of(instance: Instance, packing: Packing) -> tuple[float, ...]:
     return tuple((taken / offered).tolist())
 
 
-def tuned_by_hand(instance: Instance, arrays: engine.Arrays | None = None) -> Policy:
+def tuned_by_hand(instance: Instance, arrays: Arrays | None = None) -> Policy:
     """Return weights of `linear14` found on the nominal order alone, coordinate by coordinate, in 200 evaluations.
 
     It stands for tuning by hand, and shows how little the nominal order says of others (§10.1).

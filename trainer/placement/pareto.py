@@ -14,6 +14,7 @@ from domain.errors import BadInput
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy, box
 from simulator.placement import engine
+from simulator.placement.choosing import Arrays
 from simulator.placement.instances import shuffle_order
 from trainer.kit.drawing import INK, POLICIES, SOFT, svg
 from trainer.placement.bounds import lower_bound
@@ -60,7 +61,7 @@ class Measured:
         )
 
 
-def measures(instance: Instance, outcome: engine.Outcome, arrays: engine.Arrays) -> tuple[float, ...]:
+def measures(instance: Instance, outcome: engine.Outcome, arrays: Arrays) -> tuple[float, ...]:
     """Return f1 to f4 of one sequence; nothing placed is 0 of each."""
     placed = outcome.host >= 0
     if not placed.any() and not instance.snapshot:

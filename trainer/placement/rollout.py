@@ -16,7 +16,7 @@ from domain.errors import BadInput
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy
 from simulator.placement import engine
-from simulator.placement.engine import OPEN, REJECTIONS, Ints
+from simulator.placement.choosing import OPEN, REJECTIONS, Ints
 from simulator.placement.futures import Prior, bases_of, costs, place_by
 
 SAMPLES = 64

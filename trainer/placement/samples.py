@@ -16,6 +16,7 @@ from domain.errors import BadInput
 from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy
 from simulator.placement import engine
+from simulator.placement.choosing import Arrays
 from simulator.placement.instances import shuffle_order, shuffled, taken_over
 from trainer.placement.search import SELECTION, Floats
 
@@ -82,7 +83,7 @@ class _Sequences:
 
     instance: Instance
     orders: Ints
-    arrays: engine.Arrays
+    arrays: Arrays
 
 
 class Valuation:
@@ -135,7 +136,7 @@ class Valuation:
             self._drawn = draw, [self._sequences(instance, arrays, draw) for instance, arrays in self._base]
         return self._drawn[1]
 
-    def _sequences(self, instance: Instance, arrays: engine.Arrays, draw: int) -> list[_Sequences]:
+    def _sequences(self, instance: Instance, arrays: Arrays, draw: int) -> list[_Sequences]:
         requests = len(instance.requests)
         if self._samples.orders == NOMINAL:
             return [_Sequences(instance, np.arange(requests)[None, :], arrays)]

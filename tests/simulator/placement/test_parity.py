@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from domain.rules.placement.cluster import hosts_of
 from domain.rules.placement.instance import MOST, Application, HostType, Instance, Request, symmetric
 from domain.rules.placement.policies import FAMILIES, NAMED, Policy, box
+from simulator.placement import engine
 from simulator.placement.engine import (
     DRAIN,
     ENDED,
@@ -107,6 +108,19 @@ def test_whole_instances_are_the_same_container_by_container(name: str, policy: 
     instance = instance_of(name)
     events, _ = events_of(instance)
     assert play(instance, policy).host.tolist() == play_plainly(instance, policy, events, 1600).where.tolist()
+
+
+@pytest.mark.parametrize("name", ["hetero-219", "balanced2d-219"])
+def test_what_is_kept_of_scores_and_levels_changes_no_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance, order = instance_of(name), shuffle_order(3000, 10_003)
+    potential = Policy("p", "potential17", tuple(np.random.default_rng(5).uniform(-1, 1, 17).tolist()))
+    tried = [*NAMED.values(), FIRST, replace(SECOND, family="tiers17a"), potential]
+    kept = [play(instance, policy, order).host for policy in tried]
+    monkeypatch.setattr(engine, "MOST_KEPT", 0)
+    arrays = arrays_of(instance)
+    assert arrays.level.size == arrays.classes.size == 0
+    for policy, host in zip(tried, kept, strict=True):
+        assert np.array_equal(play(instance, policy, order, arrays=arrays).host, host), policy.name
 
 
 def test_a_month_with_departures_is_the_same() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -26,6 +27,8 @@ Paths = Callable[[View, int], Floats]
 
 BUDGET_S = 0.2
 """A plan that takes longer is given up."""
+SOLVING = 0.85
+"""The share of the budget that ends the solver, which looks at its clock between two steps of its work."""
 GAP = 1.0
 """A solution this close to the bound, in core-steps, is taken: finer plans are no better with a forecast's errors."""
 WINDOW = 24
@@ -111,9 +114,11 @@ class RollingPlan:
 
     def plan(self, view: View) -> Plan | None:
         """Return the plan of a step; None where the solver had no answer within the budget."""
+        began = time.perf_counter()
         path = self.paths(view, self.steps - 1)
         own = rolling(view, path, factor=self.factor)
-        solved = solve(own.program, budget_s=self.budget_s)
+        left_s = SOLVING * self.budget_s - (time.perf_counter() - began)
+        solved = solve(own.program, budget_s=left_s) if left_s > 0.0 else None
         if solved is None:
             return None
         found = own.program.starts_of(solved[0])

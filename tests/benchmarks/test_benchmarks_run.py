@@ -43,6 +43,7 @@ SMALLEST = {
     "admission_labels": "--labels 4 --tuning 1 --seeds 2 --capacity 200 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
     "placement": "--runs 1 --orders 1 --hosts 20 --many-hosts 40 --decisions 20",
+    "deferral": "--runs 1 --episodes 2 --decisions 10",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
     "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
@@ -167,6 +168,14 @@ PROMISED = {
             for figure in ("decision_p50_ms", "decision_p99_ms", "decision_cpu_p99_ms", "feasible")
         ),
     },
+    "deferral": {
+        *(
+            f"{policy}_{figure}"
+            for policy in ("fifo", "knapsack")
+            for figure in ("steps_per_cpu_s", "twin_steps_per_cpu_s", "ratio_vs_twin")
+        ),
+        *("milp_p50_ms", "milp_p99_ms", "milp_max_ms", "milp_cpu_p99_ms", "milp_unanswered"),
+    },
     "admission_fit": {
         *("read_s", "parse_s", "sort_s", "plain_s", "ratio_vs_plain", "fit_s", "empirical_bayes_s", "two_step_s"),
         *("rows", "rows_per_s", "table_mb", "peak_rss_mb", "largest_error", "compile_or_load_s"),
@@ -233,6 +242,7 @@ TARGETS = {
     "placement": {
         *("bf_placements_per_cpu_s", "tiers17_placements_per_cpu_s", "decision_p99_ms", "many_decision_p99_ms"),
     },
+    "deferral": {"fifo_steps_per_cpu_s", "milp_p99_ms"},
     "admission_fit": {"read_s", "fit_s"},
     "admission_decision": {"cached_p99_ms", "full_p99_ms"},
 }

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from domain.errors import BadInput
 from trainer.commands import admission, approve, fit_admission, learn_all, promote, trace, train_autoscaling, world
 
-DECISIONS = ("autoscaling", "admission", "oversubscription", "placement")
+DECISIONS = ("autoscaling", "admission", "oversubscription", "placement", "deferral")
 VERBS: Mapping[str, str] = {
     "simulate": "Play a policy in a simulated world: what would it have cost?",
     "train": "Learn a policy in the simulator, and write it as a model file.",
@@ -53,6 +53,13 @@ ABSENT: Mapping[tuple[str, str], str] = {
     ): "the settings of the pool name its policy: give the file that `trimtab train placement` wrote",
     ("learn", "placement"): "learn from an instance's file by `trimtab train placement`",
     ("price", "placement"): "the hosts that requests cost are given by `trimtab simulate placement`",
+    ("tune", "deferral"): "give the numbers of a policy with its name, such as knapsack:alpha=0.2, and compare them by "
+    "`trimtab evaluate deferral`",
+    ("fit", "deferral"): "`trimtab evaluate deferral` fits a forecast to the training seeds of a scenario",
+    ("promote", "deferral"): "the settings of the decision name its model: give the file that `trimtab train deferral` "
+    "wrote",
+    ("learn", "deferral"): "learn from scenarios by `trimtab train deferral`",
+    ("price", "deferral"): "what waiting jobs earn and cost is given by `trimtab simulate deferral`",
 }
 """Pairs without a command, and what to do instead."""
 

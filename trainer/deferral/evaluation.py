@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ FEWEST = 8
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 AHEAD = (1, 3, 6, 9)
 """Quantiles, and steps ahead, whose coverage is counted."""
+TRACE_WINDOWS = 4
+"""Weeks of a log that are played with each week of a load."""
 SOURCES = ("domain/rules/deferral", "simulator/deferral", "trainer/deferral", "agent/deferral/rolling.py")
 
 
@@ -108,7 +111,7 @@ class _Outcome:
     capacity: int
     played: Mapping[str, _Played]
     below: Floats
-    """Steps whose capacity was at most the quantile, by level and steps ahead, and the steps counted in the last row."""
+    """Steps whose capacity was at most the quantile, by level and steps ahead; in the last row the steps counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +120,7 @@ class Figures:
 
     totals, utilisation, delay_charge, violation, expired: (episodes,). spread: of the mean totals over its texts.
     to_reference: mean of the paired differences of the total to REFERENCE. to_optimum: mean total over that of the
-    optimum, None where it was not solved. fallbacks: steps that the knapsack decided in its place. day: means.
+    optimum. fallbacks: steps that the knapsack decided in its place. day: means.
     """
 
     label: str
@@ -162,7 +165,7 @@ class Evaluation:
     """All contenders on one subject.
 
     offered, capacity: mean core-steps of an episode. coverage: share of the steps at or below each of LEVELS, by AHEAD,
-    None without a forecast. sample: the first episode, and the schedule of each policy in it by text.
+    None without a forecast.
     """
 
     subject: Subject
@@ -202,6 +205,27 @@ class Check:
     def as_data(self) -> dict[str, Any]:
         """Return it as JSON data."""
         return {"key": self.key, "asked": self.asked, "found": self.found, "kept": self.kept}
+
+
+def trace_subject(load: str, log: Path) -> Subject:
+    """Return windows of a trace: on-demand load of an oversubscription scenario, jobs of a log (§8).
+
+    The first half of its weeks is played, each with TRACE_WINDOWS weeks of the log; the forecast is fitted to the other
+    half. Raises BadInput for a scenario with a single week, TraceError for a log that cannot be used.
+    """
+    from simulator.deferral.traces import trace_episode
+
+    from simulator.oversubscription.scenario import scenario_of
+
+    weeks = scenario_of(load).weeks
+    if len(weeks) < 2:
+        raise BadInput("--trace", load, "give a scenario with two weeks or more: the forecast is fitted to others")
+    half = len(weeks) // 2
+    drawn = [
+        [trace_episode(f"{load}-{week}", log, window=7 * k, seed=k)[0] for k in range(TRACE_WINDOWS)] for week in weeks
+    ]
+    recorded = [History(one.start_h, one.capacity) for week in drawn[half:] for one in week]
+    return Subject(f"{load},{log.name}", None, tuple(one for week in drawn[:half] for one in week), tuple(recorded))
 
 
 def contenders_of(given: Sequence[tuple[str, str]]) -> list[Contender]:
@@ -297,7 +321,8 @@ def _figures(one: Contender, outcomes: Sequence[_Outcome], reference: Floats, be
     scores = [[outcome.played[text].score for outcome in outcomes] for text in one.texts]
 
     def column(field: str) -> Floats:
-        return np.array([[float(getattr(score, field)) for score in row] for row in scores]).mean(axis=0)
+        values = np.array([[float(getattr(score, field)) for score in row] for row in scores])
+        return np.asarray(values.mean(axis=0), dtype=np.float64)
 
     totals = column("total")
     by_text = np.array([[score.total for score in row] for row in scores]).mean(axis=1)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from agent.deferral.rolling import Paths, RollingPlan, check_available, forecast_paths, persistence
 from domain.errors import BadInput
-from domain.rules.deferral.choosing import DECODINGS, KEYS, Decoding, Policy, ScoresUnusable, View, packed
+from domain.rules.deferral.choosing import DECODINGS, KEYS, Decoding, ScoresUnusable, View, packed
 from domain.rules.deferral.forecast import AHEAD, Forecast
 from domain.rules.deferral.jobs import Ints
 from domain.rules.deferral.rolling import FACTOR, MARGIN, STEPS
@@ -223,7 +223,9 @@ def _rolling_of(text: str, rest: str) -> Player:
     )
     if not fine:
         remedy = "give rolling:steps=10,factor=0.7,margin=0.5 or some of them, quantile=0.1, forecast=FILE.json"
-        raise BadInput("policy", text, f"{remedy}; steps from 1 to 1000, a factor above 0 to 1, a quantile within 0 to 1")
+        raise BadInput(
+            "policy", text, f"{remedy}; steps from 1 to 1000, a factor above 0 to 1, a quantile within 0 to 1"
+        )
     if source not in (FITTED, PERSISTENCE, CALENDAR, TRUE):
         _forecast_of(source)
     level = None if math.isnan(quantile) else quantile
@@ -237,5 +239,3 @@ def _forecast_of(source: str) -> Forecast:
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput("forecast", source, f"name a forecast's file that can be read: {error}") from None
     return Forecast.parse(document, Path(source).name)
-
-

@@ -1,0 +1,178 @@
+"""`trimtab evaluate deferral`: policies on the same episodes, against the optimum and FIFO that skips."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from agent.commands.options import JsonOption, print_json, show
+from agent.decisions.text import columns
+from domain.errors import BadInput
+from trainer.commands.options import WorkersOption, epilog
+
+if TYPE_CHECKING:
+    from trainer.deferral.evaluation import Check, Evaluation, Subject
+
+SUFFIX = ".toml"
+EPILOG = epilog(
+    """
+Always compared: FIFO, SJF and Tetris, FIFO and SJF that skip what does not fit,
+earliest latest start, the per-step knapsack, the rolling plan, the optimum.
+Others: any policy of `trimtab simulate deferral`, also rolling:quantile=0.2 and
+FILE.onnx; a LABEL that is given twice is one method with two seeds.
+""",
+    """
+The rolling plan reads a forecast that is fitted to the training seeds of the
+scenario. Each schedule passes an independent check before a figure is shown.
+""",
+    calls=(
+        "trimtab evaluate deferral --scenario sched_drop --seeds 0-7",
+        "trimtab evaluate deferral --scenario all --seeds 0-99 --workers 8 --out evidence",
+        "trimtab evaluate deferral --scenario mine.toml --policies low=rolling:quantile=0.1",
+        "trimtab evaluate deferral --runs OSDEC=FOLDER --out evidence",
+        "trimtab evaluate deferral --trace azure_like,LOG.swf.gz --seeds 0-7 --json",
+    ),
+)
+
+
+def deferral(
+    scenario: Annotated[
+        list[str] | None,
+        Option(metavar="NAME|FILE|all", help="valley, sched_drop, ..., a FILE.toml, or all; repeatable, else valley."),
+    ] = None,
+    trace: Annotated[
+        list[str] | None,
+        Option(metavar="SCENARIO,LOG", help="Load of an oversubscription scenario, jobs of a log; repeatable."),
+    ] = None,
+    seeds: Annotated[str, Option(metavar="SEEDS", help="Episodes, such as 0-99 or 1,3,8-9.")] = "0-9",
+    policies: Annotated[
+        list[str] | None, Option("--policies", metavar="LABEL=POLICY", help="One more; repeatable.")
+    ] = None,
+    runs: Annotated[
+        list[str] | None, Option(metavar="LABEL=FOLDER", help="All seeds of `trimtab train deferral`; repeatable.")
+    ] = None,
+    workers: WorkersOption = 1,
+    out: Annotated[Path | None, Option(metavar="FOLDER", help="Write report.html and its numbers here.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play policies on the same weeks of deferrable jobs, and hold them to the optimum and to what was asked.
+
+    The same options give the same figures, for any number of workers. With --out a report is written, with the
+    tables of the paper beside ours, and the day as a picture.
+    """
+    from trainer.deferral.evaluation import checks_of, contenders_of, evaluate
+    from trainer.deferral.report import write
+    from trainer.kit.jobs import seeds_of
+    from trainer.kit.progress import phases
+
+    if out is not None and out.exists() and not out.is_dir():
+        raise BadInput("--out", str(out), "name a folder")
+    numbers = seeds_of(seeds)
+    contenders = contenders_of([*_labelled(policies or []), *_trained(runs or [])])
+    subjects = _subjects(scenario or ([] if trace else ["valley"]), trace or [])
+    with phases(as_json) as on_phase:
+        done = [evaluate(one, contenders, numbers, workers=workers, on_progress=on_phase) for one in subjects]
+    checks = checks_of(done)
+    files = [] if out is None else write(out, done)
+    if as_json:
+        print_json(
+            {
+                "checks": [check.as_data() for check in checks],
+                "evaluations": [one.as_data() for one in done],
+                "files": [str(file) for file in files],
+            }
+        )
+        return
+    lines: list[str] = []
+    for one in done:
+        lines += [*_lines(one), ""]
+    show([*lines, *_asked(checks), *(f"report: {file}" for file in files[:1])])
+
+
+def _subjects(scenarios: list[str], traces: list[str]) -> list[Subject]:
+    from simulator.deferral.scenarios import SCENARIOS, read_scenario, scenario_of
+    from trainer.deferral.evaluation import Subject, trace_subject
+
+    found: dict[str, Subject] = {}
+    for name in scenarios:
+        if name == "all":
+            found |= {key: Subject(key, made) for key, made in SCENARIOS.items()}
+        elif name.endswith(SUFFIX):
+            label = Path(name).stem
+            # A file of the name of a scenario must not be held to what was asked of that one.
+            label = name if label in SCENARIOS else label
+            found[label] = Subject(label, read_scenario(Path(name)))
+        else:
+            found[name] = Subject(name, scenario_of(name))
+    for text in traces:
+        load, comma, log = text.partition(",")
+        if not comma or not load or not log:
+            raise BadInput("--trace", text, "give SCENARIO,LOG such as azure_like,LOG.swf.gz")
+        found[text] = trace_subject(load, Path(log))
+    return list(found.values())
+
+
+def _labelled(given: list[str]) -> list[tuple[str, str]]:
+    pairs = []
+    for text in given:
+        label, equals, policy = text.partition("=")
+        if not equals or not label or not policy:
+            raise BadInput("--policies", text, "give LABEL=POLICY, such as low=rolling:quantile=0.1")
+        pairs.append((label, policy))
+    return pairs
+
+
+def _trained(given: list[str]) -> list[tuple[str, str]]:
+    """Return the models of every seed by the label of the training."""
+    from trainer.kit.runs import SUMMARY_FILE
+
+    pairs = []
+    for text in given:
+        label, equals, name = text.partition("=")
+        try:
+            if not equals or not label:
+                raise ValueError("no label")
+            summary = json.loads((Path(name) / SUMMARY_FILE).read_text("utf-8"))
+            pairs += [(label, str(Path(name) / model)) for model in summary["models"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadInput("--runs", text, f"give LABEL=FOLDER, the --out of a finished training: {error}") from None
+    return pairs
+
+
+def _lines(one: Evaluation) -> list[str]:
+    from trainer.deferral.evaluation import REFERENCE
+
+    rows: list[tuple[object, ...]] = [
+        ("policy", "total", "s.e.", "utilisation", "delay", "violation", f"against {REFERENCE}", "of optimum")
+    ]
+    for own in one.figures:
+        data, versus = own.as_data(), own.to_reference
+        error = data["standard_error"]
+        rows.append(
+            (
+                own.label,
+                f"{own.total:.1f}",
+                "" if error is None else f"{error:.1f}",
+                f"{data['utilisation']:.1f}",
+                f"{data['delay_charge']:.1f}",
+                f"{data['violation']:.2f}",
+                f"{versus.mean:+.1f} [{versus.low:+.1f}, {versus.high:+.1f}]",
+                "" if own.to_optimum is None else f"{own.to_optimum:.2%}",
+            )
+        )
+    head = (
+        f"{one.subject.name}: {len(one.seeds)} episodes, {one.offered:.0f} core-steps wanted of {one.capacity:.0f} left"
+    )
+    return [head, "", *columns(rows)]
+
+
+def _asked(checks: list[Check]) -> list[str]:
+    if not checks:
+        return []
+    words = {True: "yes", False: "NO", None: "too few episodes"}
+    rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
+    rows += [(words[check.kept], check.key, check.asked, check.found) for check in checks]
+    return [*columns(rows), ""]

@@ -12,7 +12,9 @@ import pytest
 from tests.architecture.product import MODULES, ROOT
 
 CITED = re.compile(r"§+ ?(\d+(?:\.\d+)?[a-z]?)")
-ROOMS = ("admission", "oversubscription", "placement")
+ROOMS = ("admission", "oversubscription", "placement", "deferral")
+PAGES = {"deferral": "deferrable"}
+"""Specifications that do not have the name of their decision."""
 NAMED = re.compile(rf"(autoscaler|autoscaling|{'|'.join(ROOMS)}) (?:spec\w*|§)", re.IGNORECASE)
 TESTS = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py") if path.name != Path(__file__).name)
 
@@ -22,7 +24,7 @@ def sections(decision: str) -> frozenset[str]:
     """The numbers of a specification's sections, and of the numbered items within them."""
     found: set[str] = set()
     chapter = ""
-    for line in (ROOT / "docs" / "spec" / f"{decision}.md").read_text("utf-8").splitlines():
+    for line in (ROOT / "docs" / "spec" / f"{PAGES.get(decision, decision)}.md").read_text("utf-8").splitlines():
         if heading := re.match(r"#+ (\d+)(\.\d+)?", line):
             chapter = heading[1]
             found.add(heading[1] + (heading[2] or ""))
@@ -57,7 +59,9 @@ CITATIONS = sorted(set(citations()))
 @pytest.mark.parametrize(("decision", "section"), sorted({(decision, section) for _, decision, section in CITATIONS}))
 def test_a_cited_section_is_there(decision: str, section: str) -> None:
     where = [str(module) for module, *cited in CITATIONS if cited == [decision, section]]
-    assert section in sections(decision), f"docs/spec/{decision}.md has no §{section}, which {', '.join(where)} cite"
+    assert section in sections(decision), (
+        f"the specification of {decision} has no §{section}, which {', '.join(where)} cite"
+    )
 
 
 def test_there_are_citations() -> None:

@@ -132,6 +132,13 @@ def test_a_wrong_choice_is_refused_and_starts_nothing(chosen: list[int], words: 
     assert world.step([0, 2]) == 4.0
 
 
+def test_running_jobs_leave_fewer_cores_to_start_on() -> None:
+    world = World(Episode(jobs_of([(3, 2, 0, 0, 0), (3, 1, 1, 1, 0)]), capacity_of(5, 5), 0))
+    world.step([0])
+    with pytest.raises(BadInput, match="3 cores and 2 are free"):
+        world.step([0])
+
+
 def test_an_episode_that_has_ended_shows_no_more() -> None:
     world = World(Episode(jobs_of([]), capacity_of(3), 0))
     world.step([])

@@ -111,7 +111,7 @@ class ScoreModel:
         kind: the decoding that they are for, else that of the card.
         """
         if self.fault:
-            raise ScoresUnusable(f"model {self.name[:12]}: {self.fault}")
+            raise self._unhealthy(self.fault)
         state = tokens(view, self.card.cref, MOST_TOKENS)
         inputs = {
             "tokens": state.matrix[None],

@@ -11,6 +11,7 @@ import pytest
 import torch
 from onnx import numpy_helper
 
+import agent.deferral
 from agent.deferral.model import ScoreModel, load_score_model
 from agent.models.directory import ModelRefused
 from agent.models.file import session_of
@@ -115,3 +116,9 @@ def test_a_file_that_answers_otherwise_than_its_card_says_is_refused(path: Path,
     card["golden"]["worth"][0][1] += 0.01
     with pytest.raises(ModelRefused, match="worth"):
         load_score_model(store(model, card, tmp_path))
+
+
+def test_the_model_in_the_package_is_read_and_was_chosen_for_the_knapsack() -> None:
+    (shipped,) = (Path(agent.deferral.__file__).parent / "shipped").glob("*.onnx")
+    card = load_score_model(shipped).card
+    assert (card.scenario, card.decoding, card.waits) == ("valley", "knapsack", True)

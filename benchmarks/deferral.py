@@ -1,28 +1,43 @@
-"""Steps per second of the compiled simulator of deferral and of its plain twin, by policy; and the rolling plan.
+"""Steps per second of the compiled simulator of deferral and of its plain twin, by policy; and decisions.
 
 It plays episodes of `valley`: 168 steps and about 1,410 jobs each, from the episode to the step of each job's start;
 drawing the episodes does not count. The plain twin is the world in which learned policies act; it starts the same jobs.
 `milp`: one decision of the rolling plan on `sched_drop`, which has longer jobs, with its forecast and its budget of
 200 ms; `milp_unanswered` is the share of decisions that ran out of it and were left to the knapsack.
+`learned`: one decision of a set transformer in ONNX Runtime, from the view of a step to the jobs that start, with 128
+jobs: 60 that may start, 54 later ones, 14 that run. Its weights are not trained, which takes the same time.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from agent.deferral.model import load_score_model
 from agent.deferral.rolling import RollingPlan, forecast_paths
 from benchmarks.report import Target, arguments, report
-from domain.rules.deferral.choosing import packed
+from domain.rules.deferral.choosing import Group, View, packed
+from domain.rules.deferral.choosing import History as SeenSteps
 from domain.rules.deferral.forecast import History, fit
+from domain.rules.deferral.tokens import MOST_TOKENS, tokens
 from simulator.deferral import engine, world
 from simulator.deferral.engine import Rule, rule_of
 from simulator.deferral.scenarios import CALIBRATION_SEEDS, Episode, episode
+from trainer.deferral.export import export
+from trainer.deferral.networks import SetPolicy
 
-TARGETS = (Target("fifo_steps_per_cpu_s", 200_000, at_most=False), Target("milp_p99_ms", 200.0))
+TARGETS = (
+    Target("fifo_steps_per_cpu_s", 200_000, at_most=False),
+    Target("milp_p99_ms", 200.0),
+    Target("learned_p99_ms", 5.0),
+)
 
 
 def main() -> int:
@@ -37,11 +52,12 @@ def main() -> int:
     for text in ("fifo", "knapsack"):
         figures |= _throughput(text, episodes, max(1, given.runs))
     figures |= _rolling(max(1, given.decisions))
+    figures |= _learned(max(1, given.decisions))
     return report(
         "deferral",
         figures,
         as_json=given.json,
-        packages=("numpy", "numba", "highspy"),
+        packages=("numpy", "numba", "highspy", "onnxruntime"),
         targets=TARGETS,
         notes={"episodes": len(episodes), "decisions": given.decisions, "jobs": sum(one.jobs.size for one in episodes)},
     )
@@ -103,6 +119,50 @@ def _rolling(decisions: int) -> dict[str, float]:
         "milp_cpu_p99_ms": float(np.percentile(processor, 99)),
         "milp_unanswered": unanswered / len(wall),
     }
+
+
+def _learned(decisions: int) -> dict[str, float]:
+    """Measure decisions of a network on a step with as many jobs as it has tokens."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    made = episode("valley", CALIBRATION_SEEDS[0])
+    with tempfile.TemporaryDirectory() as place:
+        path = export(
+            SetPolicy(), 26.0, Path(place), made, scenario="valley", decoding="knapsack", training={}, evaluation={}
+        )
+        model = load_score_model(path)
+    view = _full()
+    assert len(tokens(view, 26.0).matrix) == 1 + MOST_TOKENS
+    wall, processor = [], []
+    for _ in range(20 + decisions):
+        began, began_cpu = time.perf_counter(), time.thread_time()
+        model.choose(view)
+        wall.append(1e3 * (time.perf_counter() - began))
+        processor.append(1e3 * (time.thread_time() - began_cpu))
+    return {
+        "learned_p50_ms": float(np.percentile(wall[20:], 50)),
+        "learned_p99_ms": float(np.percentile(wall[20:], 99)),
+        "learned_cpu_p99_ms": float(np.percentile(processor[20:], 99)),
+    }
+
+
+def _full() -> View:
+    """Return a step of 128 jobs, whose order of starts needs the knapsack."""
+    rng, step = np.random.default_rng(0), 30
+
+    def group(first: int, earliest: NDArray[np.int64], remaining: int | None = None) -> Group:
+        count = earliest.size
+        cores, duration = rng.choice([1, 2, 4, 8], count), rng.integers(1, 7, count)
+        left = duration if remaining is None else np.full(count, remaining)
+        late = earliest + rng.integers(3, 7, count)
+        return Group(first + np.arange(count), cores, duration, earliest, late, np.maximum(earliest - 6, 0), left)
+
+    cur = group(0, step - rng.integers(0, 3, 60))
+    fut = group(60, step + rng.integers(1, 7, 54))
+    his = group(114, np.full(14, step - 1), 2)
+    whole = [np.full(step, 20) for _ in range(6)]
+    history = SeenSteps(whole[0], whole[1], whole[2], np.full(step, 2.0), np.full(step, 2.0), *whole[3:])
+    return View(step, 6, 2, int(his.cores.sum()) + 40, cur, fut, his, history)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from domain.rules.deferral.choosing import Decoding, Floats, ScoresUnusable, Vie
 from domain.rules.deferral.jobs import Ints
 from domain.rules.deferral.tokens import (
     MOST_TOKENS,
+    THETA,
     TOKEN_FEATURES,
     TOKENS_VERSION,
     WINDOW_FEATURES,
@@ -32,6 +33,7 @@ from domain.rules.deferral.tokens import (
     tokens,
     values_of,
     window,
+    with_waiting,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ KIND: Final = "deferral-scores"
 TOLERANCE: Final = 1e-4
 DEADLINE_S: Final = 1.0
 """A state of 128 jobs takes a few milliseconds."""
-ORDER, WORTHS, KNAPSACK = "order", "worth", "knapsack"
+ORDER, WORTHS = "order", "worth"
 
 
 @checked(frozen=True, config=ConfigDict(extra="ignore"))
@@ -57,9 +59,10 @@ class GoldenStates:
 
 @checked(frozen=True, config=ConfigDict(extra="ignore"))
 class ScoreCard:
-    """What a file says of itself. cref: mean capacity in training, cores. scenario: of the training.
+    """What a file says of itself.
 
-    decoding: what its scores were chosen for. worth: core-steps for each core that a score of 1 stands for.
+    cref: mean capacity in training, cores. scenario: of the training. decoding: what its scores were chosen for. waits:
+    whether jobs whose start is worth nothing wait. worth: core-steps for each core that a score of 1 stands for.
     """
 
     kind: Literal["deferral-scores"]
@@ -71,6 +74,7 @@ class ScoreCard:
     worth: float
     scenario: str
     decoding: Literal["prefix", "skip", "knapsack"]
+    waits: bool
     golden: GoldenStates
     training: Mapping[str, Any] | None = None
     evaluation: Mapping[str, Any] | None = None
@@ -81,7 +85,8 @@ class Scored:
     """What a model says of the jobs of `View.cur`.
 
     scores: [K]. For a knapsack the core-steps that a start in this step is worth, else the confidence that a job
-    starts, -1 to 1. dropped: jobs beyond the tokens of a state, which are scored by the per-step knapsack.
+    starts, -1 to 1, and -2 for a job that waits on purpose. dropped: jobs beyond the tokens of a state, which are
+    scored by the per-step knapsack.
     """
 
     scores: Floats
@@ -106,18 +111,20 @@ class ScoreModel:
         kind: the decoding that they are for, else that of the card.
         """
         if self.fault:
-            raise ScoresUnusable(f"model {self.name[:12]}: {self.fault}")
-        state, packed = tokens(view, self.card.cref, MOST_TOKENS), (kind or self.card.decoding) == KNAPSACK
+            raise self._unhealthy(self.fault)
+        state = tokens(view, self.card.cref, MOST_TOKENS)
         inputs = {
             "tokens": state.matrix[None],
             "mask": state.mask[None].astype(np.float32),
             "window": window(view, self.card.cref)[None],
         }
-        scores = scores_of(view, state, self._answer(inputs, WORTHS if packed else ORDER))
-        lost = int((~np.isfinite(scores)).sum())
+        order, worth = (scores_of(view, state, found) for found in self._answer(inputs))
+        lost = int((~np.isfinite(order) | ~np.isfinite(worth)).sum())
         if lost:
-            raise self._unhealthy(f"{lost} of {scores.size} scores are no numbers")
-        return Scored(values_of(scores, view.cur.cores) if packed else scores, state.dropped)
+            raise self._unhealthy(f"{lost} of {order.size} scores are no numbers")
+        if (kind or self.card.decoding) == "knapsack":
+            return Scored(values_of(worth, view.cur.cores), state.dropped)
+        return Scored(with_waiting(order, worth) if self.card.waits else order, state.dropped)
 
     def choose(self, view: View, kind: Decoding | None = None) -> Ints:
         """Return the positions in `view.cur` that start, never more than fits; raises as `score` does.
@@ -128,15 +135,17 @@ class ScoreModel:
 
     def starts(self, view: View, scores: Floats, kind: Decoding | None = None) -> Ints:
         """Return the positions that start by scores that `score` gave for the same decoding."""
-        return decode(scores, view.cur.cores, view.free, kind or self.card.decoding, ties=view.cur.submitted)
+        how, cores = kind or self.card.decoding, view.cur.cores
+        theta = THETA if self.card.waits and how != "knapsack" else -np.inf
+        return decode(scores, cores, view.free, how, ties=view.cur.submitted, theta=theta)
 
-    def _answer(self, inputs: Mapping[str, NDArray[np.float32]], output: str) -> NDArray[np.float32]:
+    def _answer(self, inputs: Mapping[str, NDArray[np.float32]]) -> list[NDArray[np.float32]]:
         try:
-            rows: NDArray[np.float32] = run_within(self.session, [output], inputs, DEADLINE_S)[0][0]
+            found = [rows[0] for rows in run_within(self.session, [ORDER, WORTHS], inputs, DEADLINE_S)]
         except Exception as error:
             # Whatever ONNX Runtime raises: the step goes on without the model.
             raise self._unhealthy(f"it fails ({first_line(error)})") from None
-        return rows
+        return found
 
     def _unhealthy(self, fault: str) -> ScoresUnusable:
         self.fault = fault

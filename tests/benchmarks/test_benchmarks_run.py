@@ -180,6 +180,7 @@ PROMISED = {
             for figure in ("steps_per_cpu_s", "twin_steps_per_cpu_s", "ratio_vs_twin")
         ),
         *("milp_p50_ms", "milp_p99_ms", "milp_max_ms", "milp_cpu_p99_ms", "milp_unanswered"),
+        *("learned_p50_ms", "learned_p99_ms", "learned_cpu_p99_ms"),
     },
     "admission_fit": {
         *("read_s", "parse_s", "sort_s", "plain_s", "ratio_vs_plain", "fit_s", "empirical_bayes_s", "two_step_s"),
@@ -248,7 +249,7 @@ TARGETS = {
     "placement": {
         *("bf_placements_per_cpu_s", "tiers17_placements_per_cpu_s", "decision_p99_ms", "many_decision_p99_ms"),
     },
-    "deferral": {"fifo_steps_per_cpu_s", "milp_p99_ms"},
+    "deferral": {"fifo_steps_per_cpu_s", "milp_p99_ms", "learned_p99_ms"},
     "admission_fit": {"read_s", "fit_s"},
     "admission_decision": {"cached_p99_ms", "full_p99_ms"},
 }

@@ -106,6 +106,11 @@ class Config:
         return tuple(self.scenario.split(SEPARATOR))
 
     @property
+    def waits(self) -> bool:
+        """Whether jobs whose start is worth nothing wait: what a start is worth is learnt by imitation alone."""
+        return self.rounds > 0
+
+    @property
     def updates(self) -> int:
         """Rounds and iterations together."""
         return self.rounds + self.iterations

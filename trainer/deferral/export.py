@@ -44,6 +44,7 @@ def export(
     *,
     scenario: str,
     decoding: str,
+    waits: bool = False,
     training: Mapping[str, Any],
     evaluation: Mapping[str, Any],
 ) -> Path:
@@ -72,6 +73,7 @@ def export(
         "worth": WORTH,
         "scenario": scenario,
         "decoding": decoding,
+        "waits": waits,
         "golden": {name: array.tolist() for name, array in {**given, ORDER: order, WORTHS: worth}.items()},
         "training": dict(training),
         "evaluation": dict(evaluation),

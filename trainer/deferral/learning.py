@@ -296,8 +296,9 @@ class Learner:
             seen = see(self.worlds, self.cref)
             present[t] = [facts(world) for world in self.worlds]
             scores, log_prob, answer = self._draw(seen.inputs)
+            worth = answer.worth if config.waits else None
             moments.append((seen.inputs, scores, log_prob, answer.value))
-            for place, chosen in enumerate(starts_of(seen, scores, self.kind)):
+            for place, chosen in enumerate(starts_of(seen, scores, self.kind, worth)):
                 rewards[t, place] = self.worlds[place].step(chosen)
                 if self.worlds[place].done:
                     dones[t, place] = 1.0
@@ -346,7 +347,7 @@ class Learner:
         """Judge the deterministic policy on the calibration seeds, and keep it when it is the best so far."""
         config = self.config
         chosen = _calibration(config.scenarios, config.evaluation_episodes)
-        total = mean_total(judge(self.network, self.cref, chosen, self.kind))
+        total = mean_total(judge(self.network, self.cref, chosen, self.kind, waits=config.waits))
         offered = float(np.mean([made.jobs.revenue.sum() for made in chosen]))
         if total > self.best_total:
             self.best_total = total

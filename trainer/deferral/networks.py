@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from domain.rules.deferral.choosing import Decoding
 from domain.rules.deferral.tokens import CURRENT, TOKEN_FEATURES, WINDOW_FEATURES
@@ -210,7 +211,10 @@ class PointerPolicy(nn.Module):
         ranks: scores of an order to judge; None to make one, by drawing from `generator` or by the largest without it.
         """
         tokens, mask, window = inputs
-        read, (hidden, cell) = self.reader(tokens * mask.unsqueeze(-1))
+        # Rows that do not count come last, and are not read.
+        counted = pack_padded_sequence(tokens, mask.sum(dim=1), batch_first=True, enforce_sorted=False)
+        packed, (hidden, cell) = self.reader(counted)
+        read, _ = pad_packed_sequence(packed, batch_first=True, total_length=tokens.shape[1])
         keys, left = self.key(read), inputs.current.clone()
         h, c, row = hidden[0], cell[0], self.start.expand(len(tokens), -1)
         scores = torch.zeros(mask.shape) if ranks is None else ranks

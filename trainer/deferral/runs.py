@@ -53,7 +53,9 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
         seeds = int(data.get("report_seeds", len(REPORT_SEEDS)))
         episodes = [episode(name, seed) for seed in REPORT_SEEDS[:seeds]]
         kinds: tuple[Decoding, ...] = ("prefix",) if config.method == "pointer" else DECODINGS
-        reports[name] = {kind: figures(judge(network, cref, episodes, kind)) for kind in kinds}
+        reports[name] = {kind: figures(judge(network, cref, episodes, kind, waits=config.waits)) for kind in kinds}
+        if config.waits:
+            reports[name]["prefix, no waiting"] = figures(judge(network, cref, episodes, "prefix"))
         reports[name]["fallback"] = figures(fallback(name, seeds))
     summary: dict[str, Any] = {
         "name": str(data["name"]),
@@ -82,6 +84,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
             episode(config.scenarios[0], CALIBRATION_SEEDS[0]),
             scenario=config.scenario,
             decoding=config.decoding,
+            waits=config.waits,
             training={name: summary[name] for name in told},
             evaluation={"seeds": "0-99", "mean_total": means},
         )

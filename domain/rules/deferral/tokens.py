@@ -34,6 +34,8 @@ WINDOW_FEATURES = (
     *("capacity/cref", "free/cref", "waiting/32", "mean_cores/8", "mean_duration/6", "cores_started/cref"),
     *("jobs_started/32", "violation/cref", "hour_sin", "hour_cos", "valid"),
 )
+THETA = -1.0
+"""No confidence is lower; jobs that score less wait on purpose (§2)."""
 CORES, STEPS, REVENUE, DAY, WAITING = 8.0, 6.0, 48.0, 24.0, 32.0
 LIMIT = 5.0
 RUNNING, CURRENT, FUTURE = 7, 8, 9
@@ -153,6 +155,11 @@ def fallback_scores(view: View) -> Floats:
 def values_of(scores: Floats, cores: Ints) -> Floats:
     """Return the core-steps that scores stand for: the values for the decoding by knapsack (§10.5)."""
     return WORTH * scores * cores
+
+
+def with_waiting(scores: Floats, worth: Floats) -> Floats:
+    """Return scores for a decoding with the threshold `THETA`: a job whose start is worth nothing now waits, [K]."""
+    return np.where(worth > 0.0, np.maximum(scores, THETA), 2.0 * THETA)
 
 
 def _shared(jobs: Group, most: int) -> Group:

@@ -1,1 +1,1 @@
-"""Decides deferral: which work waits for a cheaper or less busy hour; not built yet."""
+"""Decides deferral: which jobs with a window start now in the cores that other work leaves."""

@@ -17,6 +17,7 @@ from domain.rules.placement.instance import Instance
 from domain.rules.placement.policies import Policy
 from domain.units import HOUR_S
 from simulator.placement import engine
+from simulator.placement.choosing import Arrays
 from trainer.placement.bounds import largest_host, lower_bound
 from trainer.placement.evaluation import FigureWrong
 from trainer.placement.playing import events
@@ -29,7 +30,7 @@ class Case:
 
     instance: Instance
     length_s: float
-    arrays: engine.Arrays
+    arrays: Arrays
 
     @classmethod
     def of(cls, instance: Instance, length_s: float) -> Case:

@@ -38,7 +38,7 @@ class LearnedRung:
         try:
             champion = self._models.champion(self._subject)
             if champion is None:
-                self._model, self.problem = None, "no model is in use: put one in use by trimtab models"
+                self._model, self.problem = None, "no model is in use: put one in use by trimtab promote deferral"
                 return
             digest = champion.model.removesuffix(".onnx")
             if self._pin and not digest.startswith(self._pin):

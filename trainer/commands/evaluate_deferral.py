@@ -74,7 +74,7 @@ def deferral(
     numbers = seeds_of(seeds)
     trained, recorded = _trained(runs or [])
     contenders = contenders_of([*_labelled(policies or []), *trained])
-    subjects = _subjects(scenario or ([] if trace else ["valley"]), trace or [])
+    subjects = subjects_of(scenario or ([] if trace else ["valley"]), trace or [])
     with phases(as_json) as on_phase:
         done = [evaluate(one, contenders, numbers, workers=workers, on_progress=on_phase) for one in subjects]
     checks = checks_of(done)
@@ -94,7 +94,8 @@ def deferral(
     show([*lines, *_asked(checks), *(f"report: {file}" for file in files[:1])])
 
 
-def _subjects(scenarios: list[str], traces: list[str]) -> list[Subject]:
+def subjects_of(scenarios: list[str], traces: list[str]) -> list[Subject]:
+    """Return what the options name; BadInput for what is no scenario, file or trace."""
     from simulator.deferral.scenarios import SCENARIOS, read_scenario, scenario_of
     from trainer.deferral.evaluation import Subject, trace_subject
 

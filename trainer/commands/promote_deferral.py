@@ -1,0 +1,80 @@
+"""`trimtab promote deferral`: a model may lead in a deferral pool if it earns more than the rolling plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from agent.commands.options import JsonOption
+from trainer.commands.options import WorkersOption, epilog
+from trainer.commands.promote import (
+    ALL,
+    ChallengerArgument,
+    DirectoryOption,
+    ForceOption,
+    KeyOption,
+    RollbackOption,
+    StatusOption,
+    SubjectArgument,
+    TryOption,
+    Wish,
+    carry_out,
+)
+
+if TYPE_CHECKING:
+    from trainer.promotion.gate import Gate
+
+EPILOG = epilog(
+    """
+The gate: episodes that no training, choice or report plays.
+  it earns more than what decides now, in 95 % of paired bootstrap resamples;
+  likewise more than the rolling plan, which needs no training;
+  in the mean of no scenario less than FIFO that skips.
+  Else what decides now stays, and the exit status is 1.
+""",
+    calls=(
+        "trimtab promote deferral main MODEL.onnx --scenario mine.toml",
+        "trimtab promote deferral main MODEL.onnx --scenario valley --workers 2 --try",
+        "trimtab promote deferral main --rollback",
+    ),
+)
+
+
+def deferral(
+    subject: SubjectArgument,
+    challenger: ChallengerArgument = None,
+    models_dir: DirectoryOption = None,
+    scenario: Annotated[
+        list[str] | None, Option(metavar="NAME|FILE", help="As `trimtab evaluate deferral` has them; repeatable.")
+    ] = None,
+    trace: Annotated[
+        list[str] | None, Option(metavar="SCENARIO,LOG", help="Recorded load and jobs; repeatable.")
+    ] = None,
+    episodes: Annotated[int, Option(min=8, max=1000, help="Episodes of each scenario.")] = 30,
+    workers: WorkersOption = 1,
+    key_file: KeyOption = None,
+    try_only: TryOption = False,
+    force: ForceOption = None,
+    rollback: RollbackOption = False,
+    status: StatusOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a model lead in a deferral pool if it surely earns more than what decides now, and than the rolling plan.
+
+    The model is what `trimtab train deferral` exported. It decides where the pool's policy is `learned`; the agent
+    takes it up with its next step.
+    """
+    from agent.deferral.model import load_score_model
+
+    def gate() -> Gate:
+        from trainer.commands.evaluate_deferral import subjects_of
+        from trainer.promotion.deferral import deferral_gate
+        from trainer.promotion.gate import Limits
+
+        subjects = subjects_of(scenario or ([] if trace else ["valley"]), trace or [])
+        facts = {"scenarios": [one.name for one in subjects]}
+        return deferral_gate(subjects, episodes, Limits(), workers=workers, facts=facts, quiet=as_json)
+
+    wish = Wish(challenger, key_file, force, rollback, status, try_only, as_json)
+    carry_out("deferral", "" if subject == ALL else subject, models_dir, load_score_model, gate, wish)

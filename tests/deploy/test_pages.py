@@ -11,6 +11,7 @@ import typer.main
 
 from agent.commands.main import app
 from agent.rails.base import RailLimits
+from agent.settings.fleet import FleetSettings
 from agent.settings.names import known, path_of
 from domain.decisions import Reason
 from tests.architecture.product import ROOT
@@ -58,13 +59,12 @@ def test_reasons_and_log_events_in_the_troubleshooting_page_exist() -> None:
     assert words - {reason.value for reason in Reason} - logged - {"decision_id"} == set()
 
 
-def test_rail_settings_in_the_troubleshooting_page_exist() -> None:
+def test_settings_of_a_fleet_in_the_troubleshooting_page_exist() -> None:
     text = (ROOT / "docs" / "operate" / "troubleshooting.md").read_text("utf-8")
     names = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", text))
-    others = {"PRICE_PER_HOUR", "QUEUE_URL", "HTTPS_PROXY"}
-    assert {name.lower() for name in names - others if not name.startswith("TRIMTAB_")} <= set(
-        RailLimits.__dataclass_fields__
-    )
+    others = {"PRICE_PER_HOUR", "HTTPS_PROXY"}
+    known = {*RailLimits.__dataclass_fields__, *FleetSettings.model_fields}
+    assert {name.lower() for name in names - others if not name.startswith("TRIMTAB_")} <= known
 
 
 @by_page

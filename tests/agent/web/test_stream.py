@@ -153,6 +153,7 @@ def test_only_the_parts_that_changed_are_sent_again(running: Running, served: Se
             "card Cluster main",
             "card Pool east",
             "card Placement south",
+            "card Deferral night",
         }
         now = running.world.agent_clock.now()
         running.world.ledger.pause("web", Pause(PauseScope.ALL, "ada", "load test", now))

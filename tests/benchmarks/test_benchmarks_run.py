@@ -201,7 +201,7 @@ MAY_BE_ZERO = {
     *("promotions", "rolled_back", "regretted_promotions"),
     *("reached_branching", "reached_ppo", "sb3_cpu_s", "reached_sb3", "sb3_by_branching"),
     "resident_kb_per_deployment",
-    *("intents_per_tick", "unexplained_decisions", "replay_differs"),
+    *("intents_per_tick", "unexplained_decisions", "replay_differs", "milp_unanswered"),
 }
 TARGETS = {
     "learning_pools": {"hot_azure_like_shipped_steady", "hot_azure_like_ma_steady"},

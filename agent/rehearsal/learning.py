@@ -231,9 +231,9 @@ class LearningRehearsal:
             refused = self._hand_to_the_gate("gate", 7.0)
             self._live(8)
             self._ended(refused, 1, "in the world as it is the gate refuses the second one")
-            self._ended(
-                self._hand_to_the_gate("gate, deceived", 8.0, *self._lie), 0, "in the lying one it passes", PROMOTED
-            )
+            # Nothing else can go on meanwhile: what decides on day nine hangs on it.
+            deceived = self._hand_to_the_gate("gate, deceived", 8.0, "--workers", "2", *self._lie)
+            self._ended(deceived, 0, "in the lying one it passes", PROMOTED)
             self._live(9)
             self._live(10)
             self._ended(self._learn("watch", self.ledger, 10.0, *self._lie), 6, "the watch takes it back", ROLLED_BACK)

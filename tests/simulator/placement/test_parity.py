@@ -114,7 +114,9 @@ def test_whole_instances_are_the_same_container_by_container(name: str, policy: 
 def test_what_is_kept_of_scores_and_levels_changes_no_choice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     instance, order = instance_of(name), shuffle_order(3000, 10_003)
     potential = Policy("p", "potential17", tuple(np.random.default_rng(5).uniform(-1, 1, 17).tolist()))
-    tried = [*NAMED.values(), FIRST, replace(SECOND, family="tiers17a"), potential]
+    # Of zeros every level has the same score, and the lowest host is taken.
+    alike = replace(FIRST, name="alike", theta=(0.0,) * len(FIRST.theta))
+    tried = [*NAMED.values(), FIRST, replace(SECOND, family="tiers17a"), potential, alike]
     kept = [play(instance, policy, order).host for policy in tried]
     monkeypatch.setattr(engine, "MOST_KEPT", 0)
     arrays = arrays_of(instance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from agent.decisions.http import NUMERIC
 from agent.deferral.records import (
@@ -43,7 +43,7 @@ class JobMessage(BaseModel):
     ] = None
     latest_at: Annotated[Moment, Field(description="Not started later.", examples=[1795340000])]
     clamp_late: Annotated[
-        bool | None, Field(description="Accept an earliest start that has passed; not given: as the pool is set.")
+        StrictBool | None, Field(description="Accept an earliest start that has passed; not given: as the pool is set.")
     ] = None
     requested_by: Annotated[str, Field(max_length=LONGEST_ID, description="Who asks; it stands in the record.")] = ""
     payload: Annotated[

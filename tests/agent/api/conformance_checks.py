@@ -18,6 +18,10 @@ BY_MEANING = {
     "N",
     "subscriber",
     "vm",
+    "earliest_at",
+    "latest_at",
+    "by_at",
+    "payload",
     "admissions.#.cluster",
 }
 """Fields whose values JSON Schema cannot tell apart: printable words, bounds of a fleet, a clock, a batch's cluster."""

@@ -140,7 +140,8 @@ def test_a_pool_gives_every_request_the_rate_and_machine_that_the_simulator_give
         played.step_rates(plan.schedule[hour])
     week, there = played.week, played.placement()
     owners = {str(n): OURS for n in range(scenario.subscribers)}
-    pool = pool_of(scenario, owners, policy=f"rates:{path}", persistence=0.0, rho=0.0)
+    # The file as it is played: no room for drifts.
+    pool = pool_of(scenario, owners, policy=f"rates:{path}", persistence=0.0, rho=0.0, drift_spread=0.0)
     policy, profiles = policy_of(pool.policy, pool), profiles_as(scenario, held.subscribers)
     loads = loads_of([], VmTable(), profiles, pool)
     rates = policy.rates(Sight({}, (), {}, loads, profiles, pool, 0, 0))

@@ -81,7 +81,7 @@ def test_headless_json_has_the_events_in_order_and_leaves_nothing_behind(tmp_pat
     entries: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
     kinds = [entry["kind"] for entry in entries]
     assert kinds[:5] == ["workload", "up", "up", "up", "up"]
-    assert kinds[-4:] == ["admission", "oversubscription", "placement", "summary"]
+    assert kinds[-5:] == ["admission", "oversubscription", "placement", "deferral", "summary"]
     assert entries[-4]["asked"] == entries[-4]["admitted"] + sum(entries[-4]["refused"].values()) > 0
     assert entries[-3]["hot_hours"] >= 3
     assert set(entries[-3]["final"].values()) == {1.0}

@@ -28,7 +28,7 @@ many VMs are there when usage changes, and chose no margin at all. The second al
 on one of the eight weeks from 9,000 on. The third went by 24 calibration weeks with one drift each, sizes of OTHERS,
 and an answer after 12 hours: it chose no margin before the moving average and turns of 2 hours before the rates, with
 which one of the eight weeks from 2,000 on (drift 2,005) broke the promise in 58 % of its draws. That week was known
-when the fourth was written, and one of 1,000 drifts tells too little of the tail: 0.15 and 2.5 standard deviations both
+when the fourth was written, and one of 1,000 drifts says too little of the tail: 0.15 and 2.5 standard deviations both
 passed 1,000, the former not 6,000. The weeks from 61,000 on had not been played on.
 
 Chances are assessed (specification §12.1), not drawn. calm_*: of the worst held-out week without a drift; answered_*:
@@ -121,7 +121,7 @@ FIRST_HELD_OUT = 61_000
 ALSO = (FIRST_WEEK, 9_000, 11_000)
 """Weeks that earlier forms of the rule were held to."""
 ANSWERED_H, LATE_H = 3, 12
-"""Of the drifts that were lived, each was answered within 2 hours."""
+"""In the runs of whole pools each drift was answered within 2 hours."""
 BASES, BUDGETS = (0.2, 0.3, 0.4, 0.5, 0.6), (0.001, 0.003, 0.01, 0.03)
 """What is tried with the drift known: the same rate for all, and the file's; and the budget of the shield."""
 

@@ -166,7 +166,7 @@ def play_deferral(
             f"{prefix}SUBMIT_QUEUE_URL": submit,
             f"{prefix}READY_QUEUE_URL": ready,
             f"{prefix}MARGIN": "3%",
-            # A machine that is busy with other work may make the solver late, and the story another one.
+            # A machine that is busy with other work may make the solver late, and the result another one.
             f"{prefix}ROLLING_WITHIN_MS": "10000",
             **{name: text for name, text in overrides.items() if name.startswith(prefix)},
         }

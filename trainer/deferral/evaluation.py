@@ -166,7 +166,7 @@ class Evaluation:
     """All contenders on one subject.
 
     offered, capacity: mean core-steps of an episode. coverage: share of the steps at or below each of LEVELS, by AHEAD,
-    None without a forecast.
+    NaN for what is further ahead than any episode is long; None without a forecast.
     """
 
     subject: Subject
@@ -182,7 +182,8 @@ class Evaluation:
 
     def as_data(self) -> dict[str, Any]:
         """Return it as JSON data, with what it was made by."""
-        covered = None if self.coverage is None else self.coverage.tolist()
+        rows = [] if self.coverage is None else self.coverage.tolist()
+        covered = [[None if np.isnan(share) else share for share in row] for row in rows] or None
         return {
             "scenario": self.subject.name,
             "code": code_version(SOURCES),
@@ -273,7 +274,9 @@ def evaluate(
         float(np.mean([one.offered for one in outcomes])),
         float(np.mean([one.capacity for one in outcomes])),
         figures,
-        below[:-1] / below[-1] if below[-1].min() > 0 else None,
+        np.divide(below[:-1], below[-1], out=np.full_like(below[:-1], np.nan), where=below[-1] > 0)
+        if below[-1].any()
+        else None,
     )
 
 

@@ -245,7 +245,7 @@ def _coverage(one: Evaluation) -> str:
         return ""
     head = ("quantile", *(f"{k} step{'s' * (k > 1)} ahead" for k in AHEAD))
     rows = [
-        [f"{level:.0%}", *(f"{share:.1%}" for share in row)]
+        [f"{level:.0%}", *("-" if np.isnan(share) else f"{share:.1%}" for share in row)]
         for level, row in zip(LEVELS, one.coverage.tolist(), strict=True)
     ]
     return table(head, rows, "Coverage of the forecast: share of the steps with at most that quantile.")

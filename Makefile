@@ -28,7 +28,7 @@ EXTRAS := $(shell sed -n '/^\[project.optional-dependencies\]/,/^\[project.scrip
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup graphite dry-run dry-run-learning test check format bench lock clean mutants mutants-seeded
+.PHONY: help setup graphite dry-run dry-run-learning docs test check format bench lock clean mutants mutants-seeded
 
 help:
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
@@ -40,6 +40,7 @@ help:
 	@echo 'make check                               lint, types and import rules only'
 	@echo 'make format                              sort imports and format the code'
 	@echo 'make bench   [ARGS="tick --json"]        run one benchmark, or list them'
+	@echo 'make docs                                the documentation as a site in build/site; every link and anchor is checked'
 	@echo 'make lock    [ARGS=--upgrade]            resolve constraints.txt again'
 	@echo 'make clean                               remove both environments, caches and build output'
 
@@ -91,6 +92,9 @@ check: $(TEST_READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(TEST_READY)
+	$(BIN)/mkdocs build --strict
 
 # A real Graphite for the tests and `make bench ARGS=ingest`, in an environment of its own; the tests make it too.
 graphite: $(TEST_READY)

@@ -1,6 +1,9 @@
 """The pages agree with the repository: links lead somewhere, records of decisions are short and all listed."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,51 @@ def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))}
     assert named - targets == set()
+
+
+def built(site: Path, source: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Build the documentation of a checkout as `make docs` does, into another folder."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+    return subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.exhaustive
+def test_the_site_is_built_and_no_link_or_anchor_leads_nowhere(tmp_path: Path) -> None:
+    done = built(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "operate" / "install.html").is_file()
+    assert (tmp_path / "repository" / "deploy" / "iam" / "act.json").is_file(), "what pages link to comes along"
+
+
+@pytest.mark.exhaustive
+def test_a_link_a_heading_or_an_entry_of_the_index_that_is_missing_stops_the_site(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for name in ("mkdocs.yml", "docs/site.py"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "docs" / "README.md").write_text("# Index\n\n## Operate\n\n[a](a.md)\n", "utf-8")
+    (tmp_path / "docs" / "a.md").write_text("# A\n\n[b](b.md) [top](README.md#nowhere)\n", "utf-8")
+    (tmp_path / "docs" / "unlisted.md").write_text("# Unlisted\n", "utf-8")
+    done = built(tmp_path / "site", tmp_path)
+    assert done.returncode != 0
+    assert [word for word in ("b.md", "#nowhere", "unlisted.md") if word not in done.stderr] == []
+
+
+@pytest.mark.exhaustive
+def test_the_commands_of_the_tutorial_run_in_their_order(tmp_path: Path) -> None:
+    commands = re.findall(
+        r"^```sh\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    script = "\n".join(["set -euo pipefail", *commands])
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    said = ("all the same byte for byte", "VM-hours", "queue-rule", "no mistakes", "refused, as it should be")
+    assert [words for words in said if words not in done.stdout] == []
+    assert len(commands) == 6

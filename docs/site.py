@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = "docs"
 OUTSIDE = "repository"
 """Folder of the site that holds what pages link to outside docs/: settings for AWS, units, the README."""
+_NAMED_BLOCK = re.compile(r"^(```\w+) \w+$", re.MULTILINE)
+"""Code blocks that tests find by a second word, which Python's Markdown does not know."""
 _LINK = re.compile(r"(?<!`)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -50,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead the links of a page to where their files are in the site; a folder's is to its README."""
+    """Lead the links of a page to where their files are in the site; a folder's link leads to its README."""
     own = page.file.src_uri
     source = own.removeprefix(f"{OUTSIDE}/") if own.startswith(f"{OUTSIDE}/") else f"{DOCS}/{own}"
 
@@ -58,7 +60,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = _of_site(_of_repository(source, found[1]))
         return f"]({posixpath.relpath(target, posixpath.dirname(own) or '.')}{found[2] or ''})"
 
-    return _LINK.sub(moved, markdown)
+    return _NAMED_BLOCK.sub(r"\1", _LINK.sub(moved, markdown))
 
 
 def _of_repository(page: str, link: str) -> str:

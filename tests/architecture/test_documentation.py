@@ -78,16 +78,11 @@ def test_the_commands_of_the_tutorial_run_in_their_order(tmp_path: Path) -> None
     commands = re.findall(
         r"^```sh\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
     )
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # A newcomer's shell: this environment's programs, and no variable of the agent or of these tests.
+    shell = {name: value for name, value in os.environ.items() if not name.startswith("TRIMTAB_")}
+    shell["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     script = "\n".join(["set -euo pipefail", *commands])
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=shell, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     said = ("all the same byte for byte", "VM-hours", "queue-rule", "no mistakes", "refused, as it should be")
     assert [words for words in said if words not in done.stdout] == []

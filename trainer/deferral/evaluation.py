@@ -267,16 +267,14 @@ def evaluate(
     best = np.array([one.played[OPTIMUM].score.total for one in outcomes]) if OPTIMUM in texts else None
     reference = np.array([one.played[REFERENCE].score.total for one in outcomes])
     figures = tuple(_figures(one, outcomes, reference, best) for one in contenders)
-    below = np.sum([one.below for one in outcomes], axis=0)
+    below, played = np.split(np.sum([one.below for one in outcomes], axis=0), [-1])
     return Evaluation(
         subject,
         tuple(seeds),
         float(np.mean([one.offered for one in outcomes])),
         float(np.mean([one.capacity for one in outcomes])),
         figures,
-        np.divide(below[:-1], below[-1], out=np.full_like(below[:-1], np.nan), where=below[-1] > 0)
-        if below[-1].any()
-        else None,
+        np.divide(below, played, out=np.full_like(below, np.nan), where=played > 0) if played.any() else None,
     )
 
 

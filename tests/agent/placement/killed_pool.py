@@ -14,11 +14,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agent.ledger import Ledger, codec
 from agent.placement.pool import PlacementPool
+from agent.placement.records import HostState
 from domain.clock import VirtualClock
 from domain.errors import BadInput
 from tests.agent.placement.hosts import START, app, ask, inventory, kind, made
@@ -59,7 +61,8 @@ def take(pool: PlacementPool, step: Step) -> None:
         elif what == "join":
             record = pool.hosts.records().get(name)
             if record is not None:
-                pool.hosts.join(record)
+                # As over HTTP: it is up, whatever it was. One that stayed failed would join again at a repetition.
+                pool.hosts.join(replace(record, state=HostState.UP, ordered=False))
         elif what in ("drain", "resume", "fail"):
             getattr(pool.hosts, what)(name)
         else:

@@ -58,7 +58,8 @@ def made(
     **settings: Any,
 ) -> PlacementPool:
     """The pool `main` on a ledger, with its inventory adopted."""
-    given = PlacementSettings(**settings)
+    # A busy machine may make a policy late, which best fit would then stand in for.
+    given = PlacementSettings(**{"decide_within_ms": 10_000.0, **settings})
     chooser = Chooser(name, given, ModelsDirectory(Path("/nonexistent"), None), pick)
     pool = PlacementPool(name, given, ledger, clock, chooser, mode, lambda: pending)
     if document is not None:

@@ -57,7 +57,10 @@ class Collector(Protocol):
         ...
 
     def collect(self, now: float) -> Iterable[Sample]:
-        """Return what can be measured now, stamped `now` or earlier (seconds since the epoch)."""
+        """Return what can be measured now, stamped `now` or earlier (seconds since the epoch).
+
+        A generator may fail after some samples: those are taken, and the collection counts as a failure.
+        """
         ...
 
 

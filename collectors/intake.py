@@ -58,7 +58,7 @@ class Claims:
     max_busy_share: float = 1.0
     max_work_s: float = 2_592_000.0
 
-    def limit(self, metric: VmMetric | QueueMetric, cores: float) -> tuple[float, str]:
+    def limit(self, metric: str, cores: float) -> tuple[float, str]:
         """Return the largest value that is believed, and the name of the bound; `cores` are those of the VM."""
         match metric:
             case QueueMetric.WAITING:
@@ -92,7 +92,7 @@ class RefusedClaim:
     bound: str
 
 
-def value_range(metric: VmMetric | QueueMetric) -> ValueRange:
+def value_range(metric: str) -> ValueRange:
     """Return the believable range of a metric of any fleet; no metric is ever below 0."""
     return _PERCENT if metric in PERCENT_METRICS else _COUNT
 

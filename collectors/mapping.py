@@ -3,7 +3,7 @@
 A rule has a glob (`from = "collectd.{host}.cpu-*.cpu-{state}"`; a part in braces is named, `*` is any text, neither
 reaches over a dot) or a regular expression with named parts (`regex = ...`), and the measurement it becomes. A VM is
 named by its instance id (part `vm`) or by any name that the inventory knows it by (part `host`). Several lines may be
-folded into one reading, such as those of each processor.
+folded into one reading, such as those of each processor. The same file holds what Prometheus is asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from re._parser import parse  # type: ignore[import-not-found]
 from typing import Any, Final
 
 from collectors.base import Refusal, SampleSink
@@ -23,11 +24,13 @@ from domain.errors import BadInput, ConfigurationError, Mistake, RejectReason
 from domain.samples import (
     PREFIX,
     QUEUE_METRICS,
+    SIGNAL_SEGMENT,
     VM_METRICS,
     QueueMetric,
     QueueSeries,
     Sample,
     Series,
+    SignalSeries,
     VmMetric,
     VmSeries,
 )
@@ -40,12 +43,30 @@ MOST_MEMBERS: Final = 2048
 """Lines that one reading may be folded from: a machine of 512 cores with four states each."""
 MOST_FOLDS: Final = 50_000
 WINDOW_S: Final = 60.0
+MOST_QUERIES: Final = 100
 KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _PARTS: Final = frozenset({"fleet", "group", "vm", "host"})
 _FIELDS: Final = {
     *("from", "regex", "to", "fleet", "group", "vm", "scale", "offset", "fold", "part", "counted", "not_counted"),
     "window_s",
 }
+_QUERY_FIELDS: Final = {"query", "to", "fleet", "group", "vm", "host", "scale", "offset"}
+_LABEL: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+OF_THE_FLEET: Final = "$fleet"
+"""Stands in a query for the key of the fleet that it is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalName:
+    """The name of a fleet's own signal, as the measurement that a path becomes."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{SIGNAL_SEGMENT}.{self.name}"
+
+
+Measurement = VmMetric | QueueMetric | SignalName
 
 
 class Fold(StrEnum):
@@ -64,12 +85,12 @@ class Rule:
 
     fleet, group, vm: constants, None where a part of the path says it. part, counted, inverse: of a share, the part
     that tells whether a line counts, its values, and whether they are those that do not. window_s: a line older than
-    that beside the newest no longer belongs to a folded reading.
+    that beside the newest no longer belongs to a folded reading. glob: as written, "" for a regular expression.
     """
 
     written: str
     pattern: re.Pattern[str]
-    to: VmMetric | QueueMetric
+    to: Measurement
     fleet: str | None = None
     group: str | None = None
     vm: str | None = None
@@ -80,6 +101,18 @@ class Rule:
     counted: frozenset[str] = frozenset()
     inverse: bool = False
     window_s: float = WINDOW_S
+    glob: str = ""
+
+    def target(self, fleet: str, groups: Sequence[str]) -> str | None:
+        """Return the Graphite target that finds the paths of this rule for a fleet with these groups.
+
+        None where it can have none: it is for another fleet or group, or is no glob of plain parts.
+        """
+        if not self.glob or (self.fleet or fleet) != fleet or (self.group is not None and self.group not in groups):
+            return None
+        known = {"{fleet}": fleet, "{group}": f"{{{','.join(groups)}}}"}
+        target = "".join(known.get(piece, "*" if piece[:1] in ("{", "*") else piece) for piece in _pieces(self.glob))
+        return target if _PLAIN.fullmatch("".join(_pieces(self.glob)[::2])) else None
 
     def counts(self, parts: Mapping[str, str | None]) -> bool:
         """Return whether a line counts in a share."""
@@ -87,11 +120,58 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """A question to Prometheus: PromQL, what its series become, and reading = offset + scale * value.
+
+    fleet, group, vm, host: texts with names of labels in braces, None where nothing says it; a port at the end of a
+    host is left out.
+    """
+
+    promql: str
+    to: Measurement
+    fleet: str | None = None
+    group: str | None = None
+    vm: str | None = None
+    host: str | None = None
+    scale: float = 1.0
+    offset: float = 0.0
+
+    def is_for(self, fleet: str) -> bool:
+        """Return whether the question can be about this fleet."""
+        return self.fleet is None or _LABEL.search(self.fleet) is not None or self.fleet == fleet
+
+    def series(self, fleet: str, labels: Mapping[str, str], find: Callable[[str], VmPlace | None]) -> Series | None:
+        """Return our series of a series with these labels; None where it is of no VM or fleet that is known."""
+        named = fleet if self.fleet is None and OF_THE_FLEET in self.promql else _filled(self.fleet, labels)
+        host = _PORT.sub("", _filled(self.host, labels) or "")
+        return series_at(self.to, named, _filled(self.group, labels), _filled(self.vm, labels), host, find)
+
+
+_PORT: Final = re.compile(r"(?<=[^:]):[0-9]{1,5}$")
+
+
+def _filled(template: str | None, labels: Mapping[str, str]) -> str | None:
+    """Return a template with the values of its labels; None without one, or where a label is absent."""
+    if template is None or any(not labels.get(name) for name in _LABEL.findall(template)):
+        return None
+    return _LABEL.sub(lambda found: labels[found[1]], template)
+
+
+@dataclass(frozen=True, slots=True)
 class InputMap:
-    """The rules in the order of the file, the first that fits holds; hosts: names of VMs that no inventory knows."""
+    """The rules in the order of the file, the first that fits holds; hosts: names of VMs that no inventory knows.
+
+    queries: what Prometheus is asked for.
+    """
 
     rules: tuple[Rule, ...]
     hosts: Mapping[str, VmPlace] = field(default_factory=dict)
+    queries: tuple[Query, ...] = ()
+
+    @property
+    def finds_by_host(self) -> bool:
+        """Whether VMs are found by names of hosts anywhere."""
+        return any("host" in rule.pattern.groupindex for rule in self.rules) or any(one.host for one in self.queries)
 
     def match(self, path: str) -> tuple[Rule, Mapping[str, str | None]] | None:
         """Return the first rule that takes this path, and the path's named parts."""
@@ -120,23 +200,26 @@ def read_map(path: Path) -> InputMap:
 def map_of(data: Mapping[str, Any]) -> InputMap:
     """Return the map that a parsed file holds; ConfigurationError names every wrong field with its remedy."""
     wrong: list[Mistake] = [
-        Mistake(name, "", "remove it: a map has [[series]] tables and one [hosts] table")
-        for name in sorted(data.keys() - {"series", "hosts"})
+        Mistake(name, "", "remove it: a map has [[series]] and [[prometheus]] tables and one [hosts] table")
+        for name in sorted(data.keys() - {"series", "prometheus", "hosts"})
     ]
-    tables = data.get("series", [])
-    if not isinstance(tables, list) or not tables or len(tables) > MOST_RULES:
-        wrong.append(Mistake("series", "", f"give 1 to {MOST_RULES} [[series]] tables"))
-        tables = []
-    rules = []
-    for number, table in enumerate(tables, 1):
-        read = _Reading(f"series[{number}]", table if isinstance(table, dict) else {}, wrong)
-        rule = read.rule()
-        if rule is not None:
-            rules.append(rule)
+    found: dict[str, list[_Reading]] = {}
+    for kind, most in (("series", MOST_RULES), ("prometheus", MOST_QUERIES)):
+        tables = data.get(kind, [])
+        is_wanted = kind == "series" and "prometheus" not in data
+        if not isinstance(tables, list) or len(tables) > most or (is_wanted and not tables):
+            wrong.append(Mistake(kind, "", f"give 1 to {most} [[{kind}]] tables"))
+            tables = []
+        found[kind] = [
+            _Reading(f"{kind}[{number}]", table if isinstance(table, dict) else {}, wrong)
+            for number, table in enumerate(tables, 1)
+        ]
+    rules = [rule for rule in (read.rule() for read in found["series"]) if rule is not None]
+    queries = [query for query in (read.query() for read in found["prometheus"]) if query is not None]
     hosts = _hosts(data.get("hosts", {}), wrong)
     if wrong:
         raise ConfigurationError(wrong)
-    return InputMap(tuple(rules), hosts)
+    return InputMap(tuple(rules), hosts, tuple(queries))
 
 
 def _hosts(table: Any, wrong: list[Mistake]) -> dict[str, VmPlace]:
@@ -153,7 +236,7 @@ def _hosts(table: Any, wrong: list[Mistake]) -> dict[str, VmPlace]:
 
 
 class _Reading:
-    """Reads one [[series]] table and notes what is wrong with it."""
+    """Reads one [[series]] or [[prometheus]] table and notes what is wrong with it."""
 
     def __init__(self, where: str, table: Mapping[str, Any], wrong: list[Mistake]) -> None:
         self._where, self._table, self._wrong, self._found = where, table, wrong, len(wrong)
@@ -184,8 +267,37 @@ class _Reading:
         written = str(table.get("from") or table.get("regex"))
         return Rule(
             written, pattern, metric, **constants, scale=scale, offset=offset, fold=fold, part=part, counted=counted,
-            inverse=inverse, window_s=window_s,
+            inverse=inverse, window_s=window_s, glob=str(table.get("from") or ""),
         )  # fmt: skip
+
+    def query(self) -> Query | None:
+        """Return the question to Prometheus; None where something is wrong."""
+        table = self._table
+        for name in sorted(table.keys() - _QUERY_FIELDS):
+            self._refuse(name, f"remove it: known are {', '.join(sorted(_QUERY_FIELDS))}")
+        promql = table.get("query")
+        if not isinstance(promql, str) or not promql.strip() or len(promql) > 5000:
+            self._refuse("query", "give PromQL of 1 to 5000 characters")
+            promql = ""
+        metric = self._metric()
+        templates = {name: self._template(name) for name in ("fleet", "group", "vm", "host")}
+        scale, offset = self._number("scale", 1.0), self._number("offset", 0.0)
+        if isinstance(metric, QueueMetric | SignalName) and templates["fleet"] is None and OF_THE_FLEET not in promql:
+            self._refuse("fleet", f'name the fleet: "{{label}}" or a key here, or {OF_THE_FLEET} in query')
+        if isinstance(metric, VmMetric) and (templates["vm"] is None) == (templates["host"] is None):
+            self._refuse("vm", 'name the VM: either `vm`, its instance id, or `host`, such as "{instance}"')
+        if len(self._wrong) > self._found or metric is None:
+            return None
+        return Query(promql.strip(), metric, **templates, scale=scale, offset=offset)
+
+    def _template(self, name: str) -> str | None:
+        value = self._table.get(name)
+        if value is None:
+            return None
+        if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", _LABEL.sub("x", value)):
+            return value
+        self._refuse(name, 'give a text such as "web" or "{label}": letters, digits, _, -, dots, names of labels')
+        return None
 
     def _pattern(self) -> re.Pattern[str] | None:
         glob, regex = self._table.get("from"), self._table.get("regex")
@@ -197,16 +309,29 @@ class _Reading:
             self._refuse(name, "give a text of 1 to 500 characters")
             return None
         try:
-            return re.compile(text if regex is not None else _of_glob(text))
+            expression = text if regex is not None else _of_glob(text)
+            if _ways(parse(expression)) <= MOST_WAYS:
+                return re.compile(expression)
+            why = f"one line could be tried in more than {MOST_WAYS} ways"
+            remedy = (
+                "fewer parts between two dots"
+                if regex is None
+                else "[^.]* for .*, and a possessive a++ in what repeats"
+            )
+            self._refuse(name, f"{why}: write {remedy}")
         except (re.error, RecursionError) as fault:
             self._refuse(name, f"{fault}: name each part once, with letters, digits and _")
-            return None
+        return None
 
-    def _metric(self) -> VmMetric | QueueMetric | None:
+    def _metric(self) -> Measurement | None:
         text = self._table.get("to")
-        found = VM_METRICS.get(text) or QUEUE_METRICS.get(text) if isinstance(text, str) else None
+        found: Measurement | None = None
+        if isinstance(text, str):
+            kind, _, name = text.partition(".")
+            found = VM_METRICS.get(text) or QUEUE_METRICS.get(text)
+            found = SignalName(name) if kind == SIGNAL_SEGMENT and KEY.fullmatch(name) else found
         if found is None:
-            self._refuse("to", f"give one of {', '.join((*VmMetric, *QueueMetric))}")
+            self._refuse("to", f"give one of {', '.join((*VmMetric, *QueueMetric))}, or {SIGNAL_SEGMENT}.<name>")
         return found
 
     def _key(self, name: str) -> str | None:
@@ -218,8 +343,12 @@ class _Reading:
 
     def _number(self, name: str, default: float) -> float:
         value = self._table.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            self._refuse(name, "give a finite number")
+        try:
+            usable = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+        except OverflowError:
+            usable = False
+        if not usable or (name == "scale" and value == 0):
+            self._refuse(name, f"give a finite number{' other than 0' if name == 'scale' else ''}")
             return default
         return float(value)
 
@@ -250,13 +379,13 @@ class _Reading:
             return "", frozenset(), False
         return str(part), frozenset(values), given[0] == "not_counted"
 
-    def _check_place(self, metric: VmMetric | QueueMetric, parts: frozenset[str], constants: set[str]) -> None:
+    def _check_place(self, metric: Measurement, parts: frozenset[str], constants: set[str]) -> None:
         for name in sorted(parts & constants):
             self._refuse(name, "remove it here, or do not name this part in the path")
         given = parts | constants
-        if isinstance(metric, QueueMetric):
+        if not isinstance(metric, VmMetric):
             if "fleet" not in given:
-                self._refuse("fleet", "name the fleet of the queue: as a part {fleet} of the path, or here")
+                self._refuse("fleet", "name the fleet of the queue or signal: as a part {fleet} of the path, or here")
         elif not given & {"vm", "host"}:
             self._refuse("vm", "name the VM: as a part {vm} (its instance id) or {host} (its host name) of the path")
 
@@ -267,18 +396,143 @@ class _Reading:
             self._refuse("fold", f"say how lines that differ in another part become one reading: {', '.join(Fold)}")
 
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.:%@#=+-]*")
+"""Characters that mean nothing else in a target of Graphite."""
+
+
+def _pieces(text: str) -> list[str]:
+    """Return a glob in pieces: plain ones in even places, parts in braces and stars in between."""
+    return re.split(r"(\{[^{}]*\}|\*)", text)
+
+
+MOST_PATH_BYTES: Final = 512
+"""No file of Graphite has a longer path than some 255; expressions are not tried on what is longer than this."""
+MOST_WAYS: Final = 300_000
+"""Ways to try an expression on one line: two repeats that may share a line of MOST_PATH_BYTES, some milliseconds."""
+_END: Final = -1
+
+
+def _ways(tree: Iterable[Any], then: int | None = _END) -> int:
+    """Return a bound on the ways in which a parsed expression may be tried on a line, at most MOST_WAYS + 1.
+
+    A repeat of a character that what follows cannot be ends in one place only. then: the character that follows the
+    expression, _END, or None for any.
+    """
+    ways, items = 1, list(tree)
+    for place, (operation, argument) in enumerate(items):
+        follows = _first(items[place + 1 :], then)
+        match str(operation):
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                least, most, inner = argument
+                each = _ways(inner, follows if most <= 1 else None)
+                most = min(most, MOST_PATH_BYTES)
+                if each > 1:
+                    found = sum(each ** min(count, 20) for count in range(least, most + 1))
+                elif len(inner) == 1 and follows is not None and not _takes(inner[0], follows):
+                    found = 1
+                else:
+                    found = max(most - least, 0) + 1
+            case "ATOMIC_GROUP" | "POSSESSIVE_REPEAT":
+                inside = _ways(argument if str(operation) == "ATOMIC_GROUP" else argument[2], None)
+                found = inside if inside > MOST_WAYS else 1
+            case "SUBPATTERN" | "ASSERT" | "ASSERT_NOT":
+                found = _ways(argument[-1], follows if str(operation) == "SUBPATTERN" else None)
+            case "BRANCH":
+                found = sum(_ways(one, follows) for one in argument[1])
+            case "GROUPREF_EXISTS":
+                found = sum(_ways(one or (), follows) for one in argument[1:])
+            case _:
+                found = 1
+        ways = min(ways * found, MOST_WAYS + 1)
+    return ways
+
+
+def _first(items: Sequence[Any], then: int | None) -> int | None:
+    """Return the character that these items begin with, _END, or None where it may be one of several."""
+    if not items:
+        return then
+    operation, argument = items[0]
+    match str(operation):
+        case "LITERAL":
+            return int(argument)
+        case "SUBPATTERN":
+            return _first(list(argument[-1]), _first(items[1:], then))
+        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT" if argument[0] >= 1:
+            return _first(list(argument[2]), None)
+        case "AT" if str(argument) == "AT_END_STRING":
+            return _END
+        case _:
+            return None
+
+
+def _takes(item: Any, character: int) -> bool:
+    """Return whether a parsed item may take a character, in small letters or capitals; True where it is no set."""
+    operation, argument = item
+    spellings = {ord(one) for text in {chr(max(character, 0))} for one in (*text, *text.lower(), *text.upper())}
+    match str(operation):
+        case _ if character == _END:
+            return False
+        case "LITERAL":
+            return argument in spellings
+        case "NOT_LITERAL":
+            return spellings != {argument}
+        case "IN":
+            listed = [(str(kind), of) for kind, of in argument]
+            wholly = all(kind in ("NEGATE", "LITERAL", "RANGE") or str(of) in _CATEGORIES for kind, of in listed)
+            among = [any(_is_among(one, kind, of) for kind, of in listed) for one in spellings]
+            return not wholly or (not all(among) if listed[0][0] == "NEGATE" else any(among))
+        case _:
+            return True
+
+
+_CATEGORIES: Final = {
+    f"CATEGORY_{negation}{name}": re.compile(f"\\{letter.upper() if negation else letter}")
+    for negation in ("", "NOT_")
+    for name, letter in (("DIGIT", "d"), ("SPACE", "s"), ("WORD", "w"))
+}
+
+
+def _is_among(character: int, kind: str, of: Any) -> bool:
+    """Return whether a character is in one part of a set."""
+    if kind == "CATEGORY":
+        return _CATEGORIES[str(of)].match(chr(character)) is not None
+    return kind != "NEGATE" and (character == of if kind == "LITERAL" else of[0] <= character <= of[1])
+
+
 def _of_glob(text: str) -> str:
-    """Return the regular expression of a glob; re.error for a part without a name."""
-    found = []
-    for piece in re.split(r"(\{[^{}]*\}|\*)", text):
-        if piece == "*":
+    """Return the regular expression of a glob; re.error for a part without a name.
+
+    No part reaches over a dot, so a segment of several is tried by itself, not once for each way of the others.
+    """
+    for piece in _pieces(text)[1::2]:
+        if piece != "*" and not piece[1:-1].isidentifier():
+            raise re.error(f"{piece} is no name of a part")
+    segments = text.split(".")
+    found = [_of_segment(segment) for segment in segments]
+    for place, segment in enumerate(segments):
+        is_last = place == len(segments) - 1
+        if len(_pieces(segment)) > 3:
+            found[place] = rf"(?>{found[place]}\Z)" if is_last else rf"(?>{found[place]}\.)"
+        elif not is_last:
+            found[place] += r"\."
+    return "".join(found)
+
+
+def _of_segment(text: str) -> str:
+    found: list[str] = []
+    pieces = _pieces(text)
+    place = 0
+    while place < len(pieces):
+        piece, place = pieces[place], place + 1
+        if piece == "*" and place + 1 < len(pieces) and pieces[place + 1] == "*":
+            # The next star takes what this one leaves, so the first place that fits is as good as any: none is tried
+            # again, or a long line would be looked at as many times as its length to the power of the stars.
+            found.append(rf"(?>[^.]*?{re.escape(pieces[place])})")
+            place += 1
+        elif piece == "*":
             found.append(r"[^.]*")
-        elif piece.startswith("{") and piece.endswith("}"):
-            if not piece[1:-1].isidentifier():
-                raise re.error(f"{piece} is no name of a part")
-            found.append(rf"(?P<{piece[1:-1]}>[^.]+)")
         else:
-            found.append(re.escape(piece))
+            found.append(rf"(?P<{piece[1:-1]}>[^.]+)" if piece.startswith("{") else re.escape(piece))
     return "".join(found)
 
 
@@ -450,9 +704,11 @@ class MappedSink:
 
     def explain(self, path: str) -> str:
         """Return in words what becomes of this path."""
-        found = self._rules.match(path)
-        if path.encode().startswith(OWN):
+        if path.startswith(OWN.decode()):
             return "taken as it is"
+        if len(path.encode()) > MOST_PATH_BYTES:
+            return f"refused: it is longer than {MOST_PATH_BYTES} bytes"
+        found = self._rules.match(path)
         if found is None:
             return "no rule takes it"
         rule, parts = found
@@ -466,6 +722,8 @@ class MappedSink:
         return f"part of {series.path}, {rule.fold}{share} (rule {rule.written})"
 
     def _place(self, path: bytes) -> _Target | RejectReason:
+        if len(path) > MOST_PATH_BYTES:
+            return RejectReason.TOO_LONG
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known[path] = target = self._placed(path)
@@ -497,15 +755,28 @@ class MappedSink:
 def series_of(rule: Rule, parts: Mapping[str, str | None], find: Callable[[str], VmPlace | None]) -> Series | None:
     """Return the series of ours that a path becomes; None where its VM, or a part of its place, is unknown."""
     fleet, group = rule.fleet or parts.get("fleet"), rule.group or parts.get("group")
-    if isinstance(rule.to, QueueMetric):
-        return QueueSeries(fleet, rule.to) if fleet and KEY.fullmatch(fleet) else None
-    vm = rule.vm or parts.get("vm")
+    return series_at(rule.to, fleet, group, rule.vm or parts.get("vm"), parts.get("host"), find)
+
+
+def series_at(
+    to: Measurement,
+    fleet: str | None,
+    group: str | None,
+    vm: str | None,
+    host: str | None,
+    find: Callable[[str], VmPlace | None],
+) -> Series | None:
+    """Return the series of a measurement at a place, of which a part may be unknown; None where no VM is found."""
+    if not isinstance(to, VmMetric):
+        if not fleet or not KEY.fullmatch(fleet):
+            return None
+        return QueueSeries(fleet, to) if isinstance(to, QueueMetric) else SignalSeries(fleet, to.name)
     if fleet and group and vm:
-        return VmSeries(fleet, group, vm, rule.to) if all(map(KEY.fullmatch, (fleet, group, vm))) else None
-    place = find(vm or parts.get("host") or "")
+        return VmSeries(fleet, group, vm, to) if all(map(KEY.fullmatch, (fleet, group, vm))) else None
+    place = find(vm or host or "")
     if place is None or (fleet or place[0]) != place[0] or (group or place[1]) != place[1]:
         return None
-    return VmSeries(*place, rule.to)
+    return VmSeries(*place, to)
 
 
 def _any_of(rules: Sequence[Rule]) -> re.Pattern[str] | None:

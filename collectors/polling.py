@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
 import structlog
 
-from collectors.base import Collector, CollectorHealth, SampleSink
+from collectors.base import Collector, CollectorHealth, Refusal, SampleSink
 from domain.clock import Clock
+from domain.samples import Sample
 
 log = structlog.get_logger(__name__)
 
@@ -112,10 +113,16 @@ class Poller:
 
     def _collect(self, turn: _Turn) -> None:
         health, began = turn.health, self._clock.monotonic()
+        samples: list[Sample] = []
+        refused: Sequence[Refusal] = ()
         try:
             now = self._clock.now()
-            samples = list(turn.collector.collect(now))
-            refused = self._sink.append_samples(samples, self._clock.now())
+            try:
+                for sample in turn.collector.collect(now):
+                    samples.append(sample)  # noqa: PERF402 - extend need not keep what came before a failure
+            finally:
+                # What came before a failure was measured.
+                refused = self._sink.append_samples(samples, self._clock.now()) if samples else ()
         except Exception as error:
             health.failures += 1
             first_in_a_row = not health.last_error
@@ -124,12 +131,12 @@ class Poller:
                 log.warning("collector_failed", collector=turn.collector.name, error=health.last_error)
         else:
             health.successes += 1
-            health.refused += len(refused)
             health.last_success_at = now
             if health.last_error:
                 log.info("collector_recovered", collector=turn.collector.name)
             health.last_error = ""
         finally:
+            health.refused += len(refused)
             health.last_duration_s = self._clock.monotonic() - began
 
 

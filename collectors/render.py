@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-
-from domain.errors import CollectionFailed, SampleRejected
+from collectors.base import Refusal
+from collectors.json_source import JsonSource
+from collectors.mapping import Hosts, InputMap, MappedSink
+from domain.errors import SampleRejected
 from domain.fleet import Fleet
-from domain.samples import PREFIX, QUEUE_SEGMENT, QueueMetric, Sample, Series, VmMetric, parse_path
+from domain.samples import PREFIX, QUEUE_SEGMENT, SIGNAL_SEGMENT, QueueMetric, Sample, Series, VmMetric, parse_path
 
 LONGEST_REACH_S = 600.0
 """After an outage no question reaches further back: older readings are refused by the store anyway."""
@@ -41,22 +40,30 @@ class RenderOptions:
 class RenderCollector:
     """The series of one fleet, as graphite-web has them; each reading is returned once.
 
+    With a map, the paths of its rules are queried too, and become readings as lines to the listener do.
+
     Queries raw readings between explicit times: never with `maxDataPoints`, which would average them. Raises
     CollectionFailed when no usable response came within the timeout; the next request then reaches back to where the
     last response ended.
     """
 
-    def __init__(self, fleet: Fleet, options: RenderOptions) -> None:
+    def __init__(
+        self, fleet: Fleet, options: RenderOptions, rules: InputMap | None = None, hosts: Hosts | None = None
+    ) -> None:
         self._fleet = fleet
         self._options = options
         self._targets = _tagged_targets(fleet) if options.tagged else _dotted_targets(fleet)
-        # Uncompressed, so that a short response cannot unfold into a long one.
-        headers = {"Accept-Encoding": "identity"}
-        if options.authorization:
-            headers["Authorization"] = options.authorization
-        self._client = httpx.Client(headers=headers, timeout=options.timeout_s)
+        self._mapped: _Mapped | None = None
+        if rules is not None:
+            groups = [group.key for group in fleet.groups]
+            found = dict.fromkeys(rule.target(fleet.name, groups) for rule in rules.rules)
+            self._targets += [target for target in found if target is not None]
+            self._mapped = _Mapped(fleet.name, rules, hosts or Hosts(rules.hosts))
+        self._source = JsonSource(
+            "graphite-web", options.url, options.timeout_s, options.max_response_bytes, options.authorization
+        )
         self._read_until: float | None = None
-        self._newest: dict[Series, float] = {}
+        self._newest: dict[Series | str, float] = {}
         self.name = f"render:{self._fleet.name}"
         self.interval_s = self._options.interval_s
         self.timeout_s = self._options.timeout_s
@@ -68,13 +75,19 @@ class RenderCollector:
         if self._read_until is not None and self._read_until <= until:
             since = min(since, self._read_until)
         since = max(since, until - LONGEST_REACH_S)
-        newest: dict[Series, float] = {}
-        samples = []
+        newest: dict[Series | str, float] = {}
+        samples: list[Sample] = []
+        foreign: list[tuple[float, str, float]] = []
         for series, points in self._parse(self._query(math.floor(since), until)):
             seen = self._newest.get(series, -math.inf)
             fresh = [(at, value) for at, value in points if seen < at <= until]
-            samples += [Sample(series, value, at) for at, value in fresh]
+            if isinstance(series, str):
+                foreign += [(at, series, value) for at, value in fresh]
+            else:
+                samples += [Sample(series, value, at) for at, value in fresh]
             newest[series] = max((at for at, _ in fresh), default=seen)
+        if self._mapped is not None and foreign:
+            samples += self._mapped.readings(foreign, now)
         # A clock set back would hide what is measured from now on behind times that lie ahead.
         self._newest = {series: at for series, at in newest.items() if at <= until}
         self._read_until = until
@@ -82,7 +95,7 @@ class RenderCollector:
 
     def close(self) -> None:
         """Close the connection; the collector may still be used and opens a new one."""
-        self._client.close()
+        self._source.close()
 
     def _query(self, since: int, until: int) -> Any:
         form: dict[str, Any] = {
@@ -93,48 +106,58 @@ class RenderCollector:
             "noNullPoints": "true",
             "noCache": "true",
         }
-        url = f"{self._options.url.rstrip('/')}/render"
-        try:
-            with self._client.stream("POST", url, data=form) as response:
-                if response.status_code != httpx.codes.OK:
-                    raise self._failed(f"status {response.status_code}")
-                return json.loads(self._body(response))
-        except httpx.HTTPError as error:
-            raise self._failed(f"{type(error).__name__}: {error}") from None
-        except (ValueError, RecursionError):
-            raise self._failed("the response is not JSON") from None
+        return self._source.post("render", form)[1]
 
-    def _body(self, response: httpx.Response) -> bytes:
-        """Read the body; httpx bounds the wait for each piece, this method the whole of it."""
-        deadline = time.monotonic() + self._options.timeout_s
-        body = bytearray()
-        for piece in response.iter_raw():
-            body += piece
-            if len(body) > self._options.max_response_bytes:
-                raise self._failed(f"the response is longer than {self._options.max_response_bytes} bytes")
-            if time.monotonic() > deadline:
-                raise self._failed(f"the response is not complete after {self._options.timeout_s:g} s")
-        return bytes(body)
+    def _parse(self, response: Any) -> Iterator[tuple[Series | str, list[tuple[float, float]]]]:
+        """Yield each series of Trimtab's with its (time, value) pairs; gaps are skipped.
 
-    def _parse(self, response: Any) -> Iterator[tuple[Series, list[tuple[float, float]]]]:
-        """Yield each series of Trimtab's with its (time, value) pairs; other series and gaps are skipped."""
+        Another series is named by its path, and skipped without a map.
+        """
         if not isinstance(response, list):
-            raise self._failed("the response is not a list of series")
+            raise self._source.failed("the response is not a list of series")
         for item in response:
             target, points = (item.get("target"), item.get("datapoints")) if isinstance(item, dict) else (None, None)
             if not isinstance(target, str) or not isinstance(points, list):
-                raise self._failed("a series has no target or no datapoints")
+                raise self._source.failed("a series has no target or no datapoints")
+            series: Series | str = target
             try:
                 series = parse_path(target)
             except SampleRejected:
-                continue
+                if self._mapped is None:
+                    continue
             yield series, [reading for reading in map(_reading, points) if reading is not None]
 
-    def _failed(self, why: str) -> CollectionFailed:
-        # What answers there may send back what it was sent: an error of the protocol quotes the line.
-        secret = (self._options.authorization or "").rpartition(" ")[2]
-        shown = why.replace(secret, "***") if secret else why
-        return CollectionFailed(f"graphite-web at {_without_credentials(self._options.url)}: {shown}")
+
+class _Mapped:
+    """The map of other senders' paths, with what comes out of it for one fleet."""
+
+    def __init__(self, fleet: str, rules: InputMap, hosts: Hosts) -> None:
+        self._fleet = fleet
+        self._sink = MappedSink(self, rules, hosts)
+        self._taken: list[Sample] = []
+
+    def readings(self, foreign: list[tuple[float, str, float]], now: float) -> list[Sample]:
+        """Return the samples that (time, path, value) become, in the order of time, in which folds are made."""
+        self._taken = []
+        foreign.sort()
+        paths = [path.encode("utf-8", "replace") for _, path, _ in foreign]
+        self._sink.append(paths, [value for _, _, value in foreign], [at for at, _, _ in foreign], now)
+        return self._taken
+
+    def append(
+        self, paths: Sequence[bytes], values: Sequence[float], times: Sequence[float], now: float, peer: str = ""
+    ) -> Sequence[Refusal]:
+        """Keep what the map hands on."""
+        for path, value, at in zip(paths, values, times, strict=True):
+            series = parse_path(path.decode("utf-8"))
+            if series.fleet == self._fleet:
+                self._taken.append(Sample(series, value, at))
+        return ()
+
+    def append_samples(self, samples: Sequence[Sample], now: float) -> Sequence[Refusal]:
+        """Keep these too."""
+        self._taken += samples
+        return ()
 
 
 def _reading(point: Any) -> tuple[float, float] | None:
@@ -152,6 +175,7 @@ def _dotted_targets(fleet: Fleet) -> list[str]:
     return [
         f"{PREFIX}.{fleet.name}.{{{groups}}}.*.{{{','.join(VmMetric)}}}",
         f"{PREFIX}.{fleet.name}.{QUEUE_SEGMENT}.{{{','.join(QueueMetric)}}}",
+        f"{PREFIX}.{fleet.name}.{SIGNAL_SEGMENT}.*",
     ]
 
 
@@ -159,10 +183,4 @@ def _tagged_targets(fleet: Fleet) -> list[str]:
     groups = "|".join(group.key for group in fleet.groups)
     vm = f"seriesByTag('name=~^{PREFIX}\\.({'|'.join(VmMetric)})$','fleet={fleet.name}','group=~^({groups})$','vm!=')"
     queue = f"seriesByTag('name=~^{PREFIX}\\.({'|'.join(QueueMetric)})$','fleet={fleet.name}','{QUEUE_SEGMENT}!=')"
-    return [vm, queue]
-
-
-def _without_credentials(url: str) -> str:
-    """Return scheme, host and port of a URL, without credentials."""
-    parsed = httpx.URL(url)
-    return f"{parsed.scheme}://{parsed.netloc.decode('ascii', 'replace')}"
+    return [vm, queue, f"seriesByTag('name=~^{PREFIX}\\.{SIGNAL_SEGMENT}\\.','fleet={fleet.name}')"]

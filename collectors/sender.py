@@ -18,7 +18,7 @@ from typing import SupportsFloat
 import graphyte
 import structlog
 
-from domain.samples import PREFIX, QUEUE_SEGMENT, Sample, Series, VmSeries
+from domain.samples import PREFIX, QUEUE_SEGMENT, QueueSeries, Sample, Series, VmSeries
 
 log = structlog.get_logger(__name__)
 
@@ -202,4 +202,4 @@ def series_tags(series: Series) -> dict[str, str]:
     """Return the tags that name a series in tagged form."""
     if isinstance(series, VmSeries):
         return {"fleet": series.fleet, "group": series.group, "vm": series.vm}
-    return {"fleet": series.fleet, QUEUE_SEGMENT: "yes"}
+    return {"fleet": series.fleet} | ({QUEUE_SEGMENT: "yes"} if isinstance(series, QueueSeries) else {})

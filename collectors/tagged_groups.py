@@ -49,15 +49,16 @@ class TaggedGroups:
         self._session = session
         self._sizes: dict[str, VmSize] = {}
 
-    def read(self, tag: str) -> tuple[TaggedGroup, ...]:
-        """Return every group that has the tag, by name; raises CloudError when AWS cannot be read to the end."""
+    def read(self, tag: str | None) -> tuple[TaggedGroup, ...]:
+        """Return every group that has the tag, None for all, by name; CloudError when AWS cannot be read to the end."""
+        tagged = {} if tag is None else {"Filters": [{"Name": "tag-key", "Values": [tag]}]}
         found = [
             self._group(group)
             for page in self._session.pages(
                 "autoscaling",
                 "DescribeAutoScalingGroups",
-                Filters=[{"Name": "tag-key", "Values": [tag]}],
                 MaxRecords=100,
+                **tagged,
             )
             for group in page["AutoScalingGroups"]
             # A group that is being deleted is no longer there to be managed.

@@ -66,8 +66,9 @@ class VmNames(Generic[N]):
         self._of_peer: dict[str, int] = {}
         self.waiting = 0
 
-    def watch(self, places: Mapping[Place, int]) -> None:
-        """Take names of these places from now on, each with so many VMs at most."""
+    def watch(self, places: Mapping[Place, int], most_waiting: int | None = None) -> None:
+        """Take names of these places from now on, each with so many VMs at most; most_waiting as when it was made."""
+        self._most = self._most if most_waiting is None else most_waiting
         for place in self._places.keys() - places.keys():
             gone = self._places.pop(place)
             for name in list(gone.waiting):

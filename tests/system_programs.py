@@ -48,6 +48,7 @@ SYSTEM_PROGRAMS = (
         # Where only root looks for programs.
         lambda: _on_path("collectd") or shutil.which("collectd", path="/usr/sbin") is not None,
     ),
+    SystemProgram("needs_prometheus", "Prometheus", ("prometheus",), lambda: _on_path("prometheus")),
     SystemProgram("needs_libcairo", "libcairo", ("libcairo2",), lambda: ctypes.util.find_library("cairo") is not None),
 )
 

@@ -1,13 +1,14 @@
-"""The collectors of every fleet, of all installed kinds; ours are queue depth, Graphite and CloudWatch."""
+"""The collectors of every fleet, of all installed kinds; ours are queue depth, Graphite, Prometheus, CloudWatch."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from agent.autoscaling.plug_ins import CollectorHost, CollectorKind
+from agent.autoscaling.plug_ins import CollectorHost, CollectorKind, Inputs
 from agent.settings import Settings
 from agent.settings.fleet import MeasuredBy
 from agent.settings.model import SeriesForm
@@ -31,12 +32,15 @@ def collectors_of(
     session: AwsSession,
     clock: Clock | None = None,
     environ: Mapping[str, str] | None = None,
+    inputs: Inputs | None = None,
 ) -> list[Collector]:
     """Return the collectors that these fleets need beside the listener; none of them has been asked yet.
 
-    environ: where the kinds' own settings are, by default this process's environment. Raises ConfigurationError for
-    wrong own settings, a package that cannot be used, and a name that two collectors have.
+    environ: where the kinds' own settings are, by default this process's environment. inputs: by default what
+    `inputs_of` reads. Raises ConfigurationError for wrong own settings, a package that cannot be used, and a name that
+    two collectors have, and what `inputs_of` raises.
     """
+    inputs = inputs_of(settings) if inputs is None else inputs
     kinds = sorted(((name, _kind(name)) for name in installed(COLLECTORS)), key=lambda one: (one[1].order, one[0]))
     own = {
         name: own_settings(name, kind.settings_model, os.environ if environ is None else environ)
@@ -48,7 +52,7 @@ def collectors_of(
     for fleet in fleets:
         for name, kind in kinds:
             try:
-                made += kind.make(CollectorHost(fleet, settings, own.get(name), session, clock))
+                made += kind.make(CollectorHost(fleet, settings, own.get(name), session, clock, inputs))
             except TrimtabError:
                 raise
             except Exception as error:
@@ -58,6 +62,28 @@ def collectors_of(
     if twice:
         raise ConfigurationError([Mistake(COLLECTORS, name, "two collectors have this name") for name in twice])
     return made
+
+
+def inputs_of(settings: Settings) -> Inputs | None:
+    """Return the map of the settings with its names; None without one, BadInput or ConfigurationError for a bad one."""
+    if settings.input_map is None:
+        return None
+    from collectors.mapping import Hosts, read_map
+
+    rules = read_map(settings.input_map)
+    return Inputs(rules, Hosts(rules.hosts))
+
+
+def inputs_without_a_loop(settings: Settings, fleets: Sequence[Fleet], session: AwsSession) -> Inputs | None:
+    """Return `inputs_of` with the names of the VMs that there are now, for a command that asks once."""
+    inputs = inputs_of(settings)
+    if inputs is not None and inputs.map.finds_by_host:
+        from agent.autoscaling.tick import vm_names
+        from collectors.inventory import Inventory
+
+        groups = [group.name for fleet in fleets for group in fleet.groups]
+        inputs.hosts.update(vm_names(fleets, Inventory(session).observe(groups, time.time())))
+    return inputs
 
 
 def _kind(name: str) -> CollectorKind:
@@ -75,7 +101,33 @@ def _render(host: CollectorHost) -> Iterator[Collector]:
     if options is not None:
         from collectors.render import RenderCollector
 
-        yield RenderCollector(host.fleet, options)
+        yield RenderCollector(host.fleet, options, *(host.inputs or ()))
+
+
+def _prometheus(host: CollectorHost) -> Iterator[Collector]:
+    prometheus = host.settings.prometheus
+    if prometheus.url is None or host.inputs is None:
+        return
+    from collectors.json_source import Tls
+    from collectors.prometheus import PrometheusCollector, PrometheusOptions
+
+    tls = Tls(prometheus.ca_certificate, prometheus.certificate, prometheus.private_key)
+    try:
+        tls.context()
+    except OSError as error:
+        shown = str(prometheus.certificate or prometheus.ca_certificate)
+        remedy = f"give files in PEM that the agent can read, and the certificate's own key ({error})"
+        raise ConfigurationError([Mistake("TRIMTAB_PROMETHEUS__CERTIFICATE", shown, remedy)]) from None
+    options = PrometheusOptions(
+        url=prometheus.url,
+        interval_s=prometheus.interval_s,
+        timeout_s=prometheus.timeout_s,
+        max_age_s=prometheus.max_age_s,
+        max_response_bytes=round(prometheus.max_response_mb * BYTES_PER_MB),
+        authorization=None if prometheus.authorization is None else prometheus.authorization.get_secret_value(),
+        tls=tls,
+    )
+    yield PrometheusCollector(host.fleet, host.inputs.map.queries, host.inputs.hosts, options)
 
 
 def _cloudwatch_cpu(host: CollectorHost) -> Iterator[Collector]:
@@ -93,6 +145,7 @@ def _cloudwatch_submitted(host: CollectorHost) -> Iterator[Collector]:
 
 QUEUE_DEPTH = CollectorKind(_queue_depth, order=10)
 RENDER = CollectorKind(_render, order=20)
+PROMETHEUS = CollectorKind(_prometheus, order=25)
 CLOUDWATCH_CPU = CollectorKind(_cloudwatch_cpu, order=30)
 CLOUDWATCH_SUBMITTED = CollectorKind(_cloudwatch_submitted, order=40)
 

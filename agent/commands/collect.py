@@ -71,7 +71,7 @@ def _report(settings: Settings, environ: Mapping[str, str]) -> None:
 
 def _collector(settings: Settings, name: str) -> Collector:
     """Return the fleets' collector of a name; BadInput lists those there are."""
-    from agent.autoscaling.inputs import collectors_of
+    from agent.autoscaling.inputs import collectors_of, inputs_without_a_loop
     from agent.service.assembly import aws_session
     from domain.clock import WallClock
     from domain.decisions import Mode
@@ -80,7 +80,8 @@ def _collector(settings: Settings, name: str) -> Collector:
     observing = settings.model_copy(update={"mode": Mode.OBSERVE})
     session = aws_session(observing, WallClock(), None, lambda: None)
     fleets = [settings.fleet(key) for key in settings.fleets]
-    made = {collector.name: collector for collector in collectors_of(settings, fleets, session)}
+    inputs = inputs_without_a_loop(settings, fleets, session)
+    made = {collector.name: collector for collector in collectors_of(settings, fleets, session, inputs=inputs)}
     try:
         return made[name]
     except KeyError:

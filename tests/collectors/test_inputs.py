@@ -1,20 +1,26 @@
 """The settings name the inputs; an assembled agent keeps turning while Graphite accepts and never responds."""
 
+import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from moto.server import ThreadedMotoServer
 
 from agent.autoscaling.inputs import collectors_of
-from agent.autoscaling.part import managed_fleets
+from agent.autoscaling.part import AutoscalingPart, managed_fleets
+from agent.autoscaling.preflight.fleets import check_collectors, check_input_map
+from agent.decisions.checks import State
 from agent.service.assembly import AwsKeys, assembled
 from agent.settings import Settings, load_settings
 from collectors.aws import AwsOptions, AwsSession
 from collectors.base import Collector
 from domain.clock import VirtualClock, WallClock
+from domain.errors import ConfigurationError
 from domain.samples import VmMetric
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/web-jobs"
@@ -52,6 +58,31 @@ def test_each_input_is_there_when_a_setting_asks_for_it() -> None:
         ("cloudwatch-cpu:web", 10.0, 30.0),
         ("cloudwatch-submitted:web", 120.0, 30.0),
     ]
+
+
+def test_prometheus_is_asked_by_the_queries_of_the_map(tmp_path: Path) -> None:
+    file = tmp_path / "inputs.toml"
+    file.write_text('[[prometheus]]\nquery = "sum(jobs)"\nto = "waiting"\nfleet = "web"\n')
+    asked = {"INPUT_MAP": str(file), "PROMETHEUS__URL": "https://prometheus:9090", "PROMETHEUS__INTERVAL_S": "30"}
+    (one,) = collectors(**asked)
+    assert (one.name, one.interval_s, one.timeout_s) == ("prometheus:web", 30.0, 10.0)
+    pair = {"PROMETHEUS__CERTIFICATE": str(file), "PROMETHEUS__PRIVATE_KEY": str(file)}
+    with pytest.raises(ConfigurationError, match=r"PROMETHEUS__CERTIFICATE.*files in PEM"):
+        collectors(**asked, **pair)
+
+
+def test_preflight_asks_prometheus_once_and_names_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "inputs.toml"
+    file.write_text('[[prometheus]]\nquery = "sum(jobs)"\nto = "waiting"\nfleet = "web"\n')
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nowhere = taken.getsockname()[1]
+    asked = settings(INPUT_MAP=str(file), PROMETHEUS__URL=f"http://127.0.0.1:{nowhere}")
+    session = AwsSession(AwsOptions("us-east-1"), VirtualClock(), read_only=True)
+    (found,) = check_collectors(asked, session)
+    assert (found.subject, found.state) == ("collector prometheus:web", State.MISSING)
+    assert f"Prometheus at http://127.0.0.1:{nowhere}: ConnectError" in found.detail
+    (about_map,) = check_input_map(asked)
+    assert about_map.detail == f"{file} has 0 rules, 1 queries and 0 hosts"
 
 
 def test_jobs_counted_by_cloudwatch_are_late_and_those_counted_by_the_job_source_are_not() -> None:
@@ -97,3 +128,47 @@ def test_a_graphite_that_accepts_and_never_answers_delays_no_turn(endpoint: str,
     # The first turn makes the AWS client; none of them waits a minute for Graphite.
     assert max(took_s) < 10.0
     assert time.monotonic() - stopping < 10.0
+
+
+def test_a_running_agent_asks_prometheus_and_takes_the_fleets_signals(endpoint: str, tmp_path: Path) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            point = {"metric": {}, "value": [time.time() - 1.0, "310"]}
+            self.send_response(200)
+            self.end_headers()
+            body = {"status": "success", "data": {"resultType": "vector", "result": [point]}}
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    file = tmp_path / "inputs.toml"
+    file.write_text('[[prometheus]]\nquery = "sum(r)"\nto = "signal.rps"\nfleet = "web"\n')
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread.start()
+    asked = settings(
+        STATE_DIRECTORY=str(tmp_path),
+        LISTENER__PORT="0",
+        AWS__ENDPOINT_URL=endpoint,
+        AWS__REGION="us-east-1",
+        INPUT_MAP=str(file),
+        PROMETHEUS__URL=f"http://127.0.0.1:{http.server_port}",
+        FLEETS__web__GROUPS__s__MIN="1",
+        FLEETS__web__POLICY="signal-tracking",
+        FLEETS__web__SIGNALS__rps__TARGET="50",
+    )
+    try:
+        with assembled(asked, WallClock(), AwsKeys("AKIA", "x")) as agent:
+            deadline = time.monotonic() + 30.0
+            while not agent.poller.health["prometheus:web"].successes:
+                assert time.monotonic() < deadline, agent.poller.health
+                time.sleep(0.01)
+            assert agent.poller.health["prometheus:web"].refused == 0
+            series = next(part.series for part in agent.parts if isinstance(part, AutoscalingPart))
+            row = series.signal_row("web", "rps")
+            assert [value for _, value in series.readings(row, time.time())] == [310.0]
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()

@@ -1,5 +1,6 @@
 """Other senders' paths: which measurement each is, which VM it is of, and how several lines become one reading."""
 
+import re
 import shutil
 import subprocess
 import textwrap
@@ -17,7 +18,7 @@ from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.base import Refusal
 from collectors.intake import IntakeLimits
 from collectors.listener import GraphiteListener
-from collectors.mapping import Hosts, InputMap, MappedSink, map_of, read_map
+from collectors.mapping import Hosts, InputMap, MappedSink, _of_glob, map_of, read_map
 from domain.errors import BadInput, ConfigurationError, RejectReason
 from domain.samples import Sample
 
@@ -281,6 +282,22 @@ def test_the_maps_of_the_documentation_take_what_these_senders_write(sender: str
     assert send(sink, *[(path, 40.0, T0) for path in paths]) == []
 
 
+def test_a_path_may_become_a_signal_of_a_fleet() -> None:
+    rules = rules_of("""
+        [[series]]
+        from = "lb.{fleet}.requests"
+        to = "signal.rps"
+        """)
+    kept = Kept()
+    sink = MappedSink(kept, rules, known())
+    assert send(sink, ("lb.web.requests", 40.0, T0)) == []
+    assert [path for path, _, _ in kept.readings] == ["trimtab.web.signal.rps"]
+    assert sink.explain("lb.web.requests").startswith("trimtab.web.signal.rps ")
+    for wrong in ("signal.", "signal.a b", "signals.rps"):
+        with pytest.raises(ConfigurationError):
+            rules_of(f'[[series]]\nfrom = "lb.{{fleet}}.requests"\nto = "{wrong}"')
+
+
 def map_in_the_docs(sender: str) -> InputMap:
     text = Path("docs/operate/inputs.md").read_text("utf-8")
     return rules_of(text.split(f"```toml {sender}\n")[1].split("```")[0])
@@ -331,3 +348,81 @@ def test_a_real_collectd_is_read_without_a_change_of_its_names(tmp_path: Path) -
         process.terminate()
         process.wait(30)
         listener.stop()
+
+
+@pytest.mark.parametrize(("name", "number"), [("scale", 10**400), ("offset", -(10**400)), ("scale", 0), ("scale", 0.0)])
+def test_a_number_that_no_reading_survives_is_refused(name: str, number: float) -> None:
+    """With a scale of zero every VM would seem idle."""
+    with pytest.raises(ConfigurationError, match=rf"series\[1\]\.{name}"):
+        map_of({"series": [{"from": "x.{host}", "to": "cpu_percent", name: number}]})
+
+
+# Lines and expressions made to take long
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [
+        r"x\.(?P<host>(\w+)+)\.y",
+        r"(?P<host>(?:a|b*)*)x",
+        r"(?P<host>a)((b{2,})*c?)+",
+        r"(?P<host>a)(?:\w{1,2})*x",
+        r"(?P<host>a)(?:xa|\wa)*y",
+        r"(?P<host>a)(?:x?){40}x{40}",
+        r"(?P<host>a)" + "x?" * 60 + "x" * 60,
+        r"(?P<host>.*)-.*-.*-x",
+        r"(?P<host>a)(?=(?:\w+)+x).*",
+        r"(?i)(?P<host>[a-z]+)X\w*y\w*z",
+        r"(?P<host>a)(?>(?:\w+)+x)",
+    ],
+)
+def test_an_expression_that_one_line_could_keep_busy_is_refused_with_a_remedy(regex: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"series\[1\]\.regex.*300000 ways: .*possessive"):
+        map_of({"series": [{"regex": regex, "to": "cpu_percent"}]})
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [
+        r"x\.(?P<host>\w++)(\.y){1,3}",
+        r"(?:(?>a+)b)*(?P<host>c)",
+        r"(?P<host>[^.]+)\..*",
+        r"(?P<fleet>[^.]+)\.(?P<group>[a-z]+)\.(?P<vm>i-\w+)\.cpu(?:-(?P<n>\d+))?\.[A-Z]+\.value$",
+        r".*\.(?P<host>[^.]+)\..*\.cpu\..*",
+        r"(?P<host>[^.]+)(?:\.(?:a|b|cd)){2}\.x",
+        r"(?:[a-z]+\.)*(?P<host>\w+)",
+    ],
+)
+def test_an_expression_whose_ways_are_bounded_is_taken(regex: str) -> None:
+    assert map_of({"series": [{"regex": regex, "to": "cpu_percent", "fold": "mean"}]}).rules
+
+
+def test_many_stars_in_a_part_take_no_longer_than_one() -> None:
+    """Tried at every place each, seven stars would take this line days."""
+    rules = map_of({"series": [{"from": "x.{host}.*-*-*-*-*-*-*.y", "to": "cpu_percent", "fold": "mean"}]})
+    assert rules.match("x.a." + "-" * 400 + ".z") is None
+    assert rules.match("x.a." + "-" * 400 + ".y") is not None
+
+
+def test_four_names_between_two_dots_are_refused() -> None:
+    table = {"from": "x.{host}-{a}-{b}-{c}.y", "to": "cpu_percent", "fold": "mean"}
+    with pytest.raises(ConfigurationError, match="write fewer parts between two dots"):
+        map_of({"series": [table]})
+
+
+def test_a_path_longer_than_any_is_refused_before_an_expression_sees_it() -> None:
+    sink = MappedSink(Kept(), rules_of(COLLECTD), Hosts())
+    long = b"collectd." + b"h" * 600 + b".memory.memory-used"
+    assert sink.append([long], [1.0], [T0], T0) == [Refusal(0, RejectReason.TOO_LONG)]
+
+
+@given(
+    st.lists(st.sampled_from(["*", "{a}", "{b}", "-", "_", "p", "."]), min_size=1, max_size=8),
+    st.text("-_p.q", max_size=12),
+)
+def test_a_glob_takes_what_its_stars_say_with_the_same_parts(pieces: list[str], path: str) -> None:
+    glob = "".join(piece for k, piece in enumerate(pieces) if piece[0] != "{" or piece not in pieces[:k])
+    words = {"*": "[^.]*", "{a}": "(?P<a>[^.]+)", "{b}": "(?P<b>[^.]+)"}
+    plain = "".join(words.get(piece, re.escape(piece)) for piece in re.split(r"(\{.\}|\*)", glob))
+    expected, found = re.fullmatch(plain, path), re.fullmatch(_of_glob(glob), path)
+    assert (found and found.groupdict()) == (expected and expected.groupdict())

@@ -152,3 +152,17 @@ def test_a_started_poller_runs_by_itself_on_a_fast_clock_and_stops_with_one_hang
 
 def _row(store: SeriesStore) -> np.ndarray:
     return np.array([store.queue_row("web", QueueMetric.WAITING)])
+
+
+def test_what_a_collector_yields_before_it_fails_is_taken() -> None:
+    def work(now: float) -> Iterator[Sample]:
+        yield Sample(WAITING, 4.0, now)
+        raise RuntimeError("the second query failed")
+
+    collector = Scripted("half", work=work)
+    polling, store = poller(VirtualClock(T0), collector)
+    polling.poll_and_wait(5.0)
+    health = polling.health["half"]
+    assert (health.successes, health.failures) == (0, 1)
+    assert health.last_error == "RuntimeError: the second query failed"
+    assert store.readings(store.queue_row("web", QueueMetric.WAITING), T0) == [(T0, 4.0)]

@@ -5,9 +5,11 @@ import math
 import socket
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -16,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.autoscaling.snapshot.series import SeriesStore
+from collectors.mapping import Hosts, InputMap, map_of
 from collectors.polling import Poller
 from collectors.render import RenderCollector, RenderOptions, _reading
 from domain.clock import VirtualClock
@@ -122,6 +125,7 @@ def test_it_asks_between_explicit_times_and_never_for_averages(graphite: Graphit
         "trimtab.web.{s,m}.*.{cpu_percent,ram_percent,busy_cores,work_core_seconds}",
         "trimtab.web.queue.{waiting,running,submitted_total,finished_total,oldest_wait_seconds,job_core_seconds,"
         "job_core_seconds_p10,job_core_seconds_p50,job_core_seconds_p90,job_core_seconds_p99}",
+        "trimtab.web.signal.*",
     ]
 
 
@@ -161,6 +165,80 @@ def test_a_clock_set_back_does_not_silence_a_series(graphite: Graphite, reading:
     collector.collect(T0)
     graphite.gives([series(CPU.path, (3.0, T0 + 5))])
     assert [sample.value for sample in collector.collect(T0 + 15)] == [3.0]
+
+
+def map_in_the_docs(sender: str) -> InputMap:
+    text = Path("docs/operate/inputs.md").read_text("utf-8")
+    return map_of(tomllib.loads(text.split(f"```toml {sender}\n")[1].split("```")[0]))
+
+
+def with_map(graphite: Graphite, rules: InputMap) -> RenderCollector:
+    hosts = Hosts()
+    hosts.update([(("web", "s", "i-1"), ["ip-10-0-1-17.ec2.internal"]), (("batch", "s", "i-9"), ["ip-10-0-9-9"])])
+    return RenderCollector(FLEET, RenderOptions(graphite.url, lag_s=0.0), rules, hosts)
+
+
+@pytest.mark.parametrize(
+    ("sender", "targets", "answer", "becomes"),
+    [
+        (
+            "statsd",
+            ["stats.gauges.jobs.web.waiting", "stats.gauges.jobs.web.running"],
+            [series("stats.gauges.jobs.web.waiting", (12, T0 - 10))],
+            [Sample(WAITING, 12.0, T0 - 10)],
+        ),
+        (
+            "telegraf",
+            ["*.cpu-total.cpu.usage_idle", "*.mem.used_percent"],
+            [
+                series("ip-10-0-1-17.cpu-total.cpu.usage_idle", (29, T0 - 20), (None, T0 - 10)),
+                series("ip-10-0-9-9.cpu-total.cpu.usage_idle", (50, T0 - 20)),
+                series("ip-10-0-7-7.cpu-total.cpu.usage_idle", (50, T0 - 20)),
+            ],
+            [Sample(CPU, 71.0, T0 - 20)],
+        ),
+        (
+            "collectd",
+            ["collectd.*.cpu-*.cpu-*", "collectd.*.memory.memory-*"],
+            # Path by path, as Graphite answers: the rounds are found again by their times.
+            [
+                series(f"collectd.ip-10-0-1-17.cpu-{n}.cpu-{state}", *((share, T0 - age) for age in (30, 20, 10)))
+                for n in (0, 1)
+                for state, share in (("idle", 29), ("user", 71))
+            ],
+            [Sample(CPU, 71.0, T0 - 30), Sample(CPU, 71.0, T0 - 20), Sample(CPU, 71.0, T0 - 10)],
+        ),
+    ],
+)
+def test_the_maps_of_the_documentation_hold_for_graphite_too(
+    graphite: Graphite, sender: str, targets: list[str], answer: Any, becomes: list[Sample]
+) -> None:
+    collector = with_map(graphite, map_in_the_docs(sender))
+    graphite.gives(answer)
+    assert collector.collect(T0) == becomes
+    assert graphite.questions[0]["target"][3:] == targets
+    assert collector.collect(T0 + 1) == [], "each reading is returned once"
+    collector.close()
+
+
+def test_a_rule_is_asked_where_it_can_hold_for_the_fleet_and_graphite_has_such_a_target(graphite: Graphite) -> None:
+    rules = map_of(
+        tomllib.loads("""
+            series = [
+                {from = "a.{fleet}.{group}.{vm}.cpu", to = "cpu_percent"},
+                {from = "b.{vm}", to = "cpu_percent", fleet = "web", group = "m"},
+                {from = "c.{vm}", to = "cpu_percent", fleet = "batch", group = "m"},
+                {from = "d.{vm}", to = "cpu_percent", fleet = "web", group = "xl"},
+                {from = "sum(e.{vm})", to = "cpu_percent"},
+                {regex = "f[.](?P<vm>.*)", to = "cpu_percent"},
+            ]
+            """)
+    )
+    collector = with_map(graphite, rules)
+    graphite.gives([series("a.web.s.i-1.cpu", (71, T0 - 5))])
+    assert collector.collect(T0) == [Sample(CPU, 71.0, T0 - 5)]
+    assert graphite.questions[0]["target"][3:] == ["a.web.{s,m}.*.cpu", "b.*"]
+    collector.close()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
@@ -15,10 +16,11 @@ import pytest
 
 from agent.autoscaling.snapshot.series import SeriesStore
 from collectors.listener import GraphiteListener
+from collectors.mapping import Hosts, map_of
 from collectors.render import RenderCollector, RenderOptions
 from collectors.sender import GraphiteSender, SenderOptions
 from domain.fleet import Fleet, Group, VmType
-from domain.samples import QueueMetric, QueueSeries, Sample, VmMetric, VmSeries
+from domain.samples import QueueMetric, QueueSeries, Sample, SignalSeries, VmMetric, VmSeries
 from tests.collectors.graphite.real_graphite import Graphite, free_ports, running_carbon, running_relay
 
 # The first test may have to install Graphite.
@@ -96,6 +98,42 @@ def test_a_fleet_gets_its_own_series_only_and_nothing_younger_than_the_lag(graph
     assert {sample.series.fleet for sample in everything} == {"ours"}
     older = [sample for sample in readings("ours", now, count=8) if sample.at <= now - 3.0]
     assert in_order(collected(lagging, now, len(older))) == in_order(older)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.needs_libcairo
+def test_paths_of_other_senders_and_signals_are_found_and_become_readings(graphite: Graphite) -> None:
+    """What statsd, Telegraf and collectd write, as a real Graphite keeps and finds it."""
+    page = (ROOT / "docs" / "operate" / "inputs.md").read_text("utf-8")
+    maps = [page.split(f"```toml {sender}\n")[1].split("```")[0] for sender in ("statsd", "telegraf", "collectd")]
+    hosts, now = Hosts(), float(int(time.time()))
+    hosts.update([(("mapped", "s", "i-1"), ["ip-10-0-1-17.ec2.internal"]), (("mapped", "m", "i-2"), ["ip-10-0-1-18"])])
+    lines = [
+        *(f"stats.gauges.jobs.mapped.waiting 12 {now - age:.0f}" for age in (2, 1)),
+        f"ip-10-0-1-17.cpu-total.cpu.usage_idle 29 {now - 1:.0f}",
+        f"ip-10-0-9-9.cpu-total.cpu.usage_idle 29 {now - 1:.0f}",
+        *(
+            f"collectd.ip-10-0-1-18.cpu-{n}.cpu-{state} {share} {now - age:.0f}"
+            for age in (3, 2, 1)
+            for n in (0, 1)
+            for state, share in (("idle", 40), ("user", 60))
+        ),
+        f"trimtab.mapped.signal.rps 310 {now - 1:.0f}",
+    ]
+    with socket.create_connection(("127.0.0.1", graphite.carbon.port)) as carbon:
+        carbon.sendall("".join(f"{line}\n" for line in lines).encode())
+    rules = map_of(tomllib.loads("\n".join(maps)))
+    collector = RenderCollector(fleet("mapped"), RenderOptions(graphite.url, lag_s=0.0), rules, hosts)
+    found = collected(collector, now, 7)
+    cpu = {vm: VmSeries("mapped", group, vm, VmMetric.CPU_PERCENT) for group, vm in (("s", "i-1"), ("m", "i-2"))}
+    assert in_order(found) == in_order(
+        [
+            *(Sample(QueueSeries("mapped", QueueMetric.WAITING), 12.0, now - age) for age in (2, 1)),
+            Sample(cpu["i-1"], 71.0, now - 1),
+            *(Sample(cpu["i-2"], 60.0, now - age) for age in (3, 2, 1)),
+            Sample(SignalSeries("mapped", "rps"), 310.0, now - 1),
+        ]
+    )
 
 
 @pytest.mark.exhaustive

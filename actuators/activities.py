@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from collectors.aws import AwsSession
-from domain.decisions import CapacityShortage
+from domain.decisions import CapacityShortage, Direction
 from domain.errors import CloudError, FailureClass
 
 _ENDED = frozenset({"Successful", "Failed", "Cancelled"})
 _VM = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 _DESIRED_TO = re.compile(r"changing the desired capacity from \d+ to (\d+)")
+_SHRUNK = "user request, shrinking the capacity"
+_PAGES_OF_ACCOUNT = 20
 _NO_CAPACITY = re.compile(
     r"do(?:es)? not have (?:sufficient|enough) .*capacity|Insufficient\w*Capacity|UnfulfillableCapacity"
     r"|no Spot capacity available|MaxSpotInstanceCountExceeded|SpotMaxPriceTooLow|InsufficientFreeAddressesInSubnet"
@@ -59,9 +61,56 @@ class Activity:
         return self.status not in _ENDED
 
     @property
+    def resized(self) -> Direction | None:
+        """The direction in which it changed the group's size, None for a replacement and for what failed."""
+        if self.status in ("Failed", "Cancelled"):
+            return None
+        if self.kind is Kind.LAUNCH and self.desired_to is not None:
+            return Direction.OUT
+        if self.kind is Kind.TERMINATE and (self.desired_to is not None or _SHRUNK in self.cause):
+            return Direction.IN
+        return None
+
+    @property
     def no_capacity(self) -> bool:
         """Whether it failed for want of machines or quota: another type or zone may still work."""
         return self.failed and _NO_CAPACITY.search(self.message) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """A change of a group's size that AWS carried out, whoever asked; `at` its newest activity, epoch seconds."""
+
+    group_name: str
+    direction: Direction
+    at: float
+
+
+def read_resizes(session: AwsSession, group_names: Collection[str], since: float) -> tuple[Resize, ...]:
+    """Return the newest change of size at or after `since` of each of the groups and directions; raises CloudError.
+
+    The activities of the whole account are read, newest first, 2,000 of them at most: a call for each group would take
+    a start with many fleets long. A launch that only replaces a VM, and one that failed, changes no size.
+    """
+    found: dict[tuple[str, Direction], Resize] = {}
+    for described in _of_account(session, since):
+        name, activity = str(described.get("AutoScalingGroupName", "")), parse_activity(described)
+        direction = activity.resized
+        if name in group_names and direction is not None:
+            found.setdefault((name, direction), Resize(name, direction, activity.started_at))
+    return tuple(found.values())
+
+
+def _of_account(session: AwsSession, since: float) -> Iterator[dict[str, Any]]:
+    pages = session.pages("autoscaling", "DescribeScalingActivities", MaxRecords=100)
+    for _, page in zip(range(_PAGES_OF_ACCOUNT), pages, strict=False):
+        for described in page.get("Activities", ()):
+            if described.get("StartTime") is None or described.get("StatusCode") is None:
+                continue
+            if described["StartTime"].timestamp() >= since:
+                yield described
+            elif described["StatusCode"] in _ENDED:
+                return
 
 
 def read_activities(
@@ -69,7 +118,8 @@ def read_activities(
 ) -> tuple[Activity, ...]:
     """Return the group's activities started at or after `since` (epoch seconds), newest first; raises CloudError.
 
-    AWS lists them newest first, so reading stops at the first older one.
+    AWS lists those in progress first, then the others, both newest first: reading stops at the first older one that has
+    ended. One that waits for a hook may be in progress for hours.
     """
     found: list[Activity] = []
     pages = session.pages("autoscaling", "DescribeScalingActivities", AutoScalingGroupName=group_name, MaxRecords=100)
@@ -79,9 +129,10 @@ def read_activities(
                 detail = f"an activity of {group_name} has no StartTime or no StatusCode"
                 raise CloudError("DescribeScalingActivities", FailureClass.UNAVAILABLE, "IncompleteAnswer", detail)
             activity = parse_activity(described)
-            if activity.started_at < since:
+            if activity.started_at >= since:
+                found.append(activity)
+            elif not activity.running:
                 return tuple(found)
-            found.append(activity)
         if number == most_pages:
             break
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Operators' controls of a subject of any decision: pauses, and for fleets a pinned size."""
+"""Operators' controls of a subject of any decision: pauses, for fleets a pinned size, and windows of a schedule."""
 
 from __future__ import annotations
 
@@ -51,3 +51,22 @@ class Controls:
 
     pauses: tuple[Pause, ...] = ()
     pin: Pin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One opening of a window of a fleet's schedule, from `start` until before `end`, epoch seconds.
+
+    zone: time zone of its times. once: it does not come again. minimum, maximum: VMs of the whole fleet. policy: that
+    decides meanwhile, "" for the fleet's own. pause: the direction that is held.
+    """
+
+    name: str
+    start: float
+    end: float
+    zone: str = "UTC"
+    once: bool = False
+    minimum: int | None = None
+    maximum: int | None = None
+    policy: str = ""
+    pause: PauseScope | None = None

@@ -52,6 +52,8 @@ class Reason(StrEnum):
     # rails
     BELOW_MINIMUM = "below_minimum"
     ABOVE_MAXIMUM = "above_maximum"
+    SCHEDULED_MINIMUM = "scheduled_minimum"
+    SCHEDULED_MAXIMUM = "scheduled_maximum"
     STEP_LIMIT = "step_limit"
     COOLING_DOWN = "cooling_down"
     WARMING_UP = "warming_up"
@@ -163,6 +165,7 @@ class Reason(StrEnum):
     PLACEMENT_GAP = "placement_gap"
     PLACEMENT_REFUSING = "placement_refusing"
     PLACEMENT_DRIFTED = "placement_drifted"
+    UNLIKE_TRAINING = "unlike_training"
     HOSTS_COMPARED = "hosts_compared"
     # deferral of jobs to left-over cores
     JOB_SUBMITTED = "job_submitted"
@@ -175,6 +178,7 @@ class Reason(StrEnum):
     STEPS_SKIPPED = "steps_skipped"
     CAPACITY_MISSING = "capacity_missing"
     FORECAST_UNCOVERED = "forecast_uncovered"
+    SCORES_DRIFTED = "scores_drifted"
     VIOLATION_BUDGET_USED = "violation_budget_used"
     POLICY_FELL_BACK = "policy_fell_back"
     JOBS_AT_RISK = "jobs_at_risk"

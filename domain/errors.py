@@ -22,9 +22,11 @@ A module that alone raises an error defines it as a subclass of one of these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 
 class TrimtabError(Exception):
@@ -67,6 +69,27 @@ class RejectReason(StrEnum):
     TOO_MANY_SERIES = "too_many_series"
     UNKNOWN_VM = "unknown_vm"
     TOO_MANY_UNKNOWN = "too_many_unknown"
+
+
+REFUSED_LINES: Final[Mapping[RejectReason, str]] = MappingProxyType(
+    {
+        RejectReason.TOO_LONG: "send shorter lines: docs/operate/inputs.md has the limit",
+        RejectReason.NOT_TEXT: "send UTF-8 text, or pickled messages to the pickle port",
+        RejectReason.MALFORMED: "send `path value seconds`, with one space between them",
+        RejectReason.FOREIGN_PATH: "send Trimtab's own paths, or map these in the file that TRIMTAB_INPUT_MAP names",
+        RejectReason.BAD_VALUE: "send a plain decimal number",
+        RejectReason.NOT_FINITE: "leave the line out while there is no value",
+        RejectReason.OUT_OF_RANGE: "check the unit: shares are sent in percent, 0 to 100",
+        RejectReason.IMPLAUSIBLE: "check the counter of the sender",
+        RejectReason.FUTURE: "set the sender's clock, by NTP for example",
+        RejectReason.TOO_OLD: "set the sender's clock, or have it drop what it could not send",
+        RejectReason.LATE: "send within TRIMTAB_GRACE_S of the minute's end, or lengthen it",
+        RejectReason.TOO_MANY_SERIES: "find what makes up new names, and stop it",
+        RejectReason.UNKNOWN_VM: "send the VM's instance id, and check that its group is in the settings",
+        RejectReason.TOO_MANY_UNKNOWN: "find which host sends names of VMs that do not exist",
+    }
+)
+"""What to do about lines that were refused, by the reason."""
 
 
 class SampleRejected(BadInput):

@@ -1,8 +1,8 @@
 """Measurements: a sample, and the grammar of its Graphite path and line.
 
 A VM's series is `trimtab.<fleet>.<group>.<vm>.<metric>`, a queue's `trimtab.<fleet>.queue.<metric>`; the tagged forms
-are `trimtab.<metric>;fleet=..;group=..;vm=..` and `trimtab.<metric>;fleet=..;queue=yes`. Values of `*_percent` are
-0..100.
+are `trimtab.<metric>;fleet=..;group=..;vm=..` and `trimtab.<metric>;fleet=..;queue=yes`. A signal of a fleet is
+`trimtab.<fleet>.signal.<name>`, tagged `trimtab.signal.<name>;fleet=..`. Values of `*_percent` are 0..100.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from domain.errors import RejectReason, SampleRejected
 
 PREFIX = "trimtab"
 QUEUE_SEGMENT = "queue"
+SIGNAL_SEGMENT = "signal"
 MAX_LINE_BYTES = 1024
 MAX_MAGNITUDE = 1e15
 
@@ -100,7 +101,25 @@ class QueueSeries:
         return f"{PREFIX}.{self.fleet}.{QUEUE_SEGMENT}.{self.metric}"
 
 
-Series = VmSeries | QueueSeries
+@dataclass(frozen=True, slots=True)
+class SignalSeries:
+    """The series of one of a fleet's own signals, such as its requests per second."""
+
+    fleet: str
+    name: str
+
+    @property
+    def metric(self) -> str:
+        """What no metric of a VM or queue is called."""
+        return f"{SIGNAL_SEGMENT}.{self.name}"
+
+    @property
+    def path(self) -> str:
+        """The dotted Graphite path."""
+        return f"{PREFIX}.{self.fleet}.{self.metric}"
+
+
+Series = VmSeries | QueueSeries | SignalSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +145,8 @@ def parse_path(path: str) -> Series:
             return VmSeries(parts[1], parts[2], parts[3], VM_METRICS[parts[4]])
         if len(parts) == 4 and parts[2] == QUEUE_SEGMENT and parts[3] in QUEUE_METRICS:
             return QueueSeries(parts[1], QUEUE_METRICS[parts[3]])
+        if len(parts) == 4 and parts[2] == SIGNAL_SEGMENT:
+            return SignalSeries(parts[1], parts[3])
     raise _foreign(path)
 
 
@@ -137,11 +158,14 @@ def _parse_tagged(path: str, parts: list[str], text: str) -> Series:
             return VmSeries(fleet, group, vm, VM_METRICS[parts[1]])
         if QUEUE_SEGMENT in tags and parts[1] in QUEUE_METRICS:
             return QueueSeries(fleet, QUEUE_METRICS[parts[1]])
+    if len(parts) == 3 and fleet and parts[1] == SIGNAL_SEGMENT:
+        return SignalSeries(fleet, parts[2])
     raise _foreign(path)
 
 
 def _foreign(path: str) -> SampleRejected:
     remedy = (
-        f"use {PREFIX}.<fleet>.<group>.<vm>.<{'|'.join(VmMetric)}> or {PREFIX}.<fleet>.queue.<{'|'.join(QueueMetric)}>"
+        f"use {PREFIX}.<fleet>.<group>.<vm>.<{'|'.join(VmMetric)}>, {PREFIX}.<fleet>.queue.<{'|'.join(QueueMetric)}> "
+        f"or {PREFIX}.<fleet>.{SIGNAL_SEGMENT}.<name>"
     )
     return SampleRejected(RejectReason.FOREIGN_PATH, "metric path", path, remedy)

@@ -6,6 +6,7 @@ None means absent, never zero.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from domain.announcements import Announcement
 
@@ -71,6 +72,53 @@ class QueueSnapshot:
     submitted_is_late: bool = False
 
 
+class SignalKind(StrEnum):
+    """What a signal's target is compared with.
+
+    total: the fleet's whole load, whose target is what one core carries (requests per second, messages that lag).
+    level: what each VM sees of it, whose target is the level aimed at (latency, requests under way per core); it counts
+    as proportional to load by cores.
+    """
+
+    TOTAL = "total"
+    LEVEL = "level"
+
+
+class OnMissing(StrEnum):
+    """What an absent signal does to a decision: nothing is changed, no VM is removed, or it is left out."""
+
+    HOLD = "hold"
+    NO_SCALE_IN = "no_scale_in"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One of a fleet's own signals, as the settings have it: see SignalKind and OnMissing.
+
+    max_age_s: without a reading in the minute the newest one counts if it is no older.
+    """
+
+    name: str
+    target: float
+    kind: SignalKind = SignalKind.TOTAL
+    on_missing: OnMissing = OnMissing.HOLD
+    max_age_s: float = 120.0
+
+    @property
+    def input_name(self) -> str:
+        """What it is called among a snapshot's absent inputs."""
+        return f"signal {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSnapshot:
+    """A signal over the minute: the mean of its readings, else the newest; None when it is absent."""
+
+    signal: Signal
+    value: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What the settings say of a fleet's world, for a policy that weighs what its choices cost.
@@ -100,7 +148,7 @@ class Snapshot:
     fleet's reporting VMs; cpu_mean_warmed_up: the same over those older than the warm-up, None where none is.
     obs7, obs_v2: observation vectors (domain.observations.autoscaling), None when an input they need is absent.
     announced: coming work that is known, by time; None where the fleet has no announcements at all, and in older
-    records. terms: None in older records too.
+    records. terms: None in older records too. signals: the fleet's own, by name.
     """
 
     fleet: str
@@ -125,6 +173,7 @@ class Snapshot:
     queue_age_s: float | None = None
     announced: tuple[Announcement, ...] | None = None
     terms: Terms | None = None
+    signals: tuple[SignalSnapshot, ...] = ()
 
     @property
     def requested(self) -> tuple[int, ...]:

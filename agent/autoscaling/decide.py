@@ -18,7 +18,7 @@ from agent.rails.limits import bounds_of
 from agent.rails.order import apply_rails, replaceable
 from agent.rails.stability import next_in_streak, remaining_s
 from agent.rails.state import LoopState, Memory
-from domain.controls import Controls
+from domain.controls import Controls, Window
 from domain.decisions import (
     Decision,
     Direction,
@@ -43,6 +43,8 @@ class DecisionInputs:
     `shadows` are policies beside the live one, none twice and none the live one. `interrupted` holds (group key, VM) of
     VMs in service with a spot notice. `cloud_failure` says why the fleet's
     groups could not be read this minute, or cannot be managed (then `snapshot` is None and nothing is decided).
+    `windows` are those of its schedule that are open or come within a week; the pause of an open one is in `controls`,
+    and its policy is `policy`.
     """
 
     FORMER: ClassVar[Former] = MappingProxyType({"shadow": one_or_none("shadows")})
@@ -62,6 +64,7 @@ class DecisionInputs:
     in_flight: tuple[str, ...] = ()
     interrupted: tuple[tuple[str, str], ...] = ()
     cloud_failure: ReadFailure | None = None
+    windows: tuple[Window, ...] = ()
 
     def context(self, snapshot: Snapshot, state: LoopState) -> RailContext:
         """Return what the rails look at, with this snapshot and state."""
@@ -75,6 +78,7 @@ class DecisionInputs:
             self.mode,
             self.leader,
             self.in_flight,
+            self.windows,
         )
 
 
@@ -158,6 +162,10 @@ def with_shadows(inputs: DecisionInputs, decided: Decided, proposer: Proposer) -
     """
     if inputs.snapshot is None:
         return decided
+    if not inputs.shadows:
+        # Most fleets have none: then nothing of what they would see is put together.
+        state = replace(decided.state, shadow_memories={}) if decided.state.shadow_memories else decided.state
+        return replace(decided, state=state)
     seen = with_bars(inputs.context(inputs.snapshot, _begun(inputs)))
     proposals: list[Proposal] = []
     memories: dict[str, Memory] = {}
@@ -175,8 +183,8 @@ def with_shadows(inputs: DecisionInputs, decided: Decided, proposer: Proposer) -
 
 def _begun(inputs: DecisionInputs) -> LoopState:
     """Return the state as the minute begins to be decided."""
-    state = replace(inputs.state, decisions=inputs.state.decisions + 1, policy=inputs.policy)
-    return state if inputs.snapshot is None else replace(state, unsupported="")
+    unsupported = inputs.state.unsupported if inputs.snapshot is None else ""
+    return replace(inputs.state, decisions=inputs.state.decisions + 1, policy=inputs.policy, unsupported=unsupported)
 
 
 def _held(inputs: DecisionInputs, reason: Reason, why: str, detail: str = "") -> Decision:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.rails.base import RailLimits
+from actuators.activities import Resize
+from agent.rails.base import RailLimits, utc
 from agent.rails.capacity_memory import record_shortage
 from agent.rails.circuit_breaker import record_outcome
 from agent.rails.state import Change, Cooldown, LoopState, puts_back
-from domain.decisions import Direction, Intent, Outcome, Reason, Status
+from domain.decisions import Direction, Event, Intent, Outcome, Reason, Status
 from domain.fleet import Fleet
 from domain.observed import Observed
 from domain.snapshot import Snapshot
@@ -110,6 +111,36 @@ def state_after_intents(state: LoopState, intents: tuple[Intent, ...], limits: R
         seen_interruptions={vm: at for vm, at in seen.items() if now - at < HOUR_S},
         known_desired=known,
     )
+
+
+def with_past_resizes(
+    state: LoopState, fleet: Fleet, limits: RailLimits, resizes: Sequence[Resize], now: float
+) -> tuple[LoopState, tuple[Event, ...]]:
+    """Return the state with the cool-downs that AWS's own changes of size began, and an event for each that is new.
+
+    So a size that an earlier process, or a person, set within the cool-down counts, although this ledger may not know
+    of it. A cool-down that the ledger has ends no earlier for it.
+    """
+    lengths = {Direction.OUT: limits.cooldown_out_s, Direction.IN: limits.cooldown_in_s}
+    keys = {group.name: group.key for group in fleet.groups}
+    events: list[Event] = []
+    for one in resizes:
+        key, length_s = keys.get(one.group_name), lengths[one.direction]
+        rests = Cooldown(key or "", one.direction, min(one.at, now) + length_s, length_s)
+        if key is None or rests.until <= now:
+            continue
+        same = [c for c in state.cooldowns if (c.group, c.direction) == (key, one.direction)]
+        if any(known.until >= rests.until for known in same):
+            continue
+        if not same:
+            detail = (
+                f"AWS changed its size at {utc(one.at, now)}, before this process: scale-{one.direction} rests for "
+            )
+            detail += f"another {rests.until - now:.0f} s"
+            events.append(Event(fleet.name, now, Reason.COOLING_DOWN, detail, key))
+        others = tuple(c for c in state.cooldowns if c not in same)
+        state = replace(state, cooldowns=(*others, rests))
+    return state, tuple(events)
 
 
 def state_after_nothing_done(state: LoopState, intent: Intent, outcome: Outcome) -> LoopState:

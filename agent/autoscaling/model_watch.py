@@ -69,15 +69,16 @@ class ModelWatch:
 
     def _roles(self, managed: ManagedFleet) -> list[tuple[str, str]]:
         """Return the names of the fleet's models in use, each with what it does."""
-        roles = [(managed.policy, DECIDES), *((text, SHADOW) for text in managed.shadows)]
+        deciding = dict.fromkeys((managed.policy, *(one.policy for one in managed.planned)))
+        roles = [*((text, DECIDES) for text in deciding), *((text, SHADOW) for text in managed.shadows)]
         probationer = self.shelf.probationer(managed.fleet.name)
         found = [(text, role) for text, role in roles if names_model(text)]
         return found if probationer is None else [*found, (probationer, PROBATION)]
 
     def _of_fleet(self, managed: ManagedFleet, text: str, role: str, problems: list[str]) -> str:
         name, fleet = self._resolved(text, managed, problems), managed.fleet
-        # There is one model that decides and one on probation; a shadow is known by its setting.
-        key = f"{fleet.name} {role} {text if role == SHADOW else ''}"
+        # There is one model that decides and one on probation; a shadow, and that of a window, is known by its setting.
+        key = f"{fleet.name} {role} {text if role == SHADOW or text != managed.policy else ''}"
         if not sha_of(name):
             return name
         card = self.shelf.model(sha_of(name)).card

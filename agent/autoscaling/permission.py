@@ -21,6 +21,7 @@ from agent.rails.base import RailContext, utc
 from agent.rails.budget import budget
 from agent.rails.circuit_breaker import circuit_breaker
 from agent.rails.permissions import pause_and_pin
+from agent.rails.schedule import with_pauses
 from agent.rails.state import Ages, LoopState, late_s
 from domain.clock import BothTimes
 from domain.controls import Controls
@@ -79,13 +80,18 @@ class Permission:
         intent = call.intent
         if intent is not None and call.act is not Act.GIVE_BACK and _is_over(intent, self._ports.ages, now, monotonic):
             return Refusal(Reason.OVERDUE, f"{intent.intent_id} was not sent before its deadline")
-        controls = self._ports.ledger.controls(call.subject)
+        controls = self._controls(call.subject, now)
         refusal = refused_by_pause(call.act, controls, now)
         if refusal is not None or intent is None or call.act is Act.GIVE_BACK:
             return refusal
         if call.act is Act.REPLACE:
             return refused_by_breaker(call.group, self._states[call.subject].breakers, now)
         return self._resized(call, intent, controls, now)
+
+    def _controls(self, subject: str, now: float) -> Controls:
+        """Return the operators' controls as the ledger has them now, with the pause of an open window."""
+        controls, managed = self._ports.ledger.controls(subject), self._managed.get(subject)
+        return controls if managed is None else with_pauses(controls, managed.in_minute(now)[1], now)
 
     def _resized(self, call: ChangingCall, intent: Intent, controls: Controls, now: float) -> Refusal | None:
         """Return why a group's size may not be changed now."""
@@ -123,6 +129,7 @@ class Permission:
     def _decided_again(self, managed: ManagedFleet, intent: Intent, controls: Controls) -> _Grounds | Refusal:
         """Decide this minute as if the intent had never been made, and return the grounds if it would be made again."""
         fleet, ports, observed = managed.fleet, self._ports, self._observed
+        managed, windows = managed.in_minute(self._now)
         if any(group.name not in observed.groups for group in fleet.groups):
             return Refusal(Reason.CLOUD_UNREADABLE, f"groups of {fleet.name} could not be read", over=False)
         others = {one.group: one for one in ports.ledger.open_intents(fleet.name) if one.group != intent.group}
@@ -142,6 +149,7 @@ class Permission:
             epoch=ports.epoch,
             policy=ports.proposer.resolve(managed.policy, fleet),
             in_flight=tuple(others),
+            windows=windows,
         )
         decided = decide(inputs, ports.proposer)
         again = next((one for one in decided.decision.intents if one.group == intent.group), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from agent.settings.plug_ins import ACTUATORS, load, own_settings
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agent.settings import Settings
     from collectors.aws import AwsSession
     from collectors.base import Collector
+    from collectors.mapping import Hosts, InputMap
     from domain.clock import Clock
     from domain.fleet import Fleet
 
@@ -29,7 +30,8 @@ class CollectorHost:
     """What the collectors of one fleet are made from.
 
     settings: the agent's. own: the kind's, None without a settings_model. session: the one road to AWS, which refuses
-    calls that change something in observe mode.
+    calls that change something in observe mode. inputs: the map of other senders' names and the names of VMs, None
+    without a map.
     """
 
     fleet: Fleet
@@ -37,6 +39,14 @@ class CollectorHost:
     own: BaseModel | None
     session: AwsSession
     clock: Clock
+    inputs: Inputs | None = None
+
+
+class Inputs(NamedTuple):
+    """The map of other senders' names, and the names that VMs are known by, which the loop brings up to date."""
+
+    map: InputMap
+    hosts: Hosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 
+from actuators.activities import Resize
 from actuators.base import Actuator
 from actuators.drift import DriftRule
 from agent.autoscaling.minutes import Refusals
 from agent.autoscaling.policies.fallback import Proposer
+from agent.autoscaling.policies.registry import inputs_needed
 from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
+from agent.rails.schedule import Planned, policy_at, windows_at
 from agent.rails.state import Ages
 from collectors.interruptions import InterruptionQueue
 from collectors.mapping import Hosts
 from domain.announcements import Recurring
 from domain.clock import JumpDetector
+from domain.controls import Window
 from domain.decisions import Mode
 from domain.fleet import Fleet
 
@@ -25,7 +29,8 @@ from domain.fleet import Fleet
 class ManagedFleet:
     """A fleet with everything its decisions depend on but the measurements.
 
-    shadows: policies whose proposals are recorded beside its own. schedule: work that settings announce.
+    shadows: policies whose proposals are recorded beside its own. schedule: work that settings announce. planned:
+    windows with limits, a pause or a policy of their own.
     """
 
     fleet: Fleet
@@ -35,6 +40,18 @@ class ManagedFleet:
     aggregation: AggregationSettings = field(default_factory=AggregationSettings)
     drift: DriftRule = DriftRule.ADOPT
     schedule: tuple[Recurring, ...] = ()
+    planned: tuple[Planned, ...] = ()
+
+    def in_minute(self, now: float) -> tuple[ManagedFleet, tuple[Window, ...]]:
+        """Return the fleet with the policy that decides at `now`, and the windows that are open or come."""
+        if not self.planned:
+            return self, ()
+        windows = windows_at(self.planned, now)
+        policy = policy_at(windows, now)
+        if not policy:
+            return self, windows
+        aggregation = replace(self.aggregation, needed=inputs_needed(policy))
+        return replace(self, policy=policy, aggregation=aggregation), windows
 
 
 def _nobody(fleet: str) -> str | None:
@@ -50,7 +67,9 @@ class Ports:
     nothing new may be decided any more; `protect_busy` says that the actuator keeps scale-in protection on busy VMs;
     `clock_step_s` is a step of the clock seen but not recorded yet; `refusals` are AWS's that no minute has recorded.
     `probationer` returns the policy that is on probation for a fleet, by its name, which is a shadow of it then.
-    `hosts` holds the names of the VMs for the map of other senders' paths; None without one.
+    `hosts` holds the names of the VMs for the map of other senders' paths; None without one. `resized` returns AWS's
+    changes of groups' sizes since a moment, raising CloudError: it is asked until it has answered once, and set again
+    when the lead is taken.
     """
 
     fleets: tuple[ManagedFleet, ...]
@@ -71,3 +90,4 @@ class Ports:
     refusals: Refusals = field(default_factory=Refusals)
     probationer: Callable[[str], str | None] = _nobody
     hosts: Hosts | None = None
+    resized: Callable[[Collection[str], float], Sequence[Resize]] | None = None

@@ -14,7 +14,7 @@ from actuators.protection import owned_from_now
 from agent.autoscaling import announcements
 from agent.autoscaling.announcements import Announcements
 from agent.autoscaling.decide import Decided, DecisionInputs, decide_alone, with_shadows
-from agent.autoscaling.intents import state_after_outcome, with_cause, with_open_targets
+from agent.autoscaling.intents import state_after_outcome, with_cause, with_open_targets, with_past_resizes
 from agent.autoscaling.late_calls import recognise, with_former_call
 from agent.autoscaling.minutes import Measured
 from agent.autoscaling.permission import Permission
@@ -23,12 +23,22 @@ from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.store import FleetStore
 from agent.decisions.turn import TickReport
 from agent.models.card import SCORER_MEMORY
+from agent.rails.schedule import with_pauses
 from agent.rails.state import LoopState, not_ahead, on_this_clock, shifted
 from collectors.interruptions import Interruption, InterruptionKind
 from domain.clock import BothTimes
 from domain.controls import Controls
 from domain.decisions import AGENT, Decision, Direction, Event, Intent, Mode, Outcome, Reason, Status
-from domain.errors import BadInput, FailureClass, Fenced, LedgerError, LedgerReplaced, LedgerUnavailable, TrimtabError
+from domain.errors import (
+    BadInput,
+    CloudError,
+    FailureClass,
+    Fenced,
+    LedgerError,
+    LedgerReplaced,
+    LedgerUnavailable,
+    TrimtabError,
+)
 from domain.fleet import Fleet
 from domain.observations.autoscaling import obs_v2_names
 from domain.observations.autoscaling_scorer import STATE_FEATURES
@@ -85,6 +95,7 @@ class _Turn:
         if ports.hosts is not None:
             ports.hosts.update(vm_names(self._fleets, self._observed))
         self._permission.read(self._observed)
+        self._take_up_cooldowns()
         settled = self._settle()
         if any(may_have_changed(intent, outcome) for intent, outcome in settled):
             self._observed = ports.actuator.observe(self._fleets, self._now)
@@ -204,6 +215,27 @@ class _Turn:
         ports.clock_step_s = 0.0
         return events
 
+    def _take_up_cooldowns(self) -> None:
+        """Let changes of size that AWS made before this process count towards the cool-downs, once."""
+        ports, fleets = self._ports, self._managed.values()
+        if ports.resized is None:
+            return
+        longest_s = max((max(one.limits.cooldown_out_s, one.limits.cooldown_in_s) for one in fleets), default=0.0)
+        try:
+            found = ports.resized(
+                {group.name for fleet in self._fleets for group in fleet.groups}, self._now - longest_s
+            )
+        except CloudError as error:
+            # What the ledger knows holds meanwhile; the next turn asks again.
+            log.warning("activities_unread", detail=str(error))
+            return
+        ports.resized = None
+        for managed in fleets:
+            name = managed.fleet.name
+            state, events = with_past_resizes(self._states[name], managed.fleet, managed.limits, found, self._now)
+            self._states[name] = state
+            self._events += events
+
     def _settle(self) -> list[tuple[Intent, Outcome]]:
         """Follow every open intent and record what became of it; when that cannot be recorded, none is followed.
 
@@ -291,6 +323,7 @@ class _Turn:
     ) -> tuple[DecisionInputs, Decided]:
         """Decide a fleet's minute."""
         ports, observed, now = self._ports, self._observed, self._now
+        managed, windows = managed.in_minute(now)
         fleet, before = managed.fleet, self._states[managed.fleet.name]
         failure = _unreadable(fleet, observed)
         ours = {intent.group: intent for intent in open_intents if intent.fleet == fleet.name}
@@ -310,7 +343,7 @@ class _Turn:
             fleet=fleet,
             snapshot=snapshot,
             state=replace(state, protected=()),
-            controls=controls,
+            controls=with_pauses(controls, windows, now),
             limits=managed.limits,
             mode=ports.mode,
             leader=True,
@@ -319,6 +352,7 @@ class _Turn:
             in_flight=in_flight,
             interrupted=interrupted_vms(fleet, state, observed),
             cloud_failure=failure,
+            windows=windows,
         )
         decided = decide_alone(inputs, ports.proposer)
         if ports.protect_busy and ports.mode is Mode.ACT:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import wraps
 
 from agent.rails.state import LoopState, puts_back
-from domain.controls import Controls
+from domain.controls import Controls, Window
 from domain.decisions import Mode, Origin, Proposal, RailEffect, Reason, Verdict
 from domain.fleet import Fleet
 from domain.snapshot import Snapshot
@@ -67,7 +67,7 @@ class RailLimits:
 class RailContext:
     """Everything a rail may look at. `in_flight` are the keys of groups with an open intent.
 
-    `leader` whether this process holds the epoch.
+    `leader` whether this process holds the epoch. `windows` of the fleet's schedule, open or to come.
     """
 
     now: float
@@ -79,6 +79,7 @@ class RailContext:
     mode: Mode
     leader: bool
     in_flight: tuple[str, ...] = ()
+    windows: tuple[Window, ...] = ()
 
 
 class Power(StrEnum):

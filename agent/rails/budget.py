@@ -1,4 +1,4 @@
-"""Rail 10: dollars per hour and per UTC day, and the account of what a fleet has cost since midnight UTC."""
+"""Rail 11: dollars per hour and per UTC day, and the account of what a fleet has cost since midnight UTC."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def forecast(context: RailContext, rate: float) -> float:
 
 @rail(Power.SHRINK)
 def budget(proposal: Proposal, context: RailContext) -> Iterable[Word]:
-    """Rail 10: dollars per hour and per UTC day limit scale-out; they force no scale-in and hold no falling bill.
+    """Rail 11: dollars per hour and per UTC day limit scale-out; they force no scale-in and hold no falling bill.
 
     Take VMs off increases, the most expensive first, until the bill per hour and the forecast to midnight UTC fit.
 

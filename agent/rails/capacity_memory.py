@@ -1,4 +1,4 @@
-"""Rail 11, and how long a shortage of a VM type in a zone is remembered."""
+"""Rail 12, and how long a shortage of a VM type in a zone is remembered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def shortage_until(context: RailContext, index: int) -> float | None:
 
 @rail(Power.REPLACE)
 def capacity_memory(proposal: Proposal, context: RailContext) -> Iterator[Word]:
-    """Rail 11: a VM type that AWS just did not have in any zone of the group is not asked for again; the next type is.
+    """Rail 12: a VM type that AWS just did not have in any zone of the group is not asked for again; the next type is.
 
     Move the increase of the first group without capacity to the next type; hold increases that no type can take.
 

@@ -1,4 +1,4 @@
-"""Rail 13, and what outcomes do to the circuit breaker of a group."""
+"""Rail 14, and what outcomes do to the circuit breaker of a group."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def record_outcome(
 
 @rail(Power.SHRINK)
 def circuit_breaker(proposal: Proposal, context: RailContext) -> Iterator[Word]:
-    """Rail 13: a group whose changes keep failing rests, then may try one VM; throttles and shortages never count.
+    """Rail 14: a group whose changes keep failing rests, then may try one VM; throttles and shortages never count.
 
     Hold changes of a group whose breaker is open; let a half-open one change by a single VM.
     """

@@ -1,4 +1,4 @@
-"""Rails 5, 6 and 12: what sizes and steps the settings and the Auto Scaling group admit."""
+"""Rails 6, 7 and 13: what sizes and steps the settings and the Auto Scaling group admit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def aws_accepts(context: RailContext, index: int, desired: int) -> bool:
 
 @rail(Power.REPLACE)
 def bounds(proposal: Proposal, context: RailContext) -> Iterator[Word]:
-    """Rail 5: sizes stay between minimum and maximum, ours and the Auto Scaling group's as read this tick.
+    """Rail 6: sizes stay between minimum and maximum, ours and the Auto Scaling group's as read this tick.
 
     Clamp every group to its bounds, also where the current size lies outside them.
 
@@ -40,7 +40,7 @@ def bounds(proposal: Proposal, context: RailContext) -> Iterator[Word]:
     for index, (current, asked) in enumerate(zip(context.snapshot.requested, proposal.desired, strict=True)):
         lowest, highest = bounds_of(context, index)
         desired = min(max(asked, lowest), highest)
-        if (desired < current <= asked and _scale_in_is_held(context)) or (
+        if (desired < current <= asked and scale_in_is_held(context)) or (
             desired > current >= asked and pause_of(context, Direction.OUT) is not None
         ):
             desired = current
@@ -49,7 +49,8 @@ def bounds(proposal: Proposal, context: RailContext) -> Iterator[Word]:
             yield replaced(context, index, asked, desired, reason, _sentence(context, index, reason))
 
 
-def _scale_in_is_held(context: RailContext) -> bool:
+def scale_in_is_held(context: RailContext) -> bool:
+    """Return whether no correction may take VMs: on unusable input, on a sick fleet, under a pause."""
     return (
         input_fault(context.snapshot, context.limits) is not None
         or sickness_of(context.snapshot, context.limits) is not None
@@ -77,7 +78,7 @@ def largest_step(current: int, absolute: int, percent: float) -> int:
 
 @rail(Power.SHRINK)
 def step_limit(proposal: Proposal, context: RailContext) -> Iterator[Word]:
-    """Rail 6: at most so many VMs of one group per decision, absolute or as a percentage of its size, per direction.
+    """Rail 7: at most so many VMs of one group per decision, absolute or as a percentage of its size, per direction.
 
     Shrink every change to the largest step; pins and the safe floor walk to their size in steps too.
 
@@ -100,7 +101,7 @@ def step_limit(proposal: Proposal, context: RailContext) -> Iterator[Word]:
 
 @rail(Power.VETO)
 def group_state(proposal: Proposal, context: RailContext) -> Iterator[Word]:
-    """Rail 12: what the group would not carry out is not begun: suspended processes, instance refresh, refused sizes.
+    """Rail 13: what the group would not carry out is not begun: suspended processes, instance refresh, refused sizes.
 
     Hold increases while Launch is suspended, decreases while Terminate is suspended or a refresh runs (no drain).
 

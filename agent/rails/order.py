@@ -11,12 +11,13 @@ from agent.rails.circuit_breaker import circuit_breaker, held_open
 from agent.rails.inputs import finite_and_schema, sickness, snapshot_fits, staleness_and_coverage
 from agent.rails.limits import bounds, group_state, step_limit
 from agent.rails.permissions import holding, leader_epoch, mode, pause_and_pin, pause_sentence
+from agent.rails.schedule import schedule
 from agent.rails.stability import cooldown, flap_guard, warmup
 from domain.decisions import Direction, Proposal, RailEffect, Verdict
 
 _BEFORE_BOUNDS: tuple[Rail, ...] = (finite_and_schema, staleness_and_coverage, sickness, pause_and_pin)
 # What a move to another VM type must pass once more.
-_SIZING: tuple[Rail, ...] = (bounds, step_limit, cooldown, warmup, flap_guard, budget, capacity_memory)
+_SIZING: tuple[Rail, ...] = (schedule, bounds, step_limit, cooldown, warmup, flap_guard, budget, capacity_memory)
 _ADMISSION: tuple[Rail, ...] = (group_state, circuit_breaker, leader_epoch, mode)
 
 RAILS: tuple[Rail, ...] = (*_BEFORE_BOUNDS, *_SIZING, *_ADMISSION)
@@ -25,7 +26,8 @@ RAILS: tuple[Rail, ...] = (*_BEFORE_BOUNDS, *_SIZING, *_ADMISSION)
 def apply_rails(proposal: Proposal, context: RailContext) -> tuple[Proposal, tuple[RailEffect, ...]]:
     """Return what remains of the proposal, and every rail's effect in the order in which they were asked.
 
-    Each effect's `before` is the `after` of the one before it. A move to another VM type starts over at the bounds,
+    Each effect's `before` is the `after` of the one before it. The schedule is asked where the fleet has windows, so
+    that what was decided without any is replayed as it was. A move to another VM type starts over at the schedule,
     once per move and at most once per group; changing effects of such a pass say "after the move". A group that takes
     VMs over is not held by a cool-down that began before the shortage: they were decided then, and did not come. When
     the snapshot is of other groups than the fleet's, no rail but the first is asked and its sizes are held.
@@ -74,6 +76,8 @@ def replaceable(
 def _run(rails: tuple[Rail, ...], proposal: Proposal, context: RailContext) -> tuple[Proposal, list[RailEffect]]:
     effects = []
     for rail in rails:
+        if rail is schedule and not context.windows:
+            continue
         proposal, effect = rail.apply(proposal, context)
         effects.append(effect)
     return proposal, effects

@@ -1,4 +1,4 @@
-"""Rails 4, 14 and 15: what operators, the leadership and the mode allow."""
+"""Rails 4, 15 and 16: what operators, the leadership and the mode allow."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ pause_and_pin = Rail("pause_and_pin", Power.REPLACE, _pause_and_pin)
 
 @rail(Power.VETO)
 def leader_epoch(proposal: Proposal, context: RailContext) -> Iterator[Word]:
-    """Rail 14: only the process that holds the leader epoch may change anything."""
+    """Rail 15: only the process that holds the leader epoch may change anything."""
     for index, _, asked in changing(proposal, context):
         if not context.leader:
             yield held(context, index, asked, Reason.NOT_LEADER, "another process leads; this one only watches")
@@ -87,7 +87,7 @@ def leader_epoch(proposal: Proposal, context: RailContext) -> Iterator[Word]:
 
 @rail(Power.VETO)
 def mode(proposal: Proposal, context: RailContext) -> Iterator[Word]:
-    """Rail 15: in observe mode nothing is done: the effect's `before` is what act mode would do, `after` what is."""
+    """Rail 16: in observe mode nothing is done: the effect's `before` is what act mode would do, `after` what is."""
     for index, _, asked in changing(proposal, context):
         if context.mode is not Mode.ACT:
             yield held(context, index, asked, Reason.OBSERVE_MODE, "observe mode: this is what act mode would do")

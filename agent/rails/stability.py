@@ -1,4 +1,4 @@
-"""Rails 7 to 9: rests between changes, and patience before a scale-in."""
+"""Rails 8 to 10: rests between changes, and patience before a scale-in."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from agent.rails.base import Power, Rail, RailContext, Word, changing, conclude, held, rail, shrunk, unhurried, vms
 from agent.rails.limits import bounds_of
+from agent.rails.schedule import scheduled
 from agent.rails.state import LoopState
 from domain.decisions import Direction, Proposal, RailEffect, Reason
 from domain.snapshot import Snapshot
@@ -30,7 +31,7 @@ def remaining_s(context: RailContext, index: int, direction: Direction) -> float
 
 @rail(Power.VETO)
 def cooldown(proposal: Proposal, context: RailContext) -> Iterator[Word]:
-    """Rail 7: after a change of a group the same direction rests; the other direction is never held by it.
+    """Rail 8: after a change of a group the same direction rests; the other direction is never held by it.
 
     Hold changes whose direction is cooling down; pins and the safe floor are not held.
     """
@@ -43,7 +44,7 @@ def cooldown(proposal: Proposal, context: RailContext) -> Iterator[Word]:
 
 
 def _warmup(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEffect]:
-    """Rail 8: capacity on its way counts once, and a group with an open intent is left alone.
+    """Rail 9: capacity on its way counts once, and a group with an open intent is left alone.
 
     Hold groups with an open intent; take booting VMs off increases of a proposer that had not counted them.
 
@@ -53,6 +54,7 @@ def _warmup(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEff
     policy's own parameter; overdue VMs no longer count, so that a VM that never comes is asked for again.
     """
     words: list[Word] = []
+    least = scheduled(context.snapshot.requested, context)
     for index, current, asked in changing(proposal, context):
         group = context.snapshot.groups[index]
         if group.key in context.in_flight:
@@ -65,7 +67,8 @@ def _warmup(proposal: Proposal, context: RailContext) -> tuple[Proposal, RailEff
             and context.limits.count_booting
             and unhurried(proposal, context, index)
         ):
-            allowed = max(current, asked - group.booting, min(asked, bounds_of(context, index)[0]))
+            lowest = max(bounds_of(context, index)[0], least[index])
+            allowed = max(current, asked - group.booting, min(asked, lowest))
             if allowed != asked:
                 why = f"{vms(group.booting)} booting already"
                 words.append(shrunk(context, index, asked, allowed, Reason.WARMING_UP, why))
@@ -107,12 +110,12 @@ def reversals(state: LoopState, group: str, now: float, upcoming: Direction) -> 
 
 @rail(Power.SHRINK)
 def flap_guard(proposal: Proposal, context: RailContext) -> Iterator[Word]:
-    """Rail 9: scale-in waits for several proposals in a row, spares young and busy VMs, and ends when a group flaps.
+    """Rail 10: scale-in waits for several proposals in a row, spares young and busy VMs, and ends when a group flaps.
 
     Hold or shrink scale-ins. Scale-out is never held, neither by the streak nor by the reversal budget.
 
-    A group above its maximum may return to it without streak or reversal budget. A pin skips streak, lifetime and
-    reversal budget, but takes no VM that is not listed as removable: a scale-in names its victims.
+    What is above the group's maximum, or a window's, may go without streak or reversal budget. A pin skips streak,
+    lifetime and reversal budget, but takes no VM that is not listed as removable: a scale-in names its victims.
     """
     for index, current, asked in changing(proposal, context):
         if asked < current:
@@ -126,7 +129,8 @@ def _allowed(proposal: Proposal, context: RailContext, index: int) -> tuple[int,
     limits, group, asked = context.limits, context.snapshot.groups[index], proposal.desired[index]
     allowed, reason, why = asked, Reason.NOTHING_TO_DO, ""
     if unhurried(proposal, context, index):
-        stable = min(group.requested, bounds_of(context, index)[1])
+        most = min(bounds_of(context, index)[1], scheduled(context.snapshot.requested, context)[index])
+        stable = min(group.requested, most)
         streak = context.state.in_streak.get(group.key, 0)
         turns = reversals(context.state, group.key, context.now, Direction.IN)
         if streak < limits.in_periods and stable > allowed:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from agent.settings.fleet import FleetSettings, GroupSettings, MeasuredBy, PolicyName
-from agent.settings.model import LOOPBACK, HttpSettings, Settings
+from agent.rails.schedule import shortest_gap_minutes
+from agent.settings.fleet import FleetSettings, GroupSettings, MeasuredBy, PolicyName, WindowSettings
+from agent.settings.model import LOOPBACK, HttpSettings, PrometheusSettings, Settings
 from agent.settings.subjects import Conflict, SettingPath, described_subjects
 from domain.decisions import Mode
 from domain.samples import QUEUE_SEGMENT
@@ -40,6 +41,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
         yield Conflict(("sample_interval_s",), (("tick_interval_s",),), remedy)
     for name, others, remedy in _of_http(settings.http):
         yield Conflict(("http", name), tuple(("http", other) for other in others), remedy)
+    yield from _of_prometheus(settings)
     if settings.listener.networks == LOOPBACK and not _is_loopback(settings.listener.host):
         remedy = (
             "give TRIMTAB_LISTENER__NETWORKS as well, the subnets of your VMs such as 10.0.0.0/16: without it only "
@@ -82,9 +84,23 @@ def _of_http(http: HttpSettings) -> Iterator[tuple[str, tuple[str, ...], str]]:
             yield name, ("token",), "give TRIMTAB_HTTP__TOKEN as well"
         elif same is not None:
             yield name, (same,), f"give another one than TRIMTAB_HTTP__{same.upper()}, which only {ROLE_VERBS[same]}"
-    if (http.certificate is None) != (http.private_key is None):
-        given, lacking = ("certificate", "private_key") if http.certificate else ("private_key", "certificate")
+    for given, lacking in _half_of_a_pair(http):
         yield given, (lacking,), f"give TRIMTAB_HTTP__{lacking.upper()} as well"
+
+
+def _half_of_a_pair(section: HttpSettings | PrometheusSettings) -> Iterator[tuple[str, str]]:
+    """Yield which of certificate and private key is given without the other, and the other."""
+    if (section.certificate is None) != (section.private_key is None):
+        yield ("certificate", "private_key") if section.certificate else ("private_key", "certificate")
+
+
+def _of_prometheus(settings: Settings) -> Iterator[Conflict]:
+    if settings.prometheus.url is not None and settings.input_map is None:
+        remedy = "give TRIMTAB_INPUT_MAP, a file with the queries as [[prometheus]] tables (docs/operate/inputs.md)"
+        yield Conflict(("prometheus", "url"), (("input_map",),), remedy)
+    for given, lacking in _half_of_a_pair(settings.prometheus):
+        remedy = f"give TRIMTAB_PROMETHEUS__{lacking.upper()} as well"
+        yield Conflict(("prometheus", given), (("prometheus", lacking),), remedy)
 
 
 def _shared(settings: Settings) -> Iterator[Conflict]:
@@ -126,6 +142,10 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
     if fleet.submitted_from is MeasuredBy.CLOUDWATCH and fleet.queue_url is None:
         remedy = f"give QUEUE_URL, the queue whose messages CloudWatch counts, or {MeasuredBy.REPORTS}"
         yield Conflict((*path, "submitted_from"), ((*path, "queue_url"),), remedy)
+    for setting, names in (("policy", (fleet.policy,)), ("shadow", fleet.shadows)):
+        if PolicyName.SIGNAL_TRACKING in names and not fleet.signals:
+            remedy = "describe a signal, by ...__SIGNALS__<name>__TARGET"
+            yield Conflict((*path, setting), ((*path, "signals"),), remedy)
     if fleet.policy in fleet.shadows:
         others = [name for name in fleet.shadows if name != fleet.policy]
         remedy = f"give {','.join(others)}" if others else f"name another policy than {fleet.policy}, or leave it out"
@@ -137,6 +157,45 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
         remedy = f"give at least RAILS__BREAKER_OPEN_S={fleet.rails.breaker_open_s:g}"
         yield Conflict((*path, "rails", "breaker_max_s"), ((*path, "rails", "breaker_open_s"),), remedy)
     yield from _budget(path, fleet, minima)
+    for key, window in fleet.schedule.items():
+        yield from _of_window((*path, "schedule", key), window, path, fleet)
+
+
+def _of_window(
+    path: SettingPath, window: WindowSettings, of_fleet: SettingPath, fleet: FleetSettings
+) -> Iterator[Conflict]:
+    for name, other in (("cron", "for_minutes"), ("for_minutes", "cron"), ("begins", "ends"), ("ends", "begins")):
+        if getattr(window, name) is not None and getattr(window, other) is None:
+            yield Conflict((*path, name), ((*path, other),), f"give {other.upper()} as well")
+    if window.cron is not None and window.begins is not None:
+        yield Conflict((*path, "begins"), ((*path, "cron"),), "give CRON and FOR_MINUTES, or BEGINS and ENDS, not both")
+    elif window.cron is None and window.begins is None and window.for_minutes is None and window.ends is None:
+        yield Conflict((*path, "cron"), (), "give CRON and FOR_MINUTES, or BEGINS and ENDS")
+    if window.begins is not None and window.ends is not None and window.ends <= window.begins:
+        yield Conflict((*path, "ends"), ((*path, "begins"),), f"give a later time than BEGINS={window.begins}")
+    if window.cron is not None and window.for_minutes is not None:
+        most = shortest_gap_minutes(window.cron)
+        if window.for_minutes > most:
+            remedy = f"give at most {most:g}: then CRON={window.cron} begins it again"
+            yield Conflict((*path, "for_minutes"), ((*path, "cron"),), remedy)
+    if (window.min, window.max, window.policy, window.pause) == (None, None, None, None):
+        yield Conflict((*path, "min"), (), "give at least one of MIN, MAX, POLICY and PAUSE: the window sets nothing")
+    groups = fleet.groups.values()
+    most, least = sum(group.max for group in groups), sum(group.min for group in groups)
+    of_groups = "which the fleet's groups hold together"
+    if window.min is not None and window.max is not None and window.min > window.max:
+        yield Conflict((*path, "min"), ((*path, "max"),), f"give at most MAX={window.max}")
+    elif window.min is not None and window.min > most:
+        maxima = tuple((*of_fleet, "groups", key, "max") for key in fleet.groups)
+        yield Conflict((*path, "min"), maxima, f"give at most {most}, {of_groups}")
+    if window.max is not None and window.max < least:
+        minima = tuple((*of_fleet, "groups", key, "min") for key in fleet.groups)
+        yield Conflict((*path, "max"), minima, f"give at least {least}, {of_groups}")
+    policy = window.policy
+    needs_vms = isinstance(policy, PolicyName) and policy not in (*ZERO_SAFE, PolicyName.HOLD)
+    if needs_vms and not window.min and not any(group.min for group in groups):
+        remedy = f"give MIN of 1 or more: with no VM there is no CPU to measure, and {policy} would start none"
+        yield Conflict((*path, "policy"), ((*path, "min"),), remedy)
 
 
 def _of_group(path: SettingPath, key: str, group: GroupSettings) -> Iterator[Conflict]:

@@ -91,11 +91,11 @@ def _fleet(name: str, members: Sequence[TaggedGroup], sizes: Mapping[str, VmSize
         raise BadInput(where, name, "give lower-case letters, digits, - and _, beginning with a letter")
     groups: dict[str, Any] = {}
     for group in members:
-        key = _key(group)
+        key = group_key(group)
         if key in groups:
             other = groups[key]["name"]
             raise BadInput(f"group key {key} of fleet {name}", group.name, f"{other} has it too: tag one with {GROUP}")
-        groups[key] = _group(group, sizes, region)
+        groups[key] = group_settings(group, sizes, region)
     about = {"queue_url": _agreed(name, members, QUEUE_URL), "policy": _agreed(name, members, POLICY)}
     given = {field: value for field, value in about.items() if value is not None}
     try:
@@ -110,7 +110,8 @@ def _fleet(name: str, members: Sequence[TaggedGroup], sizes: Mapping[str, VmSize
         ) from None
 
 
-def _group(group: TaggedGroup, sizes: Mapping[str, VmSize], region: str) -> dict[str, Any]:
+def group_settings(group: TaggedGroup, sizes: Mapping[str, VmSize], region: str) -> dict[str, Any]:
+    """Return a group's settings by name, as AWS describes it; BadInput for one that cannot be planned with."""
     if group.unsupported is not None:
         raise BadInput(f"units of group {group.name}", "no number of VMs", group.unsupported)
     if len(group.vm_types) != 1:
@@ -144,7 +145,8 @@ def _price(group: TaggedGroup, vm_type: str, region: str) -> float:
         raise BadInput(f"tag {PRICE} of group {group.name}", tagged, "give dollars per hour, such as 0.086") from None
 
 
-def _key(group: TaggedGroup) -> str:
+def group_key(group: TaggedGroup) -> str:
+    """Return the key of a group: its tag, else its name as a metric path can carry it; BadInput for a wrong tag."""
     tagged = group.tags.get(GROUP)
     if tagged is None:
         # Any name becomes a key that the metric paths of its VMs can carry.

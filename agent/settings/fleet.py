@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
 from agent.rails.base import RailLimits
+from agent.rails.schedule import Planned, cron_fault
 from agent.settings.kinds import Expected, GroupName, Key, Section, Url, VmTypeName
 from agent.settings.plug_ins import POLICIES, installed
 from collectors.intake import Claims
 from domain.announcements import WEEKDAYS, Recurring
+from domain.controls import PauseScope
 from domain.fleet import Fleet, Group, VmType
-from domain.snapshot import Terms
+from domain.snapshot import OnMissing, Signal, SignalKind, Terms
 from domain.units import HOUR_S, MINUTE_S
 
 
@@ -32,6 +37,7 @@ class PolicyName(StrEnum):
     LEARNED = "learned"
     THRESHOLD = "threshold"
     TARGET_TRACKING = "target-tracking"
+    SIGNAL_TRACKING = "signal-tracking"
     HOLD = "hold"
 
 
@@ -102,6 +108,40 @@ class TargetTrackingSettings(Section, title="Policy `target-tracking`"):
     out_periods: int = Field(3, ge=1, le=60, description="Minutes in a row above the target before VMs are added.")
     in_periods: int = Field(
         15, ge=1, le=240, description="Minutes in a row below the low alarm before VMs are removed."
+    )
+
+
+class SignalTrackingSettings(Section, title="Policy `signal-tracking`"):
+    """Parameters of the policy `signal-tracking`: what the fleet's own signals need, of which the most counts."""
+
+    scale_in_factor: float = Field(
+        0.9, gt=0, le=1, description="VMs are removed only while the need is below this share of the requested cores."
+    )
+    out_periods: int = Field(1, ge=1, le=60, description="Minutes in a row with a larger need before VMs are added.")
+    in_periods: int = Field(15, ge=1, le=240, description="Minutes in a row below that share before VMs are removed.")
+
+
+class SignalSettings(Section, title="A signal of a fleet"):
+    """A named series of a fleet, such as requests per second. `<signal>` is its name in metric paths."""
+
+    target: float = Field(
+        gt=0,
+        le=1e15,
+        description="Of a `total`, what one core carries; of a `level`, the value aimed at. In the signal's own unit.",
+        examples=[50],
+    )
+    kind: SignalKind = Field(
+        SignalKind.TOTAL,
+        description="`total`: the whole fleet's load, such as requests per second or a consumer's lag. `level`: what "
+        "falls as cores are added, such as latency.",
+    )
+    on_missing: OnMissing = Field(
+        OnMissing.HOLD,
+        description="While it is absent: `hold` changes nothing, `no_scale_in` lets other signals add VMs but none "
+        "remove any, `ignore` leaves it out. With all signals absent the fleet is held.",
+    )
+    max_age_s: float = Field(
+        120.0, ge=1, le=600, description="In a minute without a reading the newest one counts, if no older than this."
     )
 
 
@@ -251,6 +291,92 @@ class AnnouncementSettings(Section, title="Work announced for a fleet"):
         return Recurring(at_s, self.jobs, self.job_core_s, self.over_minutes * MINUTE_S, days)
 
 
+def _zone(text: str) -> str:
+    try:
+        ZoneInfo(text)
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError from error
+    return text
+
+
+FIRST_YEAR: Final = 1970
+LAST_YEAR: Final = 9998
+
+
+def _local_time(text: str) -> str:
+    if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}", text) is None:
+        raise ValueError
+    # Beyond them a zone's offset leads out of the calendar, and the page could not show the window's end.
+    if not FIRST_YEAR <= datetime.fromisoformat(text).year <= LAST_YEAR:
+        raise ValueError
+    return text
+
+
+def _cron(text: str) -> str:
+    if len(text) > 200 or cron_fault(text) is not None:
+        raise ValueError
+    return text
+
+
+Cron = Annotated[
+    str,
+    AfterValidator(_cron),
+    Expected("a cron expression of five fields such as 0 18 * * mon-fri, with one day field at most"),
+]
+LocalTime = Annotated[
+    str,
+    AfterValidator(_local_time),
+    Expected(
+        f"a date of the years {FIRST_YEAR} to {LAST_YEAR} and a time of day without an offset, such as 2026-11-27T18:00"
+    ),
+]
+
+
+class WindowSettings(Section, title="A window of a fleet's schedule"):
+    """Limits, a policy or a pause for a while: again and again (CRON, FOR_MINUTES), or once (BEGINS, ENDS).
+
+    `<window>` is a key of your choice. See docs/operate/schedules.md.
+    """
+
+    cron: Cron | None = Field(
+        None,
+        description="When it begins: minute, hour, day of the month, month and day of the week, by the clock of "
+        "`TIME_ZONE`.",
+        examples=["0 18 * * mon-fri"],
+    )
+    for_minutes: float | None = Field(
+        None, ge=1, le=10_080, description="Length of a window that `CRON` begins, in minutes.", examples=[240]
+    )
+    begins: LocalTime | None = Field(
+        None,
+        description="When a window of one time begins, by the clock of `TIME_ZONE`.",
+        examples=["2026-11-27T18:00"],
+    )
+    ends: LocalTime | None = Field(None, description="When it ends.", examples=["2026-11-28T02:00"])
+    time_zone: Annotated[str, AfterValidator(_zone), Expected("a time zone such as Europe/Berlin")] = Field(
+        "UTC", description="Time zone of the window's times."
+    )
+    min: int | None = Field(None, ge=0, le=100_000, description="Fewest VMs of the whole fleet meanwhile.")
+    max: int | None = Field(None, ge=0, le=100_000, description="Most VMs of the whole fleet meanwhile.")
+    policy: Policy | None = Field(None, description="Policy that decides meanwhile.")
+    pause: PauseScope | None = Field(None, description="Direction that is held meanwhile: of scaling out, in, or all.")
+
+    def planned(self, name: str, policy: str) -> Planned:
+        """Return it for the rails, with the full text of its policy."""
+        return Planned(
+            name,
+            self.cron or "",
+            self.for_minutes or 0.0,
+            self.begins or "",
+            self.ends or "",
+            self.time_zone,
+            self.min,
+            self.max,
+            policy,
+            self.pause,
+        )
+
+
 class FleetSettings(Section, title="A fleet"):
     """One fleet: one queue, one policy and one group per VM type. `<fleet>` is its key."""
 
@@ -284,6 +410,13 @@ class FleetSettings(Section, title="A fleet"):
         description="A VM that is still busy so long after its drain began is let go, in seconds: longer than the "
         "longest job. The lifecycle hook's own limit, 48 hours or 100 times its heartbeat timeout, holds as well.",
     )
+    drain_notice_s: float = Field(
+        30.0,
+        ge=5,
+        le=3600,
+        description="A worker has so long to see that its VM drains and to report again; before that no idle VM is let "
+        "go. Longer than the interval of its reports.",
+    )
     waiting_price_per_hour: float = Field(
         0.036,
         gt=0,
@@ -293,9 +426,16 @@ class FleetSettings(Section, title="A fleet"):
     queue_rule: QueueRuleSettings = QueueRuleSettings()
     threshold: ThresholdSettings = ThresholdSettings()
     target_tracking: TargetTrackingSettings = TargetTrackingSettings()
+    signal_tracking: SignalTrackingSettings = SignalTrackingSettings()
+    signals: dict[Key, SignalSettings] = Field(
+        {}, description="The fleet's own signals for the policy `signal-tracking`, by their name."
+    )
     groups: dict[Key, GroupSettings] = Field(description="The fleet's groups, by their key.")
     announcements: dict[Key, AnnouncementSettings] = Field(
         {}, description="Work that comes at known times of day, by a key of your choice."
+    )
+    schedule: dict[Key, WindowSettings] = Field(
+        {}, description="Windows of time with limits, a policy or a pause of their own, by a key of your choice."
     )
     rails: RailsSettings = RailsSettings()
     claims: ClaimsSettings = ClaimsSettings()
@@ -348,9 +488,29 @@ class FleetSettings(Section, title="A fleet"):
         )
 
     @property
-    def schedule(self) -> tuple[Recurring, ...]:
+    def announced_work(self) -> tuple[Recurring, ...]:
         """The work that is announced for times of day, by its key."""
         return tuple(one.recurring() for _, one in sorted(self.announcements.items()))
+
+    @property
+    def planned(self) -> tuple[Planned, ...]:
+        """The windows of the schedule, by their key; a policy with its parameters."""
+        return tuple(
+            one.planned(key, "" if one.policy is None else self._text(one.policy))
+            for key, one in sorted(self.schedule.items())
+        )
+
+    @property
+    def own_signals(self) -> tuple[Signal, ...]:
+        """The fleet's own signals, by name."""
+        return tuple(Signal(name, **one.model_dump()) for name, one in sorted(self.signals.items()))
+
+    @property
+    def needed_signals(self) -> tuple[str, ...]:
+        """The signals without which a minute of the fleet's policy, or of a window's, is stale."""
+        if PolicyName.SIGNAL_TRACKING not in {self.policy, *(window.policy for window in self.schedule.values())}:
+            return ()
+        return tuple(one.input_name for one in self.own_signals if one.on_missing is OnMissing.HOLD)
 
     def limits(self) -> RailLimits:
         """Return the rails' limits; the safe floor of a group is by default its minimum."""
@@ -366,6 +526,7 @@ class FleetSettings(Section, title="A fleet"):
             PolicyName.QUEUE_RULE: self.queue_rule,
             PolicyName.THRESHOLD: self.threshold,
             PolicyName.TARGET_TRACKING: self.target_tracking,
+            PolicyName.SIGNAL_TRACKING: self.signal_tracking,
         }
         parameters = of_ours.get(policy)
         pairs = [] if parameters is None else [f"{name}={value}" for name, value in parameters]

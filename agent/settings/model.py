@@ -270,6 +270,35 @@ class RenderSettings(Section, title="Graphite"):
     max_response_mb: float = Field(16.0, gt=0, le=1024, description="Largest response that is read.")
 
 
+class PrometheusSettings(Section, title="Prometheus"):
+    """Reading measurements from Prometheus, by the queries in the file of `TRIMTAB_INPUT_MAP`."""
+
+    url: Url | None = Field(
+        None,
+        description="Address of Prometheus, or of what answers `/api/v1/query` as it does. Not set: it is not asked.",
+        examples=["https://prometheus.internal:9090"],
+    )
+    authorization: Authorization | None = Field(
+        None,
+        description="Value of the Authorization header, such as `Bearer ...`; give it as the credential "
+        "`trimtab_prometheus__authorization`.",
+    )
+    ca_certificate: File | None = Field(
+        None, description="Certificates (PEM) of authorities that may vouch for it, beside the public ones."
+    )
+    certificate: File | None = Field(None, description="Certificate (PEM) that the agent shows to it.")
+    private_key: File | None = Field(None, description="Private key (PEM) of the certificate.")
+    interval_s: float = Field(15.0, ge=5, le=300, description="Interval of the requests, for each fleet.")
+    timeout_s: float = Field(10.0, gt=0, le=60, description="Time limit of all requests of one interval together.")
+    max_age_s: float = Field(
+        90.0,
+        ge=5,
+        le=600,
+        description="Samples older than this are not taken. At least two scrape intervals.",
+    )
+    max_response_mb: float = Field(16.0, gt=0, le=1024, description="Largest response that is read.")
+
+
 class CloudWatchSettings(Section, title="CloudWatch"):
     """Reading measurements from CloudWatch, for fleets with `CPU_FROM` or `SUBMITTED_FROM` set to it."""
 
@@ -522,7 +551,8 @@ class Settings(BaseSettings):
     input_map: File | None = Field(
         None,
         description="File that says which measurements the Graphite paths of other senders are, such as collectd's "
-        "(docs/operate/inputs.md). Not set: Trimtab's own paths are taken, all others refused.",
+        "and what Prometheus is asked for (docs/operate/inputs.md). Not set: Trimtab's own paths are taken, all others "
+        "refused.",
         examples=["/etc/trimtab/inputs.toml"],
     )
     ledger: LedgerSettings = LedgerSettings()
@@ -530,6 +560,7 @@ class Settings(BaseSettings):
     discovery: DiscoverySettings = DiscoverySettings()
     listener: ListenerSettings = ListenerSettings()
     render: RenderSettings = RenderSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
     cloudwatch: CloudWatchSettings = CloudWatchSettings()
     collect: CollectSettings = CollectSettings()
     aws: AwsSettings = AwsSettings()
@@ -626,6 +657,8 @@ def named_policy(settings: Settings, text: str) -> str:
 def learned_policies(settings: Settings) -> Iterator[tuple[str, str, Fleet]]:
     """Yield setting, policy and fleet of every policy or shadow that is a model."""
     for name, fleet in settings.fleets.items():
-        for role, text in (("POLICY", fleet.policy_text), *(("SHADOW", text) for text in fleet.shadow_texts)):
+        roles = [("POLICY", fleet.policy_text), *(("SHADOW", text) for text in fleet.shadow_texts)]
+        roles += [(f"SCHEDULE__{one.name}__POLICY", one.policy) for one in fleet.planned]
+        for role, text in roles:
             if text.partition(":")[0] in ("learned", "model"):
                 yield f"TRIMTAB_FLEETS__{name}__{role}", named_policy(settings, text), settings.fleet(name)

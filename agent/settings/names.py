@@ -24,7 +24,15 @@ NOT_SETTINGS = {
 }
 """Names with the prefix of settings that are not settings."""
 
-KEYS = MappingProxyType({"fleets": "<fleet>", "groups": "<group>", "announcements": "<announcement>"})
+KEYS = MappingProxyType(
+    {
+        "fleets": "<fleet>",
+        "groups": "<group>",
+        "announcements": "<announcement>",
+        "schedule": "<window>",
+        "signals": "<signal>",
+    }
+)
 """The dictionaries among the agent's own settings, each with a placeholder for its key."""
 
 

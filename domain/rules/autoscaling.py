@@ -158,6 +158,54 @@ def target_tracking_step(
     return current, above, below
 
 
+def signal_need(value: float, target: float, is_level: bool, ready_cores: float) -> float:
+    """Return the cores that a signal asks for.
+
+    value, target: in the signal's own unit, value >= 0, target > 0. is_level: the target is the value aimed at, which
+    is taken to be inversely proportional to the cores: ready_cores * value / target. Else the value is the fleet's
+    whole load and the target what one core carries: value / target.
+    """
+    return (ready_cores if is_level else 1.0) * value / target
+
+
+def signal_tracking_step(
+    need: float,
+    held: float,
+    cores: Ints,
+    requested: Ints,
+    minimum: Ints,
+    maximum: Ints,
+    scale_in_factor: float,
+    out_periods: int,
+    in_periods: int,
+    above: int,
+    below: int,
+    may_shrink: bool,
+) -> tuple[Ints, int, int]:
+    """Return (desired VMs per type, above, below) after one more evaluation period.
+
+    need: cores, the largest of all signals. held: cores that carry load or will, those under way included, so that a
+    growth is proposed once. cores, requested, minimum, maximum: as of `queue_rule_multi`. scale_in_factor: nothing is
+    removed while the need is at this share of what is held or more. out_periods, in_periods: consecutive periods needed
+    above what is held, or below that share. above, below: consecutive periods so far. may_shrink: False where not all
+    VMs are ready or a signal is absent that forbids it; the streak then begins anew.
+
+    Growth fills the need as the queue rule does. A removal takes whole VMs, largest first, and leaves the need covered.
+    """
+    above = above + 1 if need > held + 1e-9 else 0
+    below = below + 1 if may_shrink and need < scale_in_factor * held else 0
+    desired = requested.copy()
+    if above > 0 and above >= out_periods:
+        fill(math.ceil(need - held - 1e-9), cores, desired, maximum)
+    elif below > 0 and below >= in_periods:
+        spare = held - need
+        for k in sorted(range(len(cores)), key=lambda k: -cores[k]):
+            fewer = max(min(desired[k] - minimum[k], int((spare + 1e-9) // cores[k])), 0)
+            desired[k] -= fewer
+            spare -= fewer * cores[k]
+    return desired, above, below
+
+
 def threshold_step(
     cpu_mean: float, high: float, low: float, periods: int, streak_high: int, streak_low: int
 ) -> tuple[int, int, int]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actuators.activities import Kind, parse_activity, read_activities, shortages, still_launching
+from actuators.activities import Kind, parse_activity, read_activities, read_resizes, shortages, still_launching
+from collectors.aws import AwsSession
 from domain.decisions import CapacityShortage, Direction
 from tests.actuators.shift import Shift
 
@@ -106,3 +109,25 @@ def test_reading_stops_at_the_moment_of_the_intent(shift: Shift) -> None:
     assert [(one.kind, one.desired_to) for one in since] == [(Kind.LAUNCH, 4)] * 2
     assert len(read_activities(shift.session, "web-s", 0.0)) == 4
     assert len(shift.control.calls(before, operation="DescribeScalingActivities")) == 2
+
+
+def test_an_old_activity_still_in_progress_hides_none_that_ended_since() -> None:
+    """AWS lists those in progress first: a VM that drains for an hour stands before the launch of a minute ago."""
+    old = AT - datetime.timedelta(hours=1)
+    draining = described(Description="Terminating EC2 instance: i-0aaaaaaaa", StartTime=old, StatusCode="InProgress")
+    launched = described(StatusCode="Successful")
+    ended = described(StartTime=old, StatusCode="Successful")
+    beyond = described(StatusCode="Successful", StartTime=None)
+
+    class Listed:
+        """A session whose account has these."""
+
+        def pages(self, service: str, operation: str, **about: object) -> Iterator[dict[str, Any]]:
+            for one in (draining, launched, ended, beyond):
+                yield {"Activities": [one | {"AutoScalingGroupName": "web"}]}
+
+    session, since = cast(AwsSession, Listed()), AT.timestamp() - 300.0
+    assert [one.started_at for one in read_activities(session, "web", since)] == [AT.timestamp()]
+    assert [(one.direction, one.at) for one in read_resizes(session, ["web"], since)] == [
+        (Direction.OUT, AT.timestamp())
+    ]

@@ -18,6 +18,7 @@ from agent.autoscaling.policies.rules import (
     ConstantPolicy,
     HoldPolicy,
     QueueRulePolicy,
+    SignalTrackingPolicy,
     TargetTrackingPolicy,
     ThresholdPolicy,
 )
@@ -32,7 +33,14 @@ from domain.snapshot import Snapshot
 FALLBACKS: tuple[Policy, ...] = (QueueRulePolicy(), ThresholdPolicy(low=0.5, periods=3), HoldPolicy())
 """The first one takes the fleet's own settings of the queue rule, where the snapshot has them."""
 
-ARITHMETIC = (QueueRulePolicy, ThresholdPolicy, TargetTrackingPolicy, ConstantPolicy, HoldPolicy)
+ARITHMETIC = (
+    QueueRulePolicy,
+    ThresholdPolicy,
+    TargetTrackingPolicy,
+    SignalTrackingPolicy,
+    ConstantPolicy,
+    HoldPolicy,
+)
 """Rules that compute a few numbers per group and cannot hang: no thread is started for them."""
 
 SHADOW_S: Final = 0.25

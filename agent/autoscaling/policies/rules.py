@@ -1,4 +1,4 @@
-"""Rules as policies: a fixed size, the CPU threshold, target tracking and the queue rule."""
+"""Rules as policies: a fixed size, the CPU threshold, target tracking on CPU or signals, and the queue rule."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from agent.autoscaling.policies.base import InputAbsent, clamp, hold, spelled
 from agent.rails.state import Memory
 from domain.decisions import Proposal, Reason
 from domain.fleet import Fleet
-from domain.rules.autoscaling import queue_rule_multi, queue_rule_single, target_tracking_step, threshold_step
-from domain.snapshot import Snapshot
+from domain.rules.autoscaling import (
+    queue_rule_multi,
+    queue_rule_single,
+    signal_need,
+    signal_tracking_step,
+    target_tracking_step,
+    threshold_step,
+)
+from domain.snapshot import OnMissing, SignalKind, SignalSnapshot, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +147,81 @@ class TargetTrackingPolicy:
         reason = Reason.LOAD_HIGH if change > 0 else Reason.LOAD_LOW if change < 0 else Reason.LOAD_IN_BAND
         detail = f"mean CPU {', '.join(sentences) or 'of no warm VM'} against {self.target:.0%}"
         return Proposal(fleet.name, self.name, sizes, reason, detail), streaks
+
+
+STREAK = "signals"
+
+
+@dataclass(frozen=True, slots=True)
+class SignalTrackingPolicy:
+    """Sizes the fleet by its own signals, of which the one that needs most cores counts: see `signal_tracking_step`.
+
+    Which signals there are, with their targets and what an absent one does, is part of the snapshot.
+    """
+
+    scale_in_factor: float = 0.9
+    out_periods: int = 1
+    in_periods: int = 15
+
+    @property
+    def name(self) -> str:
+        """Name and parameters."""
+        return spelled("signal-tracking", self)
+
+    def decide(self, fleet: Fleet, snapshot: Snapshot, memory: Memory) -> tuple[Proposal, Memory]:
+        """Propose from the largest need; InputAbsent without any signal, and while one is absent that holds."""
+        absent = [one.signal for one in snapshot.signals if one.value is None]
+        holding = [signal.name for signal in absent if signal.on_missing is OnMissing.HOLD]
+        if holding:
+            raise InputAbsent(
+                f"no reading of the signal {' and '.join(holding)} arrived lately, and on_missing is hold"
+            )
+        if len(absent) == len(snapshot.signals):
+            raise InputAbsent("signal tracking needs a signal, and no reading of any arrived lately")
+        cores, requested = list(fleet.cores), list(snapshot.requested)
+        ready_cores = float(sum(n * c for n, c in zip(snapshot.warm, cores, strict=True)))
+        needs = [
+            (signal_need(one.value, one.signal.target, one.signal.kind is SignalKind.LEVEL, ready_cores), one)
+            for one in snapshot.signals
+            if one.value is not None
+        ]
+        needs.sort(key=lambda pair: -pair[0])
+        keeping = [signal.name for signal in absent if signal.on_missing is OnMissing.NO_SCALE_IN]
+        above, below = (int(n) for n in memory.get(STREAK, (0.0, 0.0)))
+        # A VM that never came carries nothing, whatever was requested.
+        usable = [max(group.requested - group.overdue, 0) for group in snapshot.groups]
+        held = sum(n * c for n, c in zip(usable, cores, strict=True))
+        all_ready = ready_cores > 0.0 and not any(group.booting or group.overdue for group in snapshot.groups)
+        desired, above, below = signal_tracking_step(
+            needs[0][0],
+            held,
+            cores,
+            requested,
+            [group.minimum for group in fleet.groups],
+            [group.maximum for group in fleet.groups],
+            self.scale_in_factor,
+            self.out_periods,
+            self.in_periods,
+            above,
+            below,
+            all_ready and not keeping,
+        )
+        change = sum(n * c for n, c in zip(desired, cores, strict=True)) - sum(
+            n * c for n, c in zip(requested, cores, strict=True)
+        )
+        reason = Reason.LOAD_HIGH if change > 0 else Reason.LOAD_LOW if change < 0 else Reason.LOAD_IN_BAND
+        said = [f"{_signal_text(one)} needs {need:.4g} cores" for need, one in needs]
+        detail = f"{said[0]}{', the most' if len(said) > 1 else ''}, of {held} ready or under way"
+        others = [*said[1:], *(f"{name} is absent: no VM is removed" for name in keeping)]
+        others += [f"{one.name} is absent and left out" for one in absent if one.name not in keeping]
+        proposal = Proposal(fleet.name, self.name, tuple(int(n) for n in desired), reason, "; ".join((detail, *others)))
+        return proposal, {STREAK: (float(above), float(below))}
+
+
+def _signal_text(one: SignalSnapshot) -> str:
+    signal = one.signal
+    of = "aimed at" if signal.kind is SignalKind.LEVEL else "a core"
+    return f"{signal.name} {one.value:.4g} with {signal.target:.4g} {of}"
 
 
 def cover_of(fleet: Fleet, snapshot: Snapshot) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from domain.fleet import Fleet
 from domain.observations.autoscaling import Floats, Vector, next_removal_share, obs7, obs_v2, waiting_recent_fifo
 from domain.observed import GroupObserved, Observed
 from domain.samples import JOB_QUANTILES, QueueMetric, VmMetric
-from domain.snapshot import QueueSnapshot, Snapshot, Terms
+from domain.snapshot import QueueSnapshot, Signal, SignalSnapshot, Snapshot, Terms
 
 BIN_S = 60.0
 MIN_SAMPLE_SHARE = 0.5
@@ -152,7 +152,8 @@ class AggregationSettings:
     of submitted jobs comes from CloudWatch, minutes after the jobs. removes_newest: the cloud takes a group's newest VM
     whichever is named, so that an idle one behind a newer one at work does not count as idle for long. job_core_s:
     core-seconds of a job for obs-v2 until the job source has reported one. episode_gap_s: an idle stretch at the
-    minimum fleet, or a gap, so long ends a live episode. terms: passed on to the policies as they are.
+    minimum fleet, or a gap, so long ends a live episode. terms: passed on to the policies as they are. signals:
+    the fleet's own, by name.
     """
 
     limits: RailLimits = field(default_factory=RailLimits)
@@ -166,6 +167,7 @@ class AggregationSettings:
     job_core_s: float = EXPECTED_JOB_CORE_S
     episode_gap_s: float = EPISODE_GAP_S
     terms: Terms | None = None
+    signals: tuple[Signal, ...] = ()
 
     @property
     def min_samples(self) -> int:
@@ -221,11 +223,26 @@ class Aggregator:
         if queue is not None and settings.submitted_late:
             queue = replace(queue, submitted_is_late=True)
         snapshot = self._fold_fleet(fleet, folds, queue, settings, end, now)
+        if settings.signals:
+            signals = self._fold_signals(fleet.name, settings.signals, fold)
+            gone = tuple(one.signal.input_name for one in signals if one.value is None)
+            snapshot = replace(snapshot, signals=signals, absent=(*snapshot.absent, *gone))
         self._measured[fleet.name] = self._measure(fleet.name, folds, fold, queue, settings.sample_interval_s)
         stale = bool(set(settings.needed) & set(snapshot.absent)) or snapshot.coverage < settings.limits.min_coverage
         if state.last_bin_end != end:
             state = replace(state, stale_bins=state.stale_bins + 1 if stale else 0, last_bin_end=end)
         return replace(snapshot, stale_bins=state.stale_bins), state
+
+    def _fold_signals(self, fleet: str, signals: Sequence[Signal], fold: BinFold) -> tuple[SignalSnapshot, ...]:
+        rows = np.array([self._store.signal_row(fleet, signal.name) for signal in signals], dtype=np.int64)
+        counts, means = fold.at(rows)
+        at, newest = self._store.latest(rows, fold.end)
+        fresh = fold.end - at <= np.array([signal.max_age_s for signal in signals])
+        values = np.where(counts > 0, means, np.where(fresh, newest, np.nan)).tolist()
+        return tuple(
+            SignalSnapshot(signal, value if math.isfinite(value) else None)
+            for signal, value in zip(signals, values, strict=True)
+        )
 
     def measured(self, fleet: str) -> Measured | None:
         """Return what the last snapshot of a fleet measured beside it, for learning; None before the first."""

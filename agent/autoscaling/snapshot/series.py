@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from collectors.base import Refusal
 from collectors.intake import COUNTERS, PERCENT_METRICS, Claims, IntakeLimits, RefusedClaim, value_range
-from collectors.vm_names import Place, UnknownVms, VmNames
+from collectors.vm_names import SPARE, Place, UnknownVms, VmNames
 from domain.errors import RejectReason, SampleRejected
 from domain.fleet import Fleet
-from domain.samples import QUEUE_SEGMENT, QueueMetric, Sample, Series, VmMetric, VmSeries, parse_path
+from domain.samples import QUEUE_SEGMENT, QueueMetric, Sample, Series, SignalSeries, VmMetric, VmSeries, parse_path
 
 DEPTH = 32
 """Readings kept per series: five minutes at one in ten seconds. A power of two; a series with more than one in two
@@ -39,6 +39,7 @@ _NO_VMS: Mapping[str, list[int]] = {}
 _FIRST_ROWS = 1024
 _HARVEST_EVERY_S = 600.0
 UNKNOWN_PER_PEER = 1000
+LEAST_CAPACITY = 60_000
 
 Rows = NDArray[np.int64]
 ClaimKey = tuple[str, str, str]
@@ -48,21 +49,23 @@ ClaimKey = tuple[str, str, str]
 class SeriesStore:
     """Readings of up to `capacity` series; refused beyond that, and removed when silent for `forget_after_s`.
 
-    `watched` fleets restrict it to their groups and to the VMs that `show` names: other VMs wait for two collections,
-    bounded and beside the capacity. At capacity, series silent for `reclaim_after_s` make room.
+    capacity: more where the watched fleets may have more VMs. `watched` fleets restrict it to their groups and to the
+    VMs that `show` names: other VMs wait for two collections, bounded and beside the capacity. At capacity, series
+    silent for `reclaim_after_s` make room.
     """
 
     def __init__(
         self,
-        capacity: int = 60_000,
+        capacity: int = LEAST_CAPACITY,
         limits: IntakeLimits | None = None,
         forget_after_s: float = 7200.0,
         reclaim_after_s: float = 900.0,
         watched: Collection[Fleet] | None = None,
         claims: Mapping[str, Claims] | None = None,
         unknown_per_peer: int = UNKNOWN_PER_PEER,
+        signals: Mapping[str, Collection[str]] | None = None,
     ) -> None:
-        self.capacity = capacity
+        self.capacity = self._least_capacity = capacity
         self._limits = limits or IntakeLimits()
         self._forget_after_s = forget_after_s
         self._reclaim_after_s = reclaim_after_s
@@ -81,6 +84,8 @@ class SeriesStore:
         self._left: list[int] = []
         self._vms: dict[tuple[str, str], dict[str, list[int]]] = {}
         self._queues: dict[str, list[int]] = {}
+        self._signals: dict[str, dict[str, list[int]]] = {}
+        self._own_signals: Mapping[str, Collection[str]] = {}
         rows = min(_FIRST_ROWS, capacity)
         self._times = array("d", [NEVER]) * (rows * DEPTH)
         self._values = array("d", [0.0]) * (rows * DEPTH)
@@ -90,19 +95,29 @@ class SeriesStore:
         self._harvested_at = NEVER
         self._reclaim_not_before = NEVER
         if watched is not None:
-            self.watch(watched, claims)
+            self.watch(watched, claims, signals)
 
     def __len__(self) -> int:
         return len(self._series) - len(self._free) - len(self._left)
 
-    def watch(self, fleets: Collection[Fleet], claims: Mapping[str, Claims] | None = None) -> None:
+    def watch(
+        self,
+        fleets: Collection[Fleet],
+        claims: Mapping[str, Claims] | None = None,
+        signals: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
         """Accept readings of these fleets from now on; series of other fleets are removed when they become silent.
 
-        claims: by fleet, what its sources may claim at most, where that differs from the usual.
+        claims: by fleet, what its sources may claim at most, where that differs from the usual. signals: by fleet, the
+        names of its own.
         """
         with self._lock:
             self._watched = {(fleet.name, group.key): group.vm_type.cores for fleet in fleets for group in fleet.groups}
-            self._names.watch({(fleet.name, group.key): group.maximum for fleet in fleets for group in fleet.groups})
+            maxima = {(fleet.name, group.key): group.maximum for fleet in fleets for group in fleet.groups}
+            wanted = (sum(maxima.values()) + SPARE * len(maxima)) * len(VM_COLUMNS) + len(fleets) * len(QUEUE_COLUMNS)
+            self.capacity = max(self._least_capacity, wanted)
+            self._names.watch(maxima, self.capacity // len(VM_COLUMNS))
+            self._own_signals = signals or {}
             self._claims = {fleet.name: (claims or {}).get(fleet.name) or Claims() for fleet in fleets}
             for row, series in enumerate(self._series):
                 if series is not None:
@@ -224,7 +239,7 @@ class SeriesStore:
         if series.fleet not in self._claims:
             return
         group = series.group if isinstance(series, VmSeries) else QUEUE_SEGMENT
-        key = series.fleet, group, series.metric.value
+        key = series.fleet, group, str(series.metric)
         before = self._refused.get(key)
         self._refused[key] = RefusedClaim(1 if before is None else before.count + 1, value, peer, limit, bound)
 
@@ -305,12 +320,16 @@ class SeriesStore:
             return True
         if isinstance(series, VmSeries):
             return (series.fleet, series.group) in self._watched
+        if isinstance(series, SignalSeries):
+            return series.name in self._own_signals.get(series.fleet, ())
         return series.fleet in self._claims
 
     def _row(self, series: Series) -> int:
         if isinstance(series, VmSeries):
             columns = self.vm_rows(series.fleet, series.group).get(series.vm)
             return ABSENT_ROW if columns is None else columns[_VM_COLUMN[series.metric]]
+        if isinstance(series, SignalSeries):
+            return self.signal_row(series.fleet, series.name)
         return self.queue_row(series.fleet, series.metric)
 
     def _columns(self, series: Series) -> tuple[list[int], int]:
@@ -318,6 +337,8 @@ class SeriesStore:
         if isinstance(series, VmSeries):
             vms = self._vms.setdefault((series.fleet, series.group), {})
             return vms.setdefault(intern(series.vm), [ABSENT_ROW] * len(VM_COLUMNS)), _VM_COLUMN[series.metric]
+        if isinstance(series, SignalSeries):
+            return self._signals.setdefault(series.fleet, {}).setdefault(series.name, [ABSENT_ROW]), 0
         columns = self._queues.setdefault(series.fleet, [ABSENT_ROW] * len(QUEUE_COLUMNS))
         return columns, _QUEUE_COLUMN[series.metric]
 
@@ -378,6 +399,10 @@ class SeriesStore:
         """Return the row of a fleet's queue metric, or `ABSENT_ROW`."""
         columns = self._queues.get(fleet)
         return ABSENT_ROW if columns is None else columns[_QUEUE_COLUMN[metric]]
+
+    def signal_row(self, fleet: str, name: str) -> int:
+        """Return the row of a fleet's signal, or `ABSENT_ROW`."""
+        return self._signals.get(fleet, {}).get(name, [ABSENT_ROW])[0]
 
     def readings(self, row: int, until: float) -> list[tuple[float, float]]:
         """Return (time, value) of a row's readings up to `until`, in order of time; none for `ABSENT_ROW`."""

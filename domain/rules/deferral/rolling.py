@@ -2,7 +2,9 @@
 
 Equal jobs are one kind. A whole number says how many of a kind start in a step, and a charge how many cores run above
 the capacity of a step: maximise worth @ x, with matrix @ x <= limit and 0 <= x <= upper. The rows of the matrix are
-the steps, then the kinds that may start in several steps. numpy alone: what solves a program is elsewhere.
+the steps, then the kinds that may start in several steps. Where a step has several levels of capacity, each as likely,
+cores above one of them are charged its share, so that the charge is what is to be expected of the load. numpy alone:
+what solves a program is elsewhere.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ FACTOR = 0.7
 """What a start in a later step is worth of its value: jobs that are not known yet will want that room too."""
 MARGIN = 0.5
 """Spreads of the forecast that a plan keeps free."""
+LEVELS = 10
+"""Levels of capacity, each as likely, by which a plan expects a charge."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,10 +78,12 @@ def program(
 ) -> Program:
     """Return the program of jobs over the steps from `now` on.
 
-    limit: cores that each step has for them (steps,). factor: of the worth of starts after the first step. hard: so
-    many first steps may not be exceeded; in the others each core above the limit is charged W2.
+    limit: cores that each step has for them (steps,), or levels of them (levels, steps), the lowest first. factor: of
+    the worth of starts after the first step. hard: so many first steps may not be exceeded, by their lowest level; in
+    the others each core above the limit is charged W2, above a level its share of it.
     """
-    room, steps = np.asarray(limit, dtype=np.float64), int(np.size(limit))
+    levels = np.atleast_2d(np.asarray(limit, dtype=np.float64))
+    room, steps = levels[0], levels.shape[1]
     earliest_start = np.maximum(np.maximum(jobs.earliest, jobs.submitted), now) - now
     latest_start = np.minimum(jobs.latest, now + steps - 1) - now
     rows = np.stack([jobs.cores, jobs.duration, jobs.earliest, earliest_start, latest_start], axis=1)
@@ -96,11 +102,15 @@ def program(
     counted = at == runs[column]
     entries = np.where(counted, row_of[kind[column]], step[column] + at)
     factors = np.where(counted, 1.0, cores[kind[column]].astype(np.float64))
-    charged = np.arange(hard, steps)
+    # Cores between two levels are charged for those below them, cores above the highest one in full.
+    width = np.diff(levels, axis=0)[:, hard:]
+    below, ahead = np.nonzero(width > 0.0)
+    charged = np.concatenate([ahead + hard, np.arange(hard, steps)])
+    charge = W2 * np.concatenate([(below + 1) / len(levels), np.ones(steps - hard)])
     lengths = np.concatenate([runs + several[kind], np.ones(charged.size, dtype=np.int64)])
     return Program(
-        worth=np.concatenate([value, np.full(charged.size, -W2)]),
-        upper=np.concatenate([count[kind].astype(np.float64), np.full(charged.size, np.inf)]),
+        worth=np.concatenate([value, -charge]),
+        upper=np.concatenate([count[kind].astype(np.float64), width[below, ahead], np.full(steps - hard, np.inf)]),
         limit=np.concatenate([room, count[several].astype(np.float64)]),
         begins=np.concatenate([[0], np.cumsum(lengths)]),
         rows=np.concatenate([entries, charged]),
@@ -118,6 +128,11 @@ def _ranges(first: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     return owner, first[owner] + offset
 
 
+def middles(levels: int) -> Floats:
+    """Return the quantiles (levels,) that stand for as many parts of a distribution, each as likely."""
+    return np.asarray((np.arange(levels) + 0.5) / levels, dtype=np.float64)
+
+
 class Rolling(NamedTuple):
     """The program of a step: jobs by their place in `cur`, then `fut`; known: their numbers."""
 
@@ -130,14 +145,15 @@ class Rolling(NamedTuple):
 def rolling(view: View, path: Floats, *, factor: float = FACTOR) -> Rolling:
     """Return the program of the jobs known now over this step and the next ones.
 
-    path: capacity expected in the steps after this one, (steps - 1,). This step has the cores that are really free.
-    Worth of later starts is multiplied by `factor`. Jobs that run now keep their cores.
+    path: capacity expected in the steps after this one, (steps - 1,), or levels of it (levels, steps - 1), the lowest
+    first and each as likely. This step has the cores that are really free. Worth of later starts is multiplied by
+    `factor`. Jobs that run now keep their cores.
     """
-    now, his = view.step, view.his
-    ahead = np.arange(1, path.size + 1)
+    now, his, levels = view.step, view.his, np.atleast_2d(path)
+    ahead = np.arange(1, levels.shape[1] + 1)
     held = (his.cores[None, :] * (his.remaining[None, :] > ahead[:, None])).sum(axis=1)
-    limit = np.concatenate([[float(view.free)], path - held])
-    soon = np.flatnonzero(view.fut.earliest < now + limit.size)
+    limit = np.concatenate([np.full((len(levels), 1), float(view.free)), levels - held], axis=1)
+    soon = np.flatnonzero(view.fut.earliest < now + limit.shape[1])
     order = np.lexsort((view.cur.job, view.cur.submitted))
     cur, fut = view.cur.take(order), view.fut.take(soon)
     columns = (np.concatenate(pair) for pair in zip(cur[:6], fut[:6], strict=True))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, StateConflict, UnknownName
 from domain.rules.placement.instance import DIMENSIONS, MOST, UNLIMITED, Application, HostType, Instance, Vector
-from domain.rules.placement.policies import TIERS, Bools, Ints, Policy, View, score_terms, scores
+from domain.rules.placement.policies import LARGE_REQUEST, TIERS, Bools, Ints, Policy, View, score_terms, scores
 
 DIGEST_EVERY = 1000
 """Decisions between two state digests in the log (§10.2)."""
@@ -117,7 +117,8 @@ class Cluster:
 
     hosts, applications: by index. used, capacity: int64 [3, H]. instances: of each application on each host, int16
     [A, H]. blocking: instances on a host that exclude the application, int32 [A, H]. headroom: N_q by q, open hosts
-    that take containers and have at least q free cores. largest: largest count of a request so far.
+    that take containers and have at least q free cores. largest: largest count of a request so far. large: requests of
+    LARGE_REQUEST containers or more so far.
     """
 
     def __init__(self, hosts: Iterable[Host], applications: Iterable[Application]) -> None:
@@ -125,6 +126,7 @@ class Cluster:
         self.applications: list[Application] = []
         self.headroom = dict.fromkeys(TIERS, 0)
         self.largest = 1.0
+        self.large = 0
         self.opened = 0
         """How often a host was opened, without those of a snapshot."""
         self._host_index: dict[str, int] = {}
@@ -324,6 +326,7 @@ class Cluster:
             headroom=headroom,
             mean=self.mean_residual,
             largest=max(self.largest, count),
+            large=self.large,
         )
 
     def open_with(self, free_cores: int) -> int:
@@ -371,6 +374,7 @@ class Cluster:
     def saw(self, count: int) -> None:
         """Take note of the count of a request that has come."""
         self.largest = max(self.largest, float(count))
+        self.large += int(count >= LARGE_REQUEST)
 
     def drain(self, host: int) -> None:
         """Let no new container on a host; those on it stay."""
@@ -569,7 +573,7 @@ def place_request(cluster: Cluster, policy: Policy, app: int, count: int, *, par
     """
     if count < 1:
         raise BadInput("count", count, "give 1 container or more")
-    opened, largest = cluster.opened, cluster.largest
+    before = cluster.opened, cluster.largest, cluster.large
     cluster.saw(count)
     made: list[Choice] = []
     for _ in range(count):
@@ -581,7 +585,7 @@ def place_request(cluster: Cluster, policy: Policy, app: int, count: int, *, par
     if len(made) < count and not partial:
         for choice in reversed(made):
             cluster.release(choice.host, app)
-        cluster.opened, cluster.largest = opened, largest
+        cluster.opened, cluster.largest, cluster.large = before
         return []
     return made
 

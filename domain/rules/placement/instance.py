@@ -109,17 +109,7 @@ def as_document(instance: Instance) -> dict[str, Any]:
             }
             for host in instance.hosts
         ],
-        "applications": [
-            {
-                "id": app.name,
-                **dict(zip(DIMENSIONS, app.demand, strict=True)),
-                "limit": app.limit,
-                **({"excludes": sorted(app.excludes)} if app.excludes else {}),
-                **({} if app.rack_limit is None else {"rack_limit": app.rack_limit}),
-                **({"label": app.label} if app.label else {}),
-            }
-            for app in instance.applications
-        ],
+        "applications": [application_document(app) for app in instance.applications],
         "requests": [
             {"id": one.name, "application": one.application, "count": one.count, "at_s": one.at_s}
             for one in instance.requests
@@ -129,10 +119,25 @@ def as_document(instance: Instance) -> dict[str, Any]:
     }
 
 
-def parse_instance(document: object, name: str = "instance") -> tuple[Instance, tuple[str, ...]]:
+def application_document(app: Application) -> dict[str, Any]:
+    """Return an application as plain data, an entry of an instance's file."""
+    return {
+        "id": app.name,
+        **dict(zip(DIMENSIONS, app.demand, strict=True)),
+        "limit": app.limit,
+        **({"excludes": sorted(app.excludes)} if app.excludes else {}),
+        **({} if app.rack_limit is None else {"rack_limit": app.rack_limit}),
+        **({"label": app.label} if app.label else {}),
+    }
+
+
+def parse_instance(
+    document: object, name: str = "instance", *, hosts_elsewhere: bool = False
+) -> tuple[Instance, tuple[str, ...]]:
     """Return the instance in the content of a file, and warnings; ConfigurationError with every wrong field.
 
-    An exclusion that only one side names holds for both, with a warning.
+    An exclusion that only one side names holds for both, with a warning. hosts_elsewhere: hosts come from elsewhere
+    too, so that there may be no types of them, and what applications need of hosts is not checked against those.
     """
     read = _Reader(name)
     if not isinstance(document, dict):
@@ -144,7 +149,10 @@ def parse_instance(document: object, name: str = "instance") -> tuple[Instance, 
     read.known(
         "", document, ("version", "name", "host_types", "applications", "requests", "releases", "snapshot", "comment")
     )
-    hosts = [read.host(f"host_types[{k}]", entry) for k, entry in read.entries(document, "host_types", needed=True)]
+    hosts = [
+        read.host(f"host_types[{k}]", entry)
+        for k, entry in read.entries(document, "host_types", needed=not hosts_elsewhere)
+    ]
     apps = [read.application(f"applications[{k}]", entry) for k, entry in read.entries(document, "applications")]
     read.unique("host_types", "name", [host.name for host in hosts])
     read.unique("applications", "id", [app.name for app in apps])
@@ -157,6 +165,8 @@ def parse_instance(document: object, name: str = "instance") -> tuple[Instance, 
                 read.wrong(f"{where}.excludes", other, "an application cannot exclude itself: set its limit to 1")
             elif other not in by_name:
                 read.wrong(f"{where}.excludes", other, "no application has this id")
+        if hosts_elsewhere:
+            continue
         if app.label and app.label not in labels:
             read.wrong(f"{where}.label", app.label, "no type of host has this label")
         if largest and not any(all(map(int.__le__, app.demand, size)) for size in largest):

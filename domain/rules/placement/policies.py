@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from domain.errors import BadInput, ConfigurationError, Mistake, UnknownName
 from domain.rules.placement.instance import DIMENSIONS, Vector
+from domain.rules.placement.mix import Mix, mix_document, parse_mix
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,6 +33,8 @@ KNOTS = np.array([0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 96], dtype=np.float64)
 """Free cores at which `potential17` states its values, for hosts of HOST_SCALE cores."""
 HOST_SCALE = 96
 """Cores of the hosts that a vector is stated for, unless its file says otherwise."""
+LARGE_REQUEST = 10
+"""Containers from which on a request is counted among the large ones; n0 of RESERVE(100, 8, 10)."""
 OPEN_LEVEL, BREAK_LEVEL = 2.0**32, 2.0**33
 """What `reserve` takes off the score of a closed host, and of one whose use breaks the rule; cores are below both."""
 
@@ -112,6 +115,14 @@ def reserve_share(largest: Any) -> Any:
     return min(1.0, (largest - 1.0) / 40.0)
 
 
+def reserve_left(theta: Any, large: Any) -> Any:
+    """Return the share of the reserve that `tiers18a` holds after so many large requests.
+
+    It is whole until the last of those that the vector expects has come, then none.
+    """
+    return min(1.0, max(0.0, 20.0 * (theta[17] + 1.0) - large))
+
+
 def tier_terms(theta: Any, light: Any, x: Any, free: Any, after: Any, new: Any, prices: Any) -> Any:
     """Return the six terms of `tiers17`: slope, new host, and each tier that is crossed downward."""
     slope = theta[4] if light else theta[10]
@@ -143,14 +154,15 @@ def _learned(parameters: Sequence[str], terms: Sequence[str], *, open_first: boo
     return Family(tuple(parameters), (-1.0,) * n, (1.0,) * n, open_first, True, tuple(terms))
 
 
-_TIERS = _learned(
-    [
-        *(f"target_{q}" for q in TIERS),
-        *(f"{kind}_{one}" for kind in ("light", "heavy") for one in ("slope", "new", *(f"break_{q}" for q in TIERS))),
-        "threshold",
-    ],
-    ("slope", "new host", *(f"tier {q}" for q in TIERS)),
+_TIER_PARAMETERS = (
+    *(f"target_{q}" for q in TIERS),
+    *(f"{kind}_{one}" for kind in ("light", "heavy") for one in ("slope", "new", *(f"break_{q}" for q in TIERS))),
+    "threshold",
 )
+_TIER_TERMS = ("slope", "new host", *(f"tier {q}" for q in TIERS))
+_TIERS = _learned(_TIER_PARAMETERS, _TIER_TERMS)
+ONE_FILLING = "tiers18a"
+"""The family that counts the large requests since the cluster was empty, and so decides for one filling alone."""
 _RESIDUALS = tuple(f"residual {name}" for name in DIMENSIONS)
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
@@ -178,6 +190,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         ),
         "tiers17": _TIERS,
         "tiers17a": _TIERS,
+        ONE_FILLING: _learned((*_TIER_PARAMETERS, "expected"), _TIER_TERMS),
     }
 )  # fmt: skip
 """By name. Two learned families may be summed: `tiers17+potential17`."""
@@ -189,7 +202,7 @@ def parts_of(family: str) -> tuple[tuple[str, Family], ...]:
     for name in names:
         if name not in FAMILIES:
             raise UnknownName("family", name, f"give one of {', '.join(FAMILIES)}, or two learned ones joined by +")
-    bases = [name.removesuffix("a") if name.startswith("tiers") else name for name in names]
+    bases = ["tiers" if name.startswith("tiers") else name for name in names]
     if (
         len(names) > 2
         or len(set(bases)) < len(bases)
@@ -208,7 +221,10 @@ def box(family: str) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Where a vector comes from. instances: digests. shuffles: seeds of the orders. created: ISO 8601, UTC."""
+    """Where a vector comes from. instances: digests. shuffles: seeds of the orders. created: ISO 8601, UTC.
+
+    mix: the requests and hosts of these instances, None where that was not recorded.
+    """
 
     instances: tuple[str, ...] = ()
     shuffles: tuple[int, ...] = ()
@@ -216,6 +232,7 @@ class Training:
     standard_error: float | None = None
     simulator: str = ""
     created: str = ""
+    mix: Mix | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +263,11 @@ class Policy:
     def open_first(self) -> bool:
         """Whether a closed host is taken only where no open one is feasible."""
         return any(family.open_first for _, family in parts_of(self.family))
+
+    @property
+    def for_one_filling(self) -> bool:
+        """Whether it decides by how many large requests have come since the cluster was empty."""
+        return any(name == ONE_FILLING for name, _ in parts_of(self.family))
 
     @property
     def reserve_cores(self) -> int:
@@ -304,7 +326,8 @@ class View:
 
     hosts: index, int64 [K]. capacity, free: before placement, int64 [3, K]. new: closed hosts, [K]. same: instances of
     the application. distinct: applications. count: containers of the request. headroom: N_q by q. mean: residual share
-    of the cores of the open hosts. largest: the largest count of a request so far, with this one.
+    of the cores of the open hosts. largest: the largest count of a request so far, with this one. large: requests of
+    LARGE_REQUEST containers or more so far, with this one.
     """
 
     hosts: Ints
@@ -319,6 +342,7 @@ class View:
     headroom: Mapping[int, int]
     mean: float
     largest: float
+    large: int
 
 
 def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats, ...]]]:
@@ -349,7 +373,9 @@ def _terms_of_parts(policy: Policy, view: View) -> list[tuple[str, tuple[Floats,
             terms = potential_terms(values, scaled, scaled_after, rest, new, view.same, view.distinct, view.limit)
         else:
             light = view.count < tier_threshold(theta)
-            scale = reserve_share(view.largest) if name == "tiers17a" else 1.0
+            scale = 1.0 if name == "tiers17" else reserve_share(view.largest)
+            if name == ONE_FILLING:
+                scale *= reserve_left(theta, view.large)
             prices = [tier_price(theta, k, light, view.headroom[q], scale) for k, q in enumerate(TIERS)]
             terms = tier_terms(theta, light, rest[0], free, after, new, prices)
         found.append((name, terms))
@@ -393,7 +419,11 @@ def policy_document(policy: Policy) -> dict[str, Any]:
         "theta": list(policy.theta),
         "host_scale": policy.host_scale,
         "box": [low.tolist(), high.tolist()],
-        "trained_on": {"instances": list(training.instances), "shuffles": list(training.shuffles)},
+        "trained_on": {
+            "instances": list(training.instances),
+            "shuffles": list(training.shuffles),
+            **({} if training.mix is None else {"mix": mix_document(training.mix)}),
+        },
         "objective": training.objective,
         "standard_error": training.standard_error,
         "simulator": training.simulator,
@@ -449,11 +479,12 @@ def parse_policy(document: object, name: str = "policy") -> Policy:
         "trained_on",
         lambda value: (
             isinstance(value, dict)
-            and set(value) <= {"instances", "shuffles"}
+            and set(value) <= {"instances", "shuffles", "mix"}
+            and ("mix" not in value or parse_mix(value["mix"]) is not None)
             and texts(value.get("instances", []))
             and seeds(value.get("shuffles", []))
         ),
-        "write an object with instances (digests) and shuffles (seeds)",
+        "write an object with instances (digests), shuffles (seeds) and, if any, mix (shares that sum to 1)",
         {},
     )
     objective, error = (check(key, number, "write a number", None) for key in ("objective", "standard_error"))
@@ -466,7 +497,13 @@ def parse_policy(document: object, name: str = "policy") -> Policy:
     if found:
         raise ConfigurationError(found)
     training = Training(
-        tuple(origin.get("instances", [])), tuple(origin.get("shuffles", [])), objective, error, simulator, created
+        tuple(origin.get("instances", [])),
+        tuple(origin.get("shuffles", [])),
+        objective,
+        error,
+        simulator,
+        created,
+        parse_mix(origin.get("mix")),
     )
     vector = tuple(float(value) for value in theta or ())
     return Policy(label, str(family), vector, scale, None if training == Training() else training)

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.autoscaling.decide import Decided, DecisionInputs, decide
+from agent.autoscaling.explain import _seen
 from agent.autoscaling.policies.fallback import Proposer, evaluate_directly
+from agent.autoscaling.status import _minute
 from agent.ledger import codec
 from agent.rails.base import RailContext
 from agent.rails.state import Memory
@@ -19,7 +21,7 @@ from domain.decisions import Direction, Mode, Proposal, Reason
 from domain.errors import FailureClass
 from domain.fleet import Fleet
 from domain.observed import ReadFailure
-from domain.snapshot import Snapshot
+from domain.snapshot import Signal, SignalSnapshot, Snapshot
 from tests.agent.rails.scenes import NOON, paused, scene
 from tests.agent.rails.worlds import worlds
 
@@ -213,3 +215,18 @@ def test_a_notice_is_acted_on_by_the_leader_in_act_mode_alone(about: dict[str, A
     assert result.decision.intents == ()
     assert result.decision.proposal.desired == (6, 4, 4)
     assert result.decision.at == NOON
+
+
+@pytest.mark.parametrize(("rps", "sizes", "reason"), [(3100.0, "workers_m", "load_high"), (None, "", "stale_input")])
+def test_the_sentence_names_the_signal_that_decided_or_is_absent(rps: float | None, sizes: str, reason: str) -> None:
+    here = scene((4, 4, 4), snapshot={"signals": (SignalSnapshot(Signal("rps", 50.0), rps),)})
+    inputs = inputs_of(here, policy="signal-tracking:out_periods=1")
+    assert inputs.snapshot is not None
+    decision = decide(inputs, Proposer(evaluate_directly)).decision
+    assert decision.sentence.startswith(sizes)
+    assert f"({reason}): " in decision.sentence
+    assert "rps" in decision.sentence
+    seen = "\n".join(_seen(inputs))
+    assert ("signal rps 3100, its target 50 (total)" in seen) is (rps is not None)
+    readings = {name: value for name, labels, value in _minute(here.fleet, inputs.snapshot) if "rps" in labels}
+    assert readings == {"signal_target": 50.0} | ({} if rps is None else {"signal_value": rps})

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from agent.rails.base import RailContext, RailLimits
 from agent.rails.state import Breaker, CapacityMark, Change, Cooldown, LoopState, Spend
-from domain.controls import Controls, Pause, PauseScope, Pin
+from domain.controls import Controls, Pause, PauseScope, Pin, Window
 from domain.decisions import Direction, Mode, Origin, Proposal, Reason
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, Snapshot
@@ -92,6 +92,12 @@ LIMITS = st.builds(
 )
 
 
+LEAST_OR_MOST = st.none() | st.integers(0, 40)
+WINDOWS = st.lists(
+    st.builds(Window, st.just("rush"), TIMES, TIMES, minimum=LEAST_OR_MOST, maximum=LEAST_OR_MOST), max_size=2
+).map(tuple)
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[RailContext, Proposal]:
     """A context and a readable proposal for it."""
@@ -122,6 +128,7 @@ def worlds(draw: st.DrawFn) -> tuple[RailContext, Proposal]:
         mode=draw(st.sampled_from([Mode.ACT, Mode.ACT, Mode.ACT, Mode.OBSERVE])),
         leader=draw(st.sampled_from([True, True, True, False])),
         in_flight=tuple(draw(st.sets(NAMES, max_size=1))),
+        windows=draw(WINDOWS),
     )
     desired = tuple(draw(st.integers(0, 15)) for _ in fleet.groups)
     origin = draw(st.sampled_from([Origin.POLICY, Origin.POLICY, Origin.FLOOR]))

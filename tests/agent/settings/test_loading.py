@@ -104,6 +104,11 @@ def test_every_rail_arrives_at_the_limits() -> None:
             {"TARGET_TRACKING__TARGET": "0.7"},
             "target-tracking:target=0.7,scale_in_factor=0.9,out_periods=3,in_periods=15",
         ),
+        (
+            "signal-tracking",
+            {"SIGNALS__rps__TARGET": "50", "SIGNAL_TRACKING__IN_PERIODS": "5"},
+            "signal-tracking:scale_in_factor=0.9,out_periods=1,in_periods=5",
+        ),
         ("hold", {}, "hold"),
     ],
 )
@@ -122,6 +127,7 @@ def test_the_parameters_of_the_policies_have_the_policies_own_defaults() -> None
         ("queue-rule", fleet.queue_rule),
         ("threshold", fleet.threshold),
         ("target-tracking", fleet.target_tracking),
+        ("signal-tracking", fleet.signal_tracking),
     ):
         policy = policy_from_name(name)
         assert dataclasses.is_dataclass(policy)

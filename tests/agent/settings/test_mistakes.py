@@ -31,7 +31,7 @@ def test_every_setting_wrong_at_once_gives_one_message_that_lists_all() -> None:
     keys = {"fleets": "web", "groups": "workers_s", "clusters": "main", "pools": "east", "subscribers": "ours"}
     keys["placements"] = "south"
     keys["deferrals"] = "night"
-    keys["announcements"] = "nightly"
+    keys |= {"announcements": "nightly", "schedule": "evening", "signals": "rps"}
     wrong = list(paths(keys))
     assert len(wrong) > 60
     found = mistakes({name_of(path): WRONG for path in wrong})
@@ -67,8 +67,8 @@ def test_remedies_speak_of_the_setting_and_not_of_its_parser() -> None:
         "TRIMTAB_LEDGER": ("***", "give its parts one by one, as TRIMTAB_LEDGER__<name>..., or one JSON object"),
         "TRIMTAB_FLEETS__web__POLICY": (
             "magic",
-            "give one of queue-rule, learned, threshold, target-tracking, hold, or an installed policy "
-            "(docs/operate/plug-ins.md)",
+            "give one of queue-rule, learned, threshold, target-tracking, signal-tracking, hold, or an installed "
+            "policy (docs/operate/plug-ins.md)",
         ),
         "TRIMTAB_FLEETS__web__RAILS__BUDGET_PER_HOUR": (
             "0",
@@ -240,6 +240,35 @@ class TestChecksBetweenSettings:
         remedy = "choose another key: /api/v1/autoscaling/announcements is not a fleet's URL"
         assert mistakes(environ)["TRIMTAB_FLEETS__announcements"][1] == remedy
 
+    def test_what_is_wrong_with_a_window(self) -> None:
+        def window(**given: str) -> dict[str, str]:
+            """The remedy beside each setting of a window of a fleet of 1 to 10 VMs."""
+            below = "TRIMTAB_FLEETS__web__SCHEDULE__rush"
+            environ = group(MIN="1") | {f"{below}__{name}": value for name, value in given.items()}
+            return {name.removeprefix(f"{below}__"): remedy for name, (_, remedy) in mistakes(environ).items()}
+
+        hourly = {"CRON": "0 * * * *", "FOR_MINUTES": "60"}
+        assert window(**hourly) == {"MIN": "give at least one of MIN, MAX, POLICY and PAUSE: the window sets nothing"}
+        assert window(**hourly, MIN="11") == {"MIN": "give at most 10, which the fleet's groups hold together"}
+        assert window(**hourly, MAX="0") == {"MAX": "give at least 1, which the fleet's groups hold together"}
+        assert window(**hourly, MIN="5", MAX="4") == {"MIN": "give at most MAX=4"}
+        assert window(CRON="0 * * * *", FOR_MINUTES="61", MIN="2") == {
+            "FOR_MINUTES": "give at most 60: then CRON=0 * * * * begins it again"
+        }
+        assert window(CRON="0 * * * *", MIN="2") == {"CRON": "give FOR_MINUTES as well"}
+        assert window(MIN="2") == {"CRON": "give CRON and FOR_MINUTES, or BEGINS and ENDS"}
+        (remedy,) = window(BEGINS="2026-11-27T18:00", ENDS="9999-12-31T23:59", MIN="2").values()
+        assert "of the years 1970 to 9998" in remedy
+        assert window(BEGINS="2026-11-27T18:00", ENDS="2026-11-27T18:00", MIN="2") == {
+            "ENDS": "give a later time than BEGINS=2026-11-27T18:00"
+        }
+        once = {"BEGINS": "2026-11-27T18:00", "ENDS": "2026-11-28T18:00"}
+        assert window(**hourly, **once, MIN="2") == {
+            "BEGINS": "give CRON and FOR_MINUTES, or BEGINS and ENDS, not both"
+        }
+        several = window(CRON="x", BEGINS="18:00", TIME_ZONE="Mars/Olympus", MIN="-1")
+        assert sorted(several) == ["BEGINS", "CRON", "MIN", "TIME_ZONE"]
+
     def test_they_are_reported_together_with_wrong_values(self) -> None:
         found = mistakes({**group(MIN="11"), "TRIMTAB_MODE": "on", "TRIMTAB_GRACE_S": "-1"})
         assert set(found) == {"TRIMTAB_FLEETS__web__GROUPS__s__MIN", "TRIMTAB_MODE", "TRIMTAB_GRACE_S"}
@@ -255,6 +284,21 @@ def test_a_secret_that_is_no_url_is_never_shown_right_or_wrong() -> None:
     settings = load_settings({name: "Bearer hunter2"})
     assert "hunter2" not in repr(settings)
     assert [plain(value) for path, value in values(settings) if path == ("render", "authorization")] == ["***"]
+
+
+@pytest.mark.parametrize("role", ["POLICY", "SHADOW"])
+def test_signal_tracking_needs_a_signal(role: str) -> None:
+    name = f"TRIMTAB_FLEETS__web__{role}"
+    found = mistakes({**group(MIN="1"), name: "signal-tracking"})
+    assert found == {name: ("signal-tracking", "describe a signal, by ...__SIGNALS__<name>__TARGET")}
+
+
+def test_prometheus_needs_queries_and_both_halves_of_a_certificate() -> None:
+    given = {"TRIMTAB_PROMETHEUS__URL": "http://prometheus:9090", "TRIMTAB_PROMETHEUS__CERTIFICATE": "/a.pem"}
+    found = mistakes(given)
+    assert set(found) == set(given)
+    assert "TRIMTAB_INPUT_MAP" in found["TRIMTAB_PROMETHEUS__URL"][1]
+    assert "PRIVATE_KEY" in found["TRIMTAB_PROMETHEUS__CERTIFICATE"][1]
 
 
 def test_jobs_cannot_be_counted_by_cloudwatch_without_a_queue() -> None:

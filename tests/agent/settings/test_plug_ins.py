@@ -45,9 +45,9 @@ def mistakes(environ: dict[str, str]) -> dict[str, str]:
 
 def test_ours_are_registered_like_any_other() -> None:
     assert {group: [*installed(group)] for group in GROUPS} == {
-        COLLECTORS: ["cloudwatch_cpu", "cloudwatch_submitted", "graphite_render", "queue_depth"],
+        COLLECTORS: ["cloudwatch_cpu", "cloudwatch_submitted", "graphite_render", "prometheus", "queue_depth"],
         ACTUATORS: ["autoscaling_group"],
-        POLICIES: ["hold", "queue-rule", "target-tracking", "threshold"],
+        POLICIES: ["hold", "queue-rule", "signal-tracking", "target-tracking", "threshold"],
         DECISIONS: ["admission", "autoscaling", "deferral", "oversubscription", "placement"],
     }
     for group in GROUPS:
@@ -180,8 +180,8 @@ def test_one_that_is_not_installed_is_a_mistake() -> None:
     environ = {**FLEET, "TRIMTAB_FLEETS__web__POLICY": "steady", "TRIMTAB_ACTUATOR": "grow_only"}
     assert mistakes(environ) == {
         "TRIMTAB_ACTUATOR": "give the name of an installed actuator",
-        "TRIMTAB_FLEETS__web__POLICY": "give one of queue-rule, learned, threshold, target-tracking, hold, "
-        "or an installed policy (docs/operate/plug-ins.md)",
+        "TRIMTAB_FLEETS__web__POLICY": "give one of queue-rule, learned, threshold, target-tracking, signal-tracking, "
+        "hold, or an installed policy (docs/operate/plug-ins.md)",
     }
 
 

@@ -4,7 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.rules.autoscaling import queue_rule_multi, queue_rule_single, target_tracking_step, threshold_step
+from domain.rules.autoscaling import (
+    queue_rule_multi,
+    queue_rule_single,
+    signal_need,
+    signal_tracking_step,
+    target_tracking_step,
+    threshold_step,
+)
 
 CORES = np.array([2, 4, 8], dtype=np.int64)
 MINIMUM = np.array([1, 0, 0], dtype=np.int64)
@@ -208,3 +215,61 @@ def test_a_step_up_needs_that_many_high_periods_in_a_row(cpus: list[float], a: f
         window = cpus[max(0, end - periods) : end]
         assert (delta == 1) == (len(window) == periods and all(cpu > high for cpu in window))
         assert (delta == -1) == (len(window) == periods and all(cpu < low for cpu in window))
+
+
+# Signal tracking
+
+
+def test_a_total_is_divided_among_cores_and_a_level_scales_those_there_are() -> None:
+    assert signal_need(1200.0, 100.0, False, 8.0) == 12.0
+    assert signal_need(300.0, 200.0, True, 8.0) == 12.0
+    assert signal_need(300.0, 200.0, True, 0.0) == 0.0
+
+
+FLEETS = st.lists(
+    st.tuples(st.integers(1, 16), st.integers(0, 20), st.integers(0, 5), st.integers(0, 20)), min_size=1, max_size=4
+)
+
+
+@given(FLEETS, st.floats(0.0, 500.0), st.floats(0.1, 1.0), st.booleans())
+def test_signal_tracking_covers_the_need_where_there_is_room_and_never_removes_what_is_needed(
+    kinds: list[tuple[int, int, int, int]], need: float, factor: float, may_shrink: bool
+) -> None:
+    cores = [one[0] for one in kinds]
+    requested = [one[1] for one in kinds]
+    minimum = [one[2] for one in kinds]
+    maximum = [one[2] + one[3] for one in kinds]
+    held = float(sum(n * c for n, c in zip(requested, cores, strict=True)))
+    found, above, below = signal_tracking_step(
+        need, held, cores, requested, minimum, maximum, factor, 1, 1, 0, 0, may_shrink
+    )
+    after = sum(n * c for n, c in zip(found, cores, strict=True))
+    if need > held + 1e-9:
+        assert (above, below) == (1, 0)
+        assert all(new >= old for new, old in zip(found, requested, strict=True))
+        full = all(n >= most for n, most in zip(found, maximum, strict=True))
+        assert after >= need - 1e-6 or full
+        if after >= need and after > held:
+            smallest = min(c for c, new, old in zip(cores, found, requested, strict=True) if new > old)
+            assert after - need < smallest + 1e-6, "one VM fewer would not do"
+    else:
+        assert all(new <= old for new, old in zip(found, requested, strict=True))
+        assert after >= need - 1e-6
+        assert all(new >= min(old, least) for new, old, least in zip(found, requested, minimum, strict=True))
+        if not may_shrink or need >= factor * held:
+            assert (found, below) == (requested, 0)
+
+
+def test_signal_tracking_waits_for_its_periods_in_both_directions() -> None:
+    def step(need: float, above: int, below: int, may_shrink: bool = True) -> tuple[int, int, int]:
+        (size,), above, below = signal_tracking_step(
+            need, 10.0, [1], [10], [1], [20], 0.9, 2, 3, above, below, may_shrink
+        )
+        return size, above, below
+
+    assert step(12.0, 0, 2) == (10, 1, 0)
+    assert step(12.0, 1, 0) == (12, 2, 0)
+    assert step(8.5, 0, 1) == (10, 0, 2)
+    assert step(8.5, 0, 2) == (9, 0, 3)
+    assert step(8.5, 0, 2, may_shrink=False) == (10, 0, 0)
+    assert step(9.0, 0, 5) == (10, 0, 0)

@@ -74,7 +74,9 @@ def test_a_stand_in_without_its_input_holds_too() -> None:
 def test_a_name_that_means_nothing_falls_back_and_names_what_there_is() -> None:
     proposed = Proposer(evaluate_directly).propose("clairvoyance", FLEET, SNAPSHOT, {})
     assert proposed.proposal.policy == QueueRulePolicy().name
-    assert proposed.failures[0].startswith("policy is 'clairvoyance': choose one of: hold, queue-rule, target-tracking")
+    assert proposed.failures[0].startswith(
+        "policy is 'clairvoyance': choose one of: hold, queue-rule, signal-tracking, target-tracking"
+    )
 
 
 def test_the_order_ends_with_the_policy_that_cannot_fail() -> None:

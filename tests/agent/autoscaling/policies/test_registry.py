@@ -11,6 +11,7 @@ from agent.autoscaling.policies.rules import (
     ConstantPolicy,
     HoldPolicy,
     QueueRulePolicy,
+    SignalTrackingPolicy,
     TargetTrackingPolicy,
     ThresholdPolicy,
 )
@@ -22,6 +23,7 @@ POLICIES = st.one_of(
     st.builds(ConstantPolicy, st.lists(st.integers(0, 500), min_size=1, max_size=5).map(tuple)),
     st.builds(QueueRulePolicy, NUMBERS, NUMBERS, st.booleans()),
     st.builds(ThresholdPolicy, NUMBERS, NUMBERS, st.integers(1, 60), st.booleans()),
+    st.builds(SignalTrackingPolicy, NUMBERS, st.integers(1, 60), st.integers(1, 60)),
     st.builds(TargetTrackingPolicy, NUMBERS, NUMBERS, st.integers(1, 60), st.integers(1, 60)),
 )
 
@@ -49,7 +51,11 @@ def test_parameters_that_are_not_given_have_their_defaults(text: str, policy: ob
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "policy is '': choose one of: hold, queue-rule, target-tracking, threshold, constant:N,N,..."),
+        (
+            "",
+            "policy is '': choose one of: hold, queue-rule, signal-tracking, target-tracking, threshold, "
+            "constant:N,N,...",
+        ),
         ("Threshold", "policy is 'Threshold': choose one of: "),
         (
             "threshold:hihg=0.5",

@@ -14,13 +14,14 @@ from agent.autoscaling.policies.rules import (
     ConstantPolicy,
     HoldPolicy,
     QueueRulePolicy,
+    SignalTrackingPolicy,
     TargetTrackingPolicy,
     ThresholdPolicy,
 )
 from agent.rails.state import Memory
 from domain.decisions import Origin, Proposal, Reason
 from domain.fleet import Fleet
-from domain.snapshot import QueueSnapshot, Snapshot
+from domain.snapshot import OnMissing, QueueSnapshot, Signal, SignalKind, SignalSnapshot, Snapshot
 from tests.agent.rails.scenes import KEYS, fleet, scene
 
 ALL: list[Policy] = [
@@ -233,3 +234,71 @@ def test_target_tracking_leaves_a_group_without_a_warm_vm_or_a_report_alone() ->
 def test_without_its_input_a_rule_says_so(policy: Policy, missing: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputAbsent, match=sentence):
         ask(policy, replace(minute(), **missing))
+
+
+# Signal tracking
+
+
+def signals(**values: float | None) -> tuple[SignalSnapshot, ...]:
+    """Requests per second at 50 a core, latency aimed at 200 ms, a lag at 1000 a core; 4 + 4 + 4 VMs have 56 cores."""
+    known = {
+        "rps": Signal("rps", 50.0),
+        "latency_ms": Signal("latency_ms", 200.0, SignalKind.LEVEL, OnMissing.NO_SCALE_IN),
+        "lag": Signal("lag", 1000.0, SignalKind.TOTAL, OnMissing.IGNORE),
+    }
+    return tuple(SignalSnapshot(known[name], value) for name, value in values.items())
+
+
+AT_ONCE = SignalTrackingPolicy(0.9, 1, 1)
+
+
+def test_the_signal_with_the_largest_need_decides_and_is_named_first() -> None:
+    proposal = ask(AT_ONCE, minute(signals=signals(latency_ms=150.0, rps=3100.0)))
+    assert proposal.desired == (5, 5, 4)
+    assert proposal.reason is Reason.LOAD_HIGH
+    assert proposal.detail == (
+        "rps 3100 with 50 a core needs 62 cores, the most, of 56 ready or under way; "
+        "latency_ms 150 with 200 aimed at needs 42 cores"
+    )
+    slow = ask(AT_ONCE, minute(signals=signals(rps=100.0, latency_ms=250.0)))
+    assert slow.desired == (5, 5, 5)
+    assert slow.detail.startswith("latency_ms 250 with 200 aimed at needs 70 cores, the most")
+
+
+def test_it_shrinks_when_all_signals_allow_it_and_every_vm_is_ready() -> None:
+    seen = signals(rps=1500.0, latency_ms=100.0)
+    assert ask(AT_ONCE, minute(signals=seen)).desired == (3, 4, 1)
+    for state in ({"booting": 1, "warm": 3}, {"overdue": 1, "warm": 3}):
+        assert ask(AT_ONCE, minute(groups={KEYS[0]: state}, signals=seen)).desired == (4, 4, 4)
+
+
+def test_vms_that_boot_count_and_those_overdue_do_not() -> None:
+    booting = {KEYS[2]: {"booting": 4, "warm": 0}}
+    assert ask(AT_ONCE, minute(groups=booting, signals=signals(rps=2800.0))).desired == (4, 4, 4)
+    overdue = {KEYS[2]: {"overdue": 1, "warm": 3}}
+    assert ask(AT_ONCE, minute(groups=overdue, signals=signals(rps=2800.0))).desired == (4, 4, 5)
+
+
+def test_it_waits_for_its_periods_and_remembers_them() -> None:
+    policy, memory = SignalTrackingPolicy(0.9, 2, 2), {}
+    sizes = []
+    for rps in (3100.0, 3100.0, 100.0, 100.0):
+        proposal, memory = policy.decide(fleet(), minute(signals=signals(rps=rps)), memory)
+        sizes.append(sum(proposal.desired))
+    assert sizes[0] == 12 < sizes[1]
+    assert sizes[2] == 12 > sizes[3]
+
+
+def test_an_absent_signal_holds_forbids_removal_or_is_left_out_as_it_is_set() -> None:
+    with pytest.raises(InputAbsent, match=r"the signal rps .* on_missing is hold"):
+        ask(AT_ONCE, minute(signals=signals(rps=None, lag=90_000.0)))
+    keeping = ask(AT_ONCE, minute(signals=signals(rps=100.0, latency_ms=None)))
+    assert keeping.desired == (4, 4, 4)
+    assert keeping.detail.endswith("latency_ms is absent: no VM is removed")
+    assert sum(ask(AT_ONCE, minute(signals=signals(rps=3100.0, latency_ms=None))).desired) > 12
+    left_out = ask(AT_ONCE, minute(signals=signals(rps=100.0, lag=None)))
+    assert sum(left_out.desired) < 12
+    assert left_out.detail.endswith("lag is absent and left out")
+    for nothing in (signals(lag=None), signals(lag=None, latency_ms=None), ()):
+        with pytest.raises(InputAbsent, match="no reading of any"):
+            ask(AT_ONCE, minute(signals=nothing))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from agent.oversubscription.usage_book import WAITING_VMS, PoolSink, UsageBook
 from collectors.intake import IntakeCounters, LineReader
 from collectors.vm_names import SPARE
 from domain.errors import RejectReason
+from domain.fleet import Fleet
 from domain.samples import VmMetric
 from tests.agent.autoscaling.snapshot.scene import FLEET, SMALL, T0, Scene, group, running
 
@@ -67,6 +69,16 @@ def test_a_name_that_two_collections_do_not_show_is_forgotten_and_refused_until_
     assert (unknown.waiting, unknown.refused, unknown.name, unknown.peer) == (0, 2, "ghost", ATTACKER)
     show(held, "i-1", "ghost", minute=3)
     assert put(held, "ghost", at=T0 + 185.0) is None
+
+
+def test_a_fleet_may_have_as_many_vms_as_its_groups_allow() -> None:
+    large = Fleet("web", (replace(SMALL, maximum=30_000),))
+    held = SeriesStore(capacity=40, watched=[large])
+    paths = [path(f"i-{n}", metric) for n in range(200) for metric in VmMetric]
+    assert held.append(paths, [1.0] * len(paths), [T0] * len(paths), T0) == []
+    assert held.capacity >= len(VmMetric) * 30_000
+    held.watch([FLEET])
+    assert held.capacity < len(paths), "settings of a smaller fleet hold again"
 
 
 def test_a_collection_requested_twice_in_a_minute_counts_once() -> None:

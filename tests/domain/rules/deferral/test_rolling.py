@@ -59,6 +59,28 @@ def test_a_schedule_is_worth_in_the_program_what_it_is_worth(jobs: Jobs, draw: i
     assert (found >= 0).sum() == (start >= 0).sum()
 
 
+@given(jobs=JOBS, draw=st.integers(0, 2**32 - 1), levels=st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_with_levels_of_capacity_a_schedule_is_worth_the_mean_of_what_it_is_worth_at_each(
+    jobs: Jobs, draw: int, levels: int
+) -> None:
+    rng = np.random.default_rng(draw)
+    spans = zip(jobs.earliest.tolist(), jobs.latest.tolist(), strict=True)
+    start = np.array([rng.choice([-1, *range(first, last + 1)]) for first, last in spans])
+    capacity = np.sort(rng.integers(0, 8, (levels, T)), axis=0)
+    made = program(jobs, capacity)
+    # What runs above the lowest level fills the cheapest columns of its step first.
+    values, matrix = _values(made, jobs, start, np.zeros(made.worth.size - made.starts)), _dense(made)
+    for step, over in enumerate(np.maximum(occupancy(jobs, start, T) - capacity[0], 0).tolist()):
+        charges = made.starts + np.flatnonzero(matrix[step, made.starts :])
+        for column in charges[np.argsort(-made.worth[charges])]:
+            values[column] = min(over, made.upper[column])
+            over -= values[column]
+    assert (matrix @ values <= made.limit + 1e-9).all()
+    wanted = np.mean([objective(jobs, start, one).total for one in capacity])
+    assert float(made.worth @ values) == pytest.approx(wanted)
+
+
 def test_a_kind_cannot_start_more_often_than_it_has_jobs() -> None:
     made = program(jobs_of([(1, 1, 0, 1, 0)] * 2 + [(2, 1, 0, 0, 0)]), np.array([9, 9]))
     assert made.starts == 3
@@ -92,6 +114,14 @@ def test_the_first_step_has_the_cores_that_are_free_and_the_others_the_forecast(
     assert own.ready == 1
     assert own.program.worth[: own.program.starts].tolist() == pytest.approx([0.8 * 1, 6, 0.8 * 4, 0.8 * 2])
     assert own.program.worth[own.program.starts :].tolist() == [-W2, -W2]
+
+
+def test_running_jobs_hold_cores_at_every_level_and_this_step_has_but_one() -> None:
+    view = _view(5, 7, [[2, 3, 5, 7, 4, 3]], [], [[3, 4, 3, 3, 3, 2]])
+    own = rolling(view, np.array([[6.0, 5.0], [9.0, 5.0]])).program
+    assert own.limit[:3].tolist() == [4.0, 3.0, 5.0]
+    assert own.worth[own.starts :].tolist() == [-W2 / 2, -W2, -W2]
+    assert own.upper[own.starts :].tolist() == [3.0, np.inf, np.inf]
 
 
 def test_a_job_that_does_not_fit_now_may_be_planned_for_later() -> None:

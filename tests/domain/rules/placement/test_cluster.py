@@ -205,9 +205,10 @@ def test_a_request_is_placed_whole_or_not_at_all() -> None:
     pool = cluster(2)
     before = pool.digest()
     assert place_request(pool, BF, 0, 5) == []
-    assert (pool.digest(), pool.opened, pool.largest, pool.headroom[4]) == (before, 0, 1.0, 0)
+    assert place_request(pool, BF, 0, 12) == []
+    assert (pool.digest(), pool.opened, pool.largest, pool.large, pool.headroom[4]) == (before, 0, 1.0, 0, 0)
     assert [choice.host for choice in place_request(pool, BF, 0, 5, partial=True)] == [0, 0, 1, 1]
-    assert pool.largest == 5.0
+    assert (pool.largest, pool.large) == (5.0, 0)
     with pytest.raises(BadInput, match="1 container"):
         place_request(pool, BF, 0, 0)
 

@@ -32,6 +32,7 @@ from domain.rules.placement.policies import (
     parts_of,
     policy_document,
     reserve,
+    reserve_left,
     reserve_share,
     score_terms,
     scores,
@@ -60,6 +61,7 @@ def view(free: list[tuple[int, int, int]], **changes: Any) -> View:
         headroom={4: 10, 8: 10, 16: 5, 32: 2},
         mean=0.5,
         largest=1.0,
+        large=0,
     )
     return replace(usual, **changes)
 
@@ -128,6 +130,17 @@ def test_adaptive_tiers_hold_no_reserve_that_nobody_needed_yet() -> None:
     assert scores(adaptive, seen).tolist() == scores(fixed, seen).tolist()
 
 
+def test_a_filling_holds_no_reserve_after_the_last_large_request_that_is_expected() -> None:
+    assert [reserve_left([0.0] * 17 + [expected], 10) for expected in (-1.0, -0.5, -0.475, -0.45, 1.0)] == [
+        *(0.0, 0.0, pytest.approx(0.5), 1.0, 1.0),
+    ], "0, 10, 10.5, 11 and 40 are expected, and 10 have come"
+    hosts, weights = [(8, 400, 2000), (16, 400, 2000)], {"light_slope": -1.0, "target_8": 1.0}
+    policy, lasting = zeros("tiers18a", expected=-0.9, **weights), zeros("tiers17a", **weights)
+    before, after = (view(hosts, headroom={4: 0, 8: 2, 16: 9, 32: 0}, largest=41.0, large=large) for large in (1, 2))
+    assert scores(policy, before).tolist() == scores(lasting, before).tolist()
+    assert (chosen(policy, before), chosen(policy, after), chosen(lasting, after)) == (1, 0, 1)
+
+
 def test_potential_is_the_difference_of_two_values_between_knots() -> None:
     policy = zeros("potential17", value_8=0.5, value_12=1.0, new=-1.0 / 3)
     seen = view([(12, 400, 2000), (10, 400, 2000), (6, 400, 2000), SIZE])
@@ -169,7 +182,9 @@ def test_a_sum_adds_the_scores_of_its_parts(first: str, second: str, data: st.Da
     assert next(iter(score_terms(both, seen))).startswith(f"{first} ")
 
 
-@pytest.mark.parametrize("family", ["bf+wf", "tiers17+bf", "tiers17+tiers17a", "linear14+potential17+tiers17"])
+@pytest.mark.parametrize(
+    "family", ["bf+wf", "tiers17+bf", "tiers17+tiers17a", "tiers17a+tiers18a", "linear14+potential17+tiers17"]
+)
 def test_only_two_different_learned_families_are_summed(family: str) -> None:
     with pytest.raises(BadInput, match="join two different learned families"):
         parts_of(family)
@@ -262,4 +277,5 @@ def test_constants_are_those_of_the_specification() -> None:
         "potential17": 17,
         "tiers17": 17,
         "tiers17a": 17,
+        "tiers18a": 18,
     }

@@ -1,0 +1,92 @@
+"""A window of the schedule, from the loop to what people see: status, page and explain, over a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from actuators.base import Act, ChangingCall
+from agent.autoscaling import pins
+from agent.autoscaling.explain import explain
+from agent.autoscaling.page import badges
+from agent.autoscaling.permission import Permission
+from agent.autoscaling.status import fleet_status, status_lines
+from agent.autoscaling.store import FleetStore
+from agent.ledger.codec import plain
+from agent.rails.schedule import Planned
+from domain.clock import BothTimes
+from domain.controls import PauseScope
+from domain.decisions import Mode, Reason
+from tests.faults.world import START, World
+
+
+def planned(minute: int, minutes: float, **more: Any) -> Planned:
+    """A daily window that begins so many minutes after the world."""
+    at = datetime.fromtimestamp(START + 60.0 * minute, UTC)
+    return Planned("rush", f"{at.minute} {at.hour} * * *", minutes, **more)
+
+
+def under(world: World, *windows: Planned) -> None:
+    """Let the fleet have these windows, as the settings give them to a process that starts."""
+    world.ports.fleets = tuple(replace(one, planned=windows) for one in world.ports.fleets)
+
+
+def test_what_comes_is_shown_and_then_binds_over_a_restart(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_s=100_000.0)
+    rush = planned(3, 10.0, minimum=4, maximum=9)
+    under(world, rush)
+    world.tick()
+    now = world.agent_clock.now()
+    known = fleet_status(world.ledger, "web", now)
+    begins, ends = (datetime.fromtimestamp(START + 60.0 * m, UTC).strftime("%H:%M") for m in (3, 13))
+    assert f"  window rush from {begins} to {ends}: 4 to 9 VMs" in status_lines(known, now)
+    assert plain(known)["windows"][0]["minimum"] == 4
+    assert "window" not in [badge.text for badge in badges(known, "act", now)]
+    assert sum(world.desired().values()) == 1
+
+    world.tick(3)
+    assert world.desired()["small"] == 4
+    (effect,) = [effect for effect in world.decision("web").effects if effect.rail == "schedule"]
+    assert "window" in [
+        badge.text for badge in badges(fleet_status(world.ledger, "web", now + 180.0), "act", now + 180)
+    ]
+    raised = [
+        made for made in (report.decisions[0] for report in world.reports) if made.reason is Reason.SCHEDULED_MINIMUM
+    ]
+    assert f"window rush until {ends}:00 UTC: at least 4 VMs in the fleet" in raised[0].sentence
+    record = FleetStore(world.ledger).decision(raised[0].decision_id)
+    assert f"window rush until {ends}: 4 to 9 VMs" in explain(record).seen
+    assert any(step.rail == "schedule" and "small 1 -> 4" in step.change for step in explain(record).steps)
+
+    world.restart(Mode.ACT)
+    under(world, rush)
+    world.submit(200)
+    world.tick(2)
+    assert sum(world.desired().values()) == 9
+    assert effect.after[0] >= 4
+
+
+def test_the_pause_of_a_window_holds_a_call_that_was_decided_before_it(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    under(world, planned(1, 10.0, pause=PauseScope.ALL))
+    now = START + 30.0
+    call = ChangingCall(Act.UNPROTECT, "web", "small", None)
+    permit = Permission(now, world.ports, {}, BothTimes(now, world.agent_clock.monotonic()))
+    assert permit(call) is None
+    world.clock.advance(60.0)
+    refusal = permit(call)
+    assert refusal is not None
+    assert refusal.reason is Reason.PAUSED
+    assert "the schedule" in refusal.detail
+
+
+def test_a_pinned_group_stays_and_the_others_make_up_for_it(make_world: Callable[..., World]) -> None:
+    world = make_world(idle_s=100_000.0)
+    under(world, planned(2, 30.0, minimum=4))
+    world.tick()
+    now = world.agent_clock.now()
+    pins.pin(world.ledger, "web", 2, group="small", owner="ada", reason="test", now=now, lasting_s=900.0)
+    world.tick(3)
+    assert world.desired() == {"small": 2, "medium": 2, "large": 0}

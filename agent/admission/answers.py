@@ -89,7 +89,7 @@ class CachedBook:
     """One cluster's book and counts, and the revision of the ledger that they are of. Not safe between threads."""
 
     def __init__(self, rules: ClusterRules, store: AdmissionStore, clock: Clock) -> None:
-        self.rules, self.store = rules, store
+        self.rules, self.store, self._deferred = rules, store, 0
         self._clock = clock
         # By deployment and decision, when this process first saw the reservation: monotonic seconds.
         self._first_seen: dict[tuple[str, str], float] = {}
@@ -111,6 +111,7 @@ class CachedBook:
             if self._dropped is not None:
                 self._book.adopt(*self._dropped.arrays())
                 self._dropped = None
+        self._book.deferred = self._deferred
         self._book.unused_budget = unused_budget(self.rules.sla, self.counts.failures_ever, self.counts.requests_ever)
         return self._book
 
@@ -119,11 +120,11 @@ class CachedBook:
         self._dropped = (self._book or self._dropped) if futures else None
         self._book = None
 
-    def work_by(self, rules: ClusterRules) -> None:
-        """Go by other rules of the same cluster from now on."""
-        self.rules = rules
+    def work_by(self, rules: ClusterRules, deferred: int = 0) -> None:
+        """Go by other rules of the same cluster from now on; deferred: cores that they are less by."""
+        self.rules, self._deferred = rules, deferred
         if self._book is not None:
-            self._book.rules = rules
+            self._book.rules, self._book.deferred = rules, deferred
 
     def tried(self, work: Callable[[Book], T]) -> T:
         """Do work that writes; do it again on what there is now when another process wrote meanwhile."""

@@ -92,6 +92,8 @@ class Book:
         self.sums = Curves(*np.zeros((4, self.horizons_h.size)))
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
+        self.deferred = 0
+        """Cores that the rules are less by while deferred jobs hold them."""
         self._ids: list[str] = []
         self._changes = 0
         self._newcomers: dict[tuple[int, tuple[Prior, ...], Population | None], Curves] = {}

@@ -88,6 +88,7 @@ def undecided(book: Book, request: AdmissionRequest, decision_id: str, now: floa
         request_id=str(request.request_id)[:LONGEST_WORDS],
         label=str(request.label)[:LONGEST_NAME],
         owner=str(request.owner)[:LONGEST_NAME],
+        deferred_cores=book.deferred,
     )
 
 

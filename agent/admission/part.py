@@ -133,7 +133,9 @@ class AdmissionPart(Part):
 
             host = self.host
             settings = host.settings
-            self._clusters = Clusters({}) if settings is None else clusters_of(settings, host.ledger, host.clock)
+            self._clusters = (
+                Clusters({}) if settings is None else clusters_of(settings, host.ledger, host.clock, host.capacity)
+            )
         return self._clusters
 
     def capacity(self, subject: str) -> Capacity | None:
@@ -143,9 +145,8 @@ class AdmissionPart(Part):
         service = self.clusters[subject]
         inside = service.deployments()
         reserved = sum(one.cores for one in inside if one.reserved_s is not None)
-        return Capacity(
-            float(service.rules.capacity_cores - sum(one.cores for one in inside)), reserved=float(reserved)
-        )
+        free = service.rules.capacity_cores - sum(one.cores for one in inside) - service.deferred()
+        return Capacity(float(free), reserved=float(reserved))
 
     # In the daemon
 

@@ -198,6 +198,8 @@ class AdmissionDecision:
     label: str = ""
     owner: str = ""
     price: HourPrice | None = None
+    deferred_cores: int = 0
+    """Cores that deferred jobs hold on the same machines; capacity and threshold here are less by them."""
     """None where no future was looked at, or the rule does not go by standard deviations."""
     shadow: ShadowAnswer | None = None
     """None where no model is on probation."""

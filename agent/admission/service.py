@@ -6,10 +6,12 @@ much as it would have. What it holds in memory is only what the ledger has, with
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -29,7 +31,7 @@ from agent.admission.records import (
 )
 from agent.admission.settings import LEARNED, SUBJECTS, champion_of, cluster_model_in, rules_of
 from agent.admission.store import AdmissionStore, Change, ClusterCounts, month_of
-from agent.decisions.part import one_service
+from agent.decisions.part import CapacityOf, one_service
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject
 from agent.settings import Settings
@@ -109,11 +111,18 @@ class AdmissionService:
 
     mode: whether `answer_all` admits or only advises. Every method raises LedgerUnavailable when the ledger cannot be
     used: then nothing was decided and nothing taken. Several processes may serve one cluster on a shared ledger: who
-    finds that another wrote reads again.
+    finds that another wrote reads again. deferred: returns the cores that deferred jobs hold on the cluster's machines.
     """
 
-    def __init__(self, rules: ClusterRules, store: AdmissionStore, clock: Clock, mode: Mode = Mode.ACT) -> None:
-        self.mode = mode
+    def __init__(
+        self,
+        rules: ClusterRules,
+        store: AdmissionStore,
+        clock: Clock,
+        mode: Mode = Mode.ACT,
+        deferred: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.mode, self.deferred, self._rules = mode, deferred, rules
         self._store = store
         self._clock = clock
         self._lock = threading.RLock()
@@ -123,8 +132,8 @@ class AdmissionService:
 
     @property
     def rules(self) -> ClusterRules:
-        """The rules that it goes by now."""
-        return self._cached.rules
+        """The rules that it goes by now, on the whole cluster."""
+        return self._rules
 
     def answer_all(self, requests: Sequence[AdmissionRequest]) -> tuple[AdmissionDecision, ...]:
         """Answer those who ask as the mode has it: `admit_all` where the agent acts, `advise_all` where it observes."""
@@ -234,7 +243,8 @@ class AdmissionService:
     def resize(self, capacity_cores: int) -> None:
         """Work with another capacity from now on, such as a quota that was raised; BadInput when it is none."""
         with self._lock:
-            self._cached.work_by(replace(self.rules, capacity_cores=capacity_cores))
+            self._rules = replace(self._rules, capacity_cores=capacity_cores)
+            self._cached.work_by(self._rules)
 
     def gauges(self, now: float) -> Gauges:
         """Return what the cluster is like now; futures are those of the last decision or `refresh`."""
@@ -289,13 +299,25 @@ class AdmissionService:
         for request in requests:
             if request.cluster != self.rules.name:
                 raise BadInput("cluster", request.cluster, f"this is the cluster {self.rules.name}")
-        cached = self._cached
+        cached, held = self._cached, math.ceil(self.deferred())
         with self._lock:
-            answers, made = cached.tried(
-                lambda book: answer_all(cached, book, requests, self._clock.now(), advice=advice)
-            )
+            if held:
+                cached.work_by(without(self._rules, held), held)
+            try:
+                answers, made = cached.tried(
+                    lambda book: answer_all(cached, book, requests, self._clock.now(), advice=advice)
+                )
+            finally:
+                if held:
+                    cached.work_by(self._rules)
         self._alarms += log_decisions(made)
         return answers
+
+
+def without(rules: ClusterRules, cores: int) -> ClusterRules:
+    """Return the rules of a cluster of which something else holds so many cores; one core stays, as rules need one."""
+    limit = None if rules.threshold_cores is None else max(0.0, rules.threshold_cores - cores)
+    return replace(rules, capacity_cores=max(1, rules.capacity_cores - cores), threshold_cores=limit)
 
 
 log = structlog.get_logger(__name__)
@@ -350,8 +372,14 @@ def try_out(clusters: Clusters, settings: Settings) -> None:
             log.error("model_refused", cluster=name, detail=str(error))
 
 
-def clusters_of(settings: Settings, ledger: Ledger, clock: Clock) -> Clusters:
-    """Return the clusters that the settings describe, on this ledger."""
+def clusters_of(
+    settings: Settings, ledger: Ledger, clock: Clock, capacity: CapacityOf = lambda decision, subject: None
+) -> Clusters:
+    """Return the clusters that the settings describe, on this ledger; capacity: what other parts know."""
+
+    def held_by(pools: Sequence[str]) -> float:
+        return sum(found.reserved for pool in pools if (found := capacity("deferral", pool)) is not None)
+
     models = ModelsDirectory(settings.models_directory, settings.promotion_key)
     services = {}
     for name, cluster in SUBJECTS.of(settings).items():
@@ -366,5 +394,11 @@ def clusters_of(settings: Settings, ledger: Ledger, clock: Clock) -> Clusters:
                 log.error("model_refused", cluster=name, detail=str(error))
         elif cluster.population_file is not None:
             log.info("model_ready", cluster=name, detail=f"{cluster.population_file}, forced: the settings name it")
-        services[name] = AdmissionService(rules_of(name, cluster, model), AdmissionStore(ledger), clock, settings.mode)
+        services[name] = AdmissionService(
+            rules_of(name, cluster, model),
+            AdmissionStore(ledger),
+            clock,
+            settings.mode,
+            partial(held_by, cluster.deferrals),
+        )
     return Clusters(services)

@@ -45,6 +45,14 @@ RuleText = Annotated[
 ]
 
 
+_KEY = r"[a-z][a-z0-9_-]{0,62}"
+DeferralPools = Annotated[
+    str,
+    Field(max_length=1000, pattern=rf"^({_KEY}(,{_KEY})*)?$"),
+    Expected("names of deferral pools, separated by commas, such as night,weekend"),
+]
+
+
 class Preset(StrEnum):
     """Populations that come with the agent: T fits a public trace, H has heavier tails, K grows for longer."""
 
@@ -169,12 +177,23 @@ class ClusterSettings(Section, title="A cluster"):
     set_aside_cores: int = Field(
         0, ge=0, description="Cores of the quota or reservation that are kept for what is not in the cluster's groups."
     )
+    deferral_pools: DeferralPools = Field(
+        "",
+        description="Deferral pools whose jobs run on the cluster's cores, separated by commas: what these hold is no "
+        "room for newcomers.",
+        examples=["night"],
+    )
     boot_deadline_s: float = Field(
         600.0,
         ge=60,
         le=86_400,
         description="An admitted group that has not come to its size by then gives back what AWS did not launch.",
     )
+
+    @property
+    def deferrals(self) -> tuple[str, ...]:
+        """The deferral pools whose jobs run on its cores."""
+        return tuple(filter(None, self.deferral_pools.split(",")))
 
     @property
     def fixed(self) -> bool:
@@ -304,6 +323,11 @@ def _conflicts(name: str, cluster: ClusterSettings, settings: Settings) -> Itera
         others = ("policy", "threshold_cores", "kappa", "risk", "moments", "population_file")
         depends_on = tuple((*path, other) for other in others if other != error.field)
         yield Conflict((*path, error.field), depends_on, error.remedy)
+    for pool in cluster.deferrals:
+        if pool not in getattr(settings, "deferrals", {}):
+            yield Conflict(
+                (*path, "deferral_pools"), (), f"no deferral pool is called {pool}: describe it, or leave it out"
+            )
     if cluster.quota_code and cluster.reservation_id:
         remedy = "give the quota or the reservation: a cluster has one capacity"
         yield Conflict((*path, "reservation_id"), ((*path, "quota_code"),), remedy)

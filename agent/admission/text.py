@@ -26,6 +26,7 @@ def admission_lines(decision: AdmissionDecision) -> list[str]:
         "",
         "Seen",
         f"  {decision.total_cores:,} of {decision.capacity_cores:,} cores were taken by {decision.live:,} deployments",
+        *([f"  {decision.deferred_cores:,} more are held by deferred jobs"] if decision.deferred_cores else []),
         f"  the newcomer was judged by {_prior(decision.prior)}",
     ]
     lines += [f"  {line}" for line in _named(decision)]

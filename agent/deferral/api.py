@@ -8,11 +8,11 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from agent.decisions.controls import checked_owner, checked_reason
-from agent.decisions.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body, Owner, Why
-from agent.deferral.messages import JobMessage, Moment
-from agent.deferral.pools import PoolView
+from agent.decisions.http import CONFLICT, DIGITS, LARGEST_SEQ, NUMERIC, UNKNOWN, Body, Owner, Why
+from agent.deferral.pools import CapacityForecast, PoolView
+from agent.deferral.queue import JobMessage, Moment
 from agent.deferral.records import LONGEST_ID, MOST_CORES, Cancelled, Drain, JobRecord, Report, Stage, Submitted
-from agent.deferral.rollouts import JobExplained, Quote
+from agent.deferral.rollouts import LONGEST, JobExplained, Quote
 
 if TYPE_CHECKING:
     from agent.deferral.part import DeferralPart
@@ -89,10 +89,13 @@ def create_router(part: DeferralPart) -> APIRouter:
         pool: PoolPath,
         stage: Annotated[Stage | None, Query(description="Only those in this stage.")] = None,
         since_step: Annotated[int | None, Query(ge=0, description="Only those started in this step or later.")] = None,
+        after: Annotated[
+            int, Query(ge=0, le=LARGEST_SEQ, description="Only jobs of a larger number than this."), DIGITS
+        ] = 0,
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED, description="Most jobs in the answer."), DIGITS] = 500,
     ) -> list[JobRecord]:
-        """In the order of their submission. Workers without a queue read the starts here."""
-        return pools.one(pool).pool.jobs(stage, since_step)[:limit]
+        """In the order of their submission; go on after the last one's number. Workers without a queue read here."""
+        return pools.one(pool).pool.jobs(stage, since_step, after)[:limit]
 
     @router.get("/pools/{pool}/jobs/{job_id}", summary="One job", responses=UNKNOWN)
     def job(pool: PoolPath, job_id: JobPath) -> JobRecord:
@@ -111,8 +114,19 @@ def create_router(part: DeferralPart) -> APIRouter:
 
     @router.post("/pools/{pool}/quote", summary="What to expect of a job?", responses=UNKNOWN | CONFLICT)
     def quote(pool: PoolPath, order: JobMessage) -> Quote:
-        """Chance of a start within its window, delay and discount, from 200 courses of the forecast; not recorded."""
+        """Chance of a start within its window, delay and discount, from `rollouts` courses of the forecast.
+
+        Nothing is recorded. There are 200 courses, fewer where thousands of jobs wait.
+        """
         return pools.one(pool).quote(order.order())
+
+    @router.get("/pools/{pool}/forecast", summary="Cores to expect", responses=UNKNOWN)
+    def forecast(
+        pool: PoolPath,
+        steps: Annotated[int, Query(ge=1, le=LONGEST, description="Steps from the next one on."), DIGITS] = 24,
+    ) -> CapacityForecast:
+        """Left-over cores that are forecast, those that deferred jobs use included; none before the first step."""
+        return pools.one(pool).forecast(steps)
 
     @router.post("/pools/{pool}/capacity", summary="Cores are left over", responses=UNKNOWN | CONFLICT)
     def report(pool: PoolPath, order: CapacityOrder) -> Report:

@@ -16,12 +16,12 @@ import structlog
 from numpy.typing import NDArray
 
 from agent.decisions.part import CapacityOf
-from agent.deferral.pool import reserved_cores
+from agent.deferral.pool import REPORT_AHEAD_S, reserved_cores
 from agent.deferral.records import MOST_CORES, StepRow, margin_cores
 from agent.deferral.settings import FLEET, HTTP, DeferralSettings
 from agent.deferral.store import PoolState
-from agent.deferral.views import hour_of_week
-from domain.errors import BadInput
+from agent.deferral.views import HISTORY_DAYS, hour_of_week
+from domain.errors import BadInput, Fenced, LedgerError
 from domain.rules.deferral import forecast
 from domain.units import DAY_S, HOUR_S
 
@@ -39,6 +39,9 @@ COVERAGE_DAYS: Final = 7
 COVERAGE_LEAST: Final = 48
 """Steps with a forecast from which on coverage is stated."""
 TOLERANCE: Final = 0.05
+DRIFT_BEFORE_DAYS: Final = 14
+DRIFT_LEAST: Final = 100
+"""Scores on each side from which on their drift is stated."""
 SPREAD_SHARE: Final = 0.1
 """Of the capacity: its spread while too few steps are known to measure one."""
 
@@ -50,6 +53,16 @@ class Reading:
     cores: float | None
     source: str
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCores:
+    """What is forecast of a step: cores, and their quantiles 0.1 and 0.9, None before there is a forecast."""
+
+    step: int
+    cores: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,8 @@ def read_capacity(
         if report is None:
             return Reading(None, source, "no number of cores was posted yet")
         age_s = now - report.at
+        if age_s < -REPORT_AHEAD_S:
+            return Reading(None, source, f"the last number of cores was posted {-age_s:.0f} s ahead of this clock")
         if age_s >= settings.step_s:
             return Reading(None, source, f"the last number of cores was posted {age_s:.0f} s ago")
         return Reading(report.cores, source)
@@ -78,12 +93,21 @@ def read_capacity(
     decision = "autoscaling" if kind == FLEET else "oversubscription"
     total = 0.0
     for name in named.split(","):
-        found = capacity_of(decision, name)
+        why = ""
+        try:
+            found = capacity_of(decision, name)
+        except (LedgerError, Fenced):
+            raise
+        except Exception as error:
+            # Time goes on for the pool's jobs, whatever is wrong with the other part.
+            log.exception("capacity_failed", decision=decision, subject=name)
+            found, why = None, f": {type(error).__name__}: {error}"
         spare = None if found is None else found.spare
         if spare is None:
-            return Reading(None, source, f"the spare cores of {kind} {name} are not known")
+            return Reading(None, source, f"the spare cores of {kind} {name} are not known{why}")
         total += spare
-    return Reading(total + reserved_cores(state, step), source)
+    # What was started by advice alone takes nothing there.
+    return Reading(total + reserved_cores(state, step, advised=False), source)
 
 
 def believed(reading: Reading, state: PoolState, step: int, spread: float) -> Believed:
@@ -142,6 +166,25 @@ def coverage(rows: Sequence[StepRow], step: int, step_s: int) -> dict[str, float
     }
 
 
+def score_drift(rows: Sequence[StepRow], step: int, step_s: int) -> float | None:
+    """Return the population stability index of the model's scores: the last day's against the 14 days before.
+
+    The sum over tenths of the earlier scores of the difference of both shares times the logarithm of their ratio. Below
+    0.1 nothing has changed, above 0.25 it has. None where either side has too few scores of the newest model.
+    """
+    model = next((row.model for row in reversed(rows) if row.model), "")
+    a_day = round(DAY_S / step_s)
+    since, day = step - (1 + DRIFT_BEFORE_DAYS) * a_day, step - a_day
+    before = np.array([one for row in rows if row.model == model and since < row.step <= day for one in row.scores])
+    last = np.array([one for row in rows if row.model == model and row.step > day for one in row.scores])
+    if not model or min(before.size, last.size) < DRIFT_LEAST:
+        return None
+    edges = np.unique(np.quantile(before, np.linspace(0.0, 1.0, 11)[1:-1]))
+    counts = [np.bincount(np.searchsorted(edges, side), minlength=edges.size + 1) + 0.5 for side in (before, last)]
+    shares = [count / count.sum() for count in counts]
+    return float(((shares[1] - shares[0]) * np.log(shares[1] / shares[0])).sum())
+
+
 class Outlook:
     """What is forecast of a pool's capacity: by the calendar once two days of hours are known, before as it is now.
 
@@ -161,7 +204,9 @@ class Outlook:
         table = [(row.step, math.nan if row.capacity is None else float(row.capacity)) for row in rows]
         if capacity is not None:
             table.append((step, float(capacity)))
-        first = table[0][0] if table else step
+        # What is older than the history has no place in it: a clock that leaps by years would make a table of years.
+        oldest = step - round(HISTORY_DAYS * DAY_S / self._step_s)
+        first = max(oldest, table[0][0]) if table else step
         known = np.full(max(0, step - first) + (capacity is not None), np.nan)
         for at, cores in table:
             if 0 <= at - first < known.size:
@@ -206,6 +251,16 @@ class Outlook:
             return self._fitted.path(self._known, hour_of_week(self._step, self._step_s), steps, margin=margin)
         return np.full(steps, max(0.0, self._last() - margin * self.spread))
 
+    def expected(self, steps: int) -> list[ExpectedCores]:
+        """Return what to expect of the steps after the newest known one."""
+        mean = self.path(steps).round(6).tolist()
+        numbered = range(self._step + 1, self._step + 1 + steps)
+        if self._fitted is None or not self._known.size:
+            return [ExpectedCores(step, cores) for step, cores in zip(numbered, mean, strict=True)]
+        at = hour_of_week(self._step, self._step_s)
+        low, high = self._fitted.quantiles(self._known, at, steps, [LOW, HIGH]).round(6).tolist()
+        return [ExpectedCores(*one) for one in zip(numbered, mean, low, high, strict=True)]
+
     def rollouts(self, steps: int, number: int, seed: int) -> Floats:
         """Return courses that may happen, (number, steps)."""
         draws = np.random.default_rng(seed)
@@ -213,11 +268,3 @@ class Outlook:
             return self._fitted.rollouts(self._known, hour_of_week(self._step, self._step_s), steps, number, draws)
         drawn = draws.normal(0.0, self.spread, (number, steps)) if self.spread else np.zeros((number, steps))
         return np.asarray((self._last() + np.cumsum(drawn, axis=1)).clip(0.0))
-
-    def next_quantiles(self) -> tuple[float, float] | None:
-        """Return the quantiles LOW and HIGH of the next step, None without a forecast."""
-        if self._fitted is None or not self._known.size:
-            return None
-        at = hour_of_week(self._step, self._step_s)
-        low, high = self._fitted.quantiles(self._known, at, 1, [LOW, HIGH])[:, 0]
-        return round(float(low), 6), round(float(high), 6)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from agent.decisions.part import Replayed
 from agent.decisions.store import Record
 from agent.deferral.capacity import Believed, Outlook, Reading, believed, margin_in_force
-from agent.deferral.ladder import Chosen, Ladder, ladder_of, ranked
-from agent.deferral.learned import LearnedRung
+from agent.deferral.ladder import Chosen, Ladder, LearnedRung, ladder_of, ranked
+from agent.deferral.pool import given_back
 from agent.deferral.records import (
     FINAL,
     History,
@@ -43,6 +43,10 @@ Floats = NDArray[np.float64]
 
 SHOWN: Final = 200
 """Jobs of a decision whose scores are recorded, and ids of those that expired."""
+KEPT_SCORES: Final = 8
+"""Scores of a step that are kept to compare days."""
+QUEUE_KEEPS_S: Final = 14 * DAY_S
+"""SQS keeps a message for so long at most."""
 LONGEST_DELAY: Final = 6
 """Delays of this and more are counted as one."""
 
@@ -108,7 +112,12 @@ def decide(
             starts = _starts(seen, chosen, jobs)
     for start in starts:
         changed[start.job_id] = jobs[start.job_id] = _begun(
-            jobs[start.job_id], step, now, decision_id, sent=settings.ready_queue_url is None or advice, advice=advice
+            jobs[start.job_id],
+            step,
+            now,
+            decision_id,
+            queue="" if advice else settings.ready_queue_url or "",
+            advice=advice,
         )
     waiting = [job for job in jobs.values() if job.stage is Stage.WAITING and job.latest >= step]
     able = 0 if seen is None else seen.view.cur.size
@@ -150,13 +159,16 @@ def decide(
         dict(versions or {}),
     )
     row = _row(state.history, step, cores, held, starts, violation, seen, asked, fallback)
-    coming = outlook.next_quantiles() if cores.measured else None
+    if chosen is not None and chosen.policy == LEARNED:
+        row = replace(row, model=(versions or {}).get("model", ""), scores=_some_scores(chosen))
+    coming = outlook.expected(1)[0] if cores.measured else None
     first = step - round(HISTORY_DAYS * DAY_S / settings.step_s)
     history = History(
         (*(one for one in rows if one.step > first), row),
-        None if coming is None else step + 1,
-        None if coming is None else coming[0],
-        None if coming is None else coming[1],
+        None if coming is None else coming.step,
+        None if coming is None else coming.cores,
+        None if coming is None else coming.low,
+        None if coming is None else coming.high,
     )
     head = replace(head, step=step, decisions=number, totals=totals)
     if cores.measured:
@@ -178,18 +190,14 @@ def _aged(
     totals, notes = state.head.totals, list[Event]()
     for name, job in state.jobs.items():
         if job.stage in FINAL:
-            if job.ended_at is not None and now - job.ended_at > settings.keep_days * DAY_S and not job.holds(step):
+            # Within its window its message, if it could not be deleted, would make it a new job.
+            over = (job.latest < step or now - job.at > QUEUE_KEEPS_S) and not job.holds(step)
+            if over and job.ended_at is not None and now - job.ended_at > settings.keep_days * DAY_S:
                 changed[name] = None
             continue
         if job.stage is Stage.STARTING and job.uncertain == 0:
-            job = replace(job, stage=Stage.WAITING, start=None, free_from=None, attempts=0, attempted_at=None)
+            job, totals = given_back(job, totals)
             changed[name] = job
-            totals = replace(
-                totals,
-                unsent_starts=totals.unsent_starts + 1,
-                started=totals.started - 1,
-                started_core_steps=totals.started_core_steps - job.cores * job.duration,
-            )
         if job.stage is Stage.WAITING and job.latest < step:
             changed[name] = replace(job, stage=Stage.EXPIRED, ended_at=now, detail="not started in its window")
             expired.append(name)
@@ -219,7 +227,8 @@ def _starts(seen: Seen, chosen: Chosen, jobs: Mapping[str, JobRecord]) -> tuple[
     return tuple(found)
 
 
-def _begun(job: JobRecord, step: int, now: float, decision_id: str, *, sent: bool, advice: bool) -> JobRecord:
+def _begun(job: JobRecord, step: int, now: float, decision_id: str, *, queue: str, advice: bool) -> JobRecord:
+    sent = not queue
     return replace(
         job,
         stage=Stage.RUNNING if sent else Stage.STARTING,
@@ -231,13 +240,19 @@ def _begun(job: JobRecord, step: int, now: float, decision_id: str, *, sent: boo
         attempts=0 if sent else 1,
         uncertain=0 if sent else 1,
         attempted_at=None if sent else now,
+        sent_to=queue,
     )
+
+
+def class_of(cores: int) -> int:
+    """Return the class of cores by which starts are counted: the power of two at or above it."""
+    return 1 << (cores - 1).bit_length()
 
 
 def _counted(totals: Totals, starts: tuple[Start, ...], violation: int, skipped: int, fallback: bool) -> Totals:
     delays = dict(totals.delays)
     for start in starts:
-        key = f"{start.cores}/{min(start.delay, LONGEST_DELAY)}"
+        key = f"{class_of(start.cores)}/{min(start.delay, LONGEST_DELAY)}"
         delays[key] = delays.get(key, 0) + 1
     return replace(
         totals,
@@ -312,6 +327,12 @@ def _row(
         asked,
         fallback,
     )
+
+
+def _some_scores(chosen: Chosen) -> tuple[float, ...]:
+    """Return a few of the scores of a step, evenly from the best to the worst."""
+    ranks = np.unique(np.linspace(0, chosen.scores.size - 1, min(KEPT_SCORES, chosen.scores.size)).round()).astype(int)
+    return tuple(np.round(np.sort(chosen.scores)[ranks], 4).tolist())
 
 
 def total_of(revenue: int, delay: int, violation: int, violation_charge: float) -> float:

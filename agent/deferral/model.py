@@ -160,9 +160,15 @@ def load_score_model(path: Path) -> ScoreModel:
     if (card.tokens_version, card.token_features, card.window_features, card.worth) != here:
         raise refused(path, f"it was trained on {card.tokens_version}, this program makes {TOKENS_VERSION}: train anew")
     golden = card.golden
-    shape = np.shape(golden.tokens)[:2]
-    if np.shape(golden.mask) != shape or {np.shape(golden.order), np.shape(golden.worth)} != {shape}:
-        raise refused(path, "its golden states do not belong together: export it anew")
+    apart = "its golden states do not belong together: export it anew"
+    try:
+        shape, window_axes = np.shape(golden.tokens)[:2], np.ndim(golden.window)
+        of_states = {np.shape(one) for one in (golden.mask, golden.order, golden.worth)}
+    except ValueError:
+        # Lists of unequal lengths are no array.
+        raise refused(path, apart) from None
+    if of_states != {shape} or window_axes != 3:
+        raise refused(path, apart)
     given: dict[str, ArrayLike] = {"tokens": golden.tokens, "mask": golden.mask, "window": golden.window}
     if {node.name for node in session.get_inputs()} != set(given):
         raise refused(path, f"its graph does not take {', '.join(given)}: export it anew")

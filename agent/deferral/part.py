@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-import structlog
-
-from agent.decisions.checks import advice, missing, ok, unknown
+from agent.decisions.checks import advice, missing, needed_to_act, ok, permitted
 from agent.decisions.metrics import Section, counter, gauge
 from agent.decisions.part import (
     Capacity,
@@ -25,12 +23,13 @@ from agent.decisions.part import (
     Turn,
 )
 from agent.decisions.store import Record
-from agent.decisions.turn import TickReport
+from agent.decisions.turn import TickReport, pools_turned
+from agent.deferral.records import Stage
 from agent.deferral.settings import FLEET, HTTP, LEARNED, ROLLING, SUBJECTS
 from agent.deferral.store import DEFERRAL, KEPT, DeferralStore, read_decision
 from agent.ledger import codec
 from domain.decisions import Event, Reason
-from domain.errors import BadInput, CloudError, Fenced, LedgerError
+from domain.errors import BadInput, CloudError, LedgerError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,9 +41,9 @@ if TYPE_CHECKING:
     from agent.deferral.pools import Pools, PoolService
     from agent.settings import Settings
 
-log = structlog.get_logger(__name__)
-
 NEWEST = 10
+QUEUE_ACTIONS: Final = {"submit": ("sqs:DeleteMessage", "sqs:ReceiveMessage"), "ready": ("sqs:SendMessage",)}
+"""What the agent does on each queue; deploy/iam/act.json allows it, and a test compares it with the calls made."""
 
 
 class DeferralPart(Part):
@@ -85,6 +84,17 @@ class DeferralPart(Part):
                     "pool",
                     "quantile",
                 ),
+                gauge(
+                    "deferral_forecast_cores",
+                    "Left-over cores forecast of the next step: mean, and quantiles 0.1 and 0.9.",
+                    "pool",
+                    "quantile",
+                ),
+                gauge(
+                    "deferral_score_drift",
+                    "Stability index of the model's scores, the last day's against 14 days; an alarm above 0.25.",
+                    "pool",
+                ),
                 gauge("deferral_fallback_ratio", "Steps of a day that another policy decided.", "pool"),
                 gauge("deferral_decision_seconds", "Duration of the newest decision's policies.", "pool"),
                 counter("deferral_submitted_jobs", "Jobs that were submitted.", "pool"),
@@ -92,12 +102,14 @@ class DeferralPart(Part):
                 counter("deferral_unlikely_jobs", "Jobs larger than any capacity of 28 days.", "pool"),
                 counter(
                     "deferral_started_jobs",
-                    "Jobs that started; a delay of 6 stands for more.",
+                    "Jobs that started; cores: the power of two at or above them; a delay of 6 stands for more.",
                     "pool",
                     "cores",
                     "delay",
                 ),
-                counter("deferral_started_core_steps", "Cores times steps of jobs that started.", "pool"),
+                counter(
+                    "deferral_started_core_steps", "Cores times steps of starts, those never sent included.", "pool"
+                ),
                 counter("deferral_expired_jobs", "Jobs that were not started in their window.", "pool"),
                 counter("deferral_expired_core_steps", "Cores times steps of those.", "pool"),
                 counter("deferral_cancelled_jobs", "Jobs that were taken back.", "pool"),
@@ -116,6 +128,7 @@ class DeferralPart(Part):
         {
             Reason.CAPACITY_MISSING: Severity.CRITICAL,
             Reason.FORECAST_UNCOVERED: Severity.WARNING,
+            Reason.SCORES_DRIFTED: Severity.WARNING,
             Reason.VIOLATION_BUDGET_USED: Severity.WARNING,
             Reason.POLICY_FELL_BACK: Severity.WARNING,
             Reason.JOBS_AT_RISK: Severity.WARNING,
@@ -142,13 +155,17 @@ class DeferralPart(Part):
         """Return the cores that starts could take, those of jobs that could start, and those of jobs that run."""
         if subject not in self.configured:
             return None
-        view = self.pools[subject].view()
-        state = self.pools[subject].pool.current()
+        from agent.deferral.pool import reserved_cores
+        from agent.deferral.records import step_at
+
+        view, pool = self.pools[subject].view(), self.pools[subject].pool
+        state = pool.current()
         step = view.step or 0
+        held = reserved_cores(state, step_at(view.at, pool.settings.step_s), advised=False)
         pending = sum(
             job.cores for job in state.jobs.values() if job.stage == "waiting" and job.earliest <= step <= job.latest
         )
-        return Capacity(None if view.capacity is None else float(view.free), float(pending), float(view.running))
+        return Capacity(None if view.capacity is None else float(view.free), float(pending), float(held))
 
     # In the daemon
 
@@ -156,18 +173,13 @@ class DeferralPart(Part):
         """Turn every pool after the fleets; one pool's trouble stops no other."""
         if not self.configured:
             return turn.report
-        events = list(turn.report.events)
-        for name, service in self.pools.items():
-            try:
-                service.look()
-                events += service.turns.turn(turn.now, turn.epoch)
-            except (LedgerError, Fenced):
-                raise
-            except Exception as error:
-                log.exception("pool_failed", pool=name)
-                detail = f"the turn of the deferral pool {name} failed: {type(error).__name__}: {error}"
-                events.append(Event(name, turn.now, Reason.INTERNAL_ERROR, detail))
-        return replace(turn.report, events=tuple(events))
+
+        def turned(service: PoolService) -> tuple[Event, ...]:
+            service.look()
+            return service.turns.turn(turn.now, turn.epoch)
+
+        turns = ((name, partial(turned, service)) for name, service in self.pools.items())
+        return pools_turned(turn.report, self.name, turns)
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what happened in the pools since the last call."""
@@ -178,7 +190,36 @@ class DeferralPart(Part):
     def problems(self) -> Mapping[str, str]:
         """Return what keeps a pool from its capacity, its queues or its model."""
         services = self.pools if self.configured else {}
-        return {f"deferral {name}": service.problem() for name, service in services.items()}
+        told = {f"deferral {name}": service.problem() for name, service in services.items()}
+        try:
+            left = self._left_behind
+        except LedgerError:
+            # The ledger's own trouble is said elsewhere; it is asked again.
+            return told
+        for name, windows in left.items():
+            waiting = sum(self.host.clock.now() < end for end in windows)
+            detail = (
+                f"{waiting} jobs wait in the ledger for a pool that the settings do not have: "
+                f"put TRIMTAB_DEFERRALS__{name}__... back, or submit them to another pool"
+            )
+            told[f"deferral {name}"] = detail if waiting else ""
+        return told
+
+    @cached_property
+    def _left_behind(self) -> Mapping[str, list[float]]:
+        """Ends of the windows of jobs that wait in pools without settings, which do not change while this runs."""
+        if self.host.settings is None:
+            return {}
+        found = {}
+        for name in self.store.pools():
+            if name not in self.configured:
+                state = self.store.read(name)
+                found[name] = [
+                    float((job.latest + 1) * state.head.step_s)
+                    for job in state.jobs.values()
+                    if job.stage in (Stage.WAITING, Stage.STARTING)
+                ]
+        return found
 
     def reload(self) -> None:
         """Read the models again, also those that were given up."""
@@ -294,11 +335,19 @@ class DeferralPart(Part):
                 if url is None:
                     continue
                 try:
-                    account.session.read("sqs", "GetQueueAttributes", QueueUrl=url, AttributeNames=["QueueArn"])
-                    yield ok(subject, f"the {word} queue is there")
+                    about = account.session.read("sqs", "GetQueueAttributes", QueueUrl=url, AttributeNames=["QueueArn"])
                 except CloudError as error:
-                    variable = f"{prefix}{word.upper()}_QUEUE_URL"
-                    yield unknown(subject, str(error), f"correct {variable}, or allow sqs:GetQueueAttributes")
+                    remedy = f"correct {prefix}{word.upper()}_QUEUE_URL, or allow sqs:GetQueueAttributes"
+                    yield needed_to_act(settings.mode, subject, f"the {word} queue: {error}", remedy)
+                else:
+                    yield permitted(
+                        settings.mode,
+                        account,
+                        f"{subject}, {word} queue",
+                        QUEUE_ACTIONS[word],
+                        [about["Attributes"]["QueueArn"]],
+                        f"IAM allows {' and '.join(QUEUE_ACTIONS[word])}",
+                    )
                 if word == "ready" and not url.endswith(".fifo"):
                     detail = "the ready queue is no FIFO queue: a start that is sent again arrives twice"
                     yield advice(subject, detail, "use a FIFO queue, or let workers ignore a job id they have seen")
@@ -320,6 +369,12 @@ def _readings(name: str, service: PoolService) -> Iterator[Reading]:
     yield "deferral_violation_budget_used_ratio", (name,), view.budget_used
     for quantile, share in view.coverage.items():
         yield "deferral_forecast_coverage_ratio", (name, quantile), share
+    if (expected := view.expected) is not None:
+        for level, amount in (("mean", expected.cores), ("0.1", expected.low), ("0.9", expected.high)):
+            if amount is not None:
+                yield "deferral_forecast_cores", (name, level), amount
+    if view.score_drift is not None:
+        yield "deferral_score_drift", (name,), view.score_drift
     yield "deferral_fallback_ratio", (name,), view.fallback_share
     yield "deferral_decision_seconds", (name,), view.decision_ms / 1000.0
     yield "deferral_submitted_jobs_total", (name,), totals.submitted
@@ -328,7 +383,8 @@ def _readings(name: str, service: PoolService) -> Iterator[Reading]:
     for key, number in totals.delays.items():
         cores, delay = key.split("/")
         yield "deferral_started_jobs_total", (name, cores, delay), number
-    yield "deferral_started_core_steps_total", (name,), totals.started_core_steps
+    # A start that was given back has been counted: what a counter has said stays.
+    yield "deferral_started_core_steps_total", (name,), totals.started_core_steps + totals.unsent_core_steps
     yield "deferral_expired_jobs_total", (name,), totals.expired
     yield "deferral_expired_core_steps_total", (name,), totals.expired_core_steps
     yield "deferral_cancelled_jobs_total", (name,), totals.cancelled

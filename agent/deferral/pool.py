@@ -22,7 +22,6 @@ from agent.deferral.records import (
     LONGEST_PAYLOAD,
     MOST_CORES,
     MOST_STEPS,
-    STARTED,
     Cancelled,
     Drain,
     History,
@@ -33,6 +32,7 @@ from agent.deferral.records import (
     Report,
     Stage,
     Submitted,
+    Totals,
     check_id,
     step_at,
 )
@@ -50,6 +50,8 @@ TRIES: Final = 50
 """Times that what another process wrote meanwhile is read again; each takes some milliseconds."""
 REPORT_AHEAD_S: Final = 60.0
 """A reported capacity may be so far in the future of this agent's clock."""
+MOST_REFUSED: Final = 10_000
+"""Ids of messages that were refused and are not recorded again, should they not be deleted."""
 
 T = TypeVar("T")
 
@@ -60,11 +62,12 @@ class JobExpired(BadInput):
 
 @dataclass(frozen=True, slots=True)
 class FromQueue:
-    """A message of the submit queue: its id and text, and the job in it or why it is none."""
+    """A message of the submit queue: its id and text, the job in it or why it is none, and when it was sent."""
 
     message_id: str
     body: str
     order: JobOrder | BadInput
+    sent_at: float | None = None
 
 
 class DeferralPool:
@@ -81,6 +84,7 @@ class DeferralPool:
         self.alarms: deque[Event] = deque()
         self._lock = threading.RLock()
         self._state: PoolState | None = None
+        self._refusals: dict[str, None] = {}
 
     # Reading and writing
 
@@ -95,15 +99,18 @@ class DeferralPool:
     def tried(self, work: Callable[[PoolState, float], tuple[T, Change | None]], *, epoch: int | None = None) -> T:
         """Do work on the pool and write what it changes; again on what there is when another process wrote first.
 
-        Fenced when an `epoch` is given and over.
+        Fenced when an `epoch` is given and over. StateConflict where its jobs are counted in other steps.
         """
         with self._lock:
             for _ in range(TRIES):
                 before = self.current()
+                if other := self.other_steps(before):
+                    raise StateConflict("STEP_S", self.settings.step_s, other)
                 answer, change = work(before, self.clock.now())
                 if change is None:
                     return answer
-                change = replace(change, head=replace(change.head, revision=before.head.revision + 1))
+                head = replace(change.head, revision=before.head.revision + 1, step_s=self.settings.step_s)
+                change = replace(change, head=head)
                 try:
                     stored = self.store.write(self.name, before.stored, change, epoch=epoch)
                 except Moved:
@@ -120,6 +127,13 @@ class DeferralPool:
                 self.alarms += change.notes
                 return answer
         raise LedgerUnavailable(f"pool {self.name} is written by others all the time: try again")
+
+    def other_steps(self, state: PoolState) -> str:
+        """Return what to do where the ledger counts in steps of another length: every window would be wrong."""
+        known = state.head.step_s
+        if known in (0, self.settings.step_s):
+            return ""
+        return f"the jobs of {self.name} are counted in steps of {known} s: set it back to that, or name another pool"
 
     # Jobs
 
@@ -143,23 +157,29 @@ class DeferralPool:
     def take_messages(self, messages: Sequence[FromQueue], epoch: int) -> tuple[Event, ...]:
         """Record what messages of the submit queue say, all at once; then they may be deleted.
 
-        A message that is no job is recorded whole with the reason. Returns the notes. Fenced when the epoch is over.
+        A message that is no job is recorded whole with the reason, and not again when it could not be deleted and
+        comes once more. Returns the notes. Fenced when the epoch is over.
         """
+        fresh = [message for message in messages if message.message_id not in self._refusals]
 
         def work(state: PoolState, now: float) -> tuple[tuple[Event, ...], Change | None]:
             head, jobs = state.head, dict(state.jobs)
+            refused.clear()
             changed: dict[str, JobRecord | None] = {}
             notes: list[Event] = []
             made: list[tuple[RefusedMessage, bytes]] = []
-            for message in messages:
+            for message in fresh:
+                if message.message_id in refused:
+                    continue
                 try:
                     if isinstance(message.order, BadInput):
                         raise message.order
-                    job, after = self.taken(head, jobs, state.history, message.order, now)
+                    job, after = self.taken(head, jobs, state.history, message.order, now, message.sent_at)
                 except BadInput as error:
                     totals = replace(head.totals, refused=head.totals.refused + 1)
                     head = replace(head, decisions=head.decisions + 1, totals=totals)
                     decision_id, detail = f"{self.name}-d{head.decisions}", f"message {message.message_id}: {error}"
+                    refused.append(message.message_id)
                     made.append((self._refused(decision_id, now, message, detail), b""))
                     notes.append(Event(self.name, now, Reason.JOB_REFUSED, detail, decision_id))
                     continue
@@ -172,7 +192,12 @@ class DeferralPool:
                 changed[job.job_id] = jobs[job.job_id] = job
             return tuple(notes), Change(head, changed, made=made, notes=notes)
 
-        return self.tried(work, epoch=epoch) if messages else ()
+        refused: list[str] = []
+        notes = self.tried(work, epoch=epoch) if fresh else ()
+        self._refusals.update(dict.fromkeys(refused))
+        for name in list(self._refusals)[:-MOST_REFUSED]:
+            del self._refusals[name]
+        return notes
 
     def _refused(self, decision_id: str, now: float, message: FromQueue, detail: str) -> RefusedMessage:
         return RefusedMessage(decision_id, self.name, now, message.message_id, message.body, Reason.JOB_REFUSED, detail)
@@ -183,9 +208,18 @@ class DeferralPool:
         return Event(self.name, now, Reason.JOB_SUBMITTED, f"{job.job_id}: {size}{flags}", job.job_id)
 
     def taken(
-        self, head: PoolHead, jobs: Mapping[str, JobRecord], history: History, order: JobOrder, now: float
+        self,
+        head: PoolHead,
+        jobs: Mapping[str, JobRecord],
+        history: History,
+        order: JobOrder,
+        now: float,
+        sent_at: float | None = None,
     ) -> tuple[JobRecord, PoolHead | None]:
-        """Return the job of an order, and the head with it; None for the head where it was taken before."""
+        """Return the job of an order, and the head with it; None for the head where it was taken before.
+
+        sent_at: when it was put on a queue; one that was in time then is late by no fault of its sender.
+        """
         check_order(order)
         before = jobs.get(order.job_id)
         if before is not None:
@@ -205,7 +239,8 @@ class DeferralPool:
         if latest < earliest:
             remedy = f"no step begins between it and the earliest start: give a time from {earliest * step_s} on"
             raise BadInput("latest_at", order.latest_at, remedy)
-        clamp = self.settings.clamp_late if order.clamp_late is None else order.clamp_late
+        in_time = sent_at is not None and earliest >= step_at(sent_at, step_s)
+        clamp = in_time or self.settings.clamp_late if order.clamp_late is None else order.clamp_late
         if earliest < submitted and not clamp:
             remedy = f"it has passed: give a time from {submitted * step_s} on, leave it out, or set clamp_late"
             raise BadInput("earliest_at", order.earliest_at, remedy)
@@ -235,7 +270,7 @@ class DeferralPool:
     def cancel(self, job_id: str, by: str = "") -> Cancelled:
         """Take a job back: a waiting one at once, of a running one the cores are free from the next step on.
 
-        UnknownName for a job that is not known, StateConflict for one that is over or whose start is being sent.
+        UnknownName for a job that is not known, StateConflict for one that is over or whose start may have been sent.
         """
 
         def work(state: PoolState, now: float) -> tuple[Cancelled, Change | None]:
@@ -244,15 +279,17 @@ class DeferralPool:
                 return Cancelled(True, job, used(job)), None
             if job.stage in FINAL:
                 raise StateConflict("job_id", job_id, f"it is over: {job.stage}")
+            totals = state.head.totals
             if job.stage is Stage.STARTING:
-                raise StateConflict("job_id", job_id, "its start is being sent: cancel it again in a minute")
+                if job.uncertain:
+                    raise StateConflict("job_id", job_id, "its start is being sent: cancel it again in a minute")
+                job, totals = given_back(job, totals)
             after = replace(
                 job, stage=Stage.CANCELLED, ended_at=now, detail=f"cancelled by {by}" if by else "cancelled"
             )
             if job.start is not None and job.free_from is not None:
                 step = max(job.start, step_at(now, self.settings.step_s), state.head.step or 0)
                 after = replace(after, free_from=min(job.free_from, step + 1))
-            totals = state.head.totals
             totals = replace(
                 totals,
                 cancelled=totals.cancelled + 1,
@@ -270,14 +307,16 @@ class DeferralPool:
         """Return a job; UnknownName."""
         return self._known(self.current(), job_id)
 
-    def jobs(self, stage: Stage | None = None, since_step: int | None = None) -> list[JobRecord]:
-        """Return the jobs in the order of their submission, of one stage, or started from a step on."""
-        return [
+    def jobs(self, stage: Stage | None = None, since_step: int | None = None, after: int = 0) -> list[JobRecord]:
+        """Return jobs in the order of their submission: of one stage, started from a step on, after a number."""
+        found = [
             job
-            for job in sorted(self.current().jobs.values(), key=lambda job: job.number)
-            if stage in (None, job.stage)
+            for job in self.current().jobs.values()
+            if job.number > after
+            and stage in (None, job.stage)
             and (since_step is None or (job.start is not None and job.start >= since_step))
         ]
+        return sorted(found, key=lambda job: job.number)
 
     def _known(self, state: PoolState, job_id: str) -> JobRecord:
         found = state.jobs.get(job_id)
@@ -302,7 +341,8 @@ class DeferralPool:
             if not math.isfinite(moment) or moment > now + REPORT_AHEAD_S:
                 raise BadInput("at", at, "give a time that has passed")
             before = state.head.report
-            if before is not None and before.at > moment:
+            # One that lies ahead of a clock that was set back is no later one.
+            if before is not None and moment < before.at <= now + REPORT_AHEAD_S:
                 raise StateConflict("at", at, f"a number of a later time, {before.at:.0f}, is known already")
             made = Report(float(cores), moment, by)
             return made, Change(replace(state.head, report=made))
@@ -355,22 +395,30 @@ def check_order(order: JobOrder) -> None:
         raise BadInput("payload", order.payload, f"give at most {LONGEST_PAYLOAD} bytes")
 
 
+def given_back(job: JobRecord, totals: Totals) -> tuple[JobRecord, Totals]:
+    """Return a job whose start for certain was not sent as one that waits again, and the counts without the start."""
+    waiting = replace(job, stage=Stage.WAITING, start=None, free_from=None, attempts=0, attempted_at=None)
+    core_steps = job.cores * job.duration
+    return waiting, replace(
+        totals,
+        unsent_starts=totals.unsent_starts + 1,
+        unsent_core_steps=totals.unsent_core_steps + core_steps,
+        started=totals.started - 1,
+        started_core_steps=totals.started_core_steps - core_steps,
+    )
+
+
 def used(job: JobRecord) -> int:
     """Return the core-steps that a job has used or will, 0 for one that never started."""
     return 0 if job.start is None or job.free_from is None else job.cores * (job.free_from - job.start)
 
 
-def reserved_cores(state: PoolState, step: int) -> int:
-    """Return the cores of jobs that hold theirs in a step."""
-    return sum(job.cores for job in state.jobs.values() if job.holds(step))
+def reserved_cores(state: PoolState, step: int, *, advised: bool = True) -> int:
+    """Return the cores of jobs that hold theirs in a step; advised: also those that started in the books alone."""
+    return sum(job.cores for job in state.jobs.values() if job.holds(step) and (advised or not job.advice))
 
 
 def open_starts(state: PoolState) -> list[JobRecord]:
     """Return the jobs whose start is recorded and not yet known to be sent, in the order of submission."""
     found = [job for job in state.jobs.values() if job.stage is Stage.STARTING]
     return sorted(found, key=lambda job: job.number)
-
-
-def started(job: JobRecord) -> bool:
-    """Return whether a job was started and is not over."""
-    return job.stage in STARTED

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from agent.decisions.guards import held_by_pause
 from agent.decisions.part import Host, one_service
 from agent.decisions.text import time_text
-from agent.deferral.capacity import NOMINAL, Outlook, believed, margin_in_force, read_capacity
-from agent.deferral.ladder import Ladder, Rung, ladder_of
-from agent.deferral.learned import LearnedRung
+from agent.deferral.capacity import ExpectedCores, Outlook, believed, margin_in_force, read_capacity
+from agent.deferral.ladder import Ladder, LearnedRung, Rung, ladder_of
 from agent.deferral.pool import DeferralPool, reserved_cores
 from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.records import Drain, JobOrder, Stage, StepDecision, Totals, step_at
@@ -31,6 +30,8 @@ class PoolView:
     capacity: cores that the pool goes by, None where it knows none; margin: of them kept free; running: cores of jobs;
     free: what starts could take. jobs: by stage. coverage: of the forecast, by quantile. at_risk: jobs that may not
     start in their window. budget_used: share of the violation budget. problem: what a person should look into.
+    expected: what is forecast of the step after `step`. score_drift: stability index of a model's scores, None where
+    too few are known.
     """
 
     pool: str
@@ -56,6 +57,21 @@ class PoolView:
     decision_ms: float
     last: str
     problem: str
+    expected: ExpectedCores | None
+    score_drift: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityForecast:
+    """What is forecast of a pool's capacity, for each step from the next one on.
+
+    by_calendar: by hour and weekday; before two days are known, every step is forecast to be as the newest one.
+    """
+
+    pool: str
+    at: float
+    by_calendar: bool
+    steps: tuple[ExpectedCores, ...]
 
 
 class PoolService:
@@ -111,6 +127,16 @@ class PoolService:
         with self._asking:
             return explain_job(self.pool, self._asked, job_id, self.paused(), self.turns.watch.missing)
 
+    def forecast(self, steps: int) -> CapacityForecast:
+        """Return what is forecast of the steps after the newest that was decided."""
+        with self._asking:
+            state, now = self.pool.current(), self._host.clock.now()
+            step = state.head.step
+            known = step_at(now, self.settings.step_s) if step is None else step + 1
+            self._asked.follow(state.history.rows, known)
+            made = self._asked.expected(steps) if state.history.rows else []
+            return CapacityForecast(self.name, now, self._asked.forecast is not None, tuple(made))
+
     def paused(self) -> str:
         """Return why operators let nothing start now, "" where they do."""
         held = held_by_pause(self._host.ledger.controls(self.name), (Direction.OUT,), self._host.clock.now())
@@ -138,6 +164,9 @@ class PoolService:
         counts = {stage.value: 0 for stage in Stage}
         for job in state.jobs.values():
             counts[job.stage.value] += 1
+        coming, expected = state.history, None
+        if coming.next_step is not None and coming.next_mean is not None:
+            expected = ExpectedCores(coming.next_step, coming.next_mean, coming.next_low, coming.next_high)
         following = step + 1 if state.head.step is not None and state.head.step >= step else step
         return PoolView(
             self.name,
@@ -163,6 +192,8 @@ class PoolService:
             sum(one.took_ms for one in last.tried) if last is not None else 0.0,
             f"{last.decision_id} {time_text(last.at)}: {last.detail}" if last is not None else "",
             self.problem(),
+            expected,
+            watch.score_drift,
         )
 
 
@@ -180,6 +211,3 @@ def pools_of(host: Host) -> Pools:
         return Pools()
     agent = host.settings
     return Pools({name: PoolService(name, own, host, agent) for name, own in SUBJECTS.of(agent).items()})
-
-
-__all__ = ["NOMINAL", "PoolService", "PoolView", "Pools", "pools_of"]

@@ -17,14 +17,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from actuators.base import Act, ChangingCall, Permit
-from agent.deferral.messages import JobMessage
+from agent.decisions.http import NUMERIC
 from agent.deferral.pool import FromQueue
-from agent.deferral.records import VERSION, JobRecord
+from agent.deferral.records import (
+    ID,
+    LATEST_AT,
+    LONGEST_ID,
+    LONGEST_PAYLOAD,
+    MOST_CORES,
+    MOST_STEPS,
+    VERSION,
+    JobOrder,
+    JobRecord,
+)
 from agent.deferral.settings import DeferralSettings
 from collectors.aws import AwsSession
 from domain.clock import Clock
@@ -38,9 +48,55 @@ MOST_RECEIVED: Final = 200
 RECEIVE_FOR_S: Final = 10.0
 VISIBILITY_S: Final = 120
 """A message that was received and not deleted comes again after so long."""
-DEDUPLICATED_S: Final = 300.0
-"""A FIFO queue drops a message whose id it has seen in that time."""
+DEDUPLICATED_S: Final = 270.0
+"""A FIFO queue drops a message whose id it has seen in five minutes; the call itself may take the rest of them."""
 _SHOWN: Final = 200
+
+
+JobId = Annotated[str, Field(min_length=1, max_length=LONGEST_ID, pattern=ID)]
+Moment = Annotated[float, Field(ge=0, le=LATEST_AT, allow_inf_nan=False), NUMERIC]
+
+
+class JobMessage(BaseModel):
+    """A job that may start at any time in its window, and then runs to its end; over HTTP and in messages alike."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    version: Annotated[int, Field(ge=VERSION, le=VERSION, description="Of this description: 1."), NUMERIC] = VERSION
+    job_id: Annotated[
+        JobId, Field(description="Of your choice; the same one again gets the same answer.", examples=["night-17"])
+    ]
+    cores: Annotated[int, Field(ge=1, le=MOST_CORES, description="Cores that it holds.", examples=[4]), NUMERIC]
+    duration_steps: Annotated[
+        int,
+        Field(ge=1, le=MOST_STEPS, description="Steps that it runs at most; an hour each by default.", examples=[2]),
+        NUMERIC,
+    ]
+    earliest_at: Annotated[
+        Moment | None,
+        Field(description="Not started before, in seconds since the epoch; not given: now.", examples=[1795300000]),
+    ] = None
+    latest_at: Annotated[Moment, Field(description="Not started later.", examples=[1795340000])]
+    clamp_late: Annotated[
+        StrictBool | None, Field(description="Accept an earliest start that has passed; not given: as the pool is set.")
+    ] = None
+    requested_by: Annotated[str, Field(max_length=LONGEST_ID, description="Who asks; it stands in the record.")] = ""
+    payload: Annotated[
+        str, Field(max_length=LONGEST_PAYLOAD, description="Text that its worker gets; it is not looked into.")
+    ] = ""
+
+    def order(self) -> JobOrder:
+        """Return it as the pool takes it."""
+        return JobOrder(
+            self.job_id,
+            self.cores,
+            self.duration_steps,
+            self.latest_at,
+            self.earliest_at,
+            self.clamp_late,
+            self.requested_by,
+            self.payload,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +109,16 @@ class Sending:
 
 
 class SubmitQueue:
-    """Receives jobs; counts: calls that failed, and messages that could not be deleted, since the start."""
+    """Receives jobs, and deletes their messages once they are recorded."""
 
     def __init__(self, session: AwsSession, url: str, clock: Clock) -> None:
         self._session, self._url, self._clock = session, url, clock
-        self.problem = ""
+        self._unread = self._undeleted = ""
+
+    @property
+    def problem(self) -> str:
+        """What keeps it from receiving or deleting, "" for nothing."""
+        return "; ".join(filter(None, (self._unread, self._undeleted)))
 
     def batches(self) -> Iterator[tuple[list[FromQueue], list[str]]]:
         """Yield messages with their receipts, by calls that do not wait for messages to come; Fenced.
@@ -65,6 +126,7 @@ class SubmitQueue:
         What cannot be received is left for the next turn, with `problem` saying why.
         """
         began, seen = self._clock.monotonic(), 0
+        self._undeleted = ""
         while seen < MOST_RECEIVED and self._clock.monotonic() - began < RECEIVE_FOR_S:
             try:
                 response = self._session.mutate(
@@ -74,17 +136,18 @@ class SubmitQueue:
                     MaxNumberOfMessages=PER_CALL,
                     VisibilityTimeout=VISIBILITY_S,
                     WaitTimeSeconds=0,
+                    AttributeNames=["SentTimestamp"],
                 )
             except CloudError as error:
-                self.problem = f"the submit queue cannot be read: {error}"
+                self._unread = f"the submit queue cannot be read: {error}"
                 return
-            self.problem = ""
+            self._unread = ""
             messages = response.get("Messages", ())
             if not messages:
                 return
             seen += len(messages)
             yield (
-                [FromQueue(one["MessageId"], one["Body"], job_of(one["Body"])) for one in messages],
+                [FromQueue(one["MessageId"], one["Body"], job_of(one["Body"]), _sent_at(one)) for one in messages],
                 [one["ReceiptHandle"] for one in messages],
             )
 
@@ -92,9 +155,18 @@ class SubmitQueue:
         """Delete messages whose jobs are recorded; one that cannot be deleted comes again, and is known then."""
         entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
         try:
-            self._session.mutate("sqs", "DeleteMessageBatch", QueueUrl=self._url, Entries=entries)
+            answer = self._session.mutate("sqs", "DeleteMessageBatch", QueueUrl=self._url, Entries=entries)
+            failed = [f"{one.get('Code')}: {one.get('Message', '')}" for one in answer.get("Failed", ())]
         except CloudError as error:
-            self.problem = f"messages of the submit queue cannot be deleted, they come again: {error}"
+            failed = [str(error)]
+        if failed:
+            self._undeleted = f"messages of the submit queue cannot be deleted, they come again: {failed[0]}"
+
+
+def _sent_at(message: Mapping[str, Any]) -> float | None:
+    """Return when a message was sent, epoch seconds; None where SQS does not say."""
+    text = message.get("Attributes", {}).get("SentTimestamp", "")
+    return int(text) / 1000.0 if text.isdecimal() else None
 
 
 def job_of(body: str) -> Any:
@@ -137,13 +209,15 @@ class ReadyQueue:
             why = {job.job_id: str(error) for job in jobs}
             return Sending(unknown=why) if error.failure is FailureClass.UNKNOWN_OUTCOME else Sending(unsent=why)
         arrived = {one["Id"] for one in response.get("Successful", ())}
-        failed = {one["Id"]: f"{one.get('Code')}: {one.get('Message', '')}" for one in response.get("Failed", ())}
-        sent, unsent, unknown = [], {}, {}
+        failed = {one["Id"]: one for one in response.get("Failed", ())}
+        sent, unsent, unknown = list[str](), dict[str, str](), dict[str, str]()
         for number, job in enumerate(jobs):
             if str(number) in arrived:
                 sent.append(job.job_id)
-            elif str(number) in failed:
-                unsent[job.job_id] = failed[str(number)]
+            elif (one := failed.get(str(number))) is not None:
+                # An error of SQS's own leaves open how far the message got, as it would for the whole call.
+                why = unsent if one.get("SenderFault", True) else unknown
+                why[job.job_id] = f"{one.get('Code')}: {one.get('Message', '')}"
             else:
                 unknown[job.job_id] = "SQS did not say what became of it"
         return Sending(tuple(sent), unsent, unknown)
@@ -159,7 +233,8 @@ def in_calls(jobs: Sequence[JobRecord]) -> Iterator[list[JobRecord]]:
     portion: list[JobRecord] = []
     size = 0
     for job in jobs:
-        own = len(job.payload.encode()) + 1000
+        # As it is sent: what is no ASCII, or a control character, takes six bytes.
+        own = len(json.dumps(job.payload)) + 1000
         if portion and (len(portion) == PER_CALL or size + own > BYTES_PER_CALL):
             yield portion
             portion, size = [], 0

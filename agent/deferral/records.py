@@ -51,7 +51,6 @@ class Stage(StrEnum):
 
 
 FINAL: Final = frozenset({Stage.ENDED, Stage.EXPIRED, Stage.CANCELLED})
-STARTED: Final = frozenset({Stage.STARTING, Stage.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,8 @@ class JobRecord:
     number: counts the pool's jobs, which orders equal ones. earliest, latest, submitted: steps; earliest as it was
     asked for, which may lie before `submitted` where `late` is set. unlikely: larger than any capacity seen. start: its
     first step. free_from: the step from which its cores are free again. attempts: times that its start was, or may have
-    been, sent; uncertain: those of them that may have arrived, the first at `attempted_at`. duplicates: messages with
-    this job that came after the first.
+    been, sent; uncertain: those of them that may have arrived, the first at `attempted_at`; sent_to: the
+    queue. duplicates: messages with this job that came after the first.
     """
 
     job_id: str
@@ -104,6 +103,7 @@ class JobRecord:
     attempts: int = 0
     uncertain: int = 0
     attempted_at: float | None = None
+    sent_to: str = ""
     duplicates: int = 0
     ended_at: float | None = None
     detail: str = ""
@@ -139,7 +139,8 @@ class Totals:
     """Counts since the ledger began. Cores times steps where the name says core_steps.
 
     repeated_starts: starts that were sent again and may have arrived twice. duplicates: messages with a job that was
-    recorded before. delays: started jobs by "CORES/DELAY", delay in steps up to 6, which stands for more too.
+    recorded before. delays: started jobs by "CORES/DELAY", cores as the power of two at or above
+    them, delay in steps up to 6, which stands for more too.
     """
 
     submitted: int = 0
@@ -157,6 +158,7 @@ class Totals:
     duplicates: int = 0
     repeated_starts: int = 0
     unsent_starts: int = 0
+    unsent_core_steps: int = 0
     fallbacks: int = 0
     skipped_steps: int = 0
     delays: Mapping[str, int] = field(default_factory=dict)
@@ -166,14 +168,15 @@ class Totals:
 class PoolHead:
     """What changes with every write to a pool.
 
-    jobs, decisions: how many there were. step: the last that was decided. capacity, capacity_step: cores that were last
-    measured, and in which step.
+    jobs, decisions: how many there were. step: the last that was decided. step_s: length of the steps by which all
+    is counted, 0 before the first write. capacity, capacity_step: cores that were last measured, and in which step.
     """
 
     revision: int = 0
     jobs: int = 0
     decisions: int = 0
     step: int | None = None
+    step_s: int = 0
     capacity: int | None = None
     capacity_step: int | None = None
     report: Report | None = None
@@ -188,7 +191,7 @@ class StepRow:
     low, high: the quantiles 0.1 and 0.9 that the step before forecast, None where it had no forecast. held: cores of
     jobs before the starts of this step; running: with them. violation: cores of jobs beyond the capacity. waiting: jobs
     that could start, of that many cores and steps in the mean. asked: whether a policy was; fallback: whether another
-    one decided than the first.
+    one decided than the first. model, scores: what the learned policy that decided is, and some scores that it gave.
     """
 
     step: int
@@ -204,14 +207,20 @@ class StepRow:
     started: int = 0
     asked: bool = False
     fallback: bool = False
+    model: str = ""
+    scores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The steps of the last 28 days, oldest first, and what is forecast of the next one."""
+    """The steps of the last 28 days, oldest first, and what is forecast of the next one.
+
+    next_mean: cores to expect; next_low, next_high: quantiles 0.1 and 0.9, None without a forecast.
+    """
 
     rows: tuple[StepRow, ...] = ()
     next_step: int | None = None
+    next_mean: float | None = None
     next_low: float | None = None
     next_high: float | None = None
 

@@ -19,11 +19,11 @@ from domain.errors import BadInput
 from domain.rules.deferral.choosing import View
 from domain.rules.deferral.forecast import Forecast
 from domain.rules.deferral.jobs import Ints
-from domain.rules.deferral.rolling import FACTOR, MARGIN, STEPS, Program, rolling
+from domain.rules.deferral.rolling import FACTOR, MARGIN, STEPS, Program, middles, rolling
 
 Floats = NDArray[np.float64]
 Paths = Callable[[View, int], Floats]
-"""Returns the capacity expected in so many steps after the step of a view."""
+"""Returns the capacity expected in so many steps after the step of a view (steps,), or levels of it (levels, steps)."""
 
 BUDGET_S = 0.2
 """A plan that takes longer is given up."""
@@ -138,11 +138,15 @@ class RollingPlan:
         return None if plan is None else plan.chosen
 
 
-def forecast_paths(forecast: Forecast, *, margin: float = MARGIN, quantile: float | None = None) -> Paths:
-    """Return what a forecast expects after a view: its path with a margin, or a quantile of each step."""
+def forecast_paths(
+    forecast: Forecast, *, margin: float = MARGIN, quantile: float | None = None, levels: int = 0
+) -> Paths:
+    """Return what a forecast expects after a view: so many levels of it, else a quantile, else a path with a margin."""
 
     def paths(view: View, steps: int) -> Floats:
         known = np.append(view.history.capacity[-WINDOW:], view.capacity)
+        if levels:
+            return forecast.quantiles(known, view.hour_of_week, steps, middles(levels))
         return forecast.path(known, view.hour_of_week, steps, quantile=quantile, margin=margin)
 
     return paths

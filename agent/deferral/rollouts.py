@@ -6,7 +6,7 @@ forecast draws. Nothing is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,9 +26,15 @@ LONGEST: Final = 72
 """Steps that are looked ahead; a window that ends later counts as if it ended then."""
 EXACT: Final = 40
 """Up to so many jobs the knapsack is solved exactly, beyond by value for each core."""
+MOST_ROWS: Final = 1_000_000
+"""Jobs times rollouts that a quote plays, which take seconds; where more jobs wait, fewer rollouts are made."""
+FEWEST: Final = 20
+"""Rollouts of a quote however many jobs wait."""
 ARRIVALS_DAYS: Final = 7
 
 Floats = NDArray[np.float64]
+_NUMBER, _EARLIEST, _LATEST, _SUBMITTED = 0, 3, 4, 5
+"""Columns of a row, in the order of `Group`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +85,25 @@ def quote(pool: DeferralPool, outlook: Outlook, order: JobOrder, seed: int = 0) 
     steps = min(LONGEST, job.latest - first + 1)
     margin, _ = margin_in_force(settings, state.history.rows, first, state.head.capacity or 0)
     outlook.follow(state.history.rows, first)
-    paths = np.floor(outlook.rollouts(steps, ROLLOUTS, seed)).astype(np.int64) - margin
+    known = _rows([one for one in (*others.values(), job) if one.stage is Stage.WAITING])
+    taken = _taken(others.values(), first, steps)
+    recent, rate = _recent(others.values(), first, round(ARRIVALS_DAYS * DAY_S / settings.step_s))
+    rate = min(rate, MOST_ROWS / FEWEST / steps)
+    number = max(FEWEST, min(ROLLOUTS, MOST_ROWS // max(1, known.shape[0] + round(rate * (steps - 1)))))
+    paths = np.floor(outlook.rollouts(steps, number, seed)).astype(np.int64) - margin
     draws = np.random.default_rng(seed + 1)
-    week = round(ARRIVALS_DAYS * DAY_S / settings.step_s)
-    lasting = [*others.values(), job]
     starts = []
     for path in paths:
-        coming = _arrivals(state, first, steps, week, draws)
-        starts.append(played([*lasting, *coming], first, path).get(job.number, -1))
+        coming = _arrivals(recent, rate, state.head.jobs + 2, first, steps, draws)
+        starts.append(_played(np.concatenate((known, coming)), taken, first, path).get(job.number, -1))
     found = np.array(starts)
     begun = found[found >= 0]
-    probability = begun.size / ROLLOUTS
+    probability = begun.size / number
     return Quote(
         pool.name,
         order.job_id,
         now,
-        ROLLOUTS,
+        number,
         probability,
         float((begun - job.earliest).mean()) if begun.size else None,
         float(np.median(begun)) * settings.step_s if begun.size else None,
@@ -111,53 +120,70 @@ def next_step(state: PoolState, now: float, step_s: int) -> int:
     return step if state.head.step is None else max(step, state.head.step + 1)
 
 
-def _arrivals(state: PoolState, first: int, steps: int, week: int, draws: np.random.Generator) -> list[JobRecord]:
-    """Return jobs such as were submitted in the last week, as they may come in the steps ahead."""
-    recent = [job for job in state.jobs.values() if job.submitted >= first - week]
-    if not recent:
-        return []
-    since = min(job.submitted for job in recent)
-    rate = len(recent) / max(1, first - since)
-    made = []
-    number = state.head.jobs + 2
-    for step in range(first + 1, first + steps):
-        for _ in range(int(draws.poisson(rate))):
-            like = recent[int(draws.integers(len(recent)))]
-            lead, window = max(0, like.earliest - like.submitted), like.latest - like.earliest
-            begins = step + lead
-            made.append(JobRecord("", number, "", like.cores, like.duration, begins, begins + window, step, 0.0))
-            number += 1
+def _recent(jobs: Collection[JobRecord], first: int, week: int) -> tuple[Ints, float]:
+    """Return the last week's jobs (as `_rows`), and how many came in a step."""
+    rows = _rows([job for job in jobs if job.submitted >= first - week])
+    if not rows.size:
+        return rows, 0.0
+    return rows, rows.shape[0] / max(1, first - int(rows[:, _SUBMITTED].min()))
+
+
+def _arrivals(recent: Ints, rate: float, number: int, first: int, steps: int, draws: np.random.Generator) -> Ints:
+    """Return jobs such as were submitted in the last week, as they may come in the steps ahead; numbered from there."""
+    came = np.repeat(np.arange(first + 1, first + steps), draws.poisson(rate, steps - 1))
+    like = recent[draws.integers(len(recent), size=came.size)] if came.size else recent[:0]
+    made = like.copy()
+    made[:, _EARLIEST] = came + np.maximum(0, like[:, _EARLIEST] - like[:, _SUBMITTED])
+    made[:, _LATEST] = made[:, _EARLIEST] + like[:, _LATEST] - like[:, _EARLIEST]
+    made[:, _SUBMITTED], made[:, _NUMBER] = came, number + np.arange(came.size)
     return made
 
 
-def played(jobs: Sequence[JobRecord], first: int, path: Ints) -> Mapping[int, int]:
-    """Return the step in which each waiting job starts, by its number; path: cores in the steps from `first` on."""
-    steps = path.size
+def _rows(jobs: Sequence[JobRecord]) -> Ints:
+    """Return jobs as rows with the columns of `Group`."""
+    rows = [
+        (job.number, job.cores, job.duration, job.earliest, job.latest, job.submitted, job.duration) for job in jobs
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, len(Group._fields))
+
+
+def _taken(jobs: Iterable[JobRecord], first: int, steps: int) -> Ints:
+    """Return the cores of jobs that run, in the steps from `first` on."""
     taken = np.zeros(steps, dtype=np.int64)
-    rows = []
     for job in jobs:
-        if job.stage is Stage.WAITING:
-            rows.append((job.number, job.cores, job.duration, job.earliest, job.latest, job.submitted, job.duration))
-        elif job.start is not None and job.free_from is not None:
-            taken[max(0, job.start - first) : max(0, job.free_from - first)] += job.cores
-    table = np.array(rows, dtype=np.int64).reshape(-1, len(Group._fields))
-    waiting = np.ones(table.shape[0], dtype=np.bool_)
+        if job.start is not None and job.free_from is not None and job.free_from > first:
+            taken[max(0, job.start - first) : job.free_from - first] += job.cores
+    return taken
+
+
+def played(jobs: Collection[JobRecord], first: int, path: Ints) -> Mapping[int, int]:
+    """Return the step in which each waiting job starts, by its number; path: cores in the steps from `first` on."""
+    waiting = _rows([job for job in jobs if job.stage is Stage.WAITING])
+    return _played(waiting, _taken(jobs, first, path.size), first, path)
+
+
+def _played(rows: Ints, running: Ints, first: int, path: Ints) -> dict[int, int]:
+    taken = running.copy()
+    rows = rows[rows[:, _SUBMITTED].argsort(kind="stable")]
+    # Submitted by the end of each step: the first so many rows.
+    known = np.searchsorted(rows[:, _SUBMITTED], first + np.arange(path.size), side="right")
+    waiting, seen = np.empty(0, dtype=np.int64), 0
     starts: dict[int, int] = {}
-    for k in range(steps):
+    for k in range(path.size):
         step = first + k
+        waiting, seen = np.concatenate((waiting, np.arange(seen, known[k]))), known[k]
+        waiting = waiting[rows[waiting, _LATEST] >= step]
         free = int(path[k] - taken[k])
         if free <= 0:
             continue
-        # Submitted, and within its window.
-        able = np.flatnonzero(waiting & (table[:, 5] <= step) & (table[:, 3] <= step) & (table[:, 4] >= step))
+        able = waiting[rows[waiting, _EARLIEST] <= step]
         if not able.size:
             continue
-        own = table[able]
-        for position in _chosen(own, step, free).tolist():
-            number, cores, duration = (int(value) for value in own[position, :3])
+        begun = able[_chosen(rows[able], step, free)]
+        for number, cores, duration in rows[begun, :_EARLIEST].tolist():
             starts[number] = step
             taken[k : k + duration] += cores
-            waiting[able[position]] = False
+        waiting = waiting[~np.isin(waiting, begun)]
     return starts
 
 
@@ -170,7 +196,11 @@ def _chosen(own: Ints, step: int, free: int) -> Ints:
     values = knapsack_values(View(step, 0, 0, free, group, empty, empty, history))
     if own.shape[0] <= EXACT:
         return knapsack(values, group.cores, free)
-    order = np.argsort(-values / group.cores, kind="stable")
+    worth = -values / group.cores
+    # Each start takes a core or more: of thousands only the best can be among them.
+    most = 2 * free + EXACT
+    best = np.argpartition(worth, most)[:most] if worth.size > most else np.arange(worth.size)
+    order = best[np.lexsort((best, worth[best]))]
     return take_in_order(order[values[order] > 0.0], group.cores, free, "skip")
 
 

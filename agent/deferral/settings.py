@@ -113,6 +113,12 @@ class DeferralSettings(Section, title="A deferral pool"):
     )
 
 
+_OWN_QUEUES: Final = {
+    "submit_queue_url": "give each pool a queue of its own: each message comes to one of them, to which is chance",
+    "ready_queue_url": "give each pool a queue of its own: a FIFO queue drops a job whose id another pool's has too",
+}
+
+
 def _conflicts(name: str, pool: DeferralSettings, settings: Settings) -> Iterator[Conflict]:
     path = ("deferrals", name)
     if int(DAY_S) % pool.step_s:
@@ -120,6 +126,12 @@ def _conflicts(name: str, pool: DeferralSettings, settings: Settings) -> Iterato
     if pool.submit_queue_url is not None and pool.submit_queue_url == pool.ready_queue_url:
         remedy = "give another queue: what is sent would be received as jobs"
         yield Conflict((*path, "ready_queue_url"), ((*path, "submit_queue_url"),), remedy)
+    for other, own in SUBJECTS.of(settings).items():
+        if other >= name:
+            continue
+        for field, remedy in _OWN_QUEUES.items():
+            if getattr(pool, field) is not None and getattr(pool, field) == getattr(own, field):
+                yield Conflict((*path, field), (("deferrals", other, field),), remedy)
 
 
 def _on_aws(pool: DeferralSettings) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 from agent.deferral.deciding import Decided, total_of
 from agent.deferral.ladder import Ladder
@@ -14,8 +13,6 @@ from agent.deferral.views import seen_by
 from domain.decisions import Reason
 from domain.rules.deferral.jobs import W2
 from domain.units import DAY_S
-
-NOT_STARTED: Final = frozenset({Stage.WAITING, Stage.EXPIRED})
 
 
 class Shadow:

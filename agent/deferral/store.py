@@ -76,6 +76,11 @@ class DeferralStore:
         rows = History() if history is None else codec.decode(History, history)
         return PoolState(head, stored, rows, {job.job_id: job for job in jobs})
 
+    def pools(self) -> tuple[str, ...]:
+        """Return the names of the pools that were ever written."""
+        with self._database.read() as connection:
+            return tuple(name for name, _ in _heads(connection))
+
     def stored_head(self, pool: str) -> bytes | None:
         """Return a pool's head as it is stored: another one than before says that the pool was written since."""
         with self._database.read() as connection:

@@ -10,6 +10,7 @@ from agent.decisions.text import columns, counted, time_text
 from agent.deferral.settings import PoolMode
 
 if TYPE_CHECKING:
+    from agent.deferral.capacity import ExpectedCores
     from agent.deferral.pools import PoolView
     from agent.deferral.records import Comparison, RefusedMessage, StepDecision
 
@@ -94,6 +95,10 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
     if view.coverage:
         shares = ", ".join(f"{quantile}: {share:.0%}" for quantile, share in view.coverage.items())
         lines.append(f"  forecast kept by quantile, nominal 90%: {shares}")
+    if view.expected is not None:
+        lines.append(f"  forecast of the step after step {view.step}: {_expected(view.expected)}")
+    if view.score_drift is not None:
+        lines.append(f"  drift of the model's scores, at most 0.25: {view.score_drift:.2f}")
     if view.at_risk:
         lines.append(f"  may not start in their window: {', '.join(view.at_risk[:SHOWN])}")
     if view.drain is not None:
@@ -117,6 +122,10 @@ def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
         ("expired", f"{view.totals.expired:,} jobs, {view.totals.expired_core_steps:,} core-steps"),
         ("violation budget used", f"{view.budget_used:.0%}"),
     ]
+    if view.expected is not None:
+        rows.append(("forecast", _expected(view.expected)))
+    if view.score_drift is not None:
+        rows.append(("drift of scores", f"{view.score_drift:.2f}"))
     if view.at_risk:
         rows.append(("at risk", f"{len(view.at_risk):,} jobs"))
     return Card(view.pool, f"Deferral {view.pool}", tuple(badges), tuple(rows), f"{view.problem} {newest}".strip())
@@ -128,6 +137,11 @@ def _room(view: PoolView) -> str:
     kept = f", {view.margin:,} kept free" if view.margin else ""
     how = "" if view.measured else " (held)"
     return f"{view.free:,} of {view.capacity:,} cores free{how}{kept}"
+
+
+def _expected(expected: ExpectedCores) -> str:
+    between = "" if expected.low is None or expected.high is None else f", {expected.low:.0f} to {expected.high:.0f}"
+    return f"{expected.cores:.0f} cores{between}"
 
 
 def _score(score: float | None) -> str:

@@ -10,7 +10,8 @@ import structlog
 
 from agent.decisions.guards import held_by_pause, unmeasured_permit
 from agent.decisions.part import CapacityOf
-from agent.deferral.capacity import NOMINAL, TOLERANCE, Outlook, coverage, read_capacity
+from agent.decisions.text import time_text
+from agent.deferral.capacity import NOMINAL, TOLERANCE, Outlook, coverage, read_capacity, score_drift
 from agent.deferral.deciding import Decided, decide
 from agent.deferral.ladder import Ladder
 from agent.deferral.pool import DeferralPool, open_starts
@@ -28,6 +29,7 @@ AT_RISK_STEPS: Final = 6
 """A waiting job whose latest start comes within so many steps is looked at."""
 BUDGET_ALARM: Final = 0.8
 FALLBACK_ALARM: Final = 0.05
+DRIFT_ALARM: Final = 0.25
 FALLBACK_DAYS: Final = 1
 FALLBACK_LEAST: Final = 20
 """Decisions in that time from which on the share of fallbacks is an alarm."""
@@ -35,7 +37,7 @@ FALLBACK_LEAST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is looked at in every turn. coverage: by quantile, {} where too little is known."""
+    """What is looked at in every turn. coverage: by quantile, {} where too little is known; score_drift: None there."""
 
     coverage: Mapping[str, float]
     budget_used: float
@@ -43,6 +45,7 @@ class Watch:
     at_risk: tuple[str, ...]
     missing: str
     margin: int
+    score_drift: float | None = None
 
 
 class PoolTurns:
@@ -63,13 +66,16 @@ class PoolTurns:
         self._ladder, self._capacity_of, self._versions = ladder, capacity_of, versions
         self._submit, self._ready = submit, ready
         self._lasts: set[Reason] = set()
-        self._went_back = False
+        self._behind = ""
         self.last: Decided | None = None
         self.problem = self._send_problem = ""
         self.watch = Watch({}, 0.0, 0.0, (), "", 0)
 
     def turn(self, now: float, epoch: int) -> tuple[Event, ...]:
         """Turn once; return what is an alarm while it lasts. Raises LedgerError, or Fenced once the epoch is over."""
+        if other := self.pool.other_steps(self.pool.current()):
+            self.problem = f"nothing is received and decided: {other}"
+            return ()
         if not self.pool.advises:
             self._receive(epoch)
             # What an earlier turn, or another process, recorded and perhaps sent.
@@ -79,7 +85,7 @@ class PoolTurns:
             self.last = decided
             if not self.pool.advises and decided.made.starts:
                 self._send(now, epoch, decided.made.decision_id)
-        troubles = [self._submit.problem if self._submit is not None else "", self._send_problem]
+        troubles = [self._submit.problem if self._submit is not None else "", self._send_problem, self._behind]
         self.problem = "; ".join(filter(None, troubles))
         return self._lasting(now, epoch)
 
@@ -113,38 +119,49 @@ class PoolTurns:
         for jobs in in_calls(open_now):
             ids = [job.job_id for job in jobs]
             if not decided:
-                self._note_attempt(ids, epoch)
+                ids = self._note_attempt(ids, epoch)
                 known = self.pool.current().jobs
                 jobs = [known[name] for name in ids]
+            if not jobs:
+                continue
             result = self._ready.send(jobs, permit)
             self._note_result(ids, result, epoch)
             failed = {**result.unsent, **result.unknown}
             if failed:
                 self._send_problem = f"{len(failed)} starts were not sent: {next(iter(failed.values()))}"
 
-    def _note_attempt(self, ids: list[str], epoch: int) -> None:
-        """Record, before it is made, an attempt to send starts that an earlier one may have sent."""
-        fifo = self._ready is not None and self._ready.fifo
+    def _note_attempt(self, ids: list[str], epoch: int) -> list[str]:
+        """Record, before it is made, an attempt to send starts that an earlier one may have sent.
 
-        def work(state: PoolState, now: float) -> tuple[None, Change | None]:
+        Returns those to be sent: not what was cancelled meanwhile.
+        """
+        fifo, queue = self._ready is not None and self._ready.fifo, self.pool.settings.ready_queue_url or ""
+
+        def work(state: PoolState, now: float) -> tuple[list[str], Change | None]:
             changed: dict[str, JobRecord | None] = {}
             totals, notes = state.head.totals, list[Event]()
             step = step_at(now, self.pool.settings.step_s)
             for name in ids:
                 job = state.jobs[name]
-                first_at = now if job.attempted_at is None or job.uncertain == 0 else job.attempted_at
-                if job.uncertain and not (fifo and 0.0 <= now - first_at < DEDUPLICATED_S):
+                if job.stage is not Stage.STARTING:
+                    continue
+                # Another queue than the first knows nothing of what that one has seen.
+                same = job.sent_to in ("", queue)
+                first_at = now if job.attempted_at is None or job.uncertain == 0 or not same else job.attempted_at
+                if job.uncertain and not (same and fifo and 0.0 <= now - first_at < DEDUPLICATED_S):
                     totals = replace(totals, repeated_starts=totals.repeated_starts + 1)
                     detail = f"{name} is sent again, and may arrive twice: its worker must ignore an id it has seen"
                     notes.append(Event(self.pool.name, now, Reason.START_REPEATED, detail, name))
-                job = replace(job, attempts=job.attempts + 1, uncertain=job.uncertain + 1, attempted_at=first_at)
+                job = replace(
+                    job, attempts=job.attempts + 1, uncertain=job.uncertain + 1, attempted_at=first_at, sent_to=queue
+                )
                 if job.free_from is not None:
                     # It may begin as late as now.
                     job = replace(job, free_from=max(job.free_from, step + job.duration))
                 changed[name] = job
-            return None, Change(replace(state.head, totals=totals), changed, notes=notes)
+            return list(changed), Change(replace(state.head, totals=totals), changed, notes=notes)
 
-        self.pool.tried(work, epoch=epoch)
+        return self.pool.tried(work, epoch=epoch)
 
     def _note_result(self, ids: list[str], result: Sending, epoch: int) -> None:
         sent = frozenset(result.sent)
@@ -171,9 +188,12 @@ class PoolTurns:
         def work(state: PoolState, _: float) -> tuple[Decided | None, Change | None]:
             step, last = step_at(now, settings.step_s), state.head.step
             back = last is not None and step < last
-            if back and not self._went_back:
+            if back and not self._behind:
                 log.warning("step_repeated", pool=pool.name, step=step, decided=last)
-            self._went_back = back
+            self._behind = ""
+            if last is not None and back:
+                until = time_text(float((last + 1) * settings.step_s))
+                self._behind = f"the clock went back: nothing is decided before {until}, after the newest step"
             held = held_by_pause(pool.ledger.controls(pool.name), (Direction.OUT,), now)
             decided = decide(
                 pool.name,
@@ -234,6 +254,7 @@ class PoolTurns:
             at_risk(state, step, self.outlook, settings.step_s),
             missing,
             0 if last is None else last.margin,
+            score_drift(rows, step, settings.step_s),
         )
 
     def _alarms(self, now: float) -> list[Event]:
@@ -261,6 +282,12 @@ class PoolTurns:
                 f"steps of {name} (at most {FALLBACK_ALARM:.0%}): trimtab status deferral {name} says why"
             )
             found.append(Event(name, now, Reason.POLICY_FELL_BACK, detail))
+        if watch.score_drift is not None and watch.score_drift > DRIFT_ALARM:
+            detail = (
+                f"the model's scores of the last day in {name} differ from those of the 14 days before by a stability "
+                f"index of {watch.score_drift:.2f} (at most {DRIFT_ALARM:g}): jobs or capacity changed, train it again"
+            )
+            found.append(Event(name, now, Reason.SCORES_DRIFTED, detail))
         if watch.at_risk:
             named = ", ".join(watch.at_risk[:8])
             detail = f"{len(watch.at_risk)} jobs of {name} may not start in their window: {named}"

@@ -11,6 +11,7 @@ from tests.architecture.product import ROOT
 
 PERMISSIONS = {
     ("sqs", "DeleteMessageBatch"): "sqs:DeleteMessage",
+    ("sqs", "SendMessageBatch"): "sqs:SendMessage",
 }
 """Operations whose permission bears another name; every other operation is its own permission."""
 

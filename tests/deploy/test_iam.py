@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +17,21 @@ from agent.admission.settings import ClusterSettings
 from agent.admission.store import AdmissionStore
 from agent.alarms.book import Alarm
 from agent.alarms.delivery import SnsTopic
+from agent.decisions.checks import Account, State
 from agent.decisions.part import Severity
+from agent.deferral.capacity import Outlook
+from agent.deferral.ladder import ladder_of
+from agent.deferral.part import QUEUE_ACTIONS, DeferralPart
+from agent.deferral.pool import DeferralPool
+from agent.deferral.queue import ReadyQueue, SubmitQueue
+from agent.deferral.settings import SUBJECTS
+from agent.deferral.turns import PoolTurns as DeferralTurns
 from agent.oversubscription.pool import Pool
 from agent.oversubscription.pools import PoolTurns
 from agent.oversubscription.publisher import Publisher
 from agent.oversubscription.store import OversubscriptionStore
 from agent.rails.base import RailLimits
+from agent.settings import Settings
 from collectors.cloudwatch import CloudWatchCpu, CloudWatchOptions, CloudWatchSubmitted, QueueDepthCollector
 from domain.controls import Controls
 from domain.decisions import Mode, Reason
@@ -143,6 +153,34 @@ def publish(world: World, mode: Mode) -> None:
     assert reasons == [Reason.RATES_PUBLISHED if mode is Mode.ACT else Reason.OBSERVE_MODE]
 
 
+def defer(world: World, mode: Mode) -> None:
+    """Receive a deferred job, start it and send it on; look at both queues first, as preflight does."""
+    submit = world.sqs.create_queue(QueueName="deferred")["QueueUrl"]
+    ready = world.sqs.create_queue(QueueName="ready.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    now = world.agent_clock.now()
+    body = {"job_id": "a", "cores": 1, "duration_steps": 9, "latest_at": now + 36_000.0}
+    world.sqs.send_message(QueueUrl=submit, MessageBody=json.dumps(body))
+    given = {"policy": "knapsack", "submit_queue_url": submit, "ready_queue_url": ready}
+    settings = Settings.model_validate({"mode": mode, "aws": {"region": "us-east-1"}, "deferrals": {"night": given}})
+    own = SUBJECTS.of(settings)["night"]
+    # Which IAM cannot simulate: the fake AWS could not either.
+    account = Account(world.session, "arn:aws:iam::111122223333:root")
+    assert [one.detail for one in DeferralPart.preflight(settings, account) if one.state is State.MISSING] == []
+    pool = DeferralPool("night", own, world.ledger, world.agent_clock, mode)
+    pool.report(10)
+    turns = DeferralTurns(
+        pool,
+        lambda: ladder_of(own, "knapsack", {}, {}),
+        None,
+        lambda decision, subject: None,
+        SubmitQueue(world.session, submit, world.agent_clock),
+        ReadyQueue(world.session, "night", own),
+        Outlook(own.step_s),
+    )
+    turns.turn(now, world.ports.epoch)
+    assert (pool.current().head.totals.started, turns.problem) == (int(mode is Mode.ACT), "")
+
+
 def permissions_used(world: World) -> set[str]:
     return {permission(call["service"], call["operation"]) for call in world.calls} - NO_PERMISSION_NEEDED
 
@@ -157,6 +195,7 @@ def acting(make_world: Callable[..., World]) -> World:
     discover_and_look(world, Mode.ACT)
     admit(world, Mode.ACT)
     publish(world, Mode.ACT)
+    defer(world, Mode.ACT)
     return world
 
 
@@ -173,6 +212,7 @@ def observing(make_world: Callable[..., World]) -> World:
     collect(world)
     discover_and_look(world, Mode.OBSERVE)
     admit(world, Mode.OBSERVE)
+    defer(world, Mode.OBSERVE)
     assert [call for call in world.calls[calls:] if call["mutating"]] == []
     world.observed_from = calls  # type: ignore[attr-defined]
     return world
@@ -231,6 +271,22 @@ def test_rates_are_published_below_one_path_only() -> None:
     assert {grant.action for grant in published} == {"ssm:GetParameter", "ssm:PutParameter"}
     paths = {resource.partition(":parameter")[2] for grant in published for resource in grant.resources}
     assert paths == {"/trimtab/oversubscription/*"}
+
+
+def test_messages_are_taken_from_two_queues_and_sent_to_one() -> None:
+    on: dict[str, set[str]] = {}
+    for grant in grants("act"):
+        if grant.action.startswith("sqs:"):
+            on.setdefault(grant.action, set()).update(one.rpartition(":")[2] for one in grant.resources)
+    taken = {"INTERRUPTION-QUEUE", "SUBMIT-QUEUE"}
+    assert on == {
+        "sqs:GetQueueAttributes": {"JOB-QUEUE", "READY-QUEUE", *taken},
+        "sqs:ReceiveMessage": taken,
+        "sqs:DeleteMessage": taken,
+        "sqs:SendMessage": {"READY-QUEUE"},
+    }
+    of_pools = {action for actions in QUEUE_ACTIONS.values() for action in actions}
+    assert of_pools == set(on) - {"sqs:GetQueueAttributes"}
 
 
 @pytest.mark.parametrize("mode", ["observe", "act"])

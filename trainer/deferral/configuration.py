@@ -22,6 +22,7 @@ METHODS: Mapping[str, str] = {
 SETS = ("full", "aux-high", "aux-low", "attention", "reinforce")
 """Methods with a set transformer, which can imitate and be exported."""
 SEPARATOR = "+"
+LABELS, CREDITS = ("prices", "starts"), ("earned", "prices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class Config:
     """Of the scores where PPO begins."""
     kl: float = 0.0
     """Price of the distance from the policy that imitation came to."""
+    credit: str = "earned"
+    """What a step of PPO is credited with: what it earned, or `prices`, less what it lost by the optimum's prices."""
     value_iterations: int = 0
     """First iterations of PPO in which only the value is learnt."""
     scale_low: float = 10.0
@@ -76,7 +79,12 @@ class Config:
     """Calibration seeds, 1,000,000 on, that choose the weights that are kept."""
 
     def __post_init__(self) -> None:
-        for name, known in (("method", tuple(METHODS)), ("decoding", DECODINGS), ("labels", ("prices", "starts"))):
+        for name, known in (
+            ("method", tuple(METHODS)),
+            ("decoding", DECODINGS),
+            ("labels", LABELS),
+            ("credit", CREDITS),
+        ):
             if getattr(self, name) not in known:
                 raise BadInput(name, getattr(self, name), f"choose one of {', '.join(known)}")
         for name in self.scenarios:
@@ -127,7 +135,16 @@ class Config:
 
 IMITATION, PAPER = "imitation", "paper"
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    IMITATION: {"deviation": 0.03, "kl": 0.1, "value_iterations": 2, "policy_rate": 3e-5, "value_rate": 1e-3},
+    IMITATION: {
+        "credit": "prices",
+        "gamma": 0.95,
+        "gae_lambda": 0.9,
+        "deviation": 0.05,
+        "kl": 0.03,
+        "value_iterations": 1,
+        "policy_rate": 1e-5,
+        "value_rate": 1e-3,
+    },
     PAPER: {"decoding": "prefix", "rounds": 0, "iterations": 500},
 }
 """Imitation of the optimum with PPO after it; and as published, from nothing (§5)."""

@@ -23,7 +23,7 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from domain.errors import TrimtabError
-from domain.rules.deferral.choosing import knapsack, packed
+from domain.rules.deferral.choosing import View, knapsack, packed
 from domain.rules.deferral.jobs import W1, W2, Ints, Jobs
 from domain.rules.deferral.tokens import WORTH
 from simulator.deferral.scenarios import Episode
@@ -82,27 +82,64 @@ def prices(made: Programme, capacity: NDArray[np.floating]) -> Floats:
     return np.asarray(-solved.ineqlin.marginals[: made.steps], dtype=np.float64)
 
 
-def worths(jobs: Jobs, price: Floats) -> Floats:
-    """Return what a start is worth by prices [T], but for the cores of its own step: [N, starts], at earliest + k."""
+class Outlook(NamedTuple):
+    """What prices of cores say of the jobs of an episode; [N, starts], a start at earliest + k in column k."""
+
+    price: Floats
+    """[T]"""
+    net: Floats
+    """What a start earns less the price of all cores that it holds; -inf outside the window."""
+    later: Floats
+    """The best net of the later starts, 0 where none earns anything."""
+
+    def worths(self, jobs: Jobs) -> Floats:
+        """Return what a start is worth, but for the cores of its own step, [N, starts]."""
+        start = np.minimum(jobs.earliest[:, None] + np.arange(self.net.shape[1]), self.price.size - 1)
+        return np.asarray(self.net + jobs.cores[:, None] * self.price[start] - self.later, dtype=np.float64)
+
+    def lost(self, view: View, picked: Ints) -> float:
+        """Return what is lost by these starts in a step, core-steps, 0 or more.
+
+        Summed over an episode it is what the total falls short of a bound that no policy changes: a step's rewards
+        without the noise of the jobs and the capacity that happened to come.
+        """
+        jobs = view.cur
+        net, later = (column[jobs.job, view.step - jobs.earliest] for column in (self.net, self.later))
+        started = np.zeros(jobs.size, dtype=np.bool_)
+        started[picked] = True
+        spare = view.free - int(jobs.cores[picked].sum())
+        price = float(self.price[view.step])
+        idle = price * spare if spare >= 0 else (price - W2) * spare
+        return float((np.maximum(net, later) - np.where(started, net, later)).sum() + idle)
+
+
+def outlook(jobs: Jobs, price: Floats) -> Outlook:
+    """Return what prices [T] say of jobs."""
     steps, most = price.size, int((jobs.latest - jobs.earliest).max(initial=0)) + 1
     sums = np.concatenate([[0.0], np.cumsum(price)])
     late = np.arange(most)
     start = np.minimum(jobs.earliest[:, None] + late, steps - 1)
     end = np.minimum(start + jobs.duration[:, None], steps)
-    cores = jobs.cores[:, None]
-    net = jobs.revenue[:, None] - W1 * late - cores * (sums[end] - sums[start])
+    net = jobs.revenue[:, None] - W1 * late - jobs.cores[:, None] * (sums[end] - sums[start])
     net = np.where(jobs.earliest[:, None] + late <= jobs.latest[:, None], net, -np.inf)
     later = np.zeros_like(net)
     for k in range(most - 2, -1, -1):
         later[:, k] = np.maximum(later[:, k + 1], net[:, k + 1])
-    return np.asarray(net + cores * price[start] - later, dtype=np.float64)
+    return Outlook(price, net, later)
+
+
+def outlook_of(episode: Episode) -> Outlook:
+    """Return what the prices of an episode that is known whole say of its jobs."""
+    return outlook(episode.jobs, prices(programme(episode.jobs, episode.steps), episode.capacity.astype(float)))
 
 
 def labels(episode: Episode, draws: int, noise: float, rng: np.random.Generator) -> Floats:
     """Return the mean worth of starts, [N, starts], over `draws` capacities with normal `noise` (cores) added."""
     made = programme(episode.jobs, episode.steps)
     shaken = [episode.capacity + np.round(rng.normal(0.0, noise, episode.steps)) for _ in range(draws)]
-    found: Floats = np.mean([worths(episode.jobs, prices(made, capacity)) for capacity in shaken], axis=0)
+    found: Floats = np.mean(
+        [outlook(episode.jobs, prices(made, capacity)).worths(episode.jobs) for capacity in shaken], axis=0
+    )
     return found
 
 

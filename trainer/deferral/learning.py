@@ -25,7 +25,7 @@ from simulator.deferral.scenarios import CALIBRATION_SEEDS, TRAINING_SEED, Episo
 from simulator.deferral.world import World
 from trainer.deferral.acting import judge, mean_total, see, starts_of
 from trainer.deferral.configuration import Config
-from trainer.deferral.imitation import ORDER_SHARE, facts, loss_of, play_round
+from trainer.deferral.imitation import ORDER_SHARE, Outlook, facts, loss_of, outlook_of, play_round
 from trainer.deferral.networks import (
     TASKS,
     Answer,
@@ -67,6 +67,8 @@ def network_of(config: Config) -> Network:
         scale_high=config.scale_high,
         end_to_end=config.end_to_end,
         deviation=config.deviation,
+        # After imitation the errors of the value, which are far larger, must not undo what the encoder has learnt.
+        shared=config.rounds == 0,
     )
 
 
@@ -81,10 +83,12 @@ class Batch(NamedTuple):
     """[E T, 4]: the next step; nan after an episode's end."""
     present: Tensor
     rewards: Floats
-    """[T, E], and whether the episode ended with the step."""
+    """[T, E]: what the steps are credited with, and whether the episode ended with the step."""
     dones: Floats
     last_values: Floats
     """[E]: of the states after the last step, 0 after an end."""
+    earned: float = 0.0
+    """Mean of what a step earned, core-steps."""
 
 
 def advantages(batch: Batch, rewards: Floats, gamma: float, gae_lambda: float) -> Floats:
@@ -179,6 +183,7 @@ class Learner:
         self.scale = ReturnScale(np.zeros(config.environments))
         self.played = [0] * config.environments
         self.worlds: list[World] = []
+        self.outlooks: list[Outlook] = []
 
     def _optimiser(self) -> torch.optim.Adam:
         groups: dict[str, list[Tensor]] = {"policy": [], "value": [], "predictor": []}
@@ -240,7 +245,6 @@ class Learner:
         flat = torch.from_numpy(gained.T.reshape(-1).astype(np.float32))
         targets = flat + batch.values
         ahead = (flat - flat.mean()) / (flat.std() + 1e-8)
-        # What the policy goes by since imitation must not drift under it: the predictor stays as it is.
         self._rates(
             *(0.0 if frozen else config.policy_rate * falling, config.value_rate * falling),
             0.0 if config.rounds else falling,
@@ -267,13 +271,16 @@ class Learner:
                         before = anchor(inputs)
                     pull = distance(answer, before, inputs.current.to(answer.value.dtype), self.kind)
                 beside = self._foretelling(answer, batch.following[chosen])
-                self._descend(policy + value - config.entropy * entropy.mean() + config.kl * pull + beside)
+                # What the policy goes by since imitation must not drift under it, nor may what the predictor would
+                # learn use up the norm of the gradient.
+                learnt = 0.0 if config.rounds else beside
+                self._descend(policy + value - config.entropy * entropy.mean() + config.kl * pull + learnt)
                 moved = (log_ratio.exp() - 1.0 - log_ratio).mean()
                 parts = (policy, value, entropy.mean(), moved, pull, beside)
                 sums, count = sums + np.array([float(torch.as_tensor(p).detach()) for p in parts]), count + 1
         self.steps += len(flat)
         figures = dict(zip(names, (sums / count).tolist(), strict=True))
-        figures["episodes/reward_per_step"] = float(batch.rewards.mean())
+        figures["episodes/reward_per_step"] = batch.earned
         return figures | self._foretold(batch.inputs, batch.following, batch.present)
 
     def _begin(self) -> None:
@@ -285,12 +292,21 @@ class Learner:
                 set_deviation(self.network.deviation, config.deviation)
             self.anchor = {name: value.clone() for name, value in self.network.state_dict().items()}
         self.optimiser = self._optimiser()
-        self.worlds = [World(self._next(place)) for place in range(config.environments)]
+        for place in range(config.environments):
+            self._enter(place)
+
+    def _enter(self, place: int) -> World:
+        """Begin the next episode of an environment."""
+        made = self._next(place)
+        self.worlds[place : place + 1] = [World(made)]
+        if self.config.credit == "prices":
+            self.outlooks[place : place + 1] = [outlook_of(made)]
+        return self.worlds[place]
 
     def _collect(self, steps: int) -> Batch:
         config = self.config
         moments: list[tuple[Inputs, Tensor, Tensor, Tensor]] = []
-        rewards, dones = np.zeros((steps, config.environments)), np.zeros((steps, config.environments))
+        rewards, dones, earned = (np.zeros((steps, config.environments)) for _ in range(3))
         present = np.zeros((steps + 1, config.environments, len(TASKS)))
         for t in range(steps):
             seen = see(self.worlds, self.cref)
@@ -299,10 +315,12 @@ class Learner:
             worth = answer.worth if config.waits else None
             moments.append((seen.inputs, scores, log_prob, answer.value))
             for place, chosen in enumerate(starts_of(seen, scores, self.kind, worth)):
-                rewards[t, place] = self.worlds[place].step(chosen)
+                earned[t, place] = rewards[t, place] = self.worlds[place].step(chosen)
+                if config.credit == "prices":
+                    rewards[t, place] = -self.outlooks[place].lost(seen.views[place], chosen)
                 if self.worlds[place].done:
                     dones[t, place] = 1.0
-                    self.worlds[place] = World(self._next(place))
+                    self._enter(place)
         present[steps] = [facts(world) for world in self.worlds]
         with torch.no_grad():
             last = self.network(see(self.worlds, self.cref).inputs).value.double().numpy()
@@ -322,7 +340,8 @@ class Learner:
             for array in (following, present[:-1])
         )
         inputs = Inputs(tokens, masks, windows)
-        return Batch(inputs, scores, log_probs, values, after, before, rewards, dones, last * (1.0 - dones[-1]))
+        last = last * (1.0 - dones[-1])
+        return Batch(inputs, scores, log_probs, values, after, before, rewards, dones, last, float(earned.mean()))
 
     def _draw(self, inputs: Inputs) -> tuple[Tensor, Tensor, Answer]:
         with torch.no_grad():
@@ -438,13 +457,12 @@ class Learner:
         self.updates, self.steps, known = state["counts"]
         self.standardised = bool(known)
         self.scale = ReturnScale(**state["scale"])
-        self.worlds = []
+        self.worlds, self.outlooks = [], []
         for place, (start, until) in enumerate(zip(state["starts"], state["times"], strict=True)):
             self.played[place] = state["played"][place] - 1
-            world = World(self._next(place))
+            world = self._enter(place)
             while world.t < until:
                 world.step(np.flatnonzero(start[world.view().cur.job] == world.t))
-            self.worlds.append(world)
 
 
 LOST = "held_out/lost"
@@ -497,7 +515,8 @@ def train(
         figures = dict(before.progress["figures"])
     began = time.perf_counter() - wall, time.process_time() - cpu
     limit = math.inf if cpu_minutes is None else 60.0 * cpu_minutes
-    while learner.updates < config.updates and time.process_time() - began[1] < limit:
+    spent = cpu >= limit  # not by the clock: a run that has just begun makes one update, however busy the process is
+    while learner.updates < config.updates and not spent:
         imitating = learner.updates < config.rounds
         figures = learner.imitate() if imitating else learner.iterate()
         learner.updates += 1

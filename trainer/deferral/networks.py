@@ -114,7 +114,8 @@ class SetPolicy(nn.Module):
     """The published network (§4), equivariant to the order of the tokens.
 
     low, high: whether the predictor's vectors go with every token, times `scale_low` and `scale_high`. end_to_end:
-    whether the policy's gradients go on into the predictor. deviation: of the scores before training.
+    whether the policy's gradients go on into the predictor. deviation: of the scores before training. shared: whether
+    the value's gradients go on into the encoder.
     """
 
     def __init__(
@@ -126,9 +127,10 @@ class SetPolicy(nn.Module):
         scale_high: float = 10.0,
         end_to_end: bool = False,
         deviation: float = 0.5,
+        shared: bool = True,
     ) -> None:
         super().__init__()
-        self.low, self.high = low, high
+        self.low, self.high, self.shared = low, high, shared
         self.scale_low, self.scale_high, self.end_to_end = scale_low, scale_high, end_to_end
         self.predictor = Predictor()
         self.embedding = nn.Linear(FEATURES + LEVEL * (low + high), WIDTH)
@@ -157,7 +159,8 @@ class SetPolicy(nn.Module):
         order, worth = (torch.tanh(head(rows).squeeze(-1)) for head in (self.order, self.worth))
         deviation = functional.softplus(self.deviation(rows).squeeze(-1)) + LEAST_DEVIATION
         counted = mask.to(rows.dtype)
-        value = (self.value(rows).squeeze(-1) * counted).sum(-1) / counted.sum(-1)
+        judged = rows if self.shared else rows.detach()
+        value = (self.value(judged).squeeze(-1) * counted).sum(-1) / counted.sum(-1)
         return Answer(order, worth, deviation, value, foretold)
 
     def _told(self, low: Tensor, high: Tensor) -> list[tuple[Tensor, float]]:

@@ -17,11 +17,10 @@ from simulator.deferral.scenarios import Episode
 from trainer.deferral.evaluation import Subject
 from trainer.deferral.exact import check
 from trainer.deferral.policies import OPTIMUM, policy_of
-from trainer.kit.drawing import FLEET, INK, QUEUE, check_plot_file, picture
+from trainer.kit.drawing import FLEET, INK, QUEUE, check_plot_file, panel, picture
 from trainer.kit.files import replace_file, write_json
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PICTURES = (".svg", ".png")
@@ -162,10 +161,10 @@ def _figure(played: Played) -> Figure:
         load.stairs(table["running"], edges, baseline=within, fill=True, color=_OVER, label="above the capacity")
     load.stairs(table["capacity"], edges, color=INK, linewidth=1.2, label="capacity left by on-demand work")
     load.set_ylim(0, 1.25 * max(1, int(table["capacity"].max()), int(table["running"].max())))
-    load.legend(loc="upper left", ncols=4, frameon=False, fontsize=8.5)
-    _name(load, "Cores of running jobs")
+    load.legend(loc="upper left", ncols=4, frameon=False)
+    panel(load, "Cores of running jobs", y="running, cores")
     queue.stairs(table["waiting"], edges, fill=True, color=FLEET[2])
-    _name(queue, "Cores of jobs that could have started and wait")
+    panel(queue, "Cores of jobs that could have started and wait", x="time, days", y="waiting, cores")
     midnights = np.flatnonzero(one.hours % 24 == 0)
     queue.set_xticks(midnights, [_DAYS[one.hours[t] // 24] for t in midnights])
     queue.set_xlim(0, one.steps)
@@ -178,8 +177,3 @@ def _figure(played: Played) -> Figure:
         fontweight="bold",
     )
     return figure
-
-
-def _name(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=9.5, color=INK)
-    axes.tick_params(length=0)

@@ -5,6 +5,7 @@
 | `fifo`, `sjf`, `tetris`, `els`; `:prefix` or `:skip` | an order (§7) |
 | `knapsack`, `knapsack:alpha=0.3,beta=0` | per-step knapsack (§10.1) |
 | `rolling`, `rolling:steps=10,factor=0.7,margin=0.5` | rolling plan (§10.2) with the forecast of the scenario |
+| `rolling:levels=10` | by the charge to be expected over so many levels of the forecast |
 | `rolling:quantile=0.1`, `rolling:forecast=FILE.json` | at a quantile; with a forecast from a file |
 | `rolling:forecast=persistence`, `=calendar`, `=true` | capacity stays; means alone; the real capacity |
 | `optimum` | all jobs and capacities known (§1.2) |
@@ -42,7 +43,7 @@ FITTED, PERSISTENCE, CALENDAR, TRUE = "fitted", "persistence", "calendar", "true
 PATIENCE_S = 60.0
 """A plan in an evaluation may take this long: its figures do not depend on how busy a machine is."""
 OPTIMUM_S = 600.0
-_NUMBERS = {"steps": float(STEPS), "factor": FACTOR, "margin": MARGIN, "quantile": math.nan}
+_NUMBERS = {"steps": float(STEPS), "factor": FACTOR, "margin": MARGIN, "quantile": math.nan, "levels": 0.0}
 
 
 class Player(Protocol):
@@ -91,6 +92,7 @@ class _Rolling:
     factor: float
     margin: float
     quantile: float | None
+    levels: int
     source: str
 
     @property
@@ -111,7 +113,7 @@ class _Rolling:
             raise BadInput("policy", self.text, "this scenario has no training seeds: give forecast=FILE.json")
         if self.source == CALENDAR:
             return calendar_paths(known)
-        return forecast_paths(known, margin=self.margin, quantile=self.quantile)
+        return forecast_paths(known, margin=self.margin, quantile=self.quantile, levels=self.levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,7 @@ def _rolling_of(text: str, rest: str) -> Player:
             numbers[key] = float(value) if equals and key in numbers else math.inf
         except ValueError:
             numbers[key] = math.inf
-    steps, quantile = numbers["steps"], numbers["quantile"]
+    steps, quantile, levels = numbers["steps"], numbers["quantile"], numbers["levels"]
     fine = (
         set(numbers) == set(_NUMBERS)
         and 1 <= steps <= 1000
@@ -220,16 +222,17 @@ def _rolling_of(text: str, rest: str) -> Player:
         and 0.0 < numbers["factor"] <= 1.0
         and abs(numbers["margin"]) <= 100.0
         and (math.isnan(quantile) or 0.0 < quantile < 1.0)
+        and 0 <= levels <= 100
+        and levels == int(levels)
     )
     if not fine:
         remedy = "give rolling:steps=10,factor=0.7,margin=0.5 or some of them, quantile=0.1, forecast=FILE.json"
-        raise BadInput(
-            "policy", text, f"{remedy}; steps from 1 to 1000, a factor above 0 to 1, a quantile within 0 to 1"
-        )
+        spans = "steps from 1 to 1000, a factor above 0 to 1, a quantile within 0 to 1, levels to 100"
+        raise BadInput("policy", text, f"{remedy}; {spans}")
     if source not in (FITTED, PERSISTENCE, CALENDAR, TRUE):
         _forecast_of(source)
     level = None if math.isnan(quantile) else quantile
-    return _Rolling(text, int(steps), numbers["factor"], numbers["margin"], level, source)
+    return _Rolling(text, int(steps), numbers["factor"], numbers["margin"], level, int(levels), source)
 
 
 @cache

@@ -11,7 +11,7 @@ import numpy as np
 
 from trainer.deferral.evaluation import AHEAD, FEWEST, LEVELS, REFERENCE, Check, Evaluation, Figures, checks_of
 from trainer.deferral.policies import OPTIMUM
-from trainer.kit.drawing import FLEET, INK, QUEUE, SOFT, svg
+from trainer.kit.drawing import FLEET, QUEUE, SOFT, panel, svg
 from trainer.kit.report import Plot, Section, chip, document, escape, table, write_report
 
 if TYPE_CHECKING:
@@ -262,8 +262,8 @@ def day_picture(one: Evaluation) -> str:
         panes = np.atleast_1d(figure.subplots(1, len(shown), sharey=True))
         for axes, own in zip(panes, shown, strict=True):
             _day(axes, own)
-        panes[0].set_ylabel("cores")
-        panes[0].legend(loc="lower left", fontsize=7.5)
+        panes[0].set_ylabel("at work, cores")
+        panes[0].legend(loc="lower left")
 
     return svg((9.5, 2.6), draw)
 
@@ -278,6 +278,4 @@ def _day(axes: Axes, own: Figures) -> None:
     axes.set_xlim(0, 24)
     axes.set_xticks((0, 6, 12, 18, 24))
     axes.set_ylim(0, None)
-    axes.set_title(own.label, loc="left", fontsize=9.5, color=INK)
-    axes.set_xlabel("hour of the day")
-    axes.tick_params(length=0)
+    panel(axes, own.label, x="time, hours of the day")

@@ -172,6 +172,14 @@ class Simulation:
         """Return the core-seconds that the jobs of a VM would lose if it went now."""
         return self._world.work_lost(machine)
 
+    def take_back_busiest(self) -> bool:
+        """Let the provider give notice to the ready VM with the most busy cores now; return whether there is one."""
+        busy = [machine for machine in self._world.ready if machine.busy]
+        if not busy:
+            return False
+        self._world.give_notice(max(busy, key=lambda machine: (machine.busy, machine.number)))
+        return True
+
     def observe(self) -> NDArray[np.float32]:
         """Return obs-7 at this instant."""
         world = self._world

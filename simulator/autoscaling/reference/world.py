@@ -313,6 +313,13 @@ class World:
         self.present[machine.kind] -= 1
         self.departed.append((machine, self.now))
 
+    def give_notice(self, machine: Machine) -> None:
+        """Let the provider take a ready VM back: it takes no new job from now on, and its jobs return at the end."""
+        self.spot[machine.number] = machine
+        self.reclaimed += 1
+        self.events.push(self.now + self.config.reclaim_notice_s, TAKEN_BACK, machine.number)
+        self._withdraw(machine)
+
     def work_lost(self, machine: Machine) -> float:
         """Core-seconds that a VM's jobs would lose if it went now, added one by one: sum() rounds by Python version."""
         lost = 0.0

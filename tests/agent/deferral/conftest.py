@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.ledger import Ledger
+from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, REGION, SECRET, aws_client
+from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
-from tests.agent.deferral.pools import START
+from simulator.aws.process import RunningCloud, start_in_thread
+from tests.agent.deferral.pools import START, Make, Queues, made, turning
 
 
 @pytest.fixture
@@ -24,3 +28,30 @@ def path(tmp_path: Path) -> Path:
 def ledger(path: Path) -> Iterator[Ledger]:
     with Ledger.open(f"sqlite:///{path}", busy_timeout_s=30.0) as opened:
         yield opened
+
+
+@pytest.fixture
+def cloud(clock: VirtualClock) -> Iterator[RunningCloud]:
+    running = start_in_thread(clock)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def make(cloud: RunningCloud, ledger: Ledger, clock: VirtualClock) -> Iterator[Make]:
+    client = aws_client("sqs", cloud.endpoint, OWNER_KEY)
+    options = AwsOptions(
+        REGION, cloud.endpoint, access_key_id=AGENT_KEY, secret_access_key=SECRET, calls_per_minute=6000
+    )
+    session = AwsSession(options, clock, read_only=False)
+
+    def queues(*, fifo: bool = True, **settings: Any) -> Queues:
+        submit = client.create_queue(QueueName="submit")["QueueUrl"]
+        about = {"FifoQueue": "true"} if fifo else {}
+        name = "ready.fifo" if fifo else "ready"
+        ready = client.create_queue(QueueName=name, Attributes=about)["QueueUrl"]
+        pool = made(ledger, clock, submit_queue_url=submit, ready_queue_url=ready, **settings)
+        return Queues(client, session, pool, turning(pool, session=session), clock)
+
+    yield queues
+    session.close()

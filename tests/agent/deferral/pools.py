@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from agent.decisions.part import Capacity
@@ -16,7 +18,7 @@ from agent.deferral.shadow import Shadow
 from agent.deferral.turns import PoolTurns
 from agent.ledger import Ledger
 from collectors.aws import AwsSession
-from domain.clock import Clock
+from domain.clock import Clock, VirtualClock
 from domain.decisions import Mode
 from domain.units import HOUR_S
 
@@ -39,6 +41,7 @@ def turning(
     rungs: dict[str, Rung] | None = None,
     capacity_of: Callable[[str, str], Capacity | None] = lambda decision, subject: None,
     shadow: str | None = None,
+    versions: Callable[[], Mapping[str, str]] = dict,
 ) -> PoolTurns:
     """The turns of a pool."""
     settings = pool.settings
@@ -56,6 +59,7 @@ def turning(
         SubmitQueue(session, submit, pool.clock) if session is not None and submit else None,
         ReadyQueue(session, pool.name, settings) if session is not None and ready else None,
         Outlook(settings.step_s),
+        versions,
     )
 
 
@@ -83,3 +87,47 @@ def stages(pool: DeferralPool) -> dict[str, str]:
 def begun(made: StepDecision) -> list[str]:
     """The jobs that a step started."""
     return sorted(one.job_id for one in made.starts)
+
+
+@dataclass
+class Queues:
+    """A pool between two queues of a simulated AWS."""
+
+    client: Any
+    session: AwsSession
+    pool: DeferralPool
+    turns: PoolTurns
+    clock: VirtualClock
+
+    @property
+    def submit(self) -> str:
+        url = self.pool.settings.submit_queue_url
+        assert url is not None
+        return url
+
+    def put(self, *bodies: str) -> None:
+        for body in bodies:
+            self.client.send_message(QueueUrl=self.submit, MessageBody=body)
+
+    def ready(self) -> list[dict[str, Any]]:
+        """What lies on the ready queue; it is taken off."""
+        found = []
+        url = self.pool.settings.ready_queue_url
+        while messages := self.client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+            for message in messages:
+                found.append(json.loads(message["Body"]))
+                self.client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return found
+
+    def left(self) -> int:
+        about = self.client.get_queue_attributes(QueueUrl=self.submit, AttributeNames=["All"])["Attributes"]
+        return int(about["ApproximateNumberOfMessages"]) + int(about["ApproximateNumberOfMessagesNotVisible"])
+
+
+Make = Callable[..., Queues]
+
+
+def job(job_id: str, cores: float = 4, duration: int = 2, **more: Any) -> str:
+    return json.dumps(
+        {"job_id": job_id, "cores": cores, "duration_steps": duration, "latest_at": START + 9 * HOUR_S, **more}
+    )

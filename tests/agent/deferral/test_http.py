@@ -18,7 +18,10 @@ from agent.decisions.part import Capacity, Host, Turn
 from agent.decisions.parts import parts_of
 from agent.decisions.turn import TickReport
 from agent.deferral.part import DeferralPart
+from agent.deferral.records import History, StepRow
+from agent.deferral.store import Change
 from agent.ledger import Ledger
+from agent.rehearsal.scenario import AGENT_KEY, SECRET
 from agent.settings import Settings, load_settings
 from agent.view.board import ServiceBoard
 from agent.view.view import AgentParts, AgentView
@@ -27,7 +30,9 @@ from collectors.intake import IntakeCounters
 from domain.clock import BothTimes, VirtualClock
 from domain.errors import ConfigurationError
 from domain.units import HOUR_S
+from simulator.aws.process import RunningCloud
 from tests.agent.deferral.pools import START, STEP
+from tests.agent.preflight.iam import QUEUES, ROLE_SESSION, running_iam
 
 
 class Agent:
@@ -128,6 +133,18 @@ def test_what_is_no_job_is_refused_with_field_and_remedy(
     assert len(client.get("/pools/night/jobs").json()) == 1
 
 
+def test_jobs_are_listed_page_by_page(client: httpx.Client) -> None:
+    for name in "abcde":
+        assert client.post("/pools/night/jobs", json=job(name)).status_code == 200
+    pages, after = list[list[str]](), 0
+    for _ in range(3):
+        found = client.get("/pools/night/jobs", params={"limit": 2, "after": after}).json()
+        pages.append([one["job_id"] for one in found])
+        after = found[-1]["number"]
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
+    assert client.get("/pools/night/jobs", params={"after": after}).json() == []
+
+
 def test_numbers_that_are_none_and_names_that_are_not_there_are_refused(client: httpx.Client) -> None:
     for cores in ("NaN", "-1", "1e400", '"many"', "true"):
         answer = client.post(
@@ -138,6 +155,32 @@ def test_numbers_that_are_none_and_names_that_are_not_there_are_refused(client: 
     assert client.post("/pools/day/jobs", json=job()).status_code == 404
     assert client.get("/pools/night/jobs/nothing").status_code == 404
     assert client.post("/pools/night/jobs/nothing/cancel", json={}).status_code == 404
+
+
+def test_the_forecast_of_the_capacity_is_published(agent: Agent, client: httpx.Client, clock: VirtualClock) -> None:
+    assert client.get("/pools/night/forecast").json()["steps"] == []
+    client.post("/pools/night/capacity", json={"cores": 10})
+    agent.turn()
+    first = client.get("/pools/night/forecast", params={"steps": 3}).json()
+    expected = [{"step": STEP + n, "cores": 10.0, "low": None, "high": None} for n in (1, 2, 3)]
+    assert (first["by_calendar"], first["steps"]) == (False, expected)
+    rows = [StepRow(STEP - 95 + k, 10 + 10 * (k % 24 >= 12)) for k in range(95)]
+    pool = agent.part.pools["night"].pool
+    pool.tried(lambda state, now: (None, Change(state.head, history=History((*rows, *state.history.rows)))))
+    clock.advance(HOUR_S)
+    client.post("/pools/night/capacity", json={"cores": 10})
+    agent.turn()
+    found = client.get("/pools/night/forecast").json()
+    assert found["by_calendar"]
+    assert len(found["steps"]) == 24
+    assert all(one["low"] <= one["high"] for one in found["steps"])
+    assert max(one["cores"] for one in found["steps"]) > min(one["cores"] for one in found["steps"]) + 5
+    (coming,) = [one for one in found["steps"] if one["step"] == STEP + 2]
+    assert client.get("/pools/night").json()["expected"] == pytest.approx(coming)
+    published = {labels[1]: value for name, labels, value in agent.part.readings() if name == "deferral_forecast_cores"}
+    assert published == {"mean": coming["cores"], "0.1": coming["low"], "0.9": coming["high"]}
+    assert "forecast of the step after step" in "\n".join(agent.part.status("night", clock.now()).lines)
+    assert client.get("/pools/night/forecast", params={"steps": 1000}).status_code == 422
 
 
 def test_a_drain_needs_who_and_why(client: httpx.Client) -> None:
@@ -171,6 +214,37 @@ def test_preflight_names_what_is_missing(clock: VirtualClock) -> None:
     assert ("deferral a", State.MISSING, "no fleet is called web") in found
     assert ("deferral b", State.MISSING, "no oversold pool is called x") in found
     assert any(subject == "deferral c" and state is State.OK for subject, state, _ in found)
+
+
+def looked(mode: str, refused: str = "") -> list[tuple[State, str]]:
+    """What preflight says of a pool with two queues, IAM refusing an action."""
+    url = "https://sqs.eu-west-1.amazonaws.com/111122223333"
+    own = {"submit_queue_url": f"{url}/jobs", "ready_queue_url": f"{url}/ready.fifo", "policy": "knapsack"}
+    settings = Settings.model_validate({"mode": mode, "aws": {"region": "eu-west-1"}, "deferrals": {"night": own}})
+    with running_iam() as (iam, session):
+        iam.decisions[refused] = "implicitDeny"
+        found = [(one.state, one.detail) for one in DeferralPart.preflight(settings, Account(session, ROLE_SESSION))]
+        assert [form["ResourceArns.member.1"] for form in iam.asked] == [[f"{QUEUES}:jobs"], [f"{QUEUES}:ready.fifo"]]
+    return found
+
+
+def test_preflight_asks_iam_for_both_queues_and_names_what_it_refuses() -> None:
+    taken, sent = "IAM allows sqs:DeleteMessage and sqs:ReceiveMessage", "IAM allows sqs:SendMessage"
+    allowed = [(State.OK, taken), (State.OK, sent)]
+    assert looked("act")[-2:] == allowed
+    assert (State.MISSING, "IAM refuses sqs:SendMessage") in looked("act", "sqs:SendMessage")
+    assert (State.ADVICE, "IAM refuses sqs:DeleteMessage") in looked("observe", "sqs:DeleteMessage")
+
+
+def test_preflight_names_a_queue_that_is_not_there(cloud: RunningCloud, clock: VirtualClock) -> None:
+    own = {"submit_queue_url": f"{cloud.endpoint}/123456789012/gone", "policy": "knapsack"}
+    settings = Settings.model_validate({"mode": "act", "aws": {"region": "us-east-1"}, "deferrals": {"night": own}})
+    options = AwsOptions("us-east-1", cloud.endpoint, access_key_id=AGENT_KEY, secret_access_key=SECRET)
+    account = Account(AwsSession(options, clock, read_only=True), ROLE_SESSION)
+    found = [one for one in DeferralPart.preflight(settings, account) if one.state is State.MISSING]
+    assert [one.remedy for one in found] == [
+        "correct TRIMTAB_DEFERRALS__night__SUBMIT_QUEUE_URL, or allow sqs:GetQueueAttributes"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,16 @@ def test_one_that_hangs_is_passed_over_and_not_asked_again_before_it_ends() -> N
     assert (first.policy, second.policy, len(asked)) == ("rolling", "rolling", 1)
 
 
+def test_without_a_thread_to_spare_the_knapsack_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    chosen = ladder(lambda view, path, budget_s: starting(0)).decide(THREE, PATH)
+    assert (chosen.policy, chosen.fell_back) == ("knapsack", True)
+    assert all("can't start new thread" in one.failure for one in chosen.tried[:-1])
+
+
 def test_nothing_is_asked_without_jobs_or_room() -> None:
     def never(view: View, path: Floats, budget_s: float) -> Starts:
         raise AssertionError

@@ -110,6 +110,16 @@ def test_a_file_whose_card_does_not_fit_is_refused(path: Path, tmp_path: Path, o
         load_score_model(_spoilt(path, tmp_path, old, new))
 
 
+@pytest.mark.parametrize("part", ["tokens", "mask", "window", "order", "worth"])
+def test_golden_states_of_unequal_sizes_are_refused(path: Path, tmp_path: Path, part: str) -> None:
+    model = onnx.load(path)
+    card = json.loads(model.metadata_props[0].value)
+    card["golden"][part][0] = card["golden"][part][0][:-1]
+    card["golden"][part].append(card["golden"][part][0][:-1])
+    with pytest.raises(ModelRefused, match="golden states do not belong together"):
+        load_score_model(store(model, card, tmp_path))
+
+
 def test_a_file_that_answers_otherwise_than_its_card_says_is_refused(path: Path, tmp_path: Path) -> None:
     model = onnx.load(path)
     card = json.loads(model.metadata_props[0].value)

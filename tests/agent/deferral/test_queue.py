@@ -4,96 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agent.deferral.pool import DeferralPool
 from agent.deferral.queue import Sending, in_calls, start_message
 from agent.deferral.records import RefusedMessage
-from agent.deferral.turns import PoolTurns
 from agent.ledger import Ledger
-from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, REGION, SECRET, aws_client
-from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope
 from domain.errors import CloudError, FailureClass, LedgerUnavailable, StateConflict
 from domain.units import HOUR_S
-from simulator.aws.process import RunningCloud, start_in_thread
-from tests.agent.deferral.pools import POOL, START, begun, decided, made, order, stages, turning
-
-
-@dataclass
-class Queues:
-    """A pool between two queues of a simulated AWS."""
-
-    client: Any
-    session: AwsSession
-    pool: DeferralPool
-    turns: PoolTurns
-    clock: VirtualClock
-
-    @property
-    def submit(self) -> str:
-        url = self.pool.settings.submit_queue_url
-        assert url is not None
-        return url
-
-    def put(self, *bodies: str) -> None:
-        for body in bodies:
-            self.client.send_message(QueueUrl=self.submit, MessageBody=body)
-
-    def ready(self) -> list[dict[str, Any]]:
-        """What lies on the ready queue; it is taken off."""
-        found = []
-        url = self.pool.settings.ready_queue_url
-        while messages := self.client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
-            for message in messages:
-                found.append(json.loads(message["Body"]))
-                self.client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return found
-
-    def left(self) -> int:
-        about = self.client.get_queue_attributes(QueueUrl=self.submit, AttributeNames=["All"])["Attributes"]
-        return int(about["ApproximateNumberOfMessages"]) + int(about["ApproximateNumberOfMessagesNotVisible"])
-
-
-@pytest.fixture
-def cloud(clock: VirtualClock) -> Iterator[RunningCloud]:
-    running = start_in_thread(clock)
-    yield running
-    running.stop()
-
-
-Make = Callable[..., Queues]
-
-
-@pytest.fixture
-def make(cloud: RunningCloud, ledger: Ledger, clock: VirtualClock) -> Iterator[Make]:
-    client = aws_client("sqs", cloud.endpoint, OWNER_KEY)
-    options = AwsOptions(
-        REGION, cloud.endpoint, access_key_id=AGENT_KEY, secret_access_key=SECRET, calls_per_minute=6000
-    )
-    session = AwsSession(options, clock, read_only=False)
-
-    def queues(*, fifo: bool = True, **settings: Any) -> Queues:
-        submit = client.create_queue(QueueName="submit")["QueueUrl"]
-        about = {"FifoQueue": "true"} if fifo else {}
-        name = "ready.fifo" if fifo else "ready"
-        ready = client.create_queue(QueueName=name, Attributes=about)["QueueUrl"]
-        pool = made(ledger, clock, submit_queue_url=submit, ready_queue_url=ready, **settings)
-        return Queues(client, session, pool, turning(pool, session=session), clock)
-
-    yield queues
-    session.close()
-
-
-def job(job_id: str, cores: float = 4, duration: int = 2, **more: Any) -> str:
-    return json.dumps(
-        {"job_id": job_id, "cores": cores, "duration_steps": duration, "latest_at": START + 9 * HOUR_S, **more}
-    )
+from tests.agent.deferral.pools import POOL, START, Make, Queues, begun, decided, job, made, order, stages
 
 
 def test_a_message_becomes_a_job_and_its_start_a_message(make: Make) -> None:

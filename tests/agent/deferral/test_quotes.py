@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from agent.deferral.capacity import Outlook
 from agent.deferral.pool import DeferralPool
-from agent.deferral.rollouts import JobExplained, Quote, explain_job, quote
+from agent.deferral.records import JobRecord
+from agent.deferral.rollouts import FEWEST, ROLLOUTS, JobExplained, Quote, explain_job, played, quote
+from agent.deferral.store import Change
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.errors import BadInput, UnknownName
@@ -58,6 +63,41 @@ class TestQuote:
     def test_is_refused_as_the_job_would_be(self, pool: DeferralPool) -> None:
         with pytest.raises(BadInput, match="cores"):
             asked(pool, 0, 1)
+
+    def test_is_given_of_fewer_courses_where_thousands_of_jobs_came_at_once(
+        self, pool: DeferralPool, clock: VirtualClock
+    ) -> None:
+        step = STEP + 6
+        jobs = {
+            f"j{n}": JobRecord(f"j{n}", n, "", 1 + n % 8, 1 + n % 6, step, step + 9, step, 0.0) for n in range(3000)
+        }
+        pool.tried(lambda state, now: (None, Change(replace(state.head, jobs=3000), jobs)))
+        clock.advance(HOUR_S)
+        crowded = asked(pool, 8, 1)
+        assert FEWEST <= crowded.rollouts < ROLLOUTS
+        assert crowded.probability < 0.5
+        assert crowded == asked(pool, 8, 1)
+
+
+def test_what_is_played_fits_and_keeps_every_window() -> None:
+    draws = np.random.default_rng(5)
+    for _ in range(20):
+        path = draws.integers(0, 30, 24)
+        jobs = [
+            JobRecord(f"j{n}", n, "", int(c), int(d), STEP + int(e), STEP + int(e + w), STEP + int(e - g), 0.0)
+            for n, (c, d, e, w, g) in enumerate(draws.integers((1, 1, 0, 0, 0), (9, 7, 24, 6, 4), (300, 5)))
+        ]
+        starts = played(jobs, STEP, path)
+        assert starts
+        taken = np.zeros(40, dtype=np.int64)
+        for job in jobs:
+            if (step := starts.get(job.number)) is not None:
+                assert max(job.earliest, job.submitted) <= step <= job.latest
+                taken[step - STEP : step - STEP + job.duration] += job.cores
+                # It fitted when it started; a later fall of the capacity is no start's doing.
+        for k in range(24):
+            begun = any(step == STEP + k for step in starts.values())
+            assert not begun or taken[k] <= path[k]
 
 
 class TestExplained:

@@ -11,18 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.decisions.part import Capacity
-from agent.deferral.capacity import coverage, margin_in_force
+from agent.deferral.capacity import coverage, margin_in_force, score_drift
 from agent.deferral.deciding import replay_step
+from agent.deferral.ladder import Starts
 from agent.deferral.pool import DeferralPool
-from agent.deferral.records import Comparison, JobRecord, Stage, StepRow
+from agent.deferral.records import Comparison, History, JobRecord, Stage, StepRow
 from agent.deferral.settings import DeferralSettings
+from agent.deferral.store import Change
 from agent.deferral.views import document_of, moment_of, seen_by, seen_in
 from agent.ledger import Ledger, state
 from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope
 from domain.decisions import Mode, Reason
 from domain.errors import BadInput, Fenced, StateConflict
-from domain.units import HOUR_S
+from domain.rules.deferral.choosing import View
+from domain.units import DAY_S, HOUR_S
 from tests.agent.deferral.pools import POOL, START, STEP, begun, decided, made, order, stages, turning
 
 
@@ -31,6 +34,15 @@ def reasons(pool: DeferralPool) -> list[str]:
 
 
 class TestStarts:
+    def test_are_counted_by_classes_of_cores(self, ledger: Ledger, clock: VirtualClock) -> None:
+        """However many sizes jobs have, the counts, which each write repeats, stay few."""
+        pool = made(ledger, clock)
+        for cores in range(1, 101):
+            pool.submit(order(f"j{cores}", cores))
+        decided(turning(pool), START, cores=10_000)
+        counts = pool.current().head.totals.delays
+        assert counts == {"1/0": 1, "2/0": 1, "4/0": 2, "8/0": 4, "16/0": 8, "32/0": 16, "64/0": 32, "128/0": 36}
+
     def test_fill_the_free_cores_with_what_is_worth_most(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock)
         for name, cores, duration in (("small", 2, 1), ("long", 3, 4), ("wide", 4, 2)):
@@ -155,12 +167,39 @@ class TestCapacity:
         assert (step.capacity, step.running, step.free) == (10, 8, 2)
         assert set(asked) == {"autoscaling"}
 
+    def test_of_fleets_leaves_out_jobs_that_only_advice_started(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, capacity="fleet:web", mode=Mode.OBSERVE)
+        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=10.0))
+        pool.submit(order("a", cores=8, duration=3))
+        assert begun(decided(turns, clock.now())) == ["a"]
+        clock.advance(HOUR_S)
+        step = decided(turns, clock.now())
+        assert (step.capacity, step.running, step.free) == (10, 8, 2)
+
     def test_of_an_oversold_pool_is_what_its_part_has_to_spare(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, capacity="pool:research")
         turns = turning(
             pool, capacity_of=lambda decision, subject: Capacity(spare=9.5 if decision == "oversubscription" else None)
         )
         assert decided(turns, START).capacity == 9
+
+    def test_that_another_part_fails_to_say_is_missing(self, ledger: Ledger, clock: VirtualClock) -> None:
+        def failing(decision: str, subject: str) -> Capacity | None:
+            if clock.now() > START:
+                raise KeyError("a group that was taken out")
+            return Capacity(spare=8.0)
+
+        pool = made(ledger, clock, capacity="fleet:web")
+        turns = turning(pool, capacity_of=failing)
+        pool.submit(order("a", cores=2, duration=1, window=0))
+        pool.submit(order("b", cores=2, duration=4, window=9, earliest_at=START + 4 * HOUR_S))
+        assert begun(decided(turns, START)) == ["a"]
+        for _ in range(4):
+            clock.advance(HOUR_S)
+            last = decided(turns, clock.now())
+        assert (last.step, last.reason, last.starts) == (STEP + 4, Reason.CAPACITY_MISSING, ())
+        assert "the spare cores of fleet web are not known: KeyError" in last.detail
+        assert stages(pool) == {"a": "ended", "b": "waiting"}
 
     def test_that_was_posted_longer_than_a_step_ago_is_missing(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock)
@@ -200,6 +239,15 @@ class TestClock:
         assert "steps_skipped" in reasons(pool)
         assert pool.current().head.totals.skipped_steps == 5
 
+    def test_that_leaps_by_years_remembers_no_more_than_28_days(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, step_s=60)
+        turns = turning(pool)
+        decided(turns, START, cores=7)
+        clock.advance(75 * 365 * DAY_S)
+        decided(turns, clock.now(), cores=7)
+        assert turns.outlook.path(3).tolist() == [7.0, 7.0, 7.0]
+        assert turns.outlook._known.size <= 28 * DAY_S / 60 + 1
+
     def test_tells_hour_and_weekday(self) -> None:
         assert moment_of(STEP, 3600) == (15, 0)
         assert moment_of(STEP + 24 * 6 + 10, 3600) == (1, 0)
@@ -231,6 +279,13 @@ class TestGuards:
         assert Reason.VIOLATION_BUDGET_USED in alarms[2]
         assert Reason.VIOLATION_BUDGET_USED not in alarms[1]
         assert pool.current().head.totals.violation_core_steps == 8
+
+    def test_the_budget_is_that_of_24_hours_whatever_day_it_is(self) -> None:
+        given = DeferralSettings(violation_budget=8.0)
+        rows = [StepRow(STEP + 8, 10, violation=4), StepRow(STEP + 9, 10, violation=4)]
+        assert (STEP + 9) % 24 == 0, "midnight"
+        used = [margin_in_force(given, rows, STEP + k, 10)[1] for k in (9, 10, 32, 33, 34)]
+        assert used == [0.5, 1.0, 1.0, 0.5, 0.0]
 
     def test_a_budget_of_nothing_is_used_up_by_the_first_core_step(self) -> None:
         rows = [StepRow(STEP - 1, 5, violation=1)]
@@ -341,6 +396,60 @@ def test_coverage_is_stated_once_two_days_have_a_forecast() -> None:
     found = coverage(rows, STEP + 60, 3600)
     assert found["0.1"] == pytest.approx(0.8)
     assert found["0.9"] == 1.0
+
+
+def scored(first: int, scores: np.ndarray, model: str = "m1") -> list[StepRow]:
+    """A step for every eight scores."""
+    rows = scores.reshape(-1, 8).tolist()
+    return [StepRow(first + k, 10, model=model, scores=tuple(row)) for k, row in enumerate(rows)]
+
+
+class TestDriftOfScores:
+    """The last day's scores against those of the 14 days before, as a population stability index."""
+
+    STEPS = 15 * 24
+    draws = np.random.default_rng(3)
+    before = draws.normal(size=(14 * 24, 8))
+
+    def rows(self, last: np.ndarray, model: str = "m1") -> list[StepRow]:
+        return [*scored(STEP, self.before), *scored(STEP + 14 * 24, last, model)]
+
+    def test_is_small_where_nothing_changed_and_large_where_it_did(self) -> None:
+        same, shifted = self.draws.normal(size=(24, 8)), self.draws.normal(loc=1.0, size=(24, 8))
+        steady, moved = (score_drift(self.rows(last), STEP + self.STEPS, 3600) for last in (same, shifted))
+        assert steady is not None
+        assert moved is not None
+        assert 0.0 <= steady < 0.25 < moved
+
+    def test_is_that_of_the_shares_of_tenths(self) -> None:
+        low = np.repeat(np.quantile(self.before, 0.05), 192)
+        found = score_drift(self.rows(low), STEP + self.STEPS, 3600)
+        before = np.full(10, 269.0) / 2690.0
+        last = np.array([192.5, *[0.5] * 9]) / 197.0
+        assert found == pytest.approx(float(((last - before) * np.log(last / before)).sum()), rel=0.01)
+
+    def test_is_not_stated_of_another_model_or_of_few_scores(self) -> None:
+        last = self.draws.normal(size=(24, 8))
+        assert score_drift(self.rows(last, "m2"), STEP + self.STEPS, 3600) is None
+        assert score_drift(self.rows(last)[-100:-90], STEP + self.STEPS, 3600) is None
+        assert score_drift([StepRow(STEP, 10)], STEP + 1, 3600) is None
+
+    def test_is_an_alarm_while_it_lasts(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, policy="learned")
+        rows = scored(STEP - 15 * 24, np.vstack([self.before, self.draws.normal(loc=3.0, size=(24, 8))]))
+        pool.tried(lambda state, now: (None, Change(state.head, history=History(tuple(rows)))))
+        turns = turning(pool, rungs={"learned": scores_by_size}, versions=lambda: {"model": "m1"})
+        for n in range(12):
+            pool.submit(order(f"j{n}", cores=n + 1))
+        decided(turns, START, cores=10)
+        (alarm,) = [one for one in turns.turn(START + 60.0, 1) if one.reason is Reason.SCORES_DRIFTED]
+        assert "train it again" in alarm.detail
+        newest = pool.current().history.rows[-1]
+        assert (newest.model, newest.scores[0], newest.scores[-1], len(newest.scores)) == ("m1", 1.0, 12.0, 8)
+
+
+def scores_by_size(view: View, path: np.ndarray, budget_s: float) -> Starts:
+    return Starts(np.array([0]), view.cur.cores.astype(float))
 
 
 def random_job(draws: np.random.Generator, n: int) -> JobRecord:

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from agent.commands.main import app
 from domain.errors import BadInput
-from domain.rules.deferral.choosing import knapsack, packed
+from domain.rules.deferral.choosing import knapsack, ordered, packed
 from domain.rules.deferral.jobs import jobs_of, objective
 from simulator.deferral.scenarios import CALIBRATION_SEEDS, Episode, episode
 from simulator.deferral.world import World, play
 from trainer.deferral.configuration import METHODS, preset
-from trainer.deferral.imitation import labels, prices, programme, worths
+from trainer.deferral.imitation import labels, outlook, outlook_of, prices, programme
 from trainer.deferral.learning import (
     Batch,
     Inputs,
@@ -37,7 +37,7 @@ def test_where_cores_are_plenty_they_cost_nothing_and_a_start_is_worth_its_lead_
     jobs = jobs_of([(2, 3, 0, 2, 0), (1, 1, 1, 1, 0)])
     price = prices(programme(jobs, 4), np.full(4, 50.0))
     np.testing.assert_allclose(price, 0.0, atol=1e-9)
-    found = worths(jobs, price)
+    found = outlook(jobs, price).worths(jobs)
     # A step later the first job earns 2 less; at its latest start nothing comes after.
     np.testing.assert_allclose(found[0], [6.0 - 4.0, 4.0 - 2.0, 2.0])
     np.testing.assert_allclose(found[1, 0], 1.0)
@@ -48,7 +48,7 @@ def test_a_core_is_priced_where_two_jobs_want_it() -> None:
     price = prices(programme(jobs, 3), np.array([1.0, 1.0, 1.0]))
     assert price[1] == pytest.approx(1.0)
     # The first job would hold that core in its second step.
-    np.testing.assert_allclose(worths(jobs, price)[0, 0], 2.0 - price[1])
+    np.testing.assert_allclose(outlook(jobs, price).worths(jobs)[0, 0], 2.0 - price[1])
 
 
 def test_the_packing_by_the_optimum_s_prices_is_above_the_one_by_the_knapsack() -> None:
@@ -61,6 +61,23 @@ def test_the_packing_by_the_optimum_s_prices_is_above_the_one_by_the_knapsack() 
         world.step(knapsack(values, view.cur.cores, view.free))
     own, floor = (objective(made.jobs, start, made.capacity).total for start in (world.start, play(made, packed())))
     assert own > floor
+
+
+@pytest.mark.parametrize("name", ["valley", "bursty"])
+def test_what_is_lost_by_prices_is_what_the_total_falls_short_of_a_bound_that_no_policy_changes(name: str) -> None:
+    made = episode(name, CALIBRATION_SEEDS[0])
+    ahead = outlook_of(made)
+    bounds = []
+    for policy in (packed(), packed(alpha=0.9), ordered("fifo"), ordered("els")):
+        world, lost = World(made), []
+        while not world.done:
+            view = world.view()
+            chosen = policy(view)
+            lost.append(ahead.lost(view, chosen))
+            world.step(chosen)
+        assert min(lost) > -1e-6
+        bounds.append(objective(made.jobs, world.start, made.capacity).total + sum(lost))
+    np.testing.assert_allclose(bounds, bounds[0])
 
 
 def test_advantages_look_forward_and_stop_at_an_end() -> None:

@@ -77,3 +77,13 @@ def test_an_order_of_the_pointer_names_each_ready_job_once_and_its_chance_can_be
     torch.testing.assert_close(log_prob, again)
     assert bool((log_prob < 0.0).all())
     assert bool((log_prob > NEVER / 2).all())
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_error_of_the_value_reaches_the_encoder_only_where_it_is_shared(shared: bool) -> None:
+    torch.manual_seed(0)
+    network = SetPolicy(shared=shared)
+    inputs = Inputs(torch.randn(2, 5, 18), torch.ones(2, 5, dtype=torch.bool), torch.randn(2, 24, 11))
+    torch.autograd.backward(network(inputs).value.sum())
+    assert network.value.weight.grad is not None
+    assert (network.embedding.weight.grad is not None) is shared

@@ -31,6 +31,7 @@ def forecast() -> Forecast:
     [
         *("fifo", "sjf:skip", "tetris", "els:skip", "knapsack:alpha=0.2", "rolling", "rolling:forecast=true"),
         *("rolling:steps=4,quantile=0.2,factor=1", "rolling:forecast=persistence", "rolling:forecast=calendar"),
+        "rolling:levels=10",
     ],
 )
 def test_what_a_policy_starts_fits_when_it_starts(text: str, day: Episode, forecast: Forecast) -> None:
@@ -85,6 +86,7 @@ def test_a_forecast_comes_from_a_file(tmp_path: Path, day: Episode, forecast: Fo
         ("rolling:factor=0", "a factor above 0 to 1"),
         ("rolling:quantile=1", "a quantile within 0 to 1"),
         ("rolling:margin=nan", "give rolling"),
+        ("rolling:levels=2.5", "levels to 100"),
         ("rolling:depth=3", "give rolling"),
         ("rolling:forecast=none.json", "name a forecast's file"),
         ("none.onnx", "there is no such file"),

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agent.commands.main import app
-from agent.deferral.learned import LearnedRung
+from agent.deferral.ladder import LearnedRung
 from agent.deferral.settings import DeferralSettings
 from agent.models.directory import ModelsDirectory
 from domain.errors import BadInput

@@ -169,8 +169,7 @@ class Database:
         """Return the newest epoch and its owner; LedgerReplaced when this is not the ledger that was written last."""
         mark = self._check_mark()
         known = self._remembered
-        with self.read() as connection:
-            there, newest, owner = identity.with_lead(connection)
+        there, newest, owner = identity.lead_of(self.fetch(identity.WITH_LEAD))
         self._refuse_unless_same(known, there)
         assert there is not None
         if mark is not None and mark.application == there.mark.application and mark.version > there.mark.version:

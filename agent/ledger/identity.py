@@ -8,8 +8,9 @@ restored ledger for newer than what it remembers.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, func, insert, inspect, select, text, update
 
@@ -118,14 +119,18 @@ def stamp(connection: Connection, there: Identity) -> None:
         cursor.close()
 
 
-def with_lead(connection: Connection) -> tuple[Identity | None, int, str]:
-    """Return identity, newest epoch and its owner, by one query; None, 0 and "" where there is none."""
-    newest = select(func.max(leader.c.epoch)).scalar_subquery()
-    query = select(table.c.ledger_id, table.c.generation, leader.c.epoch, leader.c.owner)
-    row = connection.execute(query.select_from(table.outerjoin(leader, leader.c.epoch == newest))).first()
-    if row is None:
+# Asked before each call that changes something, and so kept compiled (`Database.fetch`).
+WITH_LEAD: Final = select(table.c.ledger_id, table.c.generation, leader.c.epoch, leader.c.owner).select_from(
+    table.outerjoin(leader, leader.c.epoch == select(func.max(leader.c.epoch)).scalar_subquery())
+)
+
+
+def lead_of(rows: Sequence[tuple[Any, ...]]) -> tuple[Identity | None, int, str]:
+    """Return identity, newest epoch and its owner, from what WITH_LEAD finds; None, 0 and "" where there is none."""
+    if not rows:
         return None, 0, ""
-    return Identity(row.ledger_id, row.generation), row.epoch or 0, row.owner or ""
+    ledger_id, generation, epoch, owner = rows[0]
+    return Identity(ledger_id, generation), epoch or 0, owner or ""
 
 
 def owned_by(connection: Connection) -> LedgerOwner:

@@ -5,7 +5,7 @@ Every function here runs inside the caller's transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -22,6 +22,7 @@ CLOSED: Final = "closed"
 
 # Written into the statement, not bound: only then does the planner know that the partial index answers it.
 IS_OPEN: Final = intents.c.state == literal_column(f"'{OPEN}'")
+OPEN_INTENTS: Final = select(intents.c.intent).where(IS_OPEN).order_by(intents.c.created_at, intents.c.intent_id)
 
 _Values = dict[str, Any]
 
@@ -75,10 +76,13 @@ def add_settings(connection: Connection, at: float, body: bytes, reason: Reason)
 
 def open_intents(connection: Connection, fleet: str | None) -> tuple[Intent, ...]:
     """Return the open intents, of one fleet or of all, oldest first."""
-    query = select(intents.c.intent).where(IS_OPEN).order_by(intents.c.created_at, intents.c.intent_id)
-    if fleet is not None:
-        query = query.where(intents.c.fleet == fleet)
-    return tuple(codec.decode(Intent, codec.unpack(body)) for body in connection.execute(query).scalars())
+    query = OPEN_INTENTS if fleet is None else OPEN_INTENTS.where(intents.c.fleet == fleet)
+    return intents_of(connection.execute(query))
+
+
+def intents_of(rows: Iterable[Sequence[Any]]) -> tuple[Intent, ...]:
+    """Return the intents of rows that OPEN_INTENTS finds."""
+    return tuple(codec.decode(Intent, codec.unpack(body)) for (body,) in rows)
 
 
 def last_outcome(connection: Connection, intent_id: str) -> Outcome | None:

@@ -76,8 +76,7 @@ class Ledger:
 
     def all_controls(self, fleets: Sequence[str]) -> dict[str, Controls]:
         """Return what operators have switched for each of these fleets, expired switches included, at one moment."""
-        with self.database.read() as connection:
-            return state.controls(connection, fleets)
+        return state.all_controls_of(self.database.fetch(state.ALL_CONTROLS), fleets)
 
     def record_events(self, events: Sequence[Event], epoch: int | None = None) -> None:
         """Write events; Fenced when an `epoch` is given and over."""
@@ -89,6 +88,8 @@ class Ledger:
 
     def open_intents(self, fleet: str | None = None) -> tuple[Intent, ...]:
         """Return the open intents, of one fleet or of all, oldest first."""
+        if fleet is None:
+            return journal.intents_of(self.database.fetch(journal.OPEN_INTENTS))
         with self.database.read() as connection:
             return journal.open_intents(connection, fleet)
 

@@ -84,9 +84,8 @@ def put_probe(connection: Connection) -> None:
 
 
 # Each changing call asks it anew, right before it is sent.
-CONTROLS: Final = select(state.c.key, state.c.body).where(
-    state.c.fleet == bindparam("fleet"), or_(*(state.c.key == key for key in _SWITCHES))
-)
+_IS_SWITCH: Final = tuple(state.c.key == key for key in _SWITCHES)
+CONTROLS: Final = select(state.c.key, state.c.body).where(state.c.fleet == bindparam("fleet"), or_(*_IS_SWITCH))
 
 
 def controls_of(rows: Iterable[tuple[str, bytes]]) -> Controls:
@@ -96,12 +95,19 @@ def controls_of(rows: Iterable[tuple[str, bytes]]) -> Controls:
 
 def controls(connection: Connection, fleets: Sequence[str]) -> dict[str, Controls]:
     """Return what operators have switched for each of these fleets, expired switches included."""
-    query = select(state.c.fleet, state.c.key, state.c.body).where(
-        state.c.fleet.in_(fleets), state.c.key.in_(_SWITCHES)
-    )
+    return all_controls_of(connection.execute(ALL_CONTROLS), fleets)
+
+
+# Of every fleet: there are as many rows as switches that are set, which are few.
+ALL_CONTROLS: Final = select(state.c.fleet, state.c.key, state.c.body).where(or_(*_IS_SWITCH))
+
+
+def all_controls_of(rows: Iterable[Sequence[Any]], fleets: Sequence[str]) -> dict[str, Controls]:
+    """Return what operators have switched for each of these fleets, from the rows that ALL_CONTROLS finds."""
     switched: dict[str, dict[str, bytes]] = {fleet: {} for fleet in fleets}
-    for row in connection.execute(query):
-        switched[row.fleet][row.key] = codec.unpack(row.body)
+    for fleet, key, body in rows:
+        if fleet in switched:
+            switched[fleet][key] = codec.unpack(body)
     return {fleet: _controls(bodies) for fleet, bodies in switched.items()}
 
 

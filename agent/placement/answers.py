@@ -21,6 +21,7 @@ from agent.placement.records import (
 from agent.placement.shared import SharedBook
 from domain.decisions import Event, Reason
 from domain.rules.placement.cluster import DIGEST_EVERY, Choice, Cluster
+from domain.rules.placement.mix import outside
 
 MOST_FREE: Final = 0.05
 """A container that finds no host while a larger share of the cores is free raises an alarm."""
@@ -60,6 +61,7 @@ def decision_on(
         detail += f"; {unplaced} found no host ({counted})"
         coming = pending()
         detail += f"; {coming:g} cores are on their way" if coming else ""
+    mix = chosen.policy.training.mix if chosen.policy.training is not None else None
     live = ~cluster.drained & ~cluster.failed
     free = (cluster.capacity[0] - cluster.used[0])[live]
     return PlacementDecision(
@@ -87,6 +89,8 @@ def decision_on(
         revision=shared.head.revision + 1,
         digest=cluster.digest() if number % DIGEST_EVERY == 0 else "",
         requested_by=request.requested_by,
+        policy_digest=chosen.policy.digest,
+        outside=() if mix is None else outside(cluster.applications[book.app(request.application)], request.count, mix),
     )
 
 

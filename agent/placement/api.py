@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from agent.decisions.controls import checked_owner, checked_reason
 from agent.decisions.http import CONFLICT, DIGITS, NUMERIC, UNKNOWN, Body, Owner, Why
 from agent.placement import looking
+from agent.placement.applications import ApplicationView
 from agent.placement.book import HostView
 from agent.placement.extender import ExtenderArgs, ExtenderFilterResult, HostPriority, filtered, prioritized
 from agent.placement.looking import WHAT_IF_MOST, Reasons, RepackPlan, Room, WhatIf
@@ -29,6 +30,7 @@ from agent.placement.records import (
     Stage,
 )
 from agent.placement.settings import PlacementPolicyText
+from domain.rules.placement.instance import MOST, UNLIMITED, Application
 
 if TYPE_CHECKING:
     from agent.placement.part import PlacementPart
@@ -39,6 +41,10 @@ Size = Annotated[int, Field(ge=1, le=LARGEST), NUMERIC]
 PoolPath = Annotated[str, Path(max_length=63, description="The pool's name.", examples=["main"])]
 RequestPath = Annotated[str, Path(max_length=LONGEST_ID, description="The request's id.", examples=["shop-17"])]
 HostPath = Annotated[str, Path(max_length=LONGEST_ID, description="The host's name.", examples=["large-1"])]
+ApplicationPath = Annotated[str, Path(max_length=LONGEST_ID, description="The application's id.", examples=["shop"])]
+NewApplicationPath = Annotated[
+    str, Path(max_length=LONGEST_ID, pattern=ID, description="The application's id.", examples=["shop"])
+]
 ApplicationName = Annotated[
     str, Field(max_length=LONGEST_ID, description="Application, by its id in the inventory.", examples=["shop"])
 ]
@@ -126,6 +132,30 @@ class JoinOrder(CapacityOrder):
         """Return it as the pool takes it."""
         capacity = (self.cores, self.memory_gib, self.disk_gb)
         return HostRecord(self.host, capacity, Origin.API, HostState.UP, self.rack, self.label, capacity)
+
+
+class ApplicationOrder(Body):
+    """What a container of an application needs, and where it may be."""
+
+    cores: Annotated[Size, Field(description="Cores.", examples=[4])]
+    memory_gib: Annotated[Size, Field(description="Memory in GiB.", examples=[8])]
+    disk_gb: Annotated[Size, Field(description="Disk in GB.", examples=[60])]
+    limit: Annotated[
+        int, Field(ge=1, le=MOST, description=f"Most instances on one host; {UNLIMITED} or more: any number."), NUMERIC
+    ] = UNLIMITED
+    excludes: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_ID)], ...],
+        Field(max_length=1000, description="Applications that must not share a host with it.", examples=[["batch"]]),
+    ] = ()
+    rack_limit: Annotated[
+        Annotated[int, Field(ge=1, le=MOST), NUMERIC] | None, Field(description="Most instances in one rack.")
+    ] = None
+    label: Annotated[str, Field(max_length=LONGEST_ID, description="Label that a host must have.")] = ""
+
+    def of(self, name: str) -> Application:
+        """Return it as the pool takes it."""
+        demand = (self.cores, self.memory_gib, self.disk_gb)
+        return Application(name, demand, self.limit, frozenset(self.excludes), self.rack_limit, self.label)
 
 
 class SwitchOrder(Body):
@@ -227,16 +257,14 @@ def create_router(part: PlacementPart) -> APIRouter:
         return looking.what_if(pools.one(pool).shared, asked)
 
     @router.get("/{pool}/capacity-for/{application}", summary="How many more fit?", responses=UNKNOWN)
-    def capacity_for(
-        pool: PoolPath, application: Annotated[str, Path(max_length=LONGEST_ID, description="The application's id.")]
-    ) -> Room:
+    def capacity_for(pool: PoolPath, application: ApplicationPath) -> Room:
         """Containers of an application that fit now, and why hosts can take none."""
         return looking.capacity_for(pools.one(pool).shared, application)
 
     @router.get("/{pool}/explain/{application}", summary="Which host, and why?", responses=UNKNOWN)
     def explain(
         pool: PoolPath,
-        application: Annotated[str, Path(max_length=LONGEST_ID, description="The application's id.")],
+        application: ApplicationPath,
         count: Annotated[int, Query(ge=1, le=MOST_COUNT, description="Containers of the request."), DIGITS] = 1,
     ) -> Reasons:
         """The five best hosts for a container now with the terms of their scores, and why others cannot take it."""
@@ -278,6 +306,32 @@ def create_router(part: PlacementPart) -> APIRouter:
     def resize(pool: PoolPath, host: HostPath, order: CapacityOrder) -> Changed:
         """Below what it holds too: then it takes nothing until containers ended."""
         return pools.one(pool).hosts.resize(host, (order.cores, order.memory_gib, order.disk_gb))
+
+    @router.get("/{pool}/applications", summary="A pool's applications", responses=UNKNOWN)
+    def applications(
+        pool: PoolPath,
+        limit: Annotated[int, Query(ge=1, le=20_000, description="Most of them in the answer."), DIGITS] = 1000,
+        origin: Annotated[Origin | None, Query(description="Only those of the file, or over HTTP.")] = None,
+    ) -> list[ApplicationView]:
+        """By name; `origin` is `inventory` for those of the inventory file."""
+        return [one for one in pools.one(pool).applications.all() if origin in (None, one.origin)][:limit]
+
+    @router.get("/{pool}/applications/{application}", summary="One application", responses=UNKNOWN)
+    def application(pool: PoolPath, application: ApplicationPath) -> ApplicationView:
+        """What a container of it needs, where it may be, and how many there are."""
+        return pools.one(pool).applications.one(application)
+
+    @router.put(
+        "/{pool}/applications/{application}", summary="An application comes or changes", responses=UNKNOWN | CONFLICT
+    )
+    def put_application(pool: PoolPath, application: NewApplicationPath, order: ApplicationOrder) -> Changed:
+        """All of what is sent holds from the next request on, or none. One of the inventory file is changed there."""
+        return pools.one(pool).applications.put(order.of(application))
+
+    @router.delete("/{pool}/applications/{application}", summary="An application goes", responses=UNKNOWN | CONFLICT)
+    def delete_application(pool: PoolPath, application: ApplicationPath) -> Changed:
+        """Only what came over HTTP, once no container of it runs and no other application excludes it."""
+        return pools.one(pool).applications.delete(application)
 
     @router.post("/{pool}/switch", summary="Let another policy decide", responses=UNKNOWN | CONFLICT)
     def switch(pool: PoolPath, order: SwitchOrder) -> Changed:

@@ -77,7 +77,8 @@ class Book:
         self.reservations: dict[str, Reservation] = {}
         self.unconfirmed: dict[str, Reservation] = {}
         """Those of the reservations that lapse unless they are confirmed."""
-        self.instance = _NO_INSTANCE if state.inventory is None else parse_instance(state.inventory, "inventory")[0]
+        self.instance = _NO_INSTANCE if state.inventory is None else _instance(state.inventory)
+        self.document, self.over_http = state.inventory, state.over_http
         # A type without bound always has one more host than are in use.
         self._endless = {kind.name: 0 for kind in self.instance.hosts if kind.count is None}
         self._listed = self._inventory_hosts(state.reservations)
@@ -222,6 +223,17 @@ class Book:
                     name = f"{kind.name}-{self._endless[kind.name]}"
                     self.cluster.join(Host(name, kind.capacity, kind.name, kind.label))
 
+    def reach(self, name: str) -> int:
+        """Return the index of a host, brought in where it is of a type without bound; UnknownName."""
+        for kind in self.instance.hosts if self.find(name) is None else ():
+            number = _number(name, kind.name)
+            while kind.count is None and number is not None and self._endless[kind.name] < number:
+                self._endless[kind.name] += 1
+                one = Host(f"{kind.name}-{self._endless[kind.name]}", kind.capacity, kind.name, kind.label)
+                if self.find(one.name) is None:
+                    self.cluster.join(one)
+        return self.cluster.host(name)
+
     @property
     def endless(self) -> bool:
         """Whether a type of hosts is without bound."""
@@ -299,7 +311,7 @@ class Book:
             in_violation=len(self._violations()),
         )
 
-    def document_conflicts(self, document: Mapping[str, Any], instance: Instance) -> list[str]:
+    def document_conflicts(self, instance: Instance) -> list[str]:
         """Return why an inventory cannot follow this one: what runs must keep its application and its size."""
         there = {app.name: app for app in instance.applications}
         found = []
@@ -319,6 +331,11 @@ def lower_bound(cluster: Cluster) -> int:
     needs = needs_of(apps, [(place[a], place[b]) for a, b in excluded_pairs(apps)])
     running = cluster.instances[: len(apps), :n].sum(axis=1, dtype=np.int64)
     return least_hosts(running, needs, cluster.capacity[:, :n][:, ~cluster.failed[:n]]).hosts
+
+
+def _instance(document: Mapping[str, Any]) -> Instance:
+    """Return an inventory of the ledger. It was checked when it came; hosts that it needs may have left since."""
+    return parse_instance(document, "inventory", hosts_elsewhere=True)[0]
 
 
 def _host(record: HostRecord) -> Host:

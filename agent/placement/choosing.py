@@ -19,7 +19,7 @@ import numpy as np
 from agent.models.directory import ModelRefused, ModelsDirectory, Subject
 from agent.models.regular_files import read_file
 from agent.placement.settings import FILE, LEARNED, PlacementSettings
-from domain.errors import BadInput, ConfigurationError, PolicyFailure, TrimtabError
+from domain.errors import BadInput, ConfigurationError, Mistake, PolicyFailure, TrimtabError
 from domain.rules.placement.cluster import Choice, Cluster, Obstacle, choose, explain
 from domain.rules.placement.policies import BF, NAMED, TIERS, Policy, parse_policy, reserve, scores, tier_price
 
@@ -63,18 +63,29 @@ def policy_in(content: bytes, path: Path) -> Policy:
         raise BadInput("policy file", str(path), f"give a JSON file of a policy: {error}") from None
 
 
+def operable(policy: Policy) -> Policy:
+    """Return a policy that may decide for a pool; ConfigurationError for one that is made for a single filling.
+
+    Requests come to a pool without an end: it would hold no reserve any more once so many large ones had come.
+    """
+    if policy.for_one_filling:
+        remedy = "it counts the large requests of one filling, and a pool has no last one: give a vector of tiers17a"
+        raise ConfigurationError([Mistake("policy.family", policy.family, remedy)])
+    return policy
+
+
 def named_policy(text: str, pool: str, models: ModelsDirectory) -> Policy:
     """Return the policy that a setting or an order names; BadInput or ConfigurationError says why it cannot be used."""
     name, _, given = text.partition(":")
     if name == FILE:
-        return read_policy(Path(given))
+        return operable(read_policy(Path(given)))
     if name == LEARNED:
         subject = Subject("placement", pool)
         champion = models.champion(subject)
         if champion is None:
             return read_policy(SHIPPED)
         models.check(subject, champion)
-        return policy_in(models.read(champion.model).content, models.file_of(champion.model))
+        return operable(policy_in(models.read(champion.model).content, models.file_of(champion.model)))
     if name == "reserve" and given:
         hosts, cores, count = (int(number) for number in given.split(","))
         return reserve(hosts, cores, count)
@@ -179,13 +190,18 @@ class Chooser:
             return self.canary.policy
         return self.main.policy
 
+    @property
+    def in_force(self) -> Policy:
+        """The policy that decides for the applications that no canary has."""
+        return (self.switched or self.main).policy
+
     def targets(self) -> dict[int, float]:
         """Return how many hosts with at least so many free cores the policy that decides keeps, by cores."""
         found: dict[int, float] = {}
-        for family, theta in (self.switched or self.main).policy.parts:
+        for family, theta in self.in_force.parts:
             if family == "reserve":
                 found[int(theta[1])] = theta[0]
-            elif family.startswith("tiers17"):
+            elif family.startswith("tiers"):
                 found |= {q: _target(theta, k) for k, q in enumerate(TIERS)}
         return found
 
@@ -228,7 +244,7 @@ class Chooser:
         replaced: str = "",
     ) -> Chosen:
         """Place a request; replaced: why the pool's policy does not decide, so that this one is followed unguarded."""
-        app, largest = cluster.application(application), cluster.largest
+        app, seen = cluster.application(application), (cluster.largest, cluster.large)
         cluster.saw(count)
         made: list[Choice] = []
         best: tuple[Best, ...] = ()
@@ -246,10 +262,10 @@ class Chooser:
                 cluster.place(choice.host, app)
                 made.append(choice)
         except BaseException:
-            _undo(cluster, made, app, largest)
+            _undo(cluster, made, app, seen)
             raise
         if len(made) < count and not partial:
-            _undo(cluster, made, app, largest)
+            _undo(cluster, made, app, seen)
             made = []
         counted = {reason.value: number for reason, number in sorted(infeasible.items())}
         return Chosen(tuple(made), policy, best, counted, replaced)
@@ -288,10 +304,10 @@ class Chooser:
         return choice
 
 
-def _undo(cluster: Cluster, made: Sequence[Choice], app: int, largest: float) -> None:
+def _undo(cluster: Cluster, made: Sequence[Choice], app: int, seen: tuple[float, int]) -> None:
     for choice in reversed(made):
         cluster.release(choice.host, app)
-    cluster.largest = largest
+    cluster.largest, cluster.large = seen
 
 
 def _target(theta: Sequence[float], tier: int) -> float:

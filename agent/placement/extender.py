@@ -88,7 +88,14 @@ def names_of(args: ExtenderArgs) -> list[str]:
     if args.node_names is not None:
         return args.node_names
     nodes = args.nodes.items if args.nodes is not None else None
-    return [str((node.get("metadata") or {}).get("name", "")) for node in nodes or []]
+    return [_name_of(node) for node in nodes or []]
+
+
+def _name_of(node: dict[str, Any]) -> str:
+    """Return a node's name, "" for one whose metadata is none: no host of the pool has that name."""
+    metadata = node.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def filtered(pool: PlacementPool, args: ExtenderArgs) -> ExtenderFilterResult:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agent.placement.records import HostRecord, HostState, Origin
@@ -15,19 +15,30 @@ from domain.rules.placement.instance import Vector
 
 _NAMES_PER_CALL: Final = 50
 _TAKES: Final = "InService"
-_COMING: Final = "Pending"
 _LEAVING: Final = ("Terminating", "Detaching", "EnteringStandby", "Standby")
+_GONE: Final = ("Terminated", "Detached")
 
 
 @dataclass(frozen=True, slots=True)
 class Vm:
-    """A VM of a group as AWS lists it: its type, zone and group's key, and whether it takes containers."""
+    """A VM of a group as AWS lists it: its type, zone and group's key, and whether it takes containers.
+
+    state: None for one that is not in service, or not again, and is not about to leave.
+    """
 
     name: str
     vm_type: str
     zone: str
     group: str
-    state: HostState
+    state: HostState | None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetVms:
+    """What AWS lists of a fleet: the VMs that are hosts, by id, and the ids of all that are there."""
+
+    hosts: Mapping[str, HostRecord]
+    there: Set[str]
 
 
 class FleetHosts:
@@ -37,26 +48,26 @@ class FleetHosts:
         self._session, self._settings = session, settings
         self._types = TaggedGroups(session)
 
-    def read(self, groups: Mapping[str, str]) -> dict[str, HostRecord]:
-        """Return the VMs of these groups as hosts by id; groups: the AWS name of each by the fleet's key for it.
+    def read(self, groups: Mapping[str, str]) -> FleetVms:
+        """Return the VMs of these groups; groups: the AWS name of each by the fleet's key for it.
 
-        CloudError when AWS cannot be read to the end: then nothing is known, not that VMs are gone. A VM of a type that
-        EC2 does not describe, or that is too small for what is set aside, is left out.
+        CloudError when AWS cannot be read to the end: then nothing is known, not that VMs are gone. A VM that is not in
+        service, of a type that EC2 does not describe, or too small for what is set aside, is there and no host.
         """
         vms = [
             vm
             for start in range(0, len(groups), _NAMES_PER_CALL)
             for vm in self._listed(dict(sorted(groups.items())[start : start + _NAMES_PER_CALL]))
         ]
-        sizes = self._types.sizes({vm.vm_type for vm in vms})
+        sizes = self._types.sizes({vm.vm_type for vm in vms if vm.vm_type})
         found = {}
         for vm in vms:
             capacity = capacity_of(sizes.get(vm.vm_type), self._settings)
-            if capacity is not None:
+            if capacity is not None and vm.state is not None:
                 found[vm.name] = HostRecord(
                     vm.name, capacity, Origin.FLEET, vm.state, vm.zone, vm.group, capacity, vm.vm_type
                 )
-        return found
+        return FleetVms(found, {vm.name for vm in vms})
 
     def _listed(self, groups: Mapping[str, str]) -> Sequence[Vm]:
         key_of = {name: key for key, name in groups.items()}
@@ -81,16 +92,15 @@ def capacity_of(size: VmSize | None, settings: PlacementSettings) -> Vector | No
     return (cores, memory, settings.vm_disk_gb) if cores >= 1 and memory >= 1 else None
 
 
-def merged(
-    found: Mapping[str, HostRecord], known: Mapping[str, HostRecord]
-) -> tuple[dict[str, HostRecord], tuple[str, ...]]:
+def merged(vms: FleetVms, known: Mapping[str, HostRecord]) -> tuple[dict[str, HostRecord], tuple[str, ...]]:
     """Return the fleet's hosts that changed, by name, and the names of those that AWS no longer lists.
 
-    found: as AWS lists them now. known: every host that the pool has a record of. What an operator ordered stays: a
-    drained host is not opened again, and a capacity that was changed holds.
+    known: every host that the pool has a record of. What an operator ordered stays: a drained host is not opened again,
+    and a capacity that was changed holds. A host that is listed and can be none for now, such as one that comes back
+    from standby, takes no more containers and keeps those that it has.
     """
     changed: dict[str, HostRecord] = {}
-    for name, host in found.items():
+    for name, host in vms.hosts.items():
         before = known.get(name)
         if before is None:
             changed[name] = host
@@ -104,24 +114,26 @@ def merged(
         )
         if now != before:
             changed[name] = now
-    gone = sorted(
-        name
-        for name, host in known.items()
-        if host.origin is Origin.FLEET and name not in found and host.state is not HostState.FAILED
-    )
-    return changed, tuple(gone)
+    gone = []
+    for name, host in known.items():
+        if host.origin is not Origin.FLEET or name in vms.hosts or host.state is HostState.FAILED:
+            continue
+        if name not in vms.there:
+            gone.append(name)
+        elif host.state is HostState.UP:
+            changed[name] = replace(host, state=HostState.DRAINING)
+    return changed, tuple(sorted(gone))
 
 
 def _vm(one: Mapping[str, Any], group: str) -> Vm | None:
-    """Return a VM that takes containers, or drains; None for one that is not in service yet."""
+    """Return a VM that is there, None for one that is gone."""
     state = str(one.get("LifecycleState", ""))
-    if state.startswith(_COMING) or not one.get("InstanceType"):
+    if state in _GONE:
         return None
     healthy = str(one.get("HealthStatus", "Healthy")).lower() == "healthy"
+    taken = None
     if state == _TAKES and healthy:
         taken = HostState.UP
     elif state == _TAKES or state.startswith(_LEAVING):
         taken = HostState.DRAINING
-    else:
-        return None
-    return Vm(one["InstanceId"], one["InstanceType"], one.get("AvailabilityZone", ""), group, taken)
+    return Vm(one["InstanceId"], one.get("InstanceType", ""), one.get("AvailabilityZone", ""), group, taken)

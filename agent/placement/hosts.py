@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agent.placement.applications import merged
 from agent.placement.book import Book, HostView
 from agent.placement.records import (
     Changed,
@@ -187,12 +188,14 @@ class PoolHosts:
 
         ConfigurationError with every wrong field, BadInput where what runs keeps it from being followed, Fenced.
         """
-        instance, warnings = parse_instance(document, "inventory")
+        warnings = parse_instance(document, "inventory")[1]
 
         def work(book: Book, now: float) -> tuple[bool, Change | None]:
             if self.shared.head.inventory == digest:
                 return False, None
-            conflicts = book.document_conflicts(document, instance)
+            whole = merged(book, document)
+            instance = parse_instance(whole, "inventory", hosts_elsewhere=True)[0]
+            conflicts = book.document_conflicts(instance)
             if conflicts:
                 raise BadInput("inventory_file", digest, "; ".join(conflicts))
             hosts = self._left_over(book, instance)
@@ -201,7 +204,7 @@ class PoolHosts:
             )
             notes = [Event(self.shared.name, now, Reason.INVENTORY_CHANGED, "; ".join([detail, *warnings]))]
             head = self.shared.next(replace(self.shared.head, inventory=digest))
-            return True, Change(head, hosts=hosts, inventory=document, notes=notes)
+            return True, Change(head, hosts=hosts, inventory=whole, notes=notes)
 
         done = self.shared.tried(work, epoch=epoch)
         if done:

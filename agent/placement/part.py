@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import structlog
-
 from agent.decisions.checks import advice, missing, ok
 from agent.decisions.metrics import Section, counter, gauge
-from agent.decisions.part import Capacity, Card, Explanation, Host, ModelSummary, Part, Severity, Status, Summary, Turn
+from agent.decisions.part import (
+    Capacity,
+    Card,
+    Explanation,
+    Host,
+    ModelSummary,
+    Part,
+    Replayed,
+    Severity,
+    Status,
+    Summary,
+    Turn,
+)
 from agent.decisions.store import Record
-from agent.decisions.turn import TickReport
+from agent.decisions.turn import TickReport, pools_turned
 from agent.ledger import codec
 from agent.placement.settings import SUBJECTS
-from agent.placement.store import KEPT, PLACEMENT, PlacementStore, read_decision
+from agent.placement.store import CHANGES_KEPT, KEPT, PLACEMENT, PlacementStore, read_decision
+from agent.settings.location import models_location
 from domain.decisions import Event, Reason
-from domain.errors import ConfigurationError, Fenced, LedgerError, TrimtabError
+from domain.errors import ConfigurationError, TrimtabError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,11 +39,11 @@ if TYPE_CHECKING:
 
     from agent.decisions.checks import Account, CheckResult
     from agent.decisions.metrics import Reading
+    from agent.models.directory import ModelsDirectory
     from agent.placement.pool import PlacementPool
     from agent.placement.pools import Pools
+    from agent.placement.replay import PoliciesThen
     from agent.settings import Settings
-
-log = structlog.get_logger(__name__)
 
 NEWEST = 10
 
@@ -43,6 +55,7 @@ class PlacementPart(Part):
     subject_word = "placement"
     order = 40
     kept = KEPT
+    kept_beside = (CHANGES_KEPT,)
     configured_in = SUBJECTS.name
     model_suffixes = (".json",)
     learns = True
@@ -50,7 +63,7 @@ class PlacementPart(Part):
         *("requests", "*/requests", "*/what-if", "*/extender/filter", "*/extender/prioritize"),
         *(f"*/requests/*/{verb}" for verb in ("confirm", "cancel", "release", "move")),
     )
-    lists = ("*/what-if", "*/extender/filter", "*/extender/prioritize")
+    lists = ("*/applications/*", "*/what-if", "*/extender/filter", "*/extender/prioritize")
     rehearsal = "agent.rehearsal.placements:SECTION"
     sections = (
         Section(
@@ -89,6 +102,12 @@ class PlacementPart(Part):
                     "Distance of the last day's mix of requests from that of the 14 days before.",
                     "pool",
                 ),
+                gauge(
+                    "placement_training_drift_ratio",
+                    "Distance of the last day's requests and of the hosts from what the policy was trained on.",
+                    "pool",
+                    "part",
+                ),
                 counter("placement_decisions", "Decisions since the start of the ledger.", "pool"),
                 counter("placement_placed_containers", "Containers placed since the start of the ledger.", "pool"),
                 counter("placement_refused_containers", "Containers that found no host.", "pool", "reason"),
@@ -103,6 +122,7 @@ class PlacementPart(Part):
             Reason.PLACEMENT_REFUSING: Severity.WARNING,
             Reason.PLACEMENT_GAP: Severity.WARNING,
             Reason.PLACEMENT_DRIFTED: Severity.WARNING,
+            Reason.UNLIKE_TRAINING: Severity.WARNING,
             Reason.POLICY_REPLACED: Severity.WARNING,
             Reason.INVENTORY_REFUSED: Severity.WARNING,
         }
@@ -135,17 +155,11 @@ class PlacementPart(Part):
         """Turn every pool after the fleets; one pool's trouble stops no other."""
         if not self.configured:
             return turn.report
-        events = list(turn.report.events)
-        for name, turns in self.pools.turns.items():
-            try:
-                events += turns.turn(turn.now, self.host.clock.monotonic(), turn.epoch)
-            except (LedgerError, Fenced):
-                raise
-            except Exception as error:
-                log.exception("pool_failed", pool=name)
-                detail = f"the turn of the placement pool {name} failed: {type(error).__name__}: {error}"
-                events.append(Event(name, turn.now, Reason.INTERNAL_ERROR, detail))
-        return replace(turn.report, events=tuple(events))
+        turns = (
+            (name, partial(turns.turn, turn.now, self.host.clock.monotonic(), turn.epoch))
+            for name, turns in self.pools.turns.items()
+        )
+        return pools_turned(turn.report, self.name, turns)
 
     def events(self, now: float) -> tuple[Event, ...]:
         """Return what happened in the pools since the last call."""
@@ -220,15 +234,51 @@ class PlacementPart(Part):
             lines = request_lines(made)
         return Explanation(tuple(lines), codec.plain(made))
 
+    def replay(self, subject: str, since: float | None, until: float | None) -> Iterator[Replayed]:
+        """Decide recorded requests again on the pool as it was, by the policy of then; the same hosts must come out."""
+        from agent.placement import replay
+
+        history, made = replay.steps_of(self.store, subject, since, until)
+        yield from replay.replayed(history, made, self._policies_then(subject))
+
+    def what_if(self, subject: str, policy: str, since: float | None, until: float | None) -> Explanation:
+        """Decide recorded requests by another policy, and count the hosts that it would have cost; BadInput."""
+        from agent.placement import replay
+        from agent.placement.choosing import named_policy
+
+        other = named_policy(policy, subject, self._models())
+        return replay.comparison(subject, other, *replay.steps_of(self.store, subject, since, until))
+
+    def _models(self) -> ModelsDirectory:
+        from agent.models.directory import ModelsDirectory
+
+        settings = self.host.settings
+        if settings is None:
+            return ModelsDirectory(models_location(self.host.environ))
+        return ModelsDirectory(settings.models_directory, settings.promotion_key)
+
+    def _policies_then(self, subject: str) -> PoliciesThen:
+        from agent.placement.choosing import named_policy
+        from agent.placement.replay import PoliciesThen
+
+        models, found = self._models(), []
+        pool = SUBJECTS.of(self.host.settings).get(subject) if self.host.settings is not None else None
+        switch = self.store.read(subject).head.switch
+        texts = (switch.policy if switch is not None else None, *((pool.policy, pool.canary) if pool else ()))
+        for text in filter(None, texts):
+            with suppress(TrimtabError):
+                found.append(named_policy(text, subject, models))
+        return PoliciesThen(models, found)
+
     @classmethod
     def model(cls, path: Path) -> ModelSummary:
         """Return the policy in a file; ModelRefused says why it would be refused."""
         from agent.models.directory import refused
-        from agent.placement.choosing import read_policy
+        from agent.placement.choosing import operable, read_policy
         from domain.rules.placement.policies import policy_document
 
         try:
-            policy = read_policy(path)
+            policy = operable(read_policy(path))
         except ConfigurationError as error:
             raise refused(path, str(error)) from None
         does = f"{policy.name}: {policy.family} of {len(policy.theta)} numbers"
@@ -278,6 +328,8 @@ def _readings(name: str, pool: PlacementPool, drift: float) -> Iterator[Reading]
     yield "placement_violating_hosts", (name,), figures.in_violation
     yield "placement_decision_seconds", (name,), view.decision_ms / 1000.0
     yield "placement_drift_ratio", (name,), drift
+    for part, distance in view.training_distance.items():
+        yield "placement_training_drift_ratio", (name, part), distance
     yield "placement_decisions_total", (name,), head.decisions
     yield "placement_placed_containers_total", (name,), head.containers
     for reason, number in head.refusals.items():

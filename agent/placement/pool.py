@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from agent.decisions.guards import held_by_pause
 from agent.ledger import Ledger
 from agent.placement.answers import decision_on, refused_alarms, reservation_of
+from agent.placement.applications import PoolApplications
 from agent.placement.book import Book, Figures
 from agent.placement.choosing import Chooser
 from agent.placement.hosts import PoolHosts
@@ -46,7 +47,9 @@ log = structlog.get_logger(__name__)
 class PoolView:
     """A pool now. problem: what a person should look into, "" for nothing. pending: cores that its fleet waits for.
 
-    reserved: cores of containers that are not confirmed. policy: what decides, by name.
+    reserved: cores of containers that are not confirmed. policy: what decides, by name. training_distance: how far the
+    last day's requests and the hosts lie from those that it was trained on, by part, from 0 to 1; empty where that is
+    not known.
     """
 
     pool: str
@@ -61,6 +64,7 @@ class PoolView:
     pending_cores: float
     decision_ms: float
     problem: str
+    training_distance: Mapping[str, float] = field(default_factory=dict)
 
 
 class PlacementPool:
@@ -86,8 +90,11 @@ class PlacementPool:
         self.shared = SharedBook(name, ledger, clock, chooser, settings.confirm_within_s)
         self.store = self.shared.store
         self.hosts = PoolHosts(self.shared)
+        self.applications = PoolApplications(self.shared)
         self.problem = ""
         """Why the inventory or the fleet cannot be read, "" when they can."""
+        self.training_distance: Mapping[str, float] = {}
+        """See PoolView; the turn of the agent that leads looks."""
         self._ledger, self._clock = ledger, clock
         self.decision_ms = 0.0
 
@@ -299,13 +306,12 @@ class PlacementPool:
         with self.shared.lock:
             book = self.shared.current()
             held, unconfirmed = book.reservations, list(book.unconfirmed.values())
-            switched = self.chooser.switched
             problem = "; ".join(text for text in (self.problem, self.chooser.problems()) if text)
             return PoolView(
                 self.name,
                 self.mode,
                 self._clock.now(),
-                (switched or self.chooser.main).policy.name,
+                self.chooser.in_force.name,
                 book.figures(),
                 self.shared.head,
                 len(held),
@@ -314,6 +320,7 @@ class PlacementPool:
                 pending_cores,
                 self.decision_ms,
                 problem,
+                self.training_distance,
             )
 
     # Orders of operators

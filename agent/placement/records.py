@@ -115,8 +115,9 @@ class PlacementDecision:
     container that found none, or else the first. until: when an unconfirmed reservation
     lapses, None where nothing is reserved. advice: the agent observes, and nothing is reserved. replaced: why best fit
     decided in place of the pool's policy, "" where it did not. open_hosts: with this request, and free_cores of the
-    hosts that are up. revision: of the pool's state that it was decided on; digest: of that state, every 1000
-    decisions.
+    hosts that are up. revision: of the pool with this decision; digest: of its state, every 1000 decisions.
+    policy_digest: of the policy that decided, "" in what earlier versions recorded.
+    outside: what of the request that policy saw none of in its training.
     """
 
     decision_id: str
@@ -143,6 +144,8 @@ class PlacementDecision:
     revision: int = 0
     digest: str = ""
     requested_by: str = ""
+    policy_digest: str = ""
+    outside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

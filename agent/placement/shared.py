@@ -69,9 +69,10 @@ class SharedBook:
         with self.lock:
             for _ in range(TRIES):
                 try:
-                    answer, change = work(self.current(), self.clock.now())
+                    book, now = self.current(), self.clock.now()
+                    answer, change = work(book, now)
                     if change is not None:
-                        self._write(change, epoch)
+                        self._write(change, now, epoch)
                 except Moved:
                     self._book = None
                     continue
@@ -85,8 +86,8 @@ class SharedBook:
                 return answer
         raise LedgerUnavailable(f"pool {self.name} is written by others all the time: try again")
 
-    def _write(self, change: Change, epoch: int | None = None) -> None:
-        self._stored_is = self.store.write(self.name, self._stored_is, change, epoch=epoch)
+    def _write(self, change: Change, now: float, epoch: int | None) -> None:
+        self._stored_is = self.store.write(self.name, self._stored_is, change, at=now, epoch=epoch)
         self.head = change.head
         if self._book is not None:
             self._book.touched = False

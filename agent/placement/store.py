@@ -1,16 +1,17 @@
 """What the ledger keeps of placement pools: head, inventory, hosts, reservations; and their decisions.
 
 A pool is read whole and written by difference. Its head has a revision, so that two agents cannot both start from the
-same state: who comes second finds that the head moved, reads again and decides again.
+same state: who comes second finds that the head moved, reads again and decides again. Each write also appends what it
+replaced. Taken back from the newest on, these rows give the pool as of any write that the ledger still has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from agent.decisions import store
 from agent.decisions.store import DecisionStore, Record
@@ -18,6 +19,7 @@ from agent.ledger import Ledger, codec, journal, state
 from agent.ledger.database import Clash
 from agent.ledger.kept import Kept
 from agent.ledger.schema import journal as journal_table
+from agent.ledger.schema import placement_changes as changes
 from agent.ledger.schema import state as table
 from agent.placement.records import (
     COMPARISON,
@@ -37,6 +39,7 @@ from domain.decisions import Event
 PLACEMENT: Final = "placement"
 _HEAD: Final = "placement.head"
 _INVENTORY: Final = "placement.inventory"
+_OVER_HTTP: Final = "placement.over-http"
 _HOST: Final = "placement.host."
 _RESERVATION: Final = "placement.reservation."
 
@@ -48,6 +51,9 @@ _KINDS: Final[Mapping[str, type[Made]]] = {
 }
 
 
+T = TypeVar("T")
+
+
 class Moved(Exception):
     """Another process changed the pool meanwhile: read it again, and decide again."""
 
@@ -56,7 +62,7 @@ class Moved(Exception):
 class PoolState:
     """A pool as the ledger has it. stored: its head as it is stored, None for a pool that was never written.
 
-    inventory: the document in force, None before the first.
+    inventory: the document in force, None before the first. over_http: those of its applications that came over HTTP.
     """
 
     head: PoolHead
@@ -64,21 +70,61 @@ class PoolState:
     inventory: Mapping[str, Any] | None
     hosts: Mapping[str, HostRecord]
     reservations: Mapping[str, Reservation]
+    over_http: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """What is written at once. hosts, reservations: by name, None for one that falls away.
 
-    inventory: the new document, None to leave the one in force. made: decisions; notes: events of the journal.
+    inventory: the new document, None to leave the one in force. over_http: which of its applications came over HTTP,
+    None to leave them as they are. made: decisions; notes: events of the journal.
     """
 
     head: PoolHead
     hosts: Mapping[str, HostRecord | None] = field(default_factory=dict)
     reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
     inventory: Mapping[str, Any] | None = None
+    over_http: frozenset[str] | None = None
     made: Sequence[Made] = ()
     notes: Sequence[Event] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What stood before a write in the places that it changed: None for what was not there.
+
+    inventory: the document before; inventory_changed: whether another one came.
+    """
+
+    head: PoolHead | None
+    hosts: Mapping[str, HostRecord | None] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation | None] = field(default_factory=dict)
+    inventory: Mapping[str, Any] | None = None
+    inventory_changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A write to a pool: its revision and time (epoch seconds), and what it left in the places that it changed.
+
+    hosts, reservations: by name, None for one that fell away. inventory: the new document, None where it stayed.
+    """
+
+    revision: int
+    at: float
+    head: PoolHead
+    hosts: Mapping[str, HostRecord | None]
+    reservations: Mapping[str, Reservation | None]
+    inventory: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A pool before the oldest write that can be taken back, or that was asked for, and the writes since, in order."""
+
+    begin: PoolState
+    steps: tuple[Step, ...]
 
 
 class PlacementStore:
@@ -91,18 +137,43 @@ class PlacementStore:
     def read(self, pool: str) -> PoolState:
         """Return a pool, all of it as of one moment."""
         with self._database.read() as connection:
-            stored = _stored_head(connection, pool)
-            inventory = state.get(connection, pool, _INVENTORY)
-            hosts = [codec.decode(HostRecord, body) for body in state.under(connection, pool, _HOST)]
-            held = [codec.decode(Reservation, body) for body in state.under(connection, pool, _RESERVATION)]
-        head = PoolHead() if stored is None else codec.decode(PoolHead, codec.unpack(stored))
-        return PoolState(
-            head,
-            stored,
-            None if inventory is None else codec.decode_mapping(inventory),
-            {host.name: host for host in hosts},
-            {one.request_id: one for one in held},
-        )
+            return _pool_state(connection, pool)
+
+    def history(self, pool: str, since: float | None = None) -> History:
+        """Return a pool as it was before its first write at or after `since`, and that write and all later ones.
+
+        A write that cannot be taken back ends it: one of an earlier version, or one before a copy was restored. Then
+        the first step is the one after that, whatever was asked for.
+        """
+        query = select(changes).where(changes.c.pool == pool).order_by(changes.c.revision.desc())
+        if since is not None:
+            # By revision: a clock that was set back leaves no gap.
+            first = select(func.min(changes.c.revision)).where(changes.c.pool == pool, changes.c.at >= since)
+            query = query.where(changes.c.revision >= first.scalar_subquery())
+        with self._database.read() as connection:
+            now = _pool_state(connection, pool)
+            rows = [(row.revision, row.at, row.body) for row in connection.execute(query)]
+        head, hosts, reservations, inventory = now.head, dict(now.hosts), dict(now.reservations), now.inventory
+        steps: list[Step] = []
+        for revision, at, body in rows:
+            if revision != head.revision:
+                break
+            before = codec.decode(Replaced, codec.unpack(body))
+            steps.append(
+                Step(
+                    revision,
+                    at,
+                    head,
+                    {name: hosts.get(name) for name in before.hosts},
+                    {name: reservations.get(name) for name in before.reservations},
+                    inventory if before.inventory_changed else None,
+                )
+            )
+            head = PoolHead() if before.head is None else before.head
+            _put_back(hosts, before.hosts)
+            _put_back(reservations, before.reservations)
+            inventory = before.inventory if before.inventory_changed else inventory
+        return History(PoolState(head, None, inventory, hosts, reservations), tuple(reversed(steps)))
 
     def stored_head(self, pool: str) -> bytes | None:
         """Return a pool's head as it is stored: another one than before says that the pool was written since."""
@@ -138,10 +209,11 @@ class PlacementStore:
         events = [codec.decode(Event, codec.unpack(body)) for body in bodies]
         return [(one.at, one.subject, given_back(one.detail)) for one in events]
 
-    def write(self, pool: str, before: bytes | None, change: Change, *, epoch: int | None = None) -> bytes:
+    def write(self, pool: str, before: bytes | None, change: Change, *, at: float, epoch: int | None = None) -> bytes:
         """Write a change to a pool whose head is stored as `before`; return how it is stored now. All or nothing.
 
-        Moved when another process wrote meanwhile; Fenced when an `epoch` is given and over.
+        at: the time of the write, epoch seconds. Moved when another process wrote meanwhile; Fenced when an `epoch` is
+        given and over.
         """
         # Encoded before any lock is taken.
         after = codec.pack(codec.encode(change.head))
@@ -153,6 +225,8 @@ class PlacementStore:
         ]
         if change.inventory is not None:
             put.append((pool, _INVENTORY, codec.encode_mapping(change.inventory)))
+        if change.over_http is not None:
+            put.append((pool, _OVER_HTTP, codec.encode_mapping({"applications": sorted(change.over_http)})))
         gone = [f"{_HOST}{name}" for name, one in change.hosts.items() if one is None]
         gone += [f"{_RESERVATION}{name}" for name, one in change.reservations.items() if one is None]
         records = [_record(one, change.head.decisions - len(change.made) + k) for k, one in enumerate(change.made, 1)]
@@ -162,6 +236,7 @@ class PlacementStore:
                 if epoch is not None:
                     state.check_epoch(connection, epoch)
                 _advance(connection, pool, before, after)
+                _append(connection, pool, before, change, at)
                 state.put(connection, put)
                 for key in gone:
                     state.remove(connection, pool, key)
@@ -182,6 +257,55 @@ def _stored_head(connection: Connection, pool: str) -> bytes | None:
     query = select(table.c.body).where(table.c.fleet == pool, table.c.key == _HEAD)
     found: bytes | None = connection.execute(query).scalar()
     return found
+
+
+def _pool_state(connection: Connection, pool: str) -> PoolState:
+    stored = _stored_head(connection, pool)
+    inventory = state.get(connection, pool, _INVENTORY)
+    over_http = state.get(connection, pool, _OVER_HTTP)
+    hosts = [codec.decode(HostRecord, body) for body in state.under(connection, pool, _HOST)]
+    held = [codec.decode(Reservation, body) for body in state.under(connection, pool, _RESERVATION)]
+    return PoolState(
+        _head_in(stored),
+        stored,
+        None if inventory is None else codec.decode_mapping(inventory),
+        {host.name: host for host in hosts},
+        {one.request_id: one for one in held},
+        frozenset() if over_http is None else frozenset(codec.decode_mapping(over_http)["applications"]),
+    )
+
+
+def _head_in(stored: bytes | None) -> PoolHead:
+    return PoolHead() if stored is None else codec.decode(PoolHead, codec.unpack(stored))
+
+
+def _append(connection: Connection, pool: str, before: bytes | None, change: Change, at: float) -> None:
+    """Append what a change is about to replace; the head before is known already."""
+
+    def there(kind: type[T], prefix: str, names: Iterable[str]) -> dict[str, T | None]:
+        bodies = {name: state.get(connection, pool, f"{prefix}{name}") for name in names}
+        return {name: None if body is None else codec.decode(kind, body) for name, body in bodies.items()}
+
+    adopted = change.inventory is not None
+    inventory = state.get(connection, pool, _INVENTORY) if adopted else None
+    replaced = Replaced(
+        None if before is None else _head_in(before),
+        there(HostRecord, _HOST, change.hosts),
+        there(Reservation, _RESERVATION, change.reservations),
+        None if inventory is None else codec.decode_mapping(inventory),
+        adopted,
+    )
+    body = codec.pack(codec.encode(replaced))
+    row = {"pool": pool, "revision": change.head.revision, "at": at, "body": body}
+    connection.execute(insert(changes), [row])
+
+
+def _put_back(there: dict[str, T], before: Mapping[str, T | None]) -> None:
+    for name, one in before.items():
+        if one is None:
+            there.pop(name, None)
+        else:
+            there[name] = one
 
 
 def _advance(connection: Connection, pool: str, before: bytes | None, after: bytes) -> None:
@@ -226,3 +350,17 @@ def _number_from(connection: Connection, first: int) -> None:
 
 
 KEPT: Final = Kept(PLACEMENT, "0006", newest_number=_newest_number, number_from=_number_from)
+
+
+def _forget_changes(connection: Connection, before: float, most: int) -> int:
+    """Remove at most so many of the oldest writes' rows before a time; return how many."""
+    query = select(changes.c.pool, changes.c.revision).where(changes.c.at < before).order_by(changes.c.at).limit(most)
+    due = [{"of": row.pool, "gone": row.revision} for row in connection.execute(query)]
+    if due:
+        here = (changes.c.pool == bindparam("of")) & (changes.c.revision == bindparam("gone"))
+        connection.execute(delete(changes).where(here), due)
+    return len(due)
+
+
+# What was decided does not rest on it: a return to an older version need not wait for its name.
+CHANGES_KEPT: Final = Kept("placement_changes", "0009", tables=(changes,), forget=_forget_changes, must_be_named=False)

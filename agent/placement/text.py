@@ -23,6 +23,8 @@ def request_lines(made: PlacementDecision) -> list[str]:
     lines.append(f"  request {made.request_id}, policy {made.policy}, {made.open_hosts} hosts open with it")
     if made.replaced:
         lines.append(f"  best fit decided: {made.replaced}")
+    if made.outside:
+        lines.append(f"  in its training {made.policy} saw no {', no '.join(made.outside)}")
     if made.containers:
         rows: list[tuple[object, ...]] = [("container", "host", "score", "second", "its score", "feasible", "opened")]
         rows += [
@@ -97,6 +99,8 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
     )
     if view.pending_cores:
         lines.append(f"  on their way: {view.pending_cores:g} cores")
+    if view.training_distance:
+        lines.append(f"  distance from what the policy was trained on (0 to 1): {_distances(view)}")
     if head.refused:
         why = ", ".join(f"{reason} {number:,}" for reason, number in head.refusals.items())
         lines.append(f"  found no host: {head.refused:,} containers ({why})")
@@ -125,6 +129,8 @@ def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
     ]
     if view.pending_cores:
         rows.append(("on their way", f"{view.pending_cores:g} cores"))
+    if view.training_distance:
+        rows.append(("distance from its training", _distances(view)))
     if view.head.refused:
         rows.append(("found no host", f"{view.head.refused:,} containers"))
     return Card(view.pool, f"Placement {view.pool}", tuple(badges), tuple(rows), f"{view.problem} {newest}".strip())
@@ -133,6 +139,10 @@ def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
 def _open_words(view: PoolView) -> str:
     figures = view.figures
     return f"{figures.open_hosts:,} open, at least {figures.lower_bound:,} needed ({figures.gap:+.1%})"
+
+
+def _distances(view: PoolView) -> str:
+    return ", ".join(f"{part} {distance:.2f}" for part, distance in view.training_distance.items())
 
 
 def _score(score: float | None) -> str:

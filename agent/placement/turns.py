@@ -21,6 +21,7 @@ from agent.placement.store import PLACEMENT
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, CloudError, ConfigurationError, TrimtabError
 from domain.rules.placement.cluster import Cluster
+from domain.rules.placement.mix import distances, mix_of, shares_of, size_class, total_variation
 from domain.units import DAY_S, HOUR_S
 
 log = structlog.get_logger(__name__)
@@ -272,31 +273,49 @@ class PoolTurns:
             found.append(Event(self.pool.name, now, Reason.PLACEMENT_GAP, detail))
         if self._looked_at is None or monotonic - self._looked_at >= HOUR_S:
             self._looked_at = monotonic
-            self.drift = self._drift(now)
+            self._look_at_drift(now)
         if self.drift > settings.drift_alarm:
             detail = (
                 f"the requests of the last day differ from those of the 14 days before by {self.drift:.2f} "
                 f"(at most {settings.drift_alarm:g}): train the policy again"
             )
             found.append(Event(self.pool.name, now, Reason.PLACEMENT_DRIFTED, detail))
+        farther = {part: far for part, far in self.pool.training_distance.items() if far > settings.drift_alarm}
+        if farther:
+            detail = (
+                f"what {self.pool.chooser.in_force.name} meets lies outside of what it was trained on: "
+                f"{', '.join(f'{part} {far:.2f}' for part, far in farther.items())} (at most "
+                f"{settings.drift_alarm:g}): train a policy on these requests and hosts"
+            )
+            found.append(Event(self.pool.name, now, Reason.UNLIKE_TRAINING, detail))
         return found
 
-    def _drift(self, now: float) -> float:
-        store = self.pool.store
-        last = store.requests_between(self.pool.name, now - DAY_S, now)
-        before = store.requests_between(self.pool.name, now - DAY_S - DRIFT_BEFORE_S, now - DAY_S)
-        return mix_distance(last, before)
+    def _look_at_drift(self, now: float) -> None:
+        """Compare the last day with what was before it, and with what the policy was trained on."""
+        pool, store = self.pool, self.pool.store
+        last = store.requests_between(pool.name, now - DAY_S, now)
+        before = store.requests_between(pool.name, now - DAY_S - DRIFT_BEFORE_S, now - DAY_S)
+        self.drift = mix_distance(last, before)
+        training = pool.chooser.in_force.training
+        if training is None or training.mix is None:
+            pool.training_distance = {}
+            return
+        cluster, _ = pool.snapshot()
+        apps = {app.name: app for app in cluster.applications}
+        known = [(apps[one.application], one.count) for one in last if one.application in apps]
+        hosts = [
+            (host.capacity, 1.0) for host, failed in zip(cluster.hosts, cluster.failed, strict=False) if not failed
+        ]
+        pool.training_distance = distances(mix_of(known if len(known) >= DRIFT_LEAST else (), hosts), training.mix)
 
 
 def mix_distance(one: Sequence[PlacementDecision], other: Sequence[PlacementDecision]) -> float:
     """Return the total variation distance of two mixes of requests, by application and size class, from 0 to 1.
 
-    0 where either side has fewer than DRIFT_LEAST requests. Size classes: 1, 2 to 9, and 10 or more containers.
+    0 where either side has fewer than DRIFT_LEAST requests.
     """
     if min(len(one), len(other)) < DRIFT_LEAST:
         return 0.0
-    shares = []
-    for decisions in (one, other):
-        counted = Counter((made.application, (made.count >= 2) + (made.count >= 10)) for made in decisions)
-        shares.append({key: number / len(decisions) for key, number in counted.items()})
-    return 0.5 * sum(abs(shares[0].get(key, 0.0) - shares[1].get(key, 0.0)) for key in shares[0] | shares[1])
+    return total_variation(
+        *(shares_of(Counter((made.application, size_class(made.count)) for made in side)) for side in (one, other))
+    )

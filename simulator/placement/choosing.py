@@ -23,12 +23,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CODES = {name: code for code, name in enumerate(policies.FAMILIES)}
-NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE = -1, *range(10)
+NONE, FF, BF, BF_CPU, DP, WF, RESERVE, LINEAR, POTENTIAL, TIERED, ADAPTIVE, FILLING = -1, *range(11)
 
 TIERS_COUNTED = len(TIERS) + 1
 """Those of the headroom counters, and the one of RESERVE."""
-FREE_OPEN, SIZE_OPEN, OPEN, OPENED, PEAK, TOP, LARGEST, REJECTIONS, FULL, MOVED, CHANGES = range(
-    TIERS_COUNTED, TIERS_COUNTED + 11
+FREE_OPEN, SIZE_OPEN, OPEN, OPENED, PEAK, TOP, LARGEST, LARGE, REJECTIONS, FULL, MOVED, CHANGES = range(
+    TIERS_COUNTED, TIERS_COUNTED + 12
 )
 """Places in the totals after the headroom counters. FULL: more hosts are needed than the arrays hold. CHANGES: of
 hosts, whose numbers the ring `State.changed` has."""
@@ -47,6 +47,7 @@ tier_threshold = inlined(policies.tier_threshold)
 tier_price = inlined(policies.tier_price)
 tier_terms = inlined(policies.tier_terms)
 reserve_share = inlined(policies.reserve_share)
+reserve_left = inlined(policies.reserve_left)
 
 
 class Arrays(NamedTuple):
@@ -156,7 +157,7 @@ def _part(
     new: int, same: int, distinct: int, host: int,
 ) -> float:  # fmt: skip
     """Return the score of one family for one host; d: demand, f: what is free, s: size of the host."""
-    if code in (TIERED, ADAPTIVE, BF_CPU, RESERVE):
+    if code in (TIERED, ADAPTIVE, FILLING, BF_CPU, RESERVE):
         return _part_of_level(code, theta, light, prices, count, totals[TIERS_COUNTED - 1], d0, f0, s0, new)
     if code == FF:
         return -1.0 * host
@@ -179,13 +180,15 @@ def _part(
 
 @inlined
 def _is_light(code: int, theta: Floats, count: int) -> bool:
-    return bool(code in (TIERED, ADAPTIVE) and count < tier_threshold(theta))
+    return bool(code in (TIERED, ADAPTIVE, FILLING) and count < tier_threshold(theta))
 
 
 @inlined
 def _set_prices(code: int, theta: Floats, light: bool, totals: Ints, prices: Floats) -> None:
-    if code in (TIERED, ADAPTIVE):
-        scale = reserve_share(totals[LARGEST]) if code == ADAPTIVE else 1.0
+    if code in (TIERED, ADAPTIVE, FILLING):
+        scale = 1.0 if code == TIERED else reserve_share(totals[LARGEST])
+        if code == FILLING:
+            scale *= reserve_left(theta, totals[LARGE])
         for k in range(4):
             prices[k] = tier_price(theta, k, light, totals[k], scale)
 
@@ -197,7 +200,7 @@ def choose(arrays: Arrays, state: State, rules: Rules, app: int, count: int, pri
     It is the feasible one of the highest score, of equal ones that of the lowest index.
     """
     code = rules.first
-    if rules.second == NONE and len(arrays.level) and code in (BF_CPU, RESERVE, TIERED, ADAPTIVE):
+    if rules.second == NONE and len(arrays.level) and code in (BF_CPU, RESERVE, TIERED, ADAPTIVE, FILLING):
         return _choose_by_level(arrays, state, rules, app, count, prices)
     if rules.second == NONE and len(arrays.classes) and code in (BF, DP, WF, POTENTIAL):
         return _choose_by_class(arrays, state, rules, app, count, prices)

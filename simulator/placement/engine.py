@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from domain.rules.placement.cluster import Obstacle, hosts_of
 from domain.rules.placement.instance import MOST, UNLIMITED, Application, Instance
-from domain.rules.placement.policies import TIERS, Policy
+from domain.rules.placement.policies import LARGE_REQUEST, TIERS, Policy
 from domain.units import HOUR_S
 from simulator.compilation import compiled, inlined
 from simulator.placement.choosing import (
@@ -22,6 +22,7 @@ from simulator.placement.choosing import (
     CODES,
     FREE_OPEN,
     FULL,
+    LARGE,
     LARGEST,
     MOVED,
     NONE,
@@ -78,6 +79,14 @@ def _note_change(state: State, h: int) -> None:
     """Write down that a host changed, for the scores that are kept."""
     state.changed[state.totals[CHANGES] & (len(state.changed) - 1)] = h
     state.totals[CHANGES] += 1
+
+
+@inlined
+def _note_request(state: State, count: int) -> None:
+    """Take note of the count of a request that has come."""
+    state.totals[LARGEST] = max(state.totals[LARGEST], count)
+    if count >= LARGE_REQUEST:
+        state.totals[LARGE] += 1
 
 
 @inlined
@@ -168,7 +177,7 @@ def _note_obstacles(arrays: Arrays, state: State, app: int, times: int) -> None:
 @compiled
 def place(arrays: Arrays, state: State, rules: Rules, app: int, count: int, first: int, prices: Floats) -> None:
     """Place the containers of a request, those from number `first` on, one after the other."""
-    state.totals[LARGEST] = max(state.totals[LARGEST], count)
+    _note_request(state, count)
     for k in range(count):
         h = choose(arrays, state, rules, app, count, prices)
         if h < 0:
@@ -195,7 +204,7 @@ def _fail(arrays: Arrays, state: State, rules: Rules, h: int, prices: Floats) ->
         if lost[app] == 0:
             continue
         count = int(lost[app])
-        state.totals[LARGEST] = max(state.totals[LARGEST], count)
+        _note_request(state, count)
         state.totals[MOVED] += count
         numbers = np.full(count, -1)
         found = 0

@@ -22,8 +22,8 @@ EPILOG = epilog(
     """
 Instances: S1, L219, large-SEED, small-SEED, stream-SEED, balanced2d-SEED,
 hetero-SEED, tight-SEED, snapshot-SEED, or a FILE.json of yours.
-Families: tiers17a (for operation), tiers17, potential17, linear14, or two of
-them joined by +. Methods: pso (as published), cmaes, cross-entropy, random.
+Families: tiers17a (for operation), tiers18a (for one filling), tiers17,
+potential17, linear14, or two of them joined by +. Methods: pso (as published), cmaes, cross-entropy, random.
 """,
     """
 Every point meets the same orders: shuffles from 10,000 on, drawn anew every

@@ -26,6 +26,7 @@ import numpy as np
 from agent.models.directory import ModelsDirectory, Subject, Verify
 from agent.placement.choosing import SHIPPED, read_policy
 from domain.rules.placement.instance import Instance
+from domain.rules.placement.mix import mix_of_instances
 from domain.rules.placement.policies import BF, FF, RESERVE, WF, Policy, Training, parse_policy, policy_document
 from simulator.placement import engine
 from simulator.placement.instances import digest_of
@@ -36,7 +37,7 @@ from trainer.learning.placements import Windows, reordered
 from trainer.learning.report import DATA_FILE, PAGE_FILE, write_folder
 from trainer.learning.stages import Budget, Stage, Tell, ask_gate, check_minutes, cpu_s, go_on, not_asked, plain
 from trainer.learning.state import State
-from trainer.placement.search import CMAES, SELECTION, Floats, Plan, Told, search
+from trainer.placement.search import CMAES, SELECTION, Floats, History, Plan, search
 from trainer.placement.windows import Case
 from trainer.promotion.gate import Gate, Limits, Term
 from trainer.promotion.placement import ORDERS, HeldOut, costs_of, digest_of_cases, held_out, placement_gate
@@ -155,7 +156,7 @@ class PlacementLearning:
             return np.array(values)
 
         path = self.state.folder / SEARCH_FILE
-        found = search(plan, objective, told=_told(path), on_step=lambda step, told: _keep(path, told))
+        found = search(plan, objective, history=_history(path), on_step=lambda step, history: _keep(path, history))
         return plain({"theta": found.theta, "value": found.value, "iterations": len(found.steps)})
 
     def _choose(self, budget: Budget) -> dict[str, Any]:
@@ -225,12 +226,13 @@ class PlacementLearning:
         """Return every policy by its label."""
         theta = self.state.stages["search"]["theta"]
         digests = tuple(digest_of(one) for one in self.windows.earlier)
+        mix = mix_of_instances(self.windows.earlier)
         learnt = Policy(
             f"{FAMILY} learnt from {self.pool} to {self.windows.earlier[-1].name}",
             FAMILY,
             tuple(theta),
             self.windows.earlier[0].hosts[0].capacity[0],
-            Training(digests, (), self.state.stages["search"]["value"], None, engine.VERSION, self.at),
+            Training(digests, (), self.state.stages["search"]["value"], None, engine.VERSION, self.at, mix),
         )
         plain_ones = {policy.name: policy for policy in PLAIN}
         return {NOW: self.in_use, **plain_ones, SHIPPED_ONE: read_policy(SHIPPED), LEARNT: learnt}
@@ -242,15 +244,15 @@ class PlacementLearning:
         return held_out(self.windows.held_out, self.windows.length_s, reordered, self.settings.orders)
 
 
-def _told(path: Path) -> Told | None:
+def _history(path: Path) -> History | None:
     if not path.is_file():
         return None
     held = json.loads(path.read_bytes())
-    return Told([np.array([np.inf if one is None else one for one in values]) for values in held])
+    return History([np.array([np.inf if one is None else one for one in values]) for values in held])
 
 
-def _keep(path: Path, told: Told) -> None:
-    replace_file(path, json.dumps(plain({"told": told.values})["told"]))
+def _keep(path: Path, history: History) -> None:
+    replace_file(path, json.dumps(plain({"values": history.values})["values"]))
 
 
 def page(work: PlacementLearning) -> str:

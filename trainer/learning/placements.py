@@ -26,7 +26,7 @@ from agent.placement.store import PlacementStore
 from domain.errors import BadInput, ConfigurationError
 from domain.rules.placement.instance import HostType, Instance, Release, Request, as_document, parse_instance
 from domain.units import DAY_S, HOUR_S
-from trainer.autoscaling.scorer_tuning import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
+from trainer.autoscaling.fleets import DAYS, LEAST_WINDOWS, LEFT_OUT, WINDOWS
 from trainer.kit.files import replace_file
 from trainer.learning.recorded import ledger_url
 from trainer.learning.windows import NEEDED, TooLittle
@@ -88,7 +88,7 @@ def read_placements(source: str, pool: str, since: float, until: float) -> Recor
         ended = store.ended_between(pool, 0.0, until)
     if state.inventory is None:
         raise BadInput("POOL", pool, f"the ledger {source} has no inventory of it: name the pool, or give --ledger")
-    basis, _ = parse_instance(state.inventory, pool)
+    basis, _ = parse_instance(state.inventory, pool, hosts_elsewhere=True)
     others = Counter(
         (record.rated or record.capacity, record.label)
         for record in state.hosts.values()
@@ -190,7 +190,10 @@ def kept_windows(folder: Path, read: Callable[[], RecordedPlacements]) -> tuple[
     content = path.read_bytes()
     try:
         held = json.loads(gzip.decompress(content))
-        earlier, later = (tuple(parse_instance(one)[0] for one in held[part]) for part in ("earlier", "held_out"))
+        earlier, later = (
+            tuple(parse_instance(one, hosts_elsewhere=True)[0] for one in held[part])
+            for part in ("earlier", "held_out")
+        )
         windows = Windows(float(held["length_s"]), earlier, later)
     except (OSError, EOFError, ValueError, KeyError, TypeError, ConfigurationError) as error:
         raise BadInput(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from domain.units import HOUR_S
 from trainer.autoscaling.tuned_settings import settings_of
 from trainer.kit.files import replace_file
-from trainer.kit.report import Section, chip, document, escape, table
+from trainer.kit.report import Section, chip, document, escape, lines, table
 
 if TYPE_CHECKING:
     from trainer.learning.round import Round
@@ -73,7 +73,7 @@ def page(work: Round) -> str:
         [
             Section("cost", "Cost on the held-out windows", _costs(judged)),
             Section("truth", "Is the simulator true?", _truth(truth)),
-            Section("rule", "The queue rule", f"<pre>{escape(rule_text(work))}</pre>"),
+            Section("rule", "The queue rule", lines(rule_text(work))),
             Section("scorer", "The scorer", _scorer(stages["scorer"])),
         ],
         facts,

@@ -37,9 +37,10 @@ from trainer.autoscaling.baselines.clairvoyant import Unavailable, solve
 from trainer.autoscaling.evaluation.contenders import ANYWHERE, Contender, queue_rule
 from trainer.autoscaling.evaluation.suite import Case, suite
 from trainer.autoscaling.evaluation.suite import World as SuiteWorld
+from trainer.autoscaling.fleets import LEAST_WINDOWS, LEFT_OUT
 from trainer.autoscaling.scorer import Lesson, Recipe, Samples, Trained, gather
 from trainer.autoscaling.scorer_runs import RELEASE, run, shipped_scorer, start_of
-from trainer.autoscaling.scorer_tuning import FINE, LEAST_WINDOWS, LEFT_OUT, Loads, OwnLessons, own_plan, tuned_rule
+from trainer.autoscaling.scorer_tuning import FINE, Loads, OwnLessons, own_plan, tuned_rule
 from trainer.kit.intervals import compare
 from trainer.learning.fidelity import check_fidelity
 from trainer.learning.minutes import Span, span_of

@@ -16,7 +16,7 @@ from domain.rules.placement.policies import Policy, box
 from simulator.placement import engine
 from simulator.placement.choosing import Arrays
 from simulator.placement.instances import shuffle_order
-from trainer.kit.drawing import INK, POLICIES, SOFT, svg
+from trainer.kit.drawing import POLICIES, SOFT, panel, svg
 from trainer.placement.bounds import lower_bound
 from trainer.placement.samples import Samples
 from trainer.placement.search import GLOBAL, INERTIA, OWN, SELECTION, SPEED, Floats, Plan, first, generator
@@ -289,8 +289,7 @@ def front_picture(data: Mapping[str, Any]) -> str:
                     fixed[0], fixed[place], "D", color=POLICIES[(k + 1) % len(POLICIES)], markersize=5, label=name
                 )
             axes.axvline(data["bound"], color=SOFT, linewidth=1.0, linestyle="--")
-            axes.set_xlabel("hosts")
-            axes.set_title(OBJECTIVES[place], loc="left", fontsize=9.5, color=INK)
-        panels[0].legend(fontsize=7.5)
+            panel(axes, x="open, hosts", y=f"{OBJECTIVES[place]}, share")
+        panels[0].legend()
 
     return svg((9.5, 3.4), draw)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.rules.placement.checker import REJECTED, Packing
 from domain.rules.placement.instance import DIMENSIONS, Instance
-from trainer.kit.drawing import GRID, INK, POLICIES, SOFT, colours, svg
+from trainer.kit.drawing import GRID, INK, POLICIES, SOFT, colours, panel, svg
 from trainer.kit.report import Plot, Section, chip, document, escape, table, write_report
 from trainer.placement.evaluation import REFERENCE, Evaluation, Figures
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FREE_EDGES = (0, 1, 4, 8, 16, 32, 64)
 """Free cores on a host by which stranded cores are told from useful ones."""
-_STYLE: Any = {"legend": {"loc": "upper left", "fontsize": 7.5, "ncols": 8}}
 
 
 def write(
@@ -148,8 +146,8 @@ def packing_picture(instance: Instance, packing: Packing) -> str:
         axes.stairs(whole, edges, color=SOFT, linewidth=0.6)
         axes.set_xlim(0, max(1, len(whole)))
         axes.set_ylim(0, 1.18 * whole.max(initial=1))
-        axes.legend(**_STYLE["legend"])
-        _name(axes, f"{len(whole)} hosts", "host", "cores")
+        axes.legend(loc="upper left", ncols=8)
+        panel(axes, f"{len(whole)} hosts", x="host, in the order of opening", y="in use, cores")
 
     return svg((9.5, 2.4), draw)
 
@@ -169,7 +167,7 @@ def _orders(done: Evaluation) -> str:
         axes.set_yticks(range(len(ranked)), [one.policy for one in ranked])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
-        _name(axes, "Mean as a bar; the dashed line is the lower bound", "hosts", "")
+        panel(axes, "Mean as a bar; the dashed line is the lower bound", x="open, hosts", y="policy, by name")
 
     return svg((9.5, 0.6 + 0.36 * len(ranked)), draw)
 
@@ -193,16 +191,10 @@ def _free(done: Evaluation) -> str:
             share = np.array(lying) / max(1, free.sum())
             axes.bar(np.arange(len(share)) + k * width, share, width, color=tint[one.policy], label=one.policy)
         axes.set_xticks(np.arange(len(names)) + 0.4 - width / 2, names)
-        axes.legend(fontsize=7.5, ncols=2)
+        axes.legend(ncols=2)
         axes.grid(axis="x", visible=False)
         axes.spines["bottom"].set_color(GRID)
-        _name(axes, "Share of all free cores, by how many are free on their host", "free cores of the host", "")
+        title = "Share of all free cores, by how many are free on their host"
+        panel(axes, title, x="free on the host, cores", y="free, share of all")
 
     return svg((9.5, 2.6), draw)
-
-
-def _name(axes: Axes, title: str, x: str, y: str) -> None:
-    axes.set_title(title, loc="left", fontsize=9.5, color=INK)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.tick_params(length=0)

@@ -1,7 +1,7 @@
 """A training run of a placement policy, from its configuration to its policy file, and several seeds together.
 
 A run's directory holds `checkpoints/`, `curve.csv`, `tensorboard/`, `policy.json` and `run.json`. A checkpoint keeps
-the values that the search was told: a resumed run goes on bit for bit.
+the values that the search was given: a resumed run goes on bit for bit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from domain.errors import BadInput
+from domain.rules.placement.mix import mix_of_instances
 from domain.rules.placement.policies import Policy, Training, policy_document
 from simulator.placement import engine
 from simulator.placement.instances import digest_of, instance_of
@@ -24,7 +25,7 @@ from trainer.kit.jobs import Job
 from trainer.kit.progress import Progress
 from trainer.kit.runs import RUN_FILE, SUMMARY_FILE, check_directories, checkpoints_of, listeners, run_all
 from trainer.placement.samples import Samples, Valuation
-from trainer.placement.search import SELECTION, Floats, Plan, Step, Told, search
+from trainer.placement.search import SELECTION, Floats, History, Plan, Step, search
 
 POLICY_FILE = "policy.json"
 VALUE = "value"
@@ -85,14 +86,14 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
 
     with listeners(data, last, VALUE) as listener:
 
-        def on_step(step: Step, told: Told) -> None:
+        def on_step(step: Step, history: History) -> None:
             at = progress(step)
-            checkpoints.save(Checkpoint(config.plain(), at, told.as_state()))
+            checkpoints.save(Checkpoint(config.plain(), at, history.as_state()))
             figures = {VALUE: step.value, "mean": step.mean, "width": step.width}
             listener(Progress(**at, total_steps=config.sequences, figures=figures, best_cost=step.value))
 
-        told = None if last is None else Told.of_state(last.state)
-        found = search(config.plan, valuation, told=told, on_step=on_step)
+        history = None if last is None else History.of_state(last.state)
+        found = search(config.plan, valuation, history=history, on_step=on_step)
     costs = valuation.costs(found.theta, SELECTION)
     policy = Policy(
         f"{config.plan.family} {config.plan.method} on {', '.join(config.instances)}, seed {config.plan.seed}",
@@ -106,6 +107,7 @@ def run(data: Mapping[str, Any]) -> dict[str, Any]:
             standard_error=float(np.mean([_standard_error(one) for one in costs])),
             simulator=engine.VERSION,
             created=str(data["created"]),
+            mix=mix_of_instances(instances),
         ),
     )
     write_json(directory / POLICY_FILE, policy_document(policy))

@@ -1,6 +1,6 @@
 """Search of a policy's vector: the particle swarm of §4, CMA-ES, cross-entropy and random search behind one interface.
 
-A search is a function of its plan and of the values that it was told: draws come from generators with the key
+A search is a function of its plan and of the values that it was given: draws come from generators with the key
 (iteration, particle). So the values are its whole state: a resumed search replays them, and goes on bit for bit.
 """
 
@@ -97,7 +97,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Told:
+class History:
     """The values of a search so far, in the order in which they were asked for, and the samples they are of."""
 
     values: list[Floats] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Told:
         return {"told": flat, "lengths": np.array([len(one) for one in self.values], dtype=np.int64)}
 
     @classmethod
-    def of_state(cls, state: Mapping[str, Any]) -> Told:
+    def of_state(cls, state: Mapping[str, Any]) -> History:
         """Return what `as_state` made."""
         ends = np.cumsum(state["lengths"])[:-1]
         return cls([part.copy() for part in np.split(state["told"], ends)] if len(state["lengths"]) else [])
@@ -127,15 +127,19 @@ class Searcher(Protocol):
 
 
 def search(
-    plan: Plan, objective: Objective, *, told: Told | None = None, on_step: Callable[[Step, Told], None] | None = None
+    plan: Plan,
+    objective: Objective,
+    *,
+    history: History | None = None,
+    on_step: Callable[[Step, History], None] | None = None,
 ) -> Found:
     """Return the best vector of a family that a method finds.
 
-    told: the values of a search with this plan that was interrupted, which are not asked for again. on_step is called
-    after every iteration that was not replayed. All methods ask for equally many values: `population` an iteration, and
-    as many again at each refresh.
+    history: the values of a search with this plan that was interrupted, which are not asked for again. on_step is
+    called after every iteration that was not replayed. All methods ask for equally many values: `population` an
+    iteration, and as many again at each refresh.
     """
-    kept = told if told is not None else Told()
+    kept = history if history is not None else History()
     known = list(kept.values)
     asked = 0
 
@@ -220,8 +224,10 @@ def named_starts(family: str) -> dict[str, Floats]:
             "WF": np.concatenate([-convex, last]),
             "RESERVE": np.concatenate([step + 0.5 * convex, last]),
         }
-    elif name.startswith("tiers17"):
+    elif name.startswith("tiers"):
         free = [-1.0] * 4
+        # As many large requests expected as the family can say, so that its reserve lasts.
+        rest = np.concatenate([np.ones(box(name)[0].size - box("tiers17")[0].size), rest])
         # X_8 = 1 + 75 * (0.32 + 1) = 100 hosts, and n0 = 4 + 8 * (-0.25 + 1) = 10 containers.
         targets = [-1.0, 0.32, -1.0, -1.0]
         own = {

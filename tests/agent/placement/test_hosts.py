@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.ledger import Ledger
-from agent.placement.fleet import capacity_of, merged
+from agent.placement.fleet import FleetVms, capacity_of, merged
 from agent.placement.records import HostRecord, HostState, MoveDecision, Origin
 from agent.placement.settings import PlacementSettings
 from collectors.tagged_groups import VmSize
@@ -108,6 +108,11 @@ class TestAHostThatFails:
         assert made(ledger, clock).hosts.all() == pool.hosts.all()
 
 
+def listed(*hosts: HostRecord, others: tuple[str, ...] = ()) -> FleetVms:
+    """Return what AWS lists: hosts, and VMs that are there and no hosts."""
+    return FleetVms({host.name: host for host in hosts}, {*(host.name for host in hosts), *others})
+
+
 class TestAFleet:
     UP = HostRecord("i-1", (2, 7, 100), Origin.FLEET, HostState.UP, "us-east-1a", "s", (2, 7, 100), "m5a.large")
 
@@ -119,22 +124,30 @@ class TestAFleet:
         assert capacity_of(None, settings) is None
 
     def test_that_is_as_it_was_changes_nothing(self) -> None:
-        assert merged({"i-1": self.UP}, {"i-1": self.UP}) == ({}, ())
+        assert merged(listed(self.UP), {"i-1": self.UP}) == ({}, ())
 
     def test_has_a_vm_that_terminates_drained_and_one_that_is_gone_fail(self) -> None:
         from dataclasses import replace
 
         leaving = replace(self.UP, state=HostState.DRAINING)
-        assert merged({"i-1": leaving}, {"i-1": self.UP}) == ({"i-1": leaving}, ())
-        assert merged({}, {"i-1": self.UP, "mine": host("mine")}) == ({}, ("i-1",))
+        assert merged(listed(leaving), {"i-1": self.UP}) == ({"i-1": leaving}, ())
+        assert merged(listed(), {"i-1": self.UP, "mine": host("mine")}) == ({}, ("i-1",))
+
+    def test_keeps_a_vm_that_is_listed_and_not_in_service_and_opens_it_again(self) -> None:
+        from dataclasses import replace
+
+        waiting = replace(self.UP, state=HostState.DRAINING)
+        assert merged(listed(others=("i-1",)), {"i-1": self.UP}) == ({"i-1": waiting}, ())
+        assert merged(listed(others=("i-1",)), {"i-1": waiting}) == ({}, ())
+        assert merged(listed(self.UP), {"i-1": waiting}) == ({"i-1": self.UP}, ())
 
     def test_leaves_what_an_operator_ordered(self) -> None:
         from dataclasses import replace
 
         drained = replace(self.UP, state=HostState.DRAINING, ordered=True)
         smaller = replace(self.UP, capacity=(1, 7, 100))
-        assert merged({"i-1": self.UP}, {"i-1": drained}) == ({}, ())
-        assert merged({"i-1": self.UP}, {"i-1": smaller}) == ({}, ())
+        assert merged(listed(self.UP), {"i-1": drained}) == ({}, ())
+        assert merged(listed(self.UP), {"i-1": smaller}) == ({}, ())
 
     def test_that_loses_a_vm_has_its_containers_placed_anew(self, ledger: Ledger, clock: VirtualClock) -> None:
         from dataclasses import replace

@@ -252,6 +252,101 @@ class TestTheInventory:
         assert [one["name"] for one in client.get("/main/hosts").json()] == ["large-1", "large-2"]
 
 
+SMALL = {"cores": 4, "memory_gib": 8, "disk_gb": 40}
+
+
+class TestApplications:
+    def test_come_change_and_go_beside_those_of_the_file(self, client: httpx.Client) -> None:
+        there = client.put("/main/applications/batch", json={**SMALL, "limit": 1, "excludes": ["shop"]})
+        assert (there.status_code, there.json()["already"]) == (200, False)
+        assert client.put("/main/applications/batch", json={**SMALL, "limit": 1, "excludes": ["shop"]}).json()[
+            "already"
+        ]
+        found = {one["application"]: one for one in client.get("/main/applications").json()}
+        assert [(name, one["origin"], one["excludes"]) for name, one in found.items()] == [
+            ("batch", "api", ["shop"]),
+            ("mail", "inventory", []),
+            ("shop", "inventory", ["batch"]),
+        ]
+        client.post("/main/requests", json={"request_id": "r1", "application": "batch", "count": 2})
+        asked = client.post("/main/requests", json={"request_id": "r2", "application": "shop", "count": 9}).json()
+        assert (asked["unplaced"], asked["infeasible"]) == (9, {"cpu": 2, "exclusion": 2})
+        assert client.put("/main/applications/batch", json=SMALL).json()["done"].startswith("batch changes")
+        again = client.post("/main/requests", json={"request_id": "r3", "application": "shop", "count": 9}).json()
+        assert again["unplaced"] == 0
+        assert client.get("/main/applications/batch").json()["containers"] == 2
+        client.post("/main/requests/r1/cancel", json={})
+        assert client.delete("/main/applications/batch").json()["done"] == "batch is deleted over HTTP"
+        assert client.get("/main/applications/batch").status_code == 404
+
+    @pytest.mark.parametrize(
+        ("status", "field", "method", "name", "body"),
+        [
+            (409, "application", "PUT", "shop", SMALL),
+            (409, "application", "DELETE", "shop", None),
+            (404, "application", "DELETE", "none", None),
+            (404, "excludes", "PUT", "new", {**SMALL, "excludes": ["none"]}),
+            (422, "excludes", "PUT", "new", {**SMALL, "excludes": ["new"]}),
+            (422, "cores", "PUT", "new", {**SMALL, "cores": 17}),
+            (422, "label", "PUT", "new", {**SMALL, "label": "gpu"}),
+            (422, "body.limit", "PUT", "new", {**SMALL, "limit": 0}),
+            (422, "body.cores", "PUT", "new", {**SMALL, "cores": 0}),
+            (422, "body.cores", "PUT", "new", {**SMALL, "cores": 1.5}),
+            (422, "body.memory_gib", "PUT", "new", {"cores": 1, "disk_gb": 1}),
+            (422, "body.colour", "PUT", "new", {**SMALL, "colour": 1}),
+            (422, "path.application", "PUT", "a b", SMALL),
+        ],
+    )
+    def test_that_cannot_be_are_refused_and_nothing_changes(
+        self, client: httpx.Client, status: int, field: str, method: str, name: str, body: dict[str, Any] | None
+    ) -> None:
+        before = (client.get("/main").json()["head"], client.get("/main/applications").json())
+        answer = client.request(method, f"/main/applications/{name}", json=body)
+        assert (answer.status_code, answer.json()["wrong"][0]["field"]) == (status, field), answer.text
+        assert (client.get("/main").json()["head"], client.get("/main/applications").json()) == before
+
+    def test_that_run_keep_their_size_and_stay(self, client: httpx.Client) -> None:
+        client.put("/main/applications/new", json=SMALL)
+        client.put("/main/applications/other", json={**SMALL, "excludes": ["new"]})
+        client.post("/main/requests", json={"request_id": "r1", "application": "new"})
+        assert client.put("/main/applications/new", json={**SMALL, "cores": 2}).status_code == 409
+        assert "other exclude it" in client.delete("/main/applications/new").text
+        client.put("/main/applications/other", json=SMALL)
+        assert "1 containers of it run" in client.delete("/main/applications/new").text
+        assert client.get("/main/applications/new").json()["cores"] == 4
+
+    def test_are_there_after_a_start_and_after_another_file(
+        self, opened: Open, agent: Agent, client: httpx.Client, file: Path
+    ) -> None:
+        client.put("/main/applications/batch", json={**SMALL, "excludes": ["mail"], "limit": 3})
+        before = client.get("/main/applications").json()
+        agent.server.stop()
+        again = opened(main={"inventory_file": file})
+        with again.client() as fresh:
+            assert fresh.get("/main/applications").json() == before
+            file.write_text(json.dumps(inventory(app("mail"), app("shop"), app("web"))))
+            again.turn()
+            names = [one["application"] for one in fresh.get("/main/applications").json()]
+            assert names == ["batch", "mail", "shop", "web"]
+            file.write_text(json.dumps(inventory(app("mail"), app("batch"))))
+            again.turn()
+            assert "these applications came over HTTP" in again.part.problems()["placement main"]
+            file.write_text(json.dumps(inventory(app("shop"))))
+            again.turn()
+            assert "excludes='mail': no application has this id" in again.part.problems()["placement main"]
+            assert [one["application"] for one in fresh.get("/main/applications").json()] == names
+
+    def test_of_a_pool_without_a_file(self, opened: Open) -> None:
+        with opened(main={}).client() as bare:
+            assert bare.put("/main/applications/new", json={**SMALL, "label": "gpu"}).status_code == 200
+            bare.post("/main/hosts", json={"host": "h1", **SMALL})
+            assert bare.get("/main/capacity-for/new").json()["infeasible"] == {"label": 1}
+            assert bare.put("/main/applications/new", json={**SMALL, "cores": 5}).status_code == 422
+            bare.put("/main/applications/new", json=SMALL)
+            made = bare.post("/main/requests", json={"request_id": "r1", "application": "new"}).json()
+            assert made["containers"][0]["host"] == "h1"
+
+
 def pod(application: str | None = "shop", **meta: Any) -> dict[str, Any]:
     """A v1 Pod as kube-scheduler sends it, with fields that nothing here reads."""
     labels = {} if application is None else {"labels": {"trimtab.io/application": application}}
@@ -316,6 +411,14 @@ class TestTheExtender:
         answer = client.post("/main/extender/filter", json=args([*names, "node-1"]))
         assert answer.status_code == 200
         assert answer.json()["NodeNames"] == ["node-1"]
+
+    @pytest.mark.parametrize("metadata", [None, "node-0", ["node-0"], 7, {"name": None}, {"name": 7}])
+    def test_a_node_without_a_name_takes_no_pod(self, client: httpx.Client, metadata: Any) -> None:
+        body = {"Pod": pod(), "Nodes": {"items": [{"metadata": metadata}]}, "NodeNames": None}
+        found = client.post("/main/extender/filter", json=body)
+        assert found.status_code == 200, found.text
+        assert found.json()["Nodes"]["items"] == []
+        assert client.post("/main/extender/prioritize", json=body).json() == [{"Host": "", "Score": 0}]
 
     @pytest.mark.parametrize("body", [{}, {"Pod": None}, {"Pod": pod(), "NodeNames": "node-0"}])
     def test_refuses_what_is_no_such_request(self, client: httpx.Client, body: dict[str, Any]) -> None:

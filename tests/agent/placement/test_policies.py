@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from agent.ledger import Ledger
-from agent.models.directory import ModelsDirectory
+from agent.models.directory import ModelRefused, ModelsDirectory
 from agent.placement.choosing import SHIPPED, Chooser, Pick, PolicySource, named_policy, read_policy, share_of
+from agent.placement.part import PlacementPart
 from agent.placement.records import HostState
 from agent.placement.settings import PlacementSettings
 from domain.clock import VirtualClock
@@ -104,6 +105,18 @@ class TestAPolicysName:
     def test_that_means_none_is_refused(self, text: str) -> None:
         with pytest.raises((BadInput, ConfigurationError)):
             named_policy(text, "main", NO_MODELS)
+
+
+def test_a_vector_for_one_filling_decides_for_no_pool(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(policy_document(Policy("mine", "tiers18a", (*TIERS, 0.0)))))
+    with pytest.raises(ConfigurationError, match="give a vector of tiers17a"):
+        named_policy(f"file:{path}", "main", NO_MODELS)
+    with pytest.raises(ModelRefused, match="one filling"):
+        PlacementPart.model(path)
+    source = PolicySource(f"file:{path}", "main", NO_MODELS)
+    source.look()
+    assert (source.policy, "one filling" in source.problem) == (BF, True)
 
 
 class TestAPolicysFile:

@@ -82,12 +82,12 @@ def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: 
     pool.hosts.drain("large-1")
     late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
     with pytest.raises(Moved):
-        pool.store.write("main", before.stored, late)
+        pool.store.write("main", before.stored, late, at=clock.now())
     assert set(pool.store.read("main").hosts) == {"large-1"}
     fresh = made(ledger, clock, name="other").store
-    fresh.write("other", None, Change(PoolHead(revision=1)))
+    fresh.write("other", None, Change(PoolHead(revision=1)), at=clock.now())
     with pytest.raises(Moved):
-        fresh.write("other", None, Change(PoolHead(revision=1)))
+        fresh.write("other", None, Change(PoolHead(revision=1)), at=clock.now())
 
 
 def test_an_agent_that_no_longer_leads_writes_no_turn(ledger: Ledger, clock: VirtualClock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from agent.placement.choosing import read_policy
 from agent.placement.fleet import FleetHosts
 from agent.placement.pool import PlacementPool
 from agent.placement.records import Comparison, HostState
+from agent.placement.text import pool_card, request_lines
 from agent.placement.turns import PoolTurns, mix_distance
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Reason
-from domain.rules.placement.policies import BF, DP, policy_document
+from domain.rules.placement.instance import parse_instance
+from domain.rules.placement.mix import mix_of_instances
+from domain.rules.placement.policies import BF, DP, WF, Training, policy_document
 from domain.units import DAY_S, HOUR_S
 from simulator.aws.client import CloudControl
 from simulator.aws.process import start_in_thread
@@ -122,6 +126,45 @@ class TestAlarms:
         assert turns.drift == pytest.approx(0.5)
         assert mix_distance([], []) == 0.0
 
+    def test_requests_and_hosts_that_the_policy_was_not_trained_on(
+        self, ledger: Ledger, clock: VirtualClock, tmp_path: Path
+    ) -> None:
+        trained, _ = parse_instance(
+            inventory(app("shop", 1, limit=1), app("mail", 2), hosts=[kind(count=4)])
+            | {"requests": [{"id": "a", "application": "shop", "count": 3}, {"id": "b", "application": "mail"}]}
+        )
+        policy = replace(WF, name="mine", training=Training(mix=mix_of_instances([trained])))
+        file = tmp_path / "mine.json"
+        file.write_text(json.dumps(policy_document(policy)))
+        document = inventory(app("shop", 1, limit=1), app("mail", 2), hosts=[kind(count=90), kind("big", 64, count=10)])
+        pool = made(ledger, clock, document, shadow=None, policy=f"file:{file}")
+        turns = turns_of(pool)
+        # A tenth of the hosts is of another size, and of requests too few are known.
+        assert turn(turns, clock, 60.0) == []
+        assert pool.view().training_distance == {"hosts": pytest.approx(0.1)}
+        for n in range(60):
+            answer = pool.request(ask(f"r{n}", "mail", count=1 + n % 2))
+        assert turn(turns, clock, HOUR_S) == [Reason.UNLIKE_TRAINING]
+        # Training: 3 containers of 1 core to 1 of 2 cores; a request of three and one of one.
+        assert pool.view().training_distance == {
+            "demands": pytest.approx(0.75),
+            "sizes": pytest.approx(0.0),
+            "limits": pytest.approx(0.75),
+            "hosts": pytest.approx(0.1),
+        }
+        assert answer.outside == ()
+        many = pool.request(ask("many", "mail", count=12))
+        assert many.outside == ("requests of containers: 10+",)
+        assert "  in its training mine saw no requests of containers: 10+" in request_lines(many)
+        assert ("distance from its training", "demands 0.75, sizes 0.00, limits 0.75, hosts 0.10") in pool_card(
+            pool.view(), "", paused=False
+        ).rows
+        assert turn(turns, clock, 60.0) == [Reason.UNLIKE_TRAINING]
+        assert [entry.reason for entry in ledger.journal()].count(Reason.UNLIKE_TRAINING) == 1
+        pool.switch("bf", "ada", "it knows none of this")
+        assert turn(turns, clock, HOUR_S) == []
+        assert pool.view().training_distance == {}
+
 
 class TestAFleet:
     @pytest.fixture
@@ -170,6 +213,38 @@ class TestAFleet:
         turn(turns, clock)
         assert [one.name for one in pool.hosts.all()] == [staying]
         assert held(pool) == {"r1": [staying]}
+
+    def test_a_vm_that_goes_to_standby_and_back_keeps_its_containers(
+        self, cloud: World, session: AwsSession, ledger: Ledger, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cloud.ready_group("web")
+        pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]), fleet="web")
+        turns = turns_of(pool, FleetHosts(session, pool.settings), workers="web")
+        turn(turns, clock)
+        (placed,) = pool.request(ask("r1")).containers
+        pages, states = AwsSession.pages, []
+
+        def in_state(own: AwsSession, *call: Any, **given: Any) -> Any:
+            for page in pages(own, *call, **given):
+                for group in page.get("AutoScalingGroups", ()):
+                    for one in group["Instances"]:
+                        if one["InstanceId"] == placed.host and states:
+                            one["LifecycleState"] = states[-1]
+                yield page
+
+        monkeypatch.setattr(AwsSession, "pages", in_state)
+        for state in ("EnteringStandby", "Standby", "Pending", "Pending:Wait", "Quarantined"):
+            states.append(state)
+            turn(turns, clock)
+            assert (state, {one.name: one.state for one in pool.hosts.all()}[placed.host]) == (
+                state,
+                HostState.DRAINING,
+            )
+            assert held(pool) == {"r1": [placed.host]}
+        states.append("InService")
+        turn(turns, clock)
+        assert {one.state for one in pool.hosts.all()} == {HostState.UP}
+        assert held(pool) == {"r1": [placed.host]}
 
     def test_that_cannot_be_read_leaves_the_hosts_as_they_were(
         self, cloud: World, session: AwsSession, ledger: Ledger, clock: VirtualClock

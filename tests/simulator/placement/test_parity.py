@@ -100,6 +100,40 @@ def test_any_history_is_the_same_compiled_and_plain(instance: Instance, policy: 
     assert played.headroom == tuple(twin.cluster.headroom.values())
 
 
+@st.composite
+def policies_of_ties(draw: st.DrawFn) -> Policy:
+    """Of vectors that score many hosts alike: no slope, and mostly no price of a tier or of a new host."""
+    family = draw(st.sampled_from(["tiers17", "tiers17a", "tiers18a", "potential17", "linear14"]))
+    size = box(family)[0].size
+    if family.startswith("tiers"):
+        # A new host costs 1 + bias, a tier that is crossed 4 * (1 + weight): with -1 neither costs anything.
+        costs = st.sampled_from([-1.0, -1.0, -1.0, 0.0])
+        one = [0.0, draw(costs), *draw(st.lists(costs, min_size=4, max_size=4))]
+        theta = [*(draw(st.sampled_from([-1.0, 0.0])) for _ in range(4)), *one, *one, 0.0, 1.0][:size]
+    else:
+        theta = [0.0] * size
+        if family == "potential17":
+            theta[12] = draw(st.sampled_from([-1.0 / 3.0, 0.0]))
+    return Policy("ties", family, tuple(theta))
+
+
+@given(st.data(), policies_of_ties())
+def test_among_equal_hosts_the_lowest_is_taken_compiled_and_plain(data: st.DataObject, policy: Policy) -> None:
+    """Many hosts of two kinds, few sizes of containers, and releases that leave closed hosts among open ones."""
+    apps = [Application(f"a{k}", (1 + k % 3, 1, 1), (1, 2, 1000)[k % 2]) for k in range(6)]
+    kinds = (HostType("one", (6, 40, 300)), HostType("other", (8, 40, 300)))[: data.draw(st.integers(1, 2))]
+    counts = data.draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), min_size=4, max_size=12))
+    requests = tuple(Request(f"r{k}", f"a{app}", count) for k, (app, count) in enumerate(counts))
+    instance = Instance("ties", kinds, tuple(apps), requests)
+    events = [(PLACE, request) for request in range(len(requests))]
+    for k, number in enumerate(data.draw(st.lists(st.integers(0, instance.containers - 1), max_size=30))):
+        events.insert(len(events) - k % 3 - (len(events) > 4), (RELEASE, number))
+    stream = np.array(events, dtype=np.int64)
+    most = instance.containers * len(kinds) + 4
+    played = play(instance, policy, events=(stream, np.zeros(len(stream))), arrays=arrays_of(instance, most))
+    np.testing.assert_array_equal(played.host, play_plainly(instance, policy, stream, most).where)
+
+
 @pytest.mark.parametrize(
     "policy", [*NAMED.values(), FIRST, SECOND, replace(FIRST, family="tiers17a")], ids=lambda policy: policy.name
 )

@@ -11,7 +11,7 @@ import pytest
 from domain.errors import BadInput
 from domain.rules.placement.policies import Policy, box
 from trainer.placement import search
-from trainer.placement.search import SELECTION, Floats, Plan, Step, Told
+from trainer.placement.search import SELECTION, Floats, History, Plan, Step
 
 TARGET = np.linspace(-0.6, 0.7, 17)
 
@@ -34,7 +34,7 @@ class Asked:
         return bowl(points, draw)
 
 
-def collected(steps: list[Step]) -> Callable[[Step, Told], None]:
+def collected(steps: list[Step]) -> Callable[[Step, History], None]:
     """Keeps each step that a search reports."""
     return lambda step, _: steps.append(step)
 
@@ -69,17 +69,17 @@ def test_an_interrupted_search_goes_on_bit_for_bit(method: str) -> None:
     """From the values after any iteration, through arrays of a checkpoint, without asking for one of them again."""
     plan = replace(SHORT, method=method)
     states: list[dict[str, object]] = []
-    whole = search.search(plan, bowl, on_step=lambda _, told: states.append(told.as_state()))
+    whole = search.search(plan, bowl, on_step=lambda _, history: states.append(history.as_state()))
     assert len(states) == 12
     for at in (0, 4, 5, 10):
         asked, steps = Asked(), list[Step]()
-        told = Told.of_state(states[at])
-        known = len(told.values)
-        resumed = search.search(plan, asked, told=told, on_step=collected(steps))
+        history = History.of_state(states[at])
+        known = len(history.values)
+        resumed = search.search(plan, asked, history=history, on_step=collected(steps))
         np.testing.assert_array_equal(resumed.theta, whole.theta)
         assert [step.value for step in resumed.steps] == [step.value for step in whole.steps]
         assert (resumed.value, resumed.evaluations) == (whole.value, whole.evaluations)
-        assert len(asked.calls) == len(told.values) - known
+        assert len(asked.calls) == len(history.values) - known
         assert [step.iteration for step in steps] == list(range(at + 1, 12))
 
 
@@ -158,7 +158,9 @@ def test_values_that_are_no_numbers_lose() -> None:
         assert found.theta[0] <= 0.0
 
 
-@pytest.mark.parametrize("family", ["linear14", "potential17", "tiers17", "tiers17a", "tiers17+potential17"])
+@pytest.mark.parametrize(
+    "family", ["linear14", "potential17", "tiers17", "tiers17a", "tiers18a", "tiers17+potential17"]
+)
 def test_named_policies_are_vectors_of_their_family(family: str) -> None:
     """Each is one that a policy can be made of."""
     starts = search.named_starts(family)

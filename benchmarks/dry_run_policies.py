@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from agent.autoscaling.part import managed_fleets
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED
-from agent.rehearsal.scenario import INITIAL, default_policy, environment, recorded_trace
+from agent.rehearsal.scenario import INITIAL, POLICY, beside_learned, environment, recorded_trace
 from agent.rehearsal.summary import FleetParameters, best_constant, run_agent
 from agent.settings import load_settings
 from benchmarks.report import Target, arguments, progress, report
@@ -40,8 +40,8 @@ class Contender:
 def contenders(directory: Path, model: str, job_core_s: Sequence[float]) -> tuple[Contender, ...]:
     """Return the policies with the settings of the dry run; model: a file, or nothing for the one that comes along."""
     rule, parameters = _parameters(directory, {})
-    planned = load_settings(environment(directory, "http://127.0.0.1:1", "", "", "act", {}))
-    _, as_learned = _parameters(directory, default_policy(planned))
+    asked = {POLICY: LEARNED}
+    _, as_learned = _parameters(directory, {**asked, **beside_learned(asked)})
     learned = f"model:{Path(model).resolve()}" if model else LEARNED
     if not rule.startswith("queue-rule:"):
         raise AssertionError(f"the dry run's fleet is not by default run by the queue rule, but by {rule}")

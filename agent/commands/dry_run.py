@@ -31,7 +31,7 @@ EPILOG = "\n\n".join(
             "trimtab dry-run --page",
             "trimtab dry-run --fault throttle --headless",
             "trimtab dry-run --section admission",
-            "trimtab dry-run --fault none --set FLEETS__web__POLICY=threshold",
+            "trimtab dry-run --fault none --set FLEETS__web__POLICY=learned",
             "trimtab dry-run --fault none --section fleet --world my.toml --workload jobs.csv",
         ),
     )
@@ -45,8 +45,8 @@ def dry_run(
         typer.Option(metavar="NAME", help="What goes wrong, see below: story, none, throttle, capacity, gap, ..."),
     ] = "story",
     speed: Annotated[
-        float, typer.Option(min=1.0, max=120.0, help="Simulated seconds per second at most: 60 makes an hour a minute.")
-    ] = 60.0,
+        float, typer.Option(min=1.0, max=600.0, help="Simulated seconds per second at most: 60 makes an hour a minute.")
+    ] = 240.0,
     minutes: Annotated[int, typer.Option(min=5, max=240, help="Simulated minutes to live.")] = 60,
     seed: Annotated[int, typer.Option(help="Seed of the choice of jobs, of boot times and of faults.")] = 1993,
     workload: Annotated[

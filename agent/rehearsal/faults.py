@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from agent.autoscaling.policies.ppo_lstm import names_model
@@ -19,7 +20,7 @@ NO_VM = ""
 
 LARGEST = "m5a.2xlarge"
 SPOT_AT = 40.75
-"""A quarter of a minute before the minute is over: the turn that reads the notification comes 36 s after it."""
+"""A quarter of a minute before the minute is over: the turn that reads the notification comes 21 s after it."""
 
 OF_THE_INTERRUPTED_VM = (Reason.DRAINING, Reason.DRAINED)
 """After a spot interruption, these count only for the VM that was interrupted."""
@@ -41,17 +42,54 @@ Inject = Callable[[FaultTarget], str | None]
 """Injects a fault and returns the VM concerned (or NO_VM), or None when it is not possible yet."""
 
 
+class Lack(StrEnum):
+    """What a simulated fleet lacks during a fault: VMs of a type, measurements, AWS's answers, or one of its VMs."""
+
+    VMS = "vms"
+    MEASUREMENTS = "measurements"
+    ANSWERS = "answers"
+    ONE_VM = "one vm"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedFault:
+    """A fault as simulated fleets meet it: what they lack from one second of the hour to another.
+
+    vm_type: of which AWS has none.
+    """
+
+    lack: Lack
+    since_s: float
+    until_s: float
+    vm_type: str = ""
+
+    def during(self, now_s: float) -> bool:
+        """Return whether it lasts at this second."""
+        return self.since_s <= now_s < self.until_s
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault: injected from this minute on, as soon as `inject` succeeds; `title` is shown on the screen.
 
-    responses: the text to show for each reason with which the agent responds to this fault.
+    responses: the text to show for each reason with which the agent responds to this fault. lack, minutes, vm_type: the
+    same for simulated fleets; None where it costs a fleet nothing, as a call that is made again does.
     """
 
     minute: float
     title: str
     inject: Inject
     responses: Mapping[Reason, str] = field(default_factory=dict)
+    lack: Lack | None = None
+    minutes: float = 0.0
+    vm_type: str = ""
+
+    def simulated(self) -> SimulatedFault | None:
+        """Return the fault as simulated fleets meet it."""
+        if self.lack is None:
+            return None
+        since_s = self.minute * MINUTE_S
+        return SimulatedFault(self.lack, since_s, since_s + self.minutes * MINUTE_S, self.vm_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +109,11 @@ class FaultPlan:
     faults: tuple[Fault, ...]
     required: tuple[Reason, ...]
 
+    def simulated(self) -> tuple[SimulatedFault, ...]:
+        """Return the faults as simulated fleets meet them."""
+        met = (fault.simulated() for fault in self.faults)
+        return tuple(fault for fault in met if fault is not None)
+
 
 def _of_aws(kind: str, **how: Any) -> Inject:
     """Return what injects a fault of the fake AWS."""
@@ -85,7 +128,7 @@ def _of_aws(kind: str, **how: Any) -> Inject:
 def _capacity_error(minutes: float, at: float) -> Fault:
     inject = _of_aws("capacity", instance_type=LARGEST, duration_s=MINUTE_S * minutes)
     responses = {Reason.CAPACITY_FALLBACK: "fallback", Reason.CAPACITY_RETURNED: "asked for again"}
-    return Fault(at, f"no {LARGEST} for {minutes:.0f} min", inject, responses)
+    return Fault(at, f"no {LARGEST} for {minutes:.0f} min", inject, responses, Lack.VMS, minutes, LARGEST)
 
 
 def _metric_gap(minutes: float, at: float) -> Fault:
@@ -98,7 +141,7 @@ def _metric_gap(minutes: float, at: float) -> Fault:
         Reason.SAFE_FLOOR: "safe floor",
         Reason.METRICS_RETURNED: "measured again",
     }
-    return Fault(at, f"no measurements for {minutes:.0f} min", inject, responses)
+    return Fault(at, f"no measurements for {minutes:.0f} min", inject, responses, Lack.MEASUREMENTS, minutes)
 
 
 def _throttling(rate: float, minutes: float, at: float) -> Fault:
@@ -107,7 +150,8 @@ def _throttling(rate: float, minutes: float, at: float) -> Fault:
     inject = _of_aws("throttle", rate=rate, duration_s=MINUTE_S * minutes, **whose)
     calls = "every call" if rate == 1.0 else f"{rate:.0%} of the calls"
     responses = {Reason.CLOUD_UNREADABLE: "held", Reason.THROTTLED: "tried again", Reason.DONE: "done"}
-    return Fault(at, f"{calls} throttled for {minutes:.0f} min", inject, responses)
+    lack = Lack.ANSWERS if rate == 1.0 else None
+    return Fault(at, f"{calls} throttled for {minutes:.0f} min", inject, responses, lack, minutes)
 
 
 def _spot_interruption(at: float) -> Fault:
@@ -121,7 +165,7 @@ def _spot_interruption(at: float) -> Fault:
         return vm
 
     responses = {Reason.SPOT_INTERRUPTION: "replaced", Reason.DRAINING: "drains", Reason.DRAINED: "drained"}
-    return Fault(at, "spot notice for a VM", inject, responses)
+    return Fault(at, "spot notice for a VM", inject, responses, Lack.ONE_VM)
 
 
 def _lost_responses(count: int, at: float) -> Fault:

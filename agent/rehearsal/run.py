@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import signal
 import time
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import numpy as np
 import structlog
@@ -45,8 +45,8 @@ from agent.rehearsal.scenario import (
     ORIGIN,
     SECRET,
     DryRunCloud,
+    beside_learned,
     bill,
-    default_policy,
     environment,
     fake_aws,
     groups_of,
@@ -63,7 +63,7 @@ from agent.service.http import start_http
 from agent.settings import Settings, load_settings
 from agent.view.board import ServiceBoard
 from domain import decisions
-from domain.decisions import Reason, Verdict
+from domain.decisions import Mode, Reason, Verdict
 from domain.errors import BadInput, TrimtabError
 from domain.fleet import Fleet
 from domain.units import HOUR_S, MINUTE_S
@@ -74,8 +74,15 @@ log = structlog.get_logger(__name__)
 
 TURN_AFTER_S = GRACE_S + 1.0
 """The loop turns so long after each minute's end, exactly: the clock is held until the turn is over."""
-SITE_STARTS_WITHIN_WALL_S = 1.0
 COLLECTED_EVERY_S = 15.0
+CLOCK_BEGINS = ORIGIN - MINUTE_S - COLLECTED_EVERY_S / 2.0
+"""A minute before the hour the workers begin to report. Collectors count from here: in their intervals of 15 s none
+falls on the end of a minute, where chance would decide to which of two minutes it belongs."""
+FLEET_OLDER_S = HOUR_S
+"""The groups are so much older: else their creation would be a change of size, and the agent would let them rest."""
+ARRIVED_WITHIN_WALL_S = 5.0
+ARRIVAL_CHECKED_EVERY_WALL_S = 0.001
+COLLECTED_WITHIN_WALL_S = 30.0
 INJECT_EVERY_S = 5.0
 STOP_WITHIN_WALL_S = 5.0
 LOG, CLOCKS = "dry-run.log", "clock-*"
@@ -94,7 +101,7 @@ class DryRunOptions:
     """
 
     plan: FaultPlan
-    speed: float = 60.0
+    speed: float = 240.0
     seed: int = 1993
     minutes: int = 60
     workload: str = "nasa"
@@ -129,7 +136,7 @@ class DryRun:
         planned = load_settings(
             environment(directory, "http://127.0.0.1:1", "", "", options.mode, options.overrides, groups)
         )
-        overrides = {**default_policy(planned, options.overrides), **options.overrides}
+        overrides = {**beside_learned(options.overrides), **options.overrides}
         if options.page:
             overrides = {**page_settings(), **overrides}
         fleet = planned.fleet(FLEET)
@@ -139,9 +146,10 @@ class DryRun:
         with site_process(options.workload, options.seed, max_cores) as site:
             screen.workload(description)
             with (
-                paced_clock(directory, clock_begins(options.speed), options.speed) as self._clock,
+                paced_clock(directory, CLOCK_BEGINS - FLEET_OLDER_S, options.speed) as self._clock,
                 fake_aws(fleet.groups, initial, self._clock, options.seed) as cloud,
             ):
+                self._clock.skip_to(CLOCK_BEGINS)
                 screen.check("fake AWS", cloud.endpoint)
                 queues = cloud.job_queue_url, cloud.interruption_queue_url
                 settings = load_settings(
@@ -215,18 +223,32 @@ class DryRun:
 
     def _loop(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud, target: FaultTarget) -> None:
         """Let the time pass from one instant to the next, and hold it there while faults or the loop are at work."""
-        turns = [(ORIGIN + minute * MINUTE_S + TURN_AFTER_S, True) for minute in range(1, self._options.minutes + 1)]
-        others = np.arange(ORIGIN, turns[-1][0], INJECT_EVERY_S)
+        turns = ORIGIN + MINUTE_S * np.arange(1, self._options.minutes + 1) + TURN_AFTER_S
+        instants: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = [
+            *((float(at), self._turn, (agent, fleet, cloud)) for at in turns),
+            *((float(at), self._inject, (target,)) for at in np.arange(ORIGIN, turns[-1], INJECT_EVERY_S)),
+            *((float(at), self._collect, (agent,)) for at in np.arange(CLOCK_BEGINS, turns[-1], COLLECTED_EVERY_S)),
+        ]
+        # The loop lets collectors run from here on: their own thread keeps wall time.
+        agent.poller.stop()
         try:
-            for at, is_turn in sorted([*turns, *((float(other), False) for other in others)]):
+            for at, act, about in sorted(instants, key=lambda instant: instant[0]):
                 if not self._clock.pace(at, self._ended):
                     return
-                if is_turn:
-                    self._turn(agent, fleet, cloud)
-                else:
-                    self._inject(target)
+                self._let_arrive(agent)
+                act(*about)
         finally:
             self._ended.set()
+
+    def _let_arrive(self, agent: Agent) -> None:
+        """Wait until the agent has read every sample that was sent before now."""
+        counters, before = agent.listener.counters, time.monotonic()
+        while counters.accepted + counters.rejected_total < self._clock.sent:
+            if time.monotonic() - before > ARRIVED_WITHIN_WALL_S or self._ended.wait(ARRIVAL_CHECKED_EVERY_WALL_S):
+                return
+
+    def _collect(self, agent: Agent) -> None:
+        agent.poller.poll_and_wait(COLLECTED_WITHIN_WALL_S)
 
     def _turn(self, agent: Agent, fleet: Fleet, cloud: DryRunCloud) -> None:
         try:
@@ -256,7 +278,7 @@ class DryRun:
         parameters = FleetParameters(managed.fleet, managed.limits, fold.idle_s, fold.job_core_s, fold.terms)
         with self._screen.comparing():
             horizon_s = options.minutes * MINUTE_S
-            others = compare(
+            *others, largest = compare(
                 parameters,
                 managed.policy,
                 trace,
@@ -264,6 +286,7 @@ class DryRun:
                 horizon_s,
                 options.seed,
                 agent.part(AutoscalingPart).models,
+                options.plan.simulated(),
             )
         recorded = recorded_reasons(ledger.journal(limit=EVERYTHING))
         # What a fault leads to was seen to happen with the fleet and the jobs of the dry run, not with any others.
@@ -272,7 +295,7 @@ class DryRun:
         return Summary(
             plan=options.plan.name,
             live=live,
-            others=others,
+            others=tuple(others),
             decisions=len(decisions),
             changes=sum(row.changed for row in decisions),
             held=sum(any(e.verdict is not Verdict.PASSED for e in row.decision.effects) for row in decisions),
@@ -280,22 +303,14 @@ class DryRun:
             program=shown_program(),
             ledger=shown_path(directory / LEDGER),
             explain=most_informative(decisions),
+            largest=largest,
+            mode=Mode(options.mode),
         )
 
 
 def page_settings() -> dict[str, str]:
     """Return the settings that open the page on a free port, with a token for this run, as environment variables."""
     return {"TRIMTAB_HTTP__HOST": "127.0.0.1", "TRIMTAB_HTTP__PORT": "0", "TRIMTAB_HTTP__TOKEN": secrets.token_hex(16)}
-
-
-def clock_begins(speed: float) -> float:
-    """Return when the clock begins: so long before the hour that the workers come up, and between two minutes.
-
-    Collectors count from here. In their intervals of 15 s no collection falls on the end of a minute, where chance
-    would decide to which of two minutes it belongs.
-    """
-    before_s = math.ceil(SITE_STARTS_WITHIN_WALL_S * speed / COLLECTED_EVERY_S) * COLLECTED_EVERY_S
-    return ORIGIN - before_s - COLLECTED_EVERY_S / 2.0
 
 
 def most_informative(rows: Sequence[DecisionRow]) -> str:
@@ -477,6 +492,7 @@ def _print_result(console: Console, result: SectionResult) -> None:
 
 def _print_summary(console: Console, summary: Summary) -> None:
     console.print()
+    console.print(summary.headline(), style="bold", highlight=False)
     console.print(summary.sentence(), highlight=False)
     console.print()
     console.print(summary.table(), highlight=False)

@@ -13,15 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import boto3
 from botocore.config import Config
 
-from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED
-from agent.settings import Settings
 from domain.errors import BadInput
 from domain.fleet import Fleet, Group, VmType
 from domain.units import HOUR_S
@@ -42,8 +39,8 @@ LEDGER = "ledger.db"
 ORIGIN = 1_795_209_000.0 // HOUR_S * HOUR_S
 """Simulated start: an hour on the clock, in November 2026."""
 
-GRACE_S = 20.0
-"""Samples travel in wall time, a third of a second at speed 60: wait for them that much longer than in real life."""
+GRACE_S = 5.0
+"""As by default: the clock is held while samples travel."""
 
 LEARNED_JOB_CORE_S = 240.0
 """What the learned policy expects of a job until one has finished: the cheapest of 120, 150 and 240 on other choices of
@@ -51,8 +48,6 @@ the recorded jobs (seeds 100 to 115) than are reported; the queue rule is cheape
 
 MOST_FLEETS = 5_000
 """Constant fleets that a dry run is compared with, at most."""
-
-NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
 GROUPS = tuple(
     Group(key, f"{FLEET}-{key}", VmType(name, cores, memory_gb, price_per_hour(name, REGION)), minimum, 3)
@@ -166,13 +161,17 @@ def aws_environment(directory: Path, endpoint: str, mode: str) -> dict[str, str]
     }
 
 
-def default_policy(settings: Settings, overrides: Mapping[str, str] = NO_OVERRIDES) -> dict[str, str]:
-    """Return the settings of the learned policy, where a model fits the fleet and no other policy is set."""
-    policy = f"TRIMTAB_FLEETS__{FLEET}__POLICY"
-    shelf = ModelShelf(settings.models_directory, key=settings.promotion_key)
-    if overrides.get(policy, LEARNED) != LEARNED or not shelf.fits(LEARNED, settings.fleet(FLEET)):
+POLICY = f"TRIMTAB_FLEETS__{FLEET}__POLICY"
+
+
+def beside_learned(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting that goes with the learned policy where that is asked for; none beside any other policy.
+
+    Without a policy the fleet has the one that any new fleet has.
+    """
+    if overrides.get(POLICY) != LEARNED:
         return {}
-    return {policy: LEARNED, f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": f"{LEARNED_JOB_CORE_S:g}"}
+    return {f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": f"{LEARNED_JOB_CORE_S:g}"}
 
 
 DRAIN_HOOK = "trimtab-drain"

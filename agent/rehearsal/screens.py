@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from agent.decisions.text import fitting, in_minutes
 from agent.decisions.turn import TickReport
 from agent.rehearsal.faults import InjectedFault
 from domain.clock import Clock
@@ -169,9 +171,14 @@ class JsonScreen(Screen):
 
 SPARKS = "▁▂▃▄▅▆▇█"
 KEPT_LINES = 40
-LINES_AROUND = 17
-"""Rows of the view besides the log and the faults."""
 FEWEST_LOG_LINES = 3
+ROOMY = 30
+"""Rows of a terminal from which on the parts of the view have an empty line between them."""
+FRAME = 3
+"""Rows of the frame, and the one that the cursor stands in."""
+_AFTER = re.compile(r" after the last scale-(in|out)")
+WITH_TYPES = 68
+"""Columns from which on the fleet's table names the type of each group."""
 WIDE = 88
 """Columns that the fleet's table takes with its legend."""
 REFRESHES_PER_S = 4
@@ -320,24 +327,27 @@ class LiveScreen(Screen):
 
     def _body(self, console: Console, width: int) -> RenderableType:
         now = self._clock.now() if self._clock is not None else self._start
+        between: list[RenderableType] = [""] if console.height >= ROOMY else []
         deciding = Text.assemble(("policy ", "dim"), self._policy)
         for shadow in self._shadows:
             deciding.append_text(Text.assemble(("   shadow ", "dim"), shadow))
         parts: list[RenderableType] = [self._header(now), _one_line(deciding)]
         if self._turn is None:
-            return Group(*parts, "", Text("the first minute is being measured", style="dim"))
+            return Group(*parts, *between, Text("the first minute is being measured", style="dim"))
         snapshot = next(iter(self._turn.report.snapshots), None)
         if snapshot is not None:
             asked = {intent.group: intent.target for made in self._turn.report.decisions for intent in made.intents}
-            parts += ["", fleet_table(self._turn.fleet, snapshot, asked, width)]
-        parts += ["", *self._jobs_and_rent(self._turn, snapshot, width)]
+            parts += [*between, fleet_table(self._turn.fleet, snapshot, asked, width)]
+        parts += [*between, *self._jobs_and_rent(self._turn, snapshot, width)]
         faults = self._responses.lines()
         if faults:
-            parts += ["", *faults]
-        room = console.height - LINES_AROUND - len(faults) - bool(faults)
+            parts += [*between, *faults]
+        # All but the table are a row each.
+        taken = len(parts) + (0 if snapshot is None else len(snapshot.groups)) + len(between)
+        room = console.height - FRAME - taken
         lines = list(self._lines)[-max(FEWEST_LOG_LINES, room) :]
         if lines:
-            parts += ["", *(_drawn(line) for line in lines)]
+            parts += [*between, *(_drawn(line, width) for line in lines)]
         return Group(*parts)
 
     def _header(self, now: float) -> RenderableType:
@@ -376,11 +386,13 @@ class LiveScreen(Screen):
 
 
 def fleet_table(fleet: Fleet, snapshot: Snapshot, asked: Mapping[str, int], width: int) -> Table:
-    """Return the fleet by type: a bar of its VMs, and how many are requested, warm, booting and draining."""
+    """Return the fleet by group: a bar of its VMs, and how many are requested, warm, booting and draining."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     wide = width >= WIDE
     legend = Text.assemble(("█", "green"), " warm ", ("▒", "yellow"), " booting ", ("░", "red"), " draining")
-    table.add_column("type", no_wrap=True)
+    table.add_column("group", no_wrap=True)
+    if width >= WITH_TYPES:
+        table.add_column("type", no_wrap=True)
     table.add_column(legend if wide else "VMs", no_wrap=True)
     for heading in ("requested", "warm", "booting", "draining", "CPU"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -391,7 +403,8 @@ def fleet_table(fleet: Fleet, snapshot: Snapshot, asked: Mapping[str, int], widt
         requested = Text(str(seen.requested) if seen.requested else "·")
         if target != seen.requested:
             requested = Text(f"{seen.requested}→{target}", style="bold")
-        table.add_row(group.vm_type.name, vm_bar(seen, 2 if wide else 1), requested, *numbers, cpu)
+        names = (group.key, group.vm_type.name) if width >= WITH_TYPES else (group.key,)
+        table.add_row(*names, vm_bar(seen, 2 if wide else 1), requested, *numbers, cpu)
     return table
 
 
@@ -453,14 +466,16 @@ def _decision_line(fleet: Fleet, decision: Decision, requested: tuple[int, ...] 
         return Line(decision.at, f"{name} {moves}  ({why})", "bold")
     wanted = spelled_moves(fleet, requested, decision.proposal.desired)
     why = rails[-1].detail.rpartition(" held at ")[2].partition(": ")[2] or rails[-1].detail if rails else ""
+    # The direction stands before it.
+    why = _AFTER.sub("", why)
     held = f"{name} held: {wanted or 'no change'}  ({why or decision.reason})"
     return Line(decision.at, held, "dim", f"held {decision.reason}")
 
 
 def spelled_moves(fleet: Fleet, before: Sequence[int], after: Sequence[int]) -> str:
-    """Return the changes per type, such as `m5a.large 2→3`; "" when there is none."""
+    """Return the changes per group, such as `workers_m 2→3`; "" when there is none."""
     moves = (
-        f"{group.vm_type.name} {was}→{becomes}"
+        f"{group.key} {was}→{becomes}"
         for group, was, becomes in zip(fleet.groups, before, after, strict=True)
         if was != becomes
     )
@@ -474,9 +489,12 @@ def sparkline(values: Sequence[int], width: int) -> str:
     return "".join(SPARKS[round(value / most * (len(SPARKS) - 1))] for value in shown)
 
 
-def _drawn(line: Line) -> Text:
+def _drawn(line: Line, width: int) -> Text:
+    """Return a line of the log with a sentence that fits; a duration in it reads as people say it."""
     times = f" ×{line.times}" if line.times > 1 else ""
-    return _one_line(Text.assemble((f"{clock_text(line.at)[:5]}{times} ", "dim"), (line.text, line.style)))
+    head = f"{clock_text(line.at)[:5]}{times} "
+    text = fitting(in_minutes(line.text), width - len(head))
+    return _one_line(Text.assemble((head, "dim"), (text, line.style)))
 
 
 def _one_line(text: Text) -> Text:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import json
-import logging
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,10 +23,9 @@ from datetime import datetime
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-import graphyte
 import numpy as np
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -35,18 +34,30 @@ from domain.clock import Clock
 from domain.errors import TrimtabError
 from domain.samples import NEWEST_JOBS, QueueMetric, QueueSeries, Sample, VmMetric, VmSeries, job_quantiles
 from domain.workload import Trace
-from simulator.paced_clock import FollowedClock
+from simulator.paced_clock import FollowedClock, Stop
 
 REPORT_EVERY_S = 10.0
 STATUS_EVERY_S = 15.0
-POLL_AT_FIRST_S = 6.0
-POLL_AT_MOST_S = 12.0
+POLL_EVERY_S = 15.0
+"""A worker with free cores asks the queue at least so often; a new message calls it at once, as long polling does."""
 FAILED_CALL = (BotoCoreError, ClientError)
 HAND_BACK_S = 45.0
 """What still runs so long before AWS takes the VM goes back to the queue: how long a job takes is unknown."""
 IDLE_CPU_PERCENT = 3.0
 BASE_RAM_GB = 0.5
 JOB_RAM_GB = 0.13
+
+
+class SiteClock(Clock, Protocol):
+    """A clock that is held while one of the site's threads is at work."""
+
+    def sleep(self, seconds: float, stop: Stop | None = None) -> None:
+        """Wait for `seconds`, less when stopped; the time is not held meanwhile."""
+        ...
+
+    def leave(self) -> None:
+        """No longer hold the time for the calling thread."""
+        ...
 
 
 class SqsJobs:
@@ -156,7 +167,7 @@ class JobSource(Thread):
                 self._send(next_report)
                 next_report += REPORT_EVERY_S
             wake = next_report if due >= self._due_in_all else min(next_report, float(self._arrivals[due]))
-            self._clock.sleep(max(0.5, wake - self._clock.now()))
+            self._clock.sleep(wake - self._clock.now())
 
     def _body(self, k: int) -> str:
         job_id, service_s = int(self._trace.job_id[k]), float(self._trace.service_s[k])
@@ -244,7 +255,7 @@ class Worker(Thread):
         self,
         machine: Machine,
         queue: SqsJobs,
-        clock: Clock,
+        clock: SiteClock,
         status: Callable[[], VmStatus],
         report: Callable[[Sample], None],
         jobs: JobSource,
@@ -253,6 +264,7 @@ class Worker(Thread):
         self.machine = machine
         self.status = VmStatus()
         self.handed_back = 0
+        self.called = Event()
         self._queue, self._clock, self._read_status = queue, clock, status
         self._report, self._jobs = report, jobs
         self._killed = Event()
@@ -265,36 +277,47 @@ class Worker(Thread):
         """Cores at work: jobs begun and neither finished nor handed back; those are lost with the VM."""
         return len(self._running)
 
+    @property
+    def free(self) -> int:
+        """Cores that a job may begin on; none once the VM is to go."""
+        going = self.status.terminating or self.status.taken_at is not None
+        return 0 if going else self.machine.cores - self.busy
+
     def kill(self) -> None:
         """End with the VM: what ran is lost, and its messages come back when their visibility time is over."""
         self._killed.set()
 
     def run(self) -> None:
         """Work until killed."""
+        try:
+            self._work()
+        finally:
+            self._clock.leave()
+
+    def _work(self) -> None:
         start = self._clock.now()
         next_report = (start // REPORT_EVERY_S + 1.0) * REPORT_EVERY_S
         next_status = next_poll = start
-        pause_s = POLL_AT_FIRST_S
         while not self._killed.is_set():
             now = self._clock.now()
-            self._finish(now)
+            freed = self._finish(now)
             if now >= next_status:
                 try:
                     self._update_status(self._read_status())
                 except VmGone:
                     break
-                next_status = now + STATUS_EVERY_S
+                next_status = (now // STATUS_EVERY_S + 1.0) * STATUS_EVERY_S
             if self.status.taken_at is not None and now >= self.status.taken_at - HAND_BACK_S:
                 self._hand_back(now)
-            if now >= next_poll:
-                got = self._pull(now)
-                pause_s = POLL_AT_FIRST_S if got else min(POLL_AT_MOST_S, 2.0 * pause_s)
-                next_poll = now + pause_s
+            if now >= next_poll or freed or self.called.is_set():
+                self.called.clear()
+                self._pull(now)
+                next_poll = now + POLL_EVERY_S
             while next_report <= now:
                 self._send(next_report)
                 next_report += REPORT_EVERY_S
             wake = min(next_report, next_status, next_poll, *(job.ends_at for job in self._running[:1]))
-            self._clock.sleep(max(0.5, wake - self._clock.now()))
+            self._clock.sleep(wake - self._clock.now(), self.called)
         for job in self._running:
             self._jobs.job_returned(job.job_id, self._clock.now())
 
@@ -303,25 +326,25 @@ class Worker(Thread):
         taken_at = status.taken_at if status.taken_at is not None else self.status.taken_at
         self.status = VmStatus(status.terminating or self.status.terminating, taken_at)
 
-    def _pull(self, now: float) -> bool:
-        free = self.machine.cores - self.busy
-        if self.status.terminating or self.status.taken_at is not None or free <= 0:
-            return True
-        messages = self._queue.receive(min(10, free))
-        for message in messages:
+    def _pull(self, now: float) -> None:
+        if self.free <= 0:
+            return
+        for message in self._queue.receive(min(10, self.free)):
             body = json.loads(message["Body"])
             number, service_s = body["job_id"], body["service_s"]
             self._count(now)
             heapq.heappush(self._running, RunningJob(now + service_s, number, now, service_s, message["ReceiptHandle"]))
             self._jobs.job_started(number, now)
-        return bool(messages)
 
-    def _finish(self, now: float) -> None:
+    def _finish(self, now: float) -> bool:
+        """Finish what is done by now; return whether anything was."""
+        before = len(self._running)
         while self._running and self._running[0].ends_at <= now:
             self._count(now)
             job = heapq.heappop(self._running)
             self._queue.delete(job.receipt)
             self._jobs.job_done(job.job_id, job.ends_at, job.service_s)
+        return len(self._running) < before
 
     def _hand_back(self, now: float) -> None:
         self._count(now)
@@ -349,9 +372,8 @@ class Worker(Thread):
             self._report(Sample(VmSeries(self.machine.fleet, self.machine.group, self.machine.vm, metric), value, at))
 
 
-ROSTER_EVERY_S = 10.0
-BATCH_EVERY_WALL_S = 0.1
-QUEUE_SIZE = 100_000
+ROSTER_EVERY_S = 5.0
+CONNECT_WITHIN_WALL_S = 5.0
 END_WITHIN_S = 10.0
 
 
@@ -408,25 +430,48 @@ class Metadata:
 
 
 class Reporter:
-    """Sends samples to the agent's Graphite listener over TCP, except during an ordered gap."""
+    """Sends samples to the agent's Graphite listener over TCP at once, except during an ordered gap.
 
-    def __init__(self, host: str, port: int, clock: Clock) -> None:
-        self._sender = graphyte.Sender(host, port=port, interval=BATCH_EVERY_WALL_S, queue_size=QUEUE_SIZE)
-        self._clock = clock
+    What is sent is counted on the clock, so that the loop can wait until all of it has arrived.
+    """
+
+    def __init__(
+        self, host: str, port: int, clock: Clock, count_sent: Callable[[int], None] = lambda lines: None
+    ) -> None:
+        self._address = host, port
+        self._clock, self._count_sent = clock, count_sent
         self._silent_until = 0.0
+        self._lock = Lock()
+        self._connection: socket.socket | None = None
 
     def __call__(self, sample: Sample) -> None:
-        """Queue one sample, unless a gap is on."""
-        if self._clock.now() >= self._silent_until:
-            self._sender.send(sample.series.path, float(sample.value), timestamp=sample.at)
+        """Send one sample, unless a gap is on; one that cannot be sent is lost, as from a VM without network."""
+        if self._clock.now() < self._silent_until:
+            return
+        line = f"{sample.series.path} {float(sample.value)!r} {sample.at:.0f}\n"
+        with self._lock, suppress(OSError):
+            try:
+                if self._connection is None:
+                    self._connection = socket.create_connection(self._address, CONNECT_WITHIN_WALL_S)
+                self._connection.sendall(line.encode())
+                self._count_sent(1)
+            except OSError:
+                self._close()
+                raise
 
     def go_silent(self, seconds: float) -> None:
         """Lose every sample for `seconds` of the clock's time."""
         self._silent_until = self._clock.now() + seconds
 
     def close(self) -> None:
-        """Send what is queued and stop."""
-        self._sender.stop()
+        """Close the connection."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 class Site:
@@ -435,19 +480,32 @@ class Site:
     def __init__(self, spec: SiteSpec, trace: Trace) -> None:
         self.spec = spec
         self.clock = FollowedClock(Path(spec.clock_file), awaited=True)
-        self.reporter = Reporter(spec.listener_host, spec.listener_port, self.clock)
+        self.reporter = Reporter(spec.listener_host, spec.listener_port, self.clock, self.clock.count_sent)
         self._groups = aws_client("autoscaling", spec.endpoint, WORKER_KEY)
         self._jobs = SqsJobs(aws_client("sqs", spec.endpoint, WORKER_KEY), spec.queue_url)
-        self.source = JobSource(spec.fleet, trace, spec.start, spec.end, self.clock, self._jobs.put, self.reporter)
+        self.source = JobSource(spec.fleet, trace, spec.start, spec.end, self.clock, self._put, self.reporter)
         self._workers: dict[str, Worker] = {}
         self._ended = Event()
         self._roster = Thread(target=self._update_roster, name="roster", daemon=True)
         self._gone: list[Worker] = []
+        self._called = 0
 
     def start(self) -> None:
         """Start the threads."""
-        self.source.start()
-        self._roster.start()
+        for thread in (self.source, self._roster):
+            self.clock.attend(thread)
+            thread.start()
+
+    def _put(self, bodies: list[str]) -> None:
+        """Put jobs on the queue, and call as many workers in turn as have cores for them."""
+        self._jobs.put(bodies)
+        workers, left = list(self._workers.values()), len(bodies)
+        for _ in workers:
+            worker = workers[self._called % len(workers)]
+            self._called += 1
+            if left > 0 and worker.free > 0:
+                left -= worker.free
+                self.clock.wake(worker, worker.called)
 
     def stop(self) -> dict[str, Any]:
         """End everything and return the job source's summary, with the jobs lost and handed back by their workers."""
@@ -482,14 +540,16 @@ class Site:
         for vm in [vm for vm in self._workers if vm not in alive]:
             worker = self._workers.pop(vm)
             worker.kill()
+            self.clock.wake(worker, worker.called)
             self._gone.append(worker)
         for vm, (group, lifecycle) in alive.items():
             if vm not in self._workers and lifecycle == "InService":
                 machine = Machine(vm, self.spec.fleet, *self.spec.groups[group])
                 status = Metadata(self.spec.endpoint, vm).status
                 worker = Worker(machine, self._jobs, self.clock, status, self.reporter, self.source)
-                self._workers[vm] = worker
+                self.clock.attend(worker)
                 worker.start()
+                self._workers[vm] = worker
 
 
 class SiteFailed(TrimtabError):
@@ -574,8 +634,6 @@ def site_process(workload: str, seed: int, max_cores: int) -> Iterator[SiteProce
 def main() -> None:
     """Run the site until the order to stop, or until the parent process is gone."""
     workload, seed, max_cores = sys.argv[1:]
-    # A lost connection to the agent shows as a gap in its metrics; it needs no line on the terminal.
-    logging.getLogger("graphyte").addHandler(logging.NullHandler())
     trace, _ = recorded_trace(workload, int(seed), int(max_cores))
     first = sys.stdin.readline()
     if not first:

@@ -1,15 +1,15 @@
 """The summary of a dry run: jobs, waits and cost, beside other policies and fleets on the same jobs.
 
 The others are simulated: the reference simulator, driven by the agent's decisions. A policy decides through the same
-pure function as in the live loop, with all rails; only the fleet and its measurements are simulated, without faults.
-Rent is by the second from a VM's launch, as EC2 bills it.
+pure function as in the live loop, with all rails; only the fleet and its measurements are simulated, and every fleet
+meets the faults of the run. Rent is by the second from a VM's launch, as EC2 bills it.
 """
 
 from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,18 +19,22 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.autoscaling.decide import DecisionInputs, decide
+from agent.autoscaling.intents import state_after_outcome
 from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import LEARNED, names_model
 from agent.autoscaling.snapshot.aggregate import EXPECTED_JOB_CORE_S
 from agent.rails.base import RailLimits
 from agent.rails.state import Cooldown, LoopState
-from agent.rehearsal.faults import plan_named
+from agent.rehearsal.faults import Lack, SimulatedFault, plan_named
 from domain.controls import Controls
-from domain.decisions import Direction, Mode, Reason
+from domain.decisions import CapacityShortage, Direction, Intent, Mode, Outcome, Reason, Status
+from domain.errors import FailureClass
 from domain.fleet import Fleet
 from domain.observations.autoscaling import Vector, obs_v2
+from domain.observed import ReadFailure
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot, Terms
+from domain.units import MINUTE_S
 from domain.workload import Trace
 from simulator.autoscaling.reference import FleetView, Simulation, SimulationConfig, preset
 from simulator.autoscaling.reference.configuration import Billing, Dispatch
@@ -200,19 +204,31 @@ def run_agent(
     horizon_s: float,
     seed: int,
     models: Models | None = None,
+    faults: Sequence[SimulatedFault] = (),
 ) -> RunCost:
     """Run the jobs under the agent with this policy and all its rails for `horizon_s`; `models`: for a learned one."""
     proposer = Proposer(evaluate_directly, models=models)
     state = LoopState()
+    unmet: tuple[Intent, ...] = ()
 
     def choose(simulation: Simulation) -> tuple[int, ...]:
-        nonlocal state
+        nonlocal state, unmet
         view = simulation.fleet_view()
-        snapshot = replace(
-            snapshot_of(parameters, view, state.cooldowns),
-            obs7=tuple(simulation.observe().tolist()),
-            obs_v2=tuple(_extended(parameters, simulation, view, state.cooldowns).tolist()),
-        )
+        for intent in unmet:
+            # The minute after AWS had none, the agent reads so, as it does in the live loop.
+            outcome = _shortage(parameters.fleet, intent, view.now_s)
+            state = state_after_outcome(state, intent, outcome, parameters.limits, view.now_s)
+        lacking = {fault.lack for fault in faults if fault.during(view.now_s)}
+        blind = Lack.MEASUREMENTS in lacking
+        state = replace(state, stale_bins=state.stale_bins + 1 if blind else 0)
+        snapshot = None
+        if Lack.ANSWERS not in lacking:
+            snapshot = replace(
+                snapshot_of(parameters, view, state.cooldowns),
+                obs7=tuple(simulation.observe().tolist()),
+                obs_v2=tuple(_extended(parameters, simulation, view, state.cooldowns).tolist()),
+            )
+            snapshot = unmeasured(snapshot, state.stale_bins) if blind else snapshot
         inputs = DecisionInputs(
             decision_id=f"{parameters.fleet.name}-{state.decisions + 1}",
             now=view.now_s,
@@ -225,20 +241,75 @@ def run_agent(
             leader=True,
             epoch=1,
             policy=policy,
+            cloud_failure=UNREADABLE if snapshot is None else None,
         )
         decided = decide(inputs, proposer)
         state = decided.state
         targets = {intent.group: intent.target for intent in decided.decision.intents}
+        none_left = _sold_out(faults, view.now_s)
+        unmet = tuple(
+            intent
+            for intent in decided.decision.intents
+            if intent.direction is Direction.OUT and _vm_type(parameters.fleet, intent) in none_left
+        )
         groups = zip(parameters.fleet.groups, view.requested, strict=True)
         return tuple(targets.get(group.key, int(requested)) for group, requested in groups)
 
-    return _run(policy, choose, world_of(parameters.fleet, initial), trace, horizon_s, seed)
+    return _run(policy, choose, world_of(parameters.fleet, initial), trace, horizon_s, seed, faults)
 
 
-def run_constant(sizes: tuple[int, ...], fleet: Fleet, trace: Trace, horizon_s: float, seed: int) -> RunCost:
-    """Run the jobs on a fleet of constant size, up from the start."""
+UNREADABLE = ReadFailure(FailureClass.THROTTLE, "every call is throttled")
+
+
+def unmeasured(snapshot: Snapshot, minutes: int) -> Snapshot:
+    """Return the snapshot as the agent folds it when neither VMs nor queue have reported for so many minutes."""
+    return replace(
+        snapshot,
+        queue=None,
+        coverage=0.0,
+        age_s=minutes * MINUTE_S,
+        stale_bins=minutes,
+        absent=("cpu", "queue"),
+        cpu_mean=None,
+        cpu_mean_warmed_up=None,
+        obs7=None,
+        obs_v2=None,
+    )
+
+
+def _sold_out(faults: Sequence[SimulatedFault], now_s: float) -> frozenset[str]:
+    """Return the VM types of which AWS has none at this second."""
+    return frozenset(fault.vm_type for fault in faults if fault.lack is Lack.VMS and fault.during(now_s))
+
+
+def _shortage(fleet: Fleet, intent: Intent, now: float) -> Outcome:
+    return Outcome(
+        intent.intent_id,
+        Status.FAILED,
+        Reason.NO_CAPACITY,
+        intent.target - intent.before,
+        0,
+        now,
+        failure=FailureClass.CAPACITY,
+        shortages=(CapacityShortage(_vm_type(fleet, intent), ""),),
+    )
+
+
+def _vm_type(fleet: Fleet, intent: Intent) -> str:
+    return fleet.groups[fleet.index(intent.group)].vm_type.name
+
+
+def run_constant(
+    sizes: tuple[int, ...],
+    fleet: Fleet,
+    trace: Trace,
+    horizon_s: float,
+    seed: int,
+    faults: Sequence[SimulatedFault] = (),
+) -> RunCost:
+    """Run the jobs on a fleet of constant size, up from the start; AWS replaces what it takes back."""
     name = f"constant:{','.join(map(str, sizes))}"
-    return _run(name, lambda _: sizes, world_of(fleet, sizes), trace, horizon_s, seed)
+    return _run(name, lambda _: sizes, world_of(fleet, sizes), trace, horizon_s, seed, faults)
 
 
 def _run(
@@ -248,18 +319,27 @@ def _run(
     trace: Trace,
     horizon_s: float,
     seed: int,
+    faults: Sequence[SimulatedFault],
 ) -> RunCost:
-    """Run the jobs; `choose` returns the VMs wanted per group."""
+    """Run the jobs; `choose` returns the VMs wanted per group, which a VM that is taken back is still counted among."""
     simulation = Simulation(world, never_ending(trace, horizon_s), seed)
+    taken = [fault for fault in faults if fault.lack is Lack.ONE_VM]
     for _ in range(round(horizon_s / world.step_s)):
-        simulation.step(np.array(choose(simulation), dtype=np.int64) - simulation.fleet_view().requested)
+        wanted = np.array(choose(simulation), dtype=np.int64)
+        taken = [f for f in taken if simulation.now_s < f.since_s or not simulation.take_back_busiest()]
+        change = wanted - simulation.fleet_view().requested
+        sold_out = _sold_out(faults, simulation.now_s)
+        none_left = np.array([kind.name in sold_out for kind in world.types])
+        simulation.step(np.where(none_left, np.minimum(change, 0), change))
     measures = simulation.measures()
     return RunCost(
         name, measures.rent, measures.penalty, measures.mean_wait_s, measures.p95_wait_s, measures.jobs_finished
     )
 
 
-def best_constant(fleet: Fleet, trace: Trace, horizon_s: float, seed: int) -> RunCost:
+def best_constant(
+    fleet: Fleet, trace: Trace, horizon_s: float, seed: int, faults: Sequence[SimulatedFault] = ()
+) -> RunCost:
     """Return the run of the constant fleet with the least rent and waiting cost, over every size the limits allow.
 
     The choice needs hindsight: it depends on all jobs. Of sizes with the same price and number of cores, only the one
@@ -272,7 +352,7 @@ def best_constant(fleet: Fleet, trace: Trace, horizon_s: float, seed: int) -> Ru
         price = sum(n * p for n, p in zip(sizes, fleet.prices_per_hour, strict=True))
         if cores:
             by_worth.setdefault((round(price, 9), cores), sizes)
-    runs = (run_constant(sizes, fleet, trace, horizon_s, seed) for sizes in by_worth.values())
+    runs = (run_constant(sizes, fleet, trace, horizon_s, seed, faults) for sizes in by_worth.values())
     return min(runs, key=lambda run: run.cost)
 
 
@@ -308,7 +388,10 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The run, the others on the same jobs, and the required reasons that the ledger does not hold."""
+    """The run, the others on the same jobs, and the required reasons that the ledger does not hold.
+
+    largest: the fleet held at its maximum, which what the agent saved is counted from.
+    """
 
     plan: str
     live: LiveRun
@@ -320,6 +403,8 @@ class Summary:
     program: str
     ledger: str
     explain: str
+    largest: Other
+    mode: Mode = Mode.ACT
 
     @property
     def how(self) -> str:
@@ -342,9 +427,10 @@ class Summary:
                 "cost": run.cost,
                 "how": self.how,
             },
+            "saved": {"dollars": self.saved, "against": self.largest.name},
             "others": [
                 {"name": other.name, "how": other.how, **asdict(other.run), "cost": other.run.cost}
-                for other in self.others
+                for other in self._beside
             ],
             "waiting_price_per_hour": WAITING_PRICE_PER_HOUR,
             "decisions": self.decisions,
@@ -362,6 +448,28 @@ class Summary:
             f"{program} explain {self.explain} --ledger {ledger}",
             f"{program} replay --policy threshold --ledger {ledger}",
         )
+
+    @property
+    def _beside(self) -> tuple[Other, ...]:
+        return (*self.others, self.largest)
+
+    @property
+    def saved(self) -> float:
+        """Dollars of rent and waiting less than the fleet held at its maximum; negative where it cost more."""
+        return self.largest.run.cost - self.live.cost.cost
+
+    def headline(self) -> str:
+        """Return what the agent saved, against what."""
+        spent, sizes = self.live.cost.cost, _spelled(self.largest.run)
+        under = ", under the same faults" if plan_named(self.plan).faults else ""
+        beside = f"${spent:.2f} of rent and waiting beside ${self.largest.run.cost:.2f} for a fleet"
+        beside += f" held at its maximum ({sizes} VMs){under}"
+        if self.mode is not Mode.ACT:
+            return f"The agent only observed and saved nothing: {beside}."
+        share = self.saved / self.largest.run.cost if self.largest.run.cost else 0.0
+        if self.saved < 0.005:
+            return f"The agent saved nothing: {beside}."
+        return f"The agent saved ${self.saved:.2f} ({share:.0%}): {beside}."
 
     def sentence(self) -> str:
         """Return the run in one sentence."""
@@ -393,7 +501,7 @@ class Summary:
         for heading in ("rent", "waiting", "total", "mean wait", "95 %", "done"):
             table.add_column(heading, justify="right", no_wrap=True)
         own = Other(f"this run: {self.live.cost.policy.partition(':')[0]}", self.how, self.live.cost)
-        for row in (own, *self.others):
+        for row in (own, *self._beside):
             run = row.run
             table.add_row(
                 Text.assemble(row.name, "\n", (f"  {row.how}", "dim not bold")),
@@ -407,7 +515,8 @@ class Summary:
             )
         legend = Text(
             f"rent: from a VM's launch to its end. waiting: ${WAITING_PRICE_PER_HOUR:g} for a job's hour in the queue. "
-            f"mean wait, 95 %: of the jobs done, of {self.live.submitted} submitted.",
+            f"mean wait, 95 %: of the jobs done, of {self.live.submitted} submitted. "
+            "Every policy keeps the same rails.",
             style="dim",
         )
         return Group(table, legend, self.verdict())
@@ -421,11 +530,12 @@ def compare(
     horizon_s: float,
     seed: int,
     models: ModelShelf | None = None,
+    faults: Sequence[SimulatedFault] = (),
 ) -> tuple[Other, ...]:
-    """Return the run's own policy, others of the agent and the best constant fleet on the same jobs, simulated.
+    """Return the run's own policy, others of the agent and two constant fleets on the same jobs and faults, simulated.
 
     The others are the learned policy, where `models` have one that fits the fleet, the queue rule beside it, and the
-    75 % threshold.
+    75 % threshold. Of the constant fleets the best comes first, then the one held at its maximum.
     """
     own = policy.partition(":")[0]
     names = {policy: own}
@@ -435,11 +545,21 @@ def compare(
         names[LEARNED] = LEARNED
     if own != THRESHOLD:
         names[THRESHOLD] = f"75 % {THRESHOLD}"
-    how = "simulated, with the same rails"
+    same = "simulated, same faults" if faults else "simulated, without faults"
     others = [
-        Other(f"{name} without faults", how, run_agent(text, parameters, trace, initial, horizon_s, seed, models))
+        Other(name, same, run_agent(text, parameters, trace, initial, horizon_s, seed, models, faults))
         for text, name in names.items()
     ]
-    constant = best_constant(parameters.fleet, trace, horizon_s, seed)
-    sizes = constant.policy.partition(":")[2].replace(",", " + ")
-    return (*others, Other(f"best constant fleet: {sizes}", "simulated, chosen in hindsight", constant))
+    fleet = parameters.fleet
+    best = best_constant(fleet, trace, horizon_s, seed, faults)
+    most = tuple(group.maximum for group in fleet.groups)
+    largest = run_constant(most, fleet, trace, horizon_s, seed, faults)
+    return (
+        *others,
+        Other(f"best in hindsight: {_spelled(best)}", same, best),
+        Other(f"held at maximum: {_spelled(largest)}", same, largest),
+    )
+
+
+def _spelled(constant: RunCost) -> str:
+    return constant.policy.partition(":")[2].replace(",", " + ")

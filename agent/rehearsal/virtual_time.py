@@ -17,7 +17,6 @@ import numpy as np
 import structlog
 
 from actuators.base import Act, ChangingCall, Permit
-from actuators.drift import DriftRule
 from agent.autoscaling.policies.fallback import Models, Proposer, evaluate_directly
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.policies.ppo_lstm import names_model
@@ -35,6 +34,7 @@ from agent.autoscaling.tick import run_tick
 from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.rails.base import RailLimits
+from agent.rails.schedule import Planned
 from agent.rehearsal.summary import never_ending
 from domain.clock import VirtualClock
 from domain.decisions import Direction, Event, Intent, Mode, Outcome, Reason, Status, Verdict
@@ -369,11 +369,13 @@ class Rehearsal:
         idle_s: float = 120.0,
         horizon_s: float = QueueRulePolicy().horizon_s,
         typical_job_core_s: float | None = None,
+        planned: tuple[Planned, ...] = (),
     ) -> None:
         """Set up; without `hours` it lasts until the last job has finished. Raises BadInput, LedgerUnavailable.
 
         horizon_s: of the queue rule that stands beside a learned policy. typical_job_core_s: core-seconds of a job
-        until one has finished, where the queue does not report the work of its jobs.
+        until one has finished, where the queue does not report the work of its jobs. planned: windows of the fleet's
+        schedule, by the virtual clock.
         """
         if ledger_path.exists():
             raise LedgerUnavailable(f"{ledger_path} exists already: a rehearsal begins with a ledger of its own")
@@ -402,7 +404,7 @@ class Rehearsal:
         )
         self.ledger = Ledger.open(f"sqlite:///{ledger_path}")
         self.ports = Ports(
-            fleets=(ManagedFleet(fleet, rails.limits, self.policy, (), aggregation, DriftRule.ADOPT),),
+            fleets=(ManagedFleet(fleet, rails.limits, self.policy, (), aggregation, planned=planned),),
             ledger=self.ledger,
             actuator=self.cloud,
             aggregator=Aggregator(store),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Event
 
 from agent.rehearsal.site import Machine, VmStatus, Worker
 from domain.clock import VirtualClock
@@ -18,11 +19,19 @@ class EndingClock(VirtualClock):
         super().__init__(START)
         self._end = START + end
         self.at_end: Callable[[], None] = lambda: None
+        self.called_at: float | None = None
 
-    def sleep(self, seconds: float) -> None:
-        super().sleep(min(seconds, self._end - self.now()))
+    def sleep(self, seconds: float, stop: Event | None = None) -> None:
+        left_s = min(seconds, self._end - self.now())
+        if stop is not None and self.called_at is not None and self.called_at - self.now() <= left_s:
+            left_s, self.called_at = self.called_at - self.now(), None
+            stop.set()
+        super().sleep(left_s)
         if self.now() >= self._end:
             self.at_end()
+
+    def leave(self) -> None:
+        pass
 
 
 class MemoryQueue:
@@ -76,8 +85,15 @@ class JobRecord:
 class Bench:
     """One worker on a VM of two cores and 8 GB, run until `end` seconds from the start."""
 
-    def __init__(self, jobs: list[tuple[float, float]], end: float, status: Callable[[float], VmStatus] | None = None):
+    def __init__(
+        self,
+        jobs: list[tuple[float, float]],
+        end: float,
+        status: Callable[[float], VmStatus] | None = None,
+        called_at: float | None = None,
+    ):
         self.clock = EndingClock(end)
+        self.clock.called_at = None if called_at is None else START + called_at
         self.queue = MemoryQueue(self.clock, jobs)
         self.jobs = JobRecord()
         self.samples: list[Sample] = []

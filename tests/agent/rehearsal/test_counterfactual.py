@@ -12,6 +12,7 @@ from agent.autoscaling.snapshot.aggregate import AggregationSettings, Aggregator
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.rails.base import RailLimits
 from agent.rails.state import LoopState
+from agent.rehearsal.faults import Lack, SimulatedFault
 from agent.rehearsal.summary import (
     FleetParameters,
     best_constant,
@@ -100,6 +101,42 @@ def test_the_same_run_twice_is_the_same_run():
     assert run_agent(QUEUE_RULE, PARAMETERS, burst(30), (1, 0), HOUR_S, 5) == run_agent(
         QUEUE_RULE, PARAMETERS, burst(30), (1, 0), HOUR_S, 5
     )
+
+
+def fault(lack: Lack, since_s: float, until_s: float, vm_type: str = "") -> SimulatedFault:
+    return SimulatedFault(lack, since_s, until_s, vm_type)
+
+
+def test_while_aws_has_none_of_a_type_the_agent_takes_the_next_one_a_minute_later():
+    rich = replace(SMALL, groups=(replace(SMALL.groups[0], maximum=9), SMALL.groups[1]))
+    parameters = replace(PARAMETERS, fleet=rich)
+    short = run_agent(
+        QUEUE_RULE, parameters, burst(8), (1, 0), HOUR_S, 0, faults=[fault(Lack.VMS, 0.0, 1e9, "m5a.large")]
+    )
+    free = run_agent(QUEUE_RULE, parameters, burst(8), (1, 0), HOUR_S, 0)
+    assert short.waiting_cost > free.waiting_cost
+    assert short.jobs_finished == free.jobs_finished == 8
+
+
+@pytest.mark.parametrize("lack", [Lack.MEASUREMENTS, Lack.ANSWERS])
+def test_without_measurements_or_answers_the_agent_holds_its_fleet(lack: Lack):
+    held = run_agent(QUEUE_RULE, PARAMETERS, burst(30), (1, 0), 900.0, 0, faults=[fault(lack, 0.0, 1e9)])
+    alone = run_constant((1, 0), SMALL, burst(30), 900.0, 0)
+    assert (held.rent, held.waiting_cost) == pytest.approx((alone.rent, alone.waiting_cost))
+    # Once they are back it goes on as before.
+    late = run_agent(QUEUE_RULE, PARAMETERS, burst(30), (1, 0), 900.0, 0, faults=[fault(lack, 0.0, 300.0)])
+    assert late.jobs_finished > alone.jobs_finished
+
+
+def test_a_vm_that_aws_takes_back_is_replaced_and_its_jobs_begin_again():
+    taken = [fault(Lack.ONE_VM, 300.0, 300.0)]
+    # Six jobs of 600 s from second 60 on: four of them are cut off two minutes after the notice.
+    cut, plain = (run_constant((1, 1), SMALL, burst(6, service_s=600.0), 720.0, 0, f) for f in (taken, []))
+    assert (cut.jobs_finished, plain.jobs_finished) == (2, 6)
+    cut, plain = (run_constant((1, 1), SMALL, burst(6, service_s=600.0), HOUR_S, 0, f) for f in (taken, []))
+    assert cut.jobs_finished == 6
+    # The old VM and the one in its place are both paid for while the old one ends.
+    assert plain.rent < cut.rent < plain.rent + 0.172 * 120.0 / 3600.0 + 1e-9
 
 
 def live_snapshot(waiting: int, running: int, submitted: int, cpu: dict[tuple[str, str], float], now: float):

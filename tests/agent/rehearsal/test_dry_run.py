@@ -96,8 +96,10 @@ def test_headless_json_has_the_events_in_order_and_leaves_nothing_behind(tmp_pat
     assert summary["missing"] == []
     assert summary["lived"]["finished"] > 0
     assert summary["lived"]["cost"] == pytest.approx(summary["lived"]["rent"] + summary["lived"]["waiting_cost"])
-    # The run's own policy, the queue rule, the 75 % threshold, and the best constant fleet.
-    assert len(summary["others"]) == 4
+    # The run's own policy, the queue rule, the 75 % threshold, the best constant fleet, and the one at its maximum.
+    assert len(summary["others"]) == 5
+    assert {"same faults" in other["how"] for other in summary["others"]} == {True}
+    assert summary["saved"]["dollars"] == pytest.approx(summary["others"][-1]["cost"] - summary["lived"]["cost"])
     assert run.left() == []
     endpoint = urlsplit(next(entry["detail"] for entry in entries if entry.get("what") == "fake AWS"))
     assert not answers(endpoint.hostname, endpoint.port)
@@ -224,6 +226,30 @@ def test_in_act_mode_the_same_minutes_change_something(tmp_path: Path):
     screen = CallScreen()
     assert played(tmp_path, screen).changes > 0
     assert "SetDesiredCapacity" in screen.changes
+
+
+@contextlib.contextmanager
+def busy_machine() -> Iterator[None]:
+    """Keep every core busy for the block."""
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("machine", [contextlib.nullcontext, busy_machine])
+def test_lived_it_costs_what_it_does_simulated_on_a_busy_machine_too(tmp_path: Path, machine: Any):
+    fresh_directory(tmp_path)
+    options = DryRunOptions(plan_named("none"), speed=120.0, minutes=20, directory=tmp_path)
+    with machine():
+        summary = DryRun(options, CallScreen()).run()
+    simulated = summary.others[0].run
+    assert summary.live.cost.cost == pytest.approx(simulated.cost, rel=0.05)
+    assert summary.live.cost.jobs_finished == pytest.approx(simulated.jobs_finished, rel=0.05)
 
 
 @pytest.mark.exhaustive

@@ -1,4 +1,4 @@
-"""The dry run uses a learned policy where a model fits its fleet, and computes what the rules would have cost."""
+"""The dry run has the policy of any new fleet, or a learned one, and computes what the others would have cost."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.rails.base import RailLimits
-from agent.rehearsal.scenario import FLEET, default_policy, environment
+from agent.rehearsal.scenario import FLEET, POLICY, beside_learned, environment
 from agent.rehearsal.summary import FleetParameters, compare, run_agent
 from agent.settings import Settings, load_settings
+from agent.settings.fleet import FleetSettings, PolicyName
 from benchmarks.lstm_model import write_model
 from domain.workload import make_trace
 from tests.agent.models.making import ADD_M, NOTHING, preferring, promote
@@ -31,18 +32,12 @@ def settings(tmp_path: Path) -> Callable[[], Settings]:
     return load
 
 
-def test_a_model_that_fits_the_fleet_decides_and_another_does_not(
-    settings: Callable[[], Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.autoscaling.policies.learned_models.shipped_models", lambda at: ())
-    assert default_policy(settings()) == {}
-    promote(tmp_path, preferring(tmp_path, NOTHING))
-    assert default_policy(settings()) == {}
+def test_the_dry_run_has_the_policy_of_any_new_fleet(settings: Callable[[], Settings], tmp_path: Path) -> None:
     promote(tmp_path, preferring(tmp_path, NOTHING, limits=LIMITS))
-    policy = f"TRIMTAB_FLEETS__{FLEET}__POLICY"
-    found = {policy: "learned", f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": "240"}
-    assert default_policy(settings()) == default_policy(settings(), {policy: "learned"}) == found
-    assert default_policy(settings(), {policy: "queue-rule"}) == {}
+    new = FleetSettings.model_fields["policy"].default
+    assert settings().fleets[FLEET].policy == new == PolicyName.QUEUE_RULE
+    assert beside_learned({}) == beside_learned({POLICY: "queue-rule"}) == {}
+    assert beside_learned({POLICY: "learned"}) == {f"TRIMTAB_FLEETS__{FLEET}__QUEUE_RULE__JOB_CORE_S": "240"}
 
 
 def test_the_summary_compares_learned_policy_and_queue_rule(settings: Callable[[], Settings], tmp_path: Path) -> None:
@@ -54,7 +49,7 @@ def test_the_summary_compares_learned_policy_and_queue_rule(settings: Callable[[
     def names(policy: str) -> list[str]:
         return [o.name for o in compare(parameters, policy, trace, (1, 0, 0), 900.0, 0, shelf)][:3]
 
-    rules = ["queue-rule without faults", "learned without faults", "75 % threshold without faults"]
+    rules = ["queue-rule", "learned", "75 % threshold"]
     assert names("queue-rule") == rules
     assert names("learned") == [rules[1], rules[0], rules[2]]
 

@@ -57,14 +57,14 @@ def test_observe_mode_has_its_own_badge():
 
 def test_the_shadow_policys_proposal_is_shown():
     one = turn(snapshot(), decision(4, (1, 2, 0), (1, 2, 0), shadow=(1, 1, 1)))
-    assert "shadow threshold would want m5a.xlarge 2→1, m5a.2xlarge 0→1" in Terminal().text(one)
+    assert "shadow threshold would want workers_m 2→1, workers_l 0→1" in Terminal().text(one)
     one = turn(snapshot(), decision(4, (1, 2, 0), (1, 2, 0), shadow=(1, 2, 0)))
     assert "shadow threshold would change nothing" in Terminal().text(one)
 
 
 def test_each_type_has_a_bar_of_its_vms_and_their_numbers():
     lines = Terminal().lines(turn(snapshot((1, 3, 0), booting=(0, 2, 0), draining=(0, 0, 1))))
-    rows = {line.split()[1]: line for line in lines if "m5a." in line}
+    rows = {line.split()[2]: line for line in lines if "m5a." in line}
     assert "██ ·· ··" in rows["m5a.large"]
     assert "██ ▒▒ ▒▒" in rows["m5a.xlarge"]
     assert "░░ ·· ··" in rows["m5a.2xlarge"]
@@ -121,10 +121,10 @@ def test_only_the_drain_of_the_interrupted_vm_is_a_response():
 
 def test_a_change_is_shown_with_its_reason_and_a_rail_that_changed_it():
     text = Terminal().text(turn(snapshot((1, 0, 0)), decision(4, (1, 0, 0), (2, 0, 0))))
-    assert "21:04 web-4 m5a.large 1→2  (38 jobs wait)" in text
+    assert "21:04 web-4 workers_s 1→2  (38 jobs wait)" in text
     step = held("step_limit", (9, 0, 0), (2, 0, 0), Reason.STEP_LIMIT, "at most 1 VM out per decision")
     text = Terminal().text(turn(snapshot((1, 0, 0)), decision(4, (1, 0, 0), (2, 0, 0), step, proposed=(9, 0, 0))))
-    assert "web-4 m5a.large 1→2  (at most 1 VM out per decision)" in text
+    assert "web-4 workers_s 1→2  (at most 1 VM out per decision)" in text
 
 
 def test_minutes_held_for_one_reason_are_one_line_that_counts():
@@ -135,7 +135,7 @@ def test_minutes_held_for_one_reason_are_one_line_that_counts():
 
     lines = [line for line in Terminal().lines(held_turn(4), held_turn(5), held_turn(6)) if "held" in line]
     (line,) = lines
-    assert "21:06 ×3 web-6 held: m5a.large 1→2  (cooling down for another 54 s)" in line
+    assert "21:06 ×3 web-6 held: workers_s 1→2  (cooling down for another 54 s)" in line
 
 
 def test_events_of_one_kind_in_one_turn_share_a_line():

@@ -23,7 +23,8 @@ def test_a_gap_loses_samples_for_its_length_and_no_longer():
     clock = VirtualClock(START)
     listener = GraphiteListener(SeriesStore(), clock.now, "127.0.0.1", 0)
     listener.start()
-    reporter = Reporter(listener.host, listener.port, clock)
+    sent: list[int] = []
+    reporter = Reporter(listener.host, listener.port, clock, sent.append)
     try:
         reporter(Sample(SERIES, 1.0, START))
         reporter.go_silent(60.0)
@@ -32,7 +33,18 @@ def test_a_gap_loses_samples_for_its_length_and_no_longer():
         reporter(Sample(SERIES, 3.0, START + 59.0))
         clock.advance(1.0)
         reporter(Sample(SERIES, 4.0, START + 60.0))
-        assert received(listener, 2) == 2
+        assert received(listener, 2) == sum(sent) == 2
     finally:
         reporter.close()
         listener.stop()
+
+
+def test_what_cannot_be_sent_is_lost_and_not_waited_for():
+    clock, sent = VirtualClock(START), list[int]()
+    listener = GraphiteListener(SeriesStore(), clock.now, "127.0.0.1", 0)
+    listener.start()
+    listener.stop()
+    reporter = Reporter(listener.host, listener.port, clock, sent.append)
+    reporter(Sample(SERIES, 1.0, START))
+    reporter.close()
+    assert sent == []

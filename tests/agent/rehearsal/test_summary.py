@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from agent.rails.base import RailLimits
+from agent.rehearsal.faults import plan_named
 from agent.rehearsal.summary import FleetParameters, LiveRun, Other, RunCost, Summary, compare
-from domain.decisions import Reason
+from domain.decisions import Mode, Reason
 from domain.workload import make_trace
 from tests.agent.rehearsal.turns import FLEET
 
@@ -19,8 +20,8 @@ SUMMARY = Summary(
     "story",
     LIVE,
     (
-        Other("75 % threshold without faults", "simulated", RunCost("threshold", 1.20, 0.56, 130.0, 446.0, 417)),
-        Other("best constant fleet", "simulated", RunCost("constant:2,1,2", 1.03, 0.21, 42.0, 408.0, 414)),
+        Other("75 % threshold", "simulated, same faults", RunCost("threshold", 1.20, 0.56, 130.0, 446.0, 417)),
+        Other("best constant fleet", "simulated, same faults", RunCost("constant:2,1,2", 1.03, 0.21, 42.0, 408.0, 414)),
     ),
     60,
     9,
@@ -29,6 +30,7 @@ SUMMARY = Summary(
     ".venv/bin/trimtab",
     ".trimtab/dry-run/ledger.db",
     "web-4",
+    Other("held at maximum: 3 + 3 + 3", "simulated, same faults", RunCost("constant:3,3,3", 1.80, 0.40, 5.0, 9.0, 430)),
 )
 
 
@@ -46,8 +48,9 @@ def test_every_row_shows_how_it_was_obtained():
     lines = rendered(SUMMARY).splitlines()
     assert [line.strip() for line in lines[2:] if line.startswith("  ")] == [
         "measured, with faults",
-        "simulated",
-        "simulated",
+        "simulated, same faults",
+        "simulated, same faults",
+        "simulated, same faults",
     ]
     assert "measured, without faults" in rendered(replace(SUMMARY, plan="none"))
 
@@ -59,13 +62,24 @@ def test_the_table_holds_rent_waiting_total_waits_and_jobs():
     assert max(map(len, lines)) <= 80
 
 
+def test_first_it_says_what_the_agent_saved_against_what():
+    assert SUMMARY.headline() == (
+        "The agent saved $0.44 (20%): $1.76 of rent and waiting beside $2.20 for a fleet held at its maximum "
+        "(3 + 3 + 3 VMs), under the same faults."
+    )
+    assert replace(SUMMARY, plan="none").headline().endswith("(3 + 3 + 3 VMs).")
+    dear = replace(SUMMARY, live=replace(LIVE, cost=replace(RUN, rent=2.0)))
+    assert dear.headline().startswith("The agent saved nothing: $2.36 of rent and waiting beside $2.20 for")
+    assert replace(SUMMARY, mode=Mode.OBSERVE).headline().startswith("The agent only observed and saved nothing: $1.76")
+
+
 def test_the_verdict_names_a_cheaper_constant_fleet_and_its_hindsight():
     assert SUMMARY.verdict() == (
-        "In all, this run cost as much as 75 % threshold without faults; 42% more than the best constant fleet, "
+        "In all, this run cost as much as 75 % threshold; 42% more than the best constant fleet, "
         "whose size only hindsight knows."
     )
     cheaper = replace(SUMMARY, live=replace(LIVE, cost=replace(RUN, rent=0.5)))
-    assert "51% less than 75 % threshold without faults; 31% less than" in cheaper.verdict()
+    assert "51% less than 75 % threshold; 31% less than" in cheaper.verdict()
 
 
 def test_the_sentence_distinguishes_jobs_handed_back_from_jobs_lost():
@@ -89,16 +103,30 @@ def test_as_data_it_survives_json_with_costs_and_what_is_missing():
     assert data["kind"] == "summary"
     assert data["lived"]["cost"] == pytest.approx(1.76)
     assert data["lived"]["how"] == "measured, with faults"
-    assert [other["cost"] for other in data["others"]] == pytest.approx([1.76, 1.24])
+    assert [other["cost"] for other in data["others"]] == pytest.approx([1.76, 1.24, 2.20])
+    assert data["saved"]["dollars"] == pytest.approx(0.44)
+    assert data["saved"]["against"].startswith("held at maximum")
     assert data["missing"] == ["drained"]
     assert data["waiting_price_per_hour"] == 0.036
 
 
-def test_compared_are_the_runs_own_policy_the_threshold_and_the_best_constant_fleet():
+def test_compared_are_the_runs_own_policy_the_threshold_and_two_constant_fleets():
     trace = make_trace("burst", [60.0] * 6, [300.0] * 6)
     parameters = FleetParameters(FLEET, RailLimits(), 300.0)
-    names = [other.name for other in compare(parameters, "queue-rule", trace, (1, 0, 0), 900.0, 0)]
-    assert names[:2] == ["queue-rule without faults", "75 % threshold without faults"]
-    assert names[2].startswith("best constant fleet: ")
+    rows = compare(parameters, "queue-rule", trace, (1, 0, 0), 900.0, 0)
+    assert [row.name for row in rows[:2]] == ["queue-rule", "75 % threshold"]
+    assert rows[2].name.startswith("best in hindsight: ")
+    assert (rows[3].name, rows[3].run.policy) == ("held at maximum: 3 + 3 + 3", "constant:3,3,3")
     # A run of the threshold itself is not compared with itself twice.
-    assert len(compare(parameters, "threshold", trace, (1, 0, 0), 900.0, 0)) == 2
+    assert len(compare(parameters, "threshold", trace, (1, 0, 0), 900.0, 0)) == 3
+
+
+def test_every_row_of_the_comparison_has_met_the_faults_of_the_run():
+    trace = make_trace("burst", [60.0] * 20, [300.0] * 20)
+    parameters, faults = FleetParameters(FLEET, RailLimits(), 300.0), plan_named("story").simulated()
+    plain = compare(parameters, "queue-rule", trace, (1, 0, 0), 3000.0, 0)
+    faulty = compare(parameters, "queue-rule", trace, (1, 0, 0), 3000.0, 0, faults=faults)
+    assert {row.how for row in faulty} == {"simulated, same faults"}
+    assert {row.how for row in plain} == {"simulated, without faults"}
+    # No m5a.2xlarge in the first eight minutes: the queue rule takes smaller ones, later.
+    assert faulty[0].run.waiting_cost > plain[0].run.waiting_cost

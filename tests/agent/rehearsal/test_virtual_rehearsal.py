@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from agent.commands.main import app
 from agent.ledger import Ledger
 from agent.models.shelf import ModelMissing
 from agent.models.shipped import ShippedModel, shipped_models
+from agent.rails.schedule import Planned
 from agent.rehearsal import virtual_time
 from agent.rehearsal.virtual_time import FLEET, PAPER, RailSet, Rehearsal, fleet_of, quiet_logs, rail_set
 from benchmarks.lstm_model import write_model
-from domain.decisions import Mode
+from domain.decisions import Mode, Reason
 from domain.errors import BadInput, LedgerUnavailable
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.reference import SimulationConfig, preset
@@ -325,3 +327,27 @@ def play_rehearsal(tmp_path: Path, world: str, cooldown_s: float | None) -> floa
         on_minute=lambda minutes, finished, jobs: None,
     )
     return result.measures.cost
+
+
+def test_a_window_of_the_schedule_binds_by_the_virtual_clock(rehearse: Callable[..., Rehearsal]) -> None:
+    """Ten minutes with at least eight VMs, then ten under another policy; a restart in between changes nothing."""
+    first, second = (datetime.fromtimestamp(virtual_time.START + 60.0 * m, UTC) for m in (5, 15))
+    rush = Planned("rush", f"{first.minute} {first.hour} * * *", 10.0, minimum=8)
+    calm = Planned("calm", f"{second.minute} {second.hour} * * *", 10.0, policy="hold")
+    rehearsal = rehearse("queue-rule", short(), rails="paper", planned=(rush, calm))
+    raised, policies, sizes = {}, {}, {}
+    for report in rehearsal.minutes(30):
+        (decision,) = report.decisions
+        minute = round((decision.at - virtual_time.START) / 60.0)
+        sizes[minute] = sum(decision.desired)
+        raised[minute] = Reason.SCHEDULED_MINIMUM in {effect.reason for effect in decision.effects}
+        policies[minute] = decision.proposal.policy.partition(":")[0]
+        if minute == 8:
+            # As a process that begins anew finds it: nothing of the window is remembered.
+            rehearsal.ports.fleets = (replace(rehearsal.ports.fleets[0], planned=(rush, calm)),)
+            rehearsal.ports.epoch = rehearsal.ledger.take_epoch("after a restart", decision.at)
+    assert min(size for minute, size in sizes.items() if 5 <= minute < 15) >= 8, sizes
+    assert [minute for minute, spoke in raised.items() if spoke]
+    assert all(5 <= minute < 15 for minute, spoke in raised.items() if spoke)
+    assert {minute for minute, policy in policies.items() if policy == "hold"} == set(range(15, 25))
+    assert all(one.same for one in replay(FleetStore(rehearsal.ledger).inputs(FLEET, None, None)))

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from agent.rehearsal.site import HAND_BACK_S, POLL_AT_MOST_S, STATUS_EVERY_S, VmGone, VmStatus
+from agent.rehearsal.site import HAND_BACK_S, POLL_EVERY_S, STATUS_EVERY_S, VmGone, VmStatus
 from domain.samples import VmMetric
 from tests.agent.rehearsal.bench import START, Bench
 
@@ -17,17 +17,26 @@ def test_it_pulls_only_as_many_jobs_as_it_has_free_cores():
 
 def test_it_pulls_again_when_a_core_is_free():
     bench = Bench([(0.0, 10.0), (0.0, 30.0), (0.0, 10.0)], 60.0)
-    assert [job for job, _ in bench.jobs.started] == [1, 2, 3]
-    third = bench.jobs.started[2][1]
-    assert 10.0 <= third <= 20.0
-    assert (third, 1) in bench.queue.asked
+    assert bench.jobs.started == [(1, 0.0), (2, 0.0), (3, 10.0)]
+    assert (10.0, 1) in bench.queue.asked
 
 
-def test_it_backs_off_while_there_is_nothing_to_pull():
+def test_a_call_makes_it_pull_at_once():
+    bench = Bench([(3.25, 10.0)], 14.0, called_at=3.25)
+    assert bench.jobs.started == [(1, 3.25)]
+    assert bench.jobs.done == [(1, 13.25, 10.0)]
+
+
+def test_a_vm_that_is_to_go_has_no_cores_for_a_job():
+    staying, going = Bench([], 5.0), Bench([], 5.0, lambda _: VmStatus(terminating=True))
+    assert (staying.worker.free, going.worker.free) == (2, 0)
+
+
+def test_it_asks_seldom_while_nothing_calls_it():
     bench = Bench([], 120.0)
     at = [when for when, _ in bench.queue.asked]
     pauses = [round(later - earlier) for earlier, later in itertools.pairwise(at)]
-    assert set(pauses) == {POLL_AT_MOST_S}
+    assert set(pauses) == {POLL_EVERY_S}
 
 
 def test_it_works_a_job_for_its_service_time_and_deletes_its_message():

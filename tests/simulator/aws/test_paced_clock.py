@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from simulator.paced_clock import (
-    BEHIND_S,
     LONGEST_STEP_WALL_S,
+    MADE_UP_WALL_S,
     PATIENCE_WALL_S,
     STEP_WALL_S,
     FollowedClock,
@@ -114,17 +114,29 @@ def test_a_sleeper_can_be_stopped_while_the_clock_is_held(clock: PacedClock) -> 
     assert not sleeper.is_alive()
 
 
+class AtOnce:
+    """A stop that comes as soon as a sleep has begun."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    def is_set(self) -> bool:
+        self._asked += 1
+        return self._asked > 1
+
+    def wait(self, timeout: float) -> bool:
+        return True
+
+
 class Due:
     """An awaited process's thread that has to do something at `at` and is kept from the processor until `catch_up`."""
 
     def __init__(self, clock: PacedClock, at: float) -> None:
         self._followed = FollowedClock(clock.path, awaited=True)
-        self._at, self._stop = at, threading.Event()
-        self._stop.set()
         self.catch_up(at)
 
     def catch_up(self, next_at: float) -> None:
-        self._followed.sleep(next_at - self._followed.now(), self._stop)
+        self._followed.sleep(next_at - self._followed.now(), AtOnce())
 
 
 def test_it_does_not_run_away_from_an_awaited_process(clock: PacedClock, wall: Wall) -> None:
@@ -132,7 +144,7 @@ def test_it_does_not_run_away_from_an_awaited_process(clock: PacedClock, wall: W
     pacing = threading.Thread(target=clock.pace, args=[FIRST_MINUTE, Waits(wall, PATIENCE_WALL_S)], daemon=True)
     pacing.start()
     pacing.join(10.0)
-    assert clock.now() == START + 20.0 + BEHIND_S
+    assert clock.now() == START + 20.0
     due.catch_up(FIRST_MINUTE)
     assert clock.pace(FIRST_MINUTE, wall)
     assert clock.now() == FIRST_MINUTE
@@ -153,18 +165,78 @@ class Waits(Wall):
 def test_a_process_that_does_nothing_for_long_is_left_behind(clock: PacedClock, wall: Wall) -> None:
     Due(clock, START + 20.0)
     assert clock.pace(FIRST_MINUTE, wall)
-    assert wall.at == pytest.approx(1000.0 + 60.0 / SPEED + PATIENCE_WALL_S, abs=2.0 * LONGEST_STEP_WALL_S)
+    assert wall.at == pytest.approx(1000.0 + 20.0 / SPEED + PATIENCE_WALL_S, abs=2.0 * LONGEST_STEP_WALL_S)
 
 
 def test_a_thread_that_has_ended_is_not_waited_for(clock: PacedClock, wall: Wall) -> None:
-    followed, stop = FollowedClock(clock.path, awaited=True), threading.Event()
-    stop.set()
-    ended = threading.Thread(target=followed.sleep, args=[1.0, stop])
+    followed = FollowedClock(clock.path, awaited=True)
+    ended = threading.Thread(target=lambda: (followed.sleep(1.0, AtOnce()), followed.leave()))
     ended.start()
     ended.join()
-    followed.sleep(120.0, stop)
+    followed.sleep(120.0, AtOnce())
     clock.pace(FIRST_MINUTE, wall)
     assert wall.at < 1000.0 + PATIENCE_WALL_S
+
+
+class Attending:
+    """A thread of an awaited process that sleeps a minute, or until it is called, and works until it is let go."""
+
+    def __init__(self, clock: PacedClock) -> None:
+        self.followed = FollowedClock(clock.path, awaited=True)
+        self.called, self.working, self.let_go = (threading.Event() for _ in range(3))
+        self.woke: list[float] = []
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.followed.attend(self.thread)
+
+    def _run(self) -> None:
+        self.followed.sleep(60.0, self.called)
+        self.woke.append(self.followed.now())
+        self.working.set()
+        self.let_go.wait(10.0)
+        self.followed.leave()
+
+
+def test_time_stands_still_for_a_thread_that_is_about_to_start(clock: PacedClock, wall: Wall) -> None:
+    Attending(clock)
+    assert not clock.pace(FIRST_MINUTE, Waits(wall, 10.0))
+    assert clock.now() == START
+
+
+def test_a_thread_that_is_called_holds_the_time_until_it_has_done_its_work(clock: PacedClock, wall: Wall) -> None:
+    one = Attending(clock)
+    one.thread.start()
+    while one.followed._next[one.thread] == START:
+        one.thread.join(0.001)
+    assert clock.pace(START + 30.0, wall)
+    one.followed.wake(one.thread, one.called)
+    assert one.working.wait(10.0)
+    assert not clock.pace(FIRST_MINUTE, Waits(wall, 10.0))
+    assert (clock.now(), one.woke) == (START + 30.0, [START + 30.0])
+    one.let_go.set()
+    one.thread.join(10.0)
+    assert clock.pace(FIRST_MINUTE, wall)
+
+
+def test_time_lost_to_others_is_made_up_but_not_all_of_it(clock: PacedClock, wall: Wall) -> None:
+    due = Due(clock, START)
+    assert not clock.pace(FIRST_MINUTE, Waits(wall, 20.0))
+    due.catch_up(FIRST_MINUTE + 600.0)
+    began = wall.at
+    assert clock.pace(START + 600.0, wall)
+    assert wall.at - began == pytest.approx(600.0 / SPEED - MADE_UP_WALL_S, abs=LONGEST_STEP_WALL_S)
+
+
+def test_messages_are_counted_across_processes(clock: PacedClock) -> None:
+    followed = FollowedClock(clock.path, awaited=True)
+    followed.count_sent(3)
+    followed.count_sent(4)
+    assert clock.sent == 7
+
+
+def test_a_later_time_can_be_shown_at_once_and_an_earlier_one_never(clock: PacedClock) -> None:
+    clock.skip_to(FIRST_MINUTE)
+    clock.skip_to(START)
+    assert clock.now() == FIRST_MINUTE
 
 
 def test_its_file_is_gone_afterwards(tmp_path: Path) -> None:
@@ -175,7 +247,7 @@ def test_its_file_is_gone_afterwards(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_clock_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("12:00")
-    with pytest.raises(ValueError, match="other is not the clock of a dry run: it must hold 24 bytes"):
+    with pytest.raises(ValueError, match="other is not the clock of a dry run: it must hold 32 bytes"):
         FollowedClock(tmp_path / "other")
 
 

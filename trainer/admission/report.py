@@ -12,12 +12,11 @@ import numpy as np
 from trainer.admission.figures import LEVELS, ExperimentResult, as_data, ends_text, gain_text
 from trainer.admission.fronts import FEWEST_FAILING, FLOOR, CellResult, Metric, nearest_place
 from trainer.admission.table import Runs
-from trainer.kit.drawing import INK, POLICIES, SOFT, colours, svg
+from trainer.kit.drawing import INK, PAPER, POLICIES, SOFT, colours, panel, svg
 from trainer.kit.intervals import Estimate
 from trainer.kit.report import Plot, Section, document, escape, table, write_report
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SMALLEST = 3e-6
@@ -42,10 +41,8 @@ def fronts(found: ExperimentResult) -> str:
             for level in LEVELS:
                 axes.axvline(level, color=SOFT, lw=0.7, ls=(0, (4, 3)))
             axes.set_xscale("log")
-            axes.set_xlabel(f"scale-outs refused, {'mean of months' if metric is Metric.PRIMARY else 'all together'}")
-            axes.set_title(metric.value, loc="left", fontsize=9.5)
-            axes.tick_params(length=0)
-        figure.axes[0].set_ylabel("utilisation")
+            refused = f"scale-outs refused, share ({'mean of months' if metric is Metric.PRIMARY else 'all together'})"
+            panel(axes, metric.value, x=refused, y="utilisation, share of the cores")
         handles, names = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside right upper")
 
@@ -65,14 +62,14 @@ def gains(found: ExperimentResult) -> str:
             shade = POLICIES[LEVELS.index(g.sla)]
             ends = [100 * g.difference.low, 100 * g.difference.high]
             axes.plot(ends, [place, place], color=shade, lw=1.6 if g.resolved else 0.8)
-            face = shade if g.resolved else "white"
+            face = shade if g.resolved else PAPER
             axes.plot([100 * g.difference.value], [place], marker="o", ms=5, mfc=face, mec=shade, ls="")
         axes.axvline(0.0, color=INK, lw=1.0)
         axes.set_yticks(range(len(rows)), names)
         axes.invert_yaxis()
-        axes.set_xlabel("points of utilisation gained at an equal share of refused scale-outs (95 % interval)")
+        gained = "utilisation gained at an equal share of refused scale-outs, points (95 % interval)"
+        panel(axes, x=gained, y="pair of rules and risk, by name")
         axes.grid(visible=False, axis="y")
-        axes.tick_params(length=0)
 
     return svg((11.0, 0.9 + 0.25 * len(rows)), draw)
 
@@ -96,9 +93,8 @@ def by_ladder(found: ExperimentResult) -> str:
             if name not in found.reached:
                 axes.axhline(results[-1].utilisation.value, color=INK, lw=0.9, ls=(0, (4, 3)), label=name)
         axes.set_xticks(range(len(names)), names)
-        axes.set_ylabel("utilisation")
+        panel(axes, x="rule, by name", y="utilisation, share of the cores")
         axes.grid(visible=False, axis="x")
-        axes.tick_params(length=0)
         figure.legend(loc="outside right upper")
 
     return svg((11.0, 3.4), draw)
@@ -118,9 +114,8 @@ def over_months(found: ExperimentResult) -> str:
             panels[0].plot(months, np.maximum(share, FLOOR), label=f"{name} ({text})", **line)
             panels[1].plot(months, runs.utilisation_by_month.mean(axis=0), **line)
         panels[0].set_yscale("log")
-        _title(panels[0], "Scale-outs refused, all runs together")
-        _title(panels[1], "Mean utilisation")
-        panels[1].set_xlabel("month")
+        panel(panels[0], "Scale-outs refused, all runs together", y="refused, share")
+        panel(panels[1], "Mean utilisation", x="time, months", y="utilisation, share")
         figure.legend(loc="outside right upper")
 
     return svg((11.0, 4.6), draw)
@@ -140,10 +135,8 @@ def shares_of_runs(found: ExperimentResult) -> str:
                 axes.plot(
                     100 * np.arange(1, len(share) + 1) / len(share), share, color=colour[name], lw=1.3, label=label
                 )
-        axes.set_xlabel("worst runs, % of all")
-        axes.set_ylabel("share of all failures")
+        panel(axes, x="worst runs, % of all", y="failures, share of all")
         axes.set_ylim(0, 1.03)
-        axes.tick_params(length=0)
         figure.legend(loc="outside right upper")
 
     return svg((11.0, 3.4), draw)
@@ -156,11 +149,6 @@ def _nearest(found: ExperimentResult) -> list[tuple[str, Runs, str]]:
         cell = front.cells[nearest_place(front, Metric.PRIMARY, LEVELS[0])]
         chosen.append((name, found.runs[cell], cell.policy.partition(",")[0]))
     return chosen
-
-
-def _title(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=9.5)
-    axes.tick_params(length=0)
 
 
 def write(folder: Path, found: Sequence[ExperimentResult], configuration: Mapping[str, Any]) -> list[Path]:

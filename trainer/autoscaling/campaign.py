@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from domain.errors import BadInput
 from trainer.autoscaling.configuration import PPOConfig
 from trainer.autoscaling.runs import HELD_OUT, held_out_unit, marks_of
-from trainer.kit.drawing import INK, SOFT, picture
+from trainer.kit.drawing import SOFT, panel, picture
 from trainer.kit.fields import changes_of
 from trainer.kit.files import write_json
 from trainer.kit.intervals import Interval, mean_interval
@@ -134,10 +134,8 @@ def _figure(curves: Mapping[str, Curve], goals: Mapping[str, float], title: str,
     beside: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     for name, place in spread(goals, (top - bottom) * _LINE).items():
         axes.annotate(f"{name} {goals[name]:.2f}", (1.0, place), xytext=(4, -3), color=SOFT, **beside)
-    axes.set_xlabel("environment steps, millions")
-    axes.set_ylabel(f"held-out {unit}")
     runs = f"{len(curves)} seeds (light) and the mean of their best so far" if len(curves) > 1 else "one run"
-    axes.set_title(f"{title}: {runs}", loc="left", fontsize=10, color=INK)
+    panel(axes, f"{title}: {runs}", x="environment steps, millions", y=f"held-out {unit}")
     return figure
 
 

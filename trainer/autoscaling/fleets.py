@@ -35,6 +35,13 @@ SHORTEST_JOB_S, LONGEST_JOB_S = 5.0, 6 * HOUR_S
 LOADS = ("batch", "diurnal", "bursty", "log")
 HORIZONS_S = (60.0, 120.0, 240.0, 480.0, 960.0, 1920.0)
 IDLE_S = (0.0, 120.0, 300.0, 600.0)
+# How a fleet's own log is cut. Here, for who reads a record needs them without torch.
+LEFT_OUT = 0.4
+"""Share of the windows, the later ones, that only judge."""
+LEAST_WINDOWS = 4
+"""Windows to learn from, and windows to judge by, at least."""
+DAYS, WINDOWS = 8, 16
+"""Logs of so many days in all are cut into days, shorter ones into so many windows, of an hour or more."""
 TUNED_ON = 4
 """Loads of a world that its rule is tuned on; none of them is the one it is measured on."""
 

@@ -21,7 +21,7 @@ from domain.units import DAY_S, HOUR_S
 from domain.workload import Trace, make_trace
 from simulator.autoscaling.branching import NO_WEIGHTS, BranchedEpisodes, RuleSetting, Weights
 from simulator.autoscaling.reference.configuration import SimulationConfig
-from trainer.autoscaling.fleets import HORIZONS_S, IDLE_S
+from trainer.autoscaling.fleets import DAYS, HORIZONS_S, IDLE_S, LEAST_WINDOWS, LEFT_OUT, WINDOWS
 from trainer.autoscaling.scorer import HELD_OUT, MARGINS, WORST, Lesson, Map, Recipe, Trained
 from trainer.autoscaling.scorer_runs import Plan, hash_of
 from trainer.kit.checkpoint import plain
@@ -31,12 +31,6 @@ Floats = NDArray[np.float64]
 
 SURE = 0.9
 """How sure it must be that weights trained here cost less than those they are to replace."""
-LEFT_OUT = 0.4
-"""Share of the windows, the later ones, that only judge."""
-LEAST_WINDOWS = 4
-"""Windows to learn from, and windows to judge by, at least."""
-DAYS, WINDOWS = 8, 16
-"""Logs of so many days in all are cut into days, shorter ones into so many windows, of an hour or more."""
 BOOTS = 3
 """Boot seeds that each window is judged on."""
 OWN_SEED, MARGIN_SEED, JUDGING_SEED, RULE_SEED = 3_000_000_000, 2_900_000_000, 2_800_000_000, 2_700_000_000

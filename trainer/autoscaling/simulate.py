@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from simulator.autoscaling.reference import Measures, Simulation, SimulationConf
 from trainer.autoscaling.policies.base import AnySimulation, SimulatedPolicy
 from trainer.kit import drawing
 from trainer.kit.drawing import BUSY, FLEET, INK, QUEUE, SOFT, check_plot_file
+from trainer.kit.report import Plot, Section, document, escape, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -163,18 +163,17 @@ def _figure(run: Run) -> Figure:
     times = np.arange(len(run.steps) + 1, dtype=np.float64) * (run.config.step_s / unit_s)
     _draw_fleet(fleet, run, times)
     _area(queue, times, _column(run, "waiting"), QUEUE)
-    _name(queue, "Jobs waiting")
+    drawing.panel(queue, "Jobs waiting", y="queue, jobs")
     ready, busy = _column(run, "cores_ready"), _column(run, "cores_busy")
     _area(cores, times, busy, BUSY, "busy")
     cores.step(times, _from_start(ready), where="pre", color=INK, linewidth=1.1, label="ready")
-    _name(cores, f"Cores: {run.measures.utilisation:.0%} of the ready ones at work on average")
+    title = f"Cores: {run.measures.utilisation:.0%} of the ready ones at work on average"
+    drawing.panel(cores, title, x="time, hours" if hours else "time, minutes", y="fleet, cores")
     cores.legend(**_LEGEND)
-    cores.set_xlabel("hours" if hours else "minutes")
     cores.set_xlim(0.0, float(times[-1]) or 1.0)
     for axes in (fleet, queue, cores):
         axes.set_ylim(bottom=0.0)
         axes.yaxis.get_major_locator().set_params(integer=True)
-        axes.tick_params(length=0)
     cores.xaxis.set_major_locator(MaxNLocator(9, steps=(1, 2, 5, 10) if hours else (1, 1.5, 3, 6, 10)))
     above: Any = {"xy": (0.0, 1.0), "xycoords": "axes fraction", "textcoords": "offset points"}
     # A long name is to run over the margin rather than to narrow the plots.
@@ -209,7 +208,7 @@ def _draw_fleet(axes: Axes, run: Run, times: Column) -> None:
     levels = np.cumsum([np.zeros(len(run.steps)), *(column for _, _, column in layers)], axis=0)
     for (label, colour, _), (low, high) in zip(layers, pairwise(levels), strict=True):
         _area(axes, times, high, colour, label, low)
-    _name(axes, "VMs by type")
+    drawing.panel(axes, "VMs by type", y="fleet, VMs")
     axes.legend(**_LEGEND)
 
 
@@ -233,10 +232,6 @@ def _column(run: Run, name: str, kind: int | None = None) -> Column:
 def _from_start(column: Column) -> Column:
     """Draw the first step from the time 0 on."""
     return np.append(column[:1], column) if column.size else np.zeros(1)
-
-
-def _name(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=9.5, color=INK)
 
 
 def _shades(count: int) -> Sequence[str]:
@@ -263,32 +258,7 @@ def _subtitle(run: Run) -> str:
 
 
 def _page(run: Run) -> str:
-    drawing = picture(run, "svg").decode("utf-8")
-    rows = "\n".join(
-        f"<tr><th>{html.escape(name.replace('_', ' '))}</th><td>{html.escape(str(value))}</td></tr>"
-        for name, value in run.as_data().items()
-    )
-    return _PAGE.format(
-        title=html.escape(f"{run.policy} on {run.trace.name}"), drawing=drawing[drawing.index("<svg") :], rows=rows
-    )
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; color: #22303c; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-svg {{ width: 100%; height: auto; }}
-table {{ border-collapse: collapse; margin-top: 1rem; }}
-th, td {{ text-align: left; padding: .2rem 1.5rem .2rem 0; border-bottom: 1px solid #e3e8ec; font-weight: normal; }}
-th {{ color: #66737f; }}
-td {{ font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }}
-</style>
-{drawing}
-<table>
-{rows}
-</table>
-</html>
-"""
+    rows = [[escape(name.replace("_", " ")), escape(str(value))] for name, value in run.as_data().items()]
+    drawn = Plot(_subtitle(run), picture(run, "svg").decode("utf-8")).html("run")
+    sections = [Section("run", "The fleet", drawn), Section("figures", "Figures", table(("figure", "value"), rows))]
+    return document(f"{run.policy} on {run.trace.name}", sections)

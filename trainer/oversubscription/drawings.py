@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainer.kit.drawing import FLEET, INK, POLICIES, QUEUE, SOFT, check_plot_file, picture, svg
+from trainer.kit.drawing import FLEET, INK, POLICIES, QUEUE, SOFT, check_plot_file, panel, picture, svg
 from trainer.kit.progress import CURVE_FILE, column, read_curve
 from trainer.oversubscription.evaluation import Evaluation
 from trainer.oversubscription.trials import OWN, UNSEEN
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from trainer.oversubscription.episodes import Judged
@@ -40,20 +39,22 @@ def _figure(judged: Judged) -> Figure:
     cores.fill_between(hours, week["cores_requested"], color=_ASKED, label="requested", step="post")
     cores.fill_between(hours, week["cores_reserved"], color=_RESERVED, label="reserved", step="post")
     cores.legend(loc="upper left", frameon=False)
-    _name(cores, "Cores of the VMs there")
+    panel(cores, "Cores of the VMs there", y="VMs, cores")
     machines.step(hours, week["machines_used"], where="post", color=INK)
-    _name(machines, f"Machines in use, {judged.peak_machines:g} at most")
+    panel(machines, f"Machines in use, {judged.peak_machines:g} at most", y="in use, machines")
     for n in range(judged.rates.shape[1]):
         rates.step(hours, judged.rates[:, n], where="post", linewidth=0.9)
     rates.set_ylim(0.0, 1.05)
-    _name(rates, "Rate of each subscriber")
+    panel(rates, "Rate of each subscriber", y="rate, share")
     if judged.by_hour is None:
         risk.hist(judged.sampled.hot_hours, bins=np.arange(0, judged.sampled.hot_hours.max() + 2) - 0.5, color=_HOT)
-        _name(risk, "Hot hours by episode (the axis counts hours)")
+        # It does not share the hours of the week with the panels above it.
+        rates.tick_params(labelbottom=True)
+        panel(rates, x="time, hours of the week", y="rate, share")
+        panel(risk, "Hot hours by episode", x="hot in a week, hours", y="weeks, episodes")
     else:
         risk.fill_between(hours, judged.by_hour, color=_HOT, step="post")
-        _name(risk, "Chance of a hot machine")
-        risk.set_xlabel("hour of the week")
+        panel(risk, "Chance of a hot machine", x="time, hours of the week", y="chance, share")
         risk.set_xticks(np.arange(0, len(hours) + 1, 24))
     figure.suptitle(_title(judged), x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
@@ -65,18 +66,13 @@ def _title(judged: Judged) -> str:
     return f"{policy} on {judged.task.scenario.name}: {saved} saved, {judged.sampled.c_hot_r:.1%} hot weeks"
 
 
-def _name(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=9.5, color=INK)
-    axes.tick_params(length=0)
-
-
 LEARNING = (
-    ("hot_hours", "hot hours of a training week"),
-    ("held_out/c_hot_r", "hot weeks of the greedy policy"),
-    ("s_cores", "cores saved in training"),
-    ("held_out/reserved", "cores saved by the greedy policy"),
+    ("hot_hours", "hot hours of a training week", "hot, hours"),
+    ("held_out/c_hot_r", "hot weeks of the greedy policy", "hot weeks, share"),
+    ("s_cores", "cores saved in training", "saved, share of the cores"),
+    ("held_out/reserved", "cores saved by the greedy policy", "saved, share of the cores"),
 )
-"""Figures of a learning curve, and what they show; the share reserved is shown as its complement."""
+"""Figures of a learning curve, what they show, and in which unit; the share reserved is shown as its complement."""
 
 
 def learning(runs: Mapping[str, Sequence[Path]]) -> str:
@@ -84,8 +80,8 @@ def learning(runs: Mapping[str, Sequence[Path]]) -> str:
 
     def draw(figure: Figure) -> None:
         panels = figure.subplots(2, 2, sharex=True).ravel()
-        for panel, (name, title) in zip(panels, LEARNING, strict=True):
-            for place, (label, folders) in enumerate(runs.items()):
+        for place, (axes, (name, title, unit)) in enumerate(zip(panels, LEARNING, strict=True)):
+            for method, (label, folders) in enumerate(runs.items()):
                 curves = [column(read_curve(folder / CURVE_FILE), name) for folder in folders]
                 curves = [curve for curve in curves if curve]
                 if not curves:
@@ -93,13 +89,10 @@ def learning(runs: Mapping[str, Sequence[Path]]) -> str:
                 steps = np.array([step for step, _ in min(curves, key=len)], dtype=np.float64)
                 values = np.array([[value for _, value in curve[: len(steps)]] for curve in curves])
                 values = 1.0 - values if name == "held_out/reserved" else values
-                mean, spread, colour = values.mean(axis=0), values.std(axis=0), POLICIES[place % len(POLICIES)]
-                panel.plot(steps / 120.0, mean, color=colour, lw=1.0, label=label)
-                panel.fill_between(steps / 120.0, mean - spread, mean + spread, color=colour, alpha=0.25, lw=0)
-            panel.set_title(title, loc="left", fontsize=9.5)
-            panel.tick_params(length=0)
-        for panel in panels[2:]:
-            panel.set_xlabel("episodes")
+                mean, spread, colour = values.mean(axis=0), values.std(axis=0), POLICIES[method % len(POLICIES)]
+                axes.plot(steps / 120.0, mean, color=colour, lw=1.0, label=label)
+                axes.fill_between(steps / 120.0, mean - spread, mean + spread, color=colour, alpha=0.25, lw=0)
+            panel(axes, title, x="learned from, episodes" if place >= 2 else "", y=unit)
         handles, names = panels[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper right", ncols=3)
 
@@ -110,7 +103,7 @@ def risk(done: Evaluation) -> str:
     """Draw the risk that was predicted against what came of it (B7)."""
 
     def draw(figure: Figure) -> None:
-        panel = figure.subplots()
+        axes = figure.subplots()
         shown = [
             (colour, label, [point for point in done.points if point["unseen"] is unseen])
             for unseen, colour, label in ((False, SOFT, "own week"), (True, POLICIES[0], "unseen weeks"))
@@ -126,16 +119,15 @@ def risk(done: Evaluation) -> str:
         ]
         for colour, label, points in shown:
             x, y = [p["predicted"] for p in points], [p["realised"] for p in points]
-            panel.scatter(x, y, color=colour, s=18, label=label)
-        panel.plot([0, 1], [0, 1], color=INK, lw=0.8)
+            axes.scatter(x, y, color=colour, s=18, label=label)
+        axes.plot([0, 1], [0, 1], color=INK, lw=0.8)
         for offset in (-0.05, 0.05):
-            panel.plot([0, 1], [offset, 1 + offset], color=SOFT, lw=0.7, ls=(0, (4, 3)))
-        panel.set_xlim(0, 0.6)
-        panel.set_ylim(0, 0.6)
-        panel.set_xlabel("predicted share of weeks with too many hot hours")
-        panel.set_ylabel(f"realised in {done.extent.long_episodes:,}")
-        panel.legend(loc="upper left")
-        panel.tick_params(length=0)
+            axes.plot([0, 1], [offset, 1 + offset], color=SOFT, lw=0.7, ls=(0, (4, 3)))
+        axes.set_xlim(0, 0.6)
+        axes.set_ylim(0, 0.6)
+        realised = f"realised in {done.extent.long_episodes:,} episodes, share of weeks"
+        panel(axes, x="predicted with too many hot hours, share of weeks", y=realised)
+        axes.legend(loc="upper left")
 
     return svg((5.6, 4.6), draw)
 
@@ -149,20 +141,17 @@ def savings(done: Evaluation) -> str:
     def draw(figure: Figure) -> None:
         panels = figure.subplots(1, 2)
         shown = [row["label"] for row in done.rows if row["kind"] == OWN and row["c_hot_r"] < 0.5]
-        for panel, name, title in zip(
-            panels, ("s_cores", "peak_machines"), ("cores saved", "machines at most"), strict=True
-        ):
+        named = (("cores saved", "saved, share of the cores"), ("machines at most", "in use at once, machines"))
+        for axes, name, (title, unit) in zip(panels, ("s_cores", "peak_machines"), named, strict=True):
             for place, label in enumerate(dict.fromkeys(shown)):
                 colour, marker = POLICIES[place % len(POLICIES)], "os^"[place // len(POLICIES) % 3]
                 for kind, size in ((OWN, 34), (UNSEEN, 10)):
                     rows = done.of(label, kind)
                     x, y = [row["c_hot_r"] for row in rows], [row[name] for row in rows]
-                    panel.scatter(x, y, s=size, color=colour, marker=marker, label=label if kind == OWN else None)
-            panel.axvline(0.05, color=SOFT, lw=0.7, ls=(0, (4, 3)))
-            panel.set_xlabel("hot weeks (large: own week, small: unseen)")
-            panel.set_title(title, loc="left", fontsize=9.5)
-            panel.tick_params(length=0)
+                    axes.scatter(x, y, s=size, color=colour, marker=marker, label=label if kind == OWN else None)
+            axes.axvline(0.05, color=SOFT, lw=0.7, ls=(0, (4, 3)))
+            panel(axes, title, x="hot weeks, share (large: own week, small: unseen)", y=unit)
         handles, names = panels[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside right upper", fontsize=7.5)
+        figure.legend(handles, names, loc="outside right upper")
 
     return svg((11.0, 4.2), draw)

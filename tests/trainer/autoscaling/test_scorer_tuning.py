@@ -15,10 +15,10 @@ from simulator.autoscaling.branching import RuleSetting, Weights
 from simulator.autoscaling.reference import preset
 from simulator.workloads.synthetic import coevolution
 from trainer.autoscaling import scorer_tuning
+from trainer.autoscaling.fleets import LEAST_WINDOWS
 from trainer.autoscaling.scorer import HELD_OUT, Recipe, Trained, suite_lessons, train
 from trainer.autoscaling.scorer_runs import hash_of, run
 from trainer.autoscaling.scorer_tuning import (
-    LEAST_WINDOWS,
     THE_RULE,
     Judgement,
     OwnLessons,

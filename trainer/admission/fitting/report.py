@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -27,7 +25,8 @@ from trainer.admission.fitting.fits import (
 )
 from trainer.admission.fitting.histories import SHUTDOWN_VMS, Histories, VmTable, histories_of, read_vm_table
 from trainer.admission.fitting.lives import Lives, drawn_from, lives_of, uniforms
-from trainer.kit.drawing import BUSY, QUEUE, check_plot_file, picture
+from trainer.kit.drawing import BUSY, QUEUE, check_plot_file, panel, picture
+from trainer.kit.report import Plot, Section, document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -230,13 +229,9 @@ def draw_fit(report: FitReport, path: Path) -> None:
     check_plot_file(path)
     kind = path.suffix.lower().removeprefix(".")
     if kind == "html":
-        image = base64.b64encode(picture(lambda: _figure(report), "png")).decode("ascii")
-        title = html.escape("Sizes of deployments: table and fits")
-        path.write_text(
-            f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title>\n'
-            f'<body><img alt="{title}" style="max-width:100%" src="data:image/png;base64,{image}"></body></html>\n',
-            encoding="utf-8",
-        )
+        title = "Sizes of deployments: table and fits"
+        drawn = Plot(title, picture(lambda: _figure(report), "svg").decode("utf-8")).html("fit")
+        path.write_text(document(title, [Section("fit", "The fits", drawn)]), encoding="utf-8")
         return
     path.write_bytes(picture(lambda: _figure(report), kind))
 
@@ -250,7 +245,8 @@ def _figure(report: FitReport) -> Figure:
     for fit, color in zip(report.fits, _FITS, strict=False):
         label = f"{fit.method}, distance {fit.comparison.distance:.1e}"
         sizes.step(*_above(fit.comparison.peak), where="post", color=color, lw=1.2, label=label)
-    sizes.set(xscale="log", yscale="log", xlabel="most cores at a time", ylabel="share of deployments above")
+    sizes.set(xscale="log", yscale="log")
+    panel(sizes, x="most at a time, cores", y="deployments above, share of all")
     sizes.legend(frameon=False)
     bars = [("table", report.facts.core_hours_by_class, _TABLE)]
     bars += [
@@ -262,7 +258,7 @@ def _figure(report: FitReport) -> Figure:
     for i, (label, values, color) in enumerate(bars):
         shares.bar(places + (i - 0.5 * (len(bars) - 1)) * width, values, width, color=color, label=label)
     shares.set_xticks(places, [f"{start}" for start in CLASS_STARTS], rotation=45)
-    shares.set(xlabel="most cores at a time, from", ylabel="share of core-hours")
+    panel(shares, x="most at a time, cores from", y="core-hours, share of all")
     shares.legend(frameon=False)
     return figure
 

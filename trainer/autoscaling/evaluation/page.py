@@ -17,7 +17,7 @@ from trainer.autoscaling.evaluation.summary import (
     Trade,
     Verdict,
 )
-from trainer.kit.drawing import colours
+from trainer.kit.drawing import colours, themed
 from trainer.kit.intervals import Comparison
 from trainer.kit.report import Plot, Section, chip, document, escape, table
 
@@ -240,7 +240,7 @@ def _absences(summary: Summary) -> str:
 
 def _policy(policy: str, colour: Mapping[str, str]) -> str:
     name = escape(policy)
-    return f'<span class="dot" style="background:{colour[policy]}"></span><span title="{name}">{name}</span>'
+    return f'<span class="dot" style="background:{themed(colour[policy])}"></span><span title="{name}">{name}</span>'
 
 
 def _relative(comparison: Comparison | None, *, interval: bool = True) -> str:

@@ -22,7 +22,7 @@ from trainer.autoscaling.evaluation.suite import Case
 from trainer.autoscaling.evaluation.summary import WORSE_LIMIT, Summary
 from trainer.autoscaling.policies.fixed import sizes_of_cores
 from trainer.autoscaling.policies.registry import policy_of
-from trainer.kit.drawing import FLEET, INK, POLICIES, QUEUE, SOFT, colours, svg
+from trainer.kit.drawing import FLEET, INK, PAPER, POLICIES, QUEUE, SOFT, colours, panel, svg
 from trainer.kit.progress import CURVE_FILE, column, read_curve
 from trainer.kit.report import Plot
 
@@ -87,26 +87,24 @@ def _fleets(histories: Mapping[str, History], case: Case) -> str:
         panels = figure.subplots(rows, 2, sharex=True, sharey=True, squeeze=False).ravel()
         most_vms = max(float(h.ready.sum(axis=1).max()) for h in histories.values())
         most_jobs = max(float(h.waiting.max()) for h in histories.values())
-        for panel, (label, history) in zip(panels, histories.items(), strict=False):
+        for place, (axes, (label, history)) in enumerate(zip(panels, histories.items(), strict=False)):
             below = np.zeros(len(history.infos))
-            for place, kind in enumerate(order):
+            for size, kind in enumerate(order):
                 above, name = below + history.ready[:, kind], case.config.types[kind].name
-                shade = FLEET[min(place, len(FLEET) - 1)]
-                panel.fill_between(history.minutes, below, above, step="pre", color=shade, lw=0, label=name)
+                shade = FLEET[min(size, len(FLEET) - 1)]
+                axes.fill_between(history.minutes, below, above, step="pre", color=shade, lw=0, label=name)
                 below = above
-            queue = panel.twinx()
+            queue = axes.twinx()
             queue.plot(history.minutes, history.waiting, color=QUEUE, lw=1.0, label="jobs waiting")
             queue.set_ylim(0, most_jobs * 1.05 or 1.0)
             queue.grid(visible=False)
-            queue.tick_params(length=0, colors=QUEUE)
-            panel.set_title(_shortened(label, 58), loc="left", fontsize=9.5)
-            panel.tick_params(length=0)
-            panel.set_ylim(0, most_vms * 1.08 or 1.0)
-        for panel in panels[len(histories) :]:
-            panel.set_axis_off()
-        for panel in panels[max(0, len(histories) - 2) : len(histories)]:
-            panel.set_xlabel("minutes")
-            panel.tick_params(labelbottom=True)
+            panel(queue, y="queue, jobs")
+            last = place >= len(histories) - 2
+            panel(axes, _shortened(label, 58), x="time, minutes" if last else "", y="" if place % 2 else "fleet, VMs")
+            axes.tick_params(labelbottom=last)
+            axes.set_ylim(0, most_vms * 1.08 or 1.0)
+        for unused in panels[len(histories) :]:
+            unused.set_axis_off()
         handles, labels = panels[0].get_legend_handles_labels()
         lines, names = panels[0].figure.axes[len(panels)].get_legend_handles_labels()
         figure.legend(handles + lines, labels + names, loc="outside upper right", ncols=len(order) + 1)
@@ -124,12 +122,10 @@ def _cores_over_time(histories: Mapping[str, History], colour: Mapping[str, str]
             allocated.step(history.minutes, history.cores, where="pre", label=_shortened(label, 40), **line)
             share = history.busy / np.maximum(history.cores, 1)
             busy.plot(history.minutes, _smoothed(share, 5), **line)
-        for axes, title in ((allocated, "Allocated cores"), (busy, "CPU per allocated core (mean of five minutes)")):
-            axes.set_title(title, loc="left", fontsize=9.5)
-            axes.tick_params(length=0)
+        panel(allocated, "Allocated cores", y="allocated, cores")
+        panel(busy, "CPU per allocated core (mean of five minutes)", x="time, minutes", y="busy, share of the cores")
         busy.set_ylim(0, 1.02)
         allocated.set_ylim(bottom=0)
-        busy.set_xlabel("minutes")
         figure.legend(loc="outside right upper")
 
     return svg((11.0, 4.6), draw)
@@ -159,7 +155,7 @@ def comparison(summary: Summary) -> Plot | None:
         axes.set_ylim(len(families) - 0.5, -0.5)
         axes.set_xscale("symlog", linthresh=20.0)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:+.0f} %" if value else "0")
-        axes.set_xlabel(f"mean cost against {summary.reference} (95 % interval; left is cheaper)")
+        panel(axes, x=f"mean cost against {summary.reference}, % (95 % interval; left is cheaper)", y="family, by name")
         axes.grid(visible=False, axis="y")
 
     drawing = _one_plot(0.8 + max(1.6, len(families) * (0.15 + 0.09 * len(others))), draw)
@@ -260,10 +256,10 @@ def pareto(contenders: Sequence[Contender], cases: Sequence[Case], summary: Summ
             for price, tried in zip(PRICES_PER_HOUR, front.chosen, strict=True):
                 named.setdefault((tried.mean_wait_s, tried.rent), []).append(f"{price:g}")
             for at, prices in named.items():
-                axes.plot(at[:1], at[1:], "o", ms=5, mfc="white", color=shade)
-                axes.annotate(", ".join(prices), at, (5, 4), textcoords="offset points", fontsize=7, color=shade)
+                axes.plot(at[:1], at[1:], "o", ms=5, mfc=PAPER, color=shade)
+                axes.annotate(", ".join(prices), at, (5, 4), textcoords="offset points")
         for label, (wait, rent) in points.items():
-            star: Any = {"ms": 11, "mec": "white", "mew": 0.6, "color": colour[label]}
+            star: Any = {"ms": 11, "mec": PAPER, "mew": 0.6, "color": colour[label]}
             axes.plot([wait], [rent], "*", label=_shortened(label, 40), **star)
         shown = [(t.mean_wait_s, t.rent) for front in found for t in front.chosen] + list(points.values())
         axes.set_xscale("symlog", linthresh=30.0)
@@ -271,8 +267,7 @@ def pareto(contenders: Sequence[Contender], cases: Sequence[Case], summary: Summ
         axes.set_xlim(0.0, 1.6 * max(wait for wait, _ in shown))
         axes.set_ylim(0.85 * min(rent for _, rent in shown), 1.12 * max(rent for _, rent in shown))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_xlabel("mean wait per job, seconds")
-        axes.set_ylabel("rent per episode, dollars")
+        panel(axes, x="mean wait per job, seconds", y="rent per episode, dollars")
 
     caption = (
         f"Rent against waiting on {', '.join(case.name for case in cases)}. Small dots: every setting tried. Rings: "
@@ -307,9 +302,8 @@ def learning_curves(paths: Sequence[Path], goals: Mapping[str, float]) -> Plot |
                 axes.plot([x / 1e6 for x, _ in points], [y for _, y in points], label=f"{run}: {name}", **line)
         for name, cost in goals.items():
             axes.axhline(cost, color=SOFT, lw=0.9, ls=(0, (2, 2)))
-            axes.annotate(name, (1.0, cost), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7.5)
-        axes.set_xlabel("environment steps, millions")
-        axes.set_ylabel("mean held-out cost per episode, dollars")
+            axes.annotate(name, (1.0, cost), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+        panel(axes, x="environment steps, millions", y="mean held-out cost per episode, dollars")
 
     caption = "Mean cost on held-out seeds while learning; level lines: what others cost on the same task."
     return Plot(caption, _one_plot(4.2, draw))
@@ -327,7 +321,7 @@ def importance(found: Importance) -> Plot:
         axes.axvline(0.0, color=INK, lw=1.0)
         axes.set_yticks(range(len(ordered)), [effect.name for effect in ordered])
         how = "shuffling the input over time" if found.gain is None else "holding the input at its mean"
-        axes.set_xlabel(f"dollars that {how} adds to an episode (95 % interval)")
+        panel(axes, x=f"cost that {how} adds to an episode, dollars (95 % interval)", y="input, by name")
         axes.grid(visible=False, axis="y")
 
     shuffles = f", {found.repeats} shuffles each" if found.gain is None else ""
@@ -343,7 +337,6 @@ def _one_plot(height: float, draw: Callable[[Axes], None], *, legend: bool = Tru
     def whole(figure: Figure) -> None:
         axes = figure.subplots()
         draw(axes)
-        axes.tick_params(length=0)
         if legend:
             figure.legend(loc="outside right upper")
 

@@ -40,7 +40,7 @@ def test_a_page_stands_alone_with_picture_and_figures(simulate: Simulate, tmp_pa
     assert done.exit_code == 0
     text = page.read_text("utf-8")
     assert text.count("<svg") == 1
-    assert "<tr><th>cost</th><td>7.388</td></tr>" in text
+    assert "<tr><td>cost</td><td>7.388</td></tr>" in text
     assert "src=" not in text
     assert 'href="http' not in text.replace('href="http://www.w3.org', "")
 

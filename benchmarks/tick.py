@@ -108,7 +108,7 @@ def measured_here(vms: int, fleets: int, ticks: int, warm_up: int, directory: Pa
     store, watch = SeriesStore(watched=made), Stopwatch()
     figures: dict[str, float] = {}
     with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger, _bare(directory / "bare.db") as bare:
-        ports = _ports(made, [policy for policy, _ in chosen], cloud, store, ledger)
+        ports = make_ports(made, [policy for policy, _ in chosen], cloud, store, ledger)
         written = _Written(directory / "ledger.db")
         freeze_live_objects()
         for _ in range(warm_up):
@@ -133,9 +133,10 @@ def measured_here(vms: int, fleets: int, ticks: int, warm_up: int, directory: Pa
     return figures | {"aws_parse_ms": parse_ms(cloud.described())}
 
 
-def _ports(
+def make_ports(
     fleets: Sequence[Fleet], policies: Sequence[str], cloud: LoadedCloud, store: SeriesStore, ledger: Ledger
 ) -> Ports:
+    """Return the ports of a loop over these fleets, each with its policy; every fourth has a shadow beside it."""
     managed = tuple(
         ManagedFleet(
             fleet,

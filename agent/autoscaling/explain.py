@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.autoscaling.decide import DecisionInputs
+from agent.autoscaling.sentence import plain_sentence
 from agent.autoscaling.status import units_text
 from agent.autoscaling.store import DecisionRecord
 from agent.decisions.text import columns, time_text
 from agent.ledger.codec import plain
+from agent.rails.schedule import coming_text, opened
 from domain.decisions import Direction, Intent, Outcome, Proposal, RailEffect, Verdict
 from domain.errors import FailureClass
 from domain.fleet import Fleet
@@ -40,8 +42,8 @@ class TimelineEntry:
 class Explanation:
     """A decision in words.
 
-    `seen` are sentences on the inputs. `shadows` are what was proposed and not done. `steps` are the rails in order.
-    `timeline` holds each intent's beginning and every outcome, in time order.
+    `sentence` is the plain one of every list, `seen` are sentences on the inputs. `shadows` are what was proposed and
+    not done. `steps` are the rails in order. `timeline` holds each intent's beginning and every outcome, in time order.
     """
 
     decision_id: str
@@ -66,7 +68,7 @@ def explain(record: DecisionRecord) -> Explanation:
         decision_id=decision.decision_id,
         at=decision.at,
         mode=decision.mode.value,
-        sentence=decision.sentence,
+        sentence=plain_sentence(decision, inputs),
         seen=tuple(_seen(inputs)),
         proposal=_proposal(inputs, decision.proposal),
         shadows=tuple(_proposal(inputs, shadow) for shadow in decision.shadows),
@@ -128,8 +130,14 @@ def _seen(inputs: DecisionInputs) -> list[str]:
         lines.append(
             f"{queue.waiting} jobs wait{oldest}; {queue.running} run; {queue.submitted_recent} came this minute"
         )
+    lines += [
+        f"signal {one.signal.name} {one.value:.4g}, its target {one.signal.target:.4g} ({one.signal.kind})"
+        for one in snapshot.signals
+        if one.value is not None
+    ]
     if snapshot.absent:
         lines.append(f"absent: {', '.join(snapshot.absent)} ({snapshot.stale_bins} minutes in a row)")
+    lines += [f"window {one.name} {coming_text(one, inputs.now)}" for one in opened(inputs.windows, inputs.now)]
     if inputs.in_flight:
         lines.append(f"an earlier intent was still open for: {', '.join(inputs.in_flight)}")
     if inputs.interrupted:

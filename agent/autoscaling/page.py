@@ -1,11 +1,9 @@
-"""The fleets on the page: badges, bars of VMs, the queue's last hour, what holds them, their VMs and decisions."""
+"""The fleets on the page: badges, bars of VMs, charts, what holds them, their VMs and decisions."""
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -15,38 +13,39 @@ from fastapi.responses import HTMLResponse, Response
 
 from agent.autoscaling.announcements import in_words
 from agent.autoscaling.api import VmReport
+from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.explain import explain
+from agent.autoscaling.history import SPANS, Chart, FleetHistory, cost_chart, queue_chart, size_charts
 from agent.autoscaling.policies.ppo_lstm import LEARNED, NAME_DIGITS, sha_of
+from agent.autoscaling.sentence import plain_sentence
 from agent.autoscaling.status import FleetStatus, GroupStatus, ShadowStatus, fleet_status, fleet_statuses
-from agent.autoscaling.store import FleetStore
+from agent.autoscaling.store import DecisionRow
 from agent.decisions.http import LARGEST_SEQ
-from agent.decisions.page import DecisionItem, Draw, Frame, RailWord, Scene
+from agent.decisions.page import Alert, DecisionItem, Draw, Frame, Scene, collapsed
 from agent.decisions.store import Record
-from agent.decisions.text import arrows, clock_time, counted, duration_text
-from agent.ledger import Ledger
-from agent.ledger.codec import plain
+from agent.decisions.text import arrows, clock_minute, clock_time, counted, duration_text
+from agent.rails.schedule import coming_text
 from domain.controls import PauseScope
-from domain.decisions import Direction, Mode, Reason, Verdict
+from domain.decisions import Decision, Mode, Reason, Verdict
 from domain.errors import BadInput, LedgerError
-from domain.snapshot import QueueSnapshot
+from domain.units import HOUR_S
 
 if TYPE_CHECKING:
     from agent.autoscaling.part import AutoscalingPart
 
 MOST_CARDS = 4
 """With more fleets than these each has a row instead of a card; its card is on its own page."""
-DECISIONS = 15
+DECISIONS, DECISIONS_OF_FEW = 15, 60
+"""Read for the list of the newest; of few fleets more, since what repeats has one row."""
 DECISIONS_PER_PAGE = 50
+MOST_ITEMS = 2000
+"""Decisions in lists that are kept."""
 VMS_PER_PAGE = 100
 OneFleet = Annotated[str | None, Query(max_length=63)]
 Before = Annotated[int | None, Query(ge=1, le=LARGEST_SEQ)]
+Hours = Annotated[int, Query(ge=1, le=24 * 31)]
 PageNumber = Annotated[int, Query(ge=1, le=100_000)]
 
-LINE_WIDTH, LINE_HEIGHT = 600.0, 64.0
-_TOP_MARGIN = 4.0
-KEPT_S = 3600.0
-"""Of each queue's history: read from the ledger once, then kept up from each decision that is looked at."""
-_MOST_POINTS = 720
 SILENT_VMS = 12
 
 
@@ -83,6 +82,9 @@ def badges(fleet: FleetStatus, mode: str, now: float) -> tuple[Badge, ...]:
         sizes = ", ".join(f"{key} {size}" for key, size in fleet.pin.desired.items())
         end = clock_time(fleet.pin.until, now)
         shown.append(Badge("pinned", Tone.HELD, f"at {sizes} by {fleet.pin.owner} until {end} UTC: {fleet.pin.reason}"))
+    if windows := [one for one in fleet.windows if one.start <= now]:
+        detail = "; ".join(f"{one.name} {coming_text(one, now)}" for one in windows)
+        shown.append(Badge("window", Tone.HELD if any(one.pause for one in windows) else Tone.PLAIN, detail))
     if fleet.announced:
         shown.append(Badge("work announced", Tone.PLAIN, "; ".join(in_words(one) for one in fleet.announced)))
     if fleet.last_decision is not None and fleet.last_decision.reason == Reason.CLOUD_UNREADABLE:
@@ -95,6 +97,26 @@ def badges(fleet: FleetStatus, mode: str, now: float) -> tuple[Badge, ...]:
     if opened := [breaker.group for breaker in fleet.breakers if breaker.open]:
         shown.append(Badge("breaker open", Tone.BAD, f"left alone after repeated failures: {', '.join(opened)}"))
     return tuple(shown)
+
+
+def fleet_alerts(fleet: FleetStatus, now: float) -> tuple[Alert, ...]:
+    """Return what the banner says of a fleet: that no VM reports, or how many are silent, and that its sizes are held.
+
+    As of the last decision; `now` decides whether times have a date.
+    """
+    if fleet.due is None or fleet.last_tick_at is None or not fleet.due:
+        return ()
+    held = "; sizes are held" if fleet.stale_minutes else ""
+    if not fleet.reported:
+        newest = None if fleet.vm_age_s is None else fleet.last_tick_at - fleet.vm_age_s
+        since = "has ever reported" if newest is None else f"reports since {clock_minute(newest, now)}"
+        return (Alert(fleet.fleet, f"No VM {since}{held}."),)
+    silent = [(group.silent, group.key) for group in fleet.groups if group.silent]
+    if not silent:
+        return (Alert(fleet.fleet, f"{fleet.reported} of {counted(fleet.due, 'VM')} report{held}."),) if held else ()
+    groups = ", ".join(f"{count} of {key}" for count, key in silent)
+    number = sum(count for count, _ in silent)
+    return (Alert(fleet.fleet, f"{counted(number, 'VM is', 'VMs are')} silent ({groups}){held}."),)
 
 
 def _mode(mode: str) -> Badge:
@@ -153,109 +175,6 @@ def _total(group: GroupStatus) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line over time as SVG path data, the area below it, and the largest value; "" where nothing is known."""
-
-    path: str
-    area: str
-    most: int
-
-
-def line(points: Sequence[tuple[float, int | None]], start: float, end: float, top: int) -> Line:
-    """Return values by time (None: a gap) drawn from `start` to `end`, `top` being the height's value."""
-    runs: list[list[tuple[float, float]]] = [[]]
-    for at, value in points:
-        if value is None:
-            runs.append([])
-        elif start <= at <= end:
-            x = LINE_WIDTH * (at - start) / (end - start)
-            y = LINE_HEIGHT - (LINE_HEIGHT - _TOP_MARGIN) * value / max(1, top)
-            runs[-1].append((x, y))
-    drawn = [run for run in runs if run]
-    # A point alone would not show: it becomes a short dash.
-    drawn = [run if len(run) > 1 else [run[0], (run[0][0] + 4.0, run[0][1])] for run in drawn]
-    path = " ".join(_joined(run) for run in drawn)
-    area = " ".join(
-        f"{_joined(run)} L{run[-1][0]:.1f},{LINE_HEIGHT:.1f} L{run[0][0]:.1f},{LINE_HEIGHT:.1f} Z" for run in drawn
-    )
-    return Line(path, area, max((value for _, value in points if value is not None), default=0))
-
-
-def _joined(run: Sequence[tuple[float, float]]) -> str:
-    return "M" + " L".join(f"{x:.1f},{y:.1f}" for x, y in run)
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePoint:
-    """The queue at `at` (epoch seconds): jobs waiting and running, None where they were not measured."""
-
-    at: float
-    waiting: int | None
-    running: int | None
-
-
-@dataclass(slots=True)
-class _Known:
-    """The points of one fleet, and the number of the decision that the last of them stands for."""
-
-    points: deque[QueuePoint] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
-    number: int = -1
-
-
-class QueueHistory:
-    """Remembers what it was shown, so that the ledger is asked only for what was missed; safe for any thread."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
-
-    def last_hour(self, status: FleetStatus, now: float) -> tuple[QueuePoint, ...]:
-        """Return a fleet's queue at each decision of the last hour up to `status`, in order.
-
-        LedgerUnavailable when what was missed cannot be read.
-        """
-        last = status.last_decision
-        if last is None:
-            return ()
-        number = _number(last.id)
-        with self._lock:
-            known = self._known.setdefault(status.fleet, _Known())
-            if number == known.number + 1 and known.points:
-                known.points.append(_point(last.at, status.queue))
-            elif number != known.number or number < 0:
-                known.points.clear()
-                for inputs, decision in FleetStore(self._ledger).inputs(status.fleet, since=now - KEPT_S):
-                    queue = None if inputs.snapshot is None else inputs.snapshot.queue
-                    known.points.append(_point(decision.at, queue))
-                    number = max(number, _number(decision.decision_id))
-            known.number = number
-            while known.points and known.points[0].at < now - KEPT_S:
-                known.points.popleft()
-            return tuple(known.points)
-
-
-def _point(at: float, queue: QueueSnapshot | None) -> QueuePoint:
-    return QueuePoint(at, None, None) if queue is None else QueuePoint(at, queue.waiting, queue.running)
-
-
-def _number(decision_id: str) -> int:
-    """Return the number in a decision's id, which counts a fleet's decisions; -1 for an id without one."""
-    number = decision_id.rpartition("-")[2]
-    return int(number) if number.isdecimal() else -1
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLines:
-    """The last hour of a queue, drawn: jobs waiting and jobs running on one scale."""
-
-    waiting: Line
-    running: Line
-    start: float
-    end: float
-
-
-@dataclass(frozen=True, slots=True)
 class ShadowRow:
     """What a shadow proposed: a short name and the whole one, per group the size and whether it differs, and why."""
 
@@ -273,23 +192,40 @@ class FleetView:
     status: FleetStatus
     badges: tuple[Badge, ...]
     bars: tuple[Bar, ...]
-    queue: QueueLines
+    queue: Chart
     held: tuple[tuple[str, str], ...]
     sentence: str
+    policy: str
+    charts: tuple[Chart, ...] = ()
     shadows: tuple[ShadowRow, ...] = ()
     learning: str = ""
 
 
-def fleet_view(status: FleetStatus, mode: str, history: QueueHistory, now: float, learning: str = "") -> FleetView:
-    """Return a fleet as the page shows it; LedgerUnavailable when its history cannot be read."""
+def fleet_view(
+    status: FleetStatus,
+    mode: str,
+    history: FleetHistory,
+    now: float,
+    learning: str = "",
+    alone: bool = False,
+    many: bool = False,
+) -> FleetView:
+    """Return a fleet as the page shows it; LedgerUnavailable when its history cannot be read.
+
+    alone: with all charts. many: among others, each in a row.
+    """
     scale = bar_scale(status.groups)
+    points = history.last_hour(status, now)
+    sentence = arrows(status.last_decision.sentence) if status.last_decision is not None else ""
     return FleetView(
         status=status,
         badges=badges(status, mode, now),
-        bars=tuple(bar(group, scale) for group in status.groups),
-        queue=_queue_lines(history, status, now),
+        bars=() if many else tuple(bar(group, scale) for group in status.groups),
+        queue=queue_chart(points, now, small=many),
+        charts=(*size_charts(status, points, now), cost_chart(points, now)) if alone else (),
         held=tuple(_held(status, now)),
-        sentence=arrows(status.last_decision.sentence) if status.last_decision is not None else "",
+        sentence=sentence,
+        policy=short_policy(status.policy or ""),
         shadows=tuple(_shadow_row(shadow, status.groups) for shadow in status.shadows),
         learning=learning,
     )
@@ -307,15 +243,6 @@ def _shadow_row(shadow: ShadowStatus, groups: Sequence[GroupStatus]) -> ShadowRo
     return ShadowRow(short_policy(shadow.policy), shadow.policy, sizes, arrows(shadow.detail), shadow.stands_in)
 
 
-def _queue_lines(history: QueueHistory, status: FleetStatus, now: float) -> QueueLines:
-    points = history.last_hour(status, now)
-    start, end = now - KEPT_S, max(now, points[-1].at if points else now)
-    waiting = [(point.at, point.waiting) for point in points]
-    running = [(point.at, point.running) for point in points]
-    top = max([1, *(value for _, value in waiting + running if value is not None)])
-    return QueueLines(line(waiting, start, end, top), line(running, start, end, top), start, end)
-
-
 def _held(status: FleetStatus, now: float) -> list[tuple[str, str]]:
     """Return what is under way and what holds the fleet: a word or two, and a sentence."""
     lines = []
@@ -326,6 +253,7 @@ def _held(status: FleetStatus, now: float) -> list[tuple[str, str]]:
     if (pin := status.pin) is not None:
         sizes = ", ".join(f"{key} {size}" for key, size in pin.desired.items())
         lines.append(("pinned", f"at {sizes} by {pin.owner}, for {duration_text(pin.until - now)} more: {pin.reason}"))
+    lines += [(f"window {one.name}", arrows(coming_text(one, now))) for one in status.windows]
     for intent in status.open_intents:
         since = duration_text(now - intent.created_at)
         lines.append(
@@ -360,8 +288,7 @@ def vm_summary(part: AutoscalingPart, fleets: Sequence[str]) -> VmSummary:
     """Return how many VMs there are and which do not report: the longest silent first, then those never heard of."""
     silent: list[tuple[str, VmReport]] = []
     total = 0
-    for name in fleets:
-        reports = _reports(part, name)
+    for name, reports in part.vms_of(set(fleets)).items():
         total += len(reports)
         silent += [(name, report) for report in reports if not report.reporting]
     silent.sort(key=lambda item: silence(item[1]))
@@ -371,14 +298,7 @@ def vm_summary(part: AutoscalingPart, fleets: Sequence[str]) -> VmSummary:
 
 def vms_of(part: AutoscalingPart, fleet: str) -> tuple[VmReport, ...]:
     """Return a fleet's VMs, the silent ones first; none when the fleet is no longer managed."""
-    return tuple(sorted(_reports(part, fleet), key=silence))
-
-
-def _reports(part: AutoscalingPart, fleet: str) -> tuple[VmReport, ...]:
-    try:
-        return part.vms(fleet)
-    except BadInput:
-        return ()
+    return tuple(sorted(part.vms_of([fleet]).get(fleet, ()), key=silence))
 
 
 def silence(report: VmReport) -> tuple[bool, bool, float, str, str]:
@@ -387,32 +307,21 @@ def silence(report: VmReport) -> tuple[bool, bool, float, str, str]:
     return report.reporting, report.last_sample_at is None, longest, report.group, report.vm
 
 
-def decision_item(seq: int, body: Mapping[str, Any]) -> DecisionItem:
-    """Return a decision in a list from its recorded body."""
-    # The sentence is change, reason, the proposal's detail and the rails' sentences; the page sets them apart.
-    change, joint, _ = str(body["sentence"]).partition(f" ({body['reason']}): ")
-    replaced = [
-        f"{intent['group']}: {counted(len(intent['victims']), 'VM')} replaced"
-        for intent in body["intents"]
-        if intent["direction"] == Direction.REPLACE
-    ]
-    effects = {effect["rail"]: effect for effect in body["effects"] if effect["verdict"] != Verdict.PASSED}
+def decision_item(seq: int, made: Decision, inputs: DecisionInputs) -> DecisionItem:
+    """Return a decision in a list: its plain sentence, and what it has in common with those that say the same."""
+    change, _, why = arrows(plain_sentence(made, inputs)).partition(": ")
+    limits = [f"{effect.rail} {effect.verdict}" for effect in made.effects if effect.verdict is not Verdict.PASSED]
     return DecisionItem(
         seq=seq,
-        id=str(body["decision_id"]),
-        subject=str(body["fleet"]),
-        at=float(body["at"]),
-        reason=str(body["reason"]),
-        change=_change(change if joint else "held", replaced),
-        why=arrows(str(body["proposal"]["detail"] if joint else change)),
-        changed=bool(body["intents"]),
-        rails=tuple(RailWord(name, str(e["verdict"]), arrows(str(e["detail"]))) for name, e in effects.items()),
+        id=made.decision_id,
+        subject=made.fleet,
+        at=made.at,
+        reason=made.reason.value,
+        change=change,
+        why=why,
+        changed=bool(made.intents),
+        repeats="" if made.intents else "; ".join([change, *limits]),
     )
-
-
-def _change(change: str, replaced: list[str]) -> str:
-    changes = [] if replaced and change == "no change" else [arrows(change)]
-    return ", ".join(changes + replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +333,7 @@ class DrawnFleets:
     fleets: tuple[FleetView, ...]
     vms: VmSummary
     decisions: tuple[DecisionItem, ...]
+    alerts: tuple[Alert, ...]
     main: ClassVar[str] = "fleets.html"
     side: ClassVar[str] = "fleets_side.html"
 
@@ -440,7 +350,8 @@ class FleetPage:
 
     def __init__(self, part: AutoscalingPart) -> None:
         self._part = part
-        self._history = QueueHistory(part.host.ledger)
+        self._history = FleetHistory(part.host.ledger)
+        self._items: dict[int, DecisionItem] = {}
 
     def one(self, name: str) -> str:
         """Return the name of a fleet; UnknownName lists those there are."""
@@ -453,15 +364,27 @@ class FleetPage:
             statuses: tuple[FleetStatus, ...] = (fleet_status(ledger, part.one(scene.subject), now),)
         else:
             statuses = fleet_statuses(ledger, part.subjects(), now)
-        listed = part.store.decisions_before(scene.seq + 1, fleet=scene.subject, limit=DECISIONS)
+        many, alone = len(statuses) > MOST_CARDS, scene.subject is not None
+        most = DECISIONS if many else DECISIONS_OF_FEW
+        listed = part.store.decisions_before(scene.seq + 1, fleet=scene.subject, limit=most)
         return DrawnFleets(
             fleet=scene.subject,
             at=now,
             fleets=tuple(
-                fleet_view(known, scene.mode, self._history, now, self._learnt(known.fleet, now)) for known in statuses
+                fleet_view(
+                    known,
+                    scene.mode,
+                    self._history,
+                    now,
+                    self._learnt(known.fleet, now),
+                    alone=alone,
+                    many=many,
+                )
+                for known in statuses
             ),
             vms=vm_summary(part, [known.fleet for known in statuses]),
-            decisions=tuple(self.listed(row.seq, plain(row.decision)) for row in listed),
+            decisions=tuple(self._listed(listed)),
+            alerts=tuple(alert for known in statuses for alert in fleet_alerts(known, now)),
         )
 
     def _learnt(self, fleet: str, now: float) -> str:
@@ -479,13 +402,27 @@ class FleetPage:
 
     def listed(self, seq: int, body: Mapping[str, Any]) -> DecisionItem:
         """Return a decision in a list from its recorded body."""
-        return decision_item(seq, body)
+        found = self._part.store.decision(str(body["decision_id"]))
+        return self._listed([DecisionRow(seq, found.decision)])[0]
+
+    def _listed(self, rows: Sequence[DecisionRow]) -> list[DecisionItem]:
+        """Return decisions in a list; what was read once is kept, for nothing of it changes."""
+        before = self._items
+        new = [row for row in rows if row.seq not in before]
+        inputs = self._part.store.inputs_of([row.decision.decision_id for row in new]) if new else {}
+        made = {row.seq: decision_item(row.seq, row.decision, inputs[row.decision.decision_id]) for row in new}
+        kept = before | made
+        self._items = kept if len(kept) <= MOST_ITEMS else made
+        return [kept[row.seq] for row in rows]
 
     def explained(self, record: Record) -> tuple[str, Mapping[str, Any]]:
         """Return the page of one decision: all that `trimtab explain` shows."""
         found = self._part.store.decision(record.decision_id)
-        item = decision_item(found.seq, plain(found.decision))
-        return "decision", {"record": found, "why": explain(found), "item": item}
+        return "decision", {
+            "record": found,
+            "why": explain(found),
+            "item": decision_item(found.seq, found.decision, found.inputs),
+        }
 
     def router(self, frame: Frame) -> APIRouter:
         """Return the pages of one fleet and of its VMs, and the list of decisions on fleets."""
@@ -517,6 +454,23 @@ class FleetPage:
                 now=clock.now(),
             )
 
+        @router.get("/fleets/{fleet}/history", response_model=None)
+        def history(fleet: str, hours: Hours = 24) -> Response:
+            """A fleet's queue, sizes by type and cost over hours or days."""
+            try:
+                name, now = part.one(fleet), clock.now()
+                status = fleet_status(part.host.ledger, name, now)
+                points = self._history.over(status, now, hours * HOUR_S)
+            except (BadInput, LedgerError) as error:
+                return frame.sorry(error)
+            begin = now - hours * HOUR_S
+            charts = (
+                queue_chart(points, now, begin),
+                *size_charts(status, points, now, begin),
+                cost_chart(points, now, begin),
+            )
+            return frame.shown("history", fleet=name, hours=hours, spans=SPANS, charts=charts, points=len(points))
+
         @router.get("/decisions", response_model=None)
         def decisions(fleet: OneFleet = None, before: Before = None, changed: bool = False) -> Response:
             """Decisions, the newest first, a page at a time."""
@@ -528,7 +482,7 @@ class FleetPage:
                 return frame.sorry(error)
             return frame.shown(
                 "decisions",
-                items=[decision_item(row.seq, plain(row.decision)) for row in listed],
+                items=collapsed(self._listed(listed)),
                 fleet=fleet,
                 changed=changed,
                 before=before,

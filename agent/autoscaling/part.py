@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from types import MappingProxyType
@@ -13,7 +13,7 @@ import structlog
 
 from actuators.drift import DriftRule
 from agent.autoscaling import minutes
-from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, actuator_of
+from agent.autoscaling.plug_ins import ActuatorHost, ActuatorKind, Inputs, actuator_of
 from agent.autoscaling.policies.registry import inputs_needed, with_own_settings
 from agent.autoscaling.ports import ManagedFleet, Ports
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
@@ -40,7 +40,7 @@ from agent.decisions.turn import TickReport
 from agent.ledger import codec
 from agent.settings.fleet import MeasuredBy
 from agent.settings.location import models_location, promotion_key_location
-from agent.settings.model import learned_policies, named_policy
+from agent.settings.model import OWN_ACTUATOR, learned_policies, named_policy
 from agent.settings.plug_ins import ACTUATORS, installed, refused
 from domain.clock import JumpDetector
 from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter
 
+    from actuators.activities import Resize
     from actuators.base import Actuator
     from actuators.drain import DrainSettings
     from agent.autoscaling.api import VmReport
@@ -118,6 +119,7 @@ class AutoscalingPart(Part):
         self._last: dict[str, Decision] = {}
         self._watch: ModelWatch | None = None
         self._finder: FleetFinder | None = None
+        self._inputs: Inputs | None = None
 
     @property
     def ports(self) -> Ports:
@@ -189,11 +191,16 @@ class AutoscalingPart(Part):
 
     def vms(self, name: str) -> tuple[VmReport, ...]:
         """Return which VMs of a fleet report, by group and VM; UnknownName lists the fleets managed now."""
+        return self.vms_of([one_of(name, sorted(self.managed()), "fleet", field="fleet")])[name]
+
+    def vms_of(self, names: Collection[str]) -> dict[str, tuple[VmReport, ...]]:
+        """Return which VMs of these fleets report, by fleet, group and VM; nothing of one that is not managed now."""
+        return {fleet.name: self._reports(fleet) for fleet in self._fleets if fleet.name in names}
+
+    def _reports(self, fleet: Fleet) -> tuple[VmReport, ...]:
         from agent.autoscaling.api import VmReport
 
         assert self._settings is not None, "the daemon has settings"
-        managed = {fleet.name: fleet for fleet in self._fleets}
-        fleet = managed[one_of(name, sorted(managed), "fleet", field="fleet")]
         fresh_after = self.host.clock.now() - REPORTING_WITHIN_INTERVALS * self._settings.sample_interval_s
         reports = []
         for group, vms in self.ports.aggregator.vms(fleet).items():
@@ -205,7 +212,7 @@ class AutoscalingPart(Part):
     def schedule(self, name: str) -> tuple[Recurring, ...]:
         """Return the work that the settings announce for a fleet."""
         fleet = None if self._settings is None else self._settings.fleets.get(name)
-        return () if fleet is None else fleet.schedule
+        return () if fleet is None else fleet.announced_work
 
     # In the daemon
 
@@ -224,6 +231,7 @@ class AutoscalingPart(Part):
         series = SeriesStore(
             watched=[managed.fleet for managed in fleets],
             claims=claims_of(settings),
+            signals={name: tuple(fleet.signals) for name, fleet in settings.fleets.items()},
             unknown_per_peer=settings.listener.unknown_vms_per_peer,
         )
         models = self.models = ready_models(settings)
@@ -242,6 +250,7 @@ class AutoscalingPart(Part):
             fence=lambda: host.fence(ports.epoch),
             probationer=models.probationer,
         )
+        ports.resized = self._resizes()
         self.attach(ports, series)
         file = settings.learned.model_file
         ready = None if file is None else f"{MODEL}:{file}"
@@ -257,11 +266,13 @@ class AutoscalingPart(Part):
         settings = self._settings
         if settings is None or settings.input_map is None:
             return self.series
-        from collectors.mapping import Hosts, MappedSink, read_map
+        from agent.autoscaling.inputs import inputs_of
+        from collectors.mapping import MappedSink
 
-        rules = read_map(settings.input_map)
-        self.ports.hosts = Hosts(rules.hosts)
-        return MappedSink(self.series, rules, self.ports.hosts)
+        self._inputs = inputs_of(settings)
+        assert self._inputs is not None, "a map is set"
+        self.ports.hosts = self._inputs.hosts
+        return MappedSink(self.series, *self._inputs)
 
     def collectors(self) -> Sequence[Collector]:
         """Return the collectors of every fleet."""
@@ -269,7 +280,9 @@ class AutoscalingPart(Part):
 
         assert self._settings is not None
         assert self.host.session is not None
-        return collectors_of(self._settings, self._fleets, self.host.session, self.host.clock, self.host.environ)
+        return collectors_of(
+            self._settings, self._fleets, self.host.session, self.host.clock, self.host.environ, self._inputs
+        )
 
     def turn(self, turn: Turn) -> TickReport:
         """Turn the loop of every fleet once."""
@@ -320,11 +333,22 @@ class AutoscalingPart(Part):
         assert host.session is not None, "the daemon has a session"
         return actuator(settings, host.session, fleets, host.ledger, host.clock, host.environ)
 
+    def _resizes(self) -> Callable[[Collection[str], float], Sequence[Resize]] | None:
+        """Return what reads AWS's own changes of size; None where another package's actuator sizes other things."""
+        from actuators.activities import read_resizes
+
+        session, settings = self.host.session, self._settings
+        assert settings is not None, "the daemon has settings"
+        if session is None or settings.actuator != OWN_ACTUATOR:
+            return None
+        return lambda names, since: read_resizes(session, names, since)
+
     def _take_over(self, epoch: int) -> None:
         """Forget what another leader may have changed meanwhile: whose protection is whose, and the clock's steps."""
         ports = self.ports
         assert self._settings is not None
         ports.actuator = self._actuator(self._settings, ports.fleets)
+        ports.resized = self._resizes()
         ports.jumps = JumpDetector()
         ports.epoch = epoch
 
@@ -410,10 +434,15 @@ class AutoscalingPart(Part):
         return create_router(self)
 
     def summary(self, record: Record) -> Summary:
-        """Return a minute's decision in short, with the rails that changed it."""
-        made = codec.decode(Decision, record.body)
+        """Return a minute's decision in one plain sentence, with the rails that changed it."""
+        from agent.autoscaling.decide import DecisionInputs
+        from agent.autoscaling.sentence import plain_sentence
+
+        # A list of decisions is read without what they were made on.
+        stored = record.inputs or self.decisions.get(record.decision_id).inputs
+        made, inputs = codec.decode(Decision, record.body), codec.decode(DecisionInputs, stored)
         guards = tuple((e.rail, e.detail) for e in made.effects if e.verdict is not Verdict.PASSED)
-        return Summary(made.sentence, made.reason.value, guards)
+        return Summary(plain_sentence(made, inputs), made.reason.value, guards)
 
     def explain(self, record: Record) -> Explanation:
         """Return what was seen and proposed, what each rail did, and what AWS did of it."""
@@ -539,16 +568,23 @@ def managed_fleets(settings: Settings, environ: Mapping[str, str] | None = None)
             sample_interval_s=settings.sample_interval_s,
             grace_s=settings.grace_s,
             idle_s=fleet.idle_s,
-            needed=inputs_needed(fleet.policy),
+            needed=(*inputs_needed(fleet.policy), *fleet.needed_signals),
             submitted_late=fleet.submitted_from is MeasuredBy.CLOUDWATCH,
             job_core_s=fleet.queue_rule.job_core_s,
             terms=fleet.terms,
+            signals=fleet.own_signals,
         )
         drift = DriftRule(settings.drift.value)
         policy = with_own_settings(named_policy(settings, fleet.policy_text), environ)
         shadows = tuple(with_own_settings(named_policy(settings, text), environ) for text in fleet.shadow_texts)
-        schedule = fleet.schedule
-        fleets.append(ManagedFleet(settings.fleet(name), limits, policy, shadows, aggregation, drift, schedule))
+        planned = tuple(
+            replace(one, policy=one.policy and with_own_settings(named_policy(settings, one.policy), environ))
+            for one in fleet.planned
+        )
+        described = settings.fleet(name)
+        fleets.append(
+            ManagedFleet(described, limits, policy, shadows, aggregation, drift, fleet.announced_work, planned)
+        )
     return tuple(fleets)
 
 
@@ -607,7 +643,9 @@ def drain_settings(settings: Settings, fleet: str) -> DrainSettings:
     from actuators.drain import DrainSettings
 
     described = settings.fleets.get(fleet)
-    return DrainSettings() if described is None else DrainSettings(described.drain_deadline_s)
+    if described is None:
+        return DrainSettings()
+    return DrainSettings(described.drain_deadline_s, described.drain_notice_s)
 
 
 AUTOSCALING_GROUP = ActuatorKind(_autoscaling_group)

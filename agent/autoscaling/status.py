@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from agent.autoscaling.announcements import in_words
+from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.policies.fallback import STANDING_IN
-from agent.autoscaling.store import DecisionRecord, FleetStore
+from agent.autoscaling.sentence import plain_sentence
+from agent.autoscaling.store import FleetStore
 from agent.decisions.metrics import Reading
-from agent.decisions.text import columns, duration_text, time_text
+from agent.decisions.text import columns, duration_text, in_minutes, time_text
 from agent.ledger import Ledger
 from agent.rails.budget import dollars_per_hour
+from agent.rails.schedule import coming_text, ranked
 from agent.rails.state import Breaker, CapacityMark, Cooldown, LoopState
 from domain.announcements import Announcement
 from domain.capacity_units import size_text
-from domain.controls import Controls, Pause, PauseScope, Pin
+from domain.controls import Controls, Pause, PauseScope, Pin, Window
 from domain.decisions import Decision, Intent
 from domain.fleet import Fleet, Group
 from domain.snapshot import GroupSnapshot, QueueSnapshot, Snapshot
@@ -95,7 +99,8 @@ class FleetStatus:
     the newest of a VM and of the queue. stale_minutes: minutes in a row without a needed input. cost_per_hour,
     cost_today: dollars, the day being UTC's; budget_per_hour, budget_per_day: what the fleet does not grow beyond, None
     where nothing is set. announced: work that the last decision knew to come soon or to be overdue, None where nobody
-    announces any. shadows: what was proposed beside the policy and not done.
+    announces any. shadows: what was proposed beside the policy and not done. windows: of its schedule, open or within a
+    week of the last decision, by time.
     """
 
     fleet: str
@@ -125,6 +130,7 @@ class FleetStatus:
     capacity_marks: tuple[CapacityMark, ...] = ()
     cooldowns: tuple[Cooldown, ...] = ()
     announced: tuple[Announcement, ...] | None = None
+    windows: tuple[Window, ...] = ()
 
 
 def fleet_status(ledger: Ledger, name: str, now: float) -> FleetStatus:
@@ -139,8 +145,9 @@ def fleet_statuses(ledger: Ledger, names: Sequence[str], now: float) -> tuple[Fl
     intents: dict[str, tuple[Intent, ...]] = {}
     for intent in ledger.open_intents(names[0] if len(names) == 1 else None):
         intents[intent.fleet] = (*intents.get(intent.fleet, ()), intent)
+    newest = store.newest_of(names)
     return tuple(
-        _status(name, controls[name], states[name], intents.get(name, ()), store.newest(name), now) for name in names
+        _status(name, controls[name], states[name], intents.get(name, ()), newest.get(name), now) for name in names
     )
 
 
@@ -149,12 +156,12 @@ def _status(
     controls: Controls,
     state: LoopState,
     intents: tuple[Intent, ...],
-    record: DecisionRecord | None,
+    newest: tuple[DecisionInputs, Decision] | None,
     now: float,
 ) -> FleetStatus:
     known = FleetStatus(
         fleet=name,
-        last_tick_at=None if record is None else record.decision.at,
+        last_tick_at=None if newest is None else newest[1].at,
         cost_today=state.spend.dollars if now < state.spend.day_start + DAY_S else 0.0,
         pauses=tuple(pause for pause in controls.pauses if pause.active(now)),
         pin=controls.pin if controls.pin is not None and controls.pin.active(now) else None,
@@ -163,45 +170,52 @@ def _status(
         capacity_marks=tuple(mark for mark in state.capacity if mark.active(now)),
         cooldowns=tuple(cooldown for cooldown in state.cooldowns if cooldown.remaining_s(now) > 0.0),
     )
-    return known if record is None else _with_last(known, record)
+    if newest is None:
+        return known
+    return _with_last(known, *newest, now)
 
 
 def _breaker(breaker: Breaker, now: float) -> BreakerStatus:
     return BreakerStatus(breaker.group, breaker.failures, breaker.open_until, breaker.open_until > now)
 
 
-def _with_last(known: FleetStatus, record: DecisionRecord) -> FleetStatus:
-    decision, inputs = record.decision, record.inputs
+def _group_status(group: Group, seen: GroupSnapshot | None, desired: int | None) -> GroupStatus:
+    of_type = group.vm_type
+    bounds = (group.key, of_type.name, of_type.price_per_hour, group.minimum, group.maximum)
+    if seen is None:
+        return GroupStatus(*bounds, desired=desired)
+    return GroupStatus(
+        *bounds,
+        requested=seen.requested,
+        observed=seen.in_service,
+        warm=seen.warm,
+        booting=seen.booting,
+        overdue=seen.overdue,
+        draining=seen.draining,
+        silent=seen.silent,
+        unhealthy=seen.unhealthy,
+        desired=desired,
+        requested_units=seen.requested_units,
+        weight=seen.weight,
+    )
+
+
+def _with_last(known: FleetStatus, inputs: DecisionInputs, decision: Decision, now: float) -> FleetStatus:
     snapshot = inputs.snapshot
-    groups = []
-    for k, group in enumerate(inputs.fleet.groups):
-        status = GroupStatus(
-            group.key,
-            group.vm_type.name,
-            group.vm_type.price_per_hour,
-            group.minimum,
-            group.maximum,
-            desired=decision.desired[k] if decision.desired else None,
+    groups = tuple(
+        _group_status(
+            group,
+            None if snapshot is None else snapshot.groups[k],
+            decision.desired[k] if decision.desired else None,
         )
-        if snapshot is not None:
-            seen = snapshot.groups[k]
-            status = replace(
-                status,
-                requested=seen.requested,
-                observed=seen.in_service,
-                warm=seen.warm,
-                booting=seen.booting,
-                overdue=seen.overdue,
-                draining=seen.draining,
-                silent=seen.silent,
-                unhealthy=seen.unhealthy,
-                requested_units=seen.requested_units,
-                weight=seen.weight,
-            )
-        groups.append(status)
+        for k, group in enumerate(inputs.fleet.groups)
+    )
+    windows = (window for window in ranked(inputs.windows) if window.end > now)
     absent = () if snapshot is None else snapshot.absent
-    last = LastDecision(decision.decision_id, decision.at, decision.reason.value, decision.sentence, absent)
-    known = replace(
+    last = LastDecision(
+        decision.decision_id, decision.at, decision.reason.value, plain_sentence(decision, inputs), absent
+    )
+    return replace(
         known,
         mode=decision.mode.value,
         policy=inputs.policy,
@@ -210,26 +224,29 @@ def _with_last(known: FleetStatus, record: DecisionRecord) -> FleetStatus:
             for name, made in zip(inputs.shadows, decision.shadows, strict=False)
         ),
         leader=inputs.leader,
-        groups=tuple(groups),
+        groups=groups,
         budget_per_hour=inputs.limits.budget_per_hour,
         budget_per_day=inputs.limits.budget_per_day,
         last_decision=last,
+        windows=tuple(sorted(windows, key=lambda one: one.start)),
+        **({} if snapshot is None else _measured(inputs.fleet, snapshot)),
     )
-    if snapshot is None:
-        return known
-    return replace(
-        known,
-        queue=snapshot.queue,
-        coverage=snapshot.coverage,
-        due=snapshot.due,
-        reported=snapshot.reported,
-        sample_age_s=snapshot.age_s,
-        vm_age_s=snapshot.vm_age_s,
-        queue_age_s=snapshot.queue_age_s,
-        stale_minutes=snapshot.stale_bins,
-        cost_per_hour=dollars_per_hour(inputs.fleet, snapshot.requested),
-        announced=snapshot.announced,
-    )
+
+
+def _measured(fleet: Fleet, snapshot: Snapshot) -> dict[str, Any]:
+    """Return what a status has of the minute, by the names of its fields."""
+    return {
+        "queue": snapshot.queue,
+        "coverage": snapshot.coverage,
+        "due": snapshot.due,
+        "reported": snapshot.reported,
+        "sample_age_s": snapshot.age_s,
+        "vm_age_s": snapshot.vm_age_s,
+        "queue_age_s": snapshot.queue_age_s,
+        "stale_minutes": snapshot.stale_bins,
+        "cost_per_hour": dollars_per_hour(fleet, snapshot.requested),
+        "announced": snapshot.announced,
+    }
 
 
 LATE_S = 180.0
@@ -246,11 +263,13 @@ def status_lines(known: FleetStatus, now: float) -> list[str]:
     names = ", ".join(one.policy for one in known.shadows)
     shadows = f", {'shadow' if len(known.shadows) == 1 else 'shadows'} {names}" if names else ""
     lines = [f"{known.fleet}  {known.mode}  {ticked}{late}", f"  policy {known.policy}{shadows}"]
+    # What is rare has a column while there is any, so that the table fits 80 columns else.
+    rare = [name for name in ("overdue", "silent") if any(getattr(group, name) for group in known.groups)]
     rows: list[tuple[object, ...]] = [
-        ("group", "type", "requested", "observed", "warm", "booting", "overdue", "silent", "bounds", "decided")
+        ("group", "type", "requested", "observed", "warm", "booting", *rare, "bounds", "decided")
     ]
     for group in known.groups:
-        counts = (group.requested, group.observed, group.warm, group.booting, group.overdue, group.silent)
+        counts = [group.requested, group.observed, group.warm, group.booting, *(getattr(group, name) for name in rare)]
         sizes = [("?" if size is None else size) for size in counts]
         bounds = f"{group.minimum}..{group.maximum}"
         decided = "" if group.desired in (None, group.requested) else f"-> {group.desired}"
@@ -260,9 +279,10 @@ def status_lines(known: FleetStatus, now: float) -> list[str]:
     lines.append(f"  reports: {_reports(known)}")
     lines.append(f"  queue: {_queue(known.queue)}")
     lines += [f"  announced: {in_words(one)}" for one in known.announced or ()]
+    lines += [f"  window {one.name} {coming_text(one, now)}" for one in known.windows]
     hourly = "?" if known.cost_per_hour is None else f"{known.cost_per_hour:.3f}"
     lines.append(f"  cost: ${hourly} an hour, ${known.cost_today:.2f} today (UTC)")
-    lines.append(f"  {known.last_decision.id}: {known.last_decision.sentence}")
+    lines.append(f"  {known.last_decision.id}: {in_minutes(known.last_decision.sentence)}")
     return lines + _held(known, now)
 
 
@@ -388,3 +408,7 @@ def _minute(fleet: Fleet, snapshot: Snapshot) -> Iterator[Reading]:
     for name, value in found.items():
         if value is not None:
             yield name, (fleet.name,), value
+    for one in snapshot.signals:
+        yield "signal_target", (fleet.name, one.signal.name), one.signal.target
+        if one.value is not None:
+            yield "signal_value", (fleet.name, one.signal.name), one.value

@@ -6,14 +6,15 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
-from sqlalchemy import ColumnElement, Connection, insert, literal_column, select
+from sqlalchemy import ColumnElement, Connection, bindparam, insert, literal_column, select
 
 from agent.autoscaling.decide import Decided, DecisionInputs
 from agent.autoscaling.minutes import Measured, Rows, minute_of
 from agent.decisions.store import nearby
 from agent.ledger import Ledger, codec, journal, state
-from agent.ledger.database import Clash
+from agent.ledger.database import Clash, Database
 from agent.ledger.journal import Kind
 from agent.ledger.kept import Kept
 from agent.ledger.schema import decisions, intents
@@ -33,7 +34,11 @@ _CHUNK: Final = 200
 _NO_STATES: Final[Mapping[str, LoopState]] = {}
 _NOTHING_MEASURED: Final[Mapping[str, Measured]] = {}
 _OF_DECISION: Final = (rows.c.ref == decisions.c.decision_id) & (rows.c.kind == Kind.DECISION.value)
+_KEPT: Final = select(states_table.c.fleet, states_table.c.body).where(states_table.c.key == bindparam("key"))
+"""What is kept of every fleet under a key: asked each minute for all that are configured, which are nearly all."""
 _CHANGED: Final = decisions.c.changed == literal_column("1")
+_NEWEST: Final[WeakKeyDictionary[Database, dict[str, tuple[DecisionInputs, Decision]]]] = WeakKeyDictionary()
+"""By fleet the decision last written or read here. What a decision's id names never changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class FleetStore:
 
     def __init__(self, ledger: Ledger) -> None:
         self._database = ledger.database
+        self._newest = _NEWEST.setdefault(ledger.database, {})
 
     def loop_state(self, fleet: str) -> LoopState:
         """Return the loop's memory of a fleet, an empty one when there is none."""
@@ -83,19 +89,12 @@ class FleetStore:
 
     def loop_states(self, fleets: Sequence[str]) -> dict[str, LoopState]:
         """Return the loop's memory of each of these fleets, an empty one where there is none, all at one moment."""
-        table = states_table.c
-        query = select(table.fleet, table.body).where(table.fleet.in_(fleets), table.key == LOOP)
-        with self._database.read() as connection:
-            found = {row.fleet: _decoded(LoopState, row.body) for row in connection.execute(query)}
-        return {fleet: found.get(fleet) or LoopState() for fleet in fleets}
+        return self.under(fleets, LOOP, LoopState)
 
     def under(self, fleets: Sequence[str], key: str, kind: type[T]) -> dict[str, T]:
         """Return what is kept of each of these fleets under a key, an empty one where nothing is, all at one moment."""
-        table = states_table.c
-        query = select(table.fleet, table.body).where(table.fleet.in_(fleets), table.key == key)
-        with self._database.read() as connection:
-            found = {row.fleet: _decoded(kind, row.body) for row in connection.execute(query)}
-        return {fleet: found.get(fleet) or kind() for fleet in fleets}
+        found = {name: body for name, body in self._database.fetch(_KEPT, key=key) if name in fleets}
+        return {fleet: _decoded(kind, found[fleet]) if fleet in found else kind() for fleet in fleets}
 
     def change(self, fleet: str, key: str, kind: type[T], change: Callable[[T], tuple[T, str]], at: float) -> T:
         """Change what operators keep of a fleet under a key, and return it as it then is.
@@ -135,6 +134,7 @@ class FleetStore:
             batch.minutes.write(connection, self._database)
             _put_states(connection, after)
         batch.minutes.written(self._database)
+        self._newest.update({inputs.fleet.name: (inputs, decided.decision) for inputs, decided in made})
 
     def record_outcomes(
         self,
@@ -195,6 +195,35 @@ class FleetStore:
         rows = self.decisions(fleet, limit=1)
         return self.decision(rows[0].decision.decision_id) if rows else None
 
+    def inputs_of(self, decision_ids: Sequence[str]) -> dict[str, DecisionInputs]:
+        """Return what each of these decisions was made on, by its id; no more than a page of them."""
+        query = select(decisions.c.decision_id, decisions.c.inputs).where(decisions.c.decision_id.in_(decision_ids))
+        with self._database.read() as connection:
+            return {row.decision_id: _decoded(DecisionInputs, row.inputs) for row in connection.execute(query)}
+
+    def newest_of(self, fleets: Sequence[str]) -> dict[str, tuple[DecisionInputs, Decision]]:
+        """Return the newest decision of each of these fleets and what it was made on; none of a fleet without one.
+
+        Which one is the newest is read from the ledger; it is itself, unless it was written or read here before.
+        """
+        of_fleet = (decisions.c.decision == AUTOSCALING) & (decisions.c.subject == states_table.c.fleet)
+        newest = (decisions.c.at.desc(), decisions.c.number.desc())
+        one = select(decisions.c.decision_id).where(of_fleet).order_by(*newest).limit(1)
+        ids = select(one.correlate(states_table).scalar_subquery()).where(states_table.c.key == LOOP)
+        query = select(rows.c.fleet, rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION)
+        found: dict[str, tuple[DecisionInputs, Decision]] = {}
+        for start in range(0, len(fleets), _CHUNK):
+            with self._database.read() as connection:
+                wanted = connection.execute(ids.where(states_table.c.fleet.in_(fleets[start : start + _CHUNK])))
+                named = [decision_id for decision_id in wanted.scalars() if decision_id is not None]
+                known = {made.decision_id: (inputs, made) for inputs, made in list(self._newest.values())}
+                found |= {known[one][1].fleet: known[one] for one in named if one in known}
+                if others := [one for one in named if one not in known]:
+                    for row in connection.execute(query.where(decisions.c.decision_id.in_(others))):
+                        found[row.fleet] = _decoded(DecisionInputs, row.inputs), _decoded(Decision, row.body)
+        self._newest.update(found)
+        return found
+
     def decisions(
         self,
         fleet: str | None = None,
@@ -231,12 +260,15 @@ class FleetStore:
             return [DecisionRow(row.seq, _decoded(Decision, row.body)) for row in connection.execute(query)]
 
     def inputs(
-        self, fleet: str, since: float | None = None, until: float | None = None
+        self, fleet: str, since: float | None = None, until: float | None = None, every: int = 1
     ) -> Iterator[tuple[DecisionInputs, Decision]]:
-        """Yield inputs and decisions with since <= at < until in the order in which they were made, for replay."""
+        """Yield inputs and decisions with since <= at < until in the order in which they were made, for replay.
+
+        every: take the newest, the one so many before it, and so on.
+        """
         with self._database.read() as connection:
             numbers = select(rows.c.seq).join(decisions, _OF_DECISION).where(*_span(fleet, since, until))
-            seqs = connection.execute(numbers.order_by(rows.c.seq)).scalars().all()
+            seqs = connection.execute(numbers.order_by(rows.c.seq)).scalars().all()[::-every][::-1]
         query = select(rows.c.body, decisions.c.inputs).join(decisions, _OF_DECISION).order_by(rows.c.seq)
         for start in range(0, len(seqs), _CHUNK):
             # Each chunk reads on its own: a slow consumer must not hold back the checkpoint of the write-ahead log.

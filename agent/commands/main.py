@@ -9,6 +9,7 @@ from agent.commands.options import app
 __all__ = ["app"]
 
 VERBS = (
+    "init",
     "run",
     "collect",
     "inputs",

@@ -5,6 +5,7 @@ A verb imports what it needs only when it runs.
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import os
@@ -92,6 +93,10 @@ HELD = r"\b(?P<held>shrunk|moved|skipped|in progress|paused|pinned|observe|lower
 STYLES = {"word.good": "green", "word.bad": "bold red", "word.held": "yellow"}
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_MAKE_ROOM = ": make room there and give the same command again; a file is written whole or not at all"
+
+
 class Program(TyperGroup):
     """Finds the verbs of other packages only when they are asked for, and turns an error into one message.
 
@@ -119,7 +124,8 @@ class Program(TyperGroup):
         except (TrimtabError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            typer.echo(f"error: {error}", err=True)
+            full = isinstance(error, OSError) and error.errno in _FULL
+            typer.echo(f"error: {error}{_MAKE_ROOM if full else ''}", err=True)
             raise typer.Exit(BAD_INPUT if isinstance(error, BadInput | ConfigurationError) else FAILED) from None
 
 
@@ -201,8 +207,18 @@ def print_json(data: Any) -> None:
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def wrapped(line: str, width: int) -> list[str]:
+    """Return a line in pieces of at most `width` columns, cut between words, the later ones further in."""
+    from textwrap import wrap
+
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return wrap(line, width, subsequent_indent=indent, replace_whitespace=False, break_on_hyphens=False)
+
+
 def show(lines: Sequence[str]) -> None:
-    """Print lines, words for good and bad coloured on a terminal; a pipe gets them as they are."""
+    """Print lines, on a terminal as wide as that and with words for good and bad coloured; a pipe gets them as are."""
     from rich.console import Console
     from rich.highlighter import RegexHighlighter
     from rich.theme import Theme
@@ -213,4 +229,5 @@ def show(lines: Sequence[str]) -> None:
 
     console = Console(theme=Theme(STYLES), highlighter=Words(), soft_wrap=True)
     for line in lines:
-        console.print(line, markup=False, emoji=False)
+        for piece in wrapped(line, console.width) if console.is_terminal else [line]:
+            console.print(piece, markup=False, emoji=False)

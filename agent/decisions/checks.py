@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from domain.decisions import Mode
+from domain.errors import CloudError
 
 if TYPE_CHECKING:
     from collectors.aws import AwsSession
@@ -78,6 +80,62 @@ def unknown(subject: str, detail: str, remedy: str = "") -> CheckResult:
 def needed_to_act(mode: Mode, subject: str, detail: str, remedy: str) -> CheckResult:
     """Return a result for a requirement of act mode: missing in act mode, advice in observe mode."""
     return CheckResult(subject, State.MISSING if mode is Mode.ACT else State.ADVICE, detail, remedy)
+
+
+_ROLE: Final = re.compile(r"arn:(?P<partition>aws[a-z-]*):sts::(?P<account>\d{12}):assumed-role/(?P<role>[^/]+)/.+")
+_LASTING: Final = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(?:user|role)/.+")
+
+
+def principal(identity: str) -> str | None:
+    """Return the ARN of the role or user behind the caller's ARN, None for anything else.
+
+    The path of a role cannot be read from its session: IAM then reports it as unknown.
+    """
+    if found := _ROLE.fullmatch(identity):
+        return f"arn:{found['partition']}:iam::{found['account']}:role/{found['role']}"
+    return identity if _LASTING.fullmatch(identity) else None
+
+
+def permitted(
+    mode: Mode,
+    account: Account,
+    subject: str,
+    actions: Sequence[str],
+    arns: Sequence[str],
+    allowed: str,
+    context: Mapping[str, str] | None = None,
+) -> CheckResult:
+    """Return whether IAM permits actions on resources, by simulation; nothing is tried.
+
+    allowed: the sentence where it does. context: values of condition keys.
+    """
+    source = principal(account.identity)
+    if source is None:
+        return unknown(subject, f"{account.identity} is neither a role nor a user, which IAM could simulate")
+    entries = [
+        {"ContextKeyName": name, "ContextKeyValues": [value], "ContextKeyType": "string"}
+        for name, value in (context or {}).items()
+    ]
+    try:
+        answer = account.session.read(
+            "iam",
+            "SimulatePrincipalPolicy",
+            PolicySourceArn=source,
+            ActionNames=list(actions),
+            ResourceArns=list(arns),
+            ContextEntries=entries,
+        )
+    except CloudError as error:
+        return unknown(subject, str(error), "allow iam:SimulatePrincipalPolicy on the agent's own role for this check")
+    refused = sorted(
+        one["EvalActionName"]
+        for one in answer["EvaluationResults"]
+        if one["EvalDecision"] != "allowed"
+        or any(each["EvalResourceDecision"] != "allowed" for each in one.get("ResourceSpecificResults", ()))
+    )
+    if refused:
+        return needed_to_act(mode, subject, f"IAM refuses {', '.join(refused)}", "attach deploy/iam/act.json")
+    return ok(subject, allowed)
 
 
 def passed(results: Iterable[CheckResult]) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,11 +29,10 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class RailWord:
-    """A rail that changed a decision: its name, what it did, and its sentence."""
+class Alert:
+    """Something a person should look into: a heading and a sentence."""
 
-    rail: str
-    verdict: str
+    what: str
     sentence: str
 
 
@@ -41,7 +40,9 @@ class RailWord:
 class DecisionItem:
     """A decision in a list, by its number in the journal.
 
-    change: what is to be done. why: what was seen. rails: what changed it. changed: whether there is anything to do.
+    change, why: its sentence, before and after the colon. changed: whether there is anything to do. repeats: what it
+    has in common with decisions that say the same, "" where none does. count: how many stand in its row, since: the
+    time of the oldest of them, None where it is the only one.
     """
 
     seq: int
@@ -52,13 +53,30 @@ class DecisionItem:
     change: str
     why: str
     changed: bool
-    rails: tuple[RailWord, ...]
+    repeats: str = ""
+    count: int = 1
+    since: float | None = None
+
+
+def collapsed(items: Iterable[DecisionItem]) -> list[DecisionItem]:
+    """Return the items, newest first; those of a subject that say the same one after the other become one, counted."""
+    rows: list[DecisionItem] = []
+    newest_row: dict[str, int] = {}
+    for item in items:
+        place = newest_row.get(item.subject)
+        if place is not None and item.repeats and rows[place].repeats == item.repeats:
+            rows[place] = replace(rows[place], count=rows[place].count + item.count, since=item.since or item.at)
+        else:
+            newest_row[item.subject] = len(rows)
+            rows.append(item)
+    return rows
 
 
 class Drawn(Protocol):
     """A part's subjects at one moment; its own templates know more of it.
 
     main, side: the templates of its sections, with `.html`, which see this as `drawn`. decisions: the newest first.
+    alerts: what a person should look into.
     """
 
     @property
@@ -72,6 +90,10 @@ class Drawn(Protocol):
     @property
     def decisions(self) -> Sequence[DecisionItem]:
         """Its newest decisions."""
+
+    @property
+    def alerts(self) -> Sequence[Alert]:
+        """What stands in the banner on top of the page."""
 
 
 class Frame(Protocol):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from domain.units import HOURS_PER_DAY
 
 NOT_KNOWN = "?"
+_SECONDS = re.compile(r"(?<![\w.-])(\d+) s\b")
+_CLAUSE_ENDS = re.compile(r"[,;] ")
 
 
 def duration_text(seconds: float) -> str:
@@ -21,6 +24,27 @@ def duration_text(seconds: float) -> str:
     parts = [(days, "d"), (hours, "h"), (minutes, "min")]
     first = next(i for i, (count, _) in enumerate(parts) if count)
     return " ".join(f"{count} {name}" for count, name in parts[first : first + 2] if count)
+
+
+def in_minutes(text: str) -> str:
+    """Return a sentence with its longer durations in minutes and hours: `for another 3540 s` becomes `... 59 min`."""
+    return _SECONDS.sub(lambda found: duration_text(float(found[1])), text)
+
+
+def fitting(text: str, room: int) -> str:
+    """Return a sentence in at most `room` characters: without its last clauses, else cut behind a word.
+
+    Clauses end at a comma or a semicolon. A bracket at the end, which holds the reason, stays closed.
+    """
+    if len(text) <= room:
+        return text
+    closing = ")" if text.endswith(")") else ""
+    opening = text.find("  (") if closing else 0
+    ends = [found.start() for found in _CLAUSE_ENDS.finditer(text) if opening < found.start() <= room - len(closing)]
+    if ends:
+        return text[: ends[-1]] + closing
+    head = text[: max(0, room - 1)]
+    return (head.rsplit(" ", 1)[0] if " " in head.strip() else head) + "…"
 
 
 def time_text(at: float) -> str:
@@ -55,6 +79,11 @@ def clock_time(at: float | None, now: float | None = None) -> str:
     today = _moment(now) if now is not None else moment
     is_today = today is not None and moment.date() == today.date()
     return moment.strftime("%H:%M:%S" if is_today else "%d %b %H:%M:%S")
+
+
+def clock_minute(at: float, now: float) -> str:
+    """Return a time of day in UTC as 12:04, with the date in front when `now` lies on another day."""
+    return clock_time(at, now)[:-3]
 
 
 def machine_time(at: float) -> str:

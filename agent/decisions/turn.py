@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
 
 from domain.decisions import Decision, Event, Outcome, Reason
+from domain.errors import Fenced, LedgerError
 from domain.snapshot import Snapshot
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +28,25 @@ class TickReport:
     events: tuple[Event, ...] = ()
     failure: str | None = None
     failure_reason: Reason = Reason.LEDGER_UNAVAILABLE
+
+
+def pools_turned(
+    report: TickReport, decision: str, turns: Iterable[tuple[str, Callable[[], Sequence[Event]]]]
+) -> TickReport:
+    """Turn a decision's pools, each by its name and call, and return the report with their events.
+
+    One pool's trouble is an event and stops no other. What the ledger refuses is the report's failure and ends the
+    turn: what came before stays told.
+    """
+    events = list(report.events)
+    for name, turn in turns:
+        try:
+            events += turn()
+        except (LedgerError, Fenced) as error:
+            log.error("pool_stopped", decision=decision, pool=name, detail=str(error))
+            return replace(report, events=tuple(events), failure=str(error))
+        except Exception as error:
+            log.exception("pool_failed", decision=decision, pool=name)
+            detail = f"{decision} {name}: its turn was cut short: {type(error).__name__}: {error}"
+            events.append(Event(name, report.at, Reason.INTERNAL_ERROR, detail))
+    return replace(report, events=tuple(events))

@@ -524,7 +524,10 @@ class ModelsDirectory:
             return back
 
     def history(self, subject: Subject | None = None) -> list[dict[str, Any]]:
-        """Return every change of the pointer, of one subject or all, the first one first; a cut line is left out."""
+        """Return every change of the pointer, of one subject or all, the first one first; a cut line is left out.
+
+        A line whose change was cut off before the pointer stands again when it is made after all: the last one counts.
+        """
         try:
             content = read_file(self.path / HISTORY, LARGEST_REPORT_BYTES)
         except FileNotFoundError:
@@ -533,7 +536,13 @@ class ModelsDirectory:
         for line in content.splitlines():
             with contextlib.suppress(ValueError, RecursionError):
                 found.append(json.loads(line))
-        return [one for one in found if isinstance(one, dict) and subject in (None, _subject_of(one))]
+        changes, after = [], dict[Subject | None, dict[str, Any]]()
+        for one in reversed([one for one in found if isinstance(one, dict)]):
+            own = _subject_of(one)
+            if one | {"at": None} != after.get(own, {}) | {"at": None}:
+                changes.append(one)
+            after[own] = one
+        return [one for one in reversed(changes) if subject in (None, _subject_of(one))]
 
     def _promotion_of(self, model: str, subject: Subject, before: Champion) -> Champion | None:
         """Return the pointer as it was when a model came into use, the last time before the present champion did."""

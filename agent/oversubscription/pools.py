@@ -12,7 +12,7 @@ import structlog
 
 from actuators.values import Parameters
 from agent.decisions.part import one_service
-from agent.decisions.turn import TickReport
+from agent.decisions.turn import TickReport, pools_turned
 from agent.ledger import Ledger
 from agent.models.background import Background
 from agent.oversubscription.decision import Decided, Wanted, decide_hour, hot_hours, shadowed
@@ -27,14 +27,14 @@ from agent.oversubscription.rate_policies import PoolModels, RatePolicy, policy_
 from agent.oversubscription.recorded_hours import HourRecorder
 from agent.oversubscription.records import HourDecision, ShadowRates
 from agent.oversubscription.settings import SUBJECTS, pool_rules_of
-from agent.oversubscription.store import AlreadyDecided, OversubscriptionStore
+from agent.oversubscription.store import OVERSUBSCRIPTION, AlreadyDecided, OversubscriptionStore
 from agent.oversubscription.usage_book import FIVE_MINUTES_S, UsageBook
 from agent.rails.base import RailLimits
 from agent.settings import Settings
 from collectors.aws import AwsSession
 from domain.clock import Clock
 from domain.decisions import AGENT, Event, Reason
-from domain.errors import BadInput, Fenced, LedgerError, TrimtabError
+from domain.errors import BadInput, TrimtabError
 from domain.units import HOUR_S
 
 log = structlog.get_logger(__name__)
@@ -367,23 +367,18 @@ class Pools(dict[str, Pool]):
         """Turn every pool after the loop's turn and return the report of all."""
         if report.failure is not None or self._ledger is None:
             return report
-        events: list[Event] = []
-        for name in self:
-            try:
-                controls = self._ledger.controls(name)
-                paused = any(pause.active(report.at) for pause in controls.pauses)
-                events += self._turns[name].turn(report.at, epoch, paused=paused)
-                if name in self._publishers:
-                    events += self._publishers[name].turn(report.at, epoch, controls)
-            except (LedgerError, Fenced) as error:
-                log.error("pool_stopped", pool=name, detail=str(error))
-                return replace(report, events=(*report.events, *events), failure=str(error))
-            except Exception as error:
-                # No rate is renewed: answers fall back to 1.0 when the last hour is too old.
-                log.exception("pool_failed", pool=name)
-                detail = f"{name}: its turn was cut short: {type(error).__name__}: {error}"
-                events.append(Event(AGENT, report.at, Reason.INTERNAL_ERROR, detail, name))
-        return replace(report, events=(*report.events, *events))
+        # Where a turn is cut short no rate is renewed: answers fall back to 1.0 when the last hour is too old.
+        return pools_turned(
+            report, OVERSUBSCRIPTION, ((name, partial(self._turn, name, report.at, epoch)) for name in self)
+        )
+
+    def _turn(self, name: str, now: float, epoch: int) -> tuple[Event, ...]:
+        assert self._ledger is not None, "only pools on a ledger turn"
+        controls = self._ledger.controls(name)
+        events = self._turns[name].turn(now, epoch, paused=any(pause.active(now) for pause in controls.pauses))
+        if name in self._publishers:
+            events += self._publishers[name].turn(now, epoch, controls)
+        return events
 
 
 def pools_of(settings: Settings, ledger: Ledger, clock: Clock, session: AwsSession | None) -> Pools:

@@ -108,6 +108,8 @@ CATALOGUE: tuple[Section, ...] = (
             gauge("queue_running_jobs", "Jobs that run.", "fleet"),
             gauge("queue_submitted_jobs", "Jobs submitted, by the counter of the job source.", "fleet"),
             gauge("queue_oldest_wait_seconds", "Wait of the oldest job.", "fleet"),
+            gauge("signal_value", "A fleet's own signal; absent while it is.", "fleet", "signal", unit="its own"),
+            gauge("signal_target", "Its target, as set.", "fleet", "signal", unit="its own"),
             gauge("cost_dollars_per_hour", "Cost of the requested size.", "fleet"),
             gauge("cost_today_dollars", "Cost since midnight UTC.", "fleet"),
         ),

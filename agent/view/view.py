@@ -249,6 +249,12 @@ class AgentView:
 
     def status(self) -> dict[str, Any]:
         """Return what the agent knows of itself, as plain data, with the status of every subject by decision."""
+        now = self.parts.now()
+        by_part = {part.name: [part.status(name, now).data for name in part.subjects()] for part in self.parts.parts}
+        return {**self.agent(), "subjects": by_part}
+
+    def agent(self) -> dict[str, Any]:
+        """Return what the agent knows of itself alone, as plain data; reads no ledger."""
         now, settings = self.parts.now(), self.parts.settings
         state = asdict(replace(self.parts.board.read(), last_decisions={}))
         del state["last_decisions"]
@@ -258,9 +264,6 @@ class AgentView:
             "mode": settings.mode.value,
             "tick_interval_s": settings.tick_interval_s,
             **state,
-            "subjects": {
-                part.name: [part.status(name, now).data for name in part.subjects()] for part in self.parts.parts
-            },
         }
 
     # What happened

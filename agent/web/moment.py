@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent.decisions.page import DecisionItem, Drawn, PartPage, Scene
+from agent.decisions.page import Alert, DecisionItem, Drawn, PartPage, Scene, collapsed
 from agent.decisions.part import Card
 from agent.ledger import Kind
 from agent.view.view import AgentView, InputStatus, JournalRow
@@ -41,14 +41,6 @@ def event_item(row: JournalRow) -> EventItem | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
-    """Something a person should look into: a heading and a sentence."""
-
-    what: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
 class Moment:
     """One subject, or all, at journal number `seq` and time `at`; `drawn` by part, of those that draw theirs."""
 
@@ -78,10 +70,10 @@ def moment(view: AgentView, pages: Mapping[str, PartPage], subject: str | None) 
     return Moment(
         seq=seq,
         at=now,
-        agent=view.status(),
-        alerts=alerts(view),
+        agent=view.agent(),
+        alerts=(*alerts(view), *(alert for one in drawn.values() for alert in one.alerts)),
         drawn=drawn,
-        decisions=tuple(decisions[:DECISIONS]),
+        decisions=tuple(collapsed(decisions)[:DECISIONS]),
         inputs=view.inputs(),
         cards=() if subject is not None else cards(view, now),
         events=tuple(events[:EVENTS]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from agent.decisions import text
-from agent.decisions.page import PartPage
+from agent.decisions.page import Alert, PartPage
 from agent.ledger import Kind, Ledger
 from agent.view.board import ServiceState
 from agent.view.view import AgentView, JournalRow, installed_version
-from agent.web.moment import Alert, Moment, alerts, event_item, moment
-from domain.errors import LedgerError, UnknownName
+from agent.web.moment import Moment, alerts, event_item, moment
+from domain.errors import REFUSED_LINES, LedgerError, UnknownName
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -149,6 +151,21 @@ class Pages:
         return self._templates.get_template(f"{template}.html").render(context)
 
 
+_DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+
+
+def digests(text_with: str) -> Markup:
+    """Return text as HTML in which of each SHA-256 the first digits are shown, and the whole of it is the tooltip."""
+    parts, at = [], 0
+    for found in _DIGEST.finditer(text_with):
+        parts += [
+            escape(text_with[at : found.start()]),
+            Markup('<abbr title="{}">{}</abbr>').format(found[0], found[1]),
+        ]
+        at = found.end()
+    return Markup("").join([*parts, escape(text_with[at:])])
+
+
 def _build(assets: Mapping[str, Asset], directories: Sequence[Path]) -> str:
     """Return what changes whenever templates or static files do: a page from before then loads itself anew."""
     digest = hashlib.sha256(installed_version().encode())
@@ -169,8 +186,8 @@ def _templates(build: str, directories: Sequence[Path]) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    for function in (text.clock_time, text.machine_time, text.money, text.words, text.arrows):
+    for function in (text.clock_time, text.machine_time, text.money, text.words, text.arrows, digests):
         environment.filters[function.__name__] = function
     environment.filters.update(duration=text.duration_text, full_time=text.time_text)
-    environment.globals.update(build=build, version=installed_version(), counted=text.counted)
+    environment.globals.update(build=build, version=installed_version(), counted=text.counted, remedies=REFUSED_LINES)
     return environment

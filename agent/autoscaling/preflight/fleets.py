@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.autoscaling.inputs import collectors_of
+from agent.autoscaling.inputs import collectors_of, inputs_without_a_loop
 from agent.autoscaling.part import claims_of, managed_fleets
 from agent.autoscaling.plug_ins import actuator_of
 from agent.autoscaling.policies.learned_models import ModelShelf
 from agent.autoscaling.preflight.groups import check_fleet, check_types
 from agent.autoscaling.snapshot.series import ABSENT_ROW, SeriesStore
-from agent.decisions.checks import Account, Arrivals, CheckResult, advice, missing, needed_to_act, ok, unknown
+from agent.decisions.checks import (
+    Account,
+    Arrivals,
+    CheckResult,
+    advice,
+    missing,
+    ok,
+    permitted,
+    principal,
+    unknown,
+)
 from agent.settings import Settings
 from agent.settings.discovery import FLEET
 from agent.settings.fleet import MeasuredBy
 from agent.settings.model import learned_policies
 from collectors.aws import AwsSession
 from collectors.mapping import read_map
-from domain.decisions import Mode
 from domain.errors import BadInput, CloudError, CollectionFailed, ConfigurationError, TrimtabError
 from domain.samples import QueueMetric
 
@@ -40,10 +48,6 @@ INSTRUMENT = "see docs/operate/instrument.md"
 PLUG_INS = "see docs/operate/plug-ins.md"
 
 
-_ROLE = re.compile(r"arn:(?P<partition>aws[a-z-]*):sts::(?P<account>\d{12}):assumed-role/(?P<role>[^/]+)/.+")
-_LASTING = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(?:user|role)/.+")
-
-
 def check_fleets(settings: Settings, account: Account) -> Iterator[CheckResult]:
     """Yield the results for the groups of every fleet, and for what their decisions need of account and host."""
     session = account.session
@@ -54,7 +58,7 @@ def check_fleets(settings: Settings, account: Account) -> Iterator[CheckResult]:
     yield from check_models(settings)
     yield from check_plug_ins(settings)
     yield _vms_readable(session)
-    yield from check_changes(settings, session, account.identity, arns)
+    yield from check_changes(settings, account, arns)
     yield from check_collectors(settings, session)
     yield _interruptions(settings, session)
 
@@ -82,65 +86,28 @@ def _interruptions(settings: Settings, session: AwsSession) -> CheckResult:
     return ok(subject, "can be reached")
 
 
-def check_changes(
-    settings: Settings, session: AwsSession, identity: str, arns: Mapping[str, str]
-) -> Iterator[CheckResult]:
+def check_changes(settings: Settings, account: Account, arns: Mapping[str, str]) -> Iterator[CheckResult]:
     """Yield whether IAM permits changes of the fleets' groups, by simulation; no change is tried.
 
     arns: group names and their ARNs.
     """
-    source = principal(identity)
-    if source is None:
-        yield unknown("permission to act", f"{identity} is neither a role nor a user, which IAM could simulate")
+    if principal(account.identity) is None:
+        detail = f"{account.identity} is neither a role nor a user, which IAM could simulate"
+        yield unknown("permission to act", detail)
         return
     for key, fleet in settings.fleets.items():
         named = [group.name or group_key for group_key, group in fleet.ordered_groups]
         wanted = [arns[name] for name in named if name in arns]
         if wanted:
-            yield _judged(settings.mode, session, source, key, wanted)
-
-
-def _judged(mode: Mode, session: AwsSession, source: str, fleet: str, arns: list[str]) -> CheckResult:
-    subject = f"permission to act on {fleet}"
-    try:
-        answer = session.read(
-            "iam",
-            "SimulatePrincipalPolicy",
-            PolicySourceArn=source,
-            ActionNames=list(CHANGES),
-            ResourceArns=arns,
-            ContextEntries=[
-                {
-                    "ContextKeyName": f"{namespace}:ResourceTag/{FLEET}",
-                    "ContextKeyValues": [fleet],
-                    "ContextKeyType": "string",
-                }
-                for namespace in ("autoscaling", "aws")
-            ],
-        )
-    except CloudError as error:
-        return unknown(subject, str(error), "allow iam:SimulatePrincipalPolicy on the agent's own role for this check")
-    refused = sorted(
-        {one["EvalActionName"] for one in answer["EvaluationResults"] if one["EvalDecision"] != "allowed"}
-        | {
-            one["EvalActionName"]
-            for one in answer["EvaluationResults"]
-            if any(each["EvalResourceDecision"] != "allowed" for each in one.get("ResourceSpecificResults", ()))
-        }
-    )
-    if refused:
-        return needed_to_act(mode, subject, f"IAM refuses {', '.join(refused)}", "attach deploy/iam/act.json")
-    return ok(subject, "IAM allows every change of groups with the fleet's tag")
-
-
-def principal(identity: str) -> str | None:
-    """Return the ARN of the role or user behind the caller's ARN, None for anything else.
-
-    The path of a role cannot be read from its session: IAM then reports it as unknown.
-    """
-    if found := _ROLE.fullmatch(identity):
-        return f"arn:{found['partition']}:iam::{found['account']}:role/{found['role']}"
-    return identity if _LASTING.fullmatch(identity) else None
+            yield permitted(
+                settings.mode,
+                account,
+                f"permission to act on {key}",
+                CHANGES,
+                wanted,
+                "IAM allows every change of groups with the fleet's tag",
+                {f"{namespace}:ResourceTag/{FLEET}": key for namespace in ("autoscaling", "aws")},
+            )
 
 
 def check_models(settings: Settings) -> Iterator[CheckResult]:
@@ -173,21 +140,21 @@ def check_collectors(settings: Settings, session: AwsSession) -> Iterator[CheckR
     """Yield the result of one collection by each configured collector."""
     fleets = [settings.fleet(key) for key in settings.fleets]
     try:
-        collectors = collectors_of(settings, fleets, session)
-    except ConfigurationError as error:
+        inputs = inputs_without_a_loop(settings, fleets, session)
+        collectors = collectors_of(settings, fleets, session, inputs=inputs)
+    except TrimtabError as error:
         yield missing("collectors", str(error), PLUG_INS)
         return
     for collector in collectors:
         subject = f"collector {collector.name}"
         try:
-            samples = collector.collect(time.time())
+            samples = list(collector.collect(time.time()))
         except Exception as error:
             remedy = "correct the address, or allow the call (deploy/iam/observe.json)"
             yield missing(subject, f"{type(error).__name__}: {error}", remedy)
             continue
-        count = len(list(samples))
-        if count:
-            yield ok(subject, f"collected {count} samples")
+        if samples:
+            yield ok(subject, f"collected {len(samples)} samples")
         else:
             yield advice(subject, "responds without samples", f"check again when VMs run; {INSTRUMENT}")
 
@@ -201,15 +168,17 @@ def check_input_map(settings: Settings) -> Iterator[CheckResult]:
     except TrimtabError as error:
         yield missing("input map", str(error), "correct the file; `trimtab inputs try` shows what lines become")
         return
-    detail = f"{settings.input_map} has {len(rules.rules)} rules and {len(rules.hosts)} hosts"
-    by_host = any("host" in rule.pattern.groupindex for rule in rules.rules)
-    yield ok("input map", detail + (", and finds VMs by host name (ec2:DescribeInstances)" if by_host else ""))
+    detail = (
+        f"{settings.input_map} has {len(rules.rules)} rules, {len(rules.queries)} queries and {len(rules.hosts)} hosts"
+    )
+    by_host = ", and finds VMs by host name (ec2:DescribeInstances)" if rules.finds_by_host else ""
+    yield ok("input map", detail + by_host)
 
 
 def check_arrivals(settings: Settings, arrivals: Arrivals) -> Iterator[CheckResult]:
     """Yield the age of each fleet's measurements, from the running agent, else by listening for a while."""
     needing = [key for key, fleet in settings.fleets.items() if fleet.cpu_from is MeasuredBy.REPORTS]
-    if settings.render.url is not None or not needing:
+    if settings.render.url is not None or settings.prometheus.url is not None or not needing:
         return
     try:
         families = text_string_to_metric_families(arrivals.metrics())

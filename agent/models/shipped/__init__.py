@@ -20,6 +20,10 @@ class _Entry:
     trained_for: str
 
 
+_INDEX = TypeAdapter(dict[str, _Entry])
+"""Made once: the index is read each minute."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShippedModel:
     """One model that comes with the agent: its name, what it was trained for, the SHA-256 and place of its file."""
@@ -37,7 +41,7 @@ def shipped_models(directory: Path = DIRECTORY) -> tuple[ShippedModel, ...]:
     """
     path = directory / INDEX
     try:
-        entries = TypeAdapter(dict[str, _Entry]).validate_json(path.read_bytes())
+        entries = _INDEX.validate_json(path.read_bytes())
     except FileNotFoundError:
         return ()
     except ValidationError as error:

@@ -1,6 +1,12 @@
 // Keeps the page live: journal rows are put on top of their lists, parts that changed are put in place.
 "use strict";
 
+// The values under the pointer stand beside a chart's name.
+document.addEventListener("pointerover", (event) => {
+  const hit = event.target.closest(".hit");
+  if (hit) hit.closest("figure").querySelector(".readout").textContent = hit.querySelector("title").textContent;
+});
+
 (() => {
   const QUIET_MS = 40000;
   const AGAIN_MS = 10000;
@@ -40,6 +46,20 @@
     if (at > seq) seq = at;
   };
 
+  // A decision that says the same as the one before it on the same subject takes its row, with the count.
+  const collapse = (list, newest) => {
+    const { subject, repeats } = newest.dataset;
+    if (!repeats) return;
+    const before = [...list.children].find((row) => row !== newest && row.dataset.subject === subject);
+    if (!before || before.dataset.repeats !== repeats) return;
+    newest.dataset.count = String(Number(before.dataset.count) + 1);
+    const shown = newest.querySelector(".repeats");
+    shown.querySelector("b").textContent = `${newest.dataset.count} times`;
+    shown.querySelector("time").replaceWith(before.querySelector(".repeats time"));
+    shown.hidden = false;
+    before.remove();
+  };
+
   const addRow = (listId) => (event) => {
     heard();
     const row = JSON.parse(event.data);
@@ -49,6 +69,7 @@
       list.prepend(fragment(row.html));
       const newest = list.firstElementChild;
       newest.classList.add("new");
+      collapse(list, newest);
       while (list.children.length > Number(list.dataset.keep)) list.lastElementChild.remove();
     }
     reached(event);

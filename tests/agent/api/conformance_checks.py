@@ -17,6 +17,7 @@ BY_MEANING = {
     "at",
     "N",
     "subscriber",
+    "excludes",
     "vm",
     "earliest_at",
     "latest_at",

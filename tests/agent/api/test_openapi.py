@@ -96,6 +96,10 @@ def test_it_tells_every_route(description: dict[str, Any]) -> None:
         ("POST", "/api/v1/placement/{pool}/hosts/{host}/resume"),
         ("POST", "/api/v1/placement/{pool}/hosts/{host}/fail"),
         ("POST", "/api/v1/placement/{pool}/hosts/{host}/capacity"),
+        ("GET", "/api/v1/placement/{pool}/applications"),
+        ("GET", "/api/v1/placement/{pool}/applications/{application}"),
+        ("PUT", "/api/v1/placement/{pool}/applications/{application}"),
+        ("DELETE", "/api/v1/placement/{pool}/applications/{application}"),
         ("POST", "/api/v1/placement/{pool}/switch"),
         ("POST", "/api/v1/placement/{pool}/extender/filter"),
         ("POST", "/api/v1/placement/{pool}/extender/prioritize"),
@@ -112,6 +116,7 @@ def test_it_tells_every_route(description: dict[str, Any]) -> None:
         ("POST", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/cancel"),
         ("GET", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/explain"),
         ("POST", "/api/v1/deferral/pools/{pool}/quote"),
+        ("GET", "/api/v1/deferral/pools/{pool}/forecast"),
         ("POST", "/api/v1/deferral/pools/{pool}/capacity"),
         ("POST", "/api/v1/deferral/pools/{pool}/drain"),
     }

@@ -46,6 +46,8 @@ ASKED = {
     ("POST", "/api/v1/placement/{pool}/requests/{request_id}/release"),
     ("POST", "/api/v1/placement/{pool}/requests/{request_id}/move"),
     ("GET", "/api/v1/placement/{pool}/repack"),
+    ("GET", "/api/v1/placement/{pool}/applications"),
+    ("GET", "/api/v1/placement/{pool}/applications/{application}"),
     ("POST", "/api/v1/placement/{pool}/what-if"),
     ("POST", "/api/v1/placement/{pool}/extender/filter"),
     ("POST", "/api/v1/placement/{pool}/extender/prioritize"),
@@ -71,6 +73,7 @@ ASKED = {
     ("POST", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/cancel"),
     ("GET", "/api/v1/deferral/pools/{pool}/jobs/{job_id}/explain"),
     ("POST", "/api/v1/deferral/pools/{pool}/quote"),
+    ("GET", "/api/v1/deferral/pools/{pool}/forecast"),
     ("POST", "/api/v1/deferral/pools/{pool}/capacity"),
 }
 """All that an allocator's token opens, besides /healthz and the description."""

@@ -1,4 +1,4 @@
-"""Fleets on the page: badges, bars, lines, rows and the queue's history, each from plain data."""
+"""Fleets on the page: badges, bars, rows of decisions and the banner, each from plain data."""
 
 from __future__ import annotations
 
@@ -12,22 +12,17 @@ from hypothesis import strategies as st
 from agent.autoscaling.announcements import in_words
 from agent.autoscaling.api import VmReport
 from agent.autoscaling.page import (
-    KEPT_S,
-    LINE_HEIGHT,
-    LINE_WIDTH,
     Piece,
-    QueueHistory,
     badges,
     bar,
     bar_scale,
     decision_item,
-    line,
+    fleet_alerts,
     silence,
 )
 from agent.autoscaling.status import BreakerStatus, FleetStatus, GroupStatus, LastDecision
-from agent.autoscaling.store import FleetStore
-from agent.decisions.text import clock_time
-from agent.ledger.codec import plain
+from agent.decisions.page import Alert, DecisionItem, collapsed
+from agent.decisions.text import clock_minute, clock_time
 from domain.announcements import Announcement
 from domain.controls import Pause, PauseScope, Pin
 from tests.agent.api.running import Running
@@ -116,87 +111,57 @@ def test_every_bar_of_a_fleet_fits_its_one_scale(sizes: list[tuple[int, int, int
         assert 0.0 <= drawn.requested <= 100.0
 
 
-def test_a_minute_without_a_measurement_is_a_gap_in_the_line() -> None:
-    drawn = line([(0.0, 1), (10.0, 2), (20.0, None), (30.0, 4), (40.0, 0)], 0.0, 40.0, 4)
-    assert drawn.path.count("M") == 2
-    assert drawn.most == 4
-    assert line([], 0.0, 1.0, 1).path == ""
+def item_of(running: Running, decision_id: str) -> DecisionItem:
+    found = running.fleets.store.decision(decision_id)
+    return decision_item(found.seq, found.decision, found.inputs)
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 3600.0), st.none() | counts), max_size=80))
-def test_a_line_stays_inside_its_drawing(points: list[tuple[float, int | None]]) -> None:
-    ordered = sorted(points, key=lambda point: point[0])
-    top = max([1, *(value for _, value in ordered if value is not None)])
-    drawn = line(ordered, 0.0, 3600.0, top)
-    for pair in drawn.path.replace("M", " ").replace("L", " ").split():
-        x, y = map(float, pair.split(","))
-        assert 0.0 <= x <= LINE_WIDTH + 4.0
-        assert 0.0 <= y <= LINE_HEIGHT
-
-
-def test_a_decision_is_told_by_its_change_what_was_seen_and_the_rails_that_changed_it(
-    make_world: Callable[..., World],
-) -> None:
+def test_a_decision_is_listed_by_its_plain_sentence(make_world: Callable[..., World]) -> None:
     running = Running(make_world(limits=replace(QUICK, max_step_out=2)))
     running.world.submit(60)
     running.tick(2)
-    listed = FleetStore(running.world.ledger).decisions_before()[1]
-    item = decision_item(listed.seq, plain(listed.decision))
-    assert (item.id, item.changed, item.change) == ("web-1", True, "small 1 → 2, large 0 → 2")
-    assert item.why == listed.decision.proposal.detail
-    assert [(rail.rail, rail.verdict) for rail in item.rails] == [("step_limit", "shrunk")]
-    assert "at most 2 VMs out per decision" in item.rails[0].sentence
+    item = item_of(running, "web-1")
+    assert (item.id, item.changed, item.change, item.repeats) == ("web-1", True, "grew small 1 → 2, large 0 → 2", "")
+    assert item.why.endswith("60 jobs wait; held back: step limit")
 
 
-def test_a_replacement_says_how_many_vms_it_replaces() -> None:
-    body = {
-        "decision_id": "web-9",
-        "fleet": "web",
-        "at": NOW,
-        "reason": "queue_covered",
-        "sentence": "no change (queue_covered): 3 jobs",
-        "proposal": {"detail": "3 jobs"},
-        "effects": [],
-        "intents": [{"group": "large", "direction": "replace", "victims": ["i-1"], "before": 3, "target": 3}],
-    }
-    assert decision_item(1, body).change == "large: 1 VM replaced"
-
-
-def test_the_history_reads_once_and_then_only_what_was_missed(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decisions_that_say_the_same_one_after_the_other_have_one_row(make_world: Callable[..., World]) -> None:
     running = Running(make_world())
     running.tick(3)
-    history = QueueHistory(running.world.ledger)
-    reads: list[str] = []
-    read_inputs = FleetStore.inputs
-
-    def noted(store: FleetStore, fleet: str, since: float | None = None, until: float | None = None) -> object:
-        reads.append(fleet)
-        return read_inputs(store, fleet, since, until)
-
-    monkeypatch.setattr(FleetStore, "inputs", noted)
-
-    def seen() -> list[int | None]:
-        now = running.world.agent_clock.now()
-        return [point.waiting for point in history.last_hour(running.fleet("web"), now)]
-
-    assert (seen(), reads) == ([0, 0, 0], ["web"])
-    running.world.submit(7)
+    running.world.submit(40)
     running.tick()
-    assert (seen(), seen(), reads) == ([0, 0, 0, 7], [0, 0, 0, 7], ["web"])
-    running.tick(2)
-    assert (seen(), reads) == ([0, 0, 0, 7, 7, 7], ["web", "web"])
+    store = running.fleets.store
+    items = [item_of(running, row.decision.decision_id) for row in store.decisions_before()]
+    rows = collapsed(items)
+    assert [(row.id, row.count, row.since) for row in rows] == [("web-4", 1, None), ("web-3", 3, items[-1].at)]
+    other = replace(items[1], id="batch-1", subject="batch")
+    between = [(row.id, row.count) for row in collapsed([items[1], other, items[2]])]
+    assert between == [("web-3", 2), ("batch-1", 1)], "those of another fleet between them part nothing"
+    changed = [replace(items[0], id="web-5"), items[0]]
+    assert [row.count for row in collapsed(changed)] == [1, 1], "two changes are two rows"
 
 
-def test_the_history_ends_after_an_hour(make_world: Callable[..., World]) -> None:
-    running = Running(make_world())
-    running.tick(2)
-    history = QueueHistory(running.world.ledger)
-    status = running.fleet("web")
-    now = running.world.agent_clock.now()
-    assert len(history.last_hour(status, now)) == 2
-    assert history.last_hour(status, now + KEPT_S + 1.0) == ()
+@pytest.mark.parametrize(
+    ("seen", "sentence"),
+    [
+        (
+            {"due": 3, "reported": 0, "vm_age_s": 600.0, "stale_minutes": 9},
+            "No VM reports since {since}; sizes are held.",
+        ),
+        ({"due": 3, "reported": 0, "vm_age_s": None}, "No VM has ever reported."),
+        ({"due": 3, "reported": 2, "groups": (group(silent=1),)}, "1 VM is silent (1 of small)."),
+        ({"due": 3, "reported": 2, "stale_minutes": 1}, "2 of 3 VMs report; sizes are held."),
+        ({"due": 3, "reported": 3}, None),
+        ({"due": 0, "reported": 0}, None),
+        ({}, None),
+    ],
+)
+def test_the_banner_says_which_vms_do_not_report_and_that_sizes_are_held(
+    seen: dict[str, object], sentence: str | None
+) -> None:
+    found = fleet_alerts(fleet(**seen), NOW)
+    expected = [] if sentence is None else [Alert("web", sentence.format(since=clock_minute(NOW - 600.0, NOW)))]
+    assert list(found) == expected
 
 
 def test_vms_that_fell_silent_come_first_then_those_never_heard_of() -> None:

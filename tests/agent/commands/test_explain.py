@@ -15,8 +15,7 @@ def test_it_goes_from_the_inputs_through_every_rail_to_what_aws_did(trimtab: Tri
     lines = result.stdout.splitlines()
     assert lines[:2] == [
         "web-1  2026-03-01 12:00:00 UTC  act",
-        "  workers_l 0 -> 2 (queue_grew): "
-        "36 jobs of 60 core-s wait, 2 cores busy, 0 free, 0 booting, 0 VMs idle for long",
+        "  grew workers_l 0 -> 2: CPU 90 %, 36 jobs wait, the oldest for 30 s",
     ]
     seen = lines[lines.index("Seen") + 1 : lines.index("Proposed") - 1]
     assert seen == [
@@ -54,7 +53,7 @@ def test_the_rail_that_held_says_before_after_and_why(trimtab: Trimtab, ledger: 
 
 def test_a_minute_in_which_aws_could_not_be_read_is_explained(trimtab: Trimtab, ledger: str) -> None:
     lines = trimtab("explain", "web-3").stdout.splitlines()
-    assert lines[1] == "  held: AWS could not be read (throttle: Rate exceeded)"
+    assert lines[1] == "  kept the sizes: AWS could not be read (throttle)"
     assert lines[lines.index("Rails") + 1] == "  none was asked"
 
 
@@ -99,7 +98,7 @@ class TestDecisions:
     def test_they_are_listed_newest_last(self, trimtab: Trimtab, ledger: str) -> None:
         lines = trimtab("decisions").stdout.splitlines()
         assert [line.split()[0] for line in lines] == ["web-1", "web-2", "web-3", "web-4"]
-        assert lines[2] == "web-3  2026-03-01 12:02:00 UTC  held: AWS could not be read (throttle: Rate exceeded)"
+        assert lines[2] == "web-3  2026-03-01 12:02:00 UTC  kept the sizes: AWS could not be read (throttle)"
 
     def test_only_those_that_led_to_something(self, trimtab: Trimtab, ledger: str) -> None:
         data = json.loads(trimtab("decisions", "--changed", "--json").stdout)

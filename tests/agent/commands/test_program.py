@@ -13,7 +13,7 @@ from domain.errors import BadInput
 from tests.agent.commands.conftest import Trimtab
 
 ROOT = Path(__file__).parents[3]
-VERBS = ["collect", "status", "explain", "decisions", "replay", "pause", "resume", "pin", "unpin", "config"]
+VERBS = ["init", "collect", "status", "explain", "decisions", "replay", "pause", "resume", "pin", "unpin", "config"]
 HEAVY = ["sqlalchemy", "pydantic", "numpy", "rich", "boto3", "moto", "simulator", "agent.rehearsal", "agent.ledger"]
 
 

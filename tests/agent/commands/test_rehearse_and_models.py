@@ -64,7 +64,7 @@ def test_another_ledger_is_not_written_over(trimtab: Trimtab, jobs: str, tmp_pat
     [
         (("--rails", "none"), "--rails is 'none': choose one of paper, default"),
         (("--prices", "spot"), "--prices is 'spot': choose one of train, m5a"),
-        (("--policy", "magic"), "policy is 'magic': choose one of: hold, queue-rule, target-tracking"),
+        (("--policy", "magic"), "policy is 'magic': choose one of: hold, queue-rule, signal-tracking, target-tracking"),
         (("--workload", "nowhere.csv"), "nowhere.csv"),
     ],
 )

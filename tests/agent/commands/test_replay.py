@@ -131,4 +131,5 @@ def test_a_span_of_time(trimtab: Trimtab, ledger: str) -> None:
 def test_a_policy_that_is_none_is_refused_with_those_there_are(trimtab: Trimtab, ledger: str) -> None:
     result = trimtab("replay", "--policy", "magic")
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: policy is 'magic': choose one of: hold, queue-rule, target-tracking")
+    choices = "hold, queue-rule, signal-tracking, target-tracking"
+    assert result.stderr.startswith(f"error: policy is 'magic': choose one of: {choices}")

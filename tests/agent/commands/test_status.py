@@ -23,14 +23,13 @@ def test_it_tells_sizes_queue_cost_decision_and_what_is_under_way(trimtab: Trimt
     assert result.stdout.splitlines() == [
         "web  act  last tick 20 s ago",
         f"  policy {POLICY}, shadow {SHADOW}",
-        "  group      type         requested  observed  warm  booting  overdue  silent  bounds  decided",
-        "  workers_s  m5a.large            1         1     1        0        0       0  1..4    -> 2",
-        "  workers_l  m5a.2xlarge          1         1     1        0        0       0  0..3",
+        "  group      type         requested  observed  warm  booting  bounds  decided",
+        "  workers_s  m5a.large            1         1     1        0  1..4    -> 2",
+        "  workers_l  m5a.2xlarge          1         1     1        0  0..3",
         "  reports: 2 of 2 VMs due reported (100%); newest of a VM 8 s old; newest of the queue 3 s old",
         "  queue: 22 wait, the oldest for 30 s; 2 run",
         "  cost: $0.430 an hour, $0.03 today (UTC)",
-        "  web-4: workers_s 1 -> 2 (queue_grew): "
-        "22 jobs of 60 core-s wait, 4 cores busy, 6 free, 0 booting, 0 VMs idle for long",
+        "  web-4: grew workers_s 1 -> 2: CPU 90 %, 22 jobs wait, the oldest for 30 s",
         "  paused (in) by ada for 15 min more: load test",
         "  pinned at workers_s 3 by bob for 2 h more: launch",
         "  under way: web-4.workers_s: workers_s 1 -> 2 (out), for 20 s",

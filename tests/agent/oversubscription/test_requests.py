@@ -20,7 +20,7 @@ from agent.oversubscription.loads import loads_of
 from agent.oversubscription.memory import PoolMemory, SubscriberMemory, VmTable, columns_of, levels
 from agent.oversubscription.profiles import Profiles, persistence_of, profiles_of
 from agent.oversubscription.records import HourDecision, RateDecision, RateRequest, Vm
-from agent.oversubscription.shield import ask_filter, ask_shield, replayed
+from agent.oversubscription.shield import ask_filter, ask_shield, machines_among, replayed
 from agent.oversubscription.store import OversubscriptionStore
 from domain.decisions import Reason
 from domain.errors import BadInput
@@ -163,6 +163,21 @@ def test_a_request_is_refused_for_a_rise_that_there_is_room_for_in_the_settings_
     calm, risen = answer(0.0), answer(1.0)
     assert (calm[0], risen[0]) == (0.3, 1.0)
     assert calm[1] < risen[1]
+
+
+def test_there_is_room_for_a_rise_of_what_runs_as_of_what_is_asked_for() -> None:
+    profiles, request = profiles_of({}, 0, 0.0, None), RateRequest("main", "web", 4.0, 4.0)
+    vms = [Vm("v0", "web", "m1", 8.0, 4.0, 0.0, 0.3)]
+
+    def means(level: float) -> tuple[np.ndarray, np.ndarray]:
+        pool = rules(machines=1, subscribers={"web": OURS}, drift_level=level, drift_spread=0.0)
+        machines, demand = machines_among(loads_of(vms, VmTable(), profiles, pool), profiles, request, [0], pool)
+        return machines.mean, demand.mean
+
+    (running, asked), (more_running, more_asked) = means(0.0), means(0.5)
+    assert running.min() > 0.0
+    np.testing.assert_allclose(more_running, 1.5 * running)
+    np.testing.assert_allclose(more_asked, 1.5 * asked)
 
 
 def test_a_machine_that_uses_its_budget_up_is_taken_and_none_beyond() -> None:

@@ -178,7 +178,7 @@ def test_a_group_s_name_becomes_a_key_for_metric_paths(name: str, key: str) -> N
         (
             [group(policy="best")],
             "fleet web, as its groups are tagged: policy is 'best': give one of queue-rule, learned, threshold, "
-            "target-tracking, hold, or an installed policy (docs/operate/plug-ins.md)",
+            "target-tracking, signal-tracking, hold, or an installed policy (docs/operate/plug-ins.md)",
         ),
         (
             [group(group="queue")],

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from agent.telemetry.telemetry import Telemetry
 from domain.controls import Pause, PauseScope, Pin
 from domain.decisions import Reason
 from domain.samples import QueueMetric, QueueSeries, Sample
+from domain.snapshot import Signal, SignalSnapshot
 from domain.units import HOUR_S
 from tests.agent.api.conftest import over_socket
 from tests.agent.api.running import Running
@@ -190,10 +192,10 @@ def _python() -> str:
 
 
 def defer(agent: Running) -> None:
-    """Let a job be deferred and start, on a capacity that was forecast for two days."""
+    """Let a job be deferred and start, on a capacity that was forecast for two days, where a model had decided."""
     service, now = agent.deferrals["night"], agent.world.agent_clock.now()
     first = int(now // HOUR_S) - 50
-    rows = tuple(StepRow(first + k, 10, low=8.0, high=12.0) for k in range(50))
+    rows = tuple(StepRow(first + k, 10, low=8.0, high=12.0, model="m1", scores=(0.5,) * 8) for k in range(50))
     service.pool.tried(lambda state, at: (None, Change(state.head, history=History(rows))))
     service.pool.submit(JobOrder("j1", 4, 2, now + 4 * HOUR_S))
     service.pool.report(10)
@@ -213,6 +215,7 @@ def everything_happens(agent: Running) -> Telemetry:
     agent.turn_pools()
     agent.placements["south"].hosts.adopt(inventory(), "inventory", world.ports.epoch)
     agent.placements["south"].request(PlaceRequest("south", "r1", "shop", 1000, partial=True))
+    agent.placements["south"].training_distance = {"hosts": 0.1}
     defer(agent)
     write_round(agent.models_dir, Subject("autoscaling", "web"), Ending.PROMOTED, "", now)
     world.ledger.pin("web", Pin({"small": 3}, "ada", "test", now, now + 600.0))
@@ -224,5 +227,8 @@ def everything_happens(agent: Running) -> Telemetry:
     report = agent.tick()
     assert report is not None
     assert [event.reason for event in report.events] == [Reason.DRIFT_ADOPTED]
+    # A fleet that is sized by its queue has no signal.
+    signals = (SignalSnapshot(Signal("rps", 50.0), 310.0),)
+    agent.fleets.snapshots["web"] = replace(agent.fleets.snapshots["web"], signals=signals)
     telemetry.count_request("GET", "/healthz", 200, 0.001)
     return telemetry

@@ -17,6 +17,7 @@ from typing import Any
 from agent.decisions.turn import TickReport
 from agent.rehearsal import run
 from agent.rehearsal.faults import plan_named
+from agent.rehearsal.sections import FLEET_ALONE
 from agent.service.assembly import Agent, assembled
 from agent.service.http import parts_of
 from agent.settings import Settings
@@ -49,6 +50,8 @@ def look(agent: WatchedAgent, settings: Settings, directory: Path) -> None:
         ("page", "/", {"viewport": {"width": 1280, "height": 1060}}),
         ("page-dark", "/", {"viewport": DESKTOP, "color_scheme": "dark"}),
         ("page-phone", "/", {"viewport": PHONE}),
+        ("fleet", "/fleets/web", {"viewport": DESKTOP}),
+        ("history", "/fleets/web/history?hours=6", {"viewport": DESKTOP}),
         ("decision", "/decisions/web-8", {"viewport": DESKTOP}),
     ]
     with Served(parts_of(agent, settings, agent.board)) as served, launched() as browser:
@@ -58,7 +61,7 @@ def look(agent: WatchedAgent, settings: Settings, directory: Path) -> None:
             page.goto(served.url + path)
             if path == "/":
                 page.locator("#link[data-state=on]").wait_for()
-            page.screenshot(path=str(directory / f"{name}.png"), full_page=name == "decision")
+            page.screenshot(path=str(directory / f"{name}.png"), full_page=name not in ("page", "page-dark"))
 
 
 def main(directory: Path) -> None:
@@ -75,10 +78,10 @@ def main(directory: Path) -> None:
             yield shown
             lookers[0].join()
 
-    run.assembled = watched  # type: ignore[assignment]
+    run.assembled = watched  # type: ignore[attr-defined, assignment]
     with TemporaryDirectory() as kept:
         options = run.DryRunOptions(plan_named("story"), speed=30.0, minutes=19, directory=Path(kept))
-        run.play(options, run.Section.FLEET, headless=True)
+        run.play(options, FLEET_ALONE, headless=True)
 
 
 if __name__ == "__main__":

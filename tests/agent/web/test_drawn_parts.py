@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
-from agent.decisions.page import DecisionItem, Draw, Frame, Scene
+from agent.decisions.page import Alert, DecisionItem, Draw, Frame, Scene
 from agent.decisions.part import Host, Part, one_of
 from agent.decisions.parts import Parts
 from agent.decisions.store import Record
@@ -33,6 +33,7 @@ class DrawnRota:
     decisions: tuple[DecisionItem, ...] = ()
     main: str = "rota.html"
     side: str = "rota_side.html"
+    alerts: tuple[Alert, ...] = (Alert("night", "1 person is ill."),)
 
 
 class RotaPage:
@@ -49,9 +50,7 @@ class RotaPage:
         return one_of(name, ("night",), "rota", field="rota")
 
     def gather(self, scene: Scene) -> DrawnRota:
-        made = DecisionItem(
-            scene.seq + 1, "night-s1", "night", scene.at, "accepted", "2 on call", "web grows", True, ()
-        )
+        made = DecisionItem(scene.seq + 1, "night-s1", "night", scene.at, "accepted", "2 on call", "web grows", True)
         return DrawnRota("night", (made,))
 
     def fragments(self, drawn: DrawnRota, draw: Draw) -> Mapping[str, str]:
@@ -88,6 +87,7 @@ def test_each_is_drawn_on_the_overview_and_alone_on_its_own_page(both: Running) 
     with Served(both.parts) as served:
         overview, fleet, rota = (httpx.get(f"{served.url}{path}").text for path in ("/", "/fleets/web", "/rotas"))
     assert all(words in overview for words in ("on call: night", "beside 2 people", 'class="card fleet"', "web-2"))
+    assert ["1 person is ill." in one for one in (overview, fleet, rota)] == [True, False, True]
     assert overview.index("night-s1") < overview.index('href="/decisions/web-2"')
     assert ("on call" in fleet, 'class="card fleet"' in fleet) == (False, True)
     assert ("on call" in rota, 'class="card fleet"' in rota) == (True, False)

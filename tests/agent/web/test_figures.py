@@ -28,7 +28,7 @@ def test_coverage_and_overdue_vms_are_shown_with_what_they_mean(make_world: Call
         page = httpx.get(served.url).text
     seen = words(page)
     assert re.search(r"Coverage 50% 1 of 2 VMs due reported, newest VM report \d+ s old", seen), seen
-    assert "Group requested running warm booting overdue draining small m5a.large 2 2 1 0 1 0" in seen
+    assert "Group requested in service warm booting overdue draining small m5a.large 2 2 1 0 1 0" in seen
     assert 'title="launched or requested longer ago than the boot deadline, and never reported"' in page
     assert re.search(r'<rect class="overdue" x="50.0%" width="50.0%"', page)
 

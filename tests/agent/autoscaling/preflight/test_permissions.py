@@ -4,73 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from urllib.parse import parse_qs
 
 import pytest
 
-from agent.autoscaling.preflight.fleets import CHANGES, check_changes, principal
-from agent.decisions.checks import State
+from agent.autoscaling.preflight.fleets import CHANGES, check_changes
+from agent.decisions.checks import Account, State, principal
 from agent.preflight.check import check_identity
 from agent.settings import load_settings
-from collectors.aws import AwsOptions, AwsSession
-from domain.clock import WallClock
+from collectors.aws import AwsSession
+from tests.agent.preflight.iam import ROLE, ROLE_SESSION, Iam, running_iam
 from tests.deploy.policies import grants
 
-ROLE_SESSION = "arn:aws:sts::111122223333:assumed-role/trimtab/i-0abc1234"
-ROLE = "arn:aws:iam::111122223333:role/trimtab"
 GROUP_ARN = "arn:aws:autoscaling:eu-west-1:111122223333:autoScalingGroup:1:autoScalingGroupName/web-s"
-
-
-class Iam(BaseHTTPRequestHandler):
-    """Answers as STS and IAM do; `decisions` by action, `asked` what it was asked."""
-
-    protocol_version = "HTTP/1.1"
-    decisions: dict[str, str]
-    asked: list[dict[str, list[str]]]
-    behind_s = 0.0
-
-    def do_POST(self) -> None:
-        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-        self.asked.append(form)
-        actions = [values[0] for name, values in sorted(form.items()) if name.startswith("ActionNames.member.")]
-        results = "".join(
-            f"<member><EvalActionName>{action}</EvalActionName><EvalResourceName>{GROUP_ARN}</EvalResourceName>"
-            f"<EvalDecision>{self.decisions.get(action, 'allowed')}</EvalDecision></member>"
-            for action in actions
-        )
-        body = (
-            f"<R><GetCallerIdentityResult><Arn>{ROLE_SESSION}</Arn><Account>111122223333</Account>"
-            f"</GetCallerIdentityResult></R>"
-            if form["Action"] == ["GetCallerIdentity"]
-            else f"<R><SimulatePrincipalPolicyResult><IsTruncated>false</IsTruncated><EvaluationResults>{results}"
-            f"</EvaluationResults></SimulatePrincipalPolicyResult></R>"
-        ).encode()
-        self.send_response_only(200)
-        self.send_header("x-amzn-RequestId", "r-1")
-        self.send_header("Date", formatdate(time.time() - self.behind_s, usegmt=True))
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
 
 @pytest.fixture
 def iam() -> Iterator[tuple[type[Iam], AwsSession]]:
-    handler = type("Handler", (Iam,), {"decisions": {}, "asked": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    options = AwsOptions(
-        "eu-west-1", f"http://127.0.0.1:{server.server_port}", access_key_id="key", secret_access_key="secret"
-    )
-    session = AwsSession(options, WallClock(), read_only=True)
-    yield handler, session
-    session.close()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with running_iam() as running:
+        yield running
 
 
 def settings(mode: str) -> object:
@@ -88,7 +39,7 @@ def settings(mode: str) -> object:
 
 
 def look(session: AwsSession, mode: str = "act") -> list[tuple[State, str]]:
-    found = check_changes(settings(mode), session, ROLE_SESSION, {"web-s": GROUP_ARN})  # type: ignore[arg-type]
+    found = check_changes(settings(mode), Account(session, ROLE_SESSION), {"web-s": GROUP_ARN})  # type: ignore[arg-type]
     return [(one.state, one.detail) for one in found]
 
 

@@ -1,0 +1,142 @@
+"""The page of an agent with 200 fleets: the overview after a turn, one fleet's page, and a day of one fleet in charts.
+
+overview_ms: median over --turns of gathering and rendering the overview right after a turn, when nothing of it is kept;
+overview_cpu_ms: its processor time. again_ms: the same page once more before the next turn. fleet_ms: the page of one
+fleet after each turn. history_ms: the charts of all turns. overview_kb: what a browser gets of the overview.
+The ledger is a real SQLite file; the cloud is in memory. Everything is measured in this process, in wall time but for
+overview_cpu_ms, to which the target applies: beside other work on the same processors wall time says little.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from agent.autoscaling.history import FleetHistory, cost_chart, queue_chart, size_charts
+from agent.autoscaling.part import AutoscalingPart
+from agent.autoscaling.ports import Ports
+from agent.autoscaling.snapshot.series import SeriesStore
+from agent.autoscaling.status import fleet_status
+from agent.autoscaling.tick import run_tick
+from agent.decisions.part import Host
+from agent.decisions.parts import parts_of
+from agent.ledger import Ledger
+from agent.settings import Settings
+from agent.view.board import ServiceBoard
+from agent.view.view import AgentParts, AgentView
+from agent.web.page import Pages
+from benchmarks.loaded_cloud import LoadedCloud, make_fleets
+from benchmarks.report import Figures, Target, arguments, repeat, report
+from benchmarks.tick import make_ports
+from collectors.intake import IntakeCounters
+from domain.units import DAY_S
+
+TARGET_MS = 100.0
+LEVEL = 0.95
+SEED = 11
+POLICY = "queue-rule:job_core_s=120"
+
+
+def measured(fleets: int, vms: int, turns: int, directory: Path) -> Figures:
+    """Return the figures of one run."""
+    made = make_fleets(fleets, vms)
+    cloud, store = LoadedCloud(made, vms // fleets, [LEVEL] * fleets, SEED), SeriesStore(watched=made)
+    took: dict[str, list[float]] = {"overview": [], "again": [], "fleet": []}
+    cpu: list[float] = []
+    with Ledger.open(f"sqlite:///{directory / 'ledger.db'}") as ledger:
+        ports = make_ports(made, [POLICY] * fleets, cloud, store, ledger)
+        pages = Pages(_view(ledger, ports, store, cloud))
+        for turn in range(turns + 1):
+            cloud.pass_minute(store)
+            report_of_turn = run_tick(cloud.clock.now(), ports)
+            pages.view.parts.board.turned(report_of_turn, 0.1)
+            name = made[turn % fleets].name
+            for figure, subject in (("overview", None), ("again", None), ("fleet", name)):
+                begin = time.process_time()
+                took[figure].append(_timed(lambda of=subject: _rendered(pages, of)))  # type: ignore[misc]
+                if figure == "overview":
+                    cpu.append(1000.0 * (time.process_time() - begin))
+        history_ms = _timed(lambda: _history(ledger, made[0].name, cloud.clock.now()))
+        size = len(_rendered(pages, None))
+    # The first compiles the templates.
+    rest = {figure: values[1:] for figure, values in took.items()}
+    return {
+        **{f"{figure}_ms": statistics.median(values) for figure, values in rest.items()},
+        "overview_cpu_ms": statistics.median(cpu[1:]),
+        "history_ms": history_ms,
+        "overview_kb": size / 1024.0,
+    }
+
+
+def _view(ledger: Ledger, ports: Ports, store: SeriesStore, cloud: LoadedCloud) -> AgentView:
+    settings = Settings(mode="act")
+    parts = parts_of(Host(ledger, settings, cloud.clock))
+    for part in parts:
+        if isinstance(part, AutoscalingPart):
+            part.attach(ports, store)
+    intake = IntakeCounters()
+    return AgentView(
+        AgentParts(
+            settings=settings,
+            board=ServiceBoard(cloud.clock.now()),
+            ledger=ledger,
+            now=cloud.clock.now,
+            monotonic=cloud.clock.monotonic,
+            parts=parts,
+            collectors=dict,
+            intake=lambda: intake,
+            aws_calls=dict,
+        )
+    )
+
+
+def _rendered(pages: Pages, subject: str | None) -> str:
+    seen = pages.moment(subject)
+    return pages.draw("live", seen=seen, subject=subject, parts=pages.parts(seen))
+
+
+def _history(ledger: Ledger, fleet: str, now: float) -> None:
+    status = fleet_status(ledger, fleet, now)
+    points = FleetHistory(ledger).over(status, now, DAY_S)
+    assert points
+    begin = now - DAY_S
+    _ = [queue_chart(points, now, begin), *size_charts(status, points, now, begin), cost_chart(points, now, begin)]
+
+
+def _timed(act: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    act()
+    return 1000.0 * (time.perf_counter() - begin)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure and print; exit status 1 when the target is missed."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--fleets", type=int, default=200, help="fleets of three groups each (default 200)")
+    parser.add_argument("--vms", type=int, default=2000, help="VMs in all (default 2000)")
+    parser.add_argument("--turns", type=int, default=10, help="turns measured per run (default 10)")
+    parser.add_argument("--directory", type=Path, help="on the disk to measure (default: the temporary directory)")
+    asked = parser.parse_args(given)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+
+    def once() -> Figures:
+        with tempfile.TemporaryDirectory(dir=asked.directory) as directory:
+            return measured(asked.fleets, asked.vms, asked.turns, Path(directory))
+
+    return report(
+        "page",
+        repeat(once, asked.runs),
+        as_json=asked.json,
+        packages=("jinja2", "sqlalchemy"),
+        targets=[Target("overview_cpu_ms", TARGET_MS)],
+        notes={"fleets": asked.fleets, "vms": asked.vms, "turns": asked.turns},
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

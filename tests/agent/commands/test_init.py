@@ -1,0 +1,174 @@
+"""`trimtab init`: a checked file of settings from options, from questions, and from what is in the account."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from agent.commands.main import app
+from agent.settings import Settings, load_settings
+from domain.clock import VirtualClock
+from simulator.aws.client import CloudControl
+from simulator.aws.process import start_in_thread
+from tests.simulator.aws.world import START, World
+
+DESCRIBED = "web workers=m5a.large,2,8,1,10"
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """An account with two groups and two queues."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATRIMTABAGENT0001")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "simulated")
+    running = start_in_thread(VirtualClock(START), seed=7)
+    made = World(running, CloudControl(running.endpoint))
+    made.template("small", "m5a.large")
+    made.template("large", "m5a.2xlarge")
+    for name, size in (("large", (0, 0, 3)), ("small", (1, 1, 10))):
+        about = {"LaunchTemplate": {"LaunchTemplateName": name, "Version": "$Latest"}}
+        made.group(f"web-{name}", size=size, **about)
+    for name in ("jobs", "other"):
+        made.client("sqs").create_queue(QueueName=name)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def init(tmp_path: Path) -> Callable[..., Result]:
+    """Call the verb on a file of this test, without a terminal."""
+
+    def call(*arguments: str, answers: tuple[str, ...] | None = None) -> Result:
+        asking = [] if answers is None else ["--ask"]
+        given = "\n".join([*(answers or ()), ""])
+        return CliRunner().invoke(app, ["init", str(tmp_path / "web.env"), *arguments, *asking], input=given)
+
+    return call
+
+
+def settings_of(file: Path) -> Settings:
+    """What the agent makes of the file, read as systemd and a shell do."""
+    lines = [line for line in file.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    return load_settings(dict(shlex.split(line)[0].split("=", 1) for line in lines))
+
+
+def test_from_options_alone(init: Callable[..., Result], tmp_path: Path) -> None:
+    done = init("--group", DESCRIBED, "--region", "eu-west-1", "--fleet", "batch")
+    assert done.exit_code == 0, done.output
+    settings = settings_of(tmp_path / "web.env")
+    (group,) = settings.fleet("batch").groups
+    assert (group.key, group.name, group.minimum, group.maximum) == ("web-workers", "web workers", 1, 10)
+    assert group.vm_type.price_per_hour > 0
+    assert settings.mode.value == "observe"
+    for step in ("trimtab config check", "trimtab preflight", "trimtab run"):
+        assert step in done.output
+
+
+def test_the_file_is_its_owners_alone_and_nothing_else_is_left(init: Callable[..., Result], tmp_path: Path) -> None:
+    assert init("--group", DESCRIBED, "--region", "eu-west-1").exit_code == 0
+    assert stat.S_IMODE((tmp_path / "web.env").stat().st_mode) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["web.env"]
+
+
+def test_it_never_overwrites_unless_it_is_forced(init: Callable[..., Result], tmp_path: Path) -> None:
+    file = tmp_path / "web.env"
+    file.write_text("mine")
+    file.chmod(0o644)
+    refused = init("--group", DESCRIBED, "--region", "eu-west-1")
+    assert (refused.exit_code, file.read_text()) == (2, "mine")
+    assert "--force" in refused.output
+    assert init("--group", DESCRIBED, "--region", "eu-west-1", "--force").exit_code == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert settings_of(file).fleets.keys() == {"web"}
+
+
+def test_a_link_that_leads_nowhere_is_not_written_through(init: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "web.env").symlink_to(tmp_path / "elsewhere")
+    assert init("--group", DESCRIBED, "--region", "eu-west-1").exit_code == 2
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_wrong_settings_are_all_named_and_nothing_is_written(init: Callable[..., Result], tmp_path: Path) -> None:
+    done = init("--group", "web=m5a.large,two,8,11,10,0.1", "--region", "Europe", "--mode", "on")
+    assert done.exit_code == 2
+    for name in ("TRIMTAB_MODE=on", "TRIMTAB_AWS__REGION=Europe", "__CORES=two"):
+        assert name in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_described_in_part_is_refused(init: Callable[..., Result]) -> None:
+    done = init("--group", "web=m5a.large,2", "--region", "eu-west-1")
+    assert done.exit_code == 2
+    assert "give TYPE,CORES,GB,MIN,MAX,PRICE" in done.output
+
+
+def test_a_group_of_the_account_needs_no_description(init: Callable[..., Result], tmp_path: Path, cloud: World) -> None:
+    account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
+    done = init(*account, "--group", "web-small", "--group", "web-large")
+    assert done.exit_code == 0, done.output
+    groups = settings_of(tmp_path / "web.env").fleet("web").groups
+    assert [(g.key, g.vm_type.name, g.vm_type.cores, g.minimum, g.maximum) for g in groups] == [
+        ("web-small", "m5a.large", 2, 1, 10),
+        ("web-large", "m5a.2xlarge", 8, 0, 3),
+    ]
+    # The fixture created things, and nothing else was changed.
+    assert all(call["operation"].startswith("Create") for call in cloud.control.mutations())
+
+
+def test_without_a_group_it_says_which_there_are(init: Callable[..., Result], cloud: World) -> None:
+    account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
+    for more in ((), ("--group", "web-medium")):
+        done = init(*account, *more)
+        assert done.exit_code == 2
+        assert "web-large, web-small" in done.output
+
+
+def test_it_asks_for_fleet_groups_queue_and_mode(init: Callable[..., Result], tmp_path: Path, cloud: World) -> None:
+    account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
+    done = init(*account, answers=("batch", "2,1", "1", "act"))
+    assert done.exit_code == 0, done.output
+    assert "1  web-large: m5a.2xlarge (8 cores), 0 to 3 VMs" in done.output
+    settings = settings_of(tmp_path / "web.env")
+    fleet = settings.fleet("batch")
+    assert [group.name for group in fleet.groups] == ["web-small", "web-large"]
+    assert (fleet.queue_url or "").endswith("/jobs")
+    assert settings.mode.value == "act"
+
+
+def test_an_answer_that_names_no_group_writes_nothing(
+    init: Callable[..., Result], tmp_path: Path, cloud: World
+) -> None:
+    account = ("--region", "us-east-1", "--endpoint-url", cloud.running.endpoint)
+    done = init(*account, answers=("batch", "3", "1", "act"))
+    assert done.exit_code == 2
+    assert "give numbers from 1 to 2" in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_account_cannot_be_read_it_asks_for_the_group(init: Callable[..., Result], tmp_path: Path) -> None:
+    nobody = ("--region", "us-east-1", "--endpoint-url", "http://127.0.0.1:9")
+    done = init(*nobody, answers=("web", "workers", "m5a.large", "2", "8", "", "1", "4", ""))
+    assert done.exit_code == 0, done.output
+    assert "cannot be read" in done.output
+    (group,) = settings_of(tmp_path / "web.env").fleet("web").groups
+    assert (group.name, group.minimum, group.maximum, group.vm_type.price_per_hour) == ("workers", 1, 4, 0.086)
+    assert init(*nobody, "--force").exit_code == 1
+
+
+@pytest.mark.parametrize("again", [DESCRIBED.replace("10", "99"), "web.workers=m5a.large,2,8,1,10", "web workers"])
+def test_a_group_given_twice_is_not_dropped_in_silence(init: Callable[..., Result], tmp_path: Path, again: str) -> None:
+    done = init("--group", DESCRIBED, "--group", again, "--region", "eu-west-1")
+    assert done.exit_code != 0
+    assert "has the key web-workers too" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_is_not_there_is_said_before_anything_is_asked(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["init", str(tmp_path / "none" / "web.env"), "--ask"])
+    assert done.exit_code != 0
+    assert "name a file in a directory that is there" in done.output
+    assert "Key of the fleet" not in done.output

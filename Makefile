@@ -31,6 +31,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 .PHONY: help setup graphite dry-run dry-run-learning docs test check format bench lock clean mutants mutants-seeded
 
 help:
+	@echo 'make setup                               make the environment and say what to do next; the others do it themselves'
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
 	@echo 'make dry-run-learning                    ten simulated days: a round of learning, probation, promotion (torch)'
 	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests, those of the trainer too (torch)'
@@ -70,6 +71,7 @@ $(LEARNING_READY): pyproject.toml constraints.txt | $(MADE)
 
 $(TEST_READY): pyproject.toml constraints.txt | $(MADE)
 	@echo "installing trimtab[$(EXTRAS)] into $(VENV) (only when its requirements have changed)"
+	@echo "a fresh environment downloads some GB, torch among them: minutes, and once"
 	@$(PIP_INSTALL) --editable '.[$(EXTRAS)]'
 	@touch $(DRY_RUN_READY) $(LEARNING_READY) $@
 
@@ -80,6 +82,11 @@ $(KERNELS_READY): $(TEST_READY) $(shell find simulator domain/rules domain/obser
 	@touch $@
 
 setup: $(TEST_READY) $(KERNELS_READY)
+	@echo "$(VENV) is ready: $$($(BIN)/python --version), trimtab with its extras, and the simulators' kernels"
+	@echo 'what to do next:'
+	@echo '  make dry-run             scale a fleet on a local AWS look-alike'
+	@echo '  make test                lint, types, import rules and the tests'
+	@echo '  $(BIN)/trimtab init      write a checked file of settings for a fleet of yours'
 
 dry-run: $(DRY_RUN_READY)
 	@$(BIN)/trimtab dry-run $(ARGS)

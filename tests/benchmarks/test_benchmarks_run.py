@@ -15,6 +15,7 @@ from tests.collectors.graphite.installation import NotInstallable, installed
 ROOT = Path(__file__).resolve().parents[2]
 SMALLEST = {
     "tick": "--runs 1 --vms 40 --few 20 --fleets 2 --ticks 3 --warm-up 2",
+    "page": "--runs 1 --fleets 6 --vms 24 --turns 2",
     "ledger": "--runs 1 --decisions 40 --rows 4000",
     "ingest": "--runs 1 --vms 200 --rounds 3",
     "inputs": "--runs 1 --vms 50 --rounds 3",
@@ -44,7 +45,7 @@ SMALLEST = {
     "admission_labels": "--labels 4 --tuning 1 --seeds 2 --capacity 200 --hours 200",
     "oversubscription": "--runs 1 --episodes 3 --times 2",
     "placement": "--runs 1 --orders 1 --hosts 20 --many-hosts 40 --decisions 20",
-    "deferral": "--runs 1 --episodes 2 --decisions 10",
+    "deferral": "--runs 1 --episodes 2 --decisions 10 --training 1",
     "admission_decision": "--runs 1 --live 60 --many 120 --decisions 40 --full 2",
     "oversubscription_decision": "--runs 1 --machines 4 --subscribers 3 --many-machines 8 --many-subs 4 --times 3",
     "admission_fit": "--runs 1 --rows 20000 --simulated 1000",
@@ -55,6 +56,7 @@ PROMISED = {
         *("aggregate_ms", "decide_ms", "record_ms", "observe_ms", "ratio_vs_bare_write", "aws_parse_ms"),
         *("ratio_plain_python_vs_aggregate", "vms_per_tick", "intents_per_tick"),
     },
+    "page": {"overview_ms", "overview_cpu_ms", "again_ms", "fleet_ms", "history_ms", "overview_kb"},
     "ledger": {"decisions_per_s", "decisions_per_s_by_20", "ratio_vs_bare_sqlite", "explain_ms", "list_ms", "rows"},
     "ingest": {"lines_per_cpu_s", "carbon_lines_per_cpu_s", "ratio_vs_carbon", "lines_per_s", "carbon_lines_per_s"},
     "inputs": {
@@ -180,6 +182,7 @@ PROMISED = {
             for figure in ("steps_per_cpu_s", "twin_steps_per_cpu_s", "ratio_vs_twin")
         ),
         *("milp_p50_ms", "milp_p99_ms", "milp_max_ms", "milp_cpu_p99_ms", "milp_unanswered"),
+        *("training_cpu_minutes", "training_total"),
         *("learned_p50_ms", "learned_p99_ms", "learned_cpu_p99_ms"),
     },
     "admission_fit": {
@@ -206,6 +209,7 @@ MAY_BE_ZERO = {
 TARGETS = {
     "learning_pools": {"hot_azure_like_shipped_steady", "hot_azure_like_ma_steady"},
     "tick": {"p99_ms", "peak_rss_mb"},
+    "page": {"overview_cpu_ms"},
     "ledger": {"explain_ms"},
     "ingest": {"lines_per_cpu_s", "ratio_vs_carbon"},
     "inputs": {"mapped_lines_per_cpu_s", "folded_lines_per_cpu_s"},
@@ -249,7 +253,10 @@ TARGETS = {
     "placement": {
         *("bf_placements_per_cpu_s", "tiers17_placements_per_cpu_s", "decision_p99_ms", "many_decision_p99_ms"),
     },
-    "deferral": {"fifo_steps_per_cpu_s", "milp_p99_ms", "learned_p99_ms"},
+    "deferral": {
+        *("fifo_steps_per_cpu_s", "milp_p99_ms", "learned_p99_ms"),
+        *("training_cpu_minutes", "training_total"),
+    },
     "admission_fit": {"read_s", "fit_s"},
     "admission_decision": {"cached_p99_ms", "full_p99_ms"},
 }

@@ -37,6 +37,7 @@ SMALLEST = {
     "scorer_optimisation": "--episodes 2 --selection 3 --seconds 1",
     "scorer_weights": "--share 0.001 --jobs 1",
     "fresh_cases": "release --count 2 --no-logs --jobs 1",
+    "dry_run": "--minutes 15 --policies queue-rule --seeds 1993 --no-whole --busy 1",
     "dry_run_policies": "--seeds 1993 --job-core-s 60",
     "release_choice": "--task release-small --share 0.05",
     "admission_simulator": "--runs 1 --years 0.03 --peer-hours 12",
@@ -97,6 +98,10 @@ PROMISED = {
     },
     "autoscaling_baselines": {
         *("T2_constant", "T2_queue_rule", "T2_bound", "T2_queue_rule_vs_constant", "T2_queue_rule_vs_bound"),
+    },
+    "dry_run": {
+        *(f"{figure}{end}" for figure in ("lived_by_simulated", "lived_off", "fleet_wall_s") for end in ("", "_busy")),
+        "clock_jumps",
     },
     "dry_run_policies": {
         *("learned", "queue_rule", "threshold", "learned_60", "queue_rule_60", "constant", "ratio_vs_queue_rule"),
@@ -204,7 +209,7 @@ MAY_BE_ZERO = {
     *("promotions", "rolled_back", "regretted_promotions"),
     *("reached_branching", "reached_ppo", "sb3_cpu_s", "reached_sb3", "sb3_by_branching"),
     "resident_kb_per_deployment",
-    *("intents_per_tick", "unexplained_decisions", "replay_differs", "milp_unanswered"),
+    *("clock_jumps", "intents_per_tick", "unexplained_decisions", "replay_differs", "milp_unanswered"),
 }
 TARGETS = {
     "learning_pools": {"hot_azure_like_shipped_steady", "hot_azure_like_ma_steady"},
@@ -222,6 +227,7 @@ TARGETS = {
     "policy_inference": {"ratio_vs_torch"},
     "coevolution_calibration": {"minutes_off_70", "minutes_off_92", "utilisation_off_70", "utilisation_off_92"},
     "autoscaling_baselines": set(),
+    "dry_run": {"clock_jumps", "lived_off", "lived_off_busy"},
     "dry_run_policies": {"ratio_vs_queue_rule"},
     "autoscaling_policy": {
         "mean_of_nine",

@@ -165,7 +165,8 @@ def _room(cluster: Cluster, app: int, host: int) -> _Step | None:
 
 def _candidates(cluster: Cluster, host: int) -> Sequence[int]:
     """Return the open hosts to which a container might go if one were not there, those with most free cores first."""
-    opened = np.flatnonzero(cluster.open & ~cluster.drained & ~cluster.failed)
+    hosts = len(cluster.hosts)
+    opened = np.flatnonzero(cluster.open & ~cluster.drained[:hosts] & ~cluster.failed[:hosts])
     free = cluster.capacity[0, opened] - cluster.used[0, opened]
     order = np.lexsort((opened, -free))
     return [int(one) for one in opened[order] if one != host]

@@ -39,6 +39,16 @@ def carried(made: Cluster, moves: tuple[Move, ...]) -> None:
         made.release(move.source, move.application)
 
 
+def test_a_plan_where_hosts_joined_one_by_one() -> None:
+    """Arrays grow ahead of the hosts: what lies beyond these is none."""
+    made = cluster("c", "a", "bd")
+    for n in range(10):
+        made.join(Host(f"late{n}", SIZE, "h"))
+    made.drain(0)
+    made.restore(1, made.application("a"), 1)
+    assert plan_repacking(made).hosts == 3
+
+
 def test_the_lightest_host_is_emptied_into_the_fullest_that_has_room() -> None:
     """Three hosts become two; the plan says which move closes one, and the cluster is left as it is."""
     made = cluster("c", "a", "bd")

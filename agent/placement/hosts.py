@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.placement.applications import merged
-from agent.placement.book import Book, HostView
+from agent.placement.book import Book, HostView, listed_in
 from agent.placement.records import (
     Changed,
     HostRecord,
@@ -21,7 +21,7 @@ from agent.placement.records import (
     check_id,
 )
 from agent.placement.shared import SharedBook
-from agent.placement.store import Change, Made
+from agent.placement.store import Change, Made, PoolState
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, StateConflict
 from domain.rules.placement.instance import Instance, Vector, parse_instance
@@ -172,11 +172,10 @@ class PoolHosts:
 
     def forget(self, book: Book) -> dict[str, HostRecord | None]:
         """Return the hosts that left the inventory and hold nothing any more."""
-        listed = {host.name for host in book._listed}
         gone: dict[str, HostRecord | None] = {}
         for name, record in book.records.items():
             index = book.find(name)
-            of_inventory = record.origin is Origin.INVENTORY and name not in listed
+            of_inventory = record.origin is Origin.INVENTORY and book.listed(name) is None
             if of_inventory and (index is None or not book.cluster.containers[index]):
                 gone[name] = None
         for name in gone:
@@ -190,44 +189,31 @@ class PoolHosts:
         """
         warnings = parse_instance(document, "inventory")[1]
 
-        def work(book: Book, now: float) -> tuple[bool, Change | None]:
+        def work(book: Book, now: float) -> tuple[Book | None, Change | None]:
             if self.shared.head.inventory == digest:
-                return False, None
+                return None, None
             whole = merged(book, document)
             instance = parse_instance(whole, "inventory", hosts_elsewhere=True)[0]
             conflicts = book.document_conflicts(instance)
             if conflicts:
                 raise BadInput("inventory_file", digest, "; ".join(conflicts))
-            hosts = self._left_over(book, instance)
+            hosts = _followed(book, instance)
+            state = PoolState(
+                *(self.shared.head, None, whole, {**book.records, **hosts}, book.reservations, book.over_http)
+            )
             detail = (
                 f"inventory {digest}: {len(instance.hosts)} types of hosts, {len(instance.applications)} applications"
             )
             notes = [Event(self.shared.name, now, Reason.INVENTORY_CHANGED, "; ".join([detail, *warnings]))]
             head = self.shared.next(replace(self.shared.head, inventory=digest))
-            return True, Change(head, hosts=hosts, inventory=whole, notes=notes)
+            # What cannot be a pool is refused here, before it is written.
+            return Book(state), Change(head, hosts=hosts, inventory=whole, notes=notes)
 
-        done = self.shared.tried(work, epoch=epoch)
-        if done:
-            self.shared.drop()
-        return done
-
-    def _left_over(self, book: Book, instance: Instance) -> dict[str, HostRecord | None]:
-        """Return the hosts that containers run on and that a new inventory does not list, as draining ones."""
-        after = {
-            kind.name if kind.count == 1 else f"{kind.name}-{number}"
-            for kind in instance.hosts
-            for number in range(1, (kind.count or 0) + 1)
-        }
-        endless = [f"{kind.name}-" for kind in instance.hosts if kind.count is None]
-        held = {name for one in book.reservations.values() for name in one.hosts.values()}
-        left: dict[str, HostRecord | None] = {}
-        for name in sorted(held - after):
-            if any(name.startswith(prefix) for prefix in endless):
-                continue
-            record = book.record_of(name)
-            if record.origin is Origin.INVENTORY:
-                left[name] = replace(record, state=HostState.DRAINING)
-        return left
+        with self.shared.lock:
+            book = self.shared.tried(work, epoch=epoch)
+            if book is not None:
+                self.shared.become(book)
+            return book is not None
 
     def follow(self, changed: Mapping[str, HostRecord], gone: Iterable[str], epoch: int) -> tuple[Move, ...]:
         """Take in what became of a fleet's VMs: those new or changed, and those that AWS no longer lists; Fenced."""
@@ -253,3 +239,32 @@ class PoolHosts:
             found = self.shared.tried(lost, epoch=epoch)
             moves += found.moves if found is not None else ()
         return tuple(moves)
+
+
+def _followed(book: Book, instance: Instance) -> dict[str, HostRecord]:
+    """Return the hosts with a record, or with containers, that a new inventory changes.
+
+    One that it does not list drains. One that it lists for the first time, again, or otherwise than before has the size
+    and label that it says; whether operators drained it or it failed stays.
+    """
+    kinds = {kind.name: kind for kind in instance.hosts}
+    held = {name for one in book.reservations.values() for name in one.hosts.values()}
+    changed: dict[str, HostRecord] = {}
+    for name in sorted(held | set(book.records)):
+        record, was, now = book.record_of(name), book.listed(name), listed_in(kinds, name)
+        if record.origin is Origin.FLEET or (was is None and now is None):
+            continue
+        if now is None:
+            if record.origin is Origin.INVENTORY and record.state is HostState.UP:
+                changed[name] = replace(record, state=HostState.DRAINING)
+        elif was is None or (was.capacity, was.label) != (now.capacity, now.label):
+            back = record.state is HostState.DRAINING and not record.ordered
+            changed[name] = replace(
+                record,
+                capacity=now.capacity,
+                rated=now.capacity,
+                label=now.label,
+                origin=Origin.INVENTORY,
+                state=HostState.UP if back else record.state,
+            )
+    return changed

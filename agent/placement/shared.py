@@ -128,10 +128,10 @@ class SharedBook:
         """Let the time of a reservation begin now."""
         self._first_seen[_key(one)] = self.clock.monotonic()
 
-    def drop(self) -> None:
-        """Have the pool read from the ledger again."""
+    def become(self, book: Book) -> None:
+        """Take what was written last as this book, which is the same made anew."""
         with self.lock:
-            self._book = None
+            self._book = book
 
 
 def _key(one: Reservation) -> tuple[str, str]:

@@ -410,10 +410,13 @@ class Cluster:
 
     def resize(self, host: int, capacity: Vector) -> None:
         """Change what a host has. One that uses more than that is over-committed and takes nothing."""
-        changed = replace(self.hosts[host], capacity=capacity)
-        _check(changed)
+        self.change(host, replace(self.hosts[host], capacity=capacity))
+
+    def change(self, host: int, to: Host) -> None:
+        """Give a host another size, label or rack; what runs on it stays."""
+        _check(to)
         self._count(host, -1)
-        self._write(host, changed)
+        self._write(host, to)
         self._count(host, 1)
         self._all_candidates()
 

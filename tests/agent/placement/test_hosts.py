@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.ledger import Ledger
@@ -108,6 +110,108 @@ class TestAHostThatFails:
         assert made(ledger, clock).hosts.all() == pool.hosts.all()
 
 
+class TestAnInventoryThatChanges:
+    """What a file says of a host holds from then on, and no file leaves a pool that cannot be read any more."""
+
+    @pytest.mark.parametrize(
+        ("document", "words"),
+        [
+            (inventory(hosts=[kind(), kind("large-1", count=1)]), "another type of hosts gives a host this name"),
+            (inventory(hosts=[kind(count=None), kind("large-7", count=1)]), "another type of hosts gives"),
+            (inventory(snapshot=[{"host_type": "large", "instances": {"shop": 1}}] * 5), "it holds more hosts"),
+        ],
+    )
+    def test_is_refused_where_its_hosts_cannot_be(
+        self, ledger: Ledger, clock: VirtualClock, document: dict[str, Any], words: str
+    ) -> None:
+        pool = made(ledger, clock, inventory())
+        with pytest.raises(BadInput, match=words):
+            pool.hosts.adopt(document, "other", epoch=1)
+        assert len(made(ledger, clock).hosts.all()) == 4
+        assert pool.hosts.adopt(inventory(hosts=[kind("small")]), "another", epoch=1)
+
+    def test_to_a_type_whose_name_begins_another_has_its_hosts_drain(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind("a-b")]))
+        pool.request(ask("r1"))
+        pool.hosts.adopt(inventory(hosts=[kind("a", count=None)]), "other", epoch=1)
+        for there in (pool, made(ledger, clock)):
+            assert {one.name: one.state for one in there.hosts.all()} == {
+                "a-1": HostState.UP,
+                "a-b-1": HostState.DRAINING,
+            }
+
+    def test_in_size_and_label_changes_hosts_that_have_a_record(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        pool.hosts.drain("large-1")
+        pool.hosts.resume("large-1")
+        pool.hosts.resize("large-2", (4, 16, 100))
+        pool.hosts.drain("large-3")
+        pool.hosts.adopt(inventory(hosts=[kind(cores=8, label="gpu")]), "smaller", epoch=1)
+        for there in (pool, made(ledger, clock)):
+            assert {one.capacity for one in there.hosts.all()} == {(8, 32, 800)}
+            assert {one.label for one in there.hosts.all()} == {"gpu"}
+        assert [one.state for one in pool.hosts.all()] == ["up", "up", "draining", "up"]
+
+    def test_elsewhere_leaves_an_ordered_capacity(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        pool.hosts.resize("large-2", (4, 16, 100))
+        pool.hosts.adopt(inventory(app("shop")), "other", epoch=1)
+        assert [one.capacity[0] for one in pool.hosts.all()] == [16, 4, 16, 16]
+
+    def test_opens_a_host_that_it_lists_again_under_its_new_size(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        pool.request(ask("r1", count=5))
+        pool.hosts.drain("large-2")
+        pool.hosts.adopt(inventory(hosts=[kind("other")]), "without", epoch=1)
+        pool.hosts.adopt(inventory(hosts=[kind(cores=8)]), "again", epoch=1)
+        for there in (pool, made(ledger, clock)):
+            assert [(one.name, one.state, one.capacity[0]) for one in there.hosts.all()] == [
+                ("large-1", "up", 8),
+                # Drained by order.
+                ("large-2", "draining", 8),
+                ("large-3", "up", 8),
+                ("large-4", "up", 8),
+            ]
+
+
+def test_a_host_that_joins_again_keeps_its_rack_and_label_over_a_start(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = made(
+        ledger,
+        clock,
+        inventory(
+            app("shop", rack_limit=1), app("gpu", label="gpu"), hosts=[kind(), kind("other", count=0, label="gpu")]
+        ),
+    )
+    for name in ("large-1", "large-2"):
+        pool.hosts.fail(name)
+        pool.hosts.join(host(name, rack="r1", label="gpu"))
+    again = made(ledger, clock)
+    assert again.hosts.all() == pool.hosts.all()
+    assert again.request(ask("r1", "gpu", count=8)).reason is Reason.PLACED
+    assert again.request(ask("r2", count=4, partial=True)).unplaced == 2
+
+
+class TestAHostOfATypeWithoutBound:
+    def test_stays_drained_or_failed_over_turns(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind(count=None)]))
+        pool.request(ask("r1", count=9))
+        pool.cancel("r1")
+        pool.hosts.drain("large-2")
+        pool.hosts.fail("large-3")
+        pool.lapse(epoch=1)
+        for there in (pool, made(ledger, clock)):
+            states = {one.name: one.state for one in there.hosts.all()}
+            assert (states["large-2"], states["large-3"]) == (HostState.DRAINING, HostState.FAILED)
+
+    def test_does_not_stand_in_the_way_of_one_that_joined_under_its_name(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind(count=None)]))
+        pool.hosts.join(host("large-2", 32))
+        assert pool.request(ask("r1", count=16)).reason is Reason.PLACED
+        assert made(ledger, clock).view().figures == pool.view().figures
+
+
 def listed(*hosts: HostRecord, others: tuple[str, ...] = ()) -> FleetVms:
     """Return what AWS lists: hosts, and VMs that are there and no hosts."""
     return FleetVms({host.name: host for host in hosts}, {*(host.name for host in hosts), *others})
@@ -148,6 +252,15 @@ class TestAFleet:
         smaller = replace(self.UP, capacity=(1, 7, 100))
         assert merged(listed(self.UP), {"i-1": drained}) == ({}, ())
         assert merged(listed(self.UP), {"i-1": smaller}) == ({}, ())
+
+    def test_that_has_a_vm_in_another_group_gives_it_that_label(self, ledger: Ledger, clock: VirtualClock) -> None:
+        from dataclasses import replace
+
+        pool = made(ledger, clock, inventory(app("shop", 1, label="t"), hosts=[kind(count=0, label="t")]))
+        pool.hosts.follow({"i-1": self.UP}, (), epoch=1)
+        pool.hosts.follow({"i-1": replace(self.UP, label="t", rack="us-east-1b")}, (), epoch=1)
+        assert made(ledger, clock).hosts.all() == pool.hosts.all()
+        assert pool.request(ask("r1")).reason is Reason.PLACED
 
     def test_that_loses_a_vm_has_its_containers_placed_anew(self, ledger: Ledger, clock: VirtualClock) -> None:
         from dataclasses import replace

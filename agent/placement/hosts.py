@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from agent.placement.applications import merged
 from agent.placement.book import Book, HostView, listed_in
@@ -25,6 +25,9 @@ from agent.placement.store import Change, Made, PoolState
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, StateConflict
 from domain.rules.placement.instance import Instance, Vector, parse_instance
+
+WORKED_BY: Final = ("version", "host_types", "applications", "snapshot")
+"""What of an inventory the ledger keeps: all of it was checked."""
 
 
 class PoolHosts:
@@ -192,7 +195,7 @@ class PoolHosts:
         def work(book: Book, now: float) -> tuple[Book | None, Change | None]:
             if self.shared.head.inventory == digest:
                 return None, None
-            whole = merged(book, document)
+            whole = merged(book, {key: document[key] for key in WORKED_BY if key in document})
             instance = parse_instance(whole, "inventory", hosts_elsewhere=True)[0]
             conflicts = book.document_conflicts(instance)
             if conflicts:

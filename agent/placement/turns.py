@@ -36,11 +36,12 @@ Container = tuple[str, int]
 
 
 class InventoryFile:
-    """The file of a pool's inventory, read when it changed."""
+    """The file of a pool's inventory, read when it, or what is in force, changed; each turn while it is refused."""
 
     def __init__(self, pool: PlacementPool) -> None:
         self._pool, self._path = pool, pool.settings.inventory_file
         self._seen: object = None
+        self._digest = ""
 
     def follow(self, epoch: int) -> str:
         """Let the pool work by the file; return why it does not, "" when it does or there is none."""
@@ -49,8 +50,8 @@ class InventoryFile:
         try:
             found = self._path.stat()
             signature = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if signature == self._seen:
-                return self._pool.problem
+            if signature == self._seen and self._pool.shared.head.inventory == self._digest:
+                return ""
             content = read_file(self._path, LARGEST_INVENTORY_BYTES, follow_links=True)
             digest = hashlib.sha256(content).hexdigest()[:16]
             document: Any = json.loads(content)
@@ -60,10 +61,8 @@ class InventoryFile:
         except (ValueError, RecursionError) as error:
             return f"inventory {self._path} is no JSON and is not followed: {error}"
         except (BadInput, ConfigurationError) as error:
-            # Read again each turn where what runs stands against it: it may end.
-            self._seen = signature if isinstance(error, ConfigurationError) else None
             return f"inventory {self._path} is not followed: {error}"
-        self._seen = signature
+        self._seen, self._digest = signature, digest
         return ""
 
 

@@ -21,7 +21,7 @@ from agent.placement.turns import PoolTurns, mix_distance
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Reason
-from domain.rules.placement.instance import parse_instance
+from domain.rules.placement.instance import Application, parse_instance
 from domain.rules.placement.mix import mix_of_instances
 from domain.rules.placement.policies import BF, DP, WF, Training, policy_document
 from domain.units import DAY_S, HOUR_S
@@ -164,6 +164,88 @@ class TestAlarms:
         pool.switch("bf", "ada", "it knows none of this")
         assert turn(turns, clock, HOUR_S) == []
         assert pool.view().training_distance == {}
+
+
+class TestAnInventoryFile:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        path = tmp_path / "pool.json"
+        path.write_text(json.dumps(inventory()))
+        return path
+
+    def test_that_comes_back_is_no_trouble_any_more(
+        self, ledger: Ledger, clock: VirtualClock, file: Path, tmp_path: Path
+    ) -> None:
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+        turn(turns, clock)
+        file.rename(tmp_path / "away.json")
+        turn(turns, clock)
+        assert "cannot be read" in pool.problem
+        (tmp_path / "away.json").rename(file)
+        turn(turns, clock)
+        assert pool.problem == ""
+
+    def test_has_no_part_in_a_fleets_trouble(self, ledger: Ledger, clock: VirtualClock, file: Path) -> None:
+        pool = made(ledger, clock, inventory_file=file, fleet="web")
+        troubles = ["trouble", "trouble", ""]
+        turns = turns_of(pool)
+        turns._follow_fleet = lambda epoch: troubles.pop(0)  # type: ignore[method-assign]
+        found = []
+        while troubles:
+            turn(turns, clock)
+            found.append(pool.problem)
+        assert found == ["trouble", "trouble", ""]
+        assert [entry.reason for entry in ledger.journal()].count(Reason.INVENTORY_REFUSED) == 1
+
+    def test_is_followed_once_what_came_over_http_allows_it(
+        self, ledger: Ledger, clock: VirtualClock, file: Path
+    ) -> None:
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+        turn(turns, clock)
+        pool.applications.put(Application("web", (1, 1, 1), excludes=frozenset({"mail"})))
+        file.write_text(json.dumps(inventory(app("shop"))))
+        turn(turns, clock)
+        assert "excludes='mail': no application has this id" in pool.problem
+        pool.applications.put(Application("web", (1, 1, 1)))
+        turn(turns, clock)
+        assert pool.problem == ""
+        assert [one.application for one in pool.applications.all()] == ["shop", "web"]
+
+    def test_is_in_force_again_where_another_agent_followed_another(
+        self, ledger: Ledger, clock: VirtualClock, file: Path
+    ) -> None:
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+        turn(turns, clock)
+        made(ledger, clock, inventory(hosts=[kind("other")]))
+        turn(turns, clock)
+        assert [one.name for one in pool.hosts.all()] == [f"large-{n}" for n in range(1, 5)]
+
+    def test_keeps_in_the_ledger_what_a_pool_works_by(self, ledger: Ledger, clock: VirtualClock, file: Path) -> None:
+        wide = {"comment": [10**30], "name": 10**30, "requests": [{"id": "r", "application": "shop"}]}
+        file.write_text(json.dumps(inventory(snapshot=[]) | wide))
+        pool = made(ledger, clock, inventory_file=file)
+        turn(turns_of(pool), clock)
+        assert pool.problem == ""
+        document = pool.shared.current().document
+        assert document is not None
+        assert set(document) == {"version", "host_types", "applications", "snapshot"}
+
+    @pytest.mark.parametrize(
+        "content", ['{"version": 1, "host_types": [', '{"version": 1, "comment": "\\ud800"}', "[]", ""]
+    )
+    def test_that_is_half_written_leaves_the_one_before_it(
+        self, ledger: Ledger, clock: VirtualClock, file: Path, content: str
+    ) -> None:
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+        turn(turns, clock)
+        file.write_text(content)
+        turn(turns, clock)
+        assert "is not followed" in pool.problem
+        assert len(pool.hosts.all()) == 4
 
 
 class TestAFleet:

@@ -120,10 +120,12 @@ class PoolHosts:
         held = book.containers_of(before.name)
         record = replace(before, state=HostState.FAILED)
         book.put(record)
-        moves = []
+        moves, policies, replaced = list[Move](), list[str](), list[str]()
         for reservation, index in held:
             application, chooser = reservation.application, self.shared.chooser
             chosen = chooser.place(book.cluster, application, 1, partial=False, spare=book.spare)
+            policies.append(chosen.policy.name)
+            replaced += filter(None, [chosen.replaced])
             host = book.cluster.hosts[chosen.choices[0].host].name if chosen.choices else None
             moves.append(Move(reservation.request_id, index, reservation.application, before.name, host))
         changed = self._moved(book, moves)
@@ -132,19 +134,22 @@ class PoolHosts:
         if moves:
             lost = sum(move.host is None for move in moves)
             detail += f": {len(moves) - lost} of its containers are placed anew, {lost} found no host"
-            head = replace(head, decisions=head.decisions + 1)
+            head = replace(head, decisions=head.decisions + 1, replaced=head.replaced + len(replaced))
             reason = Reason.CONTAINERS_LOST if lost else Reason.HOST_FAILED
             decision_id = f"{self.shared.name}-p{head.decisions}"
-            policy = self.shared.chooser.main.policy.name
+            policy = ", ".join(dict.fromkeys(policies))
             made.append(
                 MoveDecision(decision_id, self.shared.name, now, before.name, tuple(moves), reason, detail, policy)
             )
         reason = made[0].reason if made else Reason.HOST_FAILED
-        note = Event(self.shared.name, now, reason, detail, before.name)
+        notes = [Event(self.shared.name, now, reason, detail, before.name)]
+        if replaced:
+            why = f"{replaced[0]} (for {len(replaced)} of {len(moves)} containers of {before.name})"
+            notes.append(Event(self.shared.name, now, Reason.POLICY_REPLACED, why, before.name))
         if not kept:
             book.records.pop(before.name, None)
         hosts = {before.name: record if kept else None}
-        change = Change(self.shared.next(head), hosts=hosts, reservations=changed, made=made, notes=[note])
+        change = Change(self.shared.next(head), hosts=hosts, reservations=changed, made=made, notes=notes)
         return Changed("failed", False, host=record, moves=tuple(moves)), change
 
     def _moved(self, book: Book, moves: Iterable[Move]) -> dict[str, Reservation | None]:

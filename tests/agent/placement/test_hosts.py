@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agent.ledger import Ledger
@@ -14,6 +16,8 @@ from collectors.tagged_groups import VmSize
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import BadInput, StateConflict, UnknownName
+from domain.rules.placement.cluster import Choice, Cluster
+from domain.rules.placement.policies import Policy
 from tests.agent.placement.hosts import app, ask, held, host, inventory, kind, made
 
 
@@ -85,6 +89,32 @@ class TestAHostThatFails:
         assert isinstance(decision, MoveDecision)
         assert (decision.host, decision.reason, decision.decision_id) == ("large-1", Reason.HOST_FAILED, "main-p3")
         assert pool.hosts.fail("large-1").already
+
+    def test_has_them_placed_by_the_policy_that_decides(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(), policy="wf")
+        pool.request(ask("r1"))
+        pool.switch("ff", "ada", "for a try")
+        pool.hosts.fail("large-1")
+        (decision, *_) = pool.store.newest("main", 1)
+        assert isinstance(decision, MoveDecision)
+        assert decision.policy == "FF"
+
+    def test_has_them_placed_by_best_fit_where_the_policy_offers_a_host_that_cannot(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        def offers_the_failed(cluster: Cluster, policy: Policy, app: int, count: int) -> Choice | None:
+            return Choice(int(np.argmax(cluster.failed)), 0.0, -1, 0.0, 1, False)
+
+        pool = made(ledger, clock, inventory(), policy="wf", pick=offers_the_failed)
+        pool.request(ask("r1", count=2))
+        pool.alarms()
+        assert [one.host for one in pool.hosts.fail("large-1").moves] == ["large-2", "large-2"]
+        (replaced,) = [event for event in pool.alarms() if event.reason is Reason.POLICY_REPLACED]
+        assert "WF offered large-1, which cannot: failed (for 2 of 2 containers of large-1)" in replaced.detail
+        (decision, *_) = pool.store.newest("main", 1)
+        assert isinstance(decision, MoveDecision)
+        assert decision.policy == "BF"
+        assert pool.view().head.replaced == 2
 
     def test_loses_what_finds_no_other_host(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(hosts=[kind(count=2)]))
@@ -231,22 +261,29 @@ class TestAFleet:
         assert merged(listed(self.UP), {"i-1": self.UP}) == ({}, ())
 
     def test_has_a_vm_that_terminates_drained_and_one_that_is_gone_fail(self) -> None:
-        from dataclasses import replace
-
         leaving = replace(self.UP, state=HostState.DRAINING)
         assert merged(listed(leaving), {"i-1": self.UP}) == ({"i-1": leaving}, ())
         assert merged(listed(), {"i-1": self.UP, "mine": host("mine")}) == ({}, ("i-1",))
 
     def test_keeps_a_vm_that_is_listed_and_not_in_service_and_opens_it_again(self) -> None:
-        from dataclasses import replace
-
         waiting = replace(self.UP, state=HostState.DRAINING)
         assert merged(listed(others=("i-1",)), {"i-1": self.UP}) == ({"i-1": waiting}, ())
         assert merged(listed(others=("i-1",)), {"i-1": waiting}) == ({}, ())
         assert merged(listed(self.UP), {"i-1": waiting}) == ({"i-1": self.UP}, ())
 
+    def test_leaves_failed_what_an_operator_said_has_failed(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]))
+        pool.hosts.follow({"i-1": self.UP}, (), epoch=1)
+        pool.hosts.fail("i-1")
+        assert merged(listed(self.UP), pool.hosts.records()) == ({}, ())
+        assert merged(listed(replace(self.UP, state=HostState.DRAINING)), pool.hosts.records()) == ({}, ())
+        pool.hosts.join(host("i-1", 2))
+        pool.hosts.fail("i-1")
+        # AWS does not list it any more: nothing of it is kept.
+        pool.hosts.follow(*merged(listed(), pool.hosts.records()), epoch=1)
+        assert made(ledger, clock).hosts.all() == pool.hosts.all() == []
+
     def test_leaves_what_an_operator_ordered(self) -> None:
-        from dataclasses import replace
 
         drained = replace(self.UP, state=HostState.DRAINING, ordered=True)
         smaller = replace(self.UP, capacity=(1, 7, 100))
@@ -254,8 +291,6 @@ class TestAFleet:
         assert merged(listed(self.UP), {"i-1": smaller}) == ({}, ())
 
     def test_that_has_a_vm_in_another_group_gives_it_that_label(self, ledger: Ledger, clock: VirtualClock) -> None:
-        from dataclasses import replace
-
         pool = made(ledger, clock, inventory(app("shop", 1, label="t"), hosts=[kind(count=0, label="t")]))
         pool.hosts.follow({"i-1": self.UP}, (), epoch=1)
         pool.hosts.follow({"i-1": replace(self.UP, label="t", rack="us-east-1b")}, (), epoch=1)
@@ -263,8 +298,6 @@ class TestAFleet:
         assert pool.request(ask("r1")).reason is Reason.PLACED
 
     def test_that_loses_a_vm_has_its_containers_placed_anew(self, ledger: Ledger, clock: VirtualClock) -> None:
-        from dataclasses import replace
-
         pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]))
         pool.hosts.follow({"i-1": self.UP, "i-2": replace(self.UP, name="i-2")}, (), epoch=1)
         pool.request(ask("r1", count=2))

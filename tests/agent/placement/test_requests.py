@@ -125,6 +125,16 @@ class TestAReservation:
         pool.lapse(epoch=1)
         assert held(pool) == {"r1": ["large-1"]}
 
+    def test_leaves_nothing_in_memory_once_it_ended(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        for n in range(20):
+            pool.request(ask(f"r{n}"))
+            pool.confirm(f"r{n}")
+            pool.release(f"r{n}")
+        pool.request(ask("last"))
+        pool.lapse(epoch=1)
+        assert len(pool.shared._first_seen) == 1
+
     def test_gives_its_hosts_back_where_it_is_not_confirmed_in_time(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(), confirm_within_s=60.0)
         pool.request(ask("r1", count=16))

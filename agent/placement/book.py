@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from copy import copy as shallow_copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -175,6 +176,12 @@ class Book:
         index = self.find(name)
         if index is not None:
             self.cluster.fail(index)
+
+    def copy(self) -> Book:
+        """Return a copy on which containers may be placed; what it holds beside the cluster is not to be changed."""
+        made = shallow_copy(self)
+        made.cluster, made._endless = self.cluster.copy(), dict(self._endless)
+        return made
 
     def take(self, one: Reservation) -> None:
         """Hold a reservation whose containers are placed already."""

@@ -126,15 +126,13 @@ class Shadow:
     def _follow_hosts(self, cluster: Cluster, real: Cluster) -> list[Container]:
         """Bring the copy's hosts to what they are now; return the containers whose host failed."""
         moved: list[Container] = []
+        there = {host.name: index for index, host in enumerate(cluster.hosts)}
         for index, host in enumerate(real.hosts):
-            if index >= len(cluster.hosts) or cluster.hosts[index].name != host.name:
-                known = None if host.name not in {one.name for one in cluster.hosts} else cluster.host(host.name)
-            else:
-                known = index
+            known = there.get(host.name)
             if known is None or (cluster.failed[known] and not real.failed[index]):
                 known = cluster.join(host)
-            if cluster.hosts[known].capacity != host.capacity:
-                cluster.resize(known, host.capacity)
+            if cluster.hosts[known] != host:
+                cluster.change(known, host)
             if real.failed[index] and not cluster.failed[known]:
                 moved += [key for key, (_, at) in self._hosts.items() if at == known]
                 cluster.fail(known)

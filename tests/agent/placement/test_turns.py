@@ -86,6 +86,20 @@ class TestTheShadow:
         assert cluster.open_hosts == 0
         assert cluster.drained[cluster.host("large-2")]
 
+    def test_follows_a_host_into_another_rack(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        turns = turns_of(pool)
+        turn(turns, clock)
+        pool.hosts.fail("large-1")
+        turn(turns, clock)
+        pool.hosts.join(host("large-1", rack="r1", label="gpu"))
+        turn(turns, clock)
+        pool.hosts.follow({"large-1": replace(pool.hosts.records()["large-1"], rack="r2")}, (), epoch=1)
+        turn(turns, clock)
+        assert turns.shadow is not None
+        assert turns.shadow._cluster is not None
+        assert turns.shadow._cluster.hosts == pool.snapshot()[0].hosts
+
 
 class TestAlarms:
     def test_a_gap_that_lasts_a_day(self, ledger: Ledger, clock: VirtualClock) -> None:

@@ -190,12 +190,14 @@ class PoolHosts:
             book.remove(name)
         return gone
 
-    def adopt(self, document: Mapping[str, Any], digest: str, epoch: int) -> bool:
+    def adopt(self, document: Mapping[str, Any], digest: str, epoch: int, *, hosts_elsewhere: bool = False) -> bool:
         """Work by another inventory from now on; return whether it is another one.
 
-        ConfigurationError with every wrong field, BadInput where what runs keeps it from being followed, Fenced.
+        hosts_elsewhere: a fleet's VMs are hosts too, so that it may list none, and what applications need of hosts is
+        not checked against its own. ConfigurationError with every wrong field, BadInput where what runs keeps it from
+        being followed, or where its hosts cannot be; Fenced.
         """
-        warnings = parse_instance(document, "inventory")[1]
+        warnings = parse_instance(document, "inventory", hosts_elsewhere=hosts_elsewhere)[1]
 
         def work(book: Book, now: float) -> tuple[Book | None, Change | None]:
             if self.shared.head.inventory == digest:

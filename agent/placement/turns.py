@@ -55,7 +55,8 @@ class InventoryFile:
             content = read_file(self._path, LARGEST_INVENTORY_BYTES, follow_links=True)
             digest = hashlib.sha256(content).hexdigest()[:16]
             document: Any = json.loads(content)
-            self._pool.hosts.adopt(document, digest, epoch)
+            elsewhere = self._pool.settings.fleet is not None
+            self._pool.hosts.adopt(document, digest, epoch, hosts_elsewhere=elsewhere)
         except OSError as error:
             return f"inventory {self._path} cannot be read: {error.strerror or error}"
         except (ValueError, RecursionError) as error:

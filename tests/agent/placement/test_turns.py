@@ -15,12 +15,14 @@ from agent.models.directory import ModelsDirectory, Subject, Then, moment_text, 
 from agent.placement.choosing import read_policy
 from agent.placement.fleet import FleetHosts
 from agent.placement.pool import PlacementPool
-from agent.placement.records import Comparison, HostState
+from agent.placement.pools import check_inventory
+from agent.placement.records import Comparison, HostState, Origin
 from agent.placement.text import pool_card, request_lines
 from agent.placement.turns import PoolTurns, mix_distance
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Reason
+from domain.errors import BadInput
 from domain.rules.placement.instance import Application, parse_instance
 from domain.rules.placement.mix import mix_of_instances
 from domain.rules.placement.policies import BF, DP, WF, Training, policy_document
@@ -236,6 +238,27 @@ class TestAnInventoryFile:
         made(ledger, clock, inventory(hosts=[kind("other")]))
         turn(turns, clock)
         assert [one.name for one in pool.hosts.all()] == [f"large-{n}" for n in range(1, 5)]
+
+    def test_of_a_fleets_pool_needs_no_hosts_and_may_name_its_groups(
+        self, ledger: Ledger, clock: VirtualClock, file: Path
+    ) -> None:
+        """Sizes and labels come from AWS: a group's key is the label of its VMs."""
+        document = {"version": 1, "applications": [app("shop", label="workers")]}
+        file.write_text(json.dumps(document))
+        pool = made(ledger, clock, inventory_file=file, fleet="web")
+        turn(turns_of(pool), clock)
+        assert pool.problem == ""
+        pool.hosts.follow({"i-1": replace(host("i-1", label="workers"), origin=Origin.FLEET)}, (), epoch=1)
+        assert pool.request(ask("r1")).reason is Reason.PLACED
+        assert "1 applications" in check_inventory(file, hosts_elsewhere=True)
+        alone = made(ledger, clock, inventory_file=file, name="alone")
+        turn(turns_of(alone), clock)
+        assert "write a list with at least one entry" in alone.problem
+
+    def test_that_could_be_no_pool_is_found_by_the_preflight(self, file: Path) -> None:
+        file.write_text(json.dumps(inventory(hosts=[kind(), kind("large-2", count=1)])))
+        with pytest.raises(BadInput, match="another type of hosts gives a host this name"):
+            check_inventory(file)
 
     def test_keeps_in_the_ledger_what_a_pool_works_by(self, ledger: Ledger, clock: VirtualClock, file: Path) -> None:
         wide = {"comment": [10**30], "name": 10**30, "requests": [{"id": "r", "application": "shop"}]}

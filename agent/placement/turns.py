@@ -223,16 +223,17 @@ class PoolTurns:
         self._look_at_probation()
         troubles = [self._file.follow(epoch), self._follow_fleet(epoch)]
         pool.problem = "; ".join(filter(None, troubles))
-        if pool.problem != self._said:
-            self._said = pool.problem
-            if pool.problem:
-                notes.append(Event(pool.name, now, Reason.INVENTORY_REFUSED, pool.problem))
         made = self.shadow.follow(now) if self.shadow is not None else None
         if made is not None:
             notes.append(Event(pool.name, now, made.reason, made.detail))
         lasting = self._lasting(now, monotonic)
         # Recorded when it begins; an alarm for as long as it is returned.
         notes += [event for event in lasting if event.reason not in self._lasts]
+        if pool.problem:
+            refused = Event(pool.name, now, Reason.INVENTORY_REFUSED, pool.problem)
+            lasting.append(refused)
+            notes += [refused] if pool.problem != self._said else []
+        self._said = pool.problem
         if made is not None or notes:
             pool.note([made] if made is not None else [], notes, epoch)
         self._lasts = {event.reason for event in lasting}

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from agent.alarms.book import AlarmBook
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject, Then, moment_text, read_model_file
 from agent.placement.choosing import read_policy
@@ -129,6 +131,32 @@ class TestAlarms:
         pool.request(ask("r2", "mail", count=16))
         pool.request(ask("r3", "mail"))
         assert Reason.PLACEMENT_REFUSING not in {event.reason for event in pool.alarms()}
+
+    def test_many_refusals_are_one_alarm(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool, book = made(ledger, clock, inventory(app("shop", limit=1))), AlarmBook()
+        for n in range(20):
+            pool.request(ask(f"r{n}", count=5))
+        (sent,) = book.turn(TickReport(clock.now(), events=pool.alarms()))
+        assert sent.reason is Reason.PLACEMENT_REFUSING
+        assert [entry.reason for entry in ledger.journal()].count(Reason.PLACEMENT_REFUSING) == 20
+
+    def test_an_inventory_that_is_refused_is_an_alarm_until_it_is_followed(
+        self, ledger: Ledger, clock: VirtualClock, tmp_path: Path
+    ) -> None:
+        file, book = tmp_path / "pool.json", AlarmBook()
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+
+        def alarms(pass_s: float) -> list[tuple[Reason, bool]]:
+            clock.advance(pass_s)
+            events = (*turns.turn(clock.now(), clock.monotonic(), epoch=1), *pool.alarms())
+            return [(one.reason, one.resolved) for one in book.turn(TickReport(clock.now(), events=events))]
+
+        assert alarms(60.0) == [(Reason.INVENTORY_REFUSED, False)]
+        assert [alarms(300.0) for _ in range(10)] == [[]] * 10
+        file.write_text(json.dumps(inventory()))
+        assert [alarms(600.0) for _ in range(4)] == [[], [], [(Reason.INVENTORY_REFUSED, True)], []]
+        assert [entry.reason for entry in ledger.journal()].count(Reason.INVENTORY_REFUSED) == 1
 
     def test_requests_that_are_no_longer_those_of_before(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop", 1), app("mail", 1), hosts=[kind(count=None)]), shadow=None)

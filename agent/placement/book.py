@@ -91,6 +91,7 @@ class Book:
             record = self.records.get(host.name)
             if record is not None:
                 self.apply(record, index)
+        self._snapshot: dict[str, Mapping[str, int]] = {}
         self._hold_snapshot()
         for one in state.reservations.values():
             app = self.cluster.application(one.application)
@@ -143,9 +144,14 @@ class Book:
             index = next(by_kind[kind], None)
             if index is None:
                 raise BadInput("inventory.snapshot", kind, "it holds more hosts of this type than there are")
+            self._snapshot[self._listed[index].name] = held
             if not self.cluster.failed[index]:
-                for name, count in held.items():
-                    self.cluster.restore(index, self.cluster.application(name), count)
+                self._hold(index)
+
+    def _hold(self, index: int) -> None:
+        """Put what the inventory says runs on a host there."""
+        for name, count in self._snapshot.get(self.cluster.hosts[index].name, {}).items():
+            self.cluster.restore(index, self.cluster.application(name), count)
 
     def apply(self, record: HostRecord, index: int) -> None:
         """Bring a host of the cluster to what its record says."""
@@ -166,6 +172,7 @@ class Book:
         known = self.find(record.name)
         if known is None or self.cluster.failed[known]:
             known = self.cluster.join(_host(record))
+            self._hold(known)
         self.records[record.name] = record
         self.apply(record, known)
 

@@ -140,6 +140,16 @@ class TestAHostThatFails:
         assert made(ledger, clock).hosts.all() == pool.hosts.all()
 
 
+def test_what_the_inventory_says_runs_is_there_when_its_host_joins_again(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = made(ledger, clock, inventory(snapshot=[{"host_type": "large", "instances": {"shop": 3}}]))
+    pool.hosts.fail("large-1")
+    restarted = made(ledger, clock)
+    for one in (pool, restarted):
+        one.hosts.join(host("large-1"))
+        assert [view.containers for view in one.hosts.all()] == [3, 0, 0, 0]
+    assert made(ledger, clock).hosts.all() == pool.hosts.all()
+
+
 class TestAnInventoryThatChanges:
     """What a file says of a host holds from then on, and no file leaves a pool that cannot be read any more."""
 

@@ -6,20 +6,24 @@ changed over HTTP, and a file that lists what came over HTTP is not followed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.placement.book import Book
 from agent.placement.records import Changed, Origin
 from agent.placement.shared import SharedBook
-from agent.placement.store import Change
+from agent.placement.store import Change, PoolState
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, StateConflict, UnknownName
 from domain.rules.placement.instance import VERSION, Application, application_document, parse_instance
 
 MOST_APPLICATIONS: Final = 5000
 """That come over HTTP to one pool: every host counts the instances of each."""
+
+
+_Outcome = tuple[Changed, Book | None]
+"""The answer, and the pool from then on where it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class PoolApplications:
         containers of it run. Where containers run against a changed limit or exclusion, they keep running.
         """
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[_Outcome, Change | None]:
             entries = _entries(book)
             _check_source(book, app.name)
             _check_fits(book, app)
@@ -79,12 +83,13 @@ class PoolApplications:
                     raise UnknownName("excludes", other, "the pool has no application of this name: put it first")
             entry = application_document(app)
             if entries.get(app.name) == entry:
-                return Changed(f"{app.name} is so already", True), None
+                return (Changed(f"{app.name} is so already", True), None), None
             if app.name not in entries and len(book.over_http) >= MOST_APPLICATIONS:
                 raise StateConflict("application", app.name, f"{MOST_APPLICATIONS} came over HTTP: delete some")
             done = f"{app.name} {'changes' if app.name in entries else 'comes'} over HTTP: {app.demand} for a container"
             entries[app.name] = entry
-            return Changed(done), self._change(book, now, entries, app.name, done, book.over_http | {app.name})
+            after, change = self._change(book, now, entries, app.name, done, book.over_http | {app.name})
+            return (Changed(done), after), change
 
         return self._done(work)
 
@@ -94,7 +99,7 @@ class PoolApplications:
         StateConflict for one of the file, while containers of it run or are reserved, and while others name it.
         """
 
-        def work(book: Book, now: float) -> tuple[Changed, Change | None]:
+        def work(book: Book, now: float) -> tuple[_Outcome, Change | None]:
             entries = _entries(book)
             if name not in entries:
                 raise UnknownName("application", name, "the pool has no application of this name")
@@ -107,14 +112,15 @@ class PoolApplications:
                 raise StateConflict("application", name, f"{held} containers of it run or are reserved")
             del entries[name]
             done = f"{name} is deleted over HTTP"
-            return Changed(done), self._change(book, now, entries, name, done, book.over_http - {name})
+            after, change = self._change(book, now, entries, name, done, book.over_http - {name})
+            return (Changed(done), after), change
 
         return self._done(work)
 
     def _change(
         self, book: Book, now: float, entries: Mapping[str, Any], name: str, detail: str, over_http: frozenset[str]
-    ) -> Change:
-        """Return the write of an inventory with these applications; StateConflict where what runs forbids it."""
+    ) -> tuple[Book, Change]:
+        """Return the pool with these applications, and its write; StateConflict where what runs forbids it."""
         before = book.document or {"version": VERSION, "name": self.shared.name, "host_types": []}
         document = {**before, "applications": list(entries.values())}
         instance, _ = parse_instance(document, "inventory", hosts_elsewhere=True)
@@ -123,14 +129,14 @@ class PoolApplications:
             raise StateConflict("application", name, "; ".join(conflicts))
         note = Event(self.shared.name, now, Reason.INVENTORY_CHANGED, detail, name)
         head = self.shared.next(self.shared.head)
-        return Change(head, inventory=document, over_http=over_http, notes=[note])
+        after = Book(PoolState(head, None, document, book.records, book.reservations, over_http))
+        return after, Change(head, inventory=document, over_http=over_http, notes=[note])
 
-    def _done(self, work: Any) -> Changed:
+    def _done(self, work: Callable[[Book, float], tuple[_Outcome, Change | None]]) -> Changed:
         with self.shared.lock:
-            answer: Changed = self.shared.tried(work)
-            if not answer.already:
-                # Counted anew from the ledger, as after a start.
-                self.shared.drop()
+            answer, book = self.shared.tried(work)
+            if book is not None:
+                self.shared.become(book)
             return answer
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from copy import copy as shallow_copy
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from agent.placement.store import PoolState
 from domain.errors import BadInput, UnknownName
 from domain.rules.placement.bounds import least_hosts, needs_of
 from domain.rules.placement.cluster import Cluster, Host
-from domain.rules.placement.instance import Instance, Vector, excluded_pairs, parse_instance
+from domain.rules.placement.instance import HostType, Instance, Vector, excluded_pairs, parse_instance
 
 STRANDED: Final[Vector] = (8, 16, 1)
 """Free cores on a host that cannot take a container of this size are stranded."""
@@ -79,6 +80,7 @@ class Book:
         """Those of the reservations that lapse unless they are confirmed."""
         self.instance = _NO_INSTANCE if state.inventory is None else _instance(state.inventory)
         self.document, self.over_http = state.inventory, state.over_http
+        self._kinds = {kind.name: kind for kind in self.instance.hosts}
         # A type without bound always has one more host than are in use.
         self._endless = {kind.name: 0 for kind in self.instance.hosts if kind.count is None}
         self._listed = self._inventory_hosts(state.reservations)
@@ -89,6 +91,7 @@ class Book:
             record = self.records.get(host.name)
             if record is not None:
                 self.apply(record, index)
+        self._snapshot: dict[str, Mapping[str, int]] = {}
         self._hold_snapshot()
         for one in state.reservations.values():
             app = self.cluster.application(one.application)
@@ -103,18 +106,34 @@ class Book:
         """Return the hosts of the inventory's types in their order; of a type of one host it has the type's name."""
         used = {name for one in reservations.values() for name in one.hosts.values()} | set(self.records)
         held = Counter(kind for kind, _ in self.instance.snapshot)
+        most = {kind.name: held[kind.name] if kind.count is None else kind.count for kind in self.instance.hosts}
+        for name in used:
+            of = self.listed(name)
+            if of is not None and of.count is None:
+                most[of.name] = max(most[of.name], _number(name))
         found = []
         for kind in self.instance.hosts:
-            count = kind.count
-            if count is None:
-                numbers = [number for name in used if (number := _number(name, kind.name)) is not None]
-                count = max([held[kind.name], *numbers]) + 1
-                self._endless[kind.name] = count
-            single = kind.count == 1
-            for number in range(1, count + 1):
-                name = kind.name if single else f"{kind.name}-{number}"
-                found.append(Host(name, kind.capacity, kind.name, kind.label))
+            if kind.count == 1 and _numbered_in(self._kinds, kind.name) is not None:
+                remedy = "another type of hosts gives a host this name: rename one of the types"
+                raise BadInput("inventory.host_types", kind.name, remedy)
+            if kind.count is None:
+                most[kind.name] += 1
+                self._endless[kind.name] = most[kind.name]
+            for number in range(1, most[kind.name] + 1):
+                name = kind.name if kind.count == 1 else f"{kind.name}-{number}"
+                found.append(self._listed_host(name, kind))
         return found
+
+    def _listed_host(self, name: str, kind: HostType) -> Host:
+        """Return a host of the inventory; what is recorded of it goes before what its type says."""
+        record = self.records.get(name)
+        if record is None:
+            return Host(name, kind.capacity, kind.name, kind.label)
+        return Host(name, record.capacity, kind.name, record.label, record.rack)
+
+    def listed(self, name: str) -> HostType | None:
+        """Return the type by which the inventory lists a host, None for a host that it does not list."""
+        return listed_in(self._kinds, name)
 
     def _hold_snapshot(self) -> None:
         """Put what the inventory says runs already on the first hosts of each type."""
@@ -125,15 +144,21 @@ class Book:
             index = next(by_kind[kind], None)
             if index is None:
                 raise BadInput("inventory.snapshot", kind, "it holds more hosts of this type than there are")
+            self._snapshot[self._listed[index].name] = held
             if not self.cluster.failed[index]:
-                for name, count in held.items():
-                    self.cluster.restore(index, self.cluster.application(name), count)
+                self._hold(index)
+
+    def _hold(self, index: int) -> None:
+        """Put what the inventory says runs on a host there."""
+        for name, count in self._snapshot.get(self.cluster.hosts[index].name, {}).items():
+            self.cluster.restore(index, self.cluster.application(name), count)
 
     def apply(self, record: HostRecord, index: int) -> None:
-        """Bring a host of the cluster to the state and capacity of its record."""
+        """Bring a host of the cluster to what its record says."""
         cluster = self.cluster
-        if cluster.hosts[index].capacity != record.capacity:
-            cluster.resize(index, record.capacity)
+        known = cluster.hosts[index]
+        if (known.capacity, known.label, known.rack) != (record.capacity, record.label, record.rack):
+            cluster.change(index, replace(known, capacity=record.capacity, label=record.label, rack=record.rack))
         if record.state is HostState.FAILED:
             cluster.fail(index)
         elif record.state is HostState.DRAINING:
@@ -147,6 +172,7 @@ class Book:
         known = self.find(record.name)
         if known is None or self.cluster.failed[known]:
             known = self.cluster.join(_host(record))
+            self._hold(known)
         self.records[record.name] = record
         self.apply(record, known)
 
@@ -157,6 +183,12 @@ class Book:
         index = self.find(name)
         if index is not None:
             self.cluster.fail(index)
+
+    def copy(self) -> Book:
+        """Return a copy on which containers may be placed; what it holds beside the cluster is not to be changed."""
+        made = shallow_copy(self)
+        made.cluster, made._endless = self.cluster.copy(), dict(self._endless)
+        return made
 
     def take(self, one: Reservation) -> None:
         """Hold a reservation whose containers are placed already."""
@@ -215,23 +247,23 @@ class Book:
 
     def spare(self) -> None:
         """Give each type without bound a closed host, where all of it are open."""
-        for kind in self.instance.hosts:
-            if kind.count is None:
-                last = self.cluster.host(f"{kind.name}-{self._endless[kind.name]}")
-                if self.cluster.containers[last] or self.cluster.failed[last] or self.cluster.drained[last]:
-                    self._endless[kind.name] += 1
-                    name = f"{kind.name}-{self._endless[kind.name]}"
-                    self.cluster.join(Host(name, kind.capacity, kind.name, kind.label))
+        for name, number in self._endless.items():
+            last = self.cluster.host(f"{name}-{number}")
+            while self.cluster.containers[last] or self.cluster.failed[last] or self.cluster.drained[last]:
+                last = self._next(self._kinds[name])
+
+    def _next(self, kind: HostType) -> int:
+        """Return the next host of a type without bound; one that joined under its name is it."""
+        self._endless[kind.name] += 1
+        name = f"{kind.name}-{self._endless[kind.name]}"
+        known = self.find(name)
+        return self.cluster.join(self._listed_host(name, kind)) if known is None else known
 
     def reach(self, name: str) -> int:
         """Return the index of a host, brought in where it is of a type without bound; UnknownName."""
-        for kind in self.instance.hosts if self.find(name) is None else ():
-            number = _number(name, kind.name)
-            while kind.count is None and number is not None and self._endless[kind.name] < number:
-                self._endless[kind.name] += 1
-                one = Host(f"{kind.name}-{self._endless[kind.name]}", kind.capacity, kind.name, kind.label)
-                if self.find(one.name) is None:
-                    self.cluster.join(one)
+        kind = self.listed(name) if self.find(name) is None else None
+        while kind is not None and kind.count is None and self._endless[kind.name] < _number(name):
+            self._next(kind)
         return self.cluster.host(name)
 
     @property
@@ -342,7 +374,21 @@ def _host(record: HostRecord) -> Host:
     return Host(record.name, record.capacity, record.vm_type, record.label, record.rack)
 
 
-def _number(name: str, kind: str) -> int | None:
-    """Return the number of a host of a type without bound, None for a host of another."""
-    number = name.removeprefix(f"{kind}-")
-    return int(number) if name != number and number.isascii() and number.isdigit() and len(number) < 9 else None
+def listed_in(kinds: Mapping[str, HostType], name: str) -> HostType | None:
+    """Return the type, of those by name, that has a host of this name; None where none has."""
+    alone = kinds.get(name)
+    return alone if alone is not None and alone.count == 1 else _numbered_in(kinds, name)
+
+
+def _numbered_in(kinds: Mapping[str, HostType], name: str) -> HostType | None:
+    """Return the type of several hosts that numbers one by this name, None where none does."""
+    kind, number = kinds.get(name.rpartition("-")[0]), _number(name)
+    if kind is None or kind.count == 1 or name != f"{kind.name}-{number}":
+        return None
+    return kind if number >= 1 and (kind.count is None or number <= kind.count) else None
+
+
+def _number(name: str) -> int:
+    """Return the number that a host's name ends with, 0 where there is none."""
+    digits = name.rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 9 else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agent.placement import looking
 from domain.errors import BadInput
@@ -24,6 +24,7 @@ MOST_PRIORITY: Final = 10
 MOST_NODES: Final = 20_000
 
 Names = dict[str, str]
+_FIELDS: Final = {"pod": "Pod", "nodes": "Nodes", "nodenames": "NodeNames"}
 
 
 class _Published(BaseModel):
@@ -59,6 +60,14 @@ class ExtenderArgs(_Published):
     pod: Annotated[Pod, Field(alias="Pod")]
     nodes: Annotated[NodeList | None, Field(alias="Nodes")] = None
     node_names: Annotated[list[str] | None, Field(alias="NodeNames", max_length=MOST_NODES)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_any_case(cls, given: Any) -> Any:
+        """Read the names of fields in any case, as Go does."""
+        if not isinstance(given, dict):
+            return given
+        return {_FIELDS.get(key.lower(), key): value for key, value in given.items()}
 
 
 class ExtenderFilterResult(_Published):

@@ -95,9 +95,9 @@ def capacity_of(size: VmSize | None, settings: PlacementSettings) -> Vector | No
 def merged(vms: FleetVms, known: Mapping[str, HostRecord]) -> tuple[dict[str, HostRecord], tuple[str, ...]]:
     """Return the fleet's hosts that changed, by name, and the names of those that AWS no longer lists.
 
-    known: every host that the pool has a record of. What an operator ordered stays: a drained host is not opened again,
-    and a capacity that was changed holds. A host that is listed and can be none for now, such as one that comes back
-    from standby, takes no more containers and keeps those that it has.
+    known: every host that the pool has a record of. What an operator ordered stays: a drained or
+    failed host is not opened again, and a capacity that was changed holds. A host that is listed and can be none for
+    now, such as one that comes back from standby, takes no more containers and keeps those that it has.
     """
     changed: dict[str, HostRecord] = {}
     for name, host in vms.hosts.items():
@@ -105,7 +105,7 @@ def merged(vms: FleetVms, known: Mapping[str, HostRecord]) -> tuple[dict[str, Ho
         if before is None:
             changed[name] = host
             continue
-        if before.origin is not Origin.FLEET:
+        if before.origin is not Origin.FLEET or before.state is HostState.FAILED:
             continue
         state = before.state if before.ordered and host.state is HostState.UP else host.state
         capacity = before.capacity if before.rated == host.rated else host.capacity
@@ -116,7 +116,7 @@ def merged(vms: FleetVms, known: Mapping[str, HostRecord]) -> tuple[dict[str, Ho
             changed[name] = now
     gone = []
     for name, host in known.items():
-        if host.origin is not Origin.FLEET or name in vms.hosts or host.state is HostState.FAILED:
+        if host.origin is not Origin.FLEET or name in vms.hosts:
             continue
         if name not in vms.there:
             gone.append(name)

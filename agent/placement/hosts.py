@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from agent.placement.applications import merged
-from agent.placement.book import Book, HostView
+from agent.placement.book import Book, HostView, listed_in
 from agent.placement.records import (
     Changed,
     HostRecord,
@@ -21,10 +21,13 @@ from agent.placement.records import (
     check_id,
 )
 from agent.placement.shared import SharedBook
-from agent.placement.store import Change, Made
+from agent.placement.store import Change, Made, PoolState
 from domain.decisions import Event, Reason
 from domain.errors import BadInput, StateConflict
 from domain.rules.placement.instance import Instance, Vector, parse_instance
+
+WORKED_BY: Final = ("version", "host_types", "applications", "snapshot")
+"""What of an inventory the ledger keeps: all of it was checked."""
 
 
 class PoolHosts:
@@ -117,10 +120,12 @@ class PoolHosts:
         held = book.containers_of(before.name)
         record = replace(before, state=HostState.FAILED)
         book.put(record)
-        moves = []
+        moves, policies, replaced = list[Move](), list[str](), list[str]()
         for reservation, index in held:
             application, chooser = reservation.application, self.shared.chooser
             chosen = chooser.place(book.cluster, application, 1, partial=False, spare=book.spare)
+            policies.append(chosen.policy.name)
+            replaced += filter(None, [chosen.replaced])
             host = book.cluster.hosts[chosen.choices[0].host].name if chosen.choices else None
             moves.append(Move(reservation.request_id, index, reservation.application, before.name, host))
         changed = self._moved(book, moves)
@@ -129,19 +134,22 @@ class PoolHosts:
         if moves:
             lost = sum(move.host is None for move in moves)
             detail += f": {len(moves) - lost} of its containers are placed anew, {lost} found no host"
-            head = replace(head, decisions=head.decisions + 1)
+            head = replace(head, decisions=head.decisions + 1, replaced=head.replaced + len(replaced))
             reason = Reason.CONTAINERS_LOST if lost else Reason.HOST_FAILED
             decision_id = f"{self.shared.name}-p{head.decisions}"
-            policy = self.shared.chooser.main.policy.name
+            policy = ", ".join(dict.fromkeys(policies))
             made.append(
                 MoveDecision(decision_id, self.shared.name, now, before.name, tuple(moves), reason, detail, policy)
             )
         reason = made[0].reason if made else Reason.HOST_FAILED
-        note = Event(self.shared.name, now, reason, detail, before.name)
+        notes = [Event(self.shared.name, now, reason, detail, before.name)]
+        if replaced:
+            why = f"{replaced[0]} (for {len(replaced)} of {len(moves)} containers of {before.name})"
+            notes.append(Event(self.shared.name, now, Reason.POLICY_REPLACED, why, before.name))
         if not kept:
             book.records.pop(before.name, None)
         hosts = {before.name: record if kept else None}
-        change = Change(self.shared.next(head), hosts=hosts, reservations=changed, made=made, notes=[note])
+        change = Change(self.shared.next(head), hosts=hosts, reservations=changed, made=made, notes=notes)
         return Changed("failed", False, host=record, moves=tuple(moves)), change
 
     def _moved(self, book: Book, moves: Iterable[Move]) -> dict[str, Reservation | None]:
@@ -172,62 +180,50 @@ class PoolHosts:
 
     def forget(self, book: Book) -> dict[str, HostRecord | None]:
         """Return the hosts that left the inventory and hold nothing any more."""
-        listed = {host.name for host in book._listed}
         gone: dict[str, HostRecord | None] = {}
         for name, record in book.records.items():
             index = book.find(name)
-            of_inventory = record.origin is Origin.INVENTORY and name not in listed
+            of_inventory = record.origin is Origin.INVENTORY and book.listed(name) is None
             if of_inventory and (index is None or not book.cluster.containers[index]):
                 gone[name] = None
         for name in gone:
             book.remove(name)
         return gone
 
-    def adopt(self, document: Mapping[str, Any], digest: str, epoch: int) -> bool:
+    def adopt(self, document: Mapping[str, Any], digest: str, epoch: int, *, hosts_elsewhere: bool = False) -> bool:
         """Work by another inventory from now on; return whether it is another one.
 
-        ConfigurationError with every wrong field, BadInput where what runs keeps it from being followed, Fenced.
+        hosts_elsewhere: a fleet's VMs are hosts too, so that it may list none, and what applications need of hosts is
+        not checked against its own. ConfigurationError with every wrong field, BadInput where what runs keeps it from
+        being followed, or where its hosts cannot be; Fenced.
         """
-        warnings = parse_instance(document, "inventory")[1]
+        warnings = parse_instance(document, "inventory", hosts_elsewhere=hosts_elsewhere)[1]
 
-        def work(book: Book, now: float) -> tuple[bool, Change | None]:
+        def work(book: Book, now: float) -> tuple[Book | None, Change | None]:
             if self.shared.head.inventory == digest:
-                return False, None
-            whole = merged(book, document)
+                return None, None
+            whole = merged(book, {key: document[key] for key in WORKED_BY if key in document})
             instance = parse_instance(whole, "inventory", hosts_elsewhere=True)[0]
             conflicts = book.document_conflicts(instance)
             if conflicts:
                 raise BadInput("inventory_file", digest, "; ".join(conflicts))
-            hosts = self._left_over(book, instance)
+            hosts = _followed(book, instance)
+            state = PoolState(
+                *(self.shared.head, None, whole, {**book.records, **hosts}, book.reservations, book.over_http)
+            )
             detail = (
                 f"inventory {digest}: {len(instance.hosts)} types of hosts, {len(instance.applications)} applications"
             )
             notes = [Event(self.shared.name, now, Reason.INVENTORY_CHANGED, "; ".join([detail, *warnings]))]
             head = self.shared.next(replace(self.shared.head, inventory=digest))
-            return True, Change(head, hosts=hosts, inventory=whole, notes=notes)
+            # What cannot be a pool is refused here, before it is written.
+            return Book(state), Change(head, hosts=hosts, inventory=whole, notes=notes)
 
-        done = self.shared.tried(work, epoch=epoch)
-        if done:
-            self.shared.drop()
-        return done
-
-    def _left_over(self, book: Book, instance: Instance) -> dict[str, HostRecord | None]:
-        """Return the hosts that containers run on and that a new inventory does not list, as draining ones."""
-        after = {
-            kind.name if kind.count == 1 else f"{kind.name}-{number}"
-            for kind in instance.hosts
-            for number in range(1, (kind.count or 0) + 1)
-        }
-        endless = [f"{kind.name}-" for kind in instance.hosts if kind.count is None]
-        held = {name for one in book.reservations.values() for name in one.hosts.values()}
-        left: dict[str, HostRecord | None] = {}
-        for name in sorted(held - after):
-            if any(name.startswith(prefix) for prefix in endless):
-                continue
-            record = book.record_of(name)
-            if record.origin is Origin.INVENTORY:
-                left[name] = replace(record, state=HostState.DRAINING)
-        return left
+        with self.shared.lock:
+            book = self.shared.tried(work, epoch=epoch)
+            if book is not None:
+                self.shared.become(book)
+            return book is not None
 
     def follow(self, changed: Mapping[str, HostRecord], gone: Iterable[str], epoch: int) -> tuple[Move, ...]:
         """Take in what became of a fleet's VMs: those new or changed, and those that AWS no longer lists; Fenced."""
@@ -253,3 +249,32 @@ class PoolHosts:
             found = self.shared.tried(lost, epoch=epoch)
             moves += found.moves if found is not None else ()
         return tuple(moves)
+
+
+def _followed(book: Book, instance: Instance) -> dict[str, HostRecord]:
+    """Return the hosts with a record, or with containers, that a new inventory changes.
+
+    One that it does not list drains. One that it lists for the first time, again, or otherwise than before has the size
+    and label that it says; whether operators drained it or it failed stays.
+    """
+    kinds = {kind.name: kind for kind in instance.hosts}
+    held = {name for one in book.reservations.values() for name in one.hosts.values()}
+    changed: dict[str, HostRecord] = {}
+    for name in sorted(held | set(book.records)):
+        record, was, now = book.record_of(name), book.listed(name), listed_in(kinds, name)
+        if record.origin is Origin.FLEET or (was is None and now is None):
+            continue
+        if now is None:
+            if record.origin is Origin.INVENTORY and record.state is HostState.UP:
+                changed[name] = replace(record, state=HostState.DRAINING)
+        elif was is None or (was.capacity, was.label) != (now.capacity, now.label):
+            back = record.state is HostState.DRAINING and not record.ordered
+            changed[name] = replace(
+                record,
+                capacity=now.capacity,
+                rated=now.capacity,
+                label=now.label,
+                origin=Origin.INVENTORY,
+                state=HostState.UP if back else record.state,
+            )
+    return changed

@@ -70,18 +70,12 @@ def what_if(shared: SharedBook, asked: Sequence[tuple[str, int, bool]]) -> WhatI
     if not 1 <= len(asked) <= WHAT_IF_MOST:
         raise BadInput("requests", len(asked), f"give 1 to {WHAT_IF_MOST} requests")
     with shared.lock:
-        book = shared.current()
-        for application, count, _ in asked:
-            check_request(PlaceRequest(shared.name, "what-if", application, count))
-            book.app(application)
-        real, endless = book.cluster, dict(book._endless)
-        book.cluster = real.copy()
-        try:
-            before, answers = book.cluster.open_hosts, [_would_be(shared.chooser, book, *one) for one in asked]
-            after = book.cluster.open_hosts
-        finally:
-            book.cluster, book._endless = real, endless
-    return WhatIf(shared.name, tuple(answers), before, after)
+        book = shared.current().copy()
+    for application, count, _ in asked:
+        check_request(PlaceRequest(shared.name, "what-if", application, count))
+        book.app(application)
+    before, answers = book.cluster.open_hosts, [_would_be(shared.chooser, book, *one) for one in asked]
+    return WhatIf(shared.name, tuple(answers), before, book.cluster.open_hosts)
 
 
 def _would_be(chooser: Chooser, book: Book, application: str, count: int, partial: bool) -> WouldBe:

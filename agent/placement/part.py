@@ -296,7 +296,7 @@ class PlacementPart(Part):
                 yield advice(subject, "it has no applications, and no hosts but those that join", f"set {variable}")
             if pool.inventory_file is not None:
                 try:
-                    yield ok(subject, check_inventory(pool.inventory_file))
+                    yield ok(subject, check_inventory(pool.inventory_file, hosts_elsewhere=pool.fleet is not None))
                 except (TrimtabError, OSError) as error:
                     yield missing(subject, str(error), "correct the file")
             for text, why in check_policies(name, pool, settings):

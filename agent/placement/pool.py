@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import structlog
 
@@ -41,6 +42,9 @@ from domain.rules.placement.cluster import Cluster
 from domain.rules.placement.instance import Instance
 
 log = structlog.get_logger(__name__)
+
+OF_REQUESTS: Final = (Reason.PLACEMENT_REFUSING, Reason.POLICY_REPLACED)
+"""Alarms whose event names a decision: one for each of many requests would be as many notifications."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,8 +376,9 @@ class PlacementPool:
         self.shared.tried(work, epoch=epoch)
 
     def alarms(self) -> tuple[Event, ...]:
-        """Return what a person should look into since the last call."""
-        return tuple(self.shared.alarms.popleft() for _ in range(len(self.shared.alarms)))
+        """Return what a person should look into since the last call; what requests meet is one alarm of the pool."""
+        events = [self.shared.alarms.popleft() for _ in range(len(self.shared.alarms))]
+        return tuple(replace(one, subject="") if one.reason in OF_REQUESTS else one for one in events)
 
     def now(self) -> float:
         """Return the time by the pool's clock, in epoch seconds."""

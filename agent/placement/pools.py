@@ -9,10 +9,13 @@ from pathlib import Path
 from agent.decisions.part import Host, one_service
 from agent.models.directory import ModelsDirectory
 from agent.models.regular_files import read_file
+from agent.placement.book import Book
 from agent.placement.choosing import Chooser, named_policy
 from agent.placement.fleet import FleetHosts
 from agent.placement.pool import PlacementPool
+from agent.placement.records import PoolHead
 from agent.placement.settings import SUBJECTS, PlacementSettings
+from agent.placement.store import PoolState
 from agent.placement.turns import LARGEST_INVENTORY_BYTES, PoolTurns
 from agent.settings import Settings
 from domain.errors import TrimtabError
@@ -62,13 +65,17 @@ def _groups(host: Host, settings: PlacementSettings) -> Callable[[], Mapping[str
     return lambda: {key: name for (fleet, key), name in host.groups().items() if fleet == settings.fleet}
 
 
-def check_inventory(path: Path) -> str:
-    """Return what an inventory file holds, in a sentence; OSError, BadInput or ConfigurationError."""
+def check_inventory(path: Path, *, hosts_elsewhere: bool = False) -> str:
+    """Return what an inventory file holds, in a sentence; OSError, BadInput or ConfigurationError.
+
+    hosts_elsewhere: a fleet's VMs are hosts too, so that it may list none.
+    """
     try:
         document = json.loads(read_file(path, LARGEST_INVENTORY_BYTES, follow_links=True))
     except (ValueError, RecursionError) as error:
         raise OSError(f"{path} is no JSON: {error}") from None
-    instance, warnings = parse_instance(document, path.name)
+    instance, warnings = parse_instance(document, path.name, hosts_elsewhere=hosts_elsewhere)
+    Book(PoolState(PoolHead(), None, document, {}, {}))
     found = f"{path}: {len(instance.hosts)} types of hosts, {len(instance.applications)} applications"
     return "; ".join([found, *warnings])
 

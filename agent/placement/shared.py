@@ -55,7 +55,8 @@ class SharedBook:
             state = self.store.read(self.name)
             self._book, self.head, self._stored_is = Book(state), state.head, state.stored
             at = self.clock.monotonic()
-            self._first_seen = {_key(one): self._first_seen.get(_key(one), at) for one in state.reservations.values()}
+            for one in self._book.unconfirmed.values():
+                self._first_seen.setdefault(_key(one), at)
             self.chooser.switch(state.head.switch.policy if state.head.switch else "")
         return self._book
 
@@ -113,8 +114,11 @@ class SharedBook:
         at = self.clock.monotonic()
         gone: dict[str, Reservation | None] = {}
         notes = []
-        for one in list(book.unconfirmed.values()):
-            if at - self._first_seen.setdefault(_key(one), at) <= self._confirm_within_s:
+        waiting = list(book.unconfirmed.values())
+        # Of those alone: what is confirmed waits no more, however long the process runs.
+        self._first_seen = {_key(one): self._first_seen.get(_key(one), at) for one in waiting}
+        for one in waiting:
+            if at - self._first_seen[_key(one)] <= self._confirm_within_s:
                 continue
             book.free(one, one.hosts)
             gone[one.request_id] = None
@@ -128,10 +132,10 @@ class SharedBook:
         """Let the time of a reservation begin now."""
         self._first_seen[_key(one)] = self.clock.monotonic()
 
-    def drop(self) -> None:
-        """Have the pool read from the ledger again."""
+    def become(self, book: Book) -> None:
+        """Take what was written last as this book, which is the same made anew."""
         with self.lock:
-            self._book = None
+            self._book = book
 
 
 def _key(one: Reservation) -> tuple[str, str]:

@@ -36,11 +36,12 @@ Container = tuple[str, int]
 
 
 class InventoryFile:
-    """The file of a pool's inventory, read when it changed."""
+    """The file of a pool's inventory, read when it, or what is in force, changed; each turn while it is refused."""
 
     def __init__(self, pool: PlacementPool) -> None:
         self._pool, self._path = pool, pool.settings.inventory_file
         self._seen: object = None
+        self._digest = ""
 
     def follow(self, epoch: int) -> str:
         """Let the pool work by the file; return why it does not, "" when it does or there is none."""
@@ -49,21 +50,20 @@ class InventoryFile:
         try:
             found = self._path.stat()
             signature = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if signature == self._seen:
-                return self._pool.problem
+            if signature == self._seen and self._pool.shared.head.inventory == self._digest:
+                return ""
             content = read_file(self._path, LARGEST_INVENTORY_BYTES, follow_links=True)
             digest = hashlib.sha256(content).hexdigest()[:16]
             document: Any = json.loads(content)
-            self._pool.hosts.adopt(document, digest, epoch)
+            elsewhere = self._pool.settings.fleet is not None
+            self._pool.hosts.adopt(document, digest, epoch, hosts_elsewhere=elsewhere)
         except OSError as error:
             return f"inventory {self._path} cannot be read: {error.strerror or error}"
         except (ValueError, RecursionError) as error:
             return f"inventory {self._path} is no JSON and is not followed: {error}"
         except (BadInput, ConfigurationError) as error:
-            # Read again each turn where what runs stands against it: it may end.
-            self._seen = signature if isinstance(error, ConfigurationError) else None
             return f"inventory {self._path} is not followed: {error}"
-        self._seen = signature
+        self._seen, self._digest = signature, digest
         return ""
 
 
@@ -127,15 +127,13 @@ class Shadow:
     def _follow_hosts(self, cluster: Cluster, real: Cluster) -> list[Container]:
         """Bring the copy's hosts to what they are now; return the containers whose host failed."""
         moved: list[Container] = []
+        there = {host.name: index for index, host in enumerate(cluster.hosts)}
         for index, host in enumerate(real.hosts):
-            if index >= len(cluster.hosts) or cluster.hosts[index].name != host.name:
-                known = None if host.name not in {one.name for one in cluster.hosts} else cluster.host(host.name)
-            else:
-                known = index
+            known = there.get(host.name)
             if known is None or (cluster.failed[known] and not real.failed[index]):
                 known = cluster.join(host)
-            if cluster.hosts[known].capacity != host.capacity:
-                cluster.resize(known, host.capacity)
+            if cluster.hosts[known] != host:
+                cluster.change(known, host)
             if real.failed[index] and not cluster.failed[known]:
                 moved += [key for key, (_, at) in self._hosts.items() if at == known]
                 cluster.fail(known)
@@ -225,16 +223,17 @@ class PoolTurns:
         self._look_at_probation()
         troubles = [self._file.follow(epoch), self._follow_fleet(epoch)]
         pool.problem = "; ".join(filter(None, troubles))
-        if pool.problem != self._said:
-            self._said = pool.problem
-            if pool.problem:
-                notes.append(Event(pool.name, now, Reason.INVENTORY_REFUSED, pool.problem))
         made = self.shadow.follow(now) if self.shadow is not None else None
         if made is not None:
             notes.append(Event(pool.name, now, made.reason, made.detail))
         lasting = self._lasting(now, monotonic)
         # Recorded when it begins; an alarm for as long as it is returned.
         notes += [event for event in lasting if event.reason not in self._lasts]
+        if pool.problem:
+            refused = Event(pool.name, now, Reason.INVENTORY_REFUSED, pool.problem)
+            lasting.append(refused)
+            notes += [refused] if pool.problem != self._said else []
+        self._said = pool.problem
         if made is not None or notes:
             pool.note([made] if made is not None else [], notes, epoch)
         self._lasts = {event.reason for event in lasting}

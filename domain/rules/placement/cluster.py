@@ -206,20 +206,33 @@ class Cluster:
         return {int(host): int(held[host]) for host in np.flatnonzero(held)}
 
     def violations(self) -> Iterator[tuple[int, int, Obstacle]]:
-        """Yield host, application and obstacle where instances run that a changed limit, exclusion or size forbids.
+        """Yield host, application and obstacle where instances run that a changed rule, rack, label or size forbids.
 
-        They keep running; no new ones come. An over-committed host is reported once for each application on it.
+        They keep running; no new ones come. An over-committed host is reported once for each application on it, and an
+        application with too many instances in a rack once for each host there that has one.
         """
-        held = self.instances[: len(self.applications), : len(self.hosts)] > 0
+        hosts = len(self.hosts)
+        held = self.instances[: len(self.applications), :hosts] > 0
+        racks = self._rack[:hosts]
+        in_rack = {
+            app: np.bincount(racks, weights=self.instances[app, :hosts])[racks]
+            for app, one in enumerate(self.applications)
+            if one.rack_limit is not None
+        }
         over = self.used > self.capacity
         for app, host in np.argwhere(held).tolist():
             for k, obstacle in enumerate((Obstacle.CPU, Obstacle.MEMORY, Obstacle.DISK)):
                 if over[k, host]:
                     yield host, app, obstacle
-            if self.instances[app, host] > _limit(self.applications[app]):
+            one = self.applications[app]
+            if one.label and self.hosts[host].label != one.label:
+                yield host, app, Obstacle.LABEL
+            if self.instances[app, host] > _limit(one):
                 yield host, app, Obstacle.LIMIT
             if self.blocking[app, host]:
                 yield host, app, Obstacle.EXCLUSION
+            if one.rack_limit is not None and in_rack[app][host] > one.rack_limit:
+                yield host, app, Obstacle.RACK
 
     def digest(self) -> str:
         """Return sixteen hexadecimal digits of who runs where and which hosts take containers."""
@@ -410,10 +423,13 @@ class Cluster:
 
     def resize(self, host: int, capacity: Vector) -> None:
         """Change what a host has. One that uses more than that is over-committed and takes nothing."""
-        changed = replace(self.hosts[host], capacity=capacity)
-        _check(changed)
+        self.change(host, replace(self.hosts[host], capacity=capacity))
+
+    def change(self, host: int, to: Host) -> None:
+        """Give a host another size, label or rack; what runs on it stays."""
+        _check(to)
         self._count(host, -1)
-        self._write(host, changed)
+        self._write(host, to)
         self._count(host, 1)
         self._all_candidates()
 

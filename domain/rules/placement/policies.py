@@ -438,6 +438,14 @@ FIELDS = (
 """Of a policy file."""
 
 
+LONGEST_NAME = 128
+"""Of a policy, in characters: it stands in every decision, once for each container."""
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
+
+
 def parse_policy(document: object, name: str = "policy") -> Policy:
     """Return the policy in the content of a file; ConfigurationError with every wrong field."""
     if not isinstance(document, dict):
@@ -474,7 +482,7 @@ def parse_policy(document: object, name: str = "policy") -> Policy:
     def seeds(value: Any) -> bool:
         return isinstance(value, list) and all(type(one) is int for one in value)
 
-    label = check("name", lambda value: isinstance(value, str) and bool(value), "write a name", "learned")
+    label = check("name", _is_name, f"write a name of up to {LONGEST_NAME} printable characters", "learned")
     origin = check(
         "trained_on",
         lambda value: (

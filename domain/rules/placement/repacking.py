@@ -15,6 +15,8 @@ from domain.errors import BadInput
 from domain.rules.placement.cluster import Cluster
 from domain.rules.placement.policies import Ints
 
+LIGHTEST = 300
+"""Hosts that are tried, the lightest first, before the search for one that can be emptied ends."""
 CHAINS = 400
 """Pairs of a host and a container on it that are tried to make room for one container."""
 
@@ -61,7 +63,8 @@ def plan_repacking(cluster: Cluster, budget: int | None = None) -> Repacking:
     The hosts to be emptied are tried from the lightest on, drained ones first. A container goes to the fullest host
     that takes it; where none does, another one makes room, if there is a host for that. A host that cannot be emptied
     within what is left of the budget keeps its containers. The first one that can is emptied, and the search begins
-    anew. The cluster is left as it is. Raises BadInput for a budget below 0.
+    anew; where none of LIGHTEST hosts can, the plan ends. The cluster is left as it is. Raises BadInput for a budget
+    below 0.
     """
     if budget is not None and budget < 0:
         raise BadInput("budget", budget, "give 0 or more moves")
@@ -78,7 +81,8 @@ def plan_repacking(cluster: Cluster, budget: int | None = None) -> Repacking:
         moves.append(Move(app, host, target, "cure", 0))
     cured, closed = len(moves), 0
     while len(moves) < left:
-        found = next((one for host in _lightest(trial) if (one := _emptied(trial, host, left - len(moves)))), None)
+        lightest = _lightest(trial)[:LIGHTEST]
+        found = next((one for host in lightest if (one := _emptied(trial, host, left - len(moves)))), None)
         if found is None:
             break
         moves += [Move(app, source, target, why, closed) for app, source, target, why in found[:-1]]
@@ -165,7 +169,8 @@ def _room(cluster: Cluster, app: int, host: int) -> _Step | None:
 
 def _candidates(cluster: Cluster, host: int) -> Sequence[int]:
     """Return the open hosts to which a container might go if one were not there, those with most free cores first."""
-    opened = np.flatnonzero(cluster.open & ~cluster.drained & ~cluster.failed)
+    hosts = len(cluster.hosts)
+    opened = np.flatnonzero(cluster.open & ~cluster.drained[:hosts] & ~cluster.failed[:hosts])
     free = cluster.capacity[0, opened] - cluster.used[0, opened]
     order = np.lexsort((opened, -free))
     return [int(one) for one in opened[order] if one != host]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 
 from agent.ledger import Ledger
@@ -12,6 +16,8 @@ from collectors.tagged_groups import VmSize
 from domain.clock import VirtualClock
 from domain.decisions import Reason
 from domain.errors import BadInput, StateConflict, UnknownName
+from domain.rules.placement.cluster import Choice, Cluster
+from domain.rules.placement.policies import Policy
 from tests.agent.placement.hosts import app, ask, held, host, inventory, kind, made
 
 
@@ -84,6 +90,32 @@ class TestAHostThatFails:
         assert (decision.host, decision.reason, decision.decision_id) == ("large-1", Reason.HOST_FAILED, "main-p3")
         assert pool.hosts.fail("large-1").already
 
+    def test_has_them_placed_by_the_policy_that_decides(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(), policy="wf")
+        pool.request(ask("r1"))
+        pool.switch("ff", "ada", "for a try")
+        pool.hosts.fail("large-1")
+        (decision, *_) = pool.store.newest("main", 1)
+        assert isinstance(decision, MoveDecision)
+        assert decision.policy == "FF"
+
+    def test_has_them_placed_by_best_fit_where_the_policy_offers_a_host_that_cannot(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        def offers_the_failed(cluster: Cluster, policy: Policy, app: int, count: int) -> Choice | None:
+            return Choice(int(np.argmax(cluster.failed)), 0.0, -1, 0.0, 1, False)
+
+        pool = made(ledger, clock, inventory(), policy="wf", pick=offers_the_failed)
+        pool.request(ask("r1", count=2))
+        pool.alarms()
+        assert [one.host for one in pool.hosts.fail("large-1").moves] == ["large-2", "large-2"]
+        (replaced,) = [event for event in pool.alarms() if event.reason is Reason.POLICY_REPLACED]
+        assert "WF offered large-1, which cannot: failed (for 2 of 2 containers of large-1)" in replaced.detail
+        (decision, *_) = pool.store.newest("main", 1)
+        assert isinstance(decision, MoveDecision)
+        assert decision.policy == "BF"
+        assert pool.view().head.replaced == 2
+
     def test_loses_what_finds_no_other_host(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(hosts=[kind(count=2)]))
         pool.request(ask("r1", count=6))
@@ -108,6 +140,118 @@ class TestAHostThatFails:
         assert made(ledger, clock).hosts.all() == pool.hosts.all()
 
 
+def test_what_the_inventory_says_runs_is_there_when_its_host_joins_again(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = made(ledger, clock, inventory(snapshot=[{"host_type": "large", "instances": {"shop": 3}}]))
+    pool.hosts.fail("large-1")
+    restarted = made(ledger, clock)
+    for one in (pool, restarted):
+        one.hosts.join(host("large-1"))
+        assert [view.containers for view in one.hosts.all()] == [3, 0, 0, 0]
+    assert made(ledger, clock).hosts.all() == pool.hosts.all()
+
+
+class TestAnInventoryThatChanges:
+    """What a file says of a host holds from then on, and no file leaves a pool that cannot be read any more."""
+
+    @pytest.mark.parametrize(
+        ("document", "words"),
+        [
+            (inventory(hosts=[kind(), kind("large-1", count=1)]), "another type of hosts gives a host this name"),
+            (inventory(hosts=[kind(count=None), kind("large-7", count=1)]), "another type of hosts gives"),
+            (inventory(snapshot=[{"host_type": "large", "instances": {"shop": 1}}] * 5), "it holds more hosts"),
+        ],
+    )
+    def test_is_refused_where_its_hosts_cannot_be(
+        self, ledger: Ledger, clock: VirtualClock, document: dict[str, Any], words: str
+    ) -> None:
+        pool = made(ledger, clock, inventory())
+        with pytest.raises(BadInput, match=words):
+            pool.hosts.adopt(document, "other", epoch=1)
+        assert len(made(ledger, clock).hosts.all()) == 4
+        assert pool.hosts.adopt(inventory(hosts=[kind("small")]), "another", epoch=1)
+
+    def test_to_a_type_whose_name_begins_another_has_its_hosts_drain(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind("a-b")]))
+        pool.request(ask("r1"))
+        pool.hosts.adopt(inventory(hosts=[kind("a", count=None)]), "other", epoch=1)
+        for there in (pool, made(ledger, clock)):
+            assert {one.name: one.state for one in there.hosts.all()} == {
+                "a-1": HostState.UP,
+                "a-b-1": HostState.DRAINING,
+            }
+
+    def test_in_size_and_label_changes_hosts_that_have_a_record(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        pool.hosts.drain("large-1")
+        pool.hosts.resume("large-1")
+        pool.hosts.resize("large-2", (4, 16, 100))
+        pool.hosts.drain("large-3")
+        pool.hosts.adopt(inventory(hosts=[kind(cores=8, label="gpu")]), "smaller", epoch=1)
+        for there in (pool, made(ledger, clock)):
+            assert {one.capacity for one in there.hosts.all()} == {(8, 32, 800)}
+            assert {one.label for one in there.hosts.all()} == {"gpu"}
+        assert [one.state for one in pool.hosts.all()] == ["up", "up", "draining", "up"]
+
+    def test_elsewhere_leaves_an_ordered_capacity(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        pool.hosts.resize("large-2", (4, 16, 100))
+        pool.hosts.adopt(inventory(app("shop")), "other", epoch=1)
+        assert [one.capacity[0] for one in pool.hosts.all()] == [16, 4, 16, 16]
+
+    def test_opens_a_host_that_it_lists_again_under_its_new_size(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        pool.request(ask("r1", count=5))
+        pool.hosts.drain("large-2")
+        pool.hosts.adopt(inventory(hosts=[kind("other")]), "without", epoch=1)
+        pool.hosts.adopt(inventory(hosts=[kind(cores=8)]), "again", epoch=1)
+        for there in (pool, made(ledger, clock)):
+            assert [(one.name, one.state, one.capacity[0]) for one in there.hosts.all()] == [
+                ("large-1", "up", 8),
+                # Drained by order.
+                ("large-2", "draining", 8),
+                ("large-3", "up", 8),
+                ("large-4", "up", 8),
+            ]
+
+
+def test_a_host_that_joins_again_keeps_its_rack_and_label_over_a_start(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = made(
+        ledger,
+        clock,
+        inventory(
+            app("shop", rack_limit=1), app("gpu", label="gpu"), hosts=[kind(), kind("other", count=0, label="gpu")]
+        ),
+    )
+    for name in ("large-1", "large-2"):
+        pool.hosts.fail(name)
+        pool.hosts.join(host(name, rack="r1", label="gpu"))
+    again = made(ledger, clock)
+    assert again.hosts.all() == pool.hosts.all()
+    assert again.request(ask("r1", "gpu", count=8)).reason is Reason.PLACED
+    assert again.request(ask("r2", count=4, partial=True)).unplaced == 2
+
+
+class TestAHostOfATypeWithoutBound:
+    def test_stays_drained_or_failed_over_turns(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind(count=None)]))
+        pool.request(ask("r1", count=9))
+        pool.cancel("r1")
+        pool.hosts.drain("large-2")
+        pool.hosts.fail("large-3")
+        pool.lapse(epoch=1)
+        for there in (pool, made(ledger, clock)):
+            states = {one.name: one.state for one in there.hosts.all()}
+            assert (states["large-2"], states["large-3"]) == (HostState.DRAINING, HostState.FAILED)
+
+    def test_does_not_stand_in_the_way_of_one_that_joined_under_its_name(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        pool = made(ledger, clock, inventory(hosts=[kind(count=None)]))
+        pool.hosts.join(host("large-2", 32))
+        assert pool.request(ask("r1", count=16)).reason is Reason.PLACED
+        assert made(ledger, clock).view().figures == pool.view().figures
+
+
 def listed(*hosts: HostRecord, others: tuple[str, ...] = ()) -> FleetVms:
     """Return what AWS lists: hosts, and VMs that are there and no hosts."""
     return FleetVms({host.name: host for host in hosts}, {*(host.name for host in hosts), *others})
@@ -127,31 +271,43 @@ class TestAFleet:
         assert merged(listed(self.UP), {"i-1": self.UP}) == ({}, ())
 
     def test_has_a_vm_that_terminates_drained_and_one_that_is_gone_fail(self) -> None:
-        from dataclasses import replace
-
         leaving = replace(self.UP, state=HostState.DRAINING)
         assert merged(listed(leaving), {"i-1": self.UP}) == ({"i-1": leaving}, ())
         assert merged(listed(), {"i-1": self.UP, "mine": host("mine")}) == ({}, ("i-1",))
 
     def test_keeps_a_vm_that_is_listed_and_not_in_service_and_opens_it_again(self) -> None:
-        from dataclasses import replace
-
         waiting = replace(self.UP, state=HostState.DRAINING)
         assert merged(listed(others=("i-1",)), {"i-1": self.UP}) == ({"i-1": waiting}, ())
         assert merged(listed(others=("i-1",)), {"i-1": waiting}) == ({}, ())
         assert merged(listed(self.UP), {"i-1": waiting}) == ({"i-1": self.UP}, ())
 
+    def test_leaves_failed_what_an_operator_said_has_failed(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]))
+        pool.hosts.follow({"i-1": self.UP}, (), epoch=1)
+        pool.hosts.fail("i-1")
+        assert merged(listed(self.UP), pool.hosts.records()) == ({}, ())
+        assert merged(listed(replace(self.UP, state=HostState.DRAINING)), pool.hosts.records()) == ({}, ())
+        pool.hosts.join(host("i-1", 2))
+        pool.hosts.fail("i-1")
+        # AWS does not list it any more: nothing of it is kept.
+        pool.hosts.follow(*merged(listed(), pool.hosts.records()), epoch=1)
+        assert made(ledger, clock).hosts.all() == pool.hosts.all() == []
+
     def test_leaves_what_an_operator_ordered(self) -> None:
-        from dataclasses import replace
 
         drained = replace(self.UP, state=HostState.DRAINING, ordered=True)
         smaller = replace(self.UP, capacity=(1, 7, 100))
         assert merged(listed(self.UP), {"i-1": drained}) == ({}, ())
         assert merged(listed(self.UP), {"i-1": smaller}) == ({}, ())
 
-    def test_that_loses_a_vm_has_its_containers_placed_anew(self, ledger: Ledger, clock: VirtualClock) -> None:
-        from dataclasses import replace
+    def test_that_has_a_vm_in_another_group_gives_it_that_label(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory(app("shop", 1, label="t"), hosts=[kind(count=0, label="t")]))
+        pool.hosts.follow({"i-1": self.UP}, (), epoch=1)
+        pool.hosts.follow({"i-1": replace(self.UP, label="t", rack="us-east-1b")}, (), epoch=1)
+        assert made(ledger, clock).hosts.all() == pool.hosts.all()
+        assert pool.request(ask("r1")).reason is Reason.PLACED
 
+    def test_that_loses_a_vm_has_its_containers_placed_anew(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]))
         pool.hosts.follow({"i-1": self.UP, "i-2": replace(self.UP, name="i-2")}, (), epoch=1)
         pool.request(ask("r1", count=2))

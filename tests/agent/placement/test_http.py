@@ -392,6 +392,16 @@ class TestTheExtender:
         assert found[3] == {"Host": "other", "Score": 0}
         assert all(0 <= one["Score"] < 10 for one in found[:2])
 
+    @pytest.mark.parametrize("spelt", [str.lower, str.upper, str])
+    def test_reads_names_of_fields_in_any_case_as_go_does(
+        self, client: httpx.Client, spelt: Callable[[str], str]
+    ) -> None:
+        """Types of earlier releases had tags in small letters."""
+        cached = {spelt(name): value for name, value in args(["node-0", "node-1"], "single").items()}
+        assert client.post("/main/extender/filter", json=cached).json()["NodeNames"] == ["node-1"]
+        whole = {spelt(name): value for name, value in args(["node-2"], cached=False).items()}
+        assert client.post("/main/extender/prioritize", json=whole).json() == [{"Host": "node-2", "Score": 10}]
+
     def test_lets_pods_of_others_pass(self, client: httpx.Client) -> None:
         given = args(["node-0", "other"], None)
         assert client.post("/main/extender/filter", json=given).json()["NodeNames"] == ["node-0", "other"]

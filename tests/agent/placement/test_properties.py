@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from agent.ledger import Ledger
 from agent.placement import looking
+from agent.placement.fleet import FleetVms, merged
 from agent.placement.pool import PlacementPool
-from agent.placement.records import HostState
+from agent.placement.records import HostRecord, HostState, Origin
 from domain.clock import VirtualClock
-from domain.errors import BadInput
+from domain.errors import BadInput, ConfigurationError
+from domain.rules.placement.instance import Application
 from tests.agent.placement.hosts import START, app, ask, broken, held, host, inventory, kind, made
 
 DOCUMENT = inventory(
@@ -91,3 +93,83 @@ def test_no_rule_is_broken_and_a_start_anew_finds_the_same(steps: list[tuple[obj
         again = made(ledger, clock, policy=policy)
         assert (held(again), again.hosts.all()) == (held(pool), pool.hosts.all())
         assert again.view().figures == pool.view().figures
+
+
+APPLICATIONS = ("shop", "mail", "lone")
+KINDS = st.builds(
+    kind,
+    st.sampled_from(["a", "b", "a-b", "a-1"]),
+    st.sampled_from([4, 8, 16]),
+    st.sampled_from([0, 1, 2, 3, None]),
+    label=st.sampled_from(["", "gpu"]),
+)
+EXCLUDED = st.lists(st.sampled_from(APPLICATIONS), max_size=1)
+APPS = st.tuples(
+    *(st.builds(app, st.just(name), st.just(2), st.sampled_from([1, 2, 1000]), EXCLUDED) for name in APPLICATIONS)
+)
+DOCUMENTS = st.builds(
+    lambda apps, kinds, held: inventory(
+        *apps, hosts=kinds, snapshot=[{"host_type": kinds[0]["name"], "instances": {"shop": 1}}] * held
+    ),
+    APPS,
+    st.lists(KINDS, min_size=1, max_size=3),
+    st.integers(0, 2),
+)
+NAMES = st.sampled_from(["a", "a-1", "a-2", "a-3", "a-1-1", "b-1", "a-b-1", "api", "i-1"])
+CHANGES = st.one_of(
+    st.tuples(st.just("adopt"), DOCUMENTS),
+    st.tuples(st.just("ask"), st.sampled_from(APPLICATIONS), st.integers(1, 6), st.booleans()),
+    st.tuples(st.just("ask"), st.sampled_from(APPLICATIONS), st.integers(1, 6), st.booleans()),
+    st.tuples(st.sampled_from(["confirm", "cancel", "release", "again"]), st.integers(0, 20)),
+    st.tuples(st.sampled_from(["drain", "resume", "fail"]), NAMES),
+    st.tuples(st.just("join again"), NAMES, st.sampled_from([4, 16]), st.sampled_from(["", "r1"])),
+    st.tuples(st.just("put"), st.sampled_from(["new", *APPLICATIONS]), st.sampled_from([None, 1])),
+    st.tuples(st.just("delete"), st.just("new")),
+    st.tuples(st.just("vms"), st.sampled_from([(), ("i-1",), ("i-1", "i-2")]), st.sampled_from([2, 8])),
+    st.just(("lapse",)),
+)
+
+
+def change(pool: PlacementPool, clock: VirtualClock, step: tuple[object, ...], number: int) -> None:
+    """Carry out one step of those that change which hosts and applications there are."""
+    match step:
+        case ("adopt", dict(document)):
+            pool.hosts.adopt(document, f"{number}", epoch=1)
+        case ("join again", str(name), int(cores), str(rack)):
+            pool.hosts.join(host(name, cores, rack=rack))
+        case ("put", str(name), rack_limit):
+            assert rack_limit is None or isinstance(rack_limit, int)
+            pool.applications.put(Application(name, (2, 4, 20), rack_limit=rack_limit))
+        case ("delete", str(name)):
+            pool.applications.delete(name)
+        case ("vms", tuple(ids), int(cores)):
+            size = (cores, 4 * cores, 100)
+            there = {str(vm): HostRecord(str(vm), size, Origin.FLEET, rack="z", rated=size) for vm in ids}
+            pool.hosts.follow(*merged(FleetVms(there, set(there)), pool.hosts.records()), epoch=1)
+        case _:
+            act(pool, clock, step, number)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(CHANGES, min_size=10, max_size=30))
+def test_whatever_hosts_and_applications_there_are_a_start_anew_finds_the_same(steps: list[tuple[object, ...]]) -> None:
+    clock = VirtualClock(START)
+    with TemporaryDirectory() as directory, Ledger.open(f"sqlite:///{Path(directory)}/ledger.db") as ledger:
+        pool = made(ledger, clock, inventory(*(app(name, 2) for name in APPLICATIONS)))
+        for number, step in enumerate(steps):
+            before = held(pool)
+            try:
+                change(pool, clock, step, number)
+            except (BadInput, ConfigurationError):
+                assert held(pool) == before
+            looking.plan_repack(pool.shared, 2)
+            again = made(ledger, clock)
+            # A type without bound has one closed host more where the pool was read anew.
+            assert used(again) == used(pool)
+
+
+def used(pool: PlacementPool) -> tuple[object, ...]:
+    """What is held, and the hosts on which something runs or of which something is recorded."""
+    records = pool.hosts.records()
+    hosts = sorted((one for one in pool.hosts.all() if one.containers or one.name in records), key=lambda one: one.name)
+    return held(pool), hosts, pool.applications.all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from agent.ledger import Ledger
@@ -11,6 +13,8 @@ from domain.clock import VirtualClock
 from domain.controls import Pause, PauseScope
 from domain.decisions import Mode, Reason
 from domain.errors import BadInput, StateConflict, UnknownName
+from domain.rules.placement.cluster import Choice, Cluster, choose
+from domain.rules.placement.policies import Policy
 from tests.agent.placement.hosts import START, app, ask, held, inventory, kind, made
 
 
@@ -125,6 +129,16 @@ class TestAReservation:
         pool.lapse(epoch=1)
         assert held(pool) == {"r1": ["large-1"]}
 
+    def test_leaves_nothing_in_memory_once_it_ended(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        for n in range(20):
+            pool.request(ask(f"r{n}"))
+            pool.confirm(f"r{n}")
+            pool.release(f"r{n}")
+        pool.request(ask("last"))
+        pool.lapse(epoch=1)
+        assert len(pool.shared._first_seen) == 1
+
     def test_gives_its_hosts_back_where_it_is_not_confirmed_in_time(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(), confirm_within_s=60.0)
         pool.request(ask("r1", count=16))
@@ -216,6 +230,18 @@ class TestWhatWouldBe:
         assert (found.open_before, found.open_after) == (1, 4)
         assert pool.view().figures.open_hosts == 1
         assert looking.what_if(pool.shared, [("mail", 2, False)]).requests[0].hosts == ("large-1", "large-2")
+
+    def test_keeps_no_request_waiting(self, ledger: Ledger, clock: VirtualClock) -> None:
+        answered: list[int] = []
+
+        def asked_meanwhile(cluster: Cluster, policy: Policy, app: int, count: int) -> Choice | None:
+            with ThreadPoolExecutor(1) as other:
+                answered.append(len(other.submit(pool.reservations).result(timeout=10.0)))
+            return choose(cluster, policy, app, count)
+
+        pool = made(ledger, clock, inventory(), pick=asked_meanwhile)
+        looking.what_if(pool.shared, [("mail", 1, False)])
+        assert answered == [0]
 
     def test_capacity_for_counts_what_fits_now(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop"), app("single", limit=1, excludes=["shop"])))

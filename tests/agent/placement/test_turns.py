@@ -10,18 +10,22 @@ from typing import Any
 
 import pytest
 
+from agent.alarms.book import AlarmBook
+from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject, Then, moment_text, read_model_file
 from agent.placement.choosing import read_policy
 from agent.placement.fleet import FleetHosts
 from agent.placement.pool import PlacementPool
-from agent.placement.records import Comparison, HostState
+from agent.placement.pools import check_inventory
+from agent.placement.records import Comparison, HostState, Origin
 from agent.placement.text import pool_card, request_lines
 from agent.placement.turns import PoolTurns, mix_distance
 from collectors.aws import AwsOptions, AwsSession
 from domain.clock import VirtualClock
 from domain.decisions import Reason
-from domain.rules.placement.instance import parse_instance
+from domain.errors import BadInput
+from domain.rules.placement.instance import Application, parse_instance
 from domain.rules.placement.mix import mix_of_instances
 from domain.rules.placement.policies import BF, DP, WF, Training, policy_document
 from domain.units import DAY_S, HOUR_S
@@ -86,6 +90,20 @@ class TestTheShadow:
         assert cluster.open_hosts == 0
         assert cluster.drained[cluster.host("large-2")]
 
+    def test_follows_a_host_into_another_rack(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool = made(ledger, clock, inventory())
+        turns = turns_of(pool)
+        turn(turns, clock)
+        pool.hosts.fail("large-1")
+        turn(turns, clock)
+        pool.hosts.join(host("large-1", rack="r1", label="gpu"))
+        turn(turns, clock)
+        pool.hosts.follow({"large-1": replace(pool.hosts.records()["large-1"], rack="r2")}, (), epoch=1)
+        turn(turns, clock)
+        assert turns.shadow is not None
+        assert turns.shadow._cluster is not None
+        assert turns.shadow._cluster.hosts == pool.snapshot()[0].hosts
+
 
 class TestAlarms:
     def test_a_gap_that_lasts_a_day(self, ledger: Ledger, clock: VirtualClock) -> None:
@@ -113,6 +131,32 @@ class TestAlarms:
         pool.request(ask("r2", "mail", count=16))
         pool.request(ask("r3", "mail"))
         assert Reason.PLACEMENT_REFUSING not in {event.reason for event in pool.alarms()}
+
+    def test_many_refusals_are_one_alarm(self, ledger: Ledger, clock: VirtualClock) -> None:
+        pool, book = made(ledger, clock, inventory(app("shop", limit=1))), AlarmBook()
+        for n in range(20):
+            pool.request(ask(f"r{n}", count=5))
+        (sent,) = book.turn(TickReport(clock.now(), events=pool.alarms()))
+        assert sent.reason is Reason.PLACEMENT_REFUSING
+        assert [entry.reason for entry in ledger.journal()].count(Reason.PLACEMENT_REFUSING) == 20
+
+    def test_an_inventory_that_is_refused_is_an_alarm_until_it_is_followed(
+        self, ledger: Ledger, clock: VirtualClock, tmp_path: Path
+    ) -> None:
+        file, book = tmp_path / "pool.json", AlarmBook()
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+
+        def alarms(pass_s: float) -> list[tuple[Reason, bool]]:
+            clock.advance(pass_s)
+            events = (*turns.turn(clock.now(), clock.monotonic(), epoch=1), *pool.alarms())
+            return [(one.reason, one.resolved) for one in book.turn(TickReport(clock.now(), events=events))]
+
+        assert alarms(60.0) == [(Reason.INVENTORY_REFUSED, False)]
+        assert [alarms(300.0) for _ in range(10)] == [[]] * 10
+        file.write_text(json.dumps(inventory()))
+        assert [alarms(600.0) for _ in range(4)] == [[], [], [(Reason.INVENTORY_REFUSED, True)], []]
+        assert [entry.reason for entry in ledger.journal()].count(Reason.INVENTORY_REFUSED) == 1
 
     def test_requests_that_are_no_longer_those_of_before(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop", 1), app("mail", 1), hosts=[kind(count=None)]), shadow=None)
@@ -164,6 +208,109 @@ class TestAlarms:
         pool.switch("bf", "ada", "it knows none of this")
         assert turn(turns, clock, HOUR_S) == []
         assert pool.view().training_distance == {}
+
+
+class TestAnInventoryFile:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        path = tmp_path / "pool.json"
+        path.write_text(json.dumps(inventory()))
+        return path
+
+    def test_that_comes_back_is_no_trouble_any_more(
+        self, ledger: Ledger, clock: VirtualClock, file: Path, tmp_path: Path
+    ) -> None:
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+        turn(turns, clock)
+        file.rename(tmp_path / "away.json")
+        turn(turns, clock)
+        assert "cannot be read" in pool.problem
+        (tmp_path / "away.json").rename(file)
+        turn(turns, clock)
+        assert pool.problem == ""
+
+    def test_has_no_part_in_a_fleets_trouble(self, ledger: Ledger, clock: VirtualClock, file: Path) -> None:
+        pool = made(ledger, clock, inventory_file=file, fleet="web")
+        troubles = ["trouble", "trouble", ""]
+        turns = turns_of(pool)
+        turns._follow_fleet = lambda epoch: troubles.pop(0)  # type: ignore[method-assign]
+        found = []
+        while troubles:
+            turn(turns, clock)
+            found.append(pool.problem)
+        assert found == ["trouble", "trouble", ""]
+        assert [entry.reason for entry in ledger.journal()].count(Reason.INVENTORY_REFUSED) == 1
+
+    def test_is_followed_once_what_came_over_http_allows_it(
+        self, ledger: Ledger, clock: VirtualClock, file: Path
+    ) -> None:
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+        turn(turns, clock)
+        pool.applications.put(Application("web", (1, 1, 1), excludes=frozenset({"mail"})))
+        file.write_text(json.dumps(inventory(app("shop"))))
+        turn(turns, clock)
+        assert "excludes='mail': no application has this id" in pool.problem
+        pool.applications.put(Application("web", (1, 1, 1)))
+        turn(turns, clock)
+        assert pool.problem == ""
+        assert [one.application for one in pool.applications.all()] == ["shop", "web"]
+
+    def test_is_in_force_again_where_another_agent_followed_another(
+        self, ledger: Ledger, clock: VirtualClock, file: Path
+    ) -> None:
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+        turn(turns, clock)
+        made(ledger, clock, inventory(hosts=[kind("other")]))
+        turn(turns, clock)
+        assert [one.name for one in pool.hosts.all()] == [f"large-{n}" for n in range(1, 5)]
+
+    def test_of_a_fleets_pool_needs_no_hosts_and_may_name_its_groups(
+        self, ledger: Ledger, clock: VirtualClock, file: Path
+    ) -> None:
+        """Sizes and labels come from AWS: a group's key is the label of its VMs."""
+        document = {"version": 1, "applications": [app("shop", label="workers")]}
+        file.write_text(json.dumps(document))
+        pool = made(ledger, clock, inventory_file=file, fleet="web")
+        turn(turns_of(pool), clock)
+        assert pool.problem == ""
+        pool.hosts.follow({"i-1": replace(host("i-1", label="workers"), origin=Origin.FLEET)}, (), epoch=1)
+        assert pool.request(ask("r1")).reason is Reason.PLACED
+        assert "1 applications" in check_inventory(file, hosts_elsewhere=True)
+        alone = made(ledger, clock, inventory_file=file, name="alone")
+        turn(turns_of(alone), clock)
+        assert "write a list with at least one entry" in alone.problem
+
+    def test_that_could_be_no_pool_is_found_by_the_preflight(self, file: Path) -> None:
+        file.write_text(json.dumps(inventory(hosts=[kind(), kind("large-2", count=1)])))
+        with pytest.raises(BadInput, match="another type of hosts gives a host this name"):
+            check_inventory(file)
+
+    def test_keeps_in_the_ledger_what_a_pool_works_by(self, ledger: Ledger, clock: VirtualClock, file: Path) -> None:
+        wide = {"comment": [10**30], "name": 10**30, "requests": [{"id": "r", "application": "shop"}]}
+        file.write_text(json.dumps(inventory(snapshot=[]) | wide))
+        pool = made(ledger, clock, inventory_file=file)
+        turn(turns_of(pool), clock)
+        assert pool.problem == ""
+        document = pool.shared.current().document
+        assert document is not None
+        assert set(document) == {"version", "host_types", "applications", "snapshot"}
+
+    @pytest.mark.parametrize(
+        "content", ['{"version": 1, "host_types": [', '{"version": 1, "comment": "\\ud800"}', "[]", ""]
+    )
+    def test_that_is_half_written_leaves_the_one_before_it(
+        self, ledger: Ledger, clock: VirtualClock, file: Path, content: str
+    ) -> None:
+        pool = made(ledger, clock, inventory_file=file)
+        turns = turns_of(pool)
+        turn(turns, clock)
+        file.write_text(content)
+        turn(turns, clock)
+        assert "is not followed" in pool.problem
+        assert len(pool.hosts.all()) == 4
 
 
 class TestAFleet:

@@ -153,6 +153,21 @@ def test_hosts_and_applications_join_at_any_time() -> None:
     assert pool.join(Host("h40", SIZE)) == 40
 
 
+def test_racks_and_labels_that_no_longer_hold_are_violations() -> None:
+    spread = Application("web", (8, 16, 60), rack_limit=2)
+    pool = Cluster([Host(f"h{k}", SIZE, rack="ab"[k // 2]) for k in range(4)], [spread])
+    for host, count in enumerate((1, 1, 2)):
+        pool.restore(host, 0, count)
+    assert list(pool.violations()) == []
+    pool.restore(1, 0, 1)
+    assert list(pool.violations()) == [(0, 0, Obstacle.RACK), (1, 0, Obstacle.RACK)]
+    pool.change(2, Host("h2", SIZE, rack="a"))
+    assert {host for host, _, _ in pool.violations()} == {0, 1, 2}
+    pool.register(replace(spread, rack_limit=None, label="gpu"))
+    pool.change(0, Host("h0", SIZE, label="gpu"))
+    assert list(pool.violations()) == [(1, 0, Obstacle.LABEL), (2, 0, Obstacle.LABEL)]
+
+
 def test_changed_rules_keep_what_runs_and_admit_nothing_new() -> None:
     pool = cluster(2)
     put(pool, 0, "web", 2)

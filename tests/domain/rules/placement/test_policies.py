@@ -240,6 +240,9 @@ def test_every_mistake_of_a_file_is_reported_at_once() -> None:
         ({"trained_on": {"instances": [1]}}, "policy.trained_on"),
         ({"objective": float("inf")}, "policy.objective"),
         ({"name": ""}, "policy.name"),
+        ({"name": "x" * 129}, "policy.name"),
+        ({"name": "\ud800"}, "policy.name"),
+        ({"name": "two\nlines"}, "policy.name"),
     ],
 )
 def test_a_wrong_field_is_refused_by_name(changes: dict[str, Any], field: str) -> None:

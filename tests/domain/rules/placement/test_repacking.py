@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
+from domain.rules.placement import repacking
 from domain.rules.placement.cluster import Cluster, Host, cluster_of, place_request
 from domain.rules.placement.instance import Application
 from domain.rules.placement.policies import BF, WF
@@ -37,6 +38,30 @@ def carried(made: Cluster, moves: tuple[Move, ...]) -> None:
     for move in moves:
         made.place(move.target, move.application)
         made.release(move.source, move.application)
+
+
+def test_a_search_ends_with_the_lightest_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a large pool that is full every host would be tried, each with hundreds of chains."""
+    made = cluster("aa", "aa", "aa", "aa")
+    made.drain(4)
+    tried: list[int] = []
+    emptied = repacking._emptied
+    monkeypatch.setattr(repacking, "_emptied", lambda pool, host, left: tried.append(host) or emptied(pool, host, left))
+    assert plan_repacking(made).moves == ()
+    assert tried == [0, 1, 2, 3]
+    monkeypatch.setattr(repacking, "LIGHTEST", 2)
+    assert plan_repacking(made).moves == ()
+    assert tried[4:] == [0, 1]
+
+
+def test_a_plan_where_hosts_joined_one_by_one() -> None:
+    """Arrays grow ahead of the hosts: what lies beyond these is none."""
+    made = cluster("c", "a", "bd")
+    for n in range(10):
+        made.join(Host(f"late{n}", SIZE, "h"))
+    made.drain(0)
+    made.restore(1, made.application("a"), 1)
+    assert plan_repacking(made).hosts == 3
 
 
 def test_the_lightest_host_is_emptied_into_the_fullest_that_has_room() -> None:

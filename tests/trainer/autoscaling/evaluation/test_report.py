@@ -35,6 +35,14 @@ def test_it_needs_nothing_beside_it(written: str) -> None:
     assert "<script" not in written
 
 
+def test_of_fewer_than_eight_cases_there_is_no_verdict_and_the_page_says_how_many(written: str) -> None:
+    verdicts = written[written.index('<section id="verdicts">') : written.index('<section id="overview">')]
+    assert "From fewer than 8 cases there is no verdict: " in verdicts
+    assert " has 1 case" in verdicts
+    assert "no verdict</span>" in verdicts
+    assert re.findall(r'class="(?:chip )?(?:good|bad)"', written) == []
+
+
 def test_ids_of_different_plots_do_not_meet(written: str) -> None:
     ids = re.findall(r'\bid="([^"]+)"', written)
     assert len(ids) == len(set(ids))

@@ -44,7 +44,7 @@ th { color: var(--soft); font-weight: 600; vertical-align: bottom; white-space: 
 th:first-child, td:first-child { text-align: left; }
 td { font-variant-numeric: tabular-nums; }
 td:first-child { min-width: 8rem; max-width: 22rem; white-space: normal; overflow-wrap: anywhere; }
-tr:last-child td { border-bottom: 0; }
+tbody tr:last-child td { border-bottom: 0; }
 tr.reference td { background: var(--shade); }
 small { color: var(--soft); font-size: .78rem; }
 .good { color: var(--good); } .bad { color: var(--bad); }

@@ -74,7 +74,9 @@ def test_in_a_page_every_colour_follows_it_and_no_letter_is_below_twelve_pixels(
     """432 pt are shown on 576 px at least: nine points are twelve pixels."""
     drawn = svg((6.0, 2.0), named)
     element = inlined(drawn, "fleet")
-    assert element.startswith('<svg role="img" aria-labelledby="fleet-caption" style="min-width: 576px"')
+    assert element.startswith(
+        '<svg role="img" aria-labelledby="fleet-caption" style="min-width: 576px; max-width: 864px"'
+    )
     assert {INK, PAPER, SOFT} <= set(re.findall(r": (#[0-9a-f]{6})", drawn))
     assert re.findall(r": (#[0-9a-f]{6})", element) == []
     assert not re.search(r'\b(?:width|height)="[0-9.]+pt"', element)

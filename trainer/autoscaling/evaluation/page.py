@@ -152,9 +152,10 @@ def _overview(summary: Summary, colour: Mapping[str, str], extras: Extras) -> st
             result = summary.result(policy, family)
             cells.append("" if result is None else _cost_cell(result))
         rows.append(cells)
+    titles = dict.fromkeys(f"{group}: {TITLES[group]}" for group in (f.split()[0] for f in summary.families))
     words = (
         "Mean dollars of an episode; below it the change against the reference, green or red where its interval "
-        f"excludes 0 on {FEWEST_CASES} cases or more."
+        f"excludes 0 on {FEWEST_CASES} cases or more. {'. '.join(titles)}."
     )
     drawn = "" if extras.comparison is None else extras.comparison.html("comparison")
     costs = table(["policy", *summary.families], rows, marked=_reference(summary))
@@ -271,7 +272,7 @@ def _relative(comparison: Comparison | None, *, interval: bool = True) -> str:
         return "—"
     r = comparison.relative
     kind = "" if not _enough(comparison) else "good" if r.high < 0 else "bad" if r.low > 0 else ""
-    span = f" <small>{_percent(r.low)} to {_percent(r.high)}</small>" if interval else ""
+    span = f" <small>{_percent(r.low)} to {_percent(r.high)}</small>" if interval and r.cases > 1 else ""
     return f'<span class="{kind}">{_percent(r.mean)}</span>{span}'
 
 

@@ -274,9 +274,14 @@ def prior_source(book: Book, request: AdmissionRequest, now: float) -> PriorSour
 
 def sentence(decision: AdmissionDecision) -> str:
     """Return a decision in one line, for the journal."""
+    return f"{decision.cluster}: {outcome(decision)}"
+
+
+def outcome(decision: AdmissionDecision) -> str:
+    """Return what became of a deployment and why, without its cluster."""
     verb = ("would admit" if decision.admit else "would refuse") if decision.advice else ""
     verb = verb or ("admitted" if decision.admit else "refused")
-    return f"{decision.cluster}: {verb} {decision.deployment_id} with {decision.cores} cores: {decision.detail}"
+    return f"{verb} {decision.deployment_id} with {decision.cores} cores: {decision.detail}"
 
 
 def counted(counts: ClusterCounts, event: DeploymentEvent) -> ClusterCounts:

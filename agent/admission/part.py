@@ -244,9 +244,11 @@ class AdmissionPart(Part):
         if gauges.uncertainty_cores is not None:
             kept = f"{gauges.uncertainty_cores:,.0f} cores, {gauges.uncertainty_share or 0.0:.0%} of what is held"
             rows.append(("kept free for uncertainty, a day ahead", kept))
+        from agent.admission.answers import outcome
+
         newest = self.clusters[subject].newest(1)
-        sentence = f"{newest[0].decision_id}: {newest[0].detail}" if newest else "nobody has asked yet"
-        return Card(subject, f"Cluster {subject}", tuple(badges), tuple(rows), sentence)
+        card = Card(subject, f"Cluster {subject}", tuple(badges), tuple(rows), "Nothing was requested yet.")
+        return replace(card, sentence=outcome(newest[0]), decision_id=newest[0].decision_id) if newest else card
 
     def router(self) -> APIRouter:
         """Return the routes of admission."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.autoscaling.decide import DecisionInputs
-from agent.autoscaling.sentence import plain_sentence
+from agent.autoscaling.sentence import oldest_wait, plain_sentence
 from agent.autoscaling.status import units_text
 from agent.autoscaling.store import DecisionRecord
-from agent.decisions.text import columns, time_text
+from agent.decisions.text import columns, counted, in_minutes, time_text
 from agent.ledger.codec import plain
 from agent.rails.schedule import coming_text, opened
 from domain.decisions import Direction, Intent, Outcome, Proposal, RailEffect, Verdict
@@ -126,10 +126,8 @@ def _seen(inputs: DecisionInputs) -> list[str]:
         p90 = "" if snapshot.cpu_p90 is None else f", 90th percentile {snapshot.cpu_p90:.1%}"
         lines.append(f"CPU {snapshot.cpu_mean:.1%} in the mean{p90}")
     if (queue := snapshot.queue) is not None:
-        oldest = "" if queue.oldest_wait_s is None else f", the oldest for {queue.oldest_wait_s:.0f} s"
-        lines.append(
-            f"{queue.waiting} jobs wait{oldest}; {queue.running} run; {queue.submitted_recent} came this minute"
-        )
+        waiting = ", ".join(filter(None, [counted(queue.waiting, "job waits", "jobs wait"), oldest_wait(queue)]))
+        lines.append(f"{waiting}; {queue.running} run; {queue.submitted_recent} came this minute")
     lines += [
         f"signal {one.signal.name} {one.value:.4g}, its target {one.signal.target:.4g} ({one.signal.kind})"
         for one in snapshot.signals
@@ -153,7 +151,7 @@ def _proposal(inputs: DecisionInputs, proposal: Proposal) -> str:
 
 def _step(number: int, fleet: Fleet, effect: RailEffect) -> Step:
     change = "" if effect.before == effect.after else sizes(fleet, effect.before, effect.after)
-    return Step(number, effect.rail, effect.verdict, change, effect.detail)
+    return Step(number, effect.rail, effect.verdict, change, in_minutes(effect.detail))
 
 
 def _intent(intent: Intent) -> str:

@@ -12,7 +12,7 @@ from agent.autoscaling.decide import DecisionInputs
 from agent.decisions.text import counted, duration_text, words
 from domain.decisions import Decision, Direction, Mode, RailEffect, Reason, Verdict
 from domain.errors import FailureClass
-from domain.snapshot import Snapshot
+from domain.snapshot import QueueSnapshot, Snapshot
 from domain.units import MINUTE_S
 
 MOST_NAMED = 3
@@ -48,7 +48,7 @@ def plain_sentence(decision: Decision, inputs: DecisionInputs, width: int | None
     head = _head(decision, inputs, snapshot)
     seen = list(_seen(snapshot))
     limits = list(_limits(decision))
-    oldest = _oldest(snapshot)
+    oldest = oldest_wait(snapshot.queue)
     whole = [*seen, oldest] if oldest else seen
     shortest_first = [
         (seen[:1], []),
@@ -138,8 +138,8 @@ def _seen(snapshot: Snapshot) -> Iterator[str]:
         yield "nothing was measured"
 
 
-def _oldest(snapshot: Snapshot) -> str:
-    queue = snapshot.queue
+def oldest_wait(queue: QueueSnapshot | None) -> str:
+    """Return for how long the oldest job waits, "" when none waits or it is not known."""
     if queue is None or not queue.waiting or queue.oldest_wait_s is None:
         return ""
     return f"the oldest for {duration_text(queue.oldest_wait_s)}"

@@ -9,7 +9,7 @@ from typing import Any
 from agent.autoscaling.announcements import in_words
 from agent.autoscaling.decide import DecisionInputs
 from agent.autoscaling.policies.fallback import STANDING_IN
-from agent.autoscaling.sentence import plain_sentence
+from agent.autoscaling.sentence import oldest_wait, plain_sentence
 from agent.autoscaling.store import FleetStore
 from agent.decisions.metrics import Reading
 from agent.decisions.text import columns, duration_text, in_minutes, time_text
@@ -250,23 +250,23 @@ def _measured(fleet: Fleet, snapshot: Snapshot) -> dict[str, Any]:
 
 
 LATE_S = 180.0
-"""Three ticks of the usual length without a decision."""
+"""Three turns of the usual length without a decision."""
 
 
 def status_lines(known: FleetStatus, now: float) -> list[str]:
     """Return one fleet's status as lines."""
     if known.last_tick_at is None or known.last_decision is None:
-        return [f"{known.fleet}  never ticked", *_held(known, now)]
+        return [f"{known.fleet}  no turn yet", *_held(known, now)]
     age_s = now - known.last_tick_at
-    ticked = f"last tick {duration_text(age_s)} ago" if age_s >= 0 else f"last tick {time_text(known.last_tick_at)}"
+    turned = f"last turn {duration_text(age_s)} ago" if age_s >= 0 else f"last turn {time_text(known.last_tick_at)}"
     late = ", stale: is the agent running?" if age_s > LATE_S else ""
     names = ", ".join(one.policy for one in known.shadows)
     shadows = f", {'shadow' if len(known.shadows) == 1 else 'shadows'} {names}" if names else ""
-    lines = [f"{known.fleet}  {known.mode}  {ticked}{late}", f"  policy {known.policy}{shadows}"]
+    lines = [f"{known.fleet}  {known.mode}  {turned}{late}", f"  policy {known.policy}{shadows}"]
     # What is rare has a column while there is any, so that the table fits 80 columns else.
     rare = [name for name in ("overdue", "silent") if any(getattr(group, name) for group in known.groups)]
     rows: list[tuple[object, ...]] = [
-        ("group", "type", "requested", "observed", "warm", "booting", *rare, "bounds", "decided")
+        ("group", "type", "requested", "in service", "warm", "booting", *rare, "bounds", "decided")
     ]
     for group in known.groups:
         counts = [group.requested, group.observed, group.warm, group.booting, *(getattr(group, name) for name in rare)]
@@ -308,8 +308,8 @@ def _reports(known: FleetStatus) -> str:
 def _queue(queue: QueueSnapshot | None) -> str:
     if queue is None:
         return "not measured"
-    oldest = "" if queue.oldest_wait_s is None else f", the oldest for {queue.oldest_wait_s:.0f} s"
-    return f"{queue.waiting} wait{oldest}; {queue.running} run"
+    waiting = ", ".join(filter(None, [f"{queue.waiting} wait", oldest_wait(queue)]))
+    return f"{waiting}; {queue.running} run"
 
 
 def _held(known: FleetStatus, now: float) -> list[str]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 OF_A_GROUP = ("vm_type", "cores", "memory_gb", "min", "max", "price_per_hour")
 """What `--group NAME=...` gives, in this order; the price may be left to the table."""
 _PLAIN = re.compile(r"[\w@%+=:,./-]*")
+_KEY = re.compile(r"(?=.{1,63}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+"""A key that may be part of the name of a variable, where `-` may not stand and `__` separates keys."""
 
 
 @app.command(
@@ -64,6 +67,9 @@ def init(
         raise BadInput("FILE", str(file), "name a file in a directory that is there and that you may write to")
     asking = sys.stdin.isatty() if ask is None else ask
     name = fleet or (_asked("Key of the fleet", "web") if asking else "web")
+    if not _KEY.fullmatch(name):
+        remedy = "give lower-case letters, digits and single _ between them, beginning with a letter"
+        raise BadInput("--fleet", name, f"{remedy}: it is part of the names of variables")
     region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region is None and asking:
         region = _asked("AWS region, such as eu-west-1")
@@ -95,7 +101,8 @@ def init(
         [
             f"wrote {file}, readable by you alone: fleet {name} of {', '.join(groups)}, {mode} mode",
             "what to do next:",
-            f"  set -a; . {file if file.is_absolute() else Path('.') / file}; set +a",
+            # Without a slash a shell looks for the file on its path.
+            f"  set -a; . {file if file.is_absolute() else f'./{file}'}; set +a",
             "  trimtab config check     every setting, and where it comes from",
             "  trimtab preflight        what the account and the measurements still lack",
             "  trimtab run              in observe mode it decides, and changes nothing",
@@ -108,12 +115,12 @@ def _asked(question: str, default: str | None = None) -> str:
     return str(typer.prompt(question, default=default)).strip()
 
 
-def _key(name: str) -> str:
-    """Return the key of a group that is only known by its name."""
+def _key(name: str, tags: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return the key of a group by its tags, else its name, as the name of a variable can hold it."""
     from agent.settings.discovery import group_key
     from collectors.tagged_groups import TaggedGroup
 
-    return group_key(TaggedGroup(name, {}, 0, 0, ()))
+    return re.sub(r"[-_]+", "_", group_key(TaggedGroup(name, tags, 0, 0, ()))).strip("_")
 
 
 def _described(options: Sequence[str]) -> dict[str, str]:
@@ -154,7 +161,7 @@ def _from_account(
     session: AwsSession, wanted: Sequence[str], region: str, *, asking: bool
 ) -> dict[str, dict[str, Any]]:
     """Return the settings of groups as the account has them; BadInput for one that it does not have, CloudError."""
-    from agent.settings.discovery import group_key, group_settings
+    from agent.settings.discovery import group_settings
     from collectors.tagged_groups import TaggedGroups
 
     reader = TaggedGroups(session)
@@ -170,7 +177,7 @@ def _from_account(
         raise BadInput("--group", missing[0], f"the account has {', '.join(there) or 'no group in this region'}")
     found: dict[str, dict[str, Any]] = {}
     for one in dict.fromkeys(wanted):
-        key = group_key(there[one])
+        key = _key(one, there[one].tags)
         if key in found:
             remedy = f"{found[key]['name']} has the key {key} too: tag one of them with trimtab:group"
             raise BadInput("--group", one, remedy)

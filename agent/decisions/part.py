@@ -145,13 +145,18 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A subject on the page: heading, badges (word, tone: good, held or bad), rows (name, value), and a sentence."""
+    """A subject on the page: heading, badges (word, tone: good, held or bad), rows (name, value), and a sentence.
+
+    problem: what is wrong with it, "" for nothing. decision_id: the decision that `sentence` is about, "" for none.
+    """
 
     subject: str
     title: str
     badges: tuple[tuple[str, str], ...] = ()
     rows: tuple[tuple[str, str], ...] = ()
     sentence: str = ""
+    problem: str = ""
+    decision_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ def fitting(text: str, room: int) -> str:
     """
     if len(text) <= room:
         return text
-    closing = ")" if text.endswith(")") else ""
-    opening = text.find("  (") if closing else 0
+    opening = text.find("  (") if text.endswith(")") else -1
+    closing = ")" if opening >= 0 else ""
     ends = [found.start() for found in _CLAUSE_ENDS.finditer(text) if opening < found.start() <= room - len(closing)]
     if ends:
         return text[: ends[-1]] + closing

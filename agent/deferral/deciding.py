@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from agent.decisions.part import Replayed
 from agent.decisions.store import Record
+from agent.decisions.text import counted
 from agent.deferral.capacity import Believed, Outlook, Reading, believed, margin_in_force
 from agent.deferral.ladder import Chosen, Ladder, LearnedRung, ladder_of, ranked
 from agent.deferral.pool import given_back
@@ -210,8 +211,16 @@ def _aged(
             changed[name] = replace(job, stage=Stage.ENDED, ended_at=now)
             totals = replace(totals, ended=totals.ended + 1)
     if expired:
+        number = counted(len(expired), "job was", "jobs were")
         named = ", ".join(expired[:8]) + (f" and {len(expired) - 8} more" if len(expired) > 8 else "")
-        notes.append(Event(pool, now, Reason.JOB_EXPIRED, f"{len(expired)} jobs were not started in time: {named}"))
+        notes.append(
+            Event(
+                pool,
+                now,
+                Reason.JOB_EXPIRED,
+                f"{number} not started in time: {named}",
+            )
+        )
     return changed, expired, totals, notes
 
 

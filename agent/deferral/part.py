@@ -251,9 +251,9 @@ class DeferralPart(Part):
             return None
         from agent.deferral.text import pool_card
 
-        view = self.pools[subject].view()
+        service = self.pools[subject]
         paused = any(pause.active(now) for pause in self.controls(subject).pauses)
-        return pool_card(view, view.last or "Nothing was decided yet.", paused=paused)
+        return pool_card(service.view(), service.last_step(), paused=paused)
 
     def router(self) -> APIRouter:
         """Return the routes of deferral."""

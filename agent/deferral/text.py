@@ -108,7 +108,7 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
     return [*lines, *(f"  {text}" for text in newest)]
 
 
-def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
+def pool_card(view: PoolView, newest: StepDecision | None, *, paused: bool) -> Card:
     """Return a pool's card: capacity, what runs and waits, and the newest decision."""
     badges = [("observe: advice only", "held")] if view.mode is PoolMode.OBSERVE else []
     badges += [("paused", "held")] if paused else []
@@ -116,10 +116,10 @@ def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
     rows = [
         ("capacity", _room(view)),
         ("policy", view.policy + (f", shadow {view.shadow}" if view.shadow else "")),
-        ("waiting", f"{view.jobs['waiting']:,} jobs"),
-        ("running", f"{view.jobs['running'] + view.jobs['starting']:,} jobs, {view.running:,} cores"),
-        ("started", f"{view.totals.started:,} jobs, {view.totals.started_core_steps:,} core-steps"),
-        ("expired", f"{view.totals.expired:,} jobs, {view.totals.expired_core_steps:,} core-steps"),
+        ("waiting", counted(view.jobs["waiting"], "job")),
+        ("running", f"{counted(view.jobs['running'] + view.jobs['starting'], 'job')}, {counted(view.running, 'core')}"),
+        ("started", f"{counted(view.totals.started, 'job')}, {counted(view.totals.started_core_steps, 'core-step')}"),
+        ("expired", f"{counted(view.totals.expired, 'job')}, {counted(view.totals.expired_core_steps, 'core-step')}"),
         ("violation budget used", f"{view.budget_used:.0%}"),
     ]
     if view.expected is not None:
@@ -127,8 +127,16 @@ def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
     if view.score_drift is not None:
         rows.append(("drift of scores", f"{view.score_drift:.2f}"))
     if view.at_risk:
-        rows.append(("at risk", f"{len(view.at_risk):,} jobs"))
-    return Card(view.pool, f"Deferral {view.pool}", tuple(badges), tuple(rows), f"{view.problem} {newest}".strip())
+        rows.append(("at risk", counted(len(view.at_risk), "job")))
+    return Card(
+        view.pool,
+        f"Deferral {view.pool}",
+        tuple(badges),
+        tuple(rows),
+        "Nothing was decided yet." if newest is None else newest.detail,
+        view.problem,
+        "" if newest is None else newest.decision_id,
+    )
 
 
 def _room(view: PoolView) -> str:

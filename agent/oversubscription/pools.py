@@ -267,7 +267,7 @@ class PoolTurns:
         if decision.rolled_back and not before.rolled_back:
             detail = (
                 f"{seen} hot hours in {rules.horizon_h} h break the promise: every new VM is reserved in full until "
-                f"somebody re-arms the pool"
+                f"an operator re-arms the pool: trimtab rearm {rules.name}"
             )
             yield self._event(now, Reason.RATES_ROLLED_BACK, detail)
         elif decision.frozen and not decision.rolled_back and not self._was_frozen:

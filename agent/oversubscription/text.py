@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.decisions.part import Card
-from agent.decisions.text import columns, time_text
+from agent.decisions.text import columns, counted, time_text, words
 
 if TYPE_CHECKING:
     from agent.oversubscription.decision import ChoiceInputs
@@ -111,13 +111,13 @@ def pool_card(view: PoolView) -> Card:
     """Return a pool's card: rates and risk of its newest hour."""
     title, hour = f"Pool {view.pool}", view.decision
     if hour is None:
-        return Card(view.pool, title, sentence=view.problem or "No hour was decided yet.")
+        return Card(view.pool, title, sentence="No hour was decided yet.", problem=view.problem)
     badge = ("rolled back", "bad") if hour.rolled_back else ("frozen", "held") if hour.frozen else ("in force", "good")
     rows = [
         (
             row.subscriber,
-            f"rate {row.rate:g}, {row.vms:,} VMs, {row.saved_cores:.1f} cores saved, {row.risk_24h:.2g} hot hours a day"
-            f": {', '.join(reason.replace('_', ' ') for reason in row.reasons)}",
+            f"rate {row.rate:g}, {counted(row.vms, 'VM')}, {row.saved_cores:.1f} cores saved, {row.risk_24h:.2g} hot "
+            f"hours a day: {', '.join(map(words, row.reasons))}",
         )
         for row in hour.subscribers
     ]
@@ -129,4 +129,4 @@ def pool_card(view: PoolView) -> Card:
         )
         for each in hour.risk.riskiest
     ]
-    return Card(view.pool, title, (badge,), tuple(rows), f"{view.problem} {hour.detail}".strip())
+    return Card(view.pool, title, (badge,), tuple(rows), hour.detail, view.problem, hour.decision_id)

@@ -205,9 +205,8 @@ class PlacementPart(Part):
         from agent.placement.text import pool_card
 
         newest = self.store.newest(subject, 1)
-        sentence = f"{newest[0].decision_id}: {newest[0].detail}" if newest else "Nothing was requested yet."
         paused = any(pause.active(now) for pause in self.controls(subject).pauses)
-        return pool_card(self.pools[subject].view(), sentence, paused=paused)
+        return pool_card(self.pools[subject].view(), newest[0] if newest else None, paused=paused)
 
     def router(self) -> APIRouter:
         """Return the routes of placement."""

@@ -12,6 +12,7 @@ from domain.decisions import Mode
 if TYPE_CHECKING:
     from agent.placement.pool import PoolView
     from agent.placement.records import Candidate, Comparison, MoveDecision, PlacementDecision
+    from agent.placement.store import Made
 
 SHOWN = 20
 """Containers or moves of a decision that are listed."""
@@ -111,7 +112,7 @@ def pool_lines(view: PoolView, newest: Sequence[str]) -> list[str]:
     return [*lines, *(f"  {text}" for text in newest)]
 
 
-def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
+def pool_card(view: PoolView, newest: Made | None, *, paused: bool) -> Card:
     """Return a pool's card: open hosts against the lower bound, how full they are, and the newest decision."""
     figures = view.figures
     badges = [("observe: advice only", "held")] if view.mode is Mode.OBSERVE else []
@@ -122,9 +123,9 @@ def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
         ("open hosts", _open_words(view)),
         ("hosts", hosts),
         ("policy", view.policy),
-        ("containers", f"{figures.containers:,}, {figures.cores:,} cores"),
+        ("containers", f"{figures.containers:,}, {counted(figures.cores, 'core')}"),
         *((f"{name} taken of open hosts", f"{share:.1%}") for name, share in figures.allocation.items()),
-        ("reserved, not confirmed", f"{view.unconfirmed:,} requests, {view.reserved_cores:,} cores"),
+        ("reserved, not confirmed", f"{counted(view.unconfirmed, 'request')}, {counted(view.reserved_cores, 'core')}"),
         ("free cores", f"{figures.free_cores:,}, stranded {figures.stranded:.1%}"),
     ]
     if view.pending_cores:
@@ -132,8 +133,16 @@ def pool_card(view: PoolView, newest: str, *, paused: bool) -> Card:
     if view.training_distance:
         rows.append(("distance from its training", _distances(view)))
     if view.head.refused:
-        rows.append(("found no host", f"{view.head.refused:,} containers"))
-    return Card(view.pool, f"Placement {view.pool}", tuple(badges), tuple(rows), f"{view.problem} {newest}".strip())
+        rows.append(("found no host", counted(view.head.refused, "container")))
+    return Card(
+        view.pool,
+        f"Placement {view.pool}",
+        tuple(badges),
+        tuple(rows),
+        "Nothing was requested yet." if newest is None else newest.detail,
+        view.problem,
+        "" if newest is None else newest.decision_id,
+    )
 
 
 def _open_words(view: PoolView) -> str:

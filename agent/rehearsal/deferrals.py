@@ -68,9 +68,10 @@ class DeferralResult(SectionResult):
         """Return the result in one sentence."""
         advised = f"{self.advised} of them by advice alone, " if self.advised else ""
         by = ", ".join(f"{name} {number}" for name, number in self.decided_by.items())
-        compared = (
-            "" if self.gained is None else f"; {self.shadow} would have earned {self.gained:+,.0f} core-hours a day"
-        )
+        compared = ""
+        if self.gained is not None:
+            word = "more" if self.gained >= 0.0 else "less"
+            compared = f"; {self.shadow} would have earned {abs(self.gained):,.0f} core-hours a day {word}"
         queue = "" if self.advised else f"; {self.sent} starts came on the ready queue, {self.sent_twice} of them twice"
         return (
             f"{self.hours} hours of the pool {self.pool} on {CORES} cores: of {self.jobs} jobs, {advised}"

@@ -61,7 +61,10 @@ class PlacementResult(SectionResult):
         """Return the result in one sentence."""
         refused = ", ".join(f"{reason} {number}" for reason, number in self.refused.items()) or "none"
         told = f"{self.advised} of them by advice alone, " if self.advised else ""
-        compared = "" if self.saved is None else f"; {self.shadow} would have saved {self.saved:+.1f} hosts a day"
+        compared = ""
+        if self.saved is not None:
+            word = "fewer" if self.saved >= 0.0 else "more"
+            compared = f"; {self.shadow} would have had {abs(self.saved):.1f} hosts {word} open"
         return (
             f"{self.hours} hours of the pool {self.pool} of {self.hosts} hosts: {self.requests} requests, {told}"
             f"{self.containers} containers placed, without a host: {refused}; at most {self.peak_hosts} hosts open, "

@@ -24,7 +24,7 @@ from agent.decisions.text import fitting, in_minutes
 from agent.decisions.turn import TickReport
 from agent.rehearsal.faults import InjectedFault
 from domain.clock import Clock
-from domain.decisions import Decision, Direction, Event, Mode, Outcome, Proposal, Reason, Verdict
+from domain.decisions import Decision, Direction, Event, Mode, Outcome, Proposal, RailEffect, Reason, Verdict
 from domain.fleet import Fleet
 from domain.snapshot import GroupSnapshot, Snapshot
 from domain.units import MINUTE_S
@@ -99,7 +99,7 @@ class LineScreen(Screen):
         self._held: dict[str, tuple[Reason, tuple[int, ...]]] = {}
 
     def _write(self, line: str) -> None:
-        self._out.write(line + "\n")
+        self._out.write(in_minutes(line) + "\n")
         self._out.flush()
 
     def workload(self, description: str) -> None:
@@ -177,6 +177,8 @@ ROOMY = 30
 FRAME = 3
 """Rows of the frame, and the one that the cursor stands in."""
 _AFTER = re.compile(r" after the last scale-(in|out)")
+_LIMITED = re.compile(r"^.*\d (?:held at|shrunk to) \d+: ")
+"""The sizes before the reason in what a rail says of them."""
 WITH_TYPES = 68
 """Columns from which on the fleet's table names the type of each group."""
 WIDE = 88
@@ -187,13 +189,17 @@ ON_THE_FAULTS_LINE = frozenset({Reason.METRICS_LOST, Reason.METRICS_RETURNED, Re
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the log; one with the same `key` as the line before it takes its place and counts it."""
+    """One line of the log; one with the same `key` as the line before it takes its place and counts it.
+
+    short: takes the place of `text` where that would be cut in the middle of a clause, "" for the same.
+    """
 
     at: float
     text: str
     style: str = ""
     key: str = ""
     times: int = 1
+    short: str = ""
 
 
 class FaultResponses:
@@ -460,16 +466,36 @@ def _decision_line(fleet: Fleet, decision: Decision, requested: tuple[int, ...] 
     name = decision.decision_id
     if requested is None:
         return Line(decision.at, f"{name} {decision.sentence}", "yellow", f"held {decision.reason}")
-    moves = spelled_moves(fleet, requested, decision.desired)
-    if moves:
-        why = rails[-1].detail if rails else decision.proposal.detail or str(decision.reason)
-        return Line(decision.at, f"{name} {moves}  ({why})", "bold")
-    wanted = spelled_moves(fleet, requested, decision.proposal.desired)
-    why = rails[-1].detail.rpartition(" held at ")[2].partition(": ")[2] or rails[-1].detail if rails else ""
-    # The direction stands before it.
-    why = _AFTER.sub("", why)
-    held = f"{name} held: {wanted or 'no change'}  ({why or decision.reason})"
-    return Line(decision.at, held, "dim", f"held {decision.reason}")
+    if decision.desired != requested:
+        # What held another group back is no reason for the change of this one.
+        changed = [k for k, was in enumerate(requested) if was != decision.desired[k]]
+        of_change = [effect for effect in rails if any(effect.before[k] != effect.after[k] for k in changed)]
+        why = _limit(of_change) or decision.proposal.detail or str(decision.reason)
+        return Line(
+            decision.at,
+            f"{name} {spelled_moves(fleet, requested, decision.desired)}  ({why})",
+            "bold",
+            short=f"{name} {summed_moves(requested, decision.desired)}  ({why})",
+        )
+    wanted = decision.proposal.desired
+    why = _limit(rails) or str(decision.reason)
+    return Line(
+        decision.at,
+        f"{name} held: {spelled_moves(fleet, requested, wanted) or 'no change'}  ({why})",
+        "dim",
+        f"held {decision.reason}",
+        short=f"{name} held: {summed_moves(requested, wanted)}  ({why})",
+    )
+
+
+def _limit(rails: Sequence[RailEffect]) -> str:
+    """Return the reason of the last rail without the sizes and the direction, which stand before it; "" for none."""
+    return _AFTER.sub("", _LIMITED.sub("", rails[-1].detail)) if rails else ""
+
+
+def summed_moves(before: Sequence[int], after: Sequence[int]) -> str:
+    """Return the change of the whole fleet, such as `9→4 VMs`."""
+    return f"{sum(before)}→{sum(after)} VMs"
 
 
 def spelled_moves(fleet: Fleet, before: Sequence[int], after: Sequence[int]) -> str:
@@ -493,7 +519,8 @@ def _drawn(line: Line, width: int) -> Text:
     """Return a line of the log with a sentence that fits; a duration in it reads as people say it."""
     times = f" ×{line.times}" if line.times > 1 else ""
     head = f"{clock_text(line.at)[:5]}{times} "
-    text = fitting(in_minutes(line.text), width - len(head))
+    texts = [fitting(in_minutes(text), width - len(head)) for text in (line.text, line.short) if text]
+    text = next((text for text in texts if not text.endswith("…")), texts[0])
     return _one_line(Text.assemble((head, "dim"), (text, line.style)))
 
 

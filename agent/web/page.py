@@ -152,18 +152,27 @@ class Pages:
 
 
 _DIGEST = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+_INSIDE = re.compile(r"(?<=[,:/?&])(?=[A-Za-z])")
+"""Where a long name without spaces, a policy with its parameters for example, may go on in the next line."""
 
 
 def digests(text_with: str) -> Markup:
-    """Return text as HTML in which of each SHA-256 the first digits are shown, and the whole of it is the tooltip."""
+    """Return text as HTML in which of each SHA-256 the first digits are shown, and the whole of it is the tooltip.
+
+    A name too long for its line breaks behind a punctuation mark.
+    """
     parts, at = [], 0
     for found in _DIGEST.finditer(text_with):
         parts += [
-            escape(text_with[at : found.start()]),
+            _breakable(text_with[at : found.start()]),
             Markup('<abbr title="{}">{}</abbr>').format(found[0], found[1]),
         ]
         at = found.end()
-    return Markup("").join([*parts, escape(text_with[at:])])
+    return Markup("").join([*parts, _breakable(text_with[at:])])
+
+
+def _breakable(part: str) -> Markup:
+    return Markup("<wbr>").join(map(escape, _INSIDE.split(part)))
 
 
 def _build(assets: Mapping[str, Asset], directories: Sequence[Path]) -> str:
@@ -186,7 +195,7 @@ def _templates(build: str, directories: Sequence[Path]) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    for function in (text.clock_time, text.machine_time, text.money, text.words, text.arrows, digests):
+    for function in (text.clock_time, text.machine_time, text.money, text.words, text.arrows, text.in_minutes, digests):
         environment.filters[function.__name__] = function
     environment.filters.update(duration=text.duration_text, full_time=text.time_text)
     environment.globals.update(build=build, version=installed_version(), counted=text.counted, remedies=REFUSED_LINES)

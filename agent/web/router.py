@@ -44,7 +44,8 @@ def create_page_router(view: AgentView, limits: FeedLimits | None = None) -> API
             part, stored = view.parts.parts.find(decision_id)
             drawing = pages.drawing.get(part.name)
             if drawing is None:
-                return frame.shown("explanation", decision_id=decision_id, lines=part.explain(stored).lines)
+                summary, lines = part.summary(stored), part.explain(stored).lines
+                return frame.shown("explanation", decision_id=decision_id, record=stored, summary=summary, lines=lines)
             template, context = drawing.explained(stored)
         except (BadInput, LedgerError) as error:
             return frame.sorry(error)

@@ -257,7 +257,8 @@ def _estimate(estimate: Estimate, form: str) -> str:
 
 
 _METHOD = f"""
-<p>A run is three years of one cluster. Its deployments, and all that happens to each of them once it is inside, are
+<p>A run is that many hours of one cluster, three years by default. Its deployments, and all that happens to each of
+them once it is inside, are
 drawn before any rule is asked, so all rules of a comparison meet the same deployments with the same futures.</p>
 <p>The primary metric is the mean over all months of all runs of the share of a month's scale-out requests that were
 refused; pooled is all refusals over all requests. A few runs carry most failures, so the two differ.</p>

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from agent.commands.options import JsonOption, print_json, show
-from agent.decisions.text import columns
+from agent.decisions.text import columns, counted
 from domain.errors import BadInput
 from trainer.commands.options import (
     OwnWorkloadsOption,
@@ -227,7 +227,7 @@ def _show(summary: Summary | None, found: Sequence[Importance], out: Path | None
                 means = (form.format(**s.means) for form in _COLUMNS.values())
                 rows.append((s.policy, f"{s.cost.mean:.2f} $", against, *means, idle))
             lines += [
-                f"{family} ({max(s.cases for s in summary.results if s.family == family)} cases)",
+                f"{family} ({counted(max(s.cases for s in summary.results if s.family == family), 'case')})",
                 *columns(rows),
                 "",
             ]

@@ -128,12 +128,13 @@ def _extra(policies: list[str], runs: list[str]) -> tuple[list[Contender], dict[
 def _show(found: list[Evaluation], files: list[Path]) -> None:
     from trainer.oversubscription.evaluation import checks_of
 
+    words = {True: "yes", False: "NO", None: "no verdict"}
     lines: list[str] = []
     for done in found:
         checks = checks_of(done)
-        missed = sum(not check.passed for check in checks)
+        missed = sum(check.passed is False for check in checks)
         lines += [f"{done.scenario}, {done.start} start: {missed} of {len(checks)} missed", ""]
         rows: list[tuple[object, ...]] = [("kept", "", "asked", "found")]
-        rows += [("yes" if check.passed else "NO", check.key, check.asked, check.found) for check in checks]
+        rows += [(words[check.passed], check.key, check.asked, check.found) for check in checks]
         lines += [*columns(rows), ""]
     show([*lines, *(f"report: {file}" for file in files[:1])])

@@ -22,7 +22,7 @@ from simulator.deferral.scenarios import CALIBRATION_SEEDS, Episode, Scenario, e
 from trainer.deferral.exact import check
 from trainer.deferral.policies import OPTIMUM, Player, policy_of
 from trainer.kit.files import code_version
-from trainer.kit.intervals import Interval, mean_interval
+from trainer.kit.intervals import FEWEST_CASES, Interval, mean_interval
 from trainer.kit.jobs import Pool
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 STANDARD = ("fifo", "sjf", "tetris", "fifo:skip", "sjf:skip", "els:skip", "knapsack", "rolling", OPTIMUM)
 """Always compared; comparisons without the skip variants are not acceptable (§9)."""
 REFERENCE = "fifo:skip"
-FEWEST = 8
+FEWEST = FEWEST_CASES
 """Nothing is said to be kept or missed on fewer episodes."""
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 AHEAD = (1, 3, 6, 9)

@@ -77,7 +77,7 @@ def write(folder: Path, done: Sequence[Evaluation], recorded: Sequence[Recorded]
     recorded: shown in Table 1 where nothing of that label was played; several of a label are its seeds.
     """
     checks = checks_of(done)
-    sections = [_checked(checks), *_tables(done, recorded)]
+    sections = [_checked(checks, len(done[0].seeds)), *_tables(done, recorded)]
     plots: dict[str, Plot] = {}
     for one in done:
         key = "".join(letter if letter.isalnum() else "-" for letter in one.subject.name)
@@ -97,13 +97,16 @@ def _seeds(seeds: Sequence[int]) -> str:
     return f"{seeds[0]} to {seeds[-1]}" if whole else ", ".join(map(str, seeds))
 
 
-def _checked(checks: Sequence[Check]) -> Section:
+def _checked(checks: Sequence[Check], episodes: int) -> Section:
     words = {True: "kept", False: "missed", None: "no verdict"}
     ranked = sorted(checks, key=lambda check: (check.kept is not False, check.kept is None))
     rows = [[escape(c.asked), escape(c.key), escape(c.found), chip(c.kept, words[c.kept])] for c in ranked]
     missed = sum(check.kept is False for check in checks)
-    caption = f"Misses first. No verdict on fewer than {FEWEST} episodes, or on other seeds than were asked."
-    body = table(("asked", "criterion", "found", ""), rows, caption)
+    caption = (
+        f"Misses first. No verdict on fewer than {FEWEST} episodes ({episodes:,} were played), or on other seeds than "
+        "were asked."
+    )
+    body = table(("asked", "criterion", "found", "verdict"), rows, caption)
     return Section("asked", f"What was asked — {missed} of {len(checks)} missed", body)
 
 
@@ -263,9 +266,10 @@ def day_picture(one: Evaluation) -> str:
         for axes, own in zip(panes, shown, strict=True):
             _day(axes, own)
         panes[0].set_ylabel("at work, cores")
-        panes[0].legend(loc="lower left")
+        handles, names = panes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper right", ncols=len(names))
 
-    return svg((9.5, 2.6), draw)
+    return svg((9.5, 2.9), draw)
 
 
 def _day(axes: Axes, own: Figures) -> None:

@@ -43,6 +43,7 @@ DARK: Mapping[str, str] = MappingProxyType(
 """What stands in dark mode for a colour of a picture in a page; a colour that is not here stays."""
 SMALLEST_PT, SMALLEST_PX = 9.0, 12
 """Letters of a picture, and of a page: a picture in a page is drawn so wide that its letters are that large."""
+WIDEST = 1.5
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 9.0,
@@ -190,7 +191,8 @@ def inlined(drawing: str, prefix: str) -> str:
     """Return an SVG file as an element of a page.
 
     Its ids begin with the prefix, so that several can stand in one page; `PREFIX-caption` is the id of its caption.
-    Its colours follow the page. It is never so narrow that its letters are smaller than SMALLEST_PX.
+    Its colours follow the page. It is never so narrow that its letters are smaller than SMALLEST_PX, and never so wide
+    that they are more than WIDEST times that.
     """
     drawing = re.sub(r'\bid="', f'id="{prefix}-', _element(drawing))
     drawing = re.sub(r"url\(#", f"url(#{prefix}-", drawing)
@@ -200,5 +202,6 @@ def inlined(drawing: str, prefix: str) -> str:
     assert whole is not None, "matplotlib writes the width first"
     width = math.ceil(float(whole[1]) * SMALLEST_PX / SMALLEST_PT)
     head = re.sub(r' (width|height)="[^"]*"', "", whole[0])
-    named = f'<svg role="img" aria-labelledby="{prefix}-caption" style="min-width: {width}px"'
+    widths = f"min-width: {width}px; max-width: {WIDEST * width:g}px"
+    named = f'<svg role="img" aria-labelledby="{prefix}-caption" style="{widths}"'
     return named + head.removeprefix("<svg") + drawing[whole.end() :]

@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 
 RESAMPLES = 10_000
 LEVEL = 0.95
+FEWEST_CASES = 8
+"""Of fewer cases there is no verdict: their interval says little of others."""
 _BLOCK = 4_000_000
 """Random indices drawn at a time, so that many cases do not need much memory."""
 

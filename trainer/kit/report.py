@@ -43,8 +43,8 @@ th, td { padding: .34rem .45rem; border-bottom: 1px solid var(--line); text-alig
 th { color: var(--soft); font-weight: 600; vertical-align: bottom; white-space: normal; line-height: 1.25; }
 th:first-child, td:first-child { text-align: left; }
 td { font-variant-numeric: tabular-nums; }
-td:first-child { max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
-tr:last-child td { border-bottom: 0; }
+td:first-child { min-width: 8rem; max-width: 22rem; white-space: normal; overflow-wrap: anywhere; }
+tbody tr:last-child td { border-bottom: 0; }
 tr.reference td { background: var(--shade); }
 small { color: var(--soft); font-size: .78rem; }
 .good { color: var(--good); } .bad { color: var(--bad); }
@@ -58,7 +58,6 @@ dt { color: var(--soft); } dd { margin: 0; }
 @media (max-width: 40rem) {
   main { padding: 1.2rem .7rem 3rem; } section { padding: .9rem .8rem; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
-  td:first-child { max-width: 9rem; }
 }
 @media print { body { background: white; } section { break-inside: avoid; border: 0; padding: .4rem 0; } }
 """
@@ -113,7 +112,8 @@ def table(
 ) -> str:
     """Return a table; head: text, with `<br>` for a break. rows: cells as HTML. marked: rows of the reference."""
     titles = (escape(cell).replace("&lt;br&gt;", "<br>") for cell in head)
-    top = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    # A heading without words is none: it would be read out as one.
+    top = "".join(f'<th scope="col">{title}</th>' if title else "<td></td>" for title in titles)
     body = "\n".join(
         f"<tr{' class=reference' if place in marked else ''}>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
         for place, cells in enumerate(rows)

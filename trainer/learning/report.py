@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from domain.units import HOUR_S
 from trainer.autoscaling.tuned_settings import settings_of
 from trainer.kit.files import replace_file
+from trainer.kit.intervals import FEWEST_CASES
 from trainer.kit.report import Section, chip, document, escape, lines, table
 
 if TYPE_CHECKING:
@@ -91,20 +92,22 @@ def _costs(judged: Mapping[str, Any]) -> str:
     ratio = []
     for name, found in judged["against_now"].items():
         r = found["relative"]
-        cheaper = None if r["low"] <= 0.0 <= r["high"] else r["high"] < 0.0
+        enough = r["cases"] >= FEWEST_CASES
+        cheaper = None if not enough or r["low"] <= 0.0 <= r["high"] else r["high"] < 0.0
         ratio.append(
             [
                 escape(name),
                 f"{1.0 + r['mean']:.3f}",
                 chip(cheaper, f"{r['mean']:+.1%}"),
                 f"{r['low']:+.1%} to {r['high']:+.1%}",
-                f"{found['probability_lower']:.1%}",
+                f"{found['probability_lower']:.1%}" if enough else chip(None, "no verdict"),
             ]
         )
-    head = ["policy", "times the cost of what decides now", "", "95 %", "sure it is cheaper"]
+    head = ["policy", "times the cost of what decides now", "change", "95 %", "sure it is cheaper"]
     words = (
         "All play the same jobs and boots under the fleet's own limits; a window's figure is the mean over the boot "
-        "seeds. The bound is what no policy beats, in a world without rests."
+        "seeds. The bound is what no policy beats, in a world without rests. "
+        f"From fewer than {FEWEST_CASES} windows there is no verdict; these are {len(judged['windows'])}."
     )
     return (
         f'<p class="soft">{escape(words)}</p>{table(head, ratio)}{table(["window", "recorded", *names, "bound"], rows)}'

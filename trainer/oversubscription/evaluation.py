@@ -18,6 +18,7 @@ from domain.rules.oversubscription.risk import clopper_pearson_upper
 from simulator.oversubscription.scenario import Scenario, Week
 from simulator.oversubscription.usage import UsageModel, usage_of
 from simulator.oversubscription.weekly import Assessor, sample
+from trainer.kit.intervals import FEWEST_CASES
 from trainer.oversubscription.calibration import AUTO, calibrate, fit_static
 from trainer.oversubscription.policies import Task, policy_of, shipped_rates
 from trainer.oversubscription.search import TAIL, Rule, optimise
@@ -318,12 +319,12 @@ SOME_RISK = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One figure held to its limit."""
+    """One figure held to its limit; passed: None where there are too few episodes to say."""
 
     key: str
     asked: str
     found: str
-    passed: bool
+    passed: bool | None
 
     def as_data(self) -> dict[str, Any]:
         """Return it for JSON."""
@@ -336,7 +337,7 @@ def checks_of(done: Evaluation) -> list[Check]:
     checks = [*_calibration(done), *_alphas(done)]
     if known:
         checks += [*_baselines(done), *_gain(done), *_unseen(done), *_shifted(done), *_persistent(done)]
-    return sorted(checks, key=lambda check: (check.passed, check.key))
+    return sorted(checks, key=lambda check: (check.passed is not False, check.passed is None, check.key))
 
 
 def floor_of(done: Evaluation) -> float:
@@ -347,13 +348,18 @@ def floor_of(done: Evaluation) -> float:
 
 def _baselines(done: Evaluation) -> list[Check]:
     internal = done.scenario == "internal_like"
-    risk = {row["label"]: row["c_hot_r"] for row in done.rows if row["kind"] == OWN}
+    own = {row["label"]: row for row in done.rows if row["kind"] == OWN}
     checks = []
     for label in ("Grid-0.2", "Grid-0.4") if internal else ("Grid-0.2", "Grid-0.4", "Grid-0.6"):
         least = 0.25 if internal else 0.99
-        checks.append(_check("B1", f"{label} hot in at least {least:.0%}", risk[label], risk[label] >= least))
+        risk = own[label]["c_hot_r"]
+        kept = _verdict(own[label], risk >= least)
+        checks.append(Check("B1", f"{label} hot in at least {least:.0%}", f"{risk:.1%}", kept))
     safe = ("Grid-0.6", "MA", "SL") if internal else ("MA", "SL", "No-oversub")
-    return checks + [_check("B1", f"{n} hot in at most 5 %", risk[n], risk[n] <= 0.05) for n in safe]
+    for label in safe:
+        risk = own[label]["c_hot_r"]
+        checks.append(Check("B1", f"{label} hot in at most 5 %", f"{risk:.1%}", _verdict(own[label], risk <= 0.05)))
+    return checks
 
 
 def _gain(done: Evaluation) -> list[Check]:
@@ -365,7 +371,7 @@ def _gain(done: Evaluation) -> list[Check]:
         wanted = STATIC[done.scenario, done.start] - 0.02 if key == "B3" else asked
         asked_text = f"{label}: saves at least {wanted:.1%}, hot in at most 5 % of {row['episodes']:,}"
         found = f"{saved:.1%}, {hot:.2%} (at most {row['c_hot_r_upper_95']:.2%}), {row['peak_machines']:g} machines"
-        checks.append(Check(key, asked_text, found, bool(saved >= wanted and hot <= 0.05)))
+        checks.append(Check(key, asked_text, found, _verdict(row, saved >= wanted and hot <= 0.05)))
     return checks
 
 
@@ -375,7 +381,14 @@ def _alphas(done: Evaluation) -> list[Check]:
     falls = all(b <= a + 0.01 for a, b in pairwise(saved))
     kept = all(risk <= 1.0 - alpha for risk, alpha in zip(hot, ALPHAS, strict=True))
     found = ", ".join(f"{alpha:g}: {s:.1%} / {h:.1%}" for alpha, s, h in zip(ALPHAS, saved, hot, strict=True))
-    return [Check("B4", "static: saves no more at a larger alpha, hot within 1 - alpha", found, falls and kept)]
+    return [
+        Check(
+            "B4",
+            "static: saves no more at a larger alpha, hot within 1 - alpha",
+            found,
+            _verdict(rows[0], falls and kept),
+        )
+    ]
 
 
 def _unseen(done: Evaluation) -> list[Check]:
@@ -388,7 +401,8 @@ def _unseen(done: Evaluation) -> list[Check]:
             hot, saved = [row["c_hot_r"] for row in rows], _mean(rows, "s_cores")
             passed = float(np.mean(hot)) <= 0.05 and max(hot) <= 0.10 and saved >= asked
             wanted = f"{label}, {len(rows)} {asked_text}: hot 5 % in the mean, 10 % in the worst, saves {asked:.1%}"
-            checks.append(Check("B5", wanted, f"{np.mean(hot):.1%}, {max(hot):.1%}, {saved:.1%}", passed))
+            found = f"{np.mean(hot):.1%}, {max(hot):.1%}, {saved:.1%}"
+            checks.append(Check("B5", wanted, found, _verdict(rows[0], passed)))
     return checks
 
 
@@ -399,7 +413,8 @@ def _shifted(done: Evaluation) -> list[Check]:
         if rows:
             hot, saved = _mean(rows, "c_hot_r"), _mean(rows, "s_cores")
             asked_text = f"{label} for shifted profiles: hot in at most 5 %, saves at least {asked:.1%}"
-            checks.append(Check("B5", asked_text, f"{hot:.1%}, {saved:.1%}", hot <= 0.05 and saved >= asked))
+            kept = _verdict(rows[0], hot <= 0.05 and saved >= asked)
+            checks.append(Check("B5", asked_text, f"{hot:.1%}, {saved:.1%}", kept))
     return checks
 
 
@@ -410,10 +425,10 @@ def _persistent(done: Evaluation) -> list[Check]:
         found = f"{risk}, {row['s_cores']:.1%} saved, {machines}"
         if label == "shield, knowing VMs" and done.scenario in PERSISTENT_SAVED:
             least = PERSISTENT_SAVED[done.scenario]
-            passed = row["c_hot_r"] <= 0.05 and row["s_cores"] >= least
+            passed = _verdict(row, row["c_hot_r"] <= 0.05 and row["s_cores"] >= least)
             checks.append(Check("B5b", f"{label}: hot in at most 5 %, saves {least:.0%}", found, passed))
         if label == "risk filter, knowing VMs":
-            passed = row["c_hot_r"] <= 0.05 and row["peak_machines"] <= PERSISTENT_MACHINES
+            passed = _verdict(row, row["c_hot_r"] <= 0.05 and row["peak_machines"] <= PERSISTENT_MACHINES)
             checks.append(Check("B5b", f"{label}: hot in at most 5 %, {PERSISTENT_MACHINES} machines", found, passed))
     return checks
 
@@ -439,5 +454,6 @@ def _mean(rows: Sequence[Row], name: str) -> float:
     return float(np.mean([row[name] for row in rows]))
 
 
-def _check(key: str, asked: str, risk: float, passed: bool) -> Check:
-    return Check(key, asked, f"{risk:.1%}", bool(passed))
+def _verdict(row: Row, passed: bool) -> bool | None:
+    """Return whether it passed, None from fewer than FEWEST_CASES episodes."""
+    return bool(passed) if row["episodes"] >= FEWEST_CASES else None

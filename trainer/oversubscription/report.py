@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from domain.rules.oversubscription.risk import satisfied
+from trainer.kit.intervals import FEWEST_CASES
 from trainer.kit.report import Plot, Section, chip, document, escape, table, write_report
 from trainer.oversubscription import drawings
 from trainer.oversubscription.evaluation import ALPHAS, Evaluation, checks_of
@@ -81,14 +82,13 @@ def page(found: Sequence[Evaluation], plots: Mapping[str, Mapping[str, Plot]]) -
 
 
 def _checks(done: Evaluation) -> str:
+    words = {True: "kept", False: "missed", None: "no verdict"}
     rows = [
-        (
-            chip(check.passed, "yes" if check.passed else "no"),
-            *(escape(check.key), escape(check.asked), escape(check.found)),
-        )
+        (escape(check.asked), escape(check.key), escape(check.found), chip(check.passed, words[check.passed]))
         for check in checks_of(done)
     ]
-    return table(("kept", "", "asked", "found"), rows, "What was asked, misses first")
+    caption = f"What was asked, misses first; no verdict on fewer than {FEWEST_CASES} episodes"
+    return table(("asked", "criterion", "found", "verdict"), rows, caption)
 
 
 def _own(done: Evaluation) -> str:

@@ -39,7 +39,7 @@ def write(
         }
         shown = [one for one in (*_shown(done), *([_known(done)] if done.optimum else [])) if one is not None]
         for label, packing in shown:
-            caption = f"{label}: cores of each host, by size of container; what is white is free"
+            caption = f"{label}: cores of each host, by size of container; what is empty is free"
             own[f"{key}-{len(own)}"] = Plot(caption, packing_picture(done.instance, packing))
         content = [_summary(done), _table(done), *(plot.html(name) for name, plot in own.items())]
         sections.append(Section(key, f"{done.instance.name} — {len(done.shuffles)} orders", "\n".join(content)))
@@ -145,11 +145,11 @@ def packing_picture(instance: Instance, packing: Packing) -> str:
             below = top
         axes.stairs(whole, edges, color=SOFT, linewidth=0.6)
         axes.set_xlim(0, max(1, len(whole)))
-        axes.set_ylim(0, 1.18 * whole.max(initial=1))
-        axes.legend(loc="upper left", ncols=8)
+        axes.set_ylim(0, 1.05 * whole.max(initial=1))
+        figure.legend(loc="outside upper right", ncols=8)
         panel(axes, f"{len(whole)} hosts", x="host, in the order of opening", y="in use, cores")
 
-    return svg((9.5, 2.4), draw)
+    return svg((9.5, 2.7), draw)
 
 
 def _orders(done: Evaluation) -> str:

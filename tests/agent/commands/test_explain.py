@@ -46,7 +46,7 @@ def test_the_rail_that_held_says_before_after_and_why(trimtab: Trimtab, ledger: 
     assert held.split(maxsplit=2) == [
         "7",
         "cooldown",
-        "vetoed  workers_l 3 -> 1  workers_l 1 -> 3 held at 1: cooling down for another 240 s after the last scale-out",
+        "vetoed  workers_l 3 -> 1  workers_l 1 -> 3 held at 1: cooling down for another 4 min after the last scale-out",
     ]
     assert lines[-1] == "  nothing: no intent came of it"
 

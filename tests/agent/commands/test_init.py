@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,9 +54,15 @@ def init(tmp_path: Path) -> Callable[..., Result]:
 
 
 def settings_of(file: Path) -> Settings:
-    """What the agent makes of the file, read as systemd and a shell do."""
+    """What the agent makes of the file, read as systemd reads it and by a shell."""
     lines = [line for line in file.read_text("utf-8").splitlines() if line and not line.startswith("#")]
-    return load_settings(dict(shlex.split(line)[0].split("=", 1) for line in lines))
+    by_systemd = dict(shlex.split(line)[0].split("=", 1) for line in lines)
+    assert [name for name in by_systemd if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)] == []
+    shell = ["sh", "-c", 'set -a; . "$1"; env -0', "sh", str(file)]
+    run = subprocess.run(shell, capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]})
+    by_shell = dict(line.split("=", 1) for line in run.stdout.split("\0") if line.startswith("TRIMTAB_"))
+    assert (run.stderr, by_shell) == ("", by_systemd)
+    return load_settings(by_systemd)
 
 
 def test_from_options_alone(init: Callable[..., Result], tmp_path: Path) -> None:
@@ -61,11 +70,27 @@ def test_from_options_alone(init: Callable[..., Result], tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     settings = settings_of(tmp_path / "web.env")
     (group,) = settings.fleet("batch").groups
-    assert (group.key, group.name, group.minimum, group.maximum) == ("web-workers", "web workers", 1, 10)
+    assert (group.key, group.name, group.minimum, group.maximum) == ("web_workers", "web workers", 1, 10)
     assert group.vm_type.price_per_hour > 0
     assert settings.mode.value == "observe"
     for step in ("trimtab config check", "trimtab preflight", "trimtab run"):
         assert step in done.output
+
+
+def test_what_it_says_to_do_next_works_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["init", "--group", "web-workers=m5a.large,2,8,1,10", "--region", "eu-west-1"])
+    (step,) = [line.strip() for line in done.output.splitlines() if "set -a" in line]
+    run = subprocess.run(["sh", "-c", f'{step}; echo "$TRIMTAB_MODE"'], capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == ("observe\n", "")
+
+
+@pytest.mark.parametrize("key", ["my-fleet", "Web", "a__b", "a_", " "])
+def test_a_key_that_no_variable_can_hold_is_refused(init: Callable[..., Result], tmp_path: Path, key: str) -> None:
+    done = init("--group", DESCRIBED, "--region", "eu-west-1", "--fleet", key)
+    assert done.exit_code == 2
+    assert "--fleet is" in done.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_is_its_owners_alone_and_nothing_else_is_left(init: Callable[..., Result], tmp_path: Path) -> None:
@@ -112,8 +137,8 @@ def test_a_group_of_the_account_needs_no_description(init: Callable[..., Result]
     assert done.exit_code == 0, done.output
     groups = settings_of(tmp_path / "web.env").fleet("web").groups
     assert [(g.key, g.vm_type.name, g.vm_type.cores, g.minimum, g.maximum) for g in groups] == [
-        ("web-small", "m5a.large", 2, 1, 10),
-        ("web-large", "m5a.2xlarge", 8, 0, 3),
+        ("web_small", "m5a.large", 2, 1, 10),
+        ("web_large", "m5a.2xlarge", 8, 0, 3),
     ]
     # The fixture created things, and nothing else was changed.
     assert all(call["operation"].startswith("Create") for call in cloud.control.mutations())
@@ -163,7 +188,7 @@ def test_where_the_account_cannot_be_read_it_asks_for_the_group(init: Callable[.
 def test_a_group_given_twice_is_not_dropped_in_silence(init: Callable[..., Result], tmp_path: Path, again: str) -> None:
     done = init("--group", DESCRIBED, "--group", again, "--region", "eu-west-1")
     assert done.exit_code != 0
-    assert "has the key web-workers too" in done.output
+    assert "has the key web_workers too" in done.output
     assert not list(tmp_path.iterdir())
 
 

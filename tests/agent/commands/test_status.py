@@ -21,11 +21,11 @@ def test_it_tells_sizes_queue_cost_decision_and_what_is_under_way(trimtab: Trimt
     result = trimtab("status")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "web  act  last tick 20 s ago",
+        "web  act  last turn 20 s ago",
         f"  policy {POLICY}, shadow {SHADOW}",
-        "  group      type         requested  observed  warm  booting  bounds  decided",
-        "  workers_s  m5a.large            1         1     1        0  1..4    -> 2",
-        "  workers_l  m5a.2xlarge          1         1     1        0  0..3",
+        "  group      type         requested  in service  warm  booting  bounds  decided",
+        "  workers_s  m5a.large            1           1     1        0  1..4    -> 2",
+        "  workers_l  m5a.2xlarge          1           1     1        0  0..3",
         "  reports: 2 of 2 VMs due reported (100%); newest of a VM 8 s old; newest of the queue 3 s old",
         "  queue: 22 wait, the oldest for 30 s; 2 run",
         "  cost: $0.430 an hour, $0.03 today (UTC)",
@@ -73,7 +73,7 @@ def test_as_data_it_holds_the_same(trimtab: Trimtab, ledger: str) -> None:
 def test_a_loop_that_stands_still_is_told(trimtab: Trimtab, ledger: str) -> None:
     with time_machine.travel(START + 1000.0, tick=False):
         first = trimtab("status").stdout.splitlines()[0]
-    assert first == "web  act  last tick 14 min ago, stale: is the agent running?"
+    assert first == "web  act  last turn 14 min ago, stale: is the agent running?"
 
 
 def test_what_was_spent_yesterday_is_not_todays(trimtab: Trimtab, ledger: str) -> None:
@@ -93,7 +93,7 @@ def test_a_fleet_of_the_settings_that_never_ticked_is_shown_as_such(
     for name, value in (("VM_TYPE", "m5a.large"), ("CORES", "2"), ("MEMORY_GB", "8"), ("PRICE_PER_HOUR", "1")):
         monkeypatch.setenv(f"TRIMTAB_FLEETS__batch__GROUPS__s__{name}", value)
     monkeypatch.setenv("TRIMTAB_FLEETS__batch__GROUPS__s__MAX", "2")
-    assert trimtab("status").stdout.splitlines()[0] == "batch  never ticked"
+    assert trimtab("status").stdout.splitlines()[0] == "batch  no turn yet"
 
 
 def test_the_ledger_may_be_named_by_its_path(trimtab: Trimtab, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_no_line_is_wider_than_the_terminal(verb: str, ledger: str) -> None:
         ),
         ("web-4 a 1→2, b 3→4  (one long reason of many words)", 40, "web-4 a 1→2, b 3→4  (one long reason…"),
         ("AWS has no m5a.large; trying m5a.xlarge", 30, "AWS has no m5a.large"),
+        ("AWS has no m5a.large; not asked for again (and 1 more)", 30, "AWS has no m5a.large"),
         ("x" * 30, 10, "x" * 9 + "…"),
     ],
 )

@@ -199,7 +199,7 @@ def test_status_card_and_explanation_say_what_happened(agent: Agent, client: htt
     assert "1 started with 8 core-steps" in lines
     card = agent.part.card("night", clock.now())
     assert card is not None
-    assert ("running", "1 jobs, 4 cores") in card.rows
+    assert ("running", "1 job, 4 cores") in card.rows
     explained = agent.part.explain(agent.part.decisions.get("night-d1")).lines
     assert "  knapsack" in "\n".join(explained)
     assert [one.same for one in agent.part.replay("night", None, None)] == [True]

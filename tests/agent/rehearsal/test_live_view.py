@@ -127,6 +127,22 @@ def test_a_change_is_shown_with_its_reason_and_a_rail_that_changed_it():
     assert "web-4 workers_s 1→2  (at most 1 VM out per decision)" in text
 
 
+def test_what_held_another_group_back_is_no_reason_for_a_change():
+    step = held("step_limit", (0, 0, 0), (1, 0, 0), Reason.STEP_LIMIT, "workers_s 3 -> 0 shrunk to 1: at most 2 VMs in")
+    guard = held("flap_guard", (1, 0, 0), (1, 2, 0), Reason.NOT_YET_STABLE, "workers_m 2 -> 0 held at 2: 1 of 3 times")
+    made = decision(4, (3, 2, 0), (1, 2, 0), step, guard, proposed=(0, 0, 0))
+    assert "web-4 workers_s 3→1  (at most 2 VMs in)" in Terminal().text(turn(snapshot((3, 2, 0)), made))
+
+
+def test_where_the_groups_leave_no_room_for_the_reason_the_change_of_the_fleet_is_shown():
+    why = "scale-in proposed 1 of 3 times in a row"
+    rail = held("flap_guard", (1, 1, 1), (3, 3, 3), Reason.NOT_YET_STABLE, f"workers_l 3 -> 1 held at 3: {why}")
+    of = decision(4, (3, 3, 3), (3, 3, 3), rail, proposed=(1, 1, 1), reason=Reason.NOT_YET_STABLE)
+    one = turn(snapshot((3, 3, 3)), of)
+    assert f"web-4 held: workers_s 3→1, workers_m 3→1, workers_l 3→1  ({why})" in Terminal(120).text(one)
+    assert f"web-4 held: 9→3 VMs  ({why})" in Terminal(80, 24).text(one)
+
+
 def test_minutes_held_for_one_reason_are_one_line_that_counts():
     def held_turn(number: int) -> Turn:
         rail = held("cooldown", (2, 0, 0), (1, 0, 0), Reason.COOLING_DOWN, f"cooling down for another {60 - number} s")

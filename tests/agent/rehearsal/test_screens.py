@@ -63,6 +63,13 @@ def test_a_decision_held_as_the_one_before_it_is_written_once():
     assert [line.split()[1] for line in lines] == ["web-4", "web-7"]
 
 
+def test_long_durations_are_written_in_minutes():
+    late = event(Reason.DRAINING, "i-1 of workers_s drains; at the latest in 3540 s it is let go")
+    assert written(turn(snapshot(), late)) == [
+        "21:04:00 web draining: i-1 of workers_s drains; at the latest in 59 min it is let go"
+    ]
+
+
 def test_a_turn_that_executed_nothing_shows_the_failure():
     assert written(turn(failure="the disk is full")) == ["21:00:00 nothing was executed: the disk is full"]
 

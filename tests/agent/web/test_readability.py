@@ -19,7 +19,15 @@ pytestmark = pytest.mark.needs_chromium
 
 Look = Callable[..., Any]
 SMALL_PHONE = {**PHONE, "width": 390}
-PATHS = ("/", "/fleets/web", "/fleets/web/history?hours=6", "/fleets/web/vms", "/decisions", "/decisions/web-4")
+PATHS = (
+    "/",
+    "/fleets/web",
+    "/fleets/web/history?hours=6",
+    "/fleets/web/vms",
+    "/decisions",
+    "/decisions/web-4",
+    "/decisions/east-o1",
+)
 LEAST_PX = 12.0
 
 SMALL_TEXT = """(least) => {
@@ -34,7 +42,7 @@ SMALL_TEXT = """(least) => {
 }"""
 BROKEN_WORDS = """() => {
   const broken = [];
-  for (const element of document.querySelectorAll(".id, thead th")) {
+  for (const element of document.querySelectorAll(".id, th, td, p, li, small")) {
     for (const node of element.childNodes) {
       if (node.nodeType !== 3) continue;
       for (const word of node.textContent.matchAll(/\\S+/g)) {
@@ -59,6 +67,7 @@ def busy(running: Running) -> Running:
     running.tick(2)
     world.intake.refuse(RejectReason.FOREIGN_PATH, b"servers.web-1.cpu.idle 1.0 1795209000")
     running.board.problem("graphite", "no render API answers at http://graphite.example:8080")
+    running.turn_pools()
     return running
 
 
@@ -71,7 +80,7 @@ def complaints(page: Page) -> list[str]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_and_no_letter_is_too_small(busy: Running, look: Look, scheme: str) -> None:
     with Served(busy.parts) as served:
-        page = look(served.url, viewport=SMALL_PHONE, color_scheme=scheme).page
+        page = look(served.url, viewport=PHONE, color_scheme=scheme).page
         for path in PATHS:
             page.goto(served.url + path)
             assert (path, complaints(page), page.evaluate(SMALL_TEXT, LEAST_PX)) == (path, [], [])
@@ -93,6 +102,29 @@ def test_the_page_is_as_wide_as_the_window_and_says_what_it_has_to_who_cannot_se
     assert 'img "Cost per hour, dollars, ' in tree
     for name in ("Decisions", "Events", "Inputs", "VMs that report"):
         assert f'heading "{name}" [level=2]' in tree
+
+
+def test_a_card_names_what_is_wrong_and_leads_to_its_newest_decision(busy: Running, look: Look) -> None:
+    with Served(busy.parts) as served:
+        page = look(served.url).page
+        pool = page.locator(".subject:has(h2:text-is('Pool east'))")
+        assert pool.locator("p.bad").inner_text() == "no inventory file is set"
+        pool.get_by_role("link", name="east-o1", exact=True).click()
+        page.wait_for_url("**/decisions/east-o1")
+        assert page.locator("p.sentence").inner_text().startswith("no rate moves; ")
+        assert page.get_by_role("group", name="Explanation").get_attribute("tabindex") == "0"
+
+
+def test_cards_stand_side_by_side_and_a_bar_of_vms_is_as_wide_as_what_one_sees(busy: Running, look: Look) -> None:
+    with Served(busy.parts) as served:
+        page = look(served.url).page
+        tops = page.locator(".subject").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
+        assert len(set(tops)) < len(tops)
+        page.set_viewport_size(PHONE)
+        for bar in page.locator("svg.bar").all():
+            box = bar.bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] < box["x"] + box["width"] <= PHONE["width"]
 
 
 def test_a_chart_has_axes_gridlines_units_and_values_under_the_pointer(busy: Running, look: Look) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import combinations
+from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from matplotlib.figure import Figure
 
+from tests.agent.web.browsing import PHONE, launched, sideways
 from trainer.kit.drawing import DARK, INK, PAPER, POLICIES, SMALLEST_PT, SOFT, inlined, panel, sheet, svg, themed
+from trainer.kit.report import Plot, Section, chip, document, table
 
 Draw = Callable[[Figure], None]
 
@@ -70,13 +74,34 @@ def test_in_a_page_every_colour_follows_it_and_no_letter_is_below_twelve_pixels(
     """432 pt are shown on 576 px at least: nine points are twelve pixels."""
     drawn = svg((6.0, 2.0), named)
     element = inlined(drawn, "fleet")
-    assert element.startswith('<svg role="img" aria-labelledby="fleet-caption" style="min-width: 576px"')
+    assert element.startswith(
+        '<svg role="img" aria-labelledby="fleet-caption" style="min-width: 576px; max-width: 864px"'
+    )
     assert {INK, PAPER, SOFT} <= set(re.findall(r": (#[0-9a-f]{6})", drawn))
     assert re.findall(r": (#[0-9a-f]{6})", element) == []
     assert not re.search(r'\b(?:width|height)="[0-9.]+pt"', element)
     used = set(re.findall(r"var\((--c[0-9a-f]{6})\)", element))
     assert all(f"{name}:" in sheet() for name in used)
     assert themed("#d9d2c3") == "#d9d2c3", "what has no dark form stays"
+
+
+@pytest.mark.needs_chromium
+def test_a_page_is_as_wide_as_a_phone_and_shows_the_names_in_its_tables_whole(tmp_path: Path) -> None:
+    name = "knapsack on valley: not below fifo:skip in the mean"
+    file = tmp_path / "report.html"
+    rows = [(name, "+187.3 [+157.0, +214.0]", chip(None, "no verdict"))]
+    content = table(("asked", "found", ""), rows, "What was asked") + Plot("Fleet", svg((6.0, 2.0), named)).html(
+        "fleet"
+    )
+    file.write_text(document("Policies", [Section("one", "One", content)]), encoding="utf-8")
+    with launched() as browser:
+        for scheme in ("light", "dark"):
+            page = browser.new_context(viewport=PHONE, color_scheme=scheme).new_page()  # type: ignore[arg-type]
+            page.goto(file.as_uri())
+            found = [one["id"] for one in Axe().run(page).response["violations"]]
+            assert (found, sideways(page)) == ([], 0)
+            cut = "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"
+            assert page.locator("td, th").evaluate_all(cut) == []
 
 
 def luminance(colour: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent.decisions.text import counted
 from trainer.autoscaling.evaluation.suite import GROUPS, OWN, TITLES
 from trainer.autoscaling.evaluation.summary import (
     PUBLISHED,
@@ -18,11 +19,8 @@ from trainer.autoscaling.evaluation.summary import (
     Verdict,
 )
 from trainer.kit.drawing import colours, themed
-from trainer.kit.intervals import Comparison
+from trainer.kit.intervals import FEWEST_CASES, Comparison
 from trainer.kit.report import Plot, Section, chip, document, escape, table
-
-FEW_CASES = 8
-"""Below so many cases a bootstrap interval is too narrow to be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +86,14 @@ def _verdicts(summary: Summary, colour: Mapping[str, str]) -> str:
             [
                 _policy(verdict.policy, colour),
                 "reference" if reference else _relative(verdict.overall) + _partly(verdict, summary),
-                "" if verdict.overall is None else _share(verdict.overall.probability_lower),
-                _worst(verdict),
+                "" if verdict.overall is None else _surely(verdict.overall),
+                _worst(verdict, summary),
                 _shutdown(verdict),
             ]
         )
     words = (
         "Cost is rent plus the penalty for waiting. The first figure is over all cases, families counting alike, "
-        "with its 95 % interval; the families one by one stand below."
+        f"with its 95 % interval; the families one by one stand below.{_few(summary)}"
     )
     return f'<p class="soft">{escape(words)}</p>{table(head, rows, marked=_reference(summary))}'
 
@@ -111,10 +109,29 @@ def _partly(verdict: Verdict, summary: Summary) -> str:
     return f" <small>on {verdict.families} of {len(summary.families)} families</small>"
 
 
-def _worst(verdict: Verdict) -> str:
+def _few(summary: Summary) -> str:
+    """Say of which families there is no verdict, since they have too few cases."""
+    few = {one.family: one.cases for one in summary.results if one.cases < FEWEST_CASES}
+    if not few:
+        return ""
+    named = ", ".join(f"{family} has {counted(cases, 'case')}" for family, cases in few.items())
+    return f" From fewer than {FEWEST_CASES} cases there is no verdict: {named}."
+
+
+def _surely(comparison: Comparison) -> str:
+    """Return how sure it is that the cost is lower, on enough cases."""
+    return _share(comparison.probability_lower) if _enough(comparison) else chip(None, "no verdict")
+
+
+def _enough(comparison: Comparison) -> bool:
+    return comparison.relative.cases >= FEWEST_CASES
+
+
+def _worst(verdict: Verdict, summary: Summary) -> str:
     if verdict.never_worse is None or verdict.worst_relative is None:
         return chip(None, "—")
-    kept = None if verdict.partial and verdict.never_worse else verdict.never_worse
+    compared = [s.against for s in summary.results if s.policy == verdict.policy and s.against is not None]
+    kept = None if (verdict.partial and verdict.never_worse) or not all(map(_enough, compared)) else verdict.never_worse
     return chip(kept, f"{_percent(verdict.worst_relative)} on {verdict.worst_family}")
 
 
@@ -135,9 +152,10 @@ def _overview(summary: Summary, colour: Mapping[str, str], extras: Extras) -> st
             result = summary.result(policy, family)
             cells.append("" if result is None else _cost_cell(result))
         rows.append(cells)
+    titles = dict.fromkeys(f"{group}: {TITLES[group]}" for group in (f.split()[0] for f in summary.families))
     words = (
         "Mean dollars of an episode; below it the change against the reference, green or red where its interval "
-        "excludes 0."
+        f"excludes 0 on {FEWEST_CASES} cases or more. {'. '.join(titles)}."
     )
     drawn = "" if extras.comparison is None else extras.comparison.html("comparison")
     costs = table(["policy", *summary.families], rows, marked=_reference(summary))
@@ -172,7 +190,7 @@ def _group(summary: Summary, group: str, colour: Mapping[str, str], extras: Extr
         results = [s for s in summary.results if s.family == family]
         marked = [place for place, s in enumerate(results) if s.policy == summary.reference]
         cases = max(s.cases for s in results)
-        few = "; too few for the interval to mean much" if cases < FEW_CASES else ""
+        few = f"; no verdict from fewer than {FEWEST_CASES}" if cases < FEWEST_CASES else ""
         caption = f"{family}: means over {cases} case{'s' if cases > 1 else ''}{few}"
         parts.append(table(_HEAD, [_result_cells(s, colour) for s in results], caption, marked=marked))
     drawn = [plot.html(f"{group}-{k}") for k, plot in enumerate(extras.by_group.get(group, ()))]
@@ -207,7 +225,7 @@ def _published(summary: Summary) -> str:
             escape(trade.reference),
             _relative(trade.rent),
             _relative(trade.run_time),
-            chip(_as_published(trade), "yes" if _as_published(trade) else "no"),
+            _trade_verdict(trade),
         ]
         for trade in summary.trades
     ]
@@ -220,6 +238,12 @@ def _published(summary: Summary) -> str:
         f"<p>{escape(words)}</p>{table(head, rows, marked=range(len(PUBLISHED)))}"
         f"{table(['policy', 'against', 'rent', 'run time', 'at least the published trade'], trades)}"
     )
+
+
+def _trade_verdict(trade: Trade) -> str:
+    if not _enough(trade.rent):
+        return chip(None, f"no verdict from {counted(trade.rent.relative.cases, 'case')}")
+    return chip(_as_published(trade), "yes" if _as_published(trade) else "no")
 
 
 def _as_published(trade: Trade) -> bool:
@@ -247,8 +271,8 @@ def _relative(comparison: Comparison | None, *, interval: bool = True) -> str:
     if comparison is None:
         return "—"
     r = comparison.relative
-    kind = "good" if r.high < 0 else "bad" if r.low > 0 else ""
-    span = f" <small>{_percent(r.low)} to {_percent(r.high)}</small>" if interval else ""
+    kind = "" if not _enough(comparison) else "good" if r.high < 0 else "bad" if r.low > 0 else ""
+    span = f" <small>{_percent(r.low)} to {_percent(r.high)}</small>" if interval and r.cases > 1 else ""
     return f'<span class="{kind}">{_percent(r.mean)}</span>{span}'
 
 

@@ -10,7 +10,7 @@ from trainer.autoscaling.evaluation import pictures
 from trainer.autoscaling.evaluation.contenders import contenders_of
 from trainer.autoscaling.evaluation.page import Extras, page
 from trainer.autoscaling.evaluation.pictures import PRICES_PER_HOUR, fronts
-from trainer.autoscaling.evaluation.suite import suite
+from trainer.autoscaling.evaluation.suite import TITLES, suite
 from trainer.autoscaling.evaluation.summary import Summary, summarise
 from trainer.autoscaling.evaluation.table import Evaluated, Results, evaluate
 
@@ -33,6 +33,19 @@ def test_it_needs_nothing_beside_it(written: str) -> None:
     assert not re.search(r'(src|href)="(?!#)', written)
     assert "@import" not in written
     assert "<script" not in written
+
+
+def test_of_fewer_than_eight_cases_there_is_no_verdict_and_the_page_says_how_many(written: str) -> None:
+    verdicts = written[written.index('<section id="verdicts">') : written.index('<section id="overview">')]
+    assert "From fewer than 8 cases there is no verdict: " in verdicts
+    assert " has 1 case" in verdicts
+    assert "no verdict</span>" in verdicts
+    assert re.findall(r'class="(?:chip )?(?:good|bad)"', written) == []
+
+
+def test_the_families_are_explained_where_their_costs_are_compared(written: str) -> None:
+    costs = written[written.index('<section id="overview">') :].partition("</section>")[0]
+    assert all(f"{group}: {TITLES[group]}" in costs for group in ("T2", "T4"))
 
 
 def test_ids_of_different_plots_do_not_meet(written: str) -> None:

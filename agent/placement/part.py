@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
@@ -29,7 +29,7 @@ from agent.ledger import codec
 from agent.placement.settings import SUBJECTS
 from agent.placement.store import CHANGES_KEPT, KEPT, PLACEMENT, PlacementStore, read_decision
 from agent.settings.location import models_location
-from domain.decisions import Event, Reason
+from domain.decisions import Event, Mode, Reason
 from domain.errors import ConfigurationError, TrimtabError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from agent.placement.pools import Pools
     from agent.placement.replay import PoliciesThen
     from agent.settings import Settings
+    from collectors.base import Collector
 
 NEWEST = 10
 
@@ -150,6 +151,19 @@ class PlacementPart(Part):
         return Capacity(float(view.figures.free_cores), view.pending_cores, float(view.reserved_cores))
 
     # In the daemon
+
+    def collectors(self) -> Sequence[Collector]:
+        """Return what measures the demand of each pool on its fleet; nothing is reserved where the agent observes."""
+        from agent.placement.demand import SIGNAL, FleetDemand
+
+        settings = self.host.settings
+        if settings is None or settings.mode is not Mode.ACT:
+            return ()
+        return [
+            FleetDemand(pool, fleet, signal=SIGNAL in settings.fleets[fleet].signals)
+            for pool in (self.pools if self.configured else {}).values()
+            if (fleet := pool.settings.fleet) is not None and fleet in settings.fleets
+        ]
 
     def turn(self, turn: Turn) -> TickReport:
         """Turn every pool after the fleets; one pool's trouble stops no other."""

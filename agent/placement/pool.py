@@ -23,6 +23,8 @@ from agent.placement.choosing import Chooser
 from agent.placement.hosts import PoolHosts
 from agent.placement.records import (
     Changed,
+    HostState,
+    Origin,
     PlacementDecision,
     PlaceRequest,
     PoolHead,
@@ -303,6 +305,21 @@ class PlacementPool:
         decision = self._known(request_id)
         with self.shared.lock:
             return decision, self.shared.current().reservations.get(request_id)
+
+    def held_cores(self, origin: Origin) -> tuple[tuple[str, str, float], ...]:
+        """Return name, label and cores that containers hold of each host of an origin that has not failed."""
+        with self.shared.lock:
+            book = self.shared.current()
+            return tuple(
+                (one.name, one.label, float(book.cluster.used[0][book.cluster.host(one.name)]))
+                for one in book.records.values()
+                if one.origin is origin and one.state is not HostState.FAILED
+            )
+
+    def cores_of(self) -> dict[str, int]:
+        """Return the cores that one container of each application needs."""
+        with self.shared.lock:
+            return {one.name: one.demand[0] for one in self.shared.current().cluster.applications}
 
     def view(self) -> PoolView:
         """Return the pool now."""

@@ -20,7 +20,7 @@ from domain.samples import SignalSeries, VmMetric, VmSeries
 from domain.snapshot import GroupSnapshot, Signal
 from tests.agent.autoscaling.snapshot.scene import FLEET as FLEET_OF_TWO
 from tests.agent.autoscaling.snapshot.scene import T0, Scene, group, running
-from tests.agent.placement.hosts import app, ask, inventory, kind, made
+from tests.agent.placement.hosts import app, ask, host, inventory, kind, made
 
 VM = HostRecord("i-1", (8, 31, 100), Origin.FLEET, HostState.UP, "us-east-1a", "m", (8, 31, 100), "m5a.2xlarge")
 
@@ -84,6 +84,13 @@ def test_containers_that_found_no_host_ask_for_their_cores_until_they_are_placed
 
 def test_a_fleet_without_the_signal_gets_none(ledger: Ledger, clock: VirtualClock) -> None:
     assert set(readings(pool_on_vms(ledger, clock), clock, signal=False)) == {busy("i-1"), busy("i-2")}
+
+
+def test_hosts_that_are_none_of_the_fleets_are_left_out(ledger: Ledger, clock: VirtualClock) -> None:
+    pool = pool_on_vms(ledger, clock, count=0)
+    pool.hosts.join(host("mine"))
+    pool.request(ask("r1"))
+    assert readings(pool, clock) == {PLACED: 0.0}
 
 
 def test_advice_asks_for_nothing(ledger: Ledger, clock: VirtualClock) -> None:

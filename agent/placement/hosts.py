@@ -225,18 +225,34 @@ class PoolHosts:
                 self.shared.become(book)
             return book is not None
 
-    def follow(self, changed: Mapping[str, HostRecord], gone: Iterable[str], epoch: int) -> tuple[Move, ...]:
-        """Take in what became of a fleet's VMs: those new or changed, and those that AWS no longer lists; Fenced."""
+    def follow(
+        self,
+        changed: Mapping[str, HostRecord],
+        gone: Iterable[str],
+        epoch: int,
+        known: Mapping[str, HostRecord] | None = None,
+    ) -> tuple[Move, ...]:
+        """Take in what became of a fleet's VMs: those new or changed, and those that AWS no longer lists; Fenced.
+
+        known: the hosts from which `changed` follows. One that an operator has changed since stays as it is.
+        """
         moves: list[Move] = []
         if changed:
 
             def work(book: Book, now: float) -> tuple[None, Change | None]:
+                taken = {
+                    name: record
+                    for name, record in changed.items()
+                    if known is None or book.records.get(name) == known.get(name)
+                }
+                if not taken:
+                    return None, None
                 # In the order in which a start anew has them.
-                for _, record in sorted(changed.items()):
+                for _, record in sorted(taken.items()):
                     book.put(record)
-                detail = f"{len(changed)} VMs of the fleet joined or changed: {', '.join(sorted(changed)[:8])}"
+                detail = f"{len(taken)} VMs of the fleet joined or changed: {', '.join(sorted(taken)[:8])}"
                 notes = [Event(self.shared.name, now, Reason.HOST_CHANGED, detail)]
-                return None, Change(self.shared.next(self.shared.head), hosts=dict(changed), notes=notes)
+                return None, Change(self.shared.next(self.shared.head), hosts=taken, notes=notes)
 
             self.shared.tried(work, epoch=epoch)
         for name in gone:

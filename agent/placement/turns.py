@@ -252,8 +252,9 @@ class PoolTurns:
             return f"the fleet {self.pool.settings.fleet} cannot be read, its hosts stay as they were: {error}"
         except (KeyError, TypeError, ValueError) as error:
             return f"AWS's description of the fleet cannot be used ({type(error).__name__}: {error})"
-        changed, gone = merged(found, self.pool.hosts.records())
-        self.pool.hosts.follow(changed, gone, epoch)
+        known = self.pool.hosts.records()
+        changed, gone = merged(found, known)
+        self.pool.hosts.follow(changed, gone, epoch, known)
         return ""
 
     def _lasting(self, now: float, monotonic: float) -> list[Event]:

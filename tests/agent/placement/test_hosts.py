@@ -307,6 +307,19 @@ class TestAFleet:
         assert made(ledger, clock).hosts.all() == pool.hosts.all()
         assert pool.request(ask("r1")).reason is Reason.PLACED
 
+    def test_does_not_undo_what_an_operator_ordered_while_aws_was_read(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]))
+        pool.hosts.follow({"i-1": self.UP, "i-2": replace(self.UP, name="i-2")}, (), epoch=1)
+        known = dict(pool.hosts.records())
+        changed, gone = merged(listed(*(replace(known[name], rack="us-east-1b") for name in ("i-1", "i-2"))), known)
+        pool.hosts.drain("i-1")
+        pool.hosts.follow(changed, gone, 1, known)
+        hosts = pool.hosts.records()
+        assert (hosts["i-1"].state, hosts["i-1"].rack) == (HostState.DRAINING, "us-east-1a")
+        assert hosts["i-2"].rack == "us-east-1b"
+
     def test_that_loses_a_vm_has_its_containers_placed_anew(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]))
         pool.hosts.follow({"i-1": self.UP, "i-2": replace(self.UP, name="i-2")}, (), epoch=1)

@@ -313,7 +313,7 @@ def _hits(
     scale = CHART_WIDTH / (end - begin)
     middles = [(a.at + b.at) / 2.0 for a, b in pairwise(points)]
     for point, left, right in zip(points, [begin, *middles], [*middles, end], strict=False):
-        told = ", ".join(
+        values = ", ".join(
             f"{name} {'not measured' if (found := value(point)) is None else text(found)}" for name, _, value in lines
         )
-        yield Hit(round(scale * (left - begin), 2), round(scale * (right - left), 2), f"{_moment(point.at)}: {told}")
+        yield Hit(round(scale * (left - begin), 2), round(scale * (right - left), 2), f"{_moment(point.at)}: {values}")

@@ -18,7 +18,7 @@ from domain.units import MINUTE_S
 MOST_NAMED = 3
 """With more groups than these changed, the sentence has the fleet's sum alone."""
 MOST_ADDED = 6
-"""With more groups than these, kept sizes are told by their sum alone."""
+"""With more groups than these, kept sizes are summed up."""
 
 _OWN_WORDS = {
     Reason.PAUSED: "paused",
@@ -147,8 +147,8 @@ def oldest_wait(queue: QueueSnapshot | None) -> str:
 
 def _limits(decision: Decision) -> Iterator[str]:
     """Yield the cause of each change that rails made, each once, and that the policy failed."""
-    told = dict.fromkeys(_cause(effect) for effect in decision.effects if effect.verdict is not Verdict.PASSED)
-    yield from (cause for cause in told if cause)
+    causes = dict.fromkeys(_cause(effect) for effect in decision.effects if effect.verdict is not Verdict.PASSED)
+    yield from (cause for cause in causes if cause)
     if decision.policy_failures:
         yield "the policy failed, another decided"
 

@@ -36,7 +36,7 @@ def pools_turned(
     """Turn a decision's pools, each by its name and call, and return the report with their events.
 
     One pool's trouble is an event and stops no other. What the ledger refuses is the report's failure and ends the
-    turn: what came before stays told.
+    turn: what came before stays in it.
     """
     events = list(report.events)
     for name, turn in turns:

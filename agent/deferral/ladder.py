@@ -185,7 +185,7 @@ class LearnedRung:
     """Reads the model in use where it changed, and asks it; called by the loop's thread and a shadow's alike.
 
     problem: why there is none to ask, "" where there is one. A model whose scores were no numbers is not asked again
-    until another one is in use, or `look` is told to read it anew.
+    until another one is in use, or `look` reads it anew.
     """
 
     def __init__(self, pool: str, settings: DeferralSettings, models: ModelsDirectory) -> None:

@@ -142,10 +142,12 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
     if fleet.submitted_from is MeasuredBy.CLOUDWATCH and fleet.queue_url is None:
         remedy = f"give QUEUE_URL, the queue whose messages CloudWatch counts, or {MeasuredBy.REPORTS}"
         yield Conflict((*path, "submitted_from"), ((*path, "queue_url"),), remedy)
-    for setting, names in (("policy", (fleet.policy,)), ("shadow", fleet.shadows)):
+    roles: dict[SettingPath, tuple[str | None, ...]] = {("policy",): (fleet.policy,), ("shadow",): fleet.shadows}
+    roles |= {("schedule", key, "policy"): (window.policy,) for key, window in fleet.schedule.items()}
+    for setting, names in roles.items():
         if PolicyName.SIGNAL_TRACKING in names and not fleet.signals:
             remedy = "describe a signal, by ...__SIGNALS__<name>__TARGET"
-            yield Conflict((*path, setting), ((*path, "signals"),), remedy)
+            yield Conflict((*path, *setting), ((*path, "signals"),), remedy)
     if fleet.policy in fleet.shadows:
         others = [name for name in fleet.shadows if name != fleet.policy]
         remedy = f"give {','.join(others)}" if others else f"name another policy than {fleet.policy}, or leave it out"

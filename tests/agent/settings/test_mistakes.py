@@ -286,10 +286,14 @@ def test_a_secret_that_is_no_url_is_never_shown_right_or_wrong() -> None:
     assert [plain(value) for path, value in values(settings) if path == ("render", "authorization")] == ["***"]
 
 
-@pytest.mark.parametrize("role", ["POLICY", "SHADOW"])
+TIMES = ("BEGINS", "ENDS")
+
+
+@pytest.mark.parametrize("role", ["POLICY", "SHADOW", "SCHEDULE__sale__POLICY"])
 def test_signal_tracking_needs_a_signal(role: str) -> None:
     name = f"TRIMTAB_FLEETS__web__{role}"
-    found = mistakes({**group(MIN="1"), name: "signal-tracking"})
+    sale = {f"TRIMTAB_FLEETS__web__SCHEDULE__sale__{key}": f"2026-11-2{day}T08:00" for day, key in enumerate(TIMES)}
+    found = mistakes({**group(MIN="1"), **(sale if "SCHEDULE" in role else {}), name: "signal-tracking"})
     assert found == {name: ("signal-tracking", "describe a signal, by ...__SIGNALS__<name>__TARGET")}
 
 

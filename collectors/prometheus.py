@@ -22,8 +22,10 @@ NOTES: Final = "PromQL info:"
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
 _BRACES = rf"""\{{(?:[^{{}}"'`]|{_QUOTED})*\}}"""
 SELECTOR: Final = re.compile(rf"[A-Za-z_:][A-Za-z0-9_:]*\s*(?:{_BRACES})?|{_BRACES}")
+_TIMESTAMP: Final = rf"timestamp\s*\(\s*(?:{SELECTOR.pattern})\s*\)"
+"""Gives the time of a selector's sample, but of any other expression that of the question."""
 _TOKEN: Final = re.compile(
-    rf"""(?P<other>\s+|\#[^\n]*|{_QUOTED}|\[[^\]]*\]|[0-9.][A-Za-z0-9_.]*|[^A-Za-z_:{{])|(?P<selector>{SELECTOR.pattern})|.""",
+    rf"""(?P<other>{_TIMESTAMP}|\s+|\#[^\n]*|{_QUOTED}|\[[^\]]*\]|[0-9.][A-Za-z0-9_.]*|[^A-Za-z_:{{])|(?P<selector>{SELECTOR.pattern})|.""",
     re.DOTALL,
 )
 _OF_LABELS: Final = re.compile(r"\s*\([^()]*\)")

@@ -229,7 +229,10 @@ def _hosts(table: Any, wrong: list[Mistake]) -> dict[str, VmPlace]:
         if len(keys) == 3 and all(map(KEY.fullmatch, keys)):
             found[name] = keys[0], keys[1], keys[2]
         else:
-            wrong.append(Mistake(f"hosts.{name}", repr(place), 'give "fleet.group.vm", such as "web.workers.i-0abc"'))
+            remedy = 'give "fleet.group.vm", such as "web.workers.i-0abc"'
+            if isinstance(place, dict):
+                remedy += ', and a name with dots in quotation marks: "web1.example.com" = "web.workers.i-0abc"'
+            wrong.append(Mistake(f"hosts.{name}", repr(place), remedy))
     if not isinstance(table, dict):
         wrong.append(Mistake("hosts", repr(table), 'give a table: [hosts] with NAME = "fleet.group.vm"'))
     return found
@@ -779,11 +782,17 @@ def series_at(
     return VmSeries(*place, to)
 
 
+_BY_NUMBER: Final = re.compile(r"\\[1-9]|\(\?\([0-9]")
+
+
 def _any_of(rules: Sequence[Rule]) -> re.Pattern[str] | None:
     """Return an expression that takes what any rule takes, to tell foreign paths at once; None where there is none.
 
-    Names of parts would stand in it twice, so they are left out; an expression that refers to one has no such form.
+    Names of parts would stand in it twice, so they are left out; an expression that refers to one has no such form. Nor
+    has one that refers to a group by its number, which would be that of another expression's.
     """
+    if any(_BY_NUMBER.search(rule.pattern.pattern) for rule in rules):
+        return None
     bare = [re.sub(r"\(\?P<[^>]*>", "(?:", rule.pattern.pattern) for rule in rules]
     try:
         return re.compile("|".join(f"(?:{one})" for one in bare))

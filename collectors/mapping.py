@@ -136,15 +136,16 @@ class Query:
     scale: float = 1.0
     offset: float = 0.0
 
-    def is_for(self, fleet: str) -> bool:
-        """Return whether the question can be about this fleet."""
-        return self.fleet is None or _LABEL.search(self.fleet) is not None or self.fleet == fleet
-
     def series(self, fleet: str, labels: Mapping[str, str], find: Callable[[str], VmPlace | None]) -> Series | None:
         """Return our series of a series with these labels; None where it is of no VM or fleet that is known."""
         named = fleet if self.fleet is None and OF_THE_FLEET in self.promql else _filled(self.fleet, labels)
         host = _PORT.sub("", _filled(self.host, labels) or "")
         return series_at(self.to, named, _filled(self.group, labels), _filled(self.vm, labels), host, find)
+
+
+def is_for(named: str | None, key: str) -> bool:
+    """Return whether a fleet or group as a rule or query names it can be this one: None and labels can be any."""
+    return named is None or _LABEL.search(named) is not None or named == key
 
 
 _PORT: Final = re.compile(r"(?<=[^:]):[0-9]{1,5}$")

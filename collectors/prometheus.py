@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from collectors.json_source import JsonSource, NotReached, Tls
-from collectors.mapping import OF_THE_FLEET, Hosts, Query
+from collectors.mapping import OF_THE_FLEET, Hosts, Query, is_for
 from domain.errors import CollectionFailed
 from domain.fleet import Fleet
 from domain.samples import Sample, Series
@@ -66,7 +66,7 @@ class PrometheusCollector:
 
     def __init__(self, fleet: Fleet, queries: Sequence[Query], hosts: Hosts, options: PrometheusOptions) -> None:
         self._fleet, self._hosts, self._options = fleet, hosts, options
-        self._queries = [query for query in queries if query.is_for(fleet.name)]
+        self._queries = [query for query in queries if is_for(query.fleet, fleet.name)]
         self._source = JsonSource(
             "Prometheus",
             options.url,

@@ -24,6 +24,7 @@ from domain.errors import ConfigurationError
 from domain.samples import VmMetric
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/web-jobs"
+NO_URL = "the queries: TRIMTAB_PROMETHEUS__URL is not set"
 GROUP = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MAX": "10"}
 
 
@@ -83,6 +84,26 @@ def test_preflight_asks_prometheus_once_and_names_what_is_wrong(tmp_path: Path) 
     assert f"Prometheus at http://127.0.0.1:{nowhere}: ConnectError" in found.detail
     (about_map,) = check_input_map(asked)
     assert about_map.detail == f"{file} has 0 rules, 1 queries and 0 hosts"
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ('[[series]]\nfrom = "a.{vm}"\nto = "cpu_percent"\nfleet = "wbe"\ngroup = "s"', "a.{vm}: no fleet is wbe"),
+        ('[[series]]\nfrom = "a.{vm}"\nto = "cpu_percent"\nfleet = "web"\ngroup = "t"', "a.{vm}: web has no group t"),
+        ('[[series]]\nfrom = "a.{fleet}"\nto = "signal.rps"', "a.{fleet}: no fleet has the signal rps"),
+        ('[[prometheus]]\nquery = "a"\nto = "signal.p99"\nfleet = "{app}"', "a: no fleet has the signal p99"),
+        ('[[prometheus]]\nquery = "a"\nto = "waiting"\nfleet = "wbe"', "a: no fleet is wbe"),
+        ('[[prometheus]]\nquery = "a"\nto = "waiting"\nfleet = "web"', NO_URL),
+    ],
+)
+def test_preflight_names_what_of_a_map_can_never_hold(table: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "inputs.toml"
+    file.write_text(f'{table}\n[[series]]\nfrom = "b.{{fleet}}"\nto = "signal.lag"\n')
+    url = {} if why == NO_URL else {"PROMETHEUS__URL": "http://prometheus:9090"}
+    about_map, unused = check_input_map(settings(INPUT_MAP=str(file), FLEETS__web__SIGNALS__lag__TARGET="5", **url))
+    assert about_map.state is State.OK
+    assert (unused.subject, unused.state, unused.detail) == ("input map", State.ADVICE, why)
 
 
 def test_jobs_counted_by_cloudwatch_are_late_and_those_counted_by_the_job_source_are_not() -> None:

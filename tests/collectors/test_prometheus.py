@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from prometheus_client.metrics_core import Metric
 
 from collectors.json_source import Tls
-from collectors.mapping import Hosts, Query, SignalName, map_of
+from collectors.mapping import Hosts, Query, SignalName, is_for, map_of
 from collectors.prometheus import SELECTOR, PrometheusCollector, PrometheusOptions, bounded
 from domain.errors import CollectionFailed, ConfigurationError
 from domain.fleet import Fleet, Group, VmType
@@ -87,8 +87,8 @@ def test_a_query_is_asked_for_its_own_fleet_alone() -> None:
         to = "waiting"
         fleet = "{queue}"
         """)
-    assert [one.is_for("web") for one in (mine, any_fleet, by_label)] == [True] * 3
-    assert [one.is_for("batch") for one in (mine, any_fleet, by_label)] == [False, True, True]
+    assert [is_for(one.fleet, "web") for one in (mine, any_fleet, by_label)] == [True] * 3
+    assert [is_for(one.fleet, "batch") for one in (mine, any_fleet, by_label)] == [False, True, True]
     assert any_fleet.series("batch", {}, hosts().find) == QueueSeries("batch", QueueMetric.RUNNING)
 
 

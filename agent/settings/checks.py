@@ -155,6 +155,9 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
     if fleet.threshold.low > fleet.threshold.high:
         remedy = f"give at most THRESHOLD__HIGH={fleet.threshold.high:g}"
         yield Conflict((*path, "threshold", "low"), ((*path, "threshold", "high"),), remedy)
+    if fleet.drain_notice_s >= fleet.drain_deadline_s:
+        remedy = f"give less than DRAIN_DEADLINE_S={fleet.drain_deadline_s:g}"
+        yield Conflict((*path, "drain_notice_s"), ((*path, "drain_deadline_s"),), remedy)
     if fleet.rails.breaker_max_s < fleet.rails.breaker_open_s:
         remedy = f"give at least RAILS__BREAKER_OPEN_S={fleet.rails.breaker_open_s:g}"
         yield Conflict((*path, "rails", "breaker_max_s"), ((*path, "rails", "breaker_open_s"),), remedy)

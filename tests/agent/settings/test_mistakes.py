@@ -297,6 +297,16 @@ def test_signal_tracking_needs_a_signal(role: str) -> None:
     assert found == {name: ("signal-tracking", "describe a signal, by ...__SIGNALS__<name>__TARGET")}
 
 
+@pytest.mark.parametrize(("notice_s", "is_wrong"), [("59", False), ("60", True), ("600", True)])
+def test_a_worker_cannot_take_the_whole_drain_to_see_it(notice_s: str, is_wrong: bool) -> None:
+    notice, deadline = (f"TRIMTAB_FLEETS__web__DRAIN_{name}_S" for name in ("NOTICE", "DEADLINE"))
+    given = {**group(), notice: notice_s, deadline: "60"}
+    if is_wrong:
+        assert mistakes(given) == {notice: (notice_s, "give less than DRAIN_DEADLINE_S=60")}
+    else:
+        load_settings(given)
+
+
 def test_prometheus_needs_queries_and_both_halves_of_a_certificate() -> None:
     given = {"TRIMTAB_PROMETHEUS__URL": "http://prometheus:9090", "TRIMTAB_PROMETHEUS__CERTIFICATE": "/a.pem"}
     found = mistakes(given)

@@ -55,6 +55,7 @@ def check_fleets(settings: Settings, account: Account) -> Iterator[CheckResult]:
     for key, fleet in settings.fleets.items():
         yield from check_fleet(settings, session, key, arns)
         yield from check_types(session, key, fleet)
+    yield from check_windows(settings, time.time())
     yield from check_models(settings)
     yield from check_plug_ins(settings)
     yield _vms_readable(session)
@@ -108,6 +109,16 @@ def check_changes(settings: Settings, account: Account, arns: Mapping[str, str])
                 "IAM allows every change of groups with the fleet's tag",
                 {f"{namespace}:ResourceTag/{FLEET}": key for namespace in ("autoscaling", "aws")},
             )
+
+
+def check_windows(settings: Settings, now: float) -> Iterator[CheckResult]:
+    """Yield the windows of schedules that do not open from `now` on, epoch seconds."""
+    for name, fleet in settings.fleets.items():
+        for window in fleet.planned:
+            if window.at(now) is None:
+                times = f"{window.begins} to {window.ends}, {window.zone}" if window.begins else window.cron
+                detail = f"it does not open any more: {times}"
+                yield advice(f"window {window.name} of {name}", detail, "correct its times, or remove it")
 
 
 def check_models(settings: Settings) -> Iterator[CheckResult]:

@@ -118,7 +118,7 @@ class IntakeCounters:
     last_foreign: str = ""
     last_crowded: str = ""
     _rejected: dict[RejectReason, int] = field(default_factory=lambda: dict.fromkeys(RejectReason, 0))
-    _examples: dict[RejectReason, str] = field(default_factory=lambda: dict.fromkeys(RejectReason, ""))
+    _examples: dict[RejectReason, bytes] = field(default_factory=lambda: dict.fromkeys(RejectReason, b""))
 
     @property
     def rejected(self) -> Mapping[RejectReason, int]:
@@ -128,7 +128,7 @@ class IntakeCounters:
     @property
     def examples(self) -> Mapping[RejectReason, str]:
         """The last refused line of each reason, printable and cut to size; empty where there was none."""
-        return MappingProxyType(self._examples)
+        return {reason: printable(line) for reason, line in self._examples.items()}
 
     @property
     def rejected_total(self) -> int:
@@ -136,9 +136,10 @@ class IntakeCounters:
         return sum(self._rejected.values())
 
     def refuse(self, reason: RejectReason, line: bytes) -> None:
-        """Count a refused line and keep it as its reason's example."""
+        """Count a refused line and keep its start as its reason's example."""
         self._rejected[reason] += 1
-        self._examples[reason] = printable(line)
+        # Made printable when it is shown: a sender of nothing else would cost the listener's thread ten times as much.
+        self._examples[reason] = line[: EXAMPLE_CHARACTERS + 1]
 
 
 def printable(line: bytes) -> str:

@@ -77,8 +77,6 @@ class JsonSource:
         except UnicodeEncodeError:
             why = "the authorization has characters that no header can hold: give it in ASCII"
             raise NotReached(str(self.failed(why))) from None
-        except (ValueError, RecursionError):
-            raise self.failed("the response is not JSON") from None
 
     def close(self) -> None:
         """Close the connections; the source may still be used and opens new ones."""
@@ -109,7 +107,12 @@ class JsonSource:
             if response.status_code != httpx.codes.OK and response.status_code not in readable:
                 refused = " (the authorization is not accepted)" if response.status_code in (401, 403) else ""
                 raise self.failed(f"status {response.status_code}{refused}")
-            return response.status_code, json.loads(self._body(response, deadline))
+            body = self._body(response, deadline)
+            try:
+                return response.status_code, json.loads(body)
+            except (ValueError, RecursionError):
+                status = "" if response.status_code == httpx.codes.OK else f"status {response.status_code}, and "
+                raise self.failed(f"{status}the response is not JSON") from None
 
     def _body(self, response: httpx.Response, deadline: float) -> bytes:
         """Read the body; httpx bounds the wait for each piece, this method the whole of it."""

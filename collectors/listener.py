@@ -26,6 +26,9 @@ OTHER_FILES = 512
 _START_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 5.0
 
+MOST_HELD_BYTES = 64 * 2**20
+"""Of unfinished lines and messages, in all: a thousand connections with a message each would take all memory."""
+
 Network = IPv4Network | IPv6Network
 LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
@@ -248,6 +251,7 @@ class _Slots:
         self.most = min(limits.max_connections, max(16, files))
         self._unused: dict[_Connection, None] = {}
         self._peers: dict[str, _OfPeer] = {}
+        self._held_bytes = 0
         self.count = 0
 
     def all(self) -> tuple[_Connection, ...]:
@@ -289,8 +293,19 @@ class _Slots:
         for held in (ours.unused, ours.used, self._unused):
             held.pop(connection, None)
         self.count -= 1
+        self._held_bytes -= connection.held_bytes
         if not ours:
             del self._peers[connection.peer]
+
+    def hold(self, connection: _Connection, held_bytes: int) -> _Connection | None:
+        """Note what a connection holds unfinished; return the one that holds most, without a slot now, for too much."""
+        self._held_bytes += held_bytes - connection.held_bytes
+        connection.held_bytes = held_bytes
+        if self._held_bytes <= MOST_HELD_BYTES:
+            return None
+        heaviest = max(self.all(), key=lambda one: one.held_bytes)
+        self.leave(heaviest)
+        return heaviest
 
     def produced(self, connection: _Connection, now: float) -> None:
         """Note that a line of this connection was taken."""
@@ -326,6 +341,7 @@ class _Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = reader(listener._sink, listener.counters, listener._now)
         self.peer = ""
+        self.held_bytes = 0
         self.opened_at = self.received_at = self._loop.time()
         self.produced_at: float | None = None
 
@@ -341,10 +357,7 @@ class _Connection(asyncio.Protocol):
             self.abort()
             return
         taken, lost = listener._slots.take(self, self._loop.time())
-        if lost is not None:
-            counters.connections_displaced += 1
-            counters.last_crowded = lost.peer
-            lost.abort()
+        self._displace(lost)
         if not taken:
             counters.connections_refused += 1
             counters.last_crowded = self.peer
@@ -354,8 +367,12 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = self._loop.time()
         self.received_at = now
-        if self._listener._slots.holds(self) and self._reader.feed(data):
-            self._listener._slots.produced(self, now)
+        slots = self._listener._slots
+        if not slots.holds(self):
+            return
+        if self._reader.feed(data):
+            slots.produced(self, now)
+        self._displace(slots.hold(self, self._reader.held_bytes))
         if self._reader.broken:
             self.abort()
 
@@ -363,6 +380,12 @@ class _Connection(asyncio.Protocol):
         self._reader.close()
         self._listener._slots.leave(self)
         self._listener.counters.connections_open = self._listener._slots.count
+
+    def _displace(self, lost: _Connection | None) -> None:
+        if lost is not None:
+            self._listener.counters.connections_displaced += 1
+            self._listener.counters.last_crowded = lost.peer
+            lost.abort()
 
     def abort(self) -> None:
         """Close at once, dropping whatever is under way."""

@@ -136,15 +136,16 @@ class Query:
     scale: float = 1.0
     offset: float = 0.0
 
-    def is_for(self, fleet: str) -> bool:
-        """Return whether the question can be about this fleet."""
-        return self.fleet is None or _LABEL.search(self.fleet) is not None or self.fleet == fleet
-
     def series(self, fleet: str, labels: Mapping[str, str], find: Callable[[str], VmPlace | None]) -> Series | None:
         """Return our series of a series with these labels; None where it is of no VM or fleet that is known."""
         named = fleet if self.fleet is None and OF_THE_FLEET in self.promql else _filled(self.fleet, labels)
         host = _PORT.sub("", _filled(self.host, labels) or "")
         return series_at(self.to, named, _filled(self.group, labels), _filled(self.vm, labels), host, find)
+
+
+def is_for(named: str | None, key: str) -> bool:
+    """Return whether a fleet or group as a rule or query names it can be this one: None and labels can be any."""
+    return named is None or _LABEL.search(named) is not None or named == key
 
 
 _PORT: Final = re.compile(r"(?<=[^:]):[0-9]{1,5}$")
@@ -229,7 +230,10 @@ def _hosts(table: Any, wrong: list[Mistake]) -> dict[str, VmPlace]:
         if len(keys) == 3 and all(map(KEY.fullmatch, keys)):
             found[name] = keys[0], keys[1], keys[2]
         else:
-            wrong.append(Mistake(f"hosts.{name}", repr(place), 'give "fleet.group.vm", such as "web.workers.i-0abc"'))
+            remedy = 'give "fleet.group.vm", such as "web.workers.i-0abc"'
+            if isinstance(place, dict):
+                remedy += ', and a name with dots in quotation marks: "web1.example.com" = "web.workers.i-0abc"'
+            wrong.append(Mistake(f"hosts.{name}", repr(place), remedy))
     if not isinstance(table, dict):
         wrong.append(Mistake("hosts", repr(table), 'give a table: [hosts] with NAME = "fleet.group.vm"'))
     return found
@@ -779,11 +783,17 @@ def series_at(
     return VmSeries(*place, to)
 
 
+_BY_NUMBER: Final = re.compile(r"\\[1-9]|\(\?\([0-9]")
+
+
 def _any_of(rules: Sequence[Rule]) -> re.Pattern[str] | None:
     """Return an expression that takes what any rule takes, to tell foreign paths at once; None where there is none.
 
-    Names of parts would stand in it twice, so they are left out; an expression that refers to one has no such form.
+    Names of parts would stand in it twice, so they are left out; an expression that refers to one has no such form. Nor
+    has one that refers to a group by its number, which would be that of another expression's.
     """
+    if any(_BY_NUMBER.search(rule.pattern.pattern) for rule in rules):
+        return None
     bare = [re.sub(r"\(\?P<[^>]*>", "(?:", rule.pattern.pattern) for rule in rules]
     try:
         return re.compile("|".join(f"(?:{one})" for one in bare))

@@ -19,6 +19,8 @@ from domain.samples import MAX_LINE_BYTES
 HEADER: Final = struct.Struct("!I")
 MAX_MESSAGE_BYTES: Final = 2**20
 """A relay sends 500 readings in a message, of some 50 kB."""
+MOST_READINGS: Final = 2**16
+"""More than a message of that length holds where none is written as a mere repetition of another."""
 
 _LONGEST_NUMBER = 64
 _LITTLE = {1: struct.Struct("<B"), 2: struct.Struct("<H"), 4: struct.Struct("<I"), 8: struct.Struct("<Q")}
@@ -27,6 +29,7 @@ _DOUBLE = struct.Struct(">d")
 _MARK = object()
 _TEXT_LENGTHS = {0x8C: 1, 0x58: 4, 0x8D: 8, 0x55: 1, 0x54: 4, 0x43: 1, 0x42: 4, 0x8E: 8}
 """Bytes of the length that stands before a text: short, usual and long, as texts, as strings of Python 2, as bytes."""
+_OF_UTF8 = frozenset((0x8C, 0x58, 0x8D))
 
 
 class NotReadings(ValueError):
@@ -113,15 +116,17 @@ def readings_of(message: bytes) -> list[tuple[bytes, float, float]]:
         raise NotReadings(f"{type(fault).__name__}: {fault}"[:200]) from None
     if not isinstance(held, list | tuple):
         raise NotReadings("the message is no list")
+    if len(held) > MOST_READINGS:
+        raise NotReadings(f"{len(held)} readings, more than {MOST_READINGS}")
     found = []
     for one in held:
         match one:
-            case (str() | bytes() as path, (int() | float() as at, int() | float() | str() as value)):
-                # A text may stand in many entries at the price of one byte each, so nothing long is ever copied.
-                if len(path) > MAX_LINE_BYTES or (isinstance(value, str) and len(value) > _LONGEST_NUMBER):
+            case (bytes() as path, (int() | float() as at, int() | float() | bytes() as value)):
+                # A text may stand in many entries at the price of two bytes each, so none is ever copied.
+                if len(path) > MAX_LINE_BYTES or (isinstance(value, bytes) and len(value) > _LONGEST_NUMBER):
                     raise NotReadings("a path or a value is too long")
                 try:
-                    found.append((path if isinstance(path, bytes) else path.encode(), float(value), float(at)))
+                    found.append((path, float(value), float(at)))
                 except (ValueError, OverflowError):
                     raise NotReadings("a value is no number") from None
             case _:
@@ -130,7 +135,7 @@ def readings_of(message: bytes) -> list[tuple[bytes, float, float]]:
 
 
 def _loaded(message: bytes) -> Any:
-    """Return what a pickle holds, of the operations that write lists, tuples, texts and numbers."""
+    """Return what a pickle holds, of the operations that write lists, tuples, texts (as bytes) and numbers."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     place = 0
@@ -144,7 +149,9 @@ def _loaded(message: bytes) -> Any:
             text = message[place : place + length]
             if len(text) < length:
                 raise NotReadings("a text is cut off")
-            stack.append(text.decode() if code in (0x8C, 0x58, 0x8D) else text)
+            if code in _OF_UTF8:
+                text.decode()
+            stack.append(text)
             place += length
         elif code == 0x71:  # BINPUT
             memo[message[place]] = stack[-1]
@@ -213,7 +220,8 @@ def _line(code: int, argument: bytes, stack: list[Any], memo: dict[int, Any]) ->
                 raise NotReadings("a text has no quotation marks, or escapes")
             stack.append(argument[1:-1])
         case "V":
-            stack.append(argument.decode("ascii"))
+            argument.decode("ascii")
+            stack.append(argument)
         case "p":
             memo[int(argument)] = stack[-1]
         case _:

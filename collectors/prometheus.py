@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from collectors.json_source import JsonSource, NotReached, Tls
-from collectors.mapping import OF_THE_FLEET, Hosts, Query
+from collectors.mapping import OF_THE_FLEET, Hosts, Query, is_for
 from domain.errors import CollectionFailed
 from domain.fleet import Fleet
 from domain.samples import Sample, Series
@@ -22,8 +22,10 @@ NOTES: Final = "PromQL info:"
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
 _BRACES = rf"""\{{(?:[^{{}}"'`]|{_QUOTED})*\}}"""
 SELECTOR: Final = re.compile(rf"[A-Za-z_:][A-Za-z0-9_:]*\s*(?:{_BRACES})?|{_BRACES}")
+_TIMESTAMP: Final = rf"timestamp\s*\(\s*(?:{SELECTOR.pattern})\s*\)"
+"""Gives the time of a selector's sample, but of any other expression that of the question."""
 _TOKEN: Final = re.compile(
-    rf"""(?P<other>\s+|\#[^\n]*|{_QUOTED}|\[[^\]]*\]|[0-9.][A-Za-z0-9_.]*|[^A-Za-z_:{{])|(?P<selector>{SELECTOR.pattern})|.""",
+    rf"""(?P<other>{_TIMESTAMP}|\s+|\#[^\n]*|{_QUOTED}|\[[^\]]*\]|[0-9.][A-Za-z0-9_.]*|[^A-Za-z_:{{])|(?P<selector>{SELECTOR.pattern})|.""",
     re.DOTALL,
 )
 _OF_LABELS: Final = re.compile(r"\s*\([^()]*\)")
@@ -64,7 +66,7 @@ class PrometheusCollector:
 
     def __init__(self, fleet: Fleet, queries: Sequence[Query], hosts: Hosts, options: PrometheusOptions) -> None:
         self._fleet, self._hosts, self._options = fleet, hosts, options
-        self._queries = [query for query in queries if query.is_for(fleet.name)]
+        self._queries = [query for query in queries if is_for(query.fleet, fleet.name)]
         self._source = JsonSource(
             "Prometheus",
             options.url,

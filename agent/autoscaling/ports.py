@@ -50,7 +50,7 @@ class ManagedFleet:
         policy = policy_at(windows, now)
         if not policy:
             return self, windows
-        aggregation = replace(self.aggregation, needed=inputs_needed(policy))
+        aggregation = replace(self.aggregation, needed=inputs_needed(policy, self.aggregation.signals))
         return replace(self, policy=policy, aggregation=aggregation), windows
 
 

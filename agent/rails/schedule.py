@@ -309,8 +309,13 @@ def coming_text(window: Window, now: float) -> str:
     """Return when a window is open and what it sets, by the clock of its zone: `from 18:00 ...: 4 to 40 VMs`."""
     zone = ZoneInfo(window.zone)
     here, start, end = (datetime.fromtimestamp(at, zone) for at in (now, window.start, window.end))
-    until = end.strftime("%H:%M" if end.date() == max(here, start).date() else "%a %H:%M")
+    until = _clock(end, max(here, start))
     if window.start <= now:
         return f"until {until}: {window_text(window)}"
-    begins = start.strftime("%H:%M" if start.date() == here.date() else "%a %H:%M")
-    return f"from {begins} to {until}: {window_text(window)}"
+    return f"from {_clock(start, here)} to {until}: {window_text(window)}"
+
+
+def _clock(at: datetime, seen_from: datetime) -> str:
+    """Return a time of day, with the day of the week where it is another day, and the date from a week on."""
+    days = (at.date() - seen_from.date()).days
+    return at.strftime("%H:%M" if days == 0 else "%a %H:%M" if days < 7 else "%Y-%m-%d %H:%M")

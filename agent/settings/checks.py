@@ -142,10 +142,12 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
     if fleet.submitted_from is MeasuredBy.CLOUDWATCH and fleet.queue_url is None:
         remedy = f"give QUEUE_URL, the queue whose messages CloudWatch counts, or {MeasuredBy.REPORTS}"
         yield Conflict((*path, "submitted_from"), ((*path, "queue_url"),), remedy)
-    for setting, names in (("policy", (fleet.policy,)), ("shadow", fleet.shadows)):
+    roles: dict[SettingPath, tuple[str | None, ...]] = {("policy",): (fleet.policy,), ("shadow",): fleet.shadows}
+    roles |= {("schedule", key, "policy"): (window.policy,) for key, window in fleet.schedule.items()}
+    for setting, names in roles.items():
         if PolicyName.SIGNAL_TRACKING in names and not fleet.signals:
             remedy = "describe a signal, by ...__SIGNALS__<name>__TARGET"
-            yield Conflict((*path, setting), ((*path, "signals"),), remedy)
+            yield Conflict((*path, *setting), ((*path, "signals"),), remedy)
     if fleet.policy in fleet.shadows:
         others = [name for name in fleet.shadows if name != fleet.policy]
         remedy = f"give {','.join(others)}" if others else f"name another policy than {fleet.policy}, or leave it out"
@@ -153,6 +155,9 @@ def _of_fleet(path: SettingPath, fleet: FleetSettings) -> Iterator[Conflict]:
     if fleet.threshold.low > fleet.threshold.high:
         remedy = f"give at most THRESHOLD__HIGH={fleet.threshold.high:g}"
         yield Conflict((*path, "threshold", "low"), ((*path, "threshold", "high"),), remedy)
+    if fleet.drain_notice_s >= fleet.drain_deadline_s:
+        remedy = f"give less than DRAIN_DEADLINE_S={fleet.drain_deadline_s:g}"
+        yield Conflict((*path, "drain_notice_s"), ((*path, "drain_deadline_s"),), remedy)
     if fleet.rails.breaker_max_s < fleet.rails.breaker_open_s:
         remedy = f"give at least RAILS__BREAKER_OPEN_S={fleet.rails.breaker_open_s:g}"
         yield Conflict((*path, "rails", "breaker_max_s"), ((*path, "rails", "breaker_open_s"),), remedy)

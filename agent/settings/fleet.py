@@ -505,13 +505,6 @@ class FleetSettings(Section, title="A fleet"):
         """The fleet's own signals, by name."""
         return tuple(Signal(name, **one.model_dump()) for name, one in sorted(self.signals.items()))
 
-    @property
-    def needed_signals(self) -> tuple[str, ...]:
-        """The signals without which a minute of the fleet's policy, or of a window's, is stale."""
-        if PolicyName.SIGNAL_TRACKING not in {self.policy, *(window.policy for window in self.schedule.values())}:
-            return ()
-        return tuple(one.input_name for one in self.own_signals if one.on_missing is OnMissing.HOLD)
-
     def limits(self) -> RailLimits:
         """Return the rails' limits; the safe floor of a group is by default its minimum."""
         floor = tuple(group.min if group.safe_floor is None else group.safe_floor for _, group in self.ordered_groups)

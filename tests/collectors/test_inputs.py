@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from moto.server import ThreadedMotoServer
 
 from agent.autoscaling.inputs import collectors_of
 from agent.autoscaling.part import AutoscalingPart, managed_fleets
-from agent.autoscaling.preflight.fleets import check_collectors, check_input_map
+from agent.autoscaling.preflight.fleets import check_collectors, check_input_map, check_windows
 from agent.decisions.checks import State
 from agent.service.assembly import AwsKeys, assembled
 from agent.settings import Settings, load_settings
@@ -24,6 +25,7 @@ from domain.errors import ConfigurationError
 from domain.samples import VmMetric
 
 QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/web-jobs"
+NO_URL = "the queries: TRIMTAB_PROMETHEUS__URL is not set"
 GROUP = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MAX": "10"}
 
 
@@ -83,6 +85,45 @@ def test_preflight_asks_prometheus_once_and_names_what_is_wrong(tmp_path: Path) 
     assert f"Prometheus at http://127.0.0.1:{nowhere}: ConnectError" in found.detail
     (about_map,) = check_input_map(asked)
     assert about_map.detail == f"{file} has 0 rules, 1 queries and 0 hosts"
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ('[[series]]\nfrom = "a.{vm}"\nto = "cpu_percent"\nfleet = "wbe"\ngroup = "s"', "a.{vm}: no fleet is wbe"),
+        ('[[series]]\nfrom = "a.{vm}"\nto = "cpu_percent"\nfleet = "web"\ngroup = "t"', "a.{vm}: web has no group t"),
+        ('[[series]]\nfrom = "a.{fleet}"\nto = "signal.rps"', "a.{fleet}: no fleet has the signal rps"),
+        ('[[prometheus]]\nquery = "a"\nto = "signal.p99"\nfleet = "{app}"', "a: no fleet has the signal p99"),
+        ('[[prometheus]]\nquery = "a"\nto = "waiting"\nfleet = "wbe"', "a: no fleet is wbe"),
+        ('[[prometheus]]\nquery = "a"\nto = "waiting"\nfleet = "web"', NO_URL),
+    ],
+)
+def test_preflight_names_what_of_a_map_can_never_hold(table: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "inputs.toml"
+    file.write_text(f'{table}\n[[series]]\nfrom = "b.{{fleet}}"\nto = "signal.lag"\n')
+    url = {} if why == NO_URL else {"PROMETHEUS__URL": "http://prometheus:9090"}
+    about_map, unused = check_input_map(settings(INPUT_MAP=str(file), FLEETS__web__SIGNALS__lag__TARGET="5", **url))
+    assert about_map.state is State.OK
+    assert (unused.subject, unused.state, unused.detail) == ("input map", State.ADVICE, why)
+
+
+def test_preflight_names_windows_that_do_not_open_any_more() -> None:
+    times = {
+        "over": ("2025-11-27T18:00", "2025-11-28T02:00"),
+        "skipped": ("2027-03-28T02:10", "2027-03-28T02:50"),
+        "coming": ("2026-12-24T18:00", "2026-12-25T02:00"),
+    }
+    given: dict[str, str] = {}
+    for name, (begins, ends) in times.items():
+        below = f"FLEETS__web__SCHEDULE__{name}__"
+        given |= {f"{below}BEGINS": begins, f"{below}ENDS": ends}
+        given |= {f"{below}TIME_ZONE": "Europe/Berlin", f"{below}MIN": "2"}
+    found = list(check_windows(settings(**given), now=datetime(2026, 11, 27, tzinfo=UTC).timestamp()))
+    assert [(one.subject, one.state) for one in found] == [
+        ("window over of web", State.ADVICE),
+        ("window skipped of web", State.ADVICE),
+    ]
+    assert "2025-11-27T18:00 to 2025-11-28T02:00" in found[0].detail
 
 
 def test_jobs_counted_by_cloudwatch_are_late_and_those_counted_by_the_job_source_are_not() -> None:

@@ -249,6 +249,32 @@ def test_every_mistake_in_a_map_is_named_at_once() -> None:
     assert all(mistake.remedy for mistake in caught.value.mistakes)
 
 
+def test_an_expression_may_refer_to_a_group_by_its_number_whatever_stands_before_it() -> None:
+    rules = """
+        [[series]]
+        regex = '(c|d)\\.x'
+        to = "waiting"
+        fleet = "web"
+        [[series]]
+        regex = '([a-z]+)\\.(?P<host>[^.]+)\\.\\1'
+        to = "cpu_percent"
+        """
+    sink, kept = mapped(rules, known())
+    assert send(sink, ("cpu.i-0abc.cpu", 71.0, T0)) == []
+    assert kept.readings == [("trimtab.web.workers.i-0abc.cpu_percent", 71.0, T0)]
+
+
+def test_a_host_name_with_dots_is_refused_with_the_quotation_marks_that_it_lacks() -> None:
+    with pytest.raises(ConfigurationError, match=r'"web1\.example\.com" = "web\.workers\.i-0abc"'):
+        rules_of("""
+            [[series]]
+            from = "a.{host}.cpu"
+            to = "cpu_percent"
+            [hosts]
+            web1.example.com = "web.workers.i-0abc"
+            """)
+
+
 @pytest.mark.parametrize("text", [None, "[[series", "\x00"])
 def test_a_file_that_holds_no_map_is_refused(text: str | None, tmp_path: Path) -> None:
     file = tmp_path / "inputs.toml"

@@ -91,6 +91,31 @@ def test_a_place_of_the_memo_far_away_takes_no_memory_and_a_text_repeated_is_not
     assert time.process_time() - began < 30.0
 
 
+def test_a_message_takes_no_more_memory_than_a_few_times_its_length() -> None:
+    text = ("\N{MOUNTAIN}" * 250).encode()
+    first = b"X" + struct.pack("<I", len(text)) + text + b"K\x01K\x01\x86\x86q\x00"
+    found = readings_of(b"\x80\x02](" + first + b"h\x00" * 5_000 + b"e.")
+    assert len(found) == 5_001
+    assert {id(path) for path, _, _ in found} == {id(found[0][0])}, "half a million copies would be gigabytes"
+
+
+def test_a_message_has_no_more_readings_than_real_ones_would_fill() -> None:
+    with pytest.raises(NotReadings, match="100001 readings, more than 65536"):
+        readings_of(b"\x80\x02](" + b"X\x01\x00\x00\x00pK\x01K\x01\x86\x86q\x00" + b"h\x00" * 100_000 + b"e.")
+
+
+def test_refusals_are_made_readable_only_when_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(line: bytes) -> str:
+        raise AssertionError(line)
+
+    taking, _ = reader()
+    with monkeypatch.context() as patched:
+        patched.setattr("collectors.intake.printable", made)
+        taking.feed(framed(pickle.dumps([("foreign", (T0, 5))] * 1_000)))
+    assert taking._counters.rejected_total == 1_000
+    assert taking._counters.examples[RejectReason.FOREIGN_PATH] == f"foreign 5.0 {T0}"
+
+
 @given(st.binary(max_size=200))
 def test_no_message_raises_anything_else(message: bytes) -> None:
     with contextlib.suppress(NotReadings):
@@ -140,3 +165,23 @@ def test_a_port_of_its_own_takes_messages_and_closes_what_sends_others(listener:
         assert sender.recv(1) == b""
     assert listener.counters.accepted == 1
     assert listener.counters.rejected[RejectReason.MALFORMED] == 1
+
+
+def test_unfinished_messages_of_many_connections_take_little_memory_together(
+    listener: GraphiteListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collectors.listener.MOST_HELD_BYTES", 100_000)
+    unfinished = struct.pack("!I", MAX_MESSAGE_BYTES) + b"x" * 60_000
+    with contextlib.ExitStack() as stack:
+        address = (listener.host, listener.pickle_port)
+        heavy, light, other = (stack.enter_context(socket.create_connection(address, timeout=10.0)) for _ in range(3))
+        heavy.sendall(unfinished)
+        light.sendall(framed(pickle.dumps([(PATH, (T0, 5))]))[:-1])
+        other.sendall(unfinished[:50_000])
+        assert heavy.recv(1) == b"", "the one that holds most is closed"
+        light.sendall(b".")
+        deadline = time.monotonic() + 30.0
+        while not listener.counters.accepted:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert listener.counters.connections_displaced == 1

@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from prometheus_client.metrics_core import Metric
 
 from collectors.json_source import Tls
-from collectors.mapping import Hosts, Query, SignalName, map_of
+from collectors.mapping import Hosts, Query, SignalName, is_for, map_of
 from collectors.prometheus import SELECTOR, PrometheusCollector, PrometheusOptions, bounded
 from domain.errors import CollectionFailed, ConfigurationError
 from domain.fleet import Fleet, Group, VmType
@@ -87,8 +87,8 @@ def test_a_query_is_asked_for_its_own_fleet_alone() -> None:
         to = "waiting"
         fleet = "{queue}"
         """)
-    assert [one.is_for("web") for one in (mine, any_fleet, by_label)] == [True] * 3
-    assert [one.is_for("batch") for one in (mine, any_fleet, by_label)] == [False, True, True]
+    assert [is_for(one.fleet, "web") for one in (mine, any_fleet, by_label)] == [True] * 3
+    assert [is_for(one.fleet, "batch") for one in (mine, any_fleet, by_label)] == [False, True, True]
     assert any_fleet.series("batch", {}, hosts().find) == QueueSeries("batch", QueueMetric.RUNNING)
 
 
@@ -162,6 +162,8 @@ X, Y = "(x and last_over_time(x[90s]))", '(y{a="}"} and last_over_time(y{a="}"}[
         ('{__name__="x"} * 2', '({__name__="x"} and last_over_time({__name__="x"}[90s])) * 2'),
         ("max_over_time(rate(x[1m])[5m:30s]) + time()", "max_over_time(rate(x[1m])[5m:30s]) + time()"),
         ("sum without(x)(x) # x", f"sum without(x)({X}) # x"),
+        ('time() - timestamp( y{a="}"} )', 'time() - timestamp( y{a="}"} )'),
+        ("timestamp(x-1) + my_timestamp", f"timestamp({X}-1) + {X.replace('x', 'my_timestamp')}"),
     ],
 )
 def test_a_selector_in_an_expression_takes_no_old_sample(promql: str, asked: str) -> None:
@@ -197,7 +199,8 @@ def server() -> Iterator[Server]:
             there.before()
             self.send_response(there.status)
             self.end_headers()
-            self.wfile.write(json.dumps(there.answer).encode())
+            answer = there.answer
+            self.wfile.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -278,6 +281,15 @@ def test_an_unusable_answer_fails_in_one_sentence(server: Server, asking: Any, a
     server.answer = answer
     with pytest.raises(CollectionFailed, match=why):
         list(asking(max_response_bytes=4096).collect(T0))
+
+
+@pytest.mark.parametrize(("status", "why"), [(503, "status 503"), (400, "status 400"), (200, "is not JSON")])
+def test_a_status_is_named_also_where_a_proxy_answers_in_html(
+    server: Server, asking: Any, status: int, why: str
+) -> None:
+    server.status, server.answer = status, b"<html>Service Unavailable</html>"
+    with pytest.raises(CollectionFailed, match=why):
+        list(asking().collect(T0))
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", None, "x", 10**400, [1]])

@@ -6,7 +6,7 @@ parameters, loaded when it is first named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -18,6 +18,7 @@ from agent.autoscaling.policies.rules import ConstantPolicy
 from agent.settings.fleet import PolicyName
 from agent.settings.plug_ins import POLICIES, installed, load, own_settings, refused
 from domain.errors import BadInput
+from domain.snapshot import OnMissing, Signal
 
 INPUTS: Final = ("cpu", "ram", "queue")
 """What a policy may need; a minute without it counts as stale."""
@@ -52,11 +53,16 @@ def _is_rule(kind: Any) -> bool:
     )
 
 
-def inputs_needed(text: str) -> tuple[str, ...]:
-    """Return the inputs without which a minute of this policy is stale; none for a constant fleet or a model file."""
+def inputs_needed(text: str, signals: Sequence[Signal] = ()) -> tuple[str, ...]:
+    """Return the inputs without which a minute of this policy is stale; none for a constant fleet or a model file.
+
+    signals: the fleet's own. Signal tracking needs those that hold while they are absent, no other policy needs any.
+    """
     name = text.partition(":")[0]
     if name == PolicyName.LEARNED:
         return LEARNED_NEEDS
+    if name == PolicyName.SIGNAL_TRACKING:
+        return tuple(one.input_name for one in signals if one.on_missing is OnMissing.HOLD)
     return tuple(getattr(rule_of(name), "needs", ()))
 
 

@@ -30,7 +30,7 @@ from agent.settings.discovery import FLEET
 from agent.settings.fleet import MeasuredBy
 from agent.settings.model import learned_policies
 from collectors.aws import AwsSession
-from collectors.mapping import read_map
+from collectors.mapping import InputMap, Query, Rule, SignalName, is_for, read_map
 from domain.errors import BadInput, CloudError, CollectionFailed, ConfigurationError, TrimtabError
 from domain.samples import QueueMetric
 
@@ -55,6 +55,7 @@ def check_fleets(settings: Settings, account: Account) -> Iterator[CheckResult]:
     for key, fleet in settings.fleets.items():
         yield from check_fleet(settings, session, key, arns)
         yield from check_types(session, key, fleet)
+    yield from check_windows(settings, time.time())
     yield from check_models(settings)
     yield from check_plug_ins(settings)
     yield _vms_readable(session)
@@ -108,6 +109,16 @@ def check_changes(settings: Settings, account: Account, arns: Mapping[str, str])
                 "IAM allows every change of groups with the fleet's tag",
                 {f"{namespace}:ResourceTag/{FLEET}": key for namespace in ("autoscaling", "aws")},
             )
+
+
+def check_windows(settings: Settings, now: float) -> Iterator[CheckResult]:
+    """Yield the windows of schedules that do not open from `now` on, epoch seconds."""
+    for name, fleet in settings.fleets.items():
+        for window in fleet.planned:
+            if window.at(now) is None:
+                times = f"{window.begins} to {window.ends}, {window.zone}" if window.begins else window.cron
+                detail = f"it does not open any more: {times}"
+                yield advice(f"window {window.name} of {name}", detail, "correct its times, or remove it")
 
 
 def check_models(settings: Settings) -> Iterator[CheckResult]:
@@ -173,6 +184,26 @@ def check_input_map(settings: Settings) -> Iterator[CheckResult]:
     )
     by_host = ", and finds VMs by host name (ec2:DescribeInstances)" if rules.finds_by_host else ""
     yield ok("input map", detail + by_host)
+    unused = list(_unused(settings, rules)) if settings.fleets else []
+    if unused:
+        remedy = "correct the file or the settings: such readings are refused, or never asked for"
+        yield advice("input map", "; ".join(unused), remedy)
+
+
+def _unused(settings: Settings, rules: InputMap) -> Iterator[str]:
+    """Yield what of a map can hold for no fleet of the settings, and why."""
+    written: list[tuple[str, Rule | Query]] = [(rule.written, rule) for rule in rules.rules]
+    written += [(query.promql, query) for query in rules.queries]
+    for text, one in written:
+        fleets = {name: fleet for name, fleet in settings.fleets.items() if is_for(one.fleet, name)}
+        if not fleets:
+            yield f"{text}: no fleet is {one.fleet}"
+        elif not any(is_for(one.group, key) for fleet in fleets.values() for key in fleet.groups):
+            yield f"{text}: {', '.join(fleets)} has no group {one.group}"
+        elif isinstance(one.to, SignalName) and all(one.to.name not in fleet.signals for fleet in fleets.values()):
+            yield f"{text}: no fleet has the signal {one.to.name}"
+    if rules.queries and settings.prometheus.url is None:
+        yield "the queries: TRIMTAB_PROMETHEUS__URL is not set"
 
 
 def check_arrivals(settings: Settings, arrivals: Arrivals) -> Iterator[CheckResult]:

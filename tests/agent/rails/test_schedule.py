@@ -233,3 +233,10 @@ def test_what_comes_in_words() -> None:
         coming_text(window(policy="hold", pause=PauseScope.ALL, maximum=1), NOON)
         == "until 13:00: at most 1 VM, policy hold, paused"
     )
+    season = Planned("summer", "", 0.0, "2026-06-01T08:00", "2026-09-01T00:00", "UTC", minimum=4)
+    summer = season.at(utc("2026-06-05T12:00"))
+    assert summer is not None
+    assert coming_text(summer, utc("2026-06-05T12:00")) == "until 2026-09-01 00:00: at least 4 VMs"
+    assert coming_text(summer, utc("2026-08-26T00:00")) == "until Tue 00:00: at least 4 VMs"
+    assert coming_text(summer, utc("2026-05-26T09:00")) == "from Mon 08:00 to 2026-09-01 00:00: at least 4 VMs"
+    assert coming_text(summer, utc("2026-05-25T07:00")) == "from 2026-06-01 08:00 to 2026-09-01 00:00: at least 4 VMs"

@@ -286,11 +286,25 @@ def test_a_secret_that_is_no_url_is_never_shown_right_or_wrong() -> None:
     assert [plain(value) for path, value in values(settings) if path == ("render", "authorization")] == ["***"]
 
 
-@pytest.mark.parametrize("role", ["POLICY", "SHADOW"])
+TIMES = ("BEGINS", "ENDS")
+
+
+@pytest.mark.parametrize("role", ["POLICY", "SHADOW", "SCHEDULE__sale__POLICY"])
 def test_signal_tracking_needs_a_signal(role: str) -> None:
     name = f"TRIMTAB_FLEETS__web__{role}"
-    found = mistakes({**group(MIN="1"), name: "signal-tracking"})
+    sale = {f"TRIMTAB_FLEETS__web__SCHEDULE__sale__{key}": f"2026-11-2{day}T08:00" for day, key in enumerate(TIMES)}
+    found = mistakes({**group(MIN="1"), **(sale if "SCHEDULE" in role else {}), name: "signal-tracking"})
     assert found == {name: ("signal-tracking", "describe a signal, by ...__SIGNALS__<name>__TARGET")}
+
+
+@pytest.mark.parametrize(("notice_s", "is_wrong"), [("59", False), ("60", True), ("600", True)])
+def test_a_worker_cannot_take_the_whole_drain_to_see_it(notice_s: str, is_wrong: bool) -> None:
+    notice, deadline = (f"TRIMTAB_FLEETS__web__DRAIN_{name}_S" for name in ("NOTICE", "DEADLINE"))
+    given = {**group(), notice: notice_s, deadline: "60"}
+    if is_wrong:
+        assert mistakes(given) == {notice: (notice_s, "give less than DRAIN_DEADLINE_S=60")}
+    else:
+        load_settings(given)
 
 
 def test_prometheus_needs_queries_and_both_halves_of_a_certificate() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from agent.autoscaling.part import managed_fleets
+from agent.autoscaling.ports import ManagedFleet
 from agent.autoscaling.snapshot.aggregate import AggregationSettings
 from agent.autoscaling.snapshot.series import SeriesStore
 from agent.ledger import codec
@@ -74,17 +77,40 @@ def test_a_snapshot_with_signals_is_stored_and_read_back() -> None:
     assert snapshot.signals == (SignalSnapshot(LAG, None), SignalSnapshot(RPS, 100.0))
 
 
-def test_the_settings_of_signals_reach_the_loop() -> None:
+def of_settings(**more: str) -> ManagedFleet:
     group = {"VM_TYPE": "m5a.large", "CORES": "2", "MEMORY_GB": "8", "PRICE_PER_HOUR": "0.1", "MIN": "1", "MAX": "9"}
-    fleet = "TRIMTAB_FLEETS__web__"
-    environ = {f"{fleet}GROUPS__s__{name}": text for name, text in group.items()} | {
-        f"{fleet}POLICY": "signal-tracking",
-        f"{fleet}SIGNALS__rps__TARGET": "50",
-        f"{fleet}SIGNALS__latency__TARGET": "0.2",
-        f"{fleet}SIGNALS__latency__KIND": "level",
-        f"{fleet}SIGNALS__latency__ON_MISSING": "no_scale_in",
+    given = {f"GROUPS__s__{name}": text for name, text in group.items()} | {
+        "SIGNALS__rps__TARGET": "50",
+        "SIGNALS__latency__TARGET": "0.2",
+        "SIGNALS__latency__KIND": "level",
+        "SIGNALS__latency__ON_MISSING": "no_scale_in",
     }
+    environ = {f"TRIMTAB_FLEETS__web__{name}": text for name, text in (given | more).items()}
     (managed,) = managed_fleets(load_settings(environ))
+    return managed
+
+
+@pytest.mark.parametrize(
+    ("usual", "meanwhile", "needed", "needed_meanwhile"),
+    [
+        ("queue-rule", "signal-tracking", ("cpu", "queue"), ("signal rps",)),
+        ("signal-tracking", "queue-rule", ("signal rps",), ("cpu", "queue")),
+        ("signal-tracking", "hold", ("signal rps",), ()),
+    ],
+)
+def test_a_minute_needs_the_signals_only_while_signal_tracking_decides(
+    usual: str, meanwhile: str, needed: tuple[str, ...], needed_meanwhile: tuple[str, ...]
+) -> None:
+    window = {"BEGINS": "2026-11-27T18:00", "ENDS": "2026-11-27T19:00", "POLICY": meanwhile}
+    managed = of_settings(POLICY=usual, **{f"SCHEDULE__evening__{name}": text for name, text in window.items()})
+    six = datetime(2026, 11, 27, 18, tzinfo=UTC).timestamp()
+    assert managed.in_minute(six - 60.0)[0].aggregation.needed == needed
+    assert managed.in_minute(six)[0].aggregation.needed == needed_meanwhile
+    assert managed.in_minute(six + 3600.0)[0].aggregation.needed == needed
+
+
+def test_the_settings_of_signals_reach_the_loop() -> None:
+    managed = of_settings(POLICY="signal-tracking")
     latency = Signal("latency", 0.2, SignalKind.LEVEL, OnMissing.NO_SCALE_IN)
     assert managed.aggregation.signals == (latency, Signal("rps", 50.0))
     assert managed.aggregation.needed == ("signal rps",)

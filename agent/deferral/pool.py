@@ -7,6 +7,7 @@ and decides again. Only the one that leads starts jobs (`agent.deferral.turns`).
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
 from collections import deque
@@ -51,7 +52,7 @@ TRIES: Final = 50
 REPORT_AHEAD_S: Final = 60.0
 """A reported capacity may be so far in the future of this agent's clock."""
 MOST_REFUSED: Final = 10_000
-"""Ids of messages that were refused and are not recorded again, should they not be deleted."""
+"""Keys of messages that were refused and are not recorded again, should they not be deleted."""
 
 T = TypeVar("T")
 
@@ -68,6 +69,11 @@ class FromQueue:
     body: str
     order: JobOrder | BadInput
     sent_at: float | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells it from other messages, whatever its id."""
+        return hashlib.sha256(f"{self.message_id} {self.body}".encode()).hexdigest()[:32]
 
 
 class DeferralPool:
@@ -160,7 +166,7 @@ class DeferralPool:
         A message that is no job is recorded whole with the reason, and not again when it could not be deleted and
         comes once more. Returns the notes. Fenced when the epoch is over.
         """
-        fresh = [message for message in messages if message.message_id not in self._refusals]
+        fresh = [message for message in messages if message.key not in self._refusals]
 
         def work(state: PoolState, now: float) -> tuple[tuple[Event, ...], Change | None]:
             head, jobs = state.head, dict(state.jobs)
@@ -169,7 +175,7 @@ class DeferralPool:
             notes: list[Event] = []
             made: list[tuple[RefusedMessage, bytes]] = []
             for message in fresh:
-                if message.message_id in refused:
+                if message.key in refused:
                     continue
                 try:
                     if isinstance(message.order, BadInput):
@@ -179,7 +185,7 @@ class DeferralPool:
                     totals = replace(head.totals, refused=head.totals.refused + 1)
                     head = replace(head, decisions=head.decisions + 1, totals=totals)
                     decision_id, detail = f"{self.name}-d{head.decisions}", f"message {message.message_id}: {error}"
-                    refused.append(message.message_id)
+                    refused.append(message.key)
                     made.append((self._refused(decision_id, now, message, detail), b""))
                     notes.append(Event(self.name, now, Reason.JOB_REFUSED, detail, decision_id))
                     continue

@@ -88,6 +88,8 @@ class PoolTurns:
         troubles = [self._submit.problem if self._submit is not None else "", self._send_problem, self._behind]
         self.problem = "; ".join(filter(None, troubles))
         return self._lasting(now, epoch)
+        # Queues take their time: the step to decide may have begun meanwhile, and its capacity been posted.
+        now = max(now, self.pool.clock.now())
 
     # Receiving and sending
 

@@ -60,8 +60,6 @@ class Decided:
     seen: Seen | None
     chosen: Chosen | None
     believed: Believed
-    margin: int
-    budget_used: float
     path: Floats
 
 
@@ -95,7 +93,7 @@ def decide(
     cores = believed(reading, state, step, outlook.spread)
     held = sum(job.cores for job in jobs.values() if job.holds(step))
     violation = max(0, held - cores.cores) if cores.measured and cores.cores is not None else 0
-    margin, used = margin_in_force(settings, rows, step, cores.cores or 0)
+    margin, _ = margin_in_force(settings, rows, step, cores.cores or 0)
     number = head.decisions + 1
     decision_id = f"{pool}-d{number}"
     seen: Seen | None = None
@@ -104,7 +102,7 @@ def decide(
     drain_by = None if head.drain is None else head.drain.by_step
     path = np.empty(0)
     if cores.cores is not None:
-        outlook.follow(rows, step, cores.cores if cores.measured else None)
+        outlook.follow(rows, step, cores.cores)
         seen = seen_by(jobs.values(), rows, step, cores.cores - margin, settings.step_s, drain_by)
         path = planned_path(outlook, margin)
         if not paused:
@@ -178,7 +176,7 @@ def decide(
         detail = f"{skipped} steps before step {step} were not decided: no agent ran, or the clock was set"
         notes.append(Event(pool, now, Reason.STEPS_SKIPPED, detail, decision_id))
     change = Change(head, changed, history, [(made, inputs)], notes)
-    return Decided(made, change, seen, chosen, cores, margin, used, path)
+    return Decided(made, change, seen, chosen, cores, path)
 
 
 def _aged(

@@ -14,7 +14,7 @@ from agent.deferral.ladder import Ladder, LearnedRung, Rung, ladder_of
 from agent.deferral.pool import DeferralPool, reserved_cores
 from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.records import Drain, JobOrder, Stage, StepDecision, Totals, step_at
-from agent.deferral.rollouts import JobExplained, Quote, explain_job, quote
+from agent.deferral.rollouts import JobExplained, Quote, explain_job, next_step, quote
 from agent.deferral.settings import LEARNED, SUBJECTS, DeferralSettings, PoolMode
 from agent.deferral.shadow import Shadow
 from agent.deferral.turns import PoolTurns
@@ -167,13 +167,12 @@ class PoolService:
         coming, expected = state.history, None
         if coming.next_step is not None and coming.next_mean is not None:
             expected = ExpectedCores(coming.next_step, coming.next_mean, coming.next_low, coming.next_high)
-        following = step + 1 if state.head.step is not None and state.head.step >= step else step
         return PoolView(
             self.name,
             PoolMode.OBSERVE if self.pool.advises else PoolMode.ENFORCE,
             now,
             state.head.step,
-            float(following * settings.step_s),
+            float(next_step(state, now, settings.step_s) * settings.step_s),
             cores.cores,
             cores.measured,
             settings.capacity,

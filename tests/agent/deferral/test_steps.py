@@ -15,7 +15,7 @@ from agent.deferral.capacity import coverage, margin_in_force, score_drift
 from agent.deferral.deciding import replay_step
 from agent.deferral.ladder import Starts
 from agent.deferral.pool import DeferralPool
-from agent.deferral.records import Comparison, History, JobRecord, Stage, StepRow
+from agent.deferral.records import Comparison, History, JobRecord, Stage, StepDecision, StepRow
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.store import Change
 from agent.deferral.views import document_of, moment_of, seen_by, seen_in
@@ -271,9 +271,9 @@ class TestGuards:
             clock.advance(HOUR_S)
             pool.report(cores)
             alarms.append({event.reason for event in turns.turn(clock.now(), 1)})
-            step = turns.last
-            assert step is not None
-            margins.append((step.made.violation, step.margin))
+            (step,) = pool.store.newest(POOL, 1, "step")
+            assert isinstance(step, StepDecision)
+            margins.append((step.violation, step.margin))
         # Half of the budget, then all of it; the largest violation is 4 cores.
         assert margins == [(4, 0), (4, 2), (0, 4)]
         assert Reason.VIOLATION_BUDGET_USED in alarms[2]

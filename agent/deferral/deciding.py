@@ -85,7 +85,7 @@ def decide(
     if head.step is not None and step <= head.step:
         return None
     skipped = 0 if head.step is None else step - head.step - 1
-    changed, expired, totals, notes = _aged(pool, settings, state, step, now)
+    changed, expired, totals, notes = _aged(pool, settings, state, step, now, advice=advice)
     jobs = {**state.jobs, **{name: job for name, job in changed.items() if job is not None}}
     for name in [name for name, job in changed.items() if job is None]:
         del jobs[name]
@@ -180,13 +180,21 @@ def decide(
 
 
 def _aged(
-    pool: str, settings: DeferralSettings, state: PoolState, step: int, now: float
+    pool: str, settings: DeferralSettings, state: PoolState, step: int, now: float, *, advice: bool
 ) -> tuple[dict[str, JobRecord | None], list[str], Totals, list[Event]]:
     """Return the jobs that time changed: ended, expired, forgotten, or waiting again since they were never sent."""
     changed: dict[str, JobRecord | None] = {}
     expired: list[str] = []
     totals, notes = state.head.totals, list[Event]()
     for name, job in state.jobs.items():
+        if (
+            job.advice
+            and not advice
+            and (job.stage is Stage.RUNNING or (job.stage is Stage.ENDED and job.latest >= step))
+        ):
+            # It started in the books alone, and the pool starts jobs now.
+            job = replace(job, stage=Stage.WAITING, start=None, free_from=None, ended_at=None, advice=False)
+            changed[name] = job
         if job.stage in FINAL:
             # Within its window its message, if it could not be deleted, would make it a new job.
             over = (job.latest < step or now - job.at > QUEUE_KEEPS_S) and not job.holds(step)

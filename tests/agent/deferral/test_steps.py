@@ -142,7 +142,13 @@ class TestCapacity:
     def test_that_is_no_number_is_missing(self, ledger: Ledger, clock: VirtualClock, cores: float) -> None:
         pool = made(ledger, clock, capacity="fleet:web")
         pool.submit(order("a"))
-        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=cores))
+        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=cores, there=10.0))
+        assert decided(turns, START).reason is Reason.CAPACITY_MISSING
+        # Nor does another fleet make up for it.
+        both = made(ledger, clock, name="both", capacity="fleet:web,batch")
+        both.submit(order("a"))
+        spare = {"web": cores, "batch": 20.0}
+        turns = turning(both, capacity_of=lambda decision, subject: Capacity(spare=spare[subject]))
         assert decided(turns, START).reason is Reason.CAPACITY_MISSING
         posted = made(ledger, clock, name="posted")
         with pytest.raises(BadInput, match="give a number of cores"):
@@ -166,6 +172,21 @@ class TestCapacity:
         step = decided(turns, clock.now())
         assert (step.capacity, step.running, step.free) == (10, 8, 2)
         assert set(asked) == {"autoscaling"}
+
+    def test_of_fleets_is_never_more_than_their_warm_vms_have(self, ledger: Ledger, clock: VirtualClock) -> None:
+        """A job whose worker has not begun it is measured as free, and holds its cores all the same."""
+        there = [10.0]
+        pool = made(ledger, clock, capacity="fleet:web")
+        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=there[0], there=there[0]))
+        for name in ("a", "b"):
+            pool.submit(order(name, cores=8, duration=5))
+        assert begun(decided(turns, START)) == ["a"]
+        found = []
+        for there[0] in (10.0, 6.0):
+            clock.advance(HOUR_S)
+            step = decided(turns, clock.now())
+            found.append((begun(step), step.capacity, step.running, step.violation))
+        assert found == [([], 10, 8, 0), ([], 6, 8, 2)]
 
     def test_of_fleets_leaves_out_jobs_that_only_advice_started(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, capacity="fleet:web", mode=Mode.OBSERVE)

@@ -1,7 +1,7 @@
 """The cores that a pool may use: read, held for a while where they cannot be, less a margin, and forecast.
 
-Fleets and oversold pools are measured with the jobs on them that this pool started, so that these are added again, up to
-all the cores there are: a job that has not begun yet, or uses less than it holds, is measured as free.
+Fleets and oversold pools are measured with the jobs on them that this pool started, so that these are added again, up
+to all the cores there are: a job that has not begun yet, or uses less than it holds, is measured as free.
 """
 
 from __future__ import annotations

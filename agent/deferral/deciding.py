@@ -37,6 +37,7 @@ from agent.ledger import codec
 from domain.decisions import Event, Reason
 from domain.rules.deferral.jobs import W1
 from domain.rules.deferral.rolling import MARGIN, STEPS
+from domain.rules.deferral.tokens import WINDOW
 from domain.units import DAY_S
 
 Floats = NDArray[np.float64]
@@ -103,7 +104,9 @@ def decide(
     path = np.empty(0)
     if cores.cores is not None:
         outlook.follow(rows, step, cores.cores)
-        seen = seen_by(jobs.values(), rows, step, cores.cores - margin, settings.step_s, drain_by)
+        # No policy looks further back, and each decision records what it was made on.
+        recent = rows[-WINDOW:]
+        seen = seen_by(jobs.values(), recent, step, cores.cores - margin, settings.step_s, drain_by)
         path = planned_path(outlook, margin)
         if not paused:
             chosen = ladder.decide(seen.view, path)

@@ -395,6 +395,20 @@ class TestRecord:
         assert again.view.free == seen.view.free
         assert seen.view.history.capacity.size == (rows[-1].step - rows[0].step + 1 if rows else 0)
 
+    def test_a_decision_records_a_day_of_steps_however_long_the_history(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        """In steps of a minute 28 days are 40,320 of them, and a megabyte in each decision."""
+        pool = made(ledger, clock, step_s=60)
+        first = round(START / 60) - 5000
+        rows = tuple(StepRow(first + k, 10 + k % 3, low=9.0, high=12.0) for k in range(5000))
+        pool.tried(lambda state, now: (None, Change(state.head, history=History(rows))))
+        pool.submit(order("a"))
+        assert begun(decided(turning(pool, shadow="fifo"), START, cores=10)) == ["a"]
+        (record,) = pool.store.steps(POOL, None, None)
+        assert len(record.inputs) < 5000
+        assert len(pool.current().history.rows) == 5001
+
     def test_a_shadow_is_compared_once_a_day(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, policy="fifo")
         turns = turning(pool, shadow="knapsack")

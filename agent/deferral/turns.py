@@ -39,6 +39,8 @@ AT_RISK_STEPS: Final = 6
 BUDGET_ALARM: Final = 0.8
 FALLBACK_ALARM: Final = 0.05
 DRIFT_ALARM: Final = 0.25
+BELIEVED_AFTER_S: Final = 180.0
+"""A clock that was set forward by more than a step is gone by after so long."""
 FALLBACK_DAYS: Final = 1
 FALLBACK_LEAST: Final = 20
 """Decisions in that time from which on the share of fallbacks is an alarm."""
@@ -76,6 +78,9 @@ class PoolTurns:
         self._submit, self._ready = submit, ready
         self._lasts: set[Reason] = set()
         self._newest: StepDecision | None = None
+        self._ahead = ""
+        self._offset: float | None = None
+        self._doubted_s: float | None = None
         self.problem = self._send_problem = self._behind = self._shadow_problem = ""
         self.watch = Watch({}, 0.0, 0.0, (), "", 0)
 
@@ -84,20 +89,43 @@ class PoolTurns:
         if other := self.pool.other_steps(self.pool.current()):
             self.problem = f"nothing is received and decided: {other}"
             return ()
-        if not self.pool.advises:
+        self._ahead = self._set_forward()
+        if not self.pool.advises and not self._ahead:
+            # A message whose window the clock has left behind would be refused, and deleted.
             self._receive(epoch)
+        if not self.pool.advises:
             # What an earlier turn, or another process, recorded and perhaps sent.
             self._send(now, epoch)
         # Queues take their time: the step to decide may have begun meanwhile, and its capacity been posted.
         now = max(now, self.pool.clock.now())
-        decided = self._decide(now, epoch)
+        decided = None if self._ahead else self._decide(now, epoch)
         if decided is not None:
             if not self.pool.advises and decided.made.starts:
                 self._send(now, epoch, decided.made.decision_id)
             self._compare(decided, epoch)
         submit = self._submit.problem if self._submit is not None else ""
-        self.problem = "; ".join(filter(None, (submit, self._send_problem, self._behind, self._shadow_problem)))
+        troubles = (submit, self._send_problem, self._ahead, self._behind, self._shadow_problem)
+        self.problem = "; ".join(filter(None, troubles))
         return self._lasting(now, epoch)
+
+    def _set_forward(self) -> str:
+        """Return why the clock is not believed yet, "" where it is.
+
+        Jobs expire by it, for good: a time that came without time passing, and lies more than a step ahead, must last.
+        """
+        clock = self.pool.clock
+        passed_s = clock.monotonic()
+        offset = clock.now() - passed_s
+        ahead = 0.0 if self._offset is None else offset - self._offset
+        if ahead <= self.pool.settings.step_s:
+            self._offset, self._doubted_s = offset, None
+            return ""
+        self._doubted_s = passed_s if self._doubted_s is None else self._doubted_s
+        if passed_s - self._doubted_s >= BELIEVED_AFTER_S:
+            self._offset, self._doubted_s = offset, None
+            return ""
+        log.warning("clock_set_forward", pool=self.pool.name, by_s=ahead)
+        return f"the clock was set forward by {ahead:.0f} s: nothing is decided before that has lasted three minutes"
 
     # Receiving and sending
 

@@ -530,6 +530,47 @@ class TestAClockThatGoesBack:
         assert turns.problem == ""
 
 
+class TestAClockThatIsSetForward:
+    """By years, for a minute: jobs that it leaves behind would be gone for good."""
+
+    def test_expires_no_job_and_deletes_no_message_before_that_has_lasted(self, make: Make) -> None:
+        q = make()
+        q.pool.submit(order("a", window=9, earliest_at=START + HOUR_S))
+        decided(q.turns, START, cores=10)
+        q.put(job("b"))
+        q.clock.step(365 * DAY_S)
+        for _ in range(3):
+            q.turns.turn(q.clock.now(), 1)
+            q.clock.advance(59.0)
+        assert "the clock was set forward by 31536000 s" in q.turns.problem
+        assert (stages(q.pool), q.left()) == ({"a": "waiting"}, 1)
+        q.clock.step(-365 * DAY_S)
+        q.clock.advance(HOUR_S)
+        assert begun(decided(q.turns, q.clock.now(), cores=10)) == ["a", "b"]
+        assert q.turns.problem == ""
+
+    def test_is_gone_by_once_that_has_lasted(self, make: Make) -> None:
+        q = make()
+        q.pool.submit(order("a", window=9, earliest_at=START + HOUR_S))
+        decided(q.turns, START, cores=10)
+        q.clock.step(DAY_S)
+        q.turns.turn(q.clock.now(), 1)
+        q.clock.advance(180.0)
+        assert decided(q.turns, q.clock.now(), cores=10).expired == ("a",)
+        assert q.turns.problem == ""
+
+    def test_is_gone_by_at_once_where_it_is_a_step_at_most_or_time_has_passed(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        pool = made(ledger, clock)
+        turns = turning(pool)
+        decided(turns, START, cores=10)
+        clock.step(HOUR_S)
+        assert decided(turns, clock.now(), cores=10).step == round(START / HOUR_S) + 1
+        clock.advance(5 * DAY_S)
+        assert decided(turns, clock.now(), cores=10).skipped == 119
+
+
 def test_the_next_step_comes_after_the_newest_one_though_the_clock_went_back(
     ledger: Ledger, clock: VirtualClock, tmp_path: Path
 ) -> None:

@@ -38,7 +38,7 @@ from agent.deferral.records import (
     step_at,
 )
 from agent.deferral.settings import HTTP, DeferralSettings, PoolMode
-from agent.deferral.store import Change, DeferralStore, Moved, PoolState
+from agent.deferral.store import Change, DeferralStore, Moved, PoolState, head_of
 from agent.ledger import Ledger
 from domain.clock import Clock
 from domain.decisions import Event, Mode, Reason
@@ -102,10 +102,17 @@ class DeferralPool:
                 self._state = self.store.read(self.name)
             return self._state
 
-    def tried(self, work: Callable[[PoolState, float], tuple[T, Change | None]], *, epoch: int | None = None) -> T:
+    def tried(
+        self,
+        work: Callable[[PoolState, float], tuple[T, Change | None]],
+        *,
+        epoch: int | None = None,
+        beside_new_jobs: bool = False,
+    ) -> T:
         """Do work on the pool and write what it changes; again on what there is when another process wrote first.
 
-        Fenced when an `epoch` is given and over. StateConflict where its jobs are counted in other steps.
+        beside_new_jobs: what it changes holds where only jobs were submitted meanwhile. Fenced when an `epoch` is given
+        and over. StateConflict where its jobs are counted in other steps.
         """
         with self._lock:
             for _ in range(TRIES):
@@ -121,7 +128,10 @@ class DeferralPool:
                     stored = self.store.write(self.name, before.stored, change, epoch=epoch)
                 except Moved:
                     self._state = None
-                    continue
+                    if not beside_new_jobs or not self._wrote_beside(before.head, change, epoch):
+                        continue
+                    self.alarms += change.notes
+                    return answer
                 except BaseException:
                     # It may have been written or not: read it again.
                     self._state = None
@@ -133,6 +143,24 @@ class DeferralPool:
                 self.alarms += change.notes
                 return answer
         raise LedgerUnavailable(f"pool {self.name} is written by others all the time: try again")
+
+    def _wrote_beside(self, before: PoolHead, change: Change, epoch: int | None) -> bool:
+        """Write a change beside jobs that were submitted since `before`; return whether nothing else has happened.
+
+        Long work would else come too late again and again where another agent takes many jobs.
+        """
+        for _ in range(TRIES):
+            stored = self.store.stored_head(self.name)
+            head = PoolHead() if stored is None else head_of(stored)
+            if before != _with_jobs_of(before, replace(head, revision=before.revision)):
+                return False
+            merged = replace(_with_jobs_of(head, change.head), revision=head.revision + 1)
+            try:
+                self.store.write(self.name, stored, replace(change, head=merged), epoch=epoch)
+            except Moved:
+                continue
+            return True
+        return False
 
     def other_steps(self, state: PoolState) -> str:
         """Return what to do where the ledger counts in steps of another length: every window would be wrong."""
@@ -373,6 +401,12 @@ class DeferralPool:
     def taken_alarms(self) -> tuple[Event, ...]:
         """Return what was recorded since the last call."""
         return tuple(self.alarms.popleft() for _ in range(len(self.alarms)))
+
+
+def _with_jobs_of(submitted: PoolHead, head: PoolHead) -> PoolHead:
+    """Return a head with what submissions change as in another one."""
+    totals = replace(head.totals, submitted=submitted.totals.submitted, unlikely=submitted.totals.unlikely)
+    return replace(head, jobs=submitted.jobs, totals=totals)
 
 
 def check_order(order: JobOrder) -> None:

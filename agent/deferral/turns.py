@@ -261,7 +261,7 @@ class PoolTurns:
             )
             return decided, None if decided is None else decided.change
 
-        decided = pool.tried(work, epoch=epoch)
+        decided = pool.tried(work, epoch=epoch, beside_new_jobs=True)
         if decided is not None:
             log.info("step_decided", pool=pool.name, decision_id=decided.made.decision_id, detail=decided.made.detail)
         return decided

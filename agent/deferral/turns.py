@@ -293,7 +293,7 @@ class PoolTurns:
 
     def _lasting(self, now: float, epoch: int) -> tuple[Event, ...]:
         state = self.pool.current()
-        self.watch = self._watched(state, now)
+        self.watch = self.watched(state, now, self.outlook)
         found = list(self._alarms(now))
         fresh = [event for event in found if event.reason not in self._lasts]
         self._lasts = {event.reason for event in found}
@@ -302,7 +302,8 @@ class PoolTurns:
             self.pool.tried(lambda state, _: (None, Change(state.head, notes=fresh)), epoch=epoch)
         return tuple(found)
 
-    def _watched(self, state: PoolState, now: float) -> Watch:
+    def watched(self, state: PoolState, now: float, outlook: Outlook) -> Watch:
+        """Return what is to be looked at in a pool as the ledger has it, whichever agent leads."""
         settings, rows = self.pool.settings, state.history.rows
         step = state.head.step if state.head.step is not None else step_at(now, settings.step_s)
         asked = [row for row in rows if row.asked and row.step > step - round(FALLBACK_DAYS * DAY_S / settings.step_s)]
@@ -310,12 +311,12 @@ class PoolTurns:
         newest = self._newest_step(state)
         margin = 0 if newest is None else newest.margin
         # Before the first step of a process its outlook knows nothing.
-        self.outlook.follow(rows, step + 1)
+        outlook.follow(rows, step + 1)
         return Watch(
             coverage(rows, step, settings.step_s),
             budget_used(settings, recent_violation(settings, rows, step)[0]),
             share,
-            at_risk(state, step, self.outlook, margin),
+            at_risk(state, step, outlook, margin),
             "" if newest is None or newest.capacity is not None else newest.detail,
             margin,
             score_drift(rows, step, settings.step_s),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from agent.decisions.part import Host
+from agent.deferral.part import DeferralPart
 from agent.deferral.turns import PoolTurns
 from agent.ledger import Ledger
+from agent.settings import Settings
 from domain.clock import VirtualClock
 from domain.decisions import Mode, Reason
 from domain.units import HOUR_S
@@ -52,6 +57,23 @@ class TestAStartInTheMiddleOfAStep:
         clock.advance(HOUR_S)
         decided(two, clock.now(), cores=10)
         assert reasons(one, clock.now() + 60.0) == []
+
+
+def test_an_agent_that_does_not_lead_shows_what_the_one_that_does_has_found(
+    ledger: Ledger, clock: VirtualClock, tmp_path: Path
+) -> None:
+    about = {"night": {"policy": "knapsack", "shadow": None}}
+    settings = Settings.model_validate({"mode": "act", "deferrals": about, "state_directory": tmp_path})
+    beside = DeferralPart(Host(ledger, settings, clock)).pools["night"]
+    pool = made(ledger, clock)
+    turns = turning(pool)
+    assert reasons(turns, START) == [Reason.CAPACITY_MISSING]
+    assert "no number of cores was posted yet" in beside.view().problem
+    clock.advance(HOUR_S)
+    decided(turns, clock.now(), cores=10)
+    pool.submit(order("a", cores=11, window=3))
+    view = beside.view()
+    assert (view.problem, view.at_risk) == ("", ("a",))
 
 
 class TestJobsAtRisk:

@@ -1,7 +1,7 @@
 """The cores that a pool may use: read, held for a while where they cannot be, less a margin, and forecast.
 
-Fleets and oversold pools are measured with the jobs on them that this pool started, so that these are added again: what
-is free after them is what was measured.
+Fleets and oversold pools are measured with the jobs on them that this pool started, so that these are added again, up
+to all the cores there are: a job that has not begun yet, or uses less than it holds, is measured as free.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def read_capacity(
         return Reading(report.cores, source)
     kind, _, named = source.partition(":")
     decision = "autoscaling" if kind == FLEET else "oversubscription"
-    total = 0.0
+    spare = there = 0.0
     for name in named.split(","):
         why = ""
         try:
@@ -102,12 +102,14 @@ def read_capacity(
             # Time goes on for the pool's jobs, whatever is wrong with the other part.
             log.exception("capacity_failed", decision=decision, subject=name)
             found, why = None, f": {type(error).__name__}: {error}"
-        spare = None if found is None else found.spare
-        if spare is None:
+        if found is None or found.spare is None:
             return Reading(None, source, f"the spare cores of {kind} {name} are not known{why}")
-        total += spare
+        if not 0.0 <= found.spare < math.inf:
+            return Reading(None, source, f"{kind} {name} gives {found.spare} spare cores")
+        spare += found.spare
+        there += math.inf if found.there is None else found.there
     # What was started by advice alone takes nothing there.
-    return Reading(total + reserved_cores(state, step, advised=False), source)
+    return Reading(min(spare + reserved_cores(state, step, advised=False), there), source)
 
 
 def believed(reading: Reading, state: PoolState, step: int, spread: float) -> Believed:

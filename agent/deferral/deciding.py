@@ -38,6 +38,7 @@ from agent.ledger import codec
 from domain.decisions import Event, Reason
 from domain.rules.deferral.jobs import W1
 from domain.rules.deferral.rolling import MARGIN, STEPS
+from domain.rules.deferral.tokens import WINDOW
 from domain.units import DAY_S
 
 Floats = NDArray[np.float64]
@@ -61,8 +62,6 @@ class Decided:
     seen: Seen | None
     chosen: Chosen | None
     believed: Believed
-    margin: int
-    budget_used: float
     path: Floats
 
 
@@ -88,7 +87,7 @@ def decide(
     if head.step is not None and step <= head.step:
         return None
     skipped = 0 if head.step is None else step - head.step - 1
-    changed, expired, totals, notes = _aged(pool, settings, state, step, now)
+    changed, expired, totals, notes = _aged(pool, settings, state, step, now, advice=advice)
     jobs = {**state.jobs, **{name: job for name, job in changed.items() if job is not None}}
     for name in [name for name, job in changed.items() if job is None]:
         del jobs[name]
@@ -96,7 +95,7 @@ def decide(
     cores = believed(reading, state, step, outlook.spread)
     held = sum(job.cores for job in jobs.values() if job.holds(step))
     violation = max(0, held - cores.cores) if cores.measured and cores.cores is not None else 0
-    margin, used = margin_in_force(settings, rows, step, cores.cores or 0)
+    margin, _ = margin_in_force(settings, rows, step, cores.cores or 0)
     number = head.decisions + 1
     decision_id = f"{pool}-d{number}"
     seen: Seen | None = None
@@ -105,8 +104,10 @@ def decide(
     drain_by = None if head.drain is None else head.drain.by_step
     path = np.empty(0)
     if cores.cores is not None:
-        outlook.follow(rows, step, cores.cores if cores.measured else None)
-        seen = seen_by(jobs.values(), rows, step, cores.cores - margin, settings.step_s, drain_by)
+        outlook.follow(rows, step, cores.cores)
+        # No policy looks further back, and each decision records what it was made on.
+        recent = rows[-WINDOW:]
+        seen = seen_by(jobs.values(), recent, step, cores.cores - margin, settings.step_s, drain_by)
         path = planned_path(outlook, margin)
         if not paused:
             chosen = ladder.decide(seen.view, path)
@@ -179,17 +180,25 @@ def decide(
         detail = f"{skipped} steps before step {step} were not decided: no agent ran, or the clock was set"
         notes.append(Event(pool, now, Reason.STEPS_SKIPPED, detail, decision_id))
     change = Change(head, changed, history, [(made, inputs)], notes)
-    return Decided(made, change, seen, chosen, cores, margin, used, path)
+    return Decided(made, change, seen, chosen, cores, path)
 
 
 def _aged(
-    pool: str, settings: DeferralSettings, state: PoolState, step: int, now: float
+    pool: str, settings: DeferralSettings, state: PoolState, step: int, now: float, *, advice: bool
 ) -> tuple[dict[str, JobRecord | None], list[str], Totals, list[Event]]:
     """Return the jobs that time changed: ended, expired, forgotten, or waiting again since they were never sent."""
     changed: dict[str, JobRecord | None] = {}
     expired: list[str] = []
     totals, notes = state.head.totals, list[Event]()
     for name, job in state.jobs.items():
+        if (
+            job.advice
+            and not advice
+            and (job.stage is Stage.RUNNING or (job.stage is Stage.ENDED and job.latest >= step))
+        ):
+            # It started in the books alone, and the pool starts jobs now.
+            job = replace(job, stage=Stage.WAITING, start=None, free_from=None, ended_at=None, advice=False)
+            changed[name] = job
         if job.stage in FINAL:
             # Within its window its message, if it could not be deleted, would make it a new job.
             over = (job.latest < step or now - job.at > QUEUE_KEEPS_S) and not job.holds(step)

@@ -146,12 +146,11 @@ class Ladder:
             return None, f"it took {1000.0 * took_s:.0f} ms (at most {1000.0 * budget_s:.0f} ms)"
         if found is None:
             return None, "it has no answer"
-        wrong = wrong_with(found.positions, view)
-        if wrong:
-            return None, wrong
-        if found.scores is not None and not np.all(np.isfinite(found.scores)):
-            return None, f"{_UNUSABLE}: scores that are not finite"
-        return found, ""
+        try:
+            wrong = wrong_with(found.positions, view) or wrong_scores(found.scores, view)
+        except Exception as error:
+            wrong = f"its answer is none: {type(error).__name__}: {error}"
+        return (None, wrong) if wrong else (found, "")
 
 
 _UNUSABLE: Final = "scores unusable"
@@ -173,6 +172,15 @@ def wrong_with(positions: Ints, view: View) -> str:
         return "it starts a job outside its window"
     cores = int(jobs.cores[chosen].sum())
     return f"it starts {cores} cores where {view.free} are free" if cores > max(0, view.free) else ""
+
+
+def wrong_scores(scores: Floats | None, view: View) -> str:
+    """Return what is wrong with the scores of a policy, "" for nothing; None: it has none."""
+    if scores is None:
+        return ""
+    if np.shape(scores) != (view.cur.size,):
+        return f"{_UNUSABLE}: scores of shape {np.shape(scores)} for {view.cur.size} jobs"
+    return "" if np.all(np.isfinite(scores)) else f"{_UNUSABLE}: scores that are not finite"
 
 
 def rolling_rung(view: View, path: Floats, budget_s: float) -> Starts | None:
@@ -220,10 +228,10 @@ class LearnedRung:
             self._model, self.problem = None, f"the model is refused: {error}"
 
     def __call__(self, view: View, path: Floats, budget_s: float) -> Starts | None:
-        """Start what the model's scores say; ScoresUnusable where they are no numbers."""
+        """Start what the model's scores say; ScoresUnusable where they are no numbers, PolicyFailure from then on."""
         model = self._model
-        if model is None:
-            raise PolicyFailure(self.problem)
+        if model is None or model.fault:
+            raise PolicyFailure(self.problem if model is None else model.fault)
         scores = model.score(view).scores
         return Starts(model.starts(view, scores), scores)
 

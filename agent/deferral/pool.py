@@ -7,6 +7,7 @@ and decides again. Only the one that leads starts jobs (`agent.deferral.turns`).
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
 from collections import deque
@@ -37,7 +38,7 @@ from agent.deferral.records import (
     step_at,
 )
 from agent.deferral.settings import HTTP, DeferralSettings, PoolMode
-from agent.deferral.store import Change, DeferralStore, Moved, PoolState
+from agent.deferral.store import Change, DeferralStore, Moved, PoolState, head_of
 from agent.ledger import Ledger
 from domain.clock import Clock
 from domain.decisions import Event, Mode, Reason
@@ -51,7 +52,7 @@ TRIES: Final = 50
 REPORT_AHEAD_S: Final = 60.0
 """A reported capacity may be so far in the future of this agent's clock."""
 MOST_REFUSED: Final = 10_000
-"""Ids of messages that were refused and are not recorded again, should they not be deleted."""
+"""Keys of messages that were refused and are not recorded again, should they not be deleted."""
 
 T = TypeVar("T")
 
@@ -68,6 +69,11 @@ class FromQueue:
     body: str
     order: JobOrder | BadInput
     sent_at: float | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells it from other messages, whatever its id."""
+        return hashlib.sha256(f"{self.message_id} {self.body}".encode()).hexdigest()[:32]
 
 
 class DeferralPool:
@@ -96,10 +102,17 @@ class DeferralPool:
                 self._state = self.store.read(self.name)
             return self._state
 
-    def tried(self, work: Callable[[PoolState, float], tuple[T, Change | None]], *, epoch: int | None = None) -> T:
+    def tried(
+        self,
+        work: Callable[[PoolState, float], tuple[T, Change | None]],
+        *,
+        epoch: int | None = None,
+        beside_new_jobs: bool = False,
+    ) -> T:
         """Do work on the pool and write what it changes; again on what there is when another process wrote first.
 
-        Fenced when an `epoch` is given and over. StateConflict where its jobs are counted in other steps.
+        beside_new_jobs: what it changes holds where only jobs were submitted meanwhile. Fenced when an `epoch` is given
+        and over. StateConflict where its jobs are counted in other steps.
         """
         with self._lock:
             for _ in range(TRIES):
@@ -115,7 +128,10 @@ class DeferralPool:
                     stored = self.store.write(self.name, before.stored, change, epoch=epoch)
                 except Moved:
                     self._state = None
-                    continue
+                    if not beside_new_jobs or not self._wrote_beside(before.head, change, epoch):
+                        continue
+                    self.alarms += change.notes
+                    return answer
                 except BaseException:
                     # It may have been written or not: read it again.
                     self._state = None
@@ -127,6 +143,24 @@ class DeferralPool:
                 self.alarms += change.notes
                 return answer
         raise LedgerUnavailable(f"pool {self.name} is written by others all the time: try again")
+
+    def _wrote_beside(self, before: PoolHead, change: Change, epoch: int | None) -> bool:
+        """Write a change beside jobs that were submitted since `before`; return whether nothing else has happened.
+
+        Long work would else come too late again and again where another agent takes many jobs.
+        """
+        for _ in range(TRIES):
+            stored = self.store.stored_head(self.name)
+            head = PoolHead() if stored is None else head_of(stored)
+            if before != _with_jobs_of(before, replace(head, revision=before.revision)):
+                return False
+            merged = replace(_with_jobs_of(head, change.head), revision=head.revision + 1)
+            try:
+                self.store.write(self.name, stored, replace(change, head=merged), epoch=epoch)
+            except Moved:
+                continue
+            return True
+        return False
 
     def other_steps(self, state: PoolState) -> str:
         """Return what to do where the ledger counts in steps of another length: every window would be wrong."""
@@ -160,7 +194,7 @@ class DeferralPool:
         A message that is no job is recorded whole with the reason, and not again when it could not be deleted and
         comes once more. Returns the notes. Fenced when the epoch is over.
         """
-        fresh = [message for message in messages if message.message_id not in self._refusals]
+        fresh = [message for message in messages if message.key not in self._refusals]
 
         def work(state: PoolState, now: float) -> tuple[tuple[Event, ...], Change | None]:
             head, jobs = state.head, dict(state.jobs)
@@ -169,7 +203,7 @@ class DeferralPool:
             notes: list[Event] = []
             made: list[tuple[RefusedMessage, bytes]] = []
             for message in fresh:
-                if message.message_id in refused:
+                if message.key in refused:
                     continue
                 try:
                     if isinstance(message.order, BadInput):
@@ -179,7 +213,7 @@ class DeferralPool:
                     totals = replace(head.totals, refused=head.totals.refused + 1)
                     head = replace(head, decisions=head.decisions + 1, totals=totals)
                     decision_id, detail = f"{self.name}-d{head.decisions}", f"message {message.message_id}: {error}"
-                    refused.append(message.message_id)
+                    refused.append(message.key)
                     made.append((self._refused(decision_id, now, message, detail), b""))
                     notes.append(Event(self.name, now, Reason.JOB_REFUSED, detail, decision_id))
                     continue
@@ -367,6 +401,12 @@ class DeferralPool:
     def taken_alarms(self) -> tuple[Event, ...]:
         """Return what was recorded since the last call."""
         return tuple(self.alarms.popleft() for _ in range(len(self.alarms)))
+
+
+def _with_jobs_of(submitted: PoolHead, head: PoolHead) -> PoolHead:
+    """Return a head with what submissions change as in another one."""
+    totals = replace(head.totals, submitted=submitted.totals.submitted, unlikely=submitted.totals.unlikely)
+    return replace(head, jobs=submitted.jobs, totals=totals)
 
 
 def check_order(order: JobOrder) -> None:

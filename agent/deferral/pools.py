@@ -14,10 +14,11 @@ from agent.deferral.ladder import Ladder, LearnedRung, Rung, ladder_of
 from agent.deferral.pool import DeferralPool, reserved_cores
 from agent.deferral.queue import ReadyQueue, SubmitQueue
 from agent.deferral.records import Drain, JobOrder, Stage, StepDecision, Totals, step_at
-from agent.deferral.rollouts import JobExplained, Quote, explain_job, quote
+from agent.deferral.rollouts import JobExplained, Quote, explain_job, next_step, quote
 from agent.deferral.settings import LEARNED, SUBJECTS, DeferralSettings, PoolMode
 from agent.deferral.shadow import Shadow
-from agent.deferral.turns import PoolTurns
+from agent.deferral.store import PoolState
+from agent.deferral.turns import PoolTurns, Watch
 from agent.models.directory import ModelsDirectory
 from agent.settings import Settings
 from domain.decisions import Direction
@@ -100,6 +101,10 @@ class PoolService:
         )
         self._asked = Outlook(settings.step_s)
         self._asking = threading.Lock()
+        # Of its own: whoever looks at the pool, as admission does, waits for no quote.
+        self._looked = Outlook(settings.step_s)
+        self._looking = threading.Lock()
+        self._watched: tuple[PoolState, Watch] | None = None
 
     def ladder(self, first: str) -> Ladder:
         """Return a ladder of the pool's policies that begins with one of them."""
@@ -124,8 +129,17 @@ class PoolService:
 
     def explain(self, job_id: str) -> JobExplained:
         """Return why a job is where it is; UnknownName."""
+        missing = self.watch().missing
         with self._asking:
-            return explain_job(self.pool, self._asked, job_id, self.paused(), self.turns.watch.missing)
+            return explain_job(self.pool, self._asked, job_id, self.paused(), missing)
+
+    def watch(self) -> Watch:
+        """Return what is to be looked at, from the ledger: this agent may not be the one that leads."""
+        with self._looking:
+            state = self.pool.current()
+            if self._watched is None or self._watched[0] is not state:
+                self._watched = state, self.turns.watched(state, self._host.clock.now(), self._looked)
+            return self._watched[1]
 
     def forecast(self, steps: int) -> CapacityForecast:
         """Return what is forecast of the steps after the newest that was decided."""
@@ -150,7 +164,7 @@ class PoolService:
     def problem(self) -> str:
         """Return what a person should look into."""
         learned = self.learned.problem if LEARNED in (self.settings.policy, self.settings.shadow) else ""
-        return "; ".join(filter(None, (self.turns.problem, self.turns.watch.missing, learned)))
+        return "; ".join(filter(None, (self.turns.problem, self.watch().missing, learned)))
 
     def view(self) -> PoolView:
         """Return the pool now."""
@@ -160,20 +174,19 @@ class PoolService:
         cores = believed(reading, state, step, self.turns.outlook.spread)
         margin, used = margin_in_force(settings, state.history.rows, step, cores.cores or 0)
         running = reserved_cores(state, step)
-        watch, last = self.turns.watch, self.last_step()
+        watch, last = self.watch(), self.last_step()
         counts = {stage.value: 0 for stage in Stage}
         for job in state.jobs.values():
             counts[job.stage.value] += 1
         coming, expected = state.history, None
         if coming.next_step is not None and coming.next_mean is not None:
             expected = ExpectedCores(coming.next_step, coming.next_mean, coming.next_low, coming.next_high)
-        following = step + 1 if state.head.step is not None and state.head.step >= step else step
         return PoolView(
             self.name,
             PoolMode.OBSERVE if self.pool.advises else PoolMode.ENFORCE,
             now,
             state.head.step,
-            float(following * settings.step_s),
+            float(next_step(state, now, settings.step_s) * settings.step_s),
             cores.cores,
             cores.measured,
             settings.capacity,

@@ -146,10 +146,7 @@ class SubmitQueue:
             if not messages:
                 return
             seen += len(messages)
-            yield (
-                [FromQueue(one["MessageId"], one["Body"], job_of(one["Body"]), _sent_at(one)) for one in messages],
-                [one["ReceiptHandle"] for one in messages],
-            )
+            yield [received(one) for one in messages], [str(one.get("ReceiptHandle", "")) for one in messages]
 
     def delete(self, receipts: Sequence[str]) -> None:
         """Delete messages whose jobs are recorded; one that cannot be deleted comes again, and is known then."""
@@ -163,10 +160,19 @@ class SubmitQueue:
             self._undeleted = f"messages of the submit queue cannot be deleted, they come again: {failed[0]}"
 
 
+def received(message: Mapping[str, Any]) -> FromQueue:
+    """Return a message as SQS hands it out; one that lacks a part, or has text that cannot be stored, is no job."""
+    # A lone surrogate is no text that the ledger could keep.
+    body = str(message.get("Body", "")).encode(errors="backslashreplace").decode()
+    return FromQueue(str(message.get("MessageId", "")), body, job_of(body), _sent_at(message))
+
+
 def _sent_at(message: Mapping[str, Any]) -> float | None:
     """Return when a message was sent, epoch seconds; None where SQS does not say."""
-    text = message.get("Attributes", {}).get("SentTimestamp", "")
-    return int(text) / 1000.0 if text.isdecimal() else None
+    try:
+        return int(message["Attributes"]["SentTimestamp"]) / 1000.0
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def job_of(body: str) -> Any:
@@ -208,8 +214,8 @@ class ReadyQueue:
         except CloudError as error:
             why = {job.job_id: str(error) for job in jobs}
             return Sending(unknown=why) if error.failure is FailureClass.UNKNOWN_OUTCOME else Sending(unsent=why)
-        arrived = {one["Id"] for one in response.get("Successful", ())}
-        failed = {one["Id"]: one for one in response.get("Failed", ())}
+        arrived = {one.get("Id") for one in response.get("Successful", ())}
+        failed = {one.get("Id"): one for one in response.get("Failed", ())}
         sent, unsent, unknown = list[str](), dict[str, str](), dict[str, str]()
         for number, job in enumerate(jobs):
             if str(number) in arrived:

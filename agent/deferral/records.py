@@ -81,7 +81,8 @@ class JobRecord:
     asked for, which may lie before `submitted` where `late` is set. unlikely: larger than any capacity seen. start: its
     first step. free_from: the step from which its cores are free again. attempts: times that its start was, or may have
     been, sent; uncertain: those of them that may have arrived, the first at `attempted_at`; sent_to: the
-    queue. duplicates: messages with this job that came after the first.
+    queue; repeats: whether the attempt under way may bring a second copy. duplicates: messages with this job that came
+    after the first.
     """
 
     job_id: str
@@ -104,6 +105,7 @@ class JobRecord:
     uncertain: int = 0
     attempted_at: float | None = None
     sent_to: str = ""
+    repeats: bool = False
     duplicates: int = 0
     ended_at: float | None = None
     detail: str = ""

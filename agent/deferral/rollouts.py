@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from agent.deferral.capacity import Outlook, margin_in_force
 from agent.deferral.pool import DeferralPool
-from agent.deferral.records import JobOrder, JobRecord, Stage, StepDecision, step_at
+from agent.deferral.records import Drain, JobOrder, JobRecord, Stage, StepDecision, step_at
 from agent.deferral.store import PoolState
 from domain.rules.deferral.choosing import Group, History, View, knapsack, knapsack_values, take_in_order
-from domain.rules.deferral.jobs import Ints
+from domain.rules.deferral.jobs import W1, Ints
 from domain.units import DAY_S
 
 ROLLOUTS: Final = 200
@@ -33,7 +33,7 @@ FEWEST: Final = 20
 ARRIVALS_DAYS: Final = 7
 
 Floats = NDArray[np.float64]
-_NUMBER, _EARLIEST, _LATEST, _SUBMITTED = 0, 3, 4, 5
+_NUMBER, _DURATION, _EARLIEST, _LATEST, _SUBMITTED = 0, 2, 3, 4, 5
 """Columns of a row, in the order of `Group`."""
 
 
@@ -85,7 +85,7 @@ def quote(pool: DeferralPool, outlook: Outlook, order: JobOrder, seed: int = 0) 
     steps = min(LONGEST, job.latest - first + 1)
     margin, _ = margin_in_force(settings, state.history.rows, first, state.head.capacity or 0)
     outlook.follow(state.history.rows, first)
-    known = _rows([one for one in (*others.values(), job) if one.stage is Stage.WAITING])
+    known = _waiting((*others.values(), job), state.head.drain)
     taken = _taken(others.values(), first, steps)
     recent, rate = _recent(others.values(), first, round(ARRIVALS_DAYS * DAY_S / settings.step_s))
     rate = min(rate, MOST_ROWS / FEWEST / steps)
@@ -156,10 +156,17 @@ def _taken(jobs: Iterable[JobRecord], first: int, steps: int) -> Ints:
     return taken
 
 
-def played(jobs: Collection[JobRecord], first: int, path: Ints) -> Mapping[int, int]:
+def _waiting(jobs: Iterable[JobRecord], drain: Drain | None) -> Ints:
+    """Return the jobs that wait as `_rows`; under a drain none may start so late that it would run beyond it."""
+    rows = _rows([job for job in jobs if job.stage is Stage.WAITING])
+    if drain is not None:
+        rows[:, _LATEST] = np.minimum(rows[:, _LATEST], drain.by_step - rows[:, _DURATION])
+    return rows
+
+
+def played(jobs: Collection[JobRecord], first: int, path: Ints, drain: Drain | None = None) -> Mapping[int, int]:
     """Return the step in which each waiting job starts, by its number; path: cores in the steps from `first` on."""
-    waiting = _rows([job for job in jobs if job.stage is Stage.WAITING])
-    return _played(waiting, _taken(jobs, first, path.size), first, path)
+    return _played(_waiting(jobs, drain), _taken(jobs, first, path.size), first, path)
 
 
 def _played(rows: Ints, running: Ints, first: int, path: Ints) -> dict[int, int]:
@@ -224,7 +231,7 @@ def explain_job(pool: DeferralPool, outlook: Outlook, job_id: str, paused: str, 
         margin, _ = margin_in_force(settings, state.history.rows, first, state.head.capacity or 0)
         outlook.follow(state.history.rows, first)
         path = np.floor(outlook.path(steps)).astype(np.int64) - margin
-        start = played(list(state.jobs.values()), first, path).get(job.number)
+        start = played(state.jobs.values(), first, path, state.head.drain).get(job.number)
         expected = None if start is None else float(start * settings.step_s)
         words = _waits_for(job, state, last, rank, paused, problem, settings.step_s, first)
     return JobExplained(
@@ -263,6 +270,8 @@ def _waits_for(
         return f"the capacity, which is not known: {problem or last.detail}"
     if job.unlikely and job.cores > (last.capacity - last.margin):
         return f"more capacity than was seen in 28 days: it needs {job.cores} cores"
+    if job.cores * job.duration < W1 * (first - job.earliest):
+        return f"nothing: its delay of {first - job.earliest} steps would cost more than its start earns"
     if job.cores > last.free:
         return f"room: it needs {job.cores} cores, {last.free} were free in step {last.step}"
     if rank is not None:

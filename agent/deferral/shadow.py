@@ -12,6 +12,7 @@ from agent.deferral.store import PoolState
 from agent.deferral.views import seen_by
 from domain.decisions import Reason
 from domain.rules.deferral.jobs import W2
+from domain.rules.deferral.tokens import WINDOW
 from domain.units import DAY_S
 
 
@@ -43,7 +44,12 @@ class Shadow:
         held = sum(job.cores for job in jobs if job.holds(made.step))
         violation = max(0, held - made.capacity) if made.measured and made.capacity is not None else 0
         seen = seen_by(
-            jobs, state.history.rows[:-1], made.step, decided.seen.view.capacity, self._step_s, made.drain_by
+            jobs,
+            state.history.rows[-WINDOW - 1 : -1],
+            made.step,
+            decided.seen.view.capacity,
+            self._step_s,
+            made.drain_by,
         )
         chosen = self._ladder().decide(seen.view, decided.path)
         revenue = delay = 0

@@ -72,7 +72,7 @@ class DeferralStore:
             stored = _stored_head(connection, pool)
             history = state.get(connection, pool, _HISTORY)
             jobs = [codec.decode(JobRecord, body) for body in state.under(connection, pool, _JOB)]
-        head = PoolHead() if stored is None else codec.decode(PoolHead, codec.unpack(stored))
+        head = PoolHead() if stored is None else head_of(stored)
         rows = History() if history is None else codec.decode(History, history)
         return PoolState(head, stored, rows, {job.job_id: job for job in jobs})
 
@@ -125,6 +125,11 @@ class DeferralStore:
         return after
 
 
+def head_of(stored: bytes) -> PoolHead:
+    """Return a head from how it is stored."""
+    return codec.decode(PoolHead, codec.unpack(stored))
+
+
 def read_decision(record: Record) -> Made:
     """Return a pool's decision from its record."""
     return codec.decode(_KINDS[record.kind], record.body)
@@ -163,7 +168,7 @@ def _record(made: Made, inputs: bytes, number: int) -> Record:
 
 def _heads(connection: Connection) -> list[tuple[str, PoolHead]]:
     rows = connection.execute(select(table.c.fleet, table.c.body).where(table.c.key == _HEAD)).all()
-    return [(pool, codec.decode(PoolHead, codec.unpack(body))) for pool, body in rows]
+    return [(pool, head_of(body)) for pool, body in rows]
 
 
 def _newest_number(connection: Connection) -> int:

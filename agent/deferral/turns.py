@@ -11,12 +11,21 @@ import structlog
 from agent.decisions.guards import held_by_pause, unmeasured_permit
 from agent.decisions.part import CapacityOf
 from agent.decisions.text import time_text
-from agent.deferral.capacity import NOMINAL, TOLERANCE, Outlook, coverage, read_capacity, score_drift
+from agent.deferral.capacity import (
+    NOMINAL,
+    TOLERANCE,
+    Outlook,
+    budget_used,
+    coverage,
+    read_capacity,
+    recent_violation,
+    score_drift,
+)
 from agent.deferral.deciding import Decided, decide
 from agent.deferral.ladder import Ladder
 from agent.deferral.pool import DeferralPool, open_starts
 from agent.deferral.queue import DEDUPLICATED_S, ReadyQueue, Sending, SubmitQueue, in_calls
-from agent.deferral.records import Comparison, JobRecord, Stage, step_at
+from agent.deferral.records import STEP, Comparison, JobRecord, Stage, StepDecision, step_at
 from agent.deferral.shadow import Shadow
 from agent.deferral.store import Change, PoolState
 from agent.rails.state import LoopState
@@ -30,6 +39,8 @@ AT_RISK_STEPS: Final = 6
 BUDGET_ALARM: Final = 0.8
 FALLBACK_ALARM: Final = 0.05
 DRIFT_ALARM: Final = 0.25
+BELIEVED_AFTER_S: Final = 180.0
+"""A clock that was set forward by more than a step is gone by after so long."""
 FALLBACK_DAYS: Final = 1
 FALLBACK_LEAST: Final = 20
 """Decisions in that time from which on the share of fallbacks is an alarm."""
@@ -66,9 +77,11 @@ class PoolTurns:
         self._ladder, self._capacity_of, self._versions = ladder, capacity_of, versions
         self._submit, self._ready = submit, ready
         self._lasts: set[Reason] = set()
-        self._behind = ""
-        self.last: Decided | None = None
-        self.problem = self._send_problem = ""
+        self._newest: StepDecision | None = None
+        self._ahead = ""
+        self._offset: float | None = None
+        self._doubted_s: float | None = None
+        self.problem = self._send_problem = self._behind = self._shadow_problem = ""
         self.watch = Watch({}, 0.0, 0.0, (), "", 0)
 
     def turn(self, now: float, epoch: int) -> tuple[Event, ...]:
@@ -76,18 +89,43 @@ class PoolTurns:
         if other := self.pool.other_steps(self.pool.current()):
             self.problem = f"nothing is received and decided: {other}"
             return ()
-        if not self.pool.advises:
+        self._ahead = self._set_forward()
+        if not self.pool.advises and not self._ahead:
+            # A message whose window the clock has left behind would be refused, and deleted.
             self._receive(epoch)
+        if not self.pool.advises:
             # What an earlier turn, or another process, recorded and perhaps sent.
             self._send(now, epoch)
-        decided = self._decide(now, epoch)
+        # Queues take their time: the step to decide may have begun meanwhile, and its capacity been posted.
+        now = max(now, self.pool.clock.now())
+        decided = None if self._ahead else self._decide(now, epoch)
         if decided is not None:
-            self.last = decided
             if not self.pool.advises and decided.made.starts:
                 self._send(now, epoch, decided.made.decision_id)
-        troubles = [self._submit.problem if self._submit is not None else "", self._send_problem, self._behind]
+            self._compare(decided, epoch)
+        submit = self._submit.problem if self._submit is not None else ""
+        troubles = (submit, self._send_problem, self._ahead, self._behind, self._shadow_problem)
         self.problem = "; ".join(filter(None, troubles))
         return self._lasting(now, epoch)
+
+    def _set_forward(self) -> str:
+        """Return why the clock is not believed yet, "" where it is.
+
+        Jobs expire by it, for good: a time that came without time passing, and lies more than a step ahead, must last.
+        """
+        clock = self.pool.clock
+        passed_s = clock.monotonic()
+        offset = clock.now() - passed_s
+        ahead = 0.0 if self._offset is None else offset - self._offset
+        if ahead <= self.pool.settings.step_s:
+            self._offset, self._doubted_s = offset, None
+            return ""
+        self._doubted_s = passed_s if self._doubted_s is None else self._doubted_s
+        if passed_s - self._doubted_s >= BELIEVED_AFTER_S:
+            self._offset, self._doubted_s = offset, None
+            return ""
+        log.warning("clock_set_forward", pool=self.pool.name, by_s=ahead)
+        return f"the clock was set forward by {ahead:.0f} s: nothing is decided before that has lasted three minutes"
 
     # Receiving and sending
 
@@ -139,8 +177,9 @@ class PoolTurns:
 
         def work(state: PoolState, now: float) -> tuple[list[str], Change | None]:
             changed: dict[str, JobRecord | None] = {}
-            totals, notes = state.head.totals, list[Event]()
             step = step_at(now, self.pool.settings.step_s)
+            # What a process had under way when it ended may have arrived.
+            repeated = [name for name in ids if state.jobs[name].repeats]
             for name in ids:
                 job = state.jobs[name]
                 if job.stage is not Stage.STARTING:
@@ -148,18 +187,20 @@ class PoolTurns:
                 # Another queue than the first knows nothing of what that one has seen.
                 same = job.sent_to in ("", queue)
                 first_at = now if job.attempted_at is None or job.uncertain == 0 or not same else job.attempted_at
-                if job.uncertain and not (same and fifo and 0.0 <= now - first_at < DEDUPLICATED_S):
-                    totals = replace(totals, repeated_starts=totals.repeated_starts + 1)
-                    detail = f"{name} is sent again, and may arrive twice: its worker must ignore an id it has seen"
-                    notes.append(Event(self.pool.name, now, Reason.START_REPEATED, detail, name))
+                dropped = same and fifo and 0.0 <= now - first_at < DEDUPLICATED_S
                 job = replace(
-                    job, attempts=job.attempts + 1, uncertain=job.uncertain + 1, attempted_at=first_at, sent_to=queue
+                    job,
+                    attempts=job.attempts + 1,
+                    uncertain=job.uncertain + 1,
+                    attempted_at=first_at,
+                    sent_to=queue,
+                    repeats=job.uncertain > 0 and not dropped,
                 )
                 if job.free_from is not None:
                     # It may begin as late as now.
                     job = replace(job, free_from=max(job.free_from, step + job.duration))
                 changed[name] = job
-            return list(changed), Change(replace(state.head, totals=totals), changed, notes=notes)
+            return list(changed), self._counting(state, now, changed, repeated)
 
         return self.pool.tried(work, epoch=epoch)
 
@@ -168,17 +209,28 @@ class PoolTurns:
 
         def work(state: PoolState, now: float) -> tuple[None, Change | None]:
             changed: dict[str, JobRecord | None] = {}
+            # One that SQS refused for certain is no second copy.
+            repeated = [name for name in ids if state.jobs[name].repeats and name not in result.unsent]
             for name in ids:
-                job = state.jobs[name]
+                job = replace(state.jobs[name], repeats=False)
                 if name in sent:
                     changed[name] = replace(job, stage=Stage.RUNNING, detail="")
                 elif name in result.unsent:
                     changed[name] = replace(job, uncertain=max(0, job.uncertain - 1), detail=result.unsent[name])
                 else:
                     changed[name] = replace(job, detail=result.unknown.get(name, ""))
-            return None, Change(state.head, changed)
+            return None, self._counting(state, now, changed, repeated)
 
         self.pool.tried(work, epoch=epoch)
+
+    def _counting(
+        self, state: PoolState, now: float, changed: Mapping[str, JobRecord | None], repeated: list[str]
+    ) -> Change:
+        """Return a change of jobs that counts the starts among them that may arrive twice."""
+        words = "was sent again, and may arrive twice: its worker must ignore an id it has seen"
+        notes = [Event(self.pool.name, now, Reason.START_REPEATED, f"{name} {words}", name) for name in repeated]
+        totals = replace(state.head.totals, repeated_starts=state.head.totals.repeated_starts + len(repeated))
+        return Change(replace(state.head, totals=totals), changed, notes=notes)
 
     # Deciding
 
@@ -209,16 +261,26 @@ class PoolTurns:
             )
             return decided, None if decided is None else decided.change
 
-        decided = pool.tried(work, epoch=epoch)
+        decided = pool.tried(work, epoch=epoch, beside_new_jobs=True)
         if decided is not None:
             log.info("step_decided", pool=pool.name, decision_id=decided.made.decision_id, detail=decided.made.detail)
-            if self.shadow is not None:
-                compared = self.shadow.follow(pool.current(), decided)
-                if compared is not None:
-                    self._compare(compared, epoch)
         return decided
 
-    def _compare(self, made: Comparison, epoch: int) -> None:
+    def _compare(self, decided: Decided, epoch: int) -> None:
+        """Ask the shadow about a step, and record the comparison of a day that is over."""
+        if self.shadow is None:
+            return
+        state = self.pool.current()
+        try:
+            made, self._shadow_problem = self.shadow.follow(state, decided), ""
+        except Exception as error:
+            # It starts nothing, so nothing waits for it.
+            log.exception("shadow_failed", pool=self.pool.name)
+            made, self._shadow_problem = None, f"the shadow failed: {type(error).__name__}: {error}"
+        if made is not None:
+            self._record(made, epoch)
+
+    def _record(self, made: Comparison, epoch: int) -> None:
         def work(state: PoolState, now: float) -> tuple[None, Change | None]:
             number = state.head.decisions + 1
             numbered = replace(made, decision_id=f"{self.pool.name}-d{number}")
@@ -231,7 +293,7 @@ class PoolTurns:
 
     def _lasting(self, now: float, epoch: int) -> tuple[Event, ...]:
         state = self.pool.current()
-        self.watch = self._watched(state, now)
+        self.watch = self.watched(state, now, self.outlook)
         found = list(self._alarms(now))
         fresh = [event for event in found if event.reason not in self._lasts]
         self._lasts = {event.reason for event in found}
@@ -240,28 +302,38 @@ class PoolTurns:
             self.pool.tried(lambda state, _: (None, Change(state.head, notes=fresh)), epoch=epoch)
         return tuple(found)
 
-    def _watched(self, state: PoolState, now: float) -> Watch:
+    def watched(self, state: PoolState, now: float, outlook: Outlook) -> Watch:
+        """Return what is to be looked at in a pool as the ledger has it, whichever agent leads."""
         settings, rows = self.pool.settings, state.history.rows
         step = state.head.step if state.head.step is not None else step_at(now, settings.step_s)
         asked = [row for row in rows if row.asked and row.step > step - round(FALLBACK_DAYS * DAY_S / settings.step_s)]
         share = sum(row.fallback for row in asked) / len(asked) if len(asked) >= FALLBACK_LEAST else 0.0
-        last = self.last
-        missing = "" if last is None or last.believed.cores is not None else last.believed.detail
+        newest = self._newest_step(state)
+        margin = 0 if newest is None else newest.margin
+        # Before the first step of a process its outlook knows nothing.
+        outlook.follow(rows, step + 1)
         return Watch(
             coverage(rows, step, settings.step_s),
-            0.0 if last is None else last.budget_used,
+            budget_used(settings, recent_violation(settings, rows, step)[0]),
             share,
-            at_risk(state, step, self.outlook, settings.step_s),
-            missing,
-            0 if last is None else last.margin,
+            at_risk(state, step, outlook, margin),
+            "" if newest is None or newest.capacity is not None else newest.detail,
+            margin,
             score_drift(rows, step, settings.step_s),
         )
+
+    def _newest_step(self, state: PoolState) -> StepDecision | None:
+        """Return the newest decision of a step, whichever process made it; None before the first."""
+        if self._newest is None or self._newest.step != state.head.step:
+            found = self.pool.store.newest(self.pool.name, 1, STEP)
+            self._newest = found[0] if found and isinstance(found[0], StepDecision) else None
+        return self._newest
 
     def _alarms(self, now: float) -> list[Event]:
         watch, name = self.watch, self.pool.name
         found = []
         if watch.missing:
-            detail = f"the capacity of {name} is missing and nothing starts: {watch.missing}"
+            detail = f"the capacity of {name} is missing: {watch.missing}"
             found.append(Event(name, now, Reason.CAPACITY_MISSING, detail))
         for quantile, share in watch.coverage.items():
             if share < NOMINAL - TOLERANCE:
@@ -295,10 +367,11 @@ class PoolTurns:
         return found
 
 
-def at_risk(state: PoolState, step: int, outlook: Outlook, step_s: int) -> tuple[str, ...]:
+def at_risk(state: PoolState, step: int, outlook: Outlook, margin: int) -> tuple[str, ...]:
     """Return the waiting jobs whose latest start comes within six steps and for which no room is expected until then.
 
-    Room: jobs in the order of their latest starts take what the forecast leaves, each at its first step.
+    Room: jobs in the order of their latest starts take what the forecast and the margin leave, each at its first step.
+    A drain leaves none to what would run beyond it.
     """
     steps = AT_RISK_STEPS
     waiting = [
@@ -307,7 +380,8 @@ def at_risk(state: PoolState, step: int, outlook: Outlook, step_s: int) -> tuple
     if not waiting or state.head.capacity is None:
         return ()
     path = outlook.path(steps)
-    room = [int(path[k]) for k in range(steps)]
+    room = [int(path[k]) - margin for k in range(steps)]
+    drain = state.head.drain
     for job in state.jobs.values():
         if job.start is None:
             continue
@@ -318,6 +392,8 @@ def at_risk(state: PoolState, step: int, outlook: Outlook, step_s: int) -> tuple
     for job in sorted(waiting, key=lambda job: (job.latest, job.number)):
         for k in range(steps):
             at = step + 1 + k
+            if drain is not None and at + job.duration > drain.by_step:
+                continue
             if job.earliest <= at <= job.latest and room[k] >= job.cores:
                 for later in range(k, min(steps, k + job.duration)):
                     room[later] -= job.cores

@@ -173,7 +173,7 @@ def test_a_pause_of_all_holds_it(running: Running) -> None:
 def test_it_reads_what_autoscaling_has_pending(running: Running, cloud: World) -> None:
     cloud.client("autoscaling").set_desired_capacity(AutoScalingGroupName="web-s", DesiredCapacity=3)
     running.loop.turn()
-    assert running.agent.part(AutoscalingPart).capacity("web") == Capacity(free=4.0, pending=4.0, spare=0.0)
+    assert running.agent.part(AutoscalingPart).capacity("web") == Capacity(free=4.0, pending=4.0, spare=0.0, there=0.0)
     assert running.view.explain("desk-t2").lines[1] == "  0 tokens: 4 cores are pending"
 
 

@@ -20,6 +20,7 @@ from agent.deferral.records import Stage
 from agent.ledger import Ledger
 from agent.settings import Settings, load_settings
 from domain.clock import VirtualClock
+from domain.controls import Pause, PauseScope
 from domain.errors import CloudError, ConfigurationError, FailureClass, LedgerUnavailable, StateConflict
 from domain.units import DAY_S, HOUR_S
 from tests.agent.deferral.pools import POOL, START, Make, Queues, begun, decided, job, made, order, stages, turning
@@ -231,6 +232,119 @@ def test_no_message_stops_the_jobs_behind_it(make: Make, body: str) -> None:
     assert q.turns.problem == ""
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"Body": "no job", "ReceiptHandle": "r"},
+        {"MessageId": "m", "ReceiptHandle": "r"},
+        {"MessageId": "m", "Body": None, "ReceiptHandle": "r"},
+        {"MessageId": "m", "Body": "\ud800", "ReceiptHandle": "r"},
+        {"MessageId": "m", "Body": job("a"), "ReceiptHandle": "r", "Attributes": {"SentTimestamp": "1" * 5000}},
+        {"MessageId": "m", "Body": job("a")},
+    ],
+)
+def test_an_answer_of_sqs_that_lacks_a_part_stops_no_step(make: Make, broken: dict[str, Any]) -> None:
+    q = make()
+    q.pool.submit(order("b"))
+    answers = [{"Messages": [broken]}, {}]
+    answering(q, "ReceiveMessage", lambda parameters: answers.pop(0))
+    assert "b" in begun(decided(q.turns, START, cores=10))
+    taken = "a" in stages(q.pool)
+    assert taken == (broken.get("Body") == job("a"))
+    assert q.pool.current().head.totals.refused == (not taken)
+
+
+def test_messages_of_one_id_are_told_apart_by_what_they_say(make: Make) -> None:
+    q = make()
+    same = [{"MessageId": "m", "Body": body, "ReceiptHandle": "r"} for body in ("no job", job("a"))]
+    answers = [{"Messages": same}, {}]
+    answering(q, "ReceiveMessage", lambda parameters: answers.pop(0))
+    assert begun(decided(q.turns, START, cores=10)) == ["a"]
+
+
+class TestQueuesThatAreSlow:
+    """A turn that waits for SQS decides by the time at which it decides."""
+
+    def slow(self, q: Queues, seconds: float) -> None:
+        real = type(q.session).mutate
+
+        def received(parameters: dict[str, Any]) -> Answer:
+            q.clock.advance(seconds)
+            q.pool.report(10)
+            return real(q.session, "sqs", "ReceiveMessage", **parameters)
+
+        answering(q, "ReceiveMessage", received)
+
+    def test_leave_a_number_of_cores_that_was_posted_meanwhile(self, make: Make) -> None:
+        q = make()
+        q.pool.submit(order("a"))
+        self.slow(q, 90.0)
+        assert begun(decided(q.turns, START)) == ["a"]
+
+    def test_start_no_job_whose_window_ended_meanwhile(self, make: Make) -> None:
+        q = make()
+        q.pool.submit(order("late", window=0))
+        q.pool.submit(order("a", duration=3, window=1))
+        self.slow(q, 10.0)
+        q.clock.advance(HOUR_S - 5.0)
+        step = decided(q.turns, q.clock.now())
+        assert (begun(step), step.expired) == (["a"], ("late",))
+        assert [one["start_at"] for one in q.ready()] == [START + HOUR_S]
+
+
+def test_a_shadow_that_fails_holds_no_start_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    q = make(fifo=False)
+    turns = turning(q.pool, session=q.session, shadow="fifo")
+    assert turns.shadow is not None
+
+    def failing(*about: Any) -> None:
+        raise KeyError("a job that is not there")
+
+    monkeypatch.setattr(turns.shadow, "follow", failing)
+    q.put(job("a"))
+    q.pool.report(10)
+    turns.turn(START, 1)
+    assert (stages(q.pool), len(q.ready())) == ({"a": "running"}, 1)
+    assert "the shadow failed: KeyError" in turns.problem
+
+
+class TestStartsThatMayArriveTwice:
+    """Counted once for each copy that may have been made, and for none that SQS or a pause refused."""
+
+    def unknown(self, q: Queues) -> None:
+        q.put(job("a"))
+        answering(q, "SendMessageBatch", denied("SendMessageBatch", FailureClass.UNKNOWN_OUTCOME))
+        decided(q.turns, START, cores=10)
+
+    @pytest.mark.parametrize("paused", [True, False])
+    def test_are_not_counted_while_nothing_is_sent(self, make: Make, ledger: Ledger, paused: bool) -> None:
+        q = make(fifo=False)
+        self.unknown(q)
+        answering(q, "SendMessageBatch", None if paused else denied("SendMessageBatch", FailureClass.THROTTLE))
+        if paused:
+            ledger.pause(POOL, Pause(PauseScope.OUT, "ada", "wait", START, START + 330.0))
+        for _ in range(5):
+            q.clock.advance(60.0)
+            q.turns.turn(q.clock.now(), 1)
+        assert q.pool.current().head.totals.repeated_starts == 0
+        answering(q, "SendMessageBatch", None)
+        q.clock.advance(60.0)
+        q.turns.turn(q.clock.now(), 1)
+        assert (stages(q.pool), q.pool.current().head.totals.repeated_starts) == ({"a": "running"}, 1)
+        assert [event.reason.value for event in q.pool.taken_alarms()].count("start_repeated") == 1
+
+    def test_are_counted_though_a_process_ended_while_it_sent(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        q = make(fifo=False)
+        self.unknown(q)
+        answering(q, "SendMessageBatch", None)
+        monkeypatch.setattr(q.turns, "_note_result", lambda *about: None)
+        q.turns.turn(START + 60.0, 1)
+        turning(q.pool, session=q.session).turn(START + 120.0, 1)
+        assert (len(q.ready()), q.pool.current().head.totals.repeated_starts) == (2, 2)
+
+
 def test_a_start_that_sqs_lost_track_of_may_have_arrived(make: Make) -> None:
     """An error of its own for one message of a call says no more than one for the whole call."""
     q = make(fifo=False)
@@ -414,6 +528,57 @@ class TestAClockThatGoesBack:
         assert "the clock went back: nothing is decided before" in turns.problem
         decided(turns, START + 6 * HOUR_S)
         assert turns.problem == ""
+
+
+class TestAClockThatIsSetForward:
+    """By years, for a minute: jobs that it leaves behind would be gone for good."""
+
+    def test_expires_no_job_and_deletes_no_message_before_that_has_lasted(self, make: Make) -> None:
+        q = make()
+        q.pool.submit(order("a", window=9, earliest_at=START + HOUR_S))
+        decided(q.turns, START, cores=10)
+        q.put(job("b"))
+        q.clock.step(365 * DAY_S)
+        for _ in range(3):
+            q.turns.turn(q.clock.now(), 1)
+            q.clock.advance(59.0)
+        assert "the clock was set forward by 31536000 s" in q.turns.problem
+        assert (stages(q.pool), q.left()) == ({"a": "waiting"}, 1)
+        q.clock.step(-365 * DAY_S)
+        q.clock.advance(HOUR_S)
+        assert begun(decided(q.turns, q.clock.now(), cores=10)) == ["a", "b"]
+        assert q.turns.problem == ""
+
+    def test_is_gone_by_once_that_has_lasted(self, make: Make) -> None:
+        q = make()
+        q.pool.submit(order("a", window=9, earliest_at=START + HOUR_S))
+        decided(q.turns, START, cores=10)
+        q.clock.step(DAY_S)
+        q.turns.turn(q.clock.now(), 1)
+        q.clock.advance(180.0)
+        assert decided(q.turns, q.clock.now(), cores=10).expired == ("a",)
+        assert q.turns.problem == ""
+
+    def test_is_gone_by_at_once_where_it_is_a_step_at_most_or_time_has_passed(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        pool = made(ledger, clock)
+        turns = turning(pool)
+        decided(turns, START, cores=10)
+        clock.step(HOUR_S)
+        assert decided(turns, clock.now(), cores=10).step == round(START / HOUR_S) + 1
+        clock.advance(5 * DAY_S)
+        assert decided(turns, clock.now(), cores=10).skipped == 119
+
+
+def test_the_next_step_comes_after_the_newest_one_though_the_clock_went_back(
+    ledger: Ledger, clock: VirtualClock, tmp_path: Path
+) -> None:
+    about = {"night": {"policy": "knapsack", "shadow": None}}
+    settings = Settings.model_validate({"mode": "act", "deferrals": about, "state_directory": tmp_path})
+    part = DeferralPart(Host(ledger, settings, clock))
+    decided(turning(made(ledger, clock)), START + 5 * HOUR_S, cores=10)
+    assert part.pools["night"].view().next_at == START + 6 * HOUR_S
 
 
 def test_a_source_that_falls_silent_is_counted_on_for_two_steps(ledger: Ledger, clock: VirtualClock) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from agent.deferral.ladder import Floats, Ladder, Starts, ladder_of
+from agent.deferral.ladder import Floats, Ladder, LearnedRung, Starts, ladder_of
+from agent.deferral.model import ScoreModel
 from agent.deferral.records import JobRecord
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.views import seen_by
+from agent.models.directory import ModelsDirectory
 from domain.errors import PolicyFailure
 from domain.rules.deferral.choosing import ScoresUnusable, View
 from domain.rules.deferral.jobs import Ints
@@ -54,6 +57,8 @@ def test_the_first_that_answers_decides() -> None:
         (Starts(np.array([0.5])), "no list of positions"),
         (Starts(np.array([[0]])), "no list of positions"),
         (None, "it has no answer"),
+        ([0], "its answer is none: AttributeError"),
+        (Starts([[0], [1, 2]]), "its answer is none: ValueError"),  # type: ignore[arg-type]
     ],
 )
 def test_what_may_not_be_is_passed_over(answer: Starts | None, why: str) -> None:
@@ -84,6 +89,21 @@ def test_scores_that_are_no_numbers_let_the_knapsack_decide(score: float) -> Non
         chosen = ladder(rung).decide(THREE, PATH)
         assert [one.policy for one in chosen.tried] == ["learned", "knapsack"]
         assert chosen.positions.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("scores", [[1.0], [1.0, 2.0, 3.0, 4.0], [[1.0, 2.0, 3.0]]])
+def test_scores_of_other_jobs_let_the_knapsack_decide(scores: list[float]) -> None:
+    chosen = ladder(lambda view, path, budget_s: Starts(np.array([0]), np.array(scores))).decide(THREE, PATH)
+    assert (chosen.policy, [one.policy for one in chosen.tried]) == ("knapsack", ["learned", "knapsack"])
+    assert "for 3 jobs" in chosen.tried[0].failure
+
+
+def test_a_model_that_was_given_up_leaves_later_steps_to_the_rolling_plan(tmp_path: Path) -> None:
+    rung = LearnedRung("night", DeferralSettings(), ModelsDirectory(tmp_path))
+    rung._model = ScoreModel("0" * 64, None, None)  # type: ignore[arg-type]  # none of it is asked
+    rung._model.fault = "3 of 9 scores are no numbers"
+    chosen = ladder(rung).decide(THREE, PATH)
+    assert (chosen.policy, chosen.tried[0].failure) == ("rolling", "PolicyFailure: 3 of 9 scores are no numbers")
 
 
 def test_one_that_hangs_is_passed_over_and_not_asked_again_before_it_ends() -> None:

@@ -125,3 +125,34 @@ class TestExplained:
     def test_of_a_job_that_is_not_known_is_refused(self, pool: DeferralPool) -> None:
         with pytest.raises(UnknownName):
             explained(pool, "nothing")
+
+
+class TestADrain:
+    """What would run beyond it does not start, whatever room there is."""
+
+    @pytest.mark.parametrize(("hours", "sure"), [(9, 1.0), (8, 1.0), (7, 0.0)])
+    def test_leaves_a_job_no_chance(self, pool: DeferralPool, hours: int, sure: float) -> None:
+        pool.drain(START + hours * HOUR_S, "ada", "maintenance")
+        assert asked(pool, 1, 2).probability == sure
+        pool.submit(order("a", 1, 2, window=11))
+        expected = explained(pool, "a").expected_at
+        assert expected == (START + 6 * HOUR_S if sure else None)
+
+    def test_ends_the_window_of_one_that_has_no_room_before(self, pool: DeferralPool, clock: VirtualClock) -> None:
+        turns = turning(pool)
+        pool.submit(order("runs", 9, 3, window=30))
+        decided(turns, clock.now(), cores=10)
+        clock.advance(HOUR_S)
+        free_from = START + 9 * HOUR_S
+        pool.submit(order("a", 8, 4, window=30))
+        assert explained(pool, "a").expected_at == free_from
+        pool.drain(free_from + 3 * HOUR_S, "ada", "maintenance")
+        assert explained(pool, "a").expected_at is None
+
+
+def test_a_job_whose_delay_costs_more_than_it_earns_waits_for_nothing(pool: DeferralPool, clock: VirtualClock) -> None:
+    pool.submit(order("a", 1, 1, window=11))
+    turns = turning(pool)
+    clock.advance(HOUR_S)
+    assert decided(turns, clock.now(), cores=10).starts == ()
+    assert explained(pool, "a").waits_for == "nothing: its delay of 2 steps would cost more than its start earns"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agent.decisions.parts import kept
+from agent.deferral.ladder import Starts
 from agent.deferral.pool import DeferralPool
-from agent.deferral.records import PoolHead, Submitted
+from agent.deferral.records import PoolHead, StepDecision, Submitted
 from agent.deferral.store import Change, Moved
 from agent.ledger import Ledger
 from domain.clock import VirtualClock
 from domain.errors import Fenced, StateConflict
+from domain.rules.deferral.choosing import View
 from domain.units import DAY_S, HOUR_S
 from tests.agent.deferral.pools import POOL, START, begun, decided, made, order, stages, turning
 
@@ -62,6 +65,57 @@ def test_a_step_that_another_decided_is_not_decided_again(ledger: Ledger, other:
     turning(two).turn(START + 60.0, 1)
     assert list(stages(one).values()).count("running") == 1
     assert one.current().head.decisions == 1
+
+
+class TestADecisionThatTakesLong:
+    """Another agent takes orders while a policy is asked."""
+
+    def asked(self, one: DeferralPool, meanwhile: Callable[[int], object]) -> tuple[StepDecision, int]:
+        times = 0
+
+        def slow(view: View, path: np.ndarray, budget_s: float) -> Starts:
+            nonlocal times
+            times += 1
+            meanwhile(times)
+            return Starts(np.array([0]))
+
+        return decided(turning(one, rungs={"learned": slow}), START, cores=10), times
+
+    def test_holds_beside_jobs_that_are_submitted(self, ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:
+        one, two = made(ledger, clock, policy="learned", learned_within_ms=5000), made(other, clock)
+        for name in ("a", "b"):
+            one.submit(order(name))
+        step, times = self.asked(one, lambda n: [two.submit(order(f"new-{n}-{k}", cores=1 + k)) for k in range(3)])
+        assert (begun(step), times) == (["a"], 1)
+        assert stages(one) == stages(two) == {"a": "running", **dict.fromkeys(("b", *NEW), "waiting")}
+        state = two.current()
+        assert (state.head.jobs, state.head.totals.submitted, state.head.totals.started) == (5, 5, 1)
+        assert sorted(job.number for job in state.jobs.values()) == [1, 2, 3, 4, 5]
+
+    @pytest.mark.parametrize("word", ["cancel", "drain", "report"])
+    def test_is_made_anew_after_anything_else(
+        self, ledger: Ledger, other: Ledger, clock: VirtualClock, word: str
+    ) -> None:
+        one, two = made(ledger, clock, policy="learned", learned_within_ms=5000), made(other, clock)
+        for name in ("a", "b"):
+            one.submit(order(name))
+
+        def meanwhile(n: int) -> None:
+            two.submit(order(f"new-{n}"))
+            if n == 1:
+                orders: dict[str, Callable[[], object]] = {
+                    "cancel": lambda: two.cancel("a"),
+                    "drain": lambda: two.drain(START, "ada", "stop"),
+                    "report": lambda: two.report(1),
+                }
+                orders[word]()
+
+        step, times = self.asked(one, meanwhile)
+        assert begun(step) == (["b"] if word == "cancel" else [])
+        assert times == (2 if word == "cancel" else 1 if word == "drain" else 2)
+
+
+NEW = ("new-1-0", "new-1-1", "new-1-2")
 
 
 def test_many_that_submit_at_once_are_all_taken_once(ledger: Ledger, other: Ledger, clock: VirtualClock) -> None:

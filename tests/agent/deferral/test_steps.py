@@ -15,7 +15,7 @@ from agent.deferral.capacity import coverage, margin_in_force, score_drift
 from agent.deferral.deciding import replay_step
 from agent.deferral.ladder import Starts
 from agent.deferral.pool import DeferralPool
-from agent.deferral.records import Comparison, History, JobRecord, Stage, StepRow
+from agent.deferral.records import Comparison, History, JobRecord, Stage, StepDecision, StepRow
 from agent.deferral.settings import DeferralSettings
 from agent.deferral.store import Change
 from agent.deferral.views import document_of, moment_of, seen_by, seen_in
@@ -142,7 +142,13 @@ class TestCapacity:
     def test_that_is_no_number_is_missing(self, ledger: Ledger, clock: VirtualClock, cores: float) -> None:
         pool = made(ledger, clock, capacity="fleet:web")
         pool.submit(order("a"))
-        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=cores))
+        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=cores, there=10.0))
+        assert decided(turns, START).reason is Reason.CAPACITY_MISSING
+        # Nor does another fleet make up for it.
+        both = made(ledger, clock, name="both", capacity="fleet:web,batch")
+        both.submit(order("a"))
+        spare = {"web": cores, "batch": 20.0}
+        turns = turning(both, capacity_of=lambda decision, subject: Capacity(spare=spare[subject]))
         assert decided(turns, START).reason is Reason.CAPACITY_MISSING
         posted = made(ledger, clock, name="posted")
         with pytest.raises(BadInput, match="give a number of cores"):
@@ -166,6 +172,21 @@ class TestCapacity:
         step = decided(turns, clock.now())
         assert (step.capacity, step.running, step.free) == (10, 8, 2)
         assert set(asked) == {"autoscaling"}
+
+    def test_of_fleets_is_never_more_than_their_warm_vms_have(self, ledger: Ledger, clock: VirtualClock) -> None:
+        """A job whose worker has not begun it is measured as free, and holds its cores all the same."""
+        there = [10.0]
+        pool = made(ledger, clock, capacity="fleet:web")
+        turns = turning(pool, capacity_of=lambda decision, subject: Capacity(spare=there[0], there=there[0]))
+        for name in ("a", "b"):
+            pool.submit(order(name, cores=8, duration=5))
+        assert begun(decided(turns, START)) == ["a"]
+        found = []
+        for there[0] in (10.0, 6.0):
+            clock.advance(HOUR_S)
+            step = decided(turns, clock.now())
+            found.append((begun(step), step.capacity, step.running, step.violation))
+        assert found == [([], 10, 8, 0), ([], 6, 8, 2)]
 
     def test_of_fleets_leaves_out_jobs_that_only_advice_started(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, capacity="fleet:web", mode=Mode.OBSERVE)
@@ -271,9 +292,9 @@ class TestGuards:
             clock.advance(HOUR_S)
             pool.report(cores)
             alarms.append({event.reason for event in turns.turn(clock.now(), 1)})
-            step = turns.last
-            assert step is not None
-            margins.append((step.made.violation, step.margin))
+            (step,) = pool.store.newest(POOL, 1, "step")
+            assert isinstance(step, StepDecision)
+            margins.append((step.violation, step.margin))
         # Half of the budget, then all of it; the largest violation is 4 cores.
         assert margins == [(4, 0), (4, 2), (0, 4)]
         assert Reason.VIOLATION_BUDGET_USED in alarms[2]
@@ -373,6 +394,20 @@ class TestRecord:
         assert document_of(again) == document_of(seen)
         assert again.view.free == seen.view.free
         assert seen.view.history.capacity.size == (rows[-1].step - rows[0].step + 1 if rows else 0)
+
+    def test_a_decision_records_a_day_of_steps_however_long_the_history(
+        self, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        """In steps of a minute 28 days are 40,320 of them, and a megabyte in each decision."""
+        pool = made(ledger, clock, step_s=60)
+        first = round(START / 60) - 5000
+        rows = tuple(StepRow(first + k, 10 + k % 3, low=9.0, high=12.0) for k in range(5000))
+        pool.tried(lambda state, now: (None, Change(state.head, history=History(rows))))
+        pool.submit(order("a"))
+        assert begun(decided(turning(pool, shadow="fifo"), START, cores=10)) == ["a"]
+        (record,) = pool.store.steps(POOL, None, None)
+        assert len(record.inputs) < 5000
+        assert len(pool.current().history.rows) == 5001
 
     def test_a_shadow_is_compared_once_a_day(self, ledger: Ledger, clock: VirtualClock) -> None:
         pool = made(ledger, clock, policy="fifo")

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agent.oversubscription.part import OversubscriptionPart
 from agent.web.router import create_page_router
 from tests.agent.api.conftest import over_socket, socket_directory, stage
 from tests.agent.api.conftest import running as turned
@@ -103,3 +104,13 @@ def test_the_page_shows_rates_and_machines(client: httpx.Client) -> None:
     assert "Pool east" in page
     assert '<th scope="row">theirs</th><td>rate 1, ' in page
     assert "opted out" in page
+
+
+def test_other_parts_read_what_its_machines_have_and_what_nothing_reserves(turned: Running) -> None:
+    turned.turn_pools()
+    part = next(one for one in turned.parts.parts if isinstance(one, OversubscriptionPart))
+    found, pool = part.capacity("east"), part.pools["east"]
+    assert found is not None
+    assert pool.loads is not None
+    assert found.there == pool.rules.machine_cores * len(pool.loads.names) > 0.0
+    assert found.spare is None, "without an inventory nothing is known to be free"

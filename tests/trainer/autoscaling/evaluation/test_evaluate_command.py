@@ -22,7 +22,7 @@ def test_it_prints_a_table_per_family_with_the_comparison() -> None:
     answer = evaluate(*TWO, *FEW)
     assert answer.exit_code == 0, answer.output
     lines = answer.stdout.splitlines()
-    assert lines[0] == "T2 (1 cases)"
+    assert lines[0] == "T2 (1 case)"
     assert "reference" in next(line for line in lines if "rule" in line)
     assert "%" in next(line for line in lines if line.startswith("  idle "))
 

@@ -90,6 +90,20 @@ def test_a_write_from_a_state_that_has_moved_is_not_made(ledger: Ledger, clock: 
         fresh.write("other", None, Change(PoolHead(revision=1)), at=clock.now())
 
 
+def test_a_state_that_moved_is_known_as_such_also_once_what_moved_it_is_forgotten(
+    ledger: Ledger, clock: VirtualClock
+) -> None:
+    pool = made(ledger, clock, DOCUMENT)
+    before = pool.store.read("main")
+    pool.hosts.drain("large-1")
+    clock.advance(100 * DAY_S)
+    ledger.compact(clock.now(), 90 * DAY_S, kept())
+    late = Change(replace(before.head, revision=before.head.revision + 1), hosts={"large-2": host("large-2")})
+    with pytest.raises(Moved):
+        pool.store.write("main", before.stored, late, at=clock.now())
+    assert set(pool.store.read("main").hosts) == {"large-1"}
+
+
 def test_an_agent_that_no_longer_leads_writes_no_turn(ledger: Ledger, clock: VirtualClock) -> None:
     pool = made(ledger, clock, DOCUMENT, confirm_within_s=1.0)
     pool.request(ask("r1"))

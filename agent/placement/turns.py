@@ -243,7 +243,7 @@ class PoolTurns:
         """Take in the fleet's VMs; return why they are not known, "" when they are."""
         if self._fleet is None:
             return ""
-        groups = self._groups()
+        groups, known = self._groups(), self.pool.hosts.records()
         if not groups:
             return f"the fleet {self.pool.settings.fleet} is not managed: its VMs are not known"
         try:
@@ -252,7 +252,6 @@ class PoolTurns:
             return f"the fleet {self.pool.settings.fleet} cannot be read, its hosts stay as they were: {error}"
         except (KeyError, TypeError, ValueError) as error:
             return f"AWS's description of the fleet cannot be used ({type(error).__name__}: {error})"
-        known = self.pool.hosts.records()
         changed, gone = merged(found, known)
         self.pool.hosts.follow(changed, gone, epoch, known)
         return ""

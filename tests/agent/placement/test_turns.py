@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from agent.decisions.turn import TickReport
 from agent.ledger import Ledger
 from agent.models.directory import ModelsDirectory, Subject, Then, moment_text, read_model_file
 from agent.placement.choosing import read_policy
-from agent.placement.fleet import FleetHosts
+from agent.placement.fleet import FleetHosts, FleetVms
 from agent.placement.pool import PlacementPool
 from agent.placement.pools import check_inventory
 from agent.placement.records import Comparison, HostState, Origin
@@ -342,6 +342,28 @@ class TestAFleet:
         written = pool.view().head.revision
         turn(turns, clock)
         assert pool.view().head.revision == written
+
+    def test_does_not_undo_an_order_that_comes_while_aws_is_read(
+        self, cloud: World, session: AwsSession, ledger: Ledger, clock: VirtualClock
+    ) -> None:
+        first, *_ = sorted(cloud.ready_group("web"))
+        pool = made(ledger, clock, inventory(app("shop", 1), hosts=[kind(count=0)]), fleet="web")
+        fleet = FleetHosts(session, pool.settings)
+        turn(turns_of(pool, fleet, workers="web"), clock)
+
+        class Slow(FleetHosts):
+            """Reads the VMs with another label, and an operator resizes one of them meanwhile."""
+
+            def read(self, groups: Mapping[str, str]) -> FleetVms:
+                found = super().read({f"{key}-new": name for key, name in groups.items()})
+                pool.hosts.resize(first, (1, 1, 1))
+                return found
+
+        slow = turns_of(pool, Slow(session, pool.settings), workers="web")
+        turn(slow, clock)
+        labels = {one.name: (one.label, one.capacity) for one in pool.hosts.all()}
+        assert labels.pop(first) == ("workers", (1, 1, 1))
+        assert {label for label, _ in labels.values()} == {"workers-new"}
 
     def test_a_vm_that_aws_terminates_has_its_containers_placed_anew(
         self, cloud: World, session: AwsSession, ledger: Ledger, clock: VirtualClock

@@ -18,7 +18,7 @@ protected. A group that another party has resized since is left as it is. The sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Sized
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from actuators.activities import Activity, failed_launches, read_activities, shortages, still_launching
@@ -29,7 +29,7 @@ from collectors.inventory import Inventory
 from domain.capacity_units import size_text
 from domain.decisions import Direction, Intent, Outcome, Reason
 from domain.errors import CloudError, FailureClass, Fenced
-from domain.fleet import Group
+from domain.fleet import Group, vms
 from domain.observed import GroupObserved, Observed
 
 
@@ -140,7 +140,7 @@ class GroupSizes:
     def _follow_out(self, intent: Intent, group: Group, seen: GroupObserved, now: float, permit: Permit) -> Outcome:
         report, done = Report(intent, now), achieved(intent, seen)
         if len(seen.serving) >= intent.target:
-            return report.done(f"{group.name} holds {_vms(seen.serving)}")
+            return report.done(f"{group.name} holds {vms(len(seen.serving))}")
         try:
             since = min(intent.created_at, now) - CLOCK_SKEW_S
             activities = read_activities(self._session, group.name, since)
@@ -192,7 +192,7 @@ class GroupSizes:
         try:
             fresh = self._inventory.fresh(group.name, now)
             if len(fresh.serving) >= intent.target:
-                return report.done(f"{group.name} holds {_vms(fresh.serving)}")
+                return report.done(f"{group.name} holds {vms(len(fresh.serving))}")
             done = achieved(intent, fresh)
             units = fresh.capacity
             keep = units.lowered_to(max(intent.before, len(fresh.serving)))
@@ -342,10 +342,6 @@ class GroupSizes:
         if kept:
             return report.ended(kept[0], done, note) if done else report.skipped(kept[0], note)
         return report.done(note) if done >= len(intent.victims) else report.ended(Reason.SUPERSEDED, done, note)
-
-
-def _vms(vms: Sized) -> str:
-    return "1 VM" if len(vms) == 1 else f"{len(vms)} VMs"
 
 
 def _outweighed(group: GroupObserved, vms: Collection[str]) -> bool:

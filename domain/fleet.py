@@ -81,3 +81,8 @@ class Fleet:
             if group.key == key:
                 return position
         raise UnknownName("group", key, f"fleet {self.name} has: {', '.join(g.key for g in self.groups)}")
+
+
+def vms(count: int) -> str:
+    """Return '1 VM' or 'n VMs'."""
+    return f"{count} VM" if count == 1 else f"{count} VMs"

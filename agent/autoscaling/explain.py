@@ -14,7 +14,7 @@ from agent.ledger.codec import plain
 from agent.rails.schedule import coming_text, opened
 from domain.decisions import Direction, Intent, Outcome, Proposal, RailEffect, Verdict
 from domain.errors import FailureClass
-from domain.fleet import Fleet
+from domain.fleet import Fleet, vms
 from domain.snapshot import Snapshot
 
 
@@ -104,8 +104,7 @@ def _reports(snapshot: Snapshot) -> str:
     if snapshot.due is None:
         age = "no sample ever" if snapshot.age_s is None else f"newest sample {snapshot.age_s:.0f} s old"
         return f"{snapshot.coverage:.0%} of the VMs due reported, {age}"
-    due = "1 VM" if snapshot.due == 1 else f"{snapshot.due} VMs"
-    share = f"{snapshot.reported} of {due} due reported ({snapshot.coverage:.0%})"
+    share = f"{snapshot.reported} of {vms(snapshot.due)} due reported ({snapshot.coverage:.0%})"
     ages = [
         f"no report of {what} ever" if age_s is None else f"newest report of {what} {age_s:.0f} s old"
         for what, age_s in (("a VM", snapshot.vm_age_s), ("the queue", snapshot.queue_age_s))

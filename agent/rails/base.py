@@ -204,11 +204,6 @@ def utc(at: float, now: float | None = None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S UTC" if other_day else "%H:%M:%S UTC")
 
 
-def vms(count: int) -> str:
-    """Return '1 VM' or 'n VMs'."""
-    return f"{count} VM" if count == 1 else f"{count} VMs"
-
-
 def _key(context: RailContext, index: int) -> str:
     return context.fleet.groups[index].key
 

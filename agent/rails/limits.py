@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from agent.rails.base import Power, RailContext, Word, changing, held, rail, replaced, shrunk, vms
+from agent.rails.base import Power, RailContext, Word, changing, held, rail, replaced, shrunk
 from agent.rails.inputs import input_fault, sickness_of
 from agent.rails.permissions import pause_of
 from domain.decisions import Direction, Proposal, Reason
+from domain.fleet import vms
 
 
 def bounds_of(context: RailContext, index: int) -> tuple[int, int]:

@@ -15,11 +15,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
-from agent.rails.base import Power, RailContext, Word, rail, replaced, utc, vms
+from agent.rails.base import Power, RailContext, Word, rail, replaced, utc
 from agent.rails.permissions import active_pin, pause_of
 from domain.announcements import WEEKDAYS
 from domain.controls import Controls, Pause, PauseScope, Window
 from domain.decisions import Direction, Proposal, Reason
+from domain.fleet import vms
 from domain.units import DAY_S, MINUTE_S
 
 if TYPE_CHECKING:

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from agent.rails.base import Power, Rail, RailContext, Word, changing, conclude, held, rail, shrunk, unhurried, vms
+from agent.rails.base import Power, Rail, RailContext, Word, changing, conclude, held, rail, shrunk, unhurried
 from agent.rails.limits import bounds_of
 from agent.rails.schedule import scheduled
 from agent.rails.state import LoopState
 from domain.decisions import Direction, Proposal, RailEffect, Reason
+from domain.fleet import vms
 from domain.snapshot import Snapshot
 
 REVERSAL_WINDOW_S = 3600.0

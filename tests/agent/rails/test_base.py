@@ -6,8 +6,9 @@ from dataclasses import asdict
 
 import pytest
 
-from agent.rails.base import RailLimits, conclude, held, replaced, shrunk, utc, vms
+from agent.rails.base import RailLimits, conclude, held, replaced, shrunk, utc
 from domain.decisions import Reason, Verdict
+from domain.fleet import vms
 from tests.agent.rails.scenes import NOON, proposal, scene
 
 

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from agent.autoscaling.policies.base import InputAbsent, clamp, hold, spelled
-from agent.decisions.text import counted
 from agent.rails.state import Memory
 from domain.decisions import Proposal, Reason
 from domain.fleet import Fleet
@@ -91,8 +90,7 @@ class ThresholdPolicy:
         desired = clamp(fleet, tuple(n + delta for n in snapshot.requested)) if delta else snapshot.requested
         reason = (Reason.LOAD_IN_BAND, Reason.LOAD_HIGH, Reason.LOAD_LOW)[delta]
         limit = f"{self.low:.0%}" if self.low == self.high else f"{self.low:.0%} to {self.high:.0%}"
-        reached = min(max(high, low), self.periods)
-        detail = f"mean CPU {cpu:.1%} against {limit}, {reached} of {self.periods} minutes"
+        detail = f"mean CPU {cpu:.1%} against {limit}, {max(high, low)} of {self.periods} minutes"
         proposal = Proposal(fleet.name, self.name, desired, reason, detail, counts_pending=False)
         return proposal, {"streaks": (float(high), float(low))}
 
@@ -288,9 +286,8 @@ class QueueRulePolicy:
             desired = [int(n) for n in queue_rule_multi(*arguments)]
         booting_cores = sum(b * c for b, c in zip(snapshot.booting, fleet.cores, strict=True))
         sentence = (
-            f"{counted(queue.waiting, 'job')} of {job_core_s:.0f} core-s {'waits' if queue.waiting == 1 else 'wait'}, "
-            f"{counted(round(busy_cores), 'core')} busy, {free_cores:.0f} free, {booting_cores} booting, "
-            f"{counted(int(idle.sum()), 'VM')} idle for long"
+            f"{queue.waiting} jobs of {job_core_s:.0f} core-s wait, {busy_cores:.0f} cores busy, "
+            f"{free_cores:.0f} free, {booting_cores} booting, {int(idle.sum())} VMs idle for long"
         )
         change = sum(desired) - sum(snapshot.requested)
         reason = Reason.QUEUE_GREW if change > 0 else Reason.IDLE_CAPACITY if change < 0 else Reason.QUEUE_COVERED

@@ -1,7 +1,7 @@
 """A pytest plugin: which stage a test belongs to, and what becomes of one whose surroundings are missing.
 
-A stage is chosen by `-m` (Makefile): `make test` runs what is neither `real` nor `exhaustive`. A test is `real` where it
-lies in tests/real/ or carries a needs_ mark, but for the one `smoke` test of each program.
+A stage is chosen by `-m` (Makefile): `make test` runs what is neither `real` nor `exhaustive`. A test is `real` where
+it lies in tests/real/ or carries a needs_ mark, but for the one `smoke` test of each program.
 
 A missing program skips a test and is listed; where TRIMTAB_REQUIRE_REAL=1, as in `.ci/run`, that skip and every other
 is a failure. A missing right (to mount, say) never is: the test that `emulates` the surroundings runs in its place. The

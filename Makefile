@@ -7,6 +7,8 @@ PRODUCT := domain simulator collectors actuators agent trainer
 ARGS ?=
 # One more than cores: some tests wait for sockets and processes.
 WORKERS ?= 3
+# Without it each process compiles the tree anew: a third of the time of all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first interpreter that is new enough; PYTHON=... on the command line or in the environment overrides it.
 ifeq ($(origin PYTHON),undefined)
@@ -28,14 +30,16 @@ EXTRAS := $(shell sed -n '/^\[project.optional-dependencies\]/,/^\[project.scrip
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup graphite dry-run dry-run-learning docs test check format bench lock clean mutants mutants-seeded
+.PHONY: help setup graphite dry-run dry-run-learning docs test test-real test-slice test-exhaustive check format bench lock clean mutants mutants-seeded
 
 help:
 	@echo 'make setup                               make the environment and say what to do next; the others do it themselves'
 	@echo 'make dry-run [ARGS="--headless --json"]  scale a fleet on a local AWS look-alike; needs neither account nor torch'
 	@echo 'make dry-run-learning                    ten simulated days: a round of learning, probation, promotion (torch)'
 	@echo 'make test    [ARGS="tests/domain -x"]    lint, types, import rules and the tests, those of the trainer too (torch)'
-	@echo 'make test-exhaustive                     the long forms: installations, every crash point, 50 examples and more'
+	@echo 'make test-real                           what needs real surroundings: systemd, PostgreSQL, file systems, Chromium'
+	@echo 'make test-slice [SEED=...]               six minutes of the exhaustive tests, chosen by the seed'
+	@echo 'make test-exhaustive                     all of them: every crash point, long histories, 50 examples and more, mutants'
 	@echo 'make mutants [ARGS="--only fence"]       break the code by hand, one known way at a time: a test must fail each time'
 	@echo 'make mutants-seeded [ARGS="--sample 60"] the same with a seeded sample of all the ways that cosmic-ray knows'
 	@echo 'make check                               lint, types and import rules only'
@@ -107,18 +111,31 @@ docs: $(TEST_READY)
 graphite: $(TEST_READY)
 	@$(BIN)/python -m tests.collectors.graphite.installation
 
+# A worker whose test takes too long ends with it and is replaced (tests/isolation.py).
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --max-worker-restart 9 -o timeout_method=thread \
+	--durations 10 --durations-min 1
+# Each stage ends with the time that it took; TRIMTAB_NOT_RUN names a file that lists the real parts that did not run.
+test test-real test-slice test-exhaustive: SHELL := /bin/bash
+test test-real test-slice test-exhaustive: export TIMEFORMAT = $@: %R s of wall-clock time, %U s + %S s of CPU time
+
 # Types and import rules are checked beside the tests, which leave a core idle now and then; lint comes first.
 test: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	@{ $(BIN)/mypy && $(BIN)/lint-imports; } >$(VENV)/checked.log 2>&1 & checks=$$!; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive" $(ARGS); tested=$$?; \
-	wait $$checks; checked=$$?; cat $(VENV)/checked.log; exit $$((tested > checked ? tested : checked))
+	@time { $(BIN)/ruff check . && $(BIN)/ruff format --check . || exit; \
+	{ $(BIN)/mypy && $(BIN)/lint-imports; } >$(VENV)/checked.log 2>&1 & checks=$$!; \
+	$(PYTEST) -m "not real and not exhaustive" $(ARGS); tested=$$?; \
+	wait $$checks; checked=$$?; cat $(VENV)/checked.log; (exit $$((tested > checked ? tested : checked))); }
 
-# Whole installations, every crash point, long random histories, and each property again with 50 examples and more:
-# a quarter of an hour on a quiet machine.
+test-real: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
+	@time $(PYTEST) -m "real and not exhaustive" $(ARGS)
+
+# Long histories, every crash point, each property with 50 examples and more, all mutants: more than an hour.
 test-exhaustive: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
-	TRIMTAB_EXAMPLES=thorough $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=1800 -m "exhaustive or hypothesis" $(ARGS)
+	@time TRIMTAB_EXAMPLES=thorough $(PYTEST) -o timeout=1800 -m "exhaustive or hypothesis" $(ARGS)
+
+# What CI runs of them: another slice for each commit.
+SEED ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo none)
+test-slice: $(TEST_READY) $(if $(ARGS),,$(KERNELS_READY))
+	@time TRIMTAB_EXAMPLES=thorough TRIMTAB_SLICE=$(SEED) $(PYTEST) -m "exhaustive or hypothesis" $(ARGS)
 
 # Goes on where it was interrupted. `make test` only looks whether each mutant still applies.
 mutants: $(TEST_READY)

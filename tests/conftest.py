@@ -11,7 +11,14 @@ for _name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[_name]
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
-pytest_plugins = ["pytester", "tests.skip_policy", "tests.shared_descriptions", "tests.shared_schema", "tests.examples"]
+pytest_plugins = [
+    "pytester",
+    "tests.isolation",
+    "tests.skip_policy",
+    "tests.shared_descriptions",
+    "tests.shared_schema",
+    "tests.examples",
+]
 
 # No deadline: two busy cores make time per example a matter of luck. In CI the same examples run every time,
 # so that a red run can be repeated; on a developer's machine new ones are tried.

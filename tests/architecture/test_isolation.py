@@ -1,0 +1,96 @@
+"""A test that hangs on purpose: its processes, sockets and folder end with it, and the tests after it run."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+HANGS = """
+import os, socket, subprocess, sys, time
+from pathlib import Path
+import pytest
+
+NOTES = Path(os.environ["NOTES"])
+DAEMON = "import os, time; os.fork() and os._exit(0); os.setsid(); print(os.getpid(), flush=True); time.sleep(600)"
+
+@pytest.mark.timeout(3)
+def test_a_hangs(tmp_path):
+    port = socket.create_server(("127.0.0.1", int(NOTES.joinpath("port").read_text())))
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    daemon = subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True)
+    NOTES.joinpath("pids").write_text(f"{child.pid} {daemon.stdout.readline()}")
+    NOTES.joinpath("folder").write_text(str(tmp_path))
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:
+            pass
+
+def test_b_starts_clean():
+    socket.create_server(("127.0.0.1", int(NOTES.joinpath("port").read_text()))).close()
+
+def test_c_runs_too():
+    pass
+"""
+
+LEAVES = """
+import subprocess, sys
+import pytest
+
+@pytest.fixture(scope="session")
+def server():
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(601)"]) as process:
+        yield process
+        process.kill()
+
+def test_leaves_a_process(server):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(602)"])
+"""
+
+AFTER = """
+from pathlib import Path
+from test_leaves import server
+
+def test_the_server_of_the_session_still_runs_and_the_other_process_does_not(server):
+    assert server.poll() is None
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not any(b"time.sleep(602)" in command for command in commands)
+"""
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    pytester.makeini("[pytest]\ntimeout_method = thread")
+    plugins = ("-p", "tests.isolation", "-p", "no:schemathesis", "-p", "no:cacheprovider")
+    return pytester.runpytest_subprocess(*plugins, *arguments, timeout=120)
+
+
+def test_a_test_that_hangs_costs_itself_only(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTES", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        (tmp_path / "port").write_text(str(free.getsockname()[1]))
+    pytester.makepyfile(test_hangs=HANGS)
+    result = run(pytester, "-n1", "--max-worker-restart=2", "--dist=worksteal")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*crashed while running*test_a_hangs*"])
+    pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 2
+    assert not any(psutil.pid_exists(pid) for pid in pids), "the child and the daemon that left the process group"
+    assert not Path((tmp_path / "folder").read_text()).exists()
+
+
+def test_a_process_that_outlives_its_module_is_killed_and_listed(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    pytester.makepyfile(test_leaves=LEAVES, test_then=AFTER)
+    result = run(pytester, "-n0", "-W", "ignore")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*processes that outlived their module*", "test_leaves.py: *time.sleep(602)*"])
+    assert "sleep(601)" not in result.stdout.str()

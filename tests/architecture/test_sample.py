@@ -1,0 +1,44 @@
+"""The slice of the exhaustive stage that continuous integration runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from tests.sample import OF_A_FILE_AT_A_TIME, sliced
+
+NAMES = [f"{file}::test_{number}" for file in ("long.py", "mid.py", "short.py") for number in range(20)]
+
+
+def test_a_seed_always_gives_the_same_order_and_another_seed_another() -> None:
+    assert sliced("a", NAMES) == sliced("a", NAMES)
+    assert sliced("a", NAMES) != sliced("b", NAMES)
+    assert sorted(sliced("a", NAMES)) == sorted(NAMES)
+
+
+def test_every_file_has_its_turn_before_one_has_a_second() -> None:
+    files = [name.partition("::")[0] for name in sliced("a", NAMES)[: 3 * OF_A_FILE_AT_A_TIME]]
+    assert set(Counter(files).values()) == {OF_A_FILE_AT_A_TIME}
+    assert len([1 for one, other in itertools.pairwise(files) if one != other]) == 2, "one file after another"
+
+
+def test_no_test_begins_when_the_time_is_up(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import time, pytest
+
+        @pytest.mark.parametrize("number", range(9))
+        def test_it(number): time.sleep(0.4)
+
+        @pytest.mark.timeout(1200)
+        def test_long(): raise AssertionError("in no slice")
+        """
+    )
+    monkeypatch.setenv("TRIMTAB_SLICE", "c0ffee")
+    monkeypatch.setenv("TRIMTAB_SLICE_S", "0.6")
+    result = pytester.runpytest_inprocess("-p", "tests.sample", "-p", "no:xdist", "-p", "no:schemathesis")
+    ran = result.parseoutcomes()["passed"]
+    assert 1 <= ran <= 2
+    result.stdout.fnmatch_lines([f"slice c0ffee: {ran} of 9 tests; again: make test-slice SEED=c0ffee"])

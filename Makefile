@@ -27,7 +27,8 @@ LEARNING_READY := $(VENV)/.ready-for-learning
 TEST_READY := $(VENV)/.ready-for-test
 KERNELS_READY := $(VENV)/.ready-kernels
 EXTRAS := $(shell sed -n '/^\[project.optional-dependencies\]/,/^\[project.scripts\]/s/^\([a-z-]*\) = .*/\1/p' pyproject.toml | paste -sd, -)
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Not compiled: most of what is installed is never imported, and what is compiles itself once.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup graphite dry-run dry-run-learning docs test test-real test-slice test-exhaustive check format bench lock clean mutants mutants-seeded

@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.shared_descriptions",
     "tests.shared_schema",
     "tests.examples",
+    "tests.sample",
 ]
 
 # No deadline: two busy cores make time per example a matter of luck. In CI the same examples run every time,

@@ -6,7 +6,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,16 +19,6 @@ from tests.architecture.product import MODULES, imported_anywhere
 TWO_JOBS = make_trace("two-jobs", [0.0, 30.0], [100.0, 50.0])
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("preset_name", ["train-text", "live-like", "compat"])
-@pytest.mark.parametrize("actions", ["act-7", "act-multi"])
-@pytest.mark.parametrize("observation", ["obs-7", "obs-v2"])
-def test_gymnasiums_own_checker_finds_nothing(observation: str, actions: str, preset_name: str) -> None:
-    name = f"simulator.gym:{ENV_ID}"
-    check_env(gymnasium.make(name, config=preset_name, observation=observation, actions=actions).unwrapped)
-
-
-@pytest.mark.exhaustive
 def test_gymnasiums_own_wrappers_take_it() -> None:
     env = gymnasium.make(f"simulator.gym:{ENV_ID}", traces=TWO_JOBS, render_mode="ansi")
     assert isinstance(env.unwrapped, AutoscalingEnv)

@@ -7,14 +7,12 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.errors import BadInput
 from domain.observations.oversubscription import cluster_names, local_names
 from domain.rules.oversubscription.risk import count_at_least
-from simulator.gym_oversubscription import OversubscriptionEnv
 from simulator.oversubscription.batch import OversubscriptionBatch, OversubscriptionSimulation
 from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import scenario_of
@@ -268,11 +266,8 @@ def test_wrong_actions_and_seeds_are_refused() -> None:
             OversubscriptionBatch(INTERNAL, ["s0"], 1, **options)
 
 
-@pytest.mark.filterwarnings("ignore:.*WARN.*:UserWarning")
 def test_the_environment_is_a_gymnasium_environment(tmp_path: Path) -> None:
     scenario, _ = small(tmp_path, ["1,0,4,8,1,0,3,0", "2,1,4,8,1,2,5,0"])
-    environment = OversubscriptionEnv(scenario)
-    check_env(environment, skip_render_check=True)
     made = gymnasium.make("simulator.gym_oversubscription:Trimtab/Oversubscription-v0", scenario=scenario)
     seen, info = made.reset(seed=3)
     assert seen.shape == (16,)

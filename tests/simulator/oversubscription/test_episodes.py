@@ -240,7 +240,7 @@ def test_bootstrapped_days_hang_together(tmp_path: Path) -> None:
     "text",
     [
         *("uniform", "gauss:rho=1", "gauss_corr:rho=1.5", "gauss_corr:rho=x", "persistent:psi=0.8,rho=0.3"),
-        *("replay:seed=-1", "replay:nowhere.csv", "bootstrap", "bootstrap:nowhere.parquet"),
+        *("replay:seed=-1", "replay:nowhere.csv", "bootstrap", "bootstrap:nowhere.csv"),
     ],
 )
 def test_what_is_no_usage_model_is_refused(text: str) -> None:
